@@ -1,0 +1,93 @@
+# Compiler flags of everything in the tree (target pi_flags), flags of single files for an instruction set, and LTO.
+
+if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+    message(FATAL_ERROR "libpagedinfer needs GCC 11 or Clang 14 or newer; this is ${CMAKE_C_COMPILER_ID}.")
+endif()
+
+add_library(pi_flags INTERFACE)
+# -ffp-contract=off: a fused multiply-add is one because the source says so, or results would depend on the compiler.
+target_compile_options(pi_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-overlength-strings -ffp-contract=off
+                                          -fvisibility=hidden)
+if(PAGEDINFER_WERROR)
+    target_compile_options(pi_flags INTERFACE -Werror)
+endif()
+
+set(PI_SANITIZE_TEXT none)
+if(PAGEDINFER_FUZZ)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+        message(FATAL_ERROR "The fuzzers need clang with libFuzzer: cmake --preset fuzz, or -DCMAKE_C_COMPILER=clang.\n"
+                            "  Debian, Ubuntu:  apt-get install clang libclang-rt-14-dev")
+    endif()
+    if(PAGEDINFER_SANITIZE)
+        message(FATAL_ERROR "PAGEDINFER_FUZZ brings its own sanitizers; leave PAGEDINFER_SANITIZE empty.")
+    endif()
+    # No fuzzer reaches the CPU kernels, and clang takes a minute for each of them with UBSan.
+    file(GLOB kernels ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.c)
+    set_source_files_properties(${kernels} PROPERTIES COMPILE_FLAGS -fno-sanitize=undefined)
+    set(PI_SANITIZE_TEXT "fuzzer,address,undefined")
+    set(flags -fsanitize=fuzzer-no-link,address,undefined)
+elseif(PAGEDINFER_SANITIZE)
+    set(PI_SANITIZE_TEXT "${PAGEDINFER_SANITIZE}")
+    set(flags -fsanitize=${PAGEDINFER_SANITIZE})
+endif()
+if(flags)
+    target_compile_options(pi_flags INTERFACE ${flags} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(pi_flags INTERFACE ${flags})
+endif()
+
+# pi_select_isa(LIST): drops the files of LIST that are for another processor, and sets the flags of those that are for
+# an instruction set. The flags are the file's own; with LTO, GCC and Clang keep them function by function.
+function(pi_select_isa list)
+    set(sources ${${list}})
+    set(avx2 -mavx2 -mfma -mf16c -mbmi2)
+    set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi -mavx512bf16)
+    set(neon -march=armv8.2-a+dotprod+fp16)
+    set(drop avx512 avx2 neon)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        set(drop neon)
+    elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+        set(drop avx512 avx2)
+    endif()
+    foreach(isa avx512 avx2 neon)
+        if(isa IN_LIST drop)
+            list(FILTER sources EXCLUDE REGEX "_${isa}\\.c$")
+        else()
+            foreach(f ${sources})
+                if(f MATCHES "_${isa}\\.c$")
+                    set(flags ${${isa}})
+                    # Hundreds of inlined instances: instrumented they take gigabytes and minutes to compile. The same
+                    # source runs instrumented as linear_generic.c.
+                    if(f MATCHES "/linear_[a-z0-9]+\\.c$" AND (PAGEDINFER_SANITIZE OR PAGEDINFER_FUZZ))
+                        list(APPEND flags -fno-sanitize=all -O2)
+                    endif()
+                    set_source_files_properties(${f} PROPERTIES COMPILE_OPTIONS "${flags}")
+                endif()
+            endforeach()
+        endif()
+    endforeach()
+    set(${list} ${sources} PARENT_SCOPE)
+endfunction()
+
+# pi_enable_lto(): link-time optimisation for Release builds of the library. With GCC the objects also carry plain
+# machine code, so that the static library works for everyone and each of the many tests links without optimising all of
+# it again.
+macro(pi_enable_lto)
+    set(PI_LTO off)
+    set(PI_NO_LTO_LINK "")
+    if(PAGEDINFER_LTO AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT PAGEDINFER_SANITIZE AND NOT PAGEDINFER_FUZZ)
+        include(CheckIPOSupported)
+        check_ipo_supported(RESULT pi_ipo OUTPUT pi_ipo_why LANGUAGES C)
+        if(NOT pi_ipo)
+            set(PI_LTO "off (not supported by this compiler and linker)")
+        elseif(PAGEDINFER_STATIC AND NOT CMAKE_C_COMPILER_ID STREQUAL "GNU")
+            set(PI_LTO "off (the static library must hold machine code)")
+        else()
+            set(PI_LTO on)
+            set_target_properties(pi_objects pagedinfer PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
+            if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+                target_compile_options(pi_objects PRIVATE -ffat-lto-objects)
+                set(PI_NO_LTO_LINK -fno-lto)
+            endif()
+        endif()
+    endif()
+endmacro()

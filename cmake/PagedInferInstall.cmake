@@ -1,0 +1,58 @@
+# `cmake --install`: library, header, pkg-config file, CMake package, tool, man page, completions, licence. Everything
+# finds everything else by relative paths, so an installed tree may be moved.
+include(CMakePackageConfigHelpers)
+
+set(PI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/PagedInfer)
+set(targets pagedinfer)
+if(PAGEDINFER_STATIC)
+    list(APPEND targets pagedinfer_static)
+endif()
+install(TARGETS ${targets} EXPORT PagedInferTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/include/pagedinfer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(EXPORT PagedInferTargets NAMESPACE PagedInfer:: DESTINATION ${PI_PACKAGE_DIR})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/PagedInferConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/PagedInferConfig.cmake INSTALL_DESTINATION ${PI_PACKAGE_DIR})
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/PagedInferConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/PagedInferConfig.cmake ${PROJECT_BINARY_DIR}/PagedInferConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/PagedInferDependency.cmake DESTINATION ${PI_PACKAGE_DIR})
+
+# pcfiledir is where pkg-config found the file: the prefix follows the tree.
+file(RELATIVE_PATH PI_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" PI_PC_PREFIX "${PI_PC_PREFIX}")
+foreach(dir LIBDIR INCLUDEDIR)
+    if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+        set(PI_PC_${dir} "${CMAKE_INSTALL_${dir}}")
+    else()
+        set(PI_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+    endif()
+endforeach()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/pagedinfer.pc.in ${PROJECT_BINARY_DIR}/pagedinfer.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET pagedinfer_cli)
+    install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# Man page and completions come from the library's option table, by a small program that runs during the build.
+if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+    add_executable(pagedinfer_gen_docs ${PROJECT_SOURCE_DIR}/tools/gen/gen_docs.c)
+    target_link_libraries(pagedinfer_gen_docs PRIVATE pagedinfer pi_flags)
+    set(docs "")
+    macro(pi_doc form file destination)
+        add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/docs/${file}
+                           COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/docs/${form}
+                           COMMAND pagedinfer_gen_docs ${form} > ${PROJECT_BINARY_DIR}/docs/${file}
+                           DEPENDS pagedinfer_gen_docs pagedinfer COMMENT "Writing docs/${file}" VERBATIM)
+        list(APPEND docs ${PROJECT_BINARY_DIR}/docs/${file})
+        install(FILES ${PROJECT_BINARY_DIR}/docs/${file} DESTINATION ${destination})
+    endmacro()
+    pi_doc(man man/pagedinfer.1 ${CMAKE_INSTALL_MANDIR}/man1)
+    pi_doc(bash bash/pagedinfer ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    pi_doc(zsh zsh/_pagedinfer ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    pi_doc(fish fish/pagedinfer.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+    add_custom_target(pagedinfer_docs ALL DEPENDS ${docs})
+endif()

@@ -1,0 +1,379 @@
+/* pagedinfer.h: the public interface of libpagedinfer, and its manual.
+ *
+ * Three nouns. An ENGINE holds a model's weights, one paged cache and a scheduler that runs on a thread of its own.
+ * A REQUEST is one generation: a prompt goes in, events come out. An EVENT says what happened to a request.
+ *
+ *     pi_options *o = pi_options_new();
+ *     pi_options_set(o, "model", "gemma.gguf", &err);
+ *     pi_engine *e;  pi_engine_open(&e, o, &err);
+ *     pi_request *r = pi_request_new(e);
+ *     pi_request_prompt_text(r, "Once upon a time", 16, &err);
+ *     pi_request_submit(r, &err);
+ *     while (pi_poll(e, ev, 16, -1) > 0) ...
+ *
+ * ERRORS. A function that can fail returns PI_OK (0) or a negative PI_E* code; where a text helps it takes a pi_error
+ * (may be NULL). The library never aborts, exits or prints, and keeps no "last error".
+ *
+ * OWNERSHIP. What a _new or _open gave is freed by the caller with _free or _close; NULL is allowed there. Inputs are
+ * copied before return. What an event points to belongs to the library until pi_event_release.
+ *
+ * THREADS. On one engine everything but close may be called from any thread at the same time; no call may be running or
+ * follow when pi_engine_close is called. A pi_options object, and a request that was not yet submitted, belong to one
+ * thread.
+ *
+ * DEFAULTS to know: a request generates until the model ends or the context is full ("max-tokens" = -1) and samples with
+ * "temp" = 0.8 (0: always the most likely token). Other keys of every day: "ctx-size", "kv-cache-tokens", "parallel" and
+ * "threads" of an engine, "stop", "seed", "timeout" of a request; `pagedinfer run --help all` prints them all.
+ *
+ * ABI. Structs that cross the border start with `uint32_t size`, which the caller sets to sizeof before a call that
+ * fills one; fields are only ever appended. */
+#ifndef PAGEDINFER_H
+#define PAGEDINFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PI_API __attribute__((visibility("default")))
+#else
+#define PI_API
+#endif
+
+#define PI_VERSION_MAJOR 0
+#define PI_VERSION_MINOR 1
+#define PI_VERSION_PATCH 0
+#define PI_ABI_VERSION 0
+
+/* ------------------------------------------------------------------------------------------------ version, errors */
+
+/* name, code, text, retryable: the same call may succeed later without any change by the caller */
+#define PI_ERRORS(X)                                                                                                   \
+    X(PI_OK, 0, "no error", false)                                                                                     \
+    X(PI_EINVAL, -1, "invalid argument or option", false)                                                              \
+    X(PI_ENOMEM, -2, "out of memory", true)                                                                            \
+    X(PI_EIO, -3, "reading or writing a file failed", true)                                                            \
+    X(PI_ENOENT, -4, "no such file", false)                                                                            \
+    X(PI_EFORMAT, -5, "the file is not a valid model file", false)                                                     \
+    X(PI_EUNSUPPORTED, -6, "not supported by this build", false)                                                       \
+    X(PI_ETOOBIG, -7, "does not fit the context or the cache", false)                                                  \
+    X(PI_EBUSY, -8, "busy: try again later", true)                                                                     \
+    X(PI_ECANCELED, -9, "canceled", false)                                                                             \
+    X(PI_EDEVICE, -10, "the device failed", false)                                                                     \
+    X(PI_ETIMEDOUT, -11, "the deadline passed", true)                                                                  \
+    X(PI_ECLOSED, -12, "the engine is closing or failed", false)                                                       \
+    X(PI_EINTERNAL, -13, "internal error", false)
+
+enum {
+#define PI__X(name, code, text, retryable) name = code,
+    PI_ERRORS(PI__X)
+#undef PI__X
+};
+
+/* Filled where a call fails, left alone where it succeeds. */
+typedef struct pi_error {
+    int code;      /* PI_OK or PI_E* */
+    char msg[240]; /* one line that names the cause and, where there is one, the remedy */
+} pi_error;
+
+/* PI_ABI_VERSION of the library that was loaded. */
+PI_API int pi_abi_version(void);
+/* "0.1.0" */
+PI_API const char *pi_version(void);
+/* The text of a code, "unknown error" for one that is not in the table. Never NULL. */
+PI_API const char *pi_strerror(int code);
+/* "PI_ENOMEM"; "PI_UNKNOWN" for a code that is not in the table. */
+PI_API const char *pi_err_name(int code);
+
+/* The allocator for everything the library holds. Hooks must be thread safe; map returns zeroed, page-aligned memory.
+ * map and unmap may both be NULL (then mmap is used). Set it before any other call, or never: memory is freed through
+ * the allocator in force at that time. NULL restores the default. Returns PI_OK or PI_EINVAL (a hook is missing). */
+typedef struct pi_allocator {
+    uint32_t size;                                      /* sizeof(pi_allocator) */
+    void *ud;                                           /* first argument of every hook */
+    void *(*malloc)(void *ud, size_t size);             /* as malloc */
+    void *(*realloc)(void *ud, void *p, size_t size);   /* as realloc; p may be NULL */
+    void (*free)(void *ud, void *p);                    /* as free; p may be NULL */
+    void *(*map)(void *ud, size_t size);                /* zeroed pages, or NULL */
+    void (*unmap)(void *ud, void *p, size_t size);      /* gives them back */
+} pi_allocator;
+PI_API int pi_set_allocator(const pi_allocator *a);
+
+/* --------------------------------------------------------------------------------------------------------- options */
+
+enum { PI_LOG_NONE = 0, PI_LOG_ERROR = 1, PI_LOG_WARN = 2, PI_LOG_INFO = 3, PI_LOG_DEBUG = 4 };
+/* msg is one line without a newline, valid during the call. May be called from any thread of the engine. */
+typedef void (*pi_log_fn)(void *ud, int level, const char *msg);
+
+typedef struct pi_options pi_options;
+
+/* What an option is; fills what --help, man pages and docs print. Strings are static. */
+typedef struct pi_option_info {
+    uint32_t size;       /* sizeof(pi_option_info) */
+    const char *key;     /* "ctx-size": what pi_options_set and pi_request_set take */
+    const char *type;    /* "bool", "int", "float", "size", "string", "enum" or "list" */
+    const char *def;     /* default as text; "" where there is none */
+    const char *range;   /* "1..1024", "f32|f16|bf16", or "" */
+    const char *flags;   /* command line spellings, "-c --ctx-size"; "--x=V" takes no value and means V, "--x?V" may */
+    const char *section; /* help section: "model", "kv", "cpu", "sampling", ... */
+    const char *help;    /* one sentence */
+    int scope;           /* PI_SCOPE_* */
+    bool common;         /* among the few that --help shows */
+    const char *env;     /* environment variables beside PAGEDINFER_X and LLAMA_ARG_X, which exist for each long --x */
+} pi_option_info;
+enum { PI_SCOPE_ENGINE = 0, PI_SCOPE_REQUEST = 1, PI_SCOPE_TOOL = 2 };
+
+/* NULL: out of memory. Starts with every default. */
+PI_API pi_options *pi_options_new(void);
+/* Sets an engine option, or the default of a request option for every request of the engine. key may also be a long
+ * command line spelling without its dashes, "_" stands for "-", and numbers may end in k, M, GiB.... Options of the tool
+ * are checked and otherwise ignored. PI_EINVAL: unknown key (err names the nearest known one) or a value outside its
+ * range (err says the range). */
+PI_API int pi_options_set(pi_options *o, const char *key, const char *value, pi_error *err);
+/* Log lines up to level go to fn (NULL: none). */
+PI_API void pi_options_set_log(pi_options *o, pi_log_fn fn, void *ud, int level);
+/* Option number i, from 0; PI_ENOENT past the last. */
+PI_API int pi_options_describe(size_t i, pi_option_info *out);
+PI_API void pi_options_free(pi_options *o);
+
+/* ---------------------------------------------------------------------------------------------------------- engine */
+
+typedef struct pi_engine pi_engine;
+
+/* What running a model with these options costs, to the byte; the same numbers allocate. */
+typedef struct pi_plan {
+    uint32_t size;                /* sizeof(pi_plan) */
+    uint64_t weights_bytes;       /* weights in the device's layout */
+    uint64_t kv_bytes;            /* cache pools of all groups */
+    uint64_t scratch_bytes;       /* activations and logits of one step */
+    uint64_t total_bytes;         /* the sum of the above */
+    uint64_t kv_tokens;           /* tokens the groups that keep everything can hold */
+    uint32_t n_groups;            /* entries used in group[] */
+    struct {
+        char name[16];            /* "full", "window" */
+        uint32_t n_layers;        /* layers in the group */
+        uint32_t block_size;      /* tokens a block */
+        uint32_t window;          /* tokens attended to, 0: all */
+        uint64_t n_blocks;        /* blocks in the pool */
+        uint64_t block_bytes;     /* bytes a block, all layers of the group */
+    } group[8];
+    uint32_t ctx_size;            /* longest request, prompt and answer */
+} pi_plan;
+/* Reads the metadata of the model and computes; loads nothing. */
+PI_API int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err);
+
+/* Loads the model, allocates everything it will ever use and starts the step thread. *out is NULL on failure. */
+PI_API int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err);
+/* Cancels what runs, stops the threads, frees all. Requests of the engine must be freed before, or by their callback in
+ * their last event, which close waits for. Events that were not released become invalid. Works on a failed engine. */
+PI_API void pi_engine_close(pi_engine *e);
+
+enum { PI_STATE_READY = 0, PI_STATE_DRAINING = 1, PI_STATE_FAILED = 2 };
+PI_API int pi_engine_state(const pi_engine *e);
+
+/* Static facts of a loaded model; strings live as long as the engine. */
+typedef struct pi_info {
+    uint32_t size;         /* sizeof(pi_info) */
+    const char *arch;      /* "gemma3" */
+    const char *name;      /* general.name, or "" */
+    const char *type_desc; /* "gemma3 270M Q4_K - Medium", as llama-bench's first column */
+    uint64_t n_params;     /* parameters */
+    uint64_t file_bytes;   /* bytes of all tensors in the file */
+    uint32_t n_vocab;      /* tokens in the vocabulary */
+    uint32_t n_ctx_train;  /* context the model was trained for */
+    uint32_t n_embd;       /* embedding length */
+    uint32_t n_layer;      /* layers */
+    uint32_t ctx_size;     /* longest request of this engine */
+    uint32_t n_threads;    /* CPU threads of a step */
+    const char *device;    /* "cpu (avx512-vnni)" */
+    int32_t bos, eos;      /* token ids, -1: none */
+    const char *chat_template; /* the GGUF's template text, or "" */
+} pi_info;
+PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
+
+/* A snapshot; each number is exact at some moment of the call, not all at the same one. Lock free. */
+typedef struct pi_stats {
+    uint32_t size;                     /* sizeof(pi_stats) */
+    uint32_t n_waiting, n_running;     /* requests by state */
+    uint64_t n_finished;               /* requests ended, whatever the reason */
+    uint64_t n_preempted;              /* times a request was put back for lack of blocks */
+    uint64_t n_steps;                  /* steps run */
+    uint64_t prompt_tokens;            /* prompt tokens of all requests that started */
+    uint64_t cached_tokens;            /* of them, taken from the cache */
+    uint64_t generated_tokens;         /* tokens sampled */
+    uint32_t n_groups;                 /* entries used in group[] */
+    struct {
+        uint64_t n_blocks, n_free, n_used, n_cached; /* all = free + used; cached: free ones that still hold a prefix */
+        uint64_t n_shared;             /* used by more than one request */
+        uint64_t n_evicted;            /* prefixes forgotten so far to make room */
+        uint64_t committed_bytes;      /* memory that the blocks written so far take; falls when the engine is idle */
+    } group[8];
+    double last_step_ms;               /* duration of the last step */
+} pi_stats;
+PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
+
+/* Refuses new requests from now on (PI_ECLOSED), for good, and waits until all have ended, or timeout_ms (-1: no limit)
+ * passed: PI_ETIMEDOUT. */
+PI_API int pi_engine_drain(pi_engine *e, int timeout_ms);
+/* Forgets every cached prefix that no running request uses. PI_EINVAL: salt is not NULL (reserved). */
+PI_API int pi_engine_cache_clear(pi_engine *e, const char *salt);
+
+/* ------------------------------------------------------------------------------------------------------------ text */
+
+enum {
+    PI_TOK_BOS = 1,     /* add BOS/EOS as the model's metadata says */
+    PI_TOK_SPECIAL = 2, /* text of control tokens ("<bos>") becomes the token */
+};
+/* Tokenises text (any bytes, invalid UTF-8 included). Returns the number of tokens, which may exceed cap: then only cap
+ * were written. Negative: PI_E*. */
+PI_API int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap);
+/* Text of n tokens. Returns the number of bytes, which may exceed cap (then cap were written), or PI_E*. No final NUL.
+ * flags: PI_TOK_SPECIAL prints control tokens too. */
+PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap);
+
+/* A vocabulary alone, without an engine; also from GGUFs that hold nothing else. */
+typedef struct pi_vocab pi_vocab;
+PI_API int pi_vocab_open(pi_vocab **out, const char *path, pi_error *err);
+PI_API int64_t pi_vocab_tokenize(const pi_vocab *v, const char *text, size_t len, int flags, int32_t *out, size_t cap);
+PI_API int64_t pi_vocab_detokenize(const pi_vocab *v, const int32_t *ids, size_t n, int flags, char *out, size_t cap);
+PI_API void pi_vocab_free(pi_vocab *v);
+
+/* -------------------------------------------------------------------------------------------------------- requests */
+
+typedef struct pi_request pi_request;
+
+enum {
+    PI_FINISH_NONE = 0,   /* still running */
+    PI_FINISH_STOP = 1,   /* an end-of-generation token, a stop token or a stop string */
+    PI_FINISH_LENGTH = 2, /* max tokens or the context's end */
+    PI_FINISH_CANCEL = 3, /* pi_request_cancel */
+    PI_FINISH_ERROR = 4,  /* see result.code */
+};
+
+/* How a request went; complete once it finished. */
+typedef struct pi_result {
+    uint32_t size;              /* sizeof(pi_result) */
+    int code;                   /* PI_OK, or why it failed */
+    int finish_reason;          /* PI_FINISH_* */
+    uint32_t prompt_tokens;     /* tokens of the prompt */
+    uint32_t cached_tokens;     /* of them, taken from the cache */
+    uint32_t generated_tokens;  /* tokens sampled */
+    uint32_t n_preempted;       /* times it lost its blocks and resumed */
+    const char *miss_reason;    /* why no more was taken from the cache; "" when nothing was missed */
+    double queue_ms;            /* submit to first scheduled */
+    double prefill_ms;          /* first scheduled to first token */
+    double decode_ms;           /* first token to last */
+    const char *stop;           /* the stop string that ended it, or "" */
+    char msg[240];              /* text of code */
+} pi_result;
+
+/* A new request with the engine's defaults. NULL: out of memory. */
+PI_API pi_request *pi_request_new(pi_engine *e);
+/* Sets a request option ("max-tokens", "temp", "stop", ...); keys and ranges from pi_options_describe. "stop" and
+ * "logit-bias" add to what is there, an empty value clears. */
+PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err);
+/* The whole prompt, every time: reuse of what earlier requests computed is the engine's business. Ids are taken as they
+ * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
+PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
+PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err);
+
+typedef struct pi_event pi_event;
+/* Events of this request go to fn instead of pi_poll. Called on the engine's dispatch thread, one call at a time; the
+ * event is released after fn returns. fn may call anything but pi_engine_close, pi_engine_drain and pi_request_wait;
+ * it may free r when ev is the last one (PI_EVENT_DONE). */
+typedef void (*pi_event_fn)(void *ud, const pi_event *ev);
+PI_API void pi_request_on_event(pi_request *r, pi_event_fn fn, void *ud);
+
+/* For evaluation tools: the logits of positions, called on the STEP thread with n_vocab floats that are valid during
+ * the call. pos is the token index in prompt+answer whose successor the row predicts. Everyone waits for fn; it must
+ * not call the library. Which rows: option "logits" = "none", "last" (of the prompt) or "all" (of the prompt; with
+ * "logits-from", those of that position and later), or "generated" (last of the prompt and each generated token). */
+typedef void (*pi_logits_fn)(void *ud, uint32_t pos, const float *logits, size_t n_vocab);
+PI_API void pi_request_on_logits(pi_request *r, pi_logits_fn fn, void *ud);
+
+/* Validates everything and queues the request. It may be submitted once. PI_ETOOBIG (err names the number that would
+ * fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL. After an error it is still unsubmitted. */
+PI_API int pi_request_submit(pi_request *r, pi_error *err);
+/* In any state, from any thread, any number of times; before submit it does nothing. The request ends with a
+ * PI_EVENT_DONE. */
+PI_API void pi_request_cancel(pi_request *r);
+/* Blocks until it ended (PI_OK) or timeout_ms passed (PI_ETIMEDOUT; -1: no limit). PI_EINVAL: it was not submitted. */
+PI_API int pi_request_wait(pi_request *r, int timeout_ms);
+/* PI_EBUSY while it runs: the numbers so far. PI_EINVAL: not submitted. Strings live as long as the request. */
+PI_API int pi_request_result(const pi_request *r, pi_result *out);
+/* All tokens sampled so far: returns their number, writes at most cap. */
+PI_API size_t pi_request_tokens(const pi_request *r, int32_t *out, size_t cap);
+/* Cancels if it runs, and frees as soon as the engine let go of it. Its events that were not taken, by pi_poll or by its
+ * callback, are forgotten: who wants them frees in or after PI_EVENT_DONE. Those that were stay valid until released.
+ * When it returns, no callback of r runs or will run (but the one that it was called from). */
+PI_API void pi_request_free(pi_request *r);
+
+/* ---------------------------------------------------------------------------------------------------------- events */
+
+enum {
+    PI_EVENT_TEXT = 1, /* tokens were generated; text may be empty while a UTF-8 sequence is incomplete */
+    PI_EVENT_DONE = 2, /* the last event of a request; it may carry the rest of the text */
+};
+
+typedef struct pi_token_prob {
+    int32_t id;    /* token */
+    float logprob; /* natural logarithm of its probability before temperature and filters */
+} pi_token_prob;
+
+struct pi_event {
+    uint32_t size;                 /* sizeof(pi_event) */
+    int kind;                      /* PI_EVENT_* */
+    pi_request *request;           /* whose */
+    void *user;                    /* of pi_request_set_user */
+    const char *text;              /* whole UTF-8 characters, NUL terminated */
+    size_t text_len;               /* bytes in text, which may contain NULs itself */
+    const int32_t *tokens;         /* ids in this event */
+    size_t n_tokens;               /* how many */
+    const pi_token_prob *logprobs; /* n_tokens x n_logprobs: the sampled token first, then the most likely ones */
+    size_t n_logprobs;             /* 0 unless option "logprobs" is set: 1 + its value */
+    int finish_reason;             /* PI_FINISH_*; in PI_EVENT_DONE */
+    int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
+};
+
+/* A pointer that its events carry. */
+PI_API void pi_request_set_user(pi_request *r, void *user);
+/* Up to cap events of requests without a callback, in order. Waits up to timeout_ms (0: not at all, -1: no limit) for
+ * the first. Returns their number, 0: timed out or nothing left to wait for (no request unfinished), or PI_E*. Each
+ * event must be released. With a time limit 0 does not tell the two apart: count the PI_EVENT_DONEs. */
+PI_API int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms);
+/* A descriptor that is readable while pi_poll has something, for event loops; negative: PI_E*. It is the engine's: do not
+ * read it, and take it out of the loop before pi_engine_close. Requests with a callback never make it readable. */
+PI_API int pi_poll_fd(const pi_engine *e);
+PI_API void pi_event_release(pi_event *ev);
+
+/* ----------------------------------------------------------------------------------------------------- model files */
+
+/* Visits metadata and tensors of a GGUF (all splits) for `inspect`: fn gets ready-made lines, one item each. */
+typedef void (*pi_line_fn)(void *ud, const char *line);
+PI_API int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi_error *err);
+
+/* Rewrites a GGUF with its matrices in another format; file types are the mixtures of llama-quantize ("Q4_K_M").
+ * options: "key=value" strings, NULL terminated, or NULL:
+ *     pure=1                    all matrices in the one format, no mixture
+ *     output-tensor-type=TYPE   of output.weight ("Q6_K")
+ *     token-embedding-type=TYPE of token_embd.weight
+ *     tensor-type=REGEX=TYPE    of the matrices whose name the pattern finds; repeatable, the first that matches decides
+ *     leave-output-tensor=1     output.weight stays as it is
+ *     allow-requantize=1        quantised input too (it loses more than F16, BF16 or F32 input)
+ *     imatrix=FILE              importance of the columns, as llama-imatrix writes it (GGUF)
+ *     threads=N                 0: all; the result is the same for any number
+ * progress (may be NULL) gets a line for each tensor, on the calling thread. out appears when it is complete, or not at
+ * all: PI_EIO (disk full), PI_EINVAL (option; quantised input), PI_EFORMAT, PI_EUNSUPPORTED, PI_ENOENT, PI_ENOMEM. */
+PI_API int pi_quantize(const char *in, const char *out, const char *type, const char *const *options, pi_line_fn progress,
+                       void *ud, pi_error *err);
+/* Name number i of the types pi_quantize takes; NULL past the last. */
+PI_API const char *pi_quantize_type(size_t i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

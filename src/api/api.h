@@ -1,0 +1,149 @@
+/* Inside of src/api: the engine object, requests, and events on their way to the caller.
+ *
+ *     step thread                 lock                        caller
+ *     on_token -> output.c ->  TEXT node of the request  ->  pi_poll, or the dispatch thread's callback
+ *     on_done  ------------->  DONE node in the request  ->  the same
+ *
+ * One mutex an engine guards queues, nodes and what a request shows of itself. It is never held while a callback runs;
+ * of the core only pi__seq_cancel and pi__seq_release are called with it (the core holds no lock when it calls back). A
+ * request lives until nobody refers to it: its owner (until pi_request_free), the core (until on_done), each node that
+ * is queued or taken. */
+#ifndef PI__API_H
+#define PI__API_H
+
+#include <pthread.h>
+
+#include "api/options.h"
+#include "api/output.h"
+#include "engine/core.h"
+
+enum pi__node_state {
+    PI__NODE_IDLE,   /* in no list */
+    PI__NODE_QUEUED, /* in the queue of pi_poll or of the dispatch thread */
+    PI__NODE_TAKEN,  /* with the caller, in the engine's list of taken ones */
+};
+
+typedef struct pi__node { /* an event and its memory */
+    pi_event ev;             /* first: what the caller sees */
+    struct pi__node *prev, *next; /* in the list that state names */
+    int state;               /* enum pi__node_state */
+    bool embedded;           /* part of its request, not freed by itself */
+    char *text;              /* [cap_text] ev.text, NUL terminated */
+    int32_t *ids;            /* [cap_ids] ev.tokens */
+    pi_token_prob *probs;    /* [cap_probs] ev.logprobs */
+    size_t cap_text, cap_ids, cap_probs;
+} pi__node;
+
+typedef struct pi__node_list {
+    pi__node *head, *tail;
+} pi__node_list;
+
+/* Token sequences that DRY does not cross, for one list of texts. Shared by requests. */
+typedef struct pi__breakers {
+    uint32_t ref;          /* under the engine's lock */
+    char *texts;           /* what it was made of: the texts, each with its NUL */
+    size_t texts_len;      /* bytes in texts */
+    const int32_t **seq;   /* [n] sequences, each ended by -1; they lie in ids */
+    int32_t *ids;          /* all of them */
+    size_t n;              /* sequences */
+} pi__breakers;
+
+struct pi_engine {
+    pi__core *core;        /* what runs */
+    pi__log log;           /* of the options */
+    pi__opt_set defaults;  /* of requests */
+    pthread_mutex_t lock;  /* guards all that follows, and requests as said there */
+    pthread_cond_t polled; /* something for pi_poll: an event, or nothing left to wait for */
+    pthread_cond_t pushed; /* something for the dispatch thread */
+    pi__node_list queue;   /* events for pi_poll */
+    pi__node_list push;    /* events for callbacks */
+    pi__node_list taken;   /* given out by pi_poll, not yet released */
+    size_t n_open;         /* requests without callback that were submitted and whose DONE is not queued yet */
+    uint32_t n_pollers;    /* threads in pi_poll that wait */
+    int fd;                /* eventfd of pi_poll_fd */
+    bool fd_wanted;        /* pi_poll_fd was called: fd follows the queue */
+    bool fd_set;           /* fd is readable */
+    bool dispatching;      /* the dispatch thread was started */
+    bool stop_dispatch;    /* it ends once push is empty */
+    pthread_t dispatcher;  /* calls callbacks */
+    pi_request *running;   /* list of submitted requests that have not ended */
+    uint64_t n_requests;   /* numbers of requests, for the log */
+    pi__breakers *breakers; /* those used last, or NULL */
+};
+
+enum { PI__REQ_NEW, PI__REQ_RUNNING, PI__REQ_DONE };
+
+struct pi_request {
+    pi_engine *e;
+    /* set before submit by the one thread that owns it, constant then */
+    uint64_t id;              /* number for the log */
+    pi__opt_set set;          /* its options */
+    int32_t *prompt;          /* [n_prompt] */
+    size_t n_prompt;
+    pi_event_fn on_event;     /* NULL: events go to pi_poll */
+    void *event_ud;
+    pi_logits_fn on_logits;
+    void *logits_ud;
+    pi__breakers *breakers;   /* referred to by params, or NULL */
+
+    /* step thread only, while it runs */
+    pi__output out;           /* text on its way */
+    bool special;             /* control tokens are printed */
+    bool failed;              /* no memory for an event: it ends with PI_ENOMEM */
+    int32_t n_probs;          /* 1 + option logprobs, 0: none */
+
+    /* under the engine's lock */
+    uint32_t ref;             /* owner, core, nodes, submit */
+    int state;                /* PI__REQ_* */
+    bool freed;               /* the owner let go: no more events */
+    bool cancel;              /* asked for before the core knew it */
+    pi__seq *seq;             /* from submit to on_done; NULL where submit has not returned yet */
+    pi_request *prev, *next;  /* in the engine's list of running ones */
+    bool in_event, in_logits; /* a callback runs, on the dispatch or the step thread */
+    pthread_cond_t changed;   /* state or in_* changed */
+    pi__node *open_text;      /* queued TEXT node that takes more, or NULL */
+    pi__node done;            /* the last event */
+    int32_t *tokens;          /* [cap_tokens] all sampled so far */
+    size_t n_tokens, cap_tokens;
+    pi_result result;         /* complete in PI__REQ_DONE */
+    void *user;               /* of pi_request_set_user */
+};
+
+/* ---- events.c; "lock": the engine's lock is held */
+
+int pi__events_init(pi_engine *e, pi_error *err);
+/* Delivers what callbacks are still owed and ends the dispatch thread. */
+void pi__dispatch_stop(pi_engine *e);
+/* Frees every node. */
+void pi__events_destroy(pi_engine *e);
+/* Starts the dispatch thread where it does not run. */
+int pi__dispatch_start(pi_engine *e, pi_error *err);
+/* lock: appends to r's open TEXT event, or opens one. false: out of memory, nothing changed. */
+bool pi__event_text(pi_request *r, int32_t id, const pi_token_prob *probs, const char *text, size_t n);
+/* lock: queues the last event; text of n bytes is given to it (may be NULL). Allocates nothing. */
+void pi__event_done(pi_request *r, char *text, size_t n);
+/* lock: forgets queued events of r. */
+void pi__events_drop(pi_request *r);
+/* lock: pollers look again whether anything is left to wait for. */
+void pi__events_recheck(pi_engine *e);
+/* Absolute time of the monotonic clock, timeout_ms from now. */
+struct timespec pi__deadline(int timeout_ms);
+int pi__cond_init(pthread_cond_t *c);
+
+/* ---- request.c */
+
+/* lock: gives back one reference. true: it was the last, and the caller calls pi__request_destroy without the lock. */
+bool pi__request_unref(pi_request *r);
+void pi__request_destroy(pi_request *r);
+
+/* ---- gen_params.c, breakers.c */
+
+/* What the options of r say, checked against the vocabulary. The arrays in p are freed by pi__gen_params_free; breakers
+ * stay with r. */
+int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err);
+void pi__gen_params_free(pi__gen_params *p);
+/* Finds or makes the sequences for a list of texts (NULL: the defaults). */
+int pi__breakers_get(pi_engine *e, const pi__opt_list *texts, pi__breakers **out, pi_error *err);
+void pi__breakers_put(pi_engine *e, pi__breakers *b);
+
+#endif

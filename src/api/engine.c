@@ -1,0 +1,208 @@
+/* The engine object: options to the core's configuration, opening, closing, facts, and text with the engine's
+ * vocabulary.
+ *
+ * Memory: the object; the core holds the rest. Threads: as in the header. Closing goes from the outside in: no more
+ * requests, all that run are cancelled and have ended, their callbacks have been called, then the core is freed, so
+ * that a callback may use the engine to the last. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+/* --------------------------------------------------------------------------------------------------- configuration */
+
+/* This build's devices. */
+static int check_device(const char *name, pi_error *err)
+{
+    if (!strcasecmp(name, "auto") || !strcasecmp(name, "cpu") || !strcasecmp(name, "none") || !*name) return PI_OK;
+    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: cpu", name);
+}
+
+static int config_of(const pi_options *o, pi__config *c, pi_error *err)
+{
+    static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
+    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
+    static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"};
+    const pi__opt_set *s = &o->set;
+    int64_t threads = pi__opt_int(s, PI__OPT_THREADS);
+    *c = (pi__config) {
+        .model = pi__opt_str(s, PI__OPT_MODEL),
+        .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
+        .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
+        .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
+        .max_seqs = (int32_t) pi__opt_int(s, PI__OPT_PARALLEL),
+        .max_queue = (int32_t) pi__opt_int(s, PI__OPT_MAX_QUEUE),
+        .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),
+        .type_k = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_K)],
+        .type_v = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_V)],
+        .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
+        .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
+        .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
+        .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
+        .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
+        .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
+        .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
+        .cpu = {
+            .n_threads = threads < 0 ? 0 : (int32_t) threads,
+            .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16),
+            .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
+            .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
+        },
+        .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
+    };
+    if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
+    return check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
+}
+
+int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
+{
+    if (!o || !out || out->size < sizeof out->size) {
+        return pi__fail(err, PI_EINVAL, "pi_engine_plan: options and a plan with its size are needed");
+    }
+    pi__config c;
+    pi_plan p = {.size = sizeof p};
+    int rc = config_of(o, &c, err);
+    if (!rc) rc = pi__core_plan(&c, &p, err);
+    if (rc) return rc;
+    p.size = out->size < sizeof p ? out->size : (uint32_t) sizeof p;
+    memcpy(out, &p, p.size);
+    return PI_OK;
+}
+
+/* What the engine is about to allocate, as log lines. */
+static int log_plan(const pi__config *c, pi_error *err)
+{
+    pi_plan p = {.size = sizeof p};
+    if (!c->log.fn || c->log.level < PI_LOG_INFO) return PI_OK;
+    int rc = pi__core_plan(c, &p, err);
+    if (rc) return rc;
+    const pi__log *log = &c->log;
+    const double mib = 1 << 20;
+    pi__logf(log, PI_LOG_INFO, "memory        MiB");
+    pi__logf(log, PI_LOG_INFO, "weights  %8.1f", (double) p.weights_bytes / mib);
+    for (uint32_t i = 0; i < p.n_groups; i++) {
+        uint64_t tokens = p.group[i].n_blocks * p.group[i].block_size;
+        pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  cache of %u layers: %llu blocks of %u tokens, %llu tokens%s",
+                 p.group[i].name, (double) (p.group[i].n_blocks * p.group[i].block_bytes) / mib, p.group[i].n_layers,
+                 (unsigned long long) p.group[i].n_blocks, p.group[i].block_size, (unsigned long long) tokens,
+                 p.group[i].window ? " within windows" : "");
+    }
+    pi__logf(log, PI_LOG_INFO, "scratch  %8.1f  one step of at most %d tokens", (double) p.scratch_bytes / mib,
+             c->max_batch_tokens);
+    pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, %d requests at once", (double) p.total_bytes / mib,
+             p.ctx_size, c->max_seqs);
+    return PI_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------- open, close */
+
+int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
+{
+    if (!out) return pi__fail(err, PI_EINVAL, "pi_engine_open: out must not be NULL");
+    *out = NULL;
+    if (!o) return pi__fail(err, PI_EINVAL, "pi_engine_open: options must not be NULL");
+    pi__config c;
+    int rc = config_of(o, &c, err);
+    if (!rc) rc = log_plan(&c, err);
+    if (rc) return rc;
+    pi_engine *e = pi__calloc(1, sizeof *e);
+    if (!e) return pi__fail_mem(err, "the engine");
+    e->log = c.log;
+    rc = pi__events_init(e, err);
+    if (rc) {
+        pi__free(e);
+        return rc;
+    }
+    if (pi__opt_copy(&e->defaults, &o->set, true)) rc = pi__fail_mem(err, "options");
+    if (!rc) rc = pi__core_open(&e->core, &c, err);
+    if (rc) {
+        pi__opt_clear(&e->defaults);
+        pi__events_destroy(e);
+        pi__free(e);
+        return rc;
+    }
+    *out = e;
+    return PI_OK;
+}
+
+void pi_engine_close(pi_engine *e)
+{
+    if (!e) return;
+    pi__core_drain(e->core, 0); /* from now on submits are refused */
+    pthread_mutex_lock(&e->lock);
+    for (pi_request *r = e->running; r; r = r->next) {
+        r->cancel = true;
+        if (r->seq) pi__seq_cancel(e->core, r->seq);
+    }
+    pthread_mutex_unlock(&e->lock);
+    pi__core_drain(e->core, -1);
+    pi__dispatch_stop(e);
+    pi__core_close(e->core);
+    pi__breakers_put(e, e->breakers);
+    pi__opt_clear(&e->defaults);
+    pi__events_destroy(e);
+    pi__free(e);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- facts */
+
+int pi_engine_state(const pi_engine *e) { return e ? pi__core_state(e->core) : PI_EINVAL; }
+
+int pi_engine_info(const pi_engine *e, pi_info *out)
+{
+    if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;
+    pi_info i = {.size = sizeof i};
+    int rc = pi__core_info(e->core, &i);
+    if (rc) return rc;
+    i.size = out->size < sizeof i ? out->size : (uint32_t) sizeof i;
+    memcpy(out, &i, i.size);
+    return PI_OK;
+}
+
+int pi_engine_stats(const pi_engine *e, pi_stats *out)
+{
+    if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;
+    pi_stats s = {.size = sizeof s};
+    int rc = pi__core_stats(e->core, &s);
+    if (rc) return rc;
+    s.size = out->size < sizeof s ? out->size : (uint32_t) sizeof s;
+    memcpy(out, &s, s.size);
+    return PI_OK;
+}
+
+int pi_engine_drain(pi_engine *e, int timeout_ms) { return e ? pi__core_drain(e->core, timeout_ms) : PI_EINVAL; }
+
+int pi_engine_cache_clear(pi_engine *e, const char *salt)
+{
+    if (!e || salt) return PI_EINVAL;
+    pi__core_cache_clear(e->core);
+    return PI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ text */
+
+int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap)
+{
+    if (!e || (!text && len) || (!out && cap)) return PI_EINVAL;
+    pi__ids ids = {0};
+    bool bos = flags & PI_TOK_BOS, special = flags & PI_TOK_SPECIAL;
+    int rc = pi__tokenize(pi__core_vocab(e->core), text ? text : "", len, bos, special, &ids);
+    if (!rc && ids.n && cap) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
+    pi__free(ids.p);
+    return rc ? rc : (int64_t) ids.n;
+}
+
+int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap)
+{
+    if (!e || (!ids && n) || (!out && cap)) return PI_EINVAL;
+    char *text = NULL;
+    size_t len = 0;
+    int rc = pi__detokenize(pi__core_vocab(e->core), ids, n, flags & PI_TOK_SPECIAL, &text, &len);
+    if (rc) return rc;
+    if (cap && len) memcpy(out, text, len < cap ? len : cap);
+    pi__free(text);
+    return (int64_t) len;
+}

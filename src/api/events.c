@@ -1,0 +1,356 @@
+/* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread of callbacks (see
+ * api.h).
+ *
+ * Memory: TEXT nodes come and go; a request's DONE node is part of it, so that out of memory loses no end. A request
+ * has at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which bounds what waits by the
+ * length of the answers. Threads: any; each function says whether the engine's lock is held. Invariant: a node in a
+ * list holds a reference to its request. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* ----------------------------------------------------------------------------------------------------------- lists */
+
+static void list_append(pi__node_list *l, pi__node *n)
+{
+    n->prev = l->tail;
+    n->next = NULL;
+    if (l->tail) l->tail->next = n;
+    else l->head = n;
+    l->tail = n;
+}
+
+static void list_remove(pi__node_list *l, pi__node *n)
+{
+    if (n->prev) n->prev->next = n->next;
+    else l->head = n->next;
+    if (n->next) n->next->prev = n->prev;
+    else l->tail = n->prev;
+    n->prev = n->next = NULL;
+}
+
+static void node_free_buffers(pi__node *n)
+{
+    pi__free(n->text);
+    pi__free(n->ids);
+    pi__free(n->probs);
+    n->text = NULL;
+    n->ids = NULL;
+    n->probs = NULL;
+}
+
+/* Gives the node's memory and its reference back. lock: held. Returns the request when that was its last reference. */
+static pi_request *node_release(pi__node *n)
+{
+    pi_request *r = n->ev.request;
+    n->state = PI__NODE_IDLE;
+    node_free_buffers(n);
+    if (!n->embedded) pi__free(n);
+    return pi__request_unref(r) ? r : NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------ descriptor */
+
+/* lock: makes the descriptor say whether pi_poll has something. */
+static void update_fd(pi_engine *e)
+{
+    bool want = e->queue.head != NULL;
+    if (!e->fd_wanted || want == e->fd_set) return;
+    uint64_t v = 1;
+    ssize_t k = want ? write(e->fd, &v, sizeof v) : read(e->fd, &v, sizeof v);
+    if (k == sizeof v) e->fd_set = want;
+}
+
+int pi_poll_fd(const pi_engine *ce)
+{
+    pi_engine *e = (pi_engine *) ce;
+    if (!e) return PI_EINVAL;
+    pthread_mutex_lock(&e->lock);
+    e->fd_wanted = true;
+    update_fd(e);
+    pthread_mutex_unlock(&e->lock);
+    return e->fd;
+}
+
+/* --------------------------------------------------------------------------------------------------------- pushing */
+
+/* lock: n goes where its request's events go. */
+static void enqueue(pi_request *r, pi__node *n)
+{
+    pi_engine *e = r->e;
+    n->state = PI__NODE_QUEUED;
+    r->ref++;
+    if (r->on_event) {
+        list_append(&e->push, n);
+        pthread_cond_signal(&e->pushed);
+    } else {
+        list_append(&e->queue, n);
+        if (e->n_pollers) pthread_cond_signal(&e->polled);
+        update_fd(e);
+    }
+}
+
+void pi__events_recheck(pi_engine *e)
+{
+    if (!e->n_open && e->n_pollers) pthread_cond_broadcast(&e->polled);
+}
+
+/* Room for one more token with n bytes of text. */
+static bool node_room(pi__node *n, size_t n_text, size_t n_probs)
+{
+    return pi__grow(&n->text, &n->cap_text, n->ev.text_len + n_text + 1, 1) &&
+           pi__grow(&n->ids, &n->cap_ids, n->ev.n_tokens + 1, sizeof *n->ids) &&
+           (!n_probs || pi__grow(&n->probs, &n->cap_probs, (n->ev.n_tokens + 1) * n_probs, sizeof *n->probs));
+}
+
+static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_t n_probs, const char *text,
+                      size_t n_text)
+{
+    if (n_text) memcpy(n->text + n->ev.text_len, text, n_text);
+    n->ev.text_len += n_text;
+    n->text[n->ev.text_len] = 0;
+    if (n_probs) memcpy(n->probs + n->ev.n_tokens * n_probs, probs, n_probs * sizeof *probs);
+    n->ids[n->ev.n_tokens++] = id;
+    n->ev.text = n->text;
+    n->ev.tokens = n->ids;
+    n->ev.logprobs = n_probs ? n->probs : NULL;
+    n->ev.n_logprobs = n_probs;
+}
+
+bool pi__event_text(pi_request *r, int32_t id, const pi_token_prob *probs, const char *text, size_t n)
+{
+    if (r->freed) return true;
+    pi__node *node = r->open_text;
+    size_t n_probs = probs ? (size_t) r->n_probs : 0;
+    if (!node) {
+        node = pi__calloc(1, sizeof *node);
+        if (!node) return false;
+        node->ev = (pi_event) {.size = sizeof node->ev, .kind = PI_EVENT_TEXT, .request = r, .text = ""};
+    }
+    if (!node_room(node, n, n_probs)) {
+        if (node != r->open_text) {
+            node_free_buffers(node);
+            pi__free(node);
+        }
+        return false;
+    }
+    node_fill(node, id, probs, n_probs, text, n);
+    node->ev.user = r->user;
+    if (node != r->open_text) enqueue(r, node);
+    r->open_text = node;
+    return true;
+}
+
+void pi__event_done(pi_request *r, char *text, size_t n)
+{
+    pi__node *d = &r->done;
+    r->open_text = NULL; /* nothing is added to it any more */
+    if (!r->on_event && !r->freed) r->e->n_open--;
+    if (r->freed) {
+        pi__free(text);
+        pi__events_recheck(r->e);
+        return;
+    }
+    d->text = text;
+    d->ev = (pi_event) {.size = sizeof d->ev, .kind = PI_EVENT_DONE, .request = r, .user = r->user,
+                        .text = text ? text : "", .text_len = text ? n : 0,
+                        .finish_reason = r->result.finish_reason, .code = r->result.code};
+    enqueue(r, d);
+}
+
+void pi__events_drop(pi_request *r)
+{
+    pi_engine *e = r->e;
+    pi__node_list *l = r->on_event ? &e->push : &e->queue;
+    for (pi__node *n = l->head, *next; n; n = next) {
+        next = n->next;
+        if (n->ev.request != r) continue;
+        list_remove(l, n);
+        node_release(n); /* the caller holds a reference: never the last */
+    }
+    r->open_text = NULL;
+    update_fd(e);
+}
+
+/* --------------------------------------------------------------------------------------------------------- polling */
+
+struct timespec pi__deadline(int timeout_ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += timeout_ms / 1000;
+    t.tv_nsec += (long) (timeout_ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}
+
+int pi__cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t a;
+    if (pthread_condattr_init(&a)) return PI_ENOMEM;
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    int rc = pthread_cond_init(c, &a);
+    pthread_condattr_destroy(&a);
+    return rc ? PI_ENOMEM : PI_OK;
+}
+
+/* lock: waits until the queue holds something, nothing can come, or the time is up. */
+static void wait_for_event(pi_engine *e, int timeout_ms)
+{
+    struct timespec until = timeout_ms > 0 ? pi__deadline(timeout_ms) : (struct timespec) {0};
+    int rc = timeout_ms ? 0 : ETIMEDOUT;
+    e->n_pollers++;
+    while (!e->queue.head && e->n_open && !rc) {
+        rc = timeout_ms < 0 ? pthread_cond_wait(&e->polled, &e->lock)
+                            : pthread_cond_timedwait(&e->polled, &e->lock, &until);
+    }
+    e->n_pollers--;
+}
+
+int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms)
+{
+    if (!e || !buf || !cap) return PI_EINVAL;
+    pthread_mutex_lock(&e->lock);
+    wait_for_event(e, timeout_ms);
+    int n = 0;
+    for (pi__node *node; (node = e->queue.head) && (size_t) n < cap && n < INT32_MAX; n++) {
+        list_remove(&e->queue, node);
+        list_append(&e->taken, node);
+        node->state = PI__NODE_TAKEN;
+        if (node->ev.request->open_text == node) node->ev.request->open_text = NULL;
+        buf[n] = &node->ev;
+    }
+    /* One signal was given for an event, and a thread that took several left another one waiting: pass it on. */
+    if (e->n_pollers && (e->queue.head || !e->n_open)) pthread_cond_broadcast(&e->polled);
+    update_fd(e);
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+void pi_event_release(pi_event *ev)
+{
+    if (!ev) return;
+    pi__node *n = (pi__node *) ev;
+    pi_engine *e = ev->request->e;
+    pthread_mutex_lock(&e->lock);
+    pi_request *last = NULL;
+    if (n->state == PI__NODE_TAKEN) { /* in a callback it is released afterwards */
+        list_remove(&e->taken, n);
+        last = node_release(n);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (last) pi__request_destroy(last);
+}
+
+/* -------------------------------------------------------------------------------------------------------- callbacks */
+
+/* lock: held before and after, not during the callback. */
+static void dispatch(pi_engine *e, pi__node *n)
+{
+    pi_request *r = n->ev.request;
+    list_remove(&e->push, n);
+    n->state = PI__NODE_IDLE;
+    if (r->open_text == n) r->open_text = NULL;
+    r->in_event = true;
+    pthread_mutex_unlock(&e->lock);
+    r->on_event(r->event_ud, &n->ev);
+    pthread_mutex_lock(&e->lock);
+    r->in_event = false;
+    pthread_cond_broadcast(&r->changed);
+    pi_request *last = node_release(n);
+    if (!last) return;
+    pthread_mutex_unlock(&e->lock);
+    pi__request_destroy(last);
+    pthread_mutex_lock(&e->lock);
+}
+
+static void *dispatch_thread(void *arg)
+{
+    pi_engine *e = arg;
+    pthread_mutex_lock(&e->lock);
+    for (;;) {
+        while (!e->push.head && !e->stop_dispatch) pthread_cond_wait(&e->pushed, &e->lock);
+        if (!e->push.head) break;
+        dispatch(e, e->push.head);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+int pi__dispatch_start(pi_engine *e, pi_error *err)
+{
+    int rc = PI_OK;
+    pthread_mutex_lock(&e->lock);
+    if (!e->dispatching) {
+        sigset_t all, old; /* signals are for the program's own threads */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        if (pthread_create(&e->dispatcher, NULL, dispatch_thread, e)) {
+            rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that calls callbacks");
+        } else {
+            e->dispatching = true;
+        }
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- ends */
+
+int pi__events_init(pi_engine *e, pi_error *err)
+{
+    e->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (e->fd < 0) return pi__fail(err, PI_ENOMEM, "eventfd: %s", strerror(errno));
+    int rc = pthread_mutex_init(&e->lock, NULL) ? PI_ENOMEM : PI_OK;
+    if (!rc) {
+        rc = pi__cond_init(&e->polled);
+        if (!rc && (rc = pi__cond_init(&e->pushed))) pthread_cond_destroy(&e->polled);
+        if (rc) pthread_mutex_destroy(&e->lock);
+    }
+    if (!rc) return PI_OK;
+    close(e->fd);
+    return pi__fail_mem(err, "locks");
+}
+
+static void free_list(pi_engine *e, pi__node_list *l)
+{
+    for (pi__node *n; (n = l->head);) {
+        list_remove(l, n);
+        pthread_mutex_lock(&e->lock);
+        pi_request *last = node_release(n);
+        pthread_mutex_unlock(&e->lock);
+        if (last) pi__request_destroy(last);
+    }
+}
+
+void pi__dispatch_stop(pi_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stop_dispatch = true;
+    pthread_cond_broadcast(&e->pushed);
+    bool join = e->dispatching;
+    pthread_mutex_unlock(&e->lock);
+    if (join) pthread_join(e->dispatcher, NULL);
+}
+
+void pi__events_destroy(pi_engine *e)
+{
+    free_list(e, &e->push);
+    free_list(e, &e->queue);
+    free_list(e, &e->taken);
+    close(e->fd);
+    pthread_cond_destroy(&e->polled);
+    pthread_cond_destroy(&e->pushed);
+    pthread_mutex_destroy(&e->lock);
+}

@@ -1,0 +1,124 @@
+/* The options of a request as the plain values that scheduler and sampler read.
+ *
+ * Ranges were checked when the options were set; here is what needs the vocabulary. Memory: the two arrays, until
+ * pi__gen_params_free (the core copies them). Any thread. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "api/api.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+static int random_seed(uint64_t *out, pi_error *err)
+{
+    ssize_t n;
+    do n = getrandom(out, sizeof *out, 0);
+    while (n < 0 && errno == EINTR);
+    return n == sizeof *out ? PI_OK : pi__fail(err, PI_EINTERNAL, "no random seed: %s", strerror(errno));
+}
+
+static int32_t clamp_i32(int64_t v) { return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t) v; }
+
+static int logit_biases(const pi__opt_set *s, int32_t n_vocab, pi__sampling *p, pi_error *err)
+{
+    const pi__opt_list *l = pi__opt_list_of(s, PI__OPT_LOGIT_BIAS);
+    if (!l->n) return PI_OK;
+    pi__logit_bias *b = pi__calloc(l->n, sizeof *b);
+    if (!b) return pi__fail_mem(err, "logit biases");
+    p->bias = b;
+    p->n_bias = l->n;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!pi__parse_logit_bias(l->item[i], &b[i].id, &b[i].bias) || b[i].id >= n_vocab) {
+            return pi__fail(err, PI_EINVAL, "logit-bias: '%.60s': token ids go from 0 to %d", l->item[i], n_vocab - 1);
+        }
+    }
+    return PI_OK;
+}
+
+static int stop_tokens(const pi__opt_set *s, int32_t n_vocab, pi__gen_params *p, pi_error *err)
+{
+    const pi__opt_list *l = pi__opt_list_of(s, PI__OPT_STOP_TOKEN);
+    if (!l->n) return PI_OK;
+    int32_t *ids = pi__calloc(l->n, sizeof *ids);
+    if (!ids) return pi__fail_mem(err, "stop tokens");
+    p->stop_ids = ids;
+    p->n_stop_ids = l->n;
+    for (size_t i = 0; i < l->n; i++) {
+        int64_t v = -1;
+        if (!pi__parse_int(l->item[i], false, &v) || v < 0 || v >= n_vocab) {
+            return pi__fail(err, PI_EINVAL, "stop-token: '%.60s': token ids go from 0 to %d", l->item[i], n_vocab - 1);
+        }
+        ids[i] = (int32_t) v;
+    }
+    return PI_OK;
+}
+
+static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
+{
+    const pi__opt_set *s = &r->set;
+    p->temp = (float) pi__opt_float(s, PI__OPT_TEMP);
+    p->top_k = clamp_i32(pi__opt_int(s, PI__OPT_TOP_K));
+    p->top_p = (float) pi__opt_float(s, PI__OPT_TOP_P);
+    p->min_p = (float) pi__opt_float(s, PI__OPT_MIN_P);
+    p->typical_p = (float) pi__opt_float(s, PI__OPT_TYPICAL);
+    p->top_n_sigma = (float) pi__opt_float(s, PI__OPT_TOP_N_SIGMA);
+    p->repeat_penalty = (float) pi__opt_float(s, PI__OPT_REPEAT_PENALTY);
+    p->presence_penalty = (float) pi__opt_float(s, PI__OPT_PRESENCE_PENALTY);
+    p->frequency_penalty = (float) pi__opt_float(s, PI__OPT_FREQUENCY_PENALTY);
+    p->repeat_last_n = clamp_i32(pi__opt_int(s, PI__OPT_REPEAT_LAST_N));
+    p->dry_multiplier = (float) pi__opt_float(s, PI__OPT_DRY_MULTIPLIER);
+    p->dry_base = (float) pi__opt_float(s, PI__OPT_DRY_BASE);
+    p->dry_allowed_length = clamp_i32(pi__opt_int(s, PI__OPT_DRY_ALLOWED_LENGTH));
+    p->dry_penalty_last_n = clamp_i32(pi__opt_int(s, PI__OPT_DRY_PENALTY_LAST_N));
+    p->xtc_probability = (float) pi__opt_float(s, PI__OPT_XTC_PROBABILITY);
+    p->xtc_threshold = (float) pi__opt_float(s, PI__OPT_XTC_THRESHOLD);
+    p->min_keep = clamp_i32(pi__opt_int(s, PI__OPT_MIN_KEEP));
+    int64_t seed = pi__opt_int(s, PI__OPT_SEED);
+    int rc = pi__parse_samplers(pi__opt_str(s, PI__OPT_SAMPLERS), p->chain, err);
+    p->seed = (uint64_t) seed;
+    if (!rc && seed < 0 && p->temp > 0) rc = random_seed(&p->seed, err);
+    if (rc || p->dry_multiplier <= 0) return rc;
+    rc = pi__breakers_get(r->e, pi__opt_list_of(s, PI__OPT_DRY_BREAKER), &r->breakers, err);
+    if (rc) return rc;
+    p->dry_breakers = r->breakers->seq;
+    p->n_dry_breakers = r->breakers->n;
+    return PI_OK;
+}
+
+int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
+{
+    const pi__opt_set *s = &r->set;
+    int32_t n_vocab = pi__vocab_size(pi__core_vocab(r->e->core));
+    int64_t max_tokens = pi__opt_int(s, PI__OPT_MAX_TOKENS);
+    *p = (pi__gen_params) {
+        .max_tokens = max_tokens < 0 ? -1 : clamp_i32(max_tokens),
+        .min_tokens = clamp_i32(pi__opt_int(s, PI__OPT_MIN_TOKENS)),
+        .ignore_eos = pi__opt_bool(s, PI__OPT_IGNORE_EOS),
+        .no_stop = pi__opt_bool(s, PI__OPT_NO_STOP),
+        .cache = pi__opt_bool(s, PI__OPT_CACHE),
+        .salt = pi__opt_str(s, PI__OPT_CACHE_SALT),
+        .n_logprobs = clamp_i32(pi__opt_int(s, PI__OPT_LOGPROBS)),
+        .logits = r->on_logits ? (int32_t) pi__opt_int(s, PI__OPT_LOGITS) : PI__LOGITS_NONE, /* words in that order */
+        .logits_from = clamp_i32(pi__opt_int(s, PI__OPT_LOGITS_FROM)),
+        .priority = clamp_i32(pi__opt_int(s, PI__OPT_PRIORITY)),
+        .deadline_ms = pi__opt_float(s, PI__OPT_TIMEOUT) * 1e3,
+    };
+    if (p->n_logprobs >= n_vocab) p->n_logprobs = n_vocab - 1;
+    pi__breakers_put(r->e, r->breakers); /* of an earlier submit that was refused */
+    r->breakers = NULL;
+    int rc = sampling_of(r, &p->sampling, err);
+    if (!rc) rc = logit_biases(s, n_vocab, &p->sampling, err);
+    if (!rc) rc = stop_tokens(s, n_vocab, p, err);
+    if (rc) pi__gen_params_free(p);
+    return rc;
+}
+
+void pi__gen_params_free(pi__gen_params *p)
+{
+    pi__free((void *) p->sampling.bias);
+    pi__free((void *) p->stop_ids);
+    p->sampling.bias = NULL;
+    p->stop_ids = NULL;
+}

@@ -1,0 +1,79 @@
+/* Options as typed values, for the files of src/api.
+ *
+ * A set of values holds the engine's and the requests' options (tool options are checked, never stored); a request has
+ * a set of its own. Memory: strings and lists only. One thread at a time. */
+#ifndef PI__OPTIONS_H
+#define PI__OPTIONS_H
+
+#include "api/options_table.h"
+#include "base/log.h"
+#include "pagedinfer.h"
+
+enum pi__opt_id { /* index into the table and into a set of values */
+#define X(id, ...) PI__OPT_##id,
+    PI__ENGINE_OPTIONS(X)
+    PI__REQUEST_OPTIONS(X)
+    PI__N_STORED, /* the options from here on are the tool's */
+    PI__OPT_LAST_STORED = PI__N_STORED - 1,
+    PI__TOOL_OPTIONS(X)
+#undef X
+    PI__N_OPTIONS
+};
+
+enum pi__opt_type { PI__T_BOOL, PI__T_INT, PI__T_SIZE, PI__T_FLOAT, PI__T_STRING, PI__T_ENUM, PI__T_LIST };
+
+typedef struct pi__opt_list {
+    char **item;   /* owned strings */
+    size_t n, cap; /* entries used, allocated */
+} pi__opt_list;
+
+typedef union pi__opt_value {
+    int64_t i;         /* BOOL, INT, SIZE; ENUM: index into the range's words */
+    double f;          /* FLOAT */
+    char *s;           /* STRING; NULL: "" */
+    pi__opt_list list; /* LIST; empty until the first value, whatever the table's default says */
+} pi__opt_value;
+
+typedef struct pi__opt_set {
+    pi__opt_value v[PI__N_STORED]; /* by enum pi__opt_id */
+} pi__opt_set;
+
+struct pi_options {
+    pi__opt_set set; /* every value */
+    pi_log_fn log_fn; /* where lines go; the level is option log-level */
+    void *log_ud;     /* its first argument */
+};
+
+/* Defaults. On failure the set needs no clear. */
+int pi__opt_init(pi__opt_set *s);
+/* The same values in memory of their own; engine options that are strings are left out with requests_only. */
+int pi__opt_copy(pi__opt_set *dst, const pi__opt_set *src, bool requests_only);
+void pi__opt_clear(pi__opt_set *s);
+/* Sets by key or by a long command line spelling. scope_mask: bit PI_SCOPE_x for each scope that is taken. On error
+ * nothing changed. */
+int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const char *value, pi_error *err);
+
+static inline bool pi__opt_bool(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].i != 0; }
+static inline int64_t pi__opt_int(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].i; }
+static inline double pi__opt_float(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].f; }
+static inline const char *pi__opt_str(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].s ? s->v[id].s : ""; }
+static inline const pi__opt_list *pi__opt_list_of(const pi__opt_set *s, enum pi__opt_id id) { return &s->v[id].list; }
+/* The word that an ENUM holds; its length in *n (not NUL terminated). */
+const char *pi__opt_word(const pi__opt_set *s, enum pi__opt_id id, size_t *n);
+bool pi__opt_is(const pi__opt_set *s, enum pi__opt_id id, const char *word);
+
+/* ---- texts to values, independent of the locale. false: not of that form. */
+bool pi__parse_bool(const char *s, int64_t *out);
+/* A whole number. suffixes: 32k 32K 1.5Gi 2MB; k m g t and kB MB.. are powers of 1000, K M G T and Ki KiB.. of 1024. */
+bool pi__parse_int(const char *s, bool suffixes, int64_t *out);
+/* A finite decimal number; "inf" and "-inf" too with infinite. */
+bool pi__parse_float(const char *s, bool infinite, double *out);
+/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS" */
+bool pi__parse_logit_bias(const char *s, int32_t *id, float *bias);
+/* The sampler chain, ended by PI__SMP_N; chain has PI__SMP_N + 1 entries. */
+int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
+
+/* Insertions, deletions, substitutions and swaps of neighbours that lead from a to b, each cut at 63 characters. */
+int pi__edit_distance(const char *a, const char *b);
+
+#endif

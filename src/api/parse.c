@@ -1,0 +1,233 @@
+/* Texts of option values to numbers (see options.h). Pure functions, no memory, any thread; the locale has no say. */
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/options.h"
+#include "base/error.h"
+#include "engine/params.h"
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool pi__parse_bool(const char *s, int64_t *out)
+{
+    static const char *const yes[] = {"true", "1", "on", "yes", "enabled"};
+    static const char *const no[] = {"false", "0", "off", "no", "disabled"};
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
+        if (!strcasecmp(s, yes[i])) { *out = 1; return true; }
+        if (!strcasecmp(s, no[i])) { *out = 0; return true; }
+    }
+    return false;
+}
+
+/* 10^e exactly enough: e is at most a few hundred. */
+static double pow10_of(int e)
+{
+    static const double exact[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                   1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    return e <= 22 ? exact[e] : pow(10, e);
+}
+
+/* Digits with an optional fraction and exponent from *s on; advances *s. Up to 15 significant digits are exact, and the
+ * result is then the nearest double. */
+static bool scan_decimal(const char **s, bool exponent, double *out)
+{
+    const char *p = *s;
+    uint64_t m = 0;
+    int scale = 0, digits = 0;
+    bool point = false;
+    for (;; p++) {
+        if (*p == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (!is_digit(*p)) break;
+        digits++;
+        if (m < UINT64_C(100000000000000000)) {
+            m = m * 10 + (uint64_t) (*p - '0');
+            scale -= point;
+        } else {
+            scale += !point;
+        }
+    }
+    if (!digits) return false;
+    if (exponent && (*p == 'e' || *p == 'E')) {
+        const char *q = p + 1;
+        bool minus = *q == '-';
+        q += *q == '-' || *q == '+';
+        if (is_digit(*q)) {
+            int e = 0;
+            for (; is_digit(*q); q++) e = e > 9999 ? e : e * 10 + (*q - '0');
+            scale += minus ? -e : e;
+            p = q;
+        }
+    }
+    *out = scale < 0 ? (double) m / pow10_of(scale < -400 ? 400 : -scale)
+                     : (double) m * pow10_of(scale > 400 ? 400 : scale);
+    *s = p;
+    return true;
+}
+
+bool pi__parse_float(const char *s, bool infinite, double *out)
+{
+    bool minus = *s == '-';
+    s += *s == '-' || *s == '+';
+    double v;
+    if (infinite && (!strcasecmp(s, "inf") || !strcasecmp(s, "infinity"))) {
+        v = INFINITY;
+    } else if (!scan_decimal(&s, true, &v) || *s || !isfinite(v)) {
+        return false;
+    }
+    *out = minus ? -v : v;
+    return true;
+}
+
+/* The factor that a size's suffix stands for, 0: no such suffix. */
+static int64_t suffix_factor(const char *s)
+{
+    if (!*s) return 1;
+    const char *units = "kmgt", *u = strchr(units, *s | 32);
+    if (!u) return 0;
+    bool lower = *s >= 'a';
+    const char *rest = s + 1;
+    bool thousand = (lower && !*rest) || !strcmp(rest, "B");
+    bool binary = (!lower && !*rest) || !strcmp(rest, "i") || !strcmp(rest, "iB");
+    if (!thousand && !binary) return 0;
+    int64_t f = 1;
+    for (const char *p = units; p <= u; p++) f *= thousand ? 1000 : 1024;
+    return f;
+}
+
+bool pi__parse_int(const char *s, bool suffixes, int64_t *out)
+{
+    bool minus = *s == '-';
+    s += *s == '-' || *s == '+';
+    if (!is_digit(*s)) return false;
+    const char *start = s;
+    uint64_t v = 0;
+    for (; is_digit(*s); s++) {
+        uint64_t d = (uint64_t) (*s - '0');
+        if (v > ((uint64_t) INT64_MAX - d) / 10) return false;
+        v = v * 10 + d;
+    }
+    double frac = 0;
+    if (suffixes && *s == '.') {
+        double whole;
+        s = start;
+        if (!scan_decimal(&s, false, &whole)) return false;
+        frac = whole - (double) v;
+    }
+    int64_t f = suffixes ? suffix_factor(s) : *s ? 0 : 1;
+    if (!f || (f == 1 && frac > 0) || v > (uint64_t) (INT64_MAX / f)) return false;
+    int64_t r = (int64_t) v * f, extra = (int64_t) (frac * (double) f + 0.5);
+    if (extra > INT64_MAX - r) return false;
+    *out = minus ? -(r + extra) : r + extra;
+    return true;
+}
+
+bool pi__parse_logit_bias(const char *s, int32_t *id, float *bias)
+{
+    int64_t v = 0;
+    const char *p = s;
+    for (; is_digit(*p); p++) {
+        v = v * 10 + (*p - '0');
+        if (v > INT32_MAX) return false;
+    }
+    if (p == s || (*p != '+' && *p != '-' && *p != '=')) return false;
+    double b;
+    if (!pi__parse_float(*p == '=' ? p + 1 : p, true, &b) || b > 1e6 || (b < -1e6 && !isinf(b))) return false;
+    *id = (int32_t) v;
+    *bias = (float) b;
+    return true;
+}
+
+/* Names and letters of the stages, in the order of enum pi__sampler_kind. */
+static const struct {
+    const char *names[3];
+    char letter;
+} stages[PI__SMP_N] = {
+    [PI__SMP_PENALTIES] = {{"penalties", "penalty", NULL}, 'e'},
+    [PI__SMP_DRY] = {{"dry", NULL}, 'd'},
+    [PI__SMP_TOP_N_SIGMA] = {{"top-n-sigma", "top-nsigma", NULL}, 's'},
+    [PI__SMP_TOP_K] = {{"top-k", NULL}, 'k'},
+    [PI__SMP_TYPICAL] = {{"typ-p", "typical", "typical-p"}, 'y'},
+    [PI__SMP_TOP_P] = {{"top-p", "nucleus", NULL}, 'p'},
+    [PI__SMP_MIN_P] = {{"min-p", NULL}, 'm'},
+    [PI__SMP_XTC] = {{"xtc", NULL}, 'x'},
+    [PI__SMP_TEMPERATURE] = {{"temperature", "temp", NULL}, 't'},
+};
+
+static bool same_name(const char *a, size_t n, const char *name)
+{
+    if (strlen(name) != n) return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = a[i] == '_' ? '-' : (char) (a[i] >= 'A' && a[i] <= 'Z' ? a[i] | 32 : a[i]);
+        if (c != name[i]) return false;
+    }
+    return true;
+}
+
+static int stage_by_name(const char *s, size_t n)
+{
+    for (int k = 0; k < PI__SMP_N; k++) {
+        for (int i = 0; i < 3 && stages[k].names[i]; i++) {
+            if (same_name(s, n, stages[k].names[i])) return k;
+        }
+    }
+    return -1;
+}
+
+static int stage_by_letter(char c)
+{
+    for (int k = 0; k < PI__SMP_N; k++) {
+        if (stages[k].letter == c) return k;
+    }
+    return -1;
+}
+
+int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err)
+{
+    bool letters = !strchr(s, ';') && stage_by_name(s, strlen(s)) < 0;
+    uint32_t seen = 0;
+    int n = 0;
+    while (*s) {
+        size_t len = letters ? 1 : strcspn(s, ";");
+        int k = letters ? stage_by_letter(*s) : stage_by_name(s, len);
+        if (len) {
+            if (k < 0) {
+                return pi__fail(err, PI_EINVAL, "samplers: '%.*s' is not a stage; stages are penalties;dry;top_n_sigma;"
+                                "top_k;typ_p;top_p;min_p;xtc;temperature or the letters edskypmxt",
+                                (int) (len > 40 ? 40 : len), s);
+            }
+            if (seen >> k & 1) return pi__fail(err, PI_EINVAL, "samplers: '%.*s' occurs twice", (int) len, s);
+            seen |= 1u << k;
+            chain[n++] = (uint8_t) k;
+        }
+        s += len;
+        if (!letters && *s == ';') s++;
+    }
+    chain[n] = PI__SMP_N;
+    return PI_OK;
+}
+
+int pi__edit_distance(const char *a, const char *b)
+{
+    enum { MAX = 63 };
+    int la = (int) strnlen(a, MAX), lb = (int) strnlen(b, MAX);
+    int row[3][MAX + 1]; /* the last three rows of the table, used in turn */
+    for (int j = 0; j <= lb; j++) row[0][j] = j;
+    for (int i = 1; i <= la; i++) {
+        int *cur = row[i % 3];
+        const int *prev = row[(i + 2) % 3], *prev2 = row[(i + 1) % 3];
+        cur[0] = i;
+        for (int j = 1; j <= lb; j++) {
+            int d = prev[j - 1] + (a[i - 1] != b[j - 1]);
+            if (prev[j] + 1 < d) d = prev[j] + 1;
+            if (cur[j - 1] + 1 < d) d = cur[j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && prev2[j - 2] + 1 < d) d = prev2[j - 2] + 1;
+            cur[j] = d;
+        }
+    }
+    return row[la % 3][lb];
+}

@@ -1,0 +1,348 @@
+/* Which format each tensor of a quantised model gets (see quantize_mix.h). */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "api/quantize_mix.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+enum { /* general.file_type */
+    FT_F32 = 0, FT_F16 = 1, FT_Q4_0 = 2, FT_Q4_1 = 3, FT_Q8_0 = 7, FT_Q5_0 = 8, FT_Q5_1 = 9, FT_Q2_K = 10,
+    FT_Q3_K_S = 11, FT_Q3_K_M = 12, FT_Q3_K_L = 13, FT_Q4_K_S = 14, FT_Q4_K_M = 15, FT_Q5_K_S = 16, FT_Q5_K_M = 17,
+    FT_Q6_K = 18, FT_IQ4_NL = 25, FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39
+};
+
+static const pi__ftype ftypes[] = {
+    {"Q4_0", FT_Q4_0, PI__Q4_0},       {"Q4_1", FT_Q4_1, PI__Q4_1},       {"Q5_0", FT_Q5_0, PI__Q5_0},
+    {"Q5_1", FT_Q5_1, PI__Q5_1},       {"Q8_0", FT_Q8_0, PI__Q8_0},       {"Q2_K", FT_Q2_K, PI__Q2_K},
+    {"Q3_K_S", FT_Q3_K_S, PI__Q3_K},   {"Q3_K_M", FT_Q3_K_M, PI__Q3_K},   {"Q3_K_L", FT_Q3_K_L, PI__Q3_K},
+    {"Q4_K_S", FT_Q4_K_S, PI__Q4_K},   {"Q4_K_M", FT_Q4_K_M, PI__Q4_K},   {"Q5_K_S", FT_Q5_K_S, PI__Q5_K},
+    {"Q5_K_M", FT_Q5_K_M, PI__Q5_K},   {"Q6_K", FT_Q6_K, PI__Q6_K},       {"IQ4_NL", FT_IQ4_NL, PI__IQ4_NL},
+    {"MXFP4", FT_MXFP4, PI__MXFP4},    {"MXFP4_MOE", FT_MXFP4, PI__MXFP4}, {"NVFP4", FT_NVFP4, PI__NVFP4},
+    {"F16", FT_F16, PI__F16},          {"BF16", FT_BF16, PI__BF16},       {"F32", FT_F32, PI__F32},
+};
+
+const pi__ftype *pi__ftype_at(size_t i) { return i < COUNT(ftypes) ? &ftypes[i] : NULL; }
+
+const pi__ftype *pi__ftype_find(const char *name)
+{
+    static const char *const alias[][2] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
+    for (size_t i = 0; i < COUNT(alias); i++)
+        if (strcasecmp(name, alias[i][0]) == 0) name = alias[i][1];
+    char *end;
+    long number = strtol(name, &end, 10);
+    bool numeric = end != name && *end == 0;
+    for (size_t i = 0; i < COUNT(ftypes); i++) {
+        bool moe = strcmp(ftypes[i].name, "MXFP4_MOE") == 0; /* what the number 38 means elsewhere */
+        bool same = numeric ? number == ftypes[i].number && (number != FT_MXFP4 || moe)
+                            : strcasecmp(name, ftypes[i].name) == 0;
+        if (same) return &ftypes[i];
+    }
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- rules */
+
+static void *pcre_malloc(size_t n, void *ud)
+{
+    (void) ud;
+    return pi__malloc(n);
+}
+
+static void pcre_free(void *p, void *ud)
+{
+    (void) ud;
+    pi__free(p);
+}
+
+void pi__mix_init(pi__mix *m, const pi__ftype *ftype)
+{
+    memset(m, 0, sizeof *m);
+    m->ftype = ftype;
+    m->output_type = m->embd_type = -1;
+    m->n_gqa = 1;
+}
+
+void pi__mix_free(pi__mix *m)
+{
+    for (size_t i = 0; i < m->n_rules; i++) pcre2_code_free(m->rules[i].pattern);
+    pcre2_match_data_free(m->match);
+    pi__free(m->rules);
+    m->rules = NULL;
+    m->match = NULL;
+    m->n_rules = 0;
+}
+
+static int compile(pi__mix *m, pcre2_general_context *gc, const char *rule, size_t len, pcre2_code **code,
+                   pi_error *err)
+{
+    int number = 0;
+    PCRE2_SIZE at = 0;
+    pcre2_compile_context *cc = gc ? pcre2_compile_context_create(gc) : NULL;
+    *code = cc ? pcre2_compile((PCRE2_SPTR) rule, len, 0, &number, &at, cc) : NULL;
+    pcre2_compile_context_free(cc);
+    if (!cc || (!*code && number == PCRE2_ERROR_HEAP_FAILED)) return pi__fail_mem(err, "a pattern");
+    if (!*code) {
+        char text[100] = "";
+        pcre2_get_error_message(number, (PCRE2_UCHAR *) text, sizeof text);
+        return pi__fail(err, PI_EINVAL, "tensor-type '%.80s': %s at byte %zu", rule, text, (size_t) at);
+    }
+    if (!m->match) m->match = pcre2_match_data_create(1, gc);
+    return m->match ? PI_OK : pi__fail_mem(err, "a pattern");
+}
+
+int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err)
+{
+    const char *eq = strrchr(rule, '=');
+    int32_t type = eq ? pi__type_from_name(eq + 1) : -1;
+    if (!eq || eq == rule) return pi__fail(err, PI_EINVAL, "tensor-type '%.120s': expected REGEX=TYPE", rule);
+    if (type < 0 || !pi__type_info_of(type)->writable) {
+        return pi__fail(err, PI_EINVAL, "tensor-type '%.120s': '%.40s' is no type that can be written", rule, eq + 1);
+    }
+    pcre2_code *code = NULL;
+    pcre2_general_context *gc = pcre2_general_context_create(pcre_malloc, pcre_free, NULL);
+    int rc = compile(m, gc, rule, (size_t) (eq - rule), &code, err);
+    pcre2_general_context_free(gc);
+    pi__mix_rule *rules = rc == PI_OK ? pi__realloc_array(m->rules, m->n_rules + 1, sizeof *rules) : NULL;
+    if (!rules) {
+        pcre2_code_free(code);
+        return rc == PI_OK ? pi__fail_mem(err, "a pattern") : rc;
+    }
+    m->rules = rules;
+    rules[m->n_rules++] = (pi__mix_rule) {code, type};
+    return PI_OK;
+}
+
+/* Type by the first rule that matches, -1: none. */
+static int by_rule(const pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)
+{
+    *type = -1;
+    for (size_t i = 0; i < m->n_rules; i++) {
+        int n = pcre2_match(m->rules[i].pattern, (PCRE2_SPTR) t->name.p, t->name.n, 0, 0, m->match, NULL);
+        if (n >= 0) {
+            *type = m->rules[i].type;
+            return PI_OK;
+        }
+        if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT) return pi__fail_mem(err, "matching a pattern");
+        if (n == PCRE2_ERROR_NOMATCH) continue;
+        return pi__fail(err, PI_EINVAL, "tensor-type: pattern %zu gives up on the name '%.80s'", i + 1, t->cname);
+    }
+    return PI_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- model */
+
+enum category {
+    EMBD, OUTPUT, ATTN_QKV, ATTN_KV_B, ATTN_V, ATTN_K, ATTN_Q, ATTN_OUT, FFN_UP, FFN_GATE, FFN_DOWN, OTHER
+};
+
+static bool has(const pi__tensor *t, const char *part)
+{
+    return memmem(t->name.p, t->name.n, part, strlen(part)) != NULL;
+}
+
+static bool is(const pi__tensor *t, const char *name)
+{
+    return t->name.n == strlen(name) && memcmp(t->name.p, name, t->name.n) == 0;
+}
+
+static enum category category_of(const pi__tensor *t)
+{
+    static const struct { const char *part; enum category cat; } parts[] = {
+        {"attn_qkv.weight", ATTN_QKV}, {"attn_kv_b.weight", ATTN_KV_B}, {"attn_v.weight", ATTN_V},
+        {"attn_k.weight", ATTN_K}, {"attn_q.weight", ATTN_Q}, {"attn_output.weight", ATTN_OUT},
+        {"ffn_up", FFN_UP}, {"ffn_gate", FFN_GATE}, {"ffn_down", FFN_DOWN},
+    };
+    if (is(t, "output.weight")) return OUTPUT;
+    if (is(t, "token_embd.weight") || is(t, "per_layer_token_embd.weight")) return EMBD;
+    for (size_t i = 0; i < COUNT(parts); i++)
+        if (has(t, parts[i].part)) return parts[i].cat;
+    return OTHER;
+}
+
+static bool is_attn_v(enum category c) { return c == ATTN_V || c == ATTN_QKV || c == ATTN_KV_B; }
+
+/* ARCH.key as a number, from an array the first element's; def where absent or not an integer. */
+static int arch_int(const pi__gguf *g, pi__str arch, const char *key, int def)
+{
+    char full[128];
+    if (!arch.p || arch.n > 60) return def;
+    snprintf(full, sizeof full, "%.*s.%s", (int) arch.n, arch.p, key);
+    const pi__gguf_kv *kv = pi__gguf_find(g, full);
+    int type = kv ? kv->type == PI__GGUF_ARR ? kv->arr_type : kv->type : PI__GGUF_STR;
+    if (!kv || kv->n == 0 || type == PI__GGUF_STR || type == PI__GGUF_F32 || type == PI__GGUF_F64) return def;
+    int64_t v = pi__gguf_elem_i64(kv, 0);
+    return v >= 0 && v < 1 << 30 ? (int) v : def;
+}
+
+int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err)
+{
+    pi__str arch;
+    int rc = pi__gguf_get_str(g, "general.architecture", &arch, err);
+    if (rc != PI_OK) return rc;
+    m->n_layer = arch_int(g, arch, "block_count", 0);
+    m->n_expert = arch_int(g, arch, "expert_count", 0);
+    int n_head = arch_int(g, arch, "attention.head_count", 1);
+    int n_kv = arch_int(g, arch, "attention.head_count_kv", n_head);
+    m->n_gqa = n_kv > 0 ? n_head / n_kv : 0;
+    bool llama = arch.n == 5 && (memcmp(arch.p, "llama", 5) == 0 || memcmp(arch.p, "qwen2", 5) == 0);
+    m->llama_70b = llama && m->n_layer == 80 && m->n_gqa > 1;
+    m->tied = true;
+    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
+        enum category c = category_of(pi__gguf_tensor_at(g, i));
+        m->n_attn_v += is_attn_v(c);
+        if (c == OUTPUT) m->tied = false;
+    }
+    return PI_OK;
+}
+
+/* Layer in "blk.N.", -1: none. */
+static long layer_of(const pi__tensor *t)
+{
+    const char *s = t->name.p, *end = s + t->name.n;
+    long n = 0;
+    if (t->name.n < 6 || memcmp(s, "blk.", 4) != 0 || s[4] == '.') return -1;
+    for (s += 4; s < end && *s >= '0' && *s <= '9' && n < 1000000; s++) n = n * 10 + (*s - '0');
+    return s < end && *s == '.' ? n : -1;
+}
+
+int pi__mix_order(const pi__tensor *a, const pi__tensor *b)
+{
+    long la = layer_of(a), lb = layer_of(b);
+    if (la != lb) return la < lb ? -1 : 1;
+    size_t n = a->name.n < b->name.n ? a->name.n : b->name.n;
+    int c = memcmp(a->name.p, b->name.p, n);
+    return c ? c : (a->name.n > b->name.n) - (a->name.n < b->name.n);
+}
+
+/* --------------------------------------------------------------------------------------------------------- mixture */
+
+/* Matrices alone are quantised, and of them not norms, routers, convolutions, positions and other small ones whose
+ * error would cost more than their size. */
+static bool may_quantize(const pi__mix *m, const pi__tensor *t)
+{
+    static const char *const small[] = {
+        "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj",
+        "ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight", "indexer.q_proj.weight",
+        "time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight", "time_mix_w2.weight",
+        "time_mix_v0.weight", "time_mix_v1.weight",
+        "time_mix_v2.weight", "time_mix_a0.weight", "time_mix_a1.weight", "time_mix_a2.weight", "time_mix_g1.weight",
+        "time_mix_g2.weight", "time_mix_decay_w1.weight", "time_mix_decay_w2.weight", "time_mix_lerp_fused.weight",
+        "attn_rel_b.weight", ".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd",
+        ".patch_merger", "a.rvq.codebook", "mm.a.code_embd",
+    };
+    static const char suffix[] = "weight";
+    const size_t n = sizeof suffix - 1;
+    if (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) return false;
+    if (t->name.n < n || memcmp(t->name.p + t->name.n - n, suffix, n) != 0) return false;
+    if (is(t, "position_embd.weight") || is(t, "token_types.weight")) return false;
+    if (m->leave_output && is(t, "output.weight")) return false;
+    for (size_t i = 0; i < COUNT(small); i++)
+        if (has(t, small[i])) return false;
+    return true;
+}
+
+/* The first and last eighth of the layers, and every third one between. */
+static bool more_bits(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
+
+static int32_t output_format(const pi__mix *m, const pi__tensor *t, int32_t type)
+{
+    if (m->output_type >= 0) return m->output_type;
+    if (type == PI__MXFP4 || type == PI__NVFP4 || t->ne[0] % pi__type_info_of(type)->blck_size != 0) return PI__Q8_0;
+    return type == PI__Q8_0 ? type : PI__Q6_K;
+}
+
+static int32_t attn_v_format(pi__mix *m, int32_t type)
+{
+    int i = m->i_attn_v++;
+    switch (m->ftype->number) {
+    case FT_Q2_K: type = m->n_gqa >= 4 ? PI__Q4_K : PI__Q3_K; break;
+    case FT_Q3_K_M: type = i < 2 ? PI__Q5_K : PI__Q4_K; break;
+    case FT_Q3_K_L: type = PI__Q5_K; break;
+    case FT_IQ4_NL: type = m->n_gqa >= 4 ? PI__Q5_K : type; break;
+    case FT_Q4_K_M:
+    case FT_Q5_K_M: type = more_bits(i, m->n_attn_v) ? PI__Q6_K : type; break;
+    case FT_Q4_K_S: type = i < 4 ? PI__Q5_K : type; break;
+    }
+    if (m->llama_70b && (type == PI__Q3_K || type == PI__Q4_K)) type = PI__Q5_K;
+    return m->n_expert == 8 ? PI__Q8_0 : type;
+}
+
+static int32_t ffn_down_format(pi__mix *m, const pi__tensor *t, int32_t type)
+{
+    int i = m->n_expert > 1 ? (int) layer_of(t) : m->i_ffn_down, n = m->n_layer;
+    m->i_ffn_down++;
+    switch (m->ftype->number) {
+    case FT_Q2_K: return PI__Q3_K;
+    case FT_Q3_K_M: return i < n / 16 ? PI__Q5_K : PI__Q4_K;
+    case FT_Q3_K_L: return PI__Q5_K;
+    case FT_Q4_K_M:
+    case FT_Q5_K_M: return more_bits(i, n) ? PI__Q6_K : type;
+    case FT_IQ4_NL: return i < n / 8 && !m->imatrix ? PI__Q5_K : type;
+    case FT_Q4_K_S: return i < n / 8 ? PI__Q5_K : type;
+    case FT_Q4_0: return i < n / 8 && m->imatrix ? PI__Q4_1 : type;
+    case FT_Q5_0: return i < n / 8 && m->imatrix ? PI__Q5_1 : type;
+    }
+    return type;
+}
+
+static int32_t attn_out_format(const pi__mix *m, int32_t type)
+{
+    int ft = m->ftype->number;
+    if (m->n_expert == 8) {
+        bool low = ft == FT_Q2_K || ft == FT_Q3_K_S || ft == FT_Q3_K_M;
+        return low || ft == FT_IQ4_NL || ft == FT_Q4_K_S || ft == FT_Q4_K_M ? PI__Q5_K : type;
+    }
+    return ft == FT_Q2_K ? PI__Q3_K : ft == FT_Q3_K_M ? PI__Q4_K : ft == FT_Q3_K_L ? PI__Q5_K : type;
+}
+
+static int32_t by_mixture(pi__mix *m, const pi__tensor *t, int32_t type)
+{
+    enum category c = category_of(t);
+    if (c == OUTPUT || (m->tied && c == EMBD)) return output_format(m, t, type);
+    if (strcmp(m->ftype->name, "MXFP4_MOE") == 0) return t->ne[2] > 1 ? PI__MXFP4 : PI__Q8_0;
+    if (c == EMBD) return type == PI__MXFP4 || type == PI__NVFP4 ? PI__Q8_0 : type;
+    if (is_attn_v(c)) return attn_v_format(m, type);
+    if (c == ATTN_K) return m->n_expert == 8 ? PI__Q8_0 : type;
+    if (c == FFN_DOWN) return ffn_down_format(m, t, type);
+    if (c == ATTN_OUT) return attn_out_format(m, type);
+    return type;
+}
+
+int32_t pi__mix_fit(int32_t type, int64_t n)
+{
+    if (n % pi__type_info_of(type)->blck_size == 0) return type;
+    switch (type) {
+    case PI__Q2_K:
+    case PI__Q3_K: type = PI__Q4_0; break;
+    case PI__Q4_K: type = PI__Q5_0; break;
+    case PI__Q5_K: type = PI__Q5_1; break;
+    case PI__Q6_K:
+    case PI__NVFP4: type = PI__Q8_0; break;
+    }
+    return n % pi__type_info_of(type)->blck_size == 0 ? type : PI__F16;
+}
+
+int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)
+{
+    *type = t->type;
+    if (!may_quantize(m, t)) return PI_OK;
+    int32_t want = m->ftype->type, named;
+    int rc = by_rule(m, t, &named, err);
+    if (rc != PI_OK) return rc;
+    enum category c = category_of(t);
+    bool per_layer = is(t, "per_layer_token_embd.weight"); /* follows token_embd unless a rule names it */
+    if (m->embd_type >= 0 && c == EMBD && !(per_layer && named >= 0)) want = m->embd_type;
+    else if (m->output_type >= 0 && c == OUTPUT) want = m->output_type;
+    else if (pi__type_info_of(want)->blck_size > 1) want = named >= 0 ? named : m->pure ? want : by_mixture(m, t, want);
+    *type = pi__mix_fit(want, t->ne[0]);
+    return PI_OK;
+}

@@ -1,0 +1,198 @@
+/* The op table between model graphs and devices.
+ *
+ * A backend owns device memory and runs coarse ops in program order: on the CPU an op is done when it returns, on a GPU
+ * it is queued, and finish() waits. Ops report nothing: a device error is remembered and returned by finish(). No op
+ * allocates; reserve() did.
+ *
+ * Rules that every op keeps (promise 2 of the design): a row of the result depends on that row's inputs alone, and its
+ * order of sums depends on the row's own length alone, never on how many rows, sequences, threads or blocks there are.
+ *
+ * Shapes are written row-major, slowest first: [n_rows, n_in]. "ld" is the distance between rows in floats.
+ * One thread at a time may use a backend (the engine's step thread; the opening thread before that). */
+#ifndef PI__BACKEND_H
+#define PI__BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "pagedinfer.h"
+
+enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64 };
+
+/* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
+typedef struct pi__weight {
+    int32_t type;       /* enum pi__type it has in the file */
+    int32_t layout;     /* the backend's own code for what data looks like */
+    int64_t n_in;       /* columns: ne[0] in the file */
+    int64_t n_out;      /* rows: ne[1] */
+    int64_t n_mat;      /* ne[2], 1 for a plain matrix */
+    void *data;         /* device memory, part of the weights region */
+    size_t size;        /* bytes at data */
+    const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
+} pi__weight;
+
+/* How a cache group looks to the ops of one step. Host memory, valid until the step's finish(). */
+typedef struct pi__kv_batch {
+    int32_t block_size;         /* tokens a block: 16, 32 or 64 */
+    int32_t table_stride;       /* entries a row of block_table */
+    const int32_t *block_table; /* [n_seqs, table_stride]: block id of tokens i*block_size..; -1: freed, behind the window */
+    const int32_t *slot;        /* [n_tokens]: block id * block_size + offset where each token's K,V goes */
+} pi__kv_batch;
+
+/* The tokens of one step: those of a sequence are adjacent and in order of position. */
+typedef struct pi__batch {
+    int32_t n_tokens;         /* tokens in all */
+    int32_t n_seqs;           /* sequences */
+    int32_t n_rows;           /* positions whose logits are wanted */
+    int32_t n_groups;         /* cache groups */
+    const int32_t *token;     /* [n_tokens] ids */
+    const int32_t *pos;       /* [n_tokens] positions */
+    const int32_t *seq;       /* [n_tokens] sequence index */
+    const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
+    const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
+    const int32_t *row;       /* [n_rows] token indices, ascending */
+    pi__kv_batch kv[PI__MAX_GROUPS];
+} pi__batch;
+
+/* One layer's keys and values in a group's pool: block b is at base + b * stride. */
+typedef struct pi__kv_layer {
+    int32_t group;     /* index into pi__batch.kv */
+    int32_t type_k;    /* F32, F16, BF16, Q8_0 or Q4_0 */
+    int32_t type_v;    /* the same, chosen separately */
+    int32_t n_head_kv; /* heads */
+    int32_t head_dim;  /* values a head, of K and of V; a multiple of 32 */
+    char *base;        /* pool start + this layer's offset in a block */
+    size_t stride;     /* bytes from block to block (all layers of the group) */
+} pi__kv_layer;
+
+/* What a linear op reads; computed once for all matrices that read it. */
+enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU };
+typedef struct pi__lin_in {
+    int kind;        /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2 */
+    const float *x;  /* [n_rows, n_in] */
+    int64_t ldx;     /* floats from row to row of x */
+    const float *x2; /* [n_rows, n_in], GLU kinds: the "up" half */
+    int64_t ldx2;    /* floats from row to row of x2 */
+    const float *w;  /* [n_in], RMSNORM */
+    float eps;       /* RMSNORM */
+} pi__lin_in;
+
+/* One matrix that reads it. */
+typedef struct pi__lin {
+    const pi__weight *w; /* [n_out, n_in] */
+    float *y;            /* [n_rows, n_out] */
+    int64_t ldy;         /* floats from row to row of y */
+} pi__lin;
+
+/* Queries, keys and values of a step's tokens before attention. */
+typedef struct pi__qkv {
+    float *q;            /* [n_tokens, n_head * head_dim], normalised, rotated and scaled in place */
+    int64_t ldq;         /* floats from row to row */
+    const float *k, *v;  /* [n_tokens, n_head_kv * head_dim]; NULL: the layer shares another's cache, only q is done */
+    int64_t ldk, ldv;    /* floats from row to row */
+    int32_t n_head;      /* query heads */
+    const float *q_norm; /* [head_dim] RMSNorm weight a head, or NULL: none */
+    const float *k_norm; /* the same for k */
+    bool v_norm;         /* RMSNorm without weight on each value head */
+    float eps;           /* of the norms */
+    const float *rope;   /* [n_tokens, n_rot]: n_rot/2 cosines, then n_rot/2 sines (op rope); NULL: no rotation */
+    int32_t n_rot;       /* rotated dims of a head */
+    int32_t pair_stride; /* dims i and i + pair_stride are a pair, i < n_rot/2 ("NeoX"; n_rot/2, or head_dim/2) */
+    float q_scale;       /* multiplies q at the end */
+} pi__qkv;
+
+typedef struct pi__attn {
+    const float *q;     /* [n_tokens, n_head * head_dim], scaled */
+    int64_t ldq;        /* floats from row to row */
+    float *out;         /* [n_tokens, n_head * head_dim] */
+    int64_t ldo;        /* floats from row to row */
+    int32_t n_head;     /* query heads; the kv head of h is h / (n_head / n_head_kv) */
+    int32_t window;     /* keys with qpos - kpos < window are seen; 0: all up to qpos */
+    float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
+    const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
+} pi__attn;
+
+/* The largest of everything, from which scratch is sized. */
+typedef struct pi__limits {
+    int32_t max_tokens;   /* tokens a step */
+    int32_t max_seqs;     /* sequences a step */
+    int32_t max_rows;     /* logits rows computed at once */
+    int32_t max_ctx;      /* tokens of one sequence */
+    int64_t max_n_in;     /* columns of any matrix */
+    int64_t max_n_out;    /* rows of any matrix */
+    int32_t max_n_head;   /* query heads */
+    int32_t max_head_dim; /* values a head */
+} pi__limits;
+
+typedef struct pi__backend pi__backend;
+
+typedef struct pi__backend_ops {
+    void (*destroy)(pi__backend *be);
+    /* "cpu (avx512-vnni)"; lives as long as the backend. */
+    const char *(*describe)(const pi__backend *be);
+    int32_t (*n_threads)(const pi__backend *be);
+
+    /* Device memory: zeroed, 64-byte aligned at least. NULL: none left. */
+    void *(*alloc)(pi__backend *be, size_t size);
+    void (*free)(pi__backend *be, void *p, size_t size);
+    /* Memory of alloc is taken from the system as it is first written. commit takes it now; trim gives back what lies in
+     * it, whose contents are lost (the next read gives zeros or garbage). */
+    void (*commit)(pi__backend *be, void *p, size_t size);
+    void (*trim)(pi__backend *be, void *p, size_t size);
+    void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
+    void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
+
+    /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
+    size_t (*weight_size)(const pi__backend *be, pi__weight *w);
+    /* Converts n of the file's rows (of pi__row_size each, at src), from row `row` of matrix mat on, into w->data. row is
+     * a multiple of PI__LOAD_ROWS, and so is n, save at the matrix's end. */
+    void (*weight_load)(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
+    /* Bytes that one layer takes in one block; 0: not supported (head_dim, types). */
+    size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
+                       int32_t block_size);
+
+    /* Working memory of the ops themselves. */
+    size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
+    int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
+
+    /* Brackets of a step. The batch is valid until finish. finish: PI_OK or PI_EDEVICE. */
+    void (*begin)(pi__backend *be, const pi__batch *b);
+    int (*finish)(pi__backend *be, pi_error *err);
+
+    /* ---- ops; b is the batch given to begin */
+
+    /* out[i] = row token[i] of w, times scale. [n_tokens, n_in of w] */
+    void (*embed)(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
+    /* y = W in, for n_lin matrices that read the same input. n_rows is at most limits.max_tokens. */
+    void (*linear)(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin);
+    /* x = (x + rmsnorm(y) * w) * scale. w NULL: (x + y) * scale. [n_rows, n] */
+    void (*add_norm)(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
+                     int64_t n);
+    /* Cosines and sines of pos * freq[i], times mscale, for each token: table [n_tokens, 2 * n_freq], see pi__qkv.rope. */
+    void (*rope)(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
+    /* Norm, rotation and scale of q; norm and rotation of k, norm of v, and their write to the cache at slot. */
+    void (*qkv)(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
+    /* Softmax attention of each token over its own sequence's cache, through the block table. */
+    void (*attention)(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
+    /* out[i] = x[row[i]] for the batch's rows. [n_rows, n] */
+    void (*gather_rows)(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out);
+    /* x = cap * tanh(x / cap). n values */
+    void (*softcap)(pi__backend *be, float *x, float cap, size_t n);
+} pi__backend_ops;
+
+struct pi__backend {
+    const pi__backend_ops *ops;
+};
+
+typedef struct pi__cpu_params {
+    int32_t n_threads; /* 0: as many as there are cores the process may use */
+    uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
+    int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
+    const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
+} pi__cpu_params;
+/* PI_EUNSUPPORTED: the isa asked for is not there. */
+int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+
+#endif

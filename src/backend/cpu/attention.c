@@ -1,0 +1,353 @@
+/* Attention over the paged cache on the CPU: the layout of a block, what goes into it, and who computes which rows.
+ *
+ * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. Invariant:
+ * how work is split never changes a result (attention.h says why).
+ *
+ * The query rows of a sequence that share a kv head are numbered token by token, head by head, and cut into groups of at
+ * most kernels->max_rows: a group is an item, one thread computes it over all its keys. When items are too few for the
+ * threads (a few decoding sequences), the keys are split too: in waves, each part of each item is a unit of work with a
+ * sum of its own, and after a wave the sums are folded in order. */
+#include "backend/cpu/attention.h"
+
+#include "base/alloc.h"
+
+enum {
+    UNITS_A_THREAD = 4,    /* below so many items a thread, keys are split */
+    SMALL_WORK = 1 << 17,  /* multiply-adds below which one thread does all */
+};
+
+/* What one thread works in. */
+typedef struct attn_work {
+    float *qt;        /* [head_dim, max_rows] */
+    float *s;         /* [max_rows, S_STRIDE] */
+    pi__attn_sum sum; /* of a part */
+    pi__attn_sum run; /* of all parts so far */
+} attn_work;
+
+/* A call of attention. */
+typedef struct attn_job {
+    pi__cpu *cpu;
+    const pi__batch *b;
+    const pi__attn *a;
+    const pi__kv_layer *kv;
+    const pi__kv_batch *kb;
+    int32_t group;         /* query heads a kv head */
+    int32_t n_items;       /* in all */
+    int32_t *first_item;   /* [n_seqs + 1] */
+    attn_work *work;       /* [threads] */
+    int32_t n_waves;       /* parts are split: number of waves, 0 if not */
+    int32_t parts_a_wave;  /* parts of an item in a wave */
+    pi__attn_sum *unit;    /* [n_items * parts_a_wave] sums of a wave */
+    pi__attn_sum *total;   /* [n_items] folded so far */
+} attn_job;
+
+/* ------------------------------------------------------------------------------------------------------------ layout */
+
+static size_t tile_bytes(int32_t type, int32_t head_dim)
+{
+    return PI__ATTN_TILE * pi__row_size(pi__type_info_of(type), head_dim);
+}
+
+static bool type_ok(int32_t type)
+{
+    return type == PI__F32 || type == PI__F16 || type == PI__BF16 || type == PI__Q8_0 || type == PI__Q4_0;
+}
+
+size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
+                        int32_t block_size)
+{
+    (void) be;
+    if (!type_ok(type_k) || !type_ok(type_v)) return 0;
+    if (head_dim < 32 || head_dim > PI__MAX_HEAD_DIM || head_dim % 32 || n_head_kv < 1) return 0;
+    if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
+    size_t tiles = (size_t) n_head_kv * (size_t) (block_size / PI__ATTN_TILE);
+    size_t size = tiles * (tile_bytes(type_k, head_dim) + tile_bytes(type_v, head_dim));
+    return (size + 63) & ~(size_t) 63;
+}
+
+/* The tile of a kv head that holds token `offset` of a block: of K, and of V. */
+static char *k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
+{
+    int32_t tile = head * (block_size / PI__ATTN_TILE) + offset / PI__ATTN_TILE;
+    return kv->base + (size_t) block * kv->stride + (size_t) tile * tile_bytes(kv->type_k, kv->head_dim);
+}
+
+static char *v_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
+{
+    int32_t per_head = block_size / PI__ATTN_TILE, tile = head * per_head + offset / PI__ATTN_TILE;
+    size_t keys = (size_t) (kv->n_head_kv * per_head) * tile_bytes(kv->type_k, kv->head_dim);
+    return kv->base + (size_t) block * kv->stride + keys + (size_t) tile * tile_bytes(kv->type_v, kv->head_dim);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- qkv */
+
+typedef struct qkv_job {
+    pi__cpu *cpu;
+    const pi__batch *b;
+    const pi__qkv *a;
+    const pi__kv_layer *kv;
+} qkv_job;
+
+static void qkv_token(const qkv_job *j, int32_t i)
+{
+    const pi__cpu_attn_kernels *kn = j->cpu->attn;
+    const pi__qkv *a = j->a;
+    const pi__kv_layer *kv = j->kv;
+    const pi__kv_batch *kb = &j->b->kv[kv->group];
+    int32_t n = kv->head_dim;
+    const float *rope = a->rope ? a->rope + (size_t) i * (size_t) a->n_rot : NULL;
+
+    pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, rope, a->n_rot, a->pair_stride, a->q_scale};
+    for (int32_t h = 0; h < a->n_head; h++) {
+        float *x = a->q + i * a->ldq + (size_t) h * (size_t) n;
+        kn->prep(&q, x, x);
+    }
+    if (!a->k || kb->slot[i] < 0) return;
+    int64_t block = kb->slot[i] / kb->block_size;
+    int32_t offset = kb->slot[i] % kb->block_size, lane = offset % PI__ATTN_TILE;
+    pi__head_prep k = {n, a->k_norm != NULL, a->k_norm, a->eps, rope, a->n_rot, a->pair_stride, 1.0f};
+    pi__head_prep v = {n, a->v_norm, NULL, a->eps, NULL, 0, 0, 1.0f};
+    for (int32_t h = 0; h < kv->n_head_kv; h++) {
+        float x[PI__MAX_HEAD_DIM];
+        kn->prep(&k, a->k + i * a->ldk + (size_t) h * (size_t) n, x);
+        kn->store_k(kv->type_k, k_tile(kv, kb->block_size, block, offset, h), lane, n, x);
+        kn->prep(&v, a->v + i * a->ldv + (size_t) h * (size_t) n, x);
+        kn->store_v(kv->type_v, v_tile(kv, kb->block_size, block, offset, h), lane, n, x);
+    }
+}
+
+/* Neighbouring tokens to the same thread: they write into the same lines of a K tile. */
+static void qkv_run(void *arg, int32_t ith, int32_t nth)
+{
+    const qkv_job *j = arg;
+    int64_t n = j->b->n_tokens;
+    for (int64_t i = n * ith / nth; i < n * (ith + 1) / nth; i++) qkv_token(j, (int32_t) i);
+}
+
+void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    qkv_job j = {cpu, b, a, kv};
+    int64_t work = (int64_t) b->n_tokens * (a->n_head + 2 * kv->n_head_kv) * kv->head_dim;
+    if (b->n_tokens == 1 || work < 8192) {
+        qkv_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, qkv_run, &j);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- items */
+
+static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+/* Groups that the rows of one kv head of a sequence are cut into. */
+static int32_t n_row_groups(const attn_job *j, int32_t seq)
+{
+    int32_t rows = (j->b->seq_start[seq + 1] - j->b->seq_start[seq]) * j->group;
+    return div_up(rows, j->cpu->attn->max_rows);
+}
+
+/* Fills w with the rows of an item; returns its sequence, the kv head to *head. */
+static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
+{
+    int32_t lo = 0, hi = j->b->n_seqs - 1;
+    while (lo < hi) { /* the last sequence whose first item is not after item */
+        int32_t mid = (lo + hi + 1) / 2;
+        if (j->first_item[mid] <= item) {
+            lo = mid;
+        } else {
+            hi = mid - 1;
+        }
+    }
+    int32_t start = j->b->seq_start[lo], groups = n_row_groups(j, lo), i = item - j->first_item[lo];
+    int64_t n_rows = (int64_t) (j->b->seq_start[lo + 1] - start) * j->group;
+    *head = i / groups;
+    /* Late rows first: they see more keys, and a short item at the end leaves no thread waiting for long. */
+    int64_t g = groups - 1 - i % groups, first = n_rows * g / groups, end = n_rows * (g + 1) / groups;
+    w->n = (int32_t) (end - first);
+    w->n_padded = j->cpu->attn->round_rows(w->n);
+    w->head_dim = j->kv->head_dim;
+    w->type_k = j->kv->type_k;
+    w->type_v = j->kv->type_v;
+    w->softcap = j->a->softcap;
+    w->has_sinks = j->a->sinks != NULL;
+    for (int32_t r = 0; r < w->n; r++) {
+        int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
+        int32_t pos = j->b->pos[token];
+        w->hi[r] = pos;
+        w->lo[r] = j->a->window > 0 && pos >= j->a->window ? pos - j->a->window + 1 : 0;
+        w->q[r] = j->a->q + token * j->a->ldq + (size_t) h * (size_t) w->head_dim;
+        w->out[r] = j->a->out + token * j->a->ldo + (size_t) h * (size_t) w->head_dim;
+        w->sink[r] = w->has_sinks ? j->a->sinks[h] : 0;
+    }
+    return lo;
+}
+
+/* Rows are in order of position, so the first has the lowest key and the last the highest. */
+static int32_t first_part(const pi__attn_rows *w) { return w->lo[0] / PI__ATTN_PART; }
+static int32_t last_part(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__ATTN_PART; }
+
+/* One part of an item, to sum. work->qt is packed. */
+static void do_part(const attn_job *j, const pi__attn_rows *w, int32_t seq, int32_t head, int32_t part, attn_work *work,
+                    pi__attn_sum *sum)
+{
+    enum { TILES = PI__ATTN_PART / PI__ATTN_TILE };
+    const char *k[TILES] = {0}, *v[TILES] = {0};
+    const int32_t *table = j->kb->block_table + (size_t) seq * (size_t) j->kb->table_stride;
+    int32_t size = j->kb->block_size;
+    for (int32_t t = 0; t < TILES; t++) {
+        int32_t pos = part * PI__ATTN_PART + t * PI__ATTN_TILE;
+        if (pos + PI__ATTN_TILE <= w->lo[0] || pos > w->hi[w->n - 1]) continue;
+        int32_t block = table[pos / size];
+        k[t] = k_tile(j->kv, size, block, pos % size, head);
+        v[t] = v_tile(j->kv, size, block, pos % size, head);
+    }
+    j->cpu->attn->part(w, work->qt, part, k, v, work->s, sum);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- threads */
+
+static void do_item(const attn_job *j, int32_t item, attn_work *work)
+{
+    const pi__cpu_attn_kernels *kn = j->cpu->attn;
+    pi__attn_rows w;
+    int32_t head, seq = item_rows(j, item, &w, &head);
+    kn->pack(&w, work->qt);
+    for (int32_t p = first_part(&w); p <= last_part(&w); p++) {
+        do_part(j, &w, seq, head, p, work, &work->sum);
+        kn->fold(&w, p, &work->run, &work->sum);
+    }
+    kn->finish(&w, &work->run);
+}
+
+static void run_items(void *arg, int32_t ith, int32_t nth)
+{
+    (void) nth;
+    const attn_job *j = arg;
+    for (int32_t i; (i = pi__pool_next(j->cpu->pool, j->n_items)) >= 0;) do_item(j, i, &j->work[ith]);
+}
+
+/* Folds what a wave computed for an item; after the last wave, its result. */
+static void fold_item(const attn_job *j, int32_t item, int32_t wave)
+{
+    const pi__cpu_attn_kernels *kn = j->cpu->attn;
+    pi__attn_rows w;
+    int32_t head;
+    item_rows(j, item, &w, &head);
+    int32_t p = first_part(&w) + wave * j->parts_a_wave, last = last_part(&w);
+    for (int32_t i = 0; i < j->parts_a_wave && p <= last; i++, p++) {
+        kn->fold(&w, p, &j->total[item], &j->unit[item * j->parts_a_wave + i]);
+        if (p == last) kn->finish(&w, &j->total[item]);
+    }
+}
+
+static void run_waves(void *arg, int32_t ith, int32_t nth)
+{
+    const attn_job *j = arg;
+    pi__pool *pool = j->cpu->pool;
+    attn_work *work = &j->work[ith];
+    int32_t packed = -1; /* item whose rows are in work->qt */
+    for (int32_t wave = 0; wave < j->n_waves; wave++) {
+        for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->parts_a_wave)) >= 0;) {
+            pi__attn_rows w;
+            int32_t head, item = u / j->parts_a_wave, seq = item_rows(j, item, &w, &head);
+            int32_t p = first_part(&w) + wave * j->parts_a_wave + u % j->parts_a_wave;
+            if (p > last_part(&w)) continue;
+            if (packed != item) j->cpu->attn->pack(&w, work->qt);
+            packed = item;
+            do_part(j, &w, seq, head, p, work, &j->unit[u]);
+        }
+        pi__pool_barrier(pool);
+        if (ith == 0) pi__pool_reset(pool);
+        for (int32_t i = ith; i < j->n_items; i += nth) fold_item(j, i, wave);
+        pi__pool_barrier(pool);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- scratch */
+
+/* Takes everything an attention call works in from the arena; measures when the arena does. */
+static void take_scratch(attn_job *j, pi__arena *ar, int32_t n_seqs, int32_t head_dim)
+{
+    size_t n_threads = (size_t) pi__pool_size(j->cpu->pool), rows = (size_t) j->cpu->attn->max_rows;
+    size_t acc = rows * (size_t) head_dim * sizeof(float), n_units = n_threads * UNITS_A_THREAD;
+    j->first_item = pi__arena_take(ar, ((size_t) n_seqs + 1) * sizeof(int32_t));
+    j->work = pi__arena_take(ar, n_threads * sizeof(attn_work));
+    j->unit = pi__arena_take(ar, n_units * sizeof(pi__attn_sum));
+    j->total = pi__arena_take(ar, n_units * sizeof(pi__attn_sum));
+    for (size_t i = 0; i < n_threads; i++) {
+        attn_work w = {0};
+        w.qt = pi__arena_take(ar, acc);
+        w.s = pi__arena_take(ar, rows * PI__ATTN_S_STRIDE * sizeof(float));
+        w.sum.acc = pi__arena_take(ar, acc);
+        w.run.acc = pi__arena_take(ar, acc);
+        if (j->work) j->work[i] = w;
+    }
+    for (size_t i = 0; i < n_units; i++) {
+        float *unit = pi__arena_take(ar, acc), *total = pi__arena_take(ar, acc);
+        if (j->unit) j->unit[i].acc = unit;
+        if (j->total) j->total[i].acc = total;
+    }
+}
+
+size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
+{
+    attn_job j = {.cpu = (pi__cpu *) cpu};
+    pi__arena ar = {0};
+    take_scratch(&j, &ar, lim->max_seqs, lim->max_head_dim);
+    return ar.used;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- run */
+
+/* Numbers the items; returns an upper bound of the multiply-adds, and the most parts an item has to *max_parts. */
+static int64_t plan_items(attn_job *j, int32_t *max_parts)
+{
+    int64_t work = 0;
+    int32_t item = 0;
+    *max_parts = 0;
+    for (int32_t s = 0; s < j->b->n_seqs; s++) {
+        int64_t tokens = j->b->seq_start[s + 1] - j->b->seq_start[s], keys = j->b->seq_len[s];
+        j->first_item[s] = item;
+        item += n_row_groups(j, s) * j->kv->n_head_kv;
+        if (j->a->window > 0 && keys > j->a->window + tokens) keys = j->a->window + tokens;
+        work += tokens * keys * j->a->n_head * j->kv->head_dim * 2;
+        if (tokens <= 0) continue;
+        int32_t pos = j->b->pos[j->b->seq_start[s]], lo = j->a->window > 0 && pos >= j->a->window ? pos - j->a->window + 1 : 0;
+        int32_t parts = (j->b->seq_len[s] - 1) / PI__ATTN_PART - lo / PI__ATTN_PART + 1;
+        if (parts > *max_parts) *max_parts = parts;
+    }
+    j->first_item[j->b->n_seqs] = j->n_items = item;
+    return work;
+}
+
+void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = kv, .kb = &b->kv[kv->group], .group = a->n_head / kv->n_head_kv};
+    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    take_scratch(&j, &ar, b->n_seqs, kv->head_dim);
+    int32_t max_parts, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
+    int64_t work = plan_items(&j, &max_parts);
+    if (n_threads == 1 || work < SMALL_WORK || (j.n_items == 1 && max_parts == 1)) {
+        for (int32_t i = 0; i < j.n_items; i++) do_item(&j, i, &j.work[0]);
+    } else if (max_parts > 1 && j.n_items * 2 <= n_units) {
+        j.parts_a_wave = n_units / j.n_items;
+        j.n_waves = div_up(max_parts, j.parts_a_wave);
+        pi__pool_run(cpu->pool, run_waves, &j);
+    } else {
+        pi__pool_run(cpu->pool, run_items, &j);
+    }
+}
+
+const pi__cpu_attn_kernels *pi__cpu_attn_kernels_of(int isa)
+{
+#if defined(__x86_64__)
+    if (isa == PI__ISA_AVX512) return &pi__cpu_attn_avx512;
+    if (isa == PI__ISA_AVX2) return &pi__cpu_attn_avx2;
+#elif defined(__aarch64__)
+    if (isa == PI__ISA_NEON) return &pi__cpu_attn_neon;
+#endif
+    (void) isa;
+    return &pi__cpu_attn_generic;
+}

@@ -1,0 +1,163 @@
+/* The CPU backend itself: creation, where memory comes from, and the op table.
+ *
+ * Memory: one small allocation for the backend, device memory and scratch from pi__map. Threads: as backend.h says, one
+ * at a time; ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of the
+ * last reserve(). */
+#include "backend/cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+/* Large regions in huge pages where the system gives them: a matrix is read from end to end for each token, and small
+ * pages would cost a TLB miss every 4 KiB. A hint: failure changes nothing. */
+static void *cpu_alloc(pi__backend *be, size_t size)
+{
+    (void) be;
+    void *p = pi__map(size);
+#ifdef MADV_HUGEPAGE
+    if (p && size >= HUGE_PAGE) madvise(p, size, MADV_HUGEPAGE);
+#endif
+    return p;
+}
+
+static void cpu_free(pi__backend *be, void *p, size_t size)
+{
+    (void) be;
+    pi__unmap(p, size);
+}
+
+static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
+
+static void cpu_commit(pi__backend *be, void *p, size_t size)
+{
+    (void) be;
+    for (size_t i = 0; i < size; i += page_size()) ((volatile char *) p)[i] = 0; /* nothing was written to it yet */
+}
+
+/* Whole pages within; the rest stays. Memory of a foreign allocator is left alone by madvise or read as zeros later. */
+static void cpu_trim(pi__backend *be, void *p, size_t size)
+{
+    (void) be;
+    uintptr_t page = page_size(), a = ((uintptr_t) p + page - 1) / page * page, b = ((uintptr_t) p + size) / page * page;
+    if (b > a) madvise((void *) a, b - a, MADV_DONTNEED);
+}
+
+static void cpu_copy(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    (void) be;
+    memcpy(dst, src, n);
+}
+
+/* Ops take their scratch from its start, one after the other: the largest decides. */
+static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
+{
+    const pi__cpu *cpu = (const pi__cpu *) be;
+    size_t linear = pi__cpu_linear_scratch(cpu, lim), attn = pi__cpu_attn_scratch(cpu, lim);
+    return linear > attn ? linear : attn;
+}
+
+static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    size_t size = cpu_scratch_bytes(be, lim);
+    char *p = pi__map(size);
+    if (!p) return pi__fail_mem(err, "scratch");
+    pi__unmap(cpu->scratch, cpu->scratch_size);
+    cpu->scratch = p;
+    cpu->scratch_size = size;
+    cpu->lim = *lim;
+    return PI_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- steps */
+
+/* The step thread is thread 0 of every job: it is pinned like the others, when it first shows up. */
+static void cpu_begin(pi__backend *be, const pi__batch *b)
+{
+    (void) b;
+    pi__cpu *cpu = (pi__cpu *) be;
+    if (!cpu->pin || (cpu->has_pinned && pthread_equal(cpu->pinned, pthread_self()))) return;
+    pi__pool_pin_caller(cpu->pool);
+    cpu->pinned = pthread_self();
+    cpu->has_pinned = true;
+}
+
+static int cpu_finish(pi__backend *be, pi_error *err)
+{
+    (void) be;
+    (void) err;
+    return PI_OK;
+}
+
+static const char *cpu_describe(const pi__backend *be) { return ((const pi__cpu *) be)->desc; }
+static int32_t cpu_n_threads(const pi__backend *be) { return pi__pool_size(((const pi__cpu *) be)->pool); }
+
+/* ---------------------------------------------------------------------------------------------------- create, destroy */
+
+static void cpu_destroy(pi__backend *be)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    if (!cpu) return;
+    pi__pool_destroy(cpu->pool);
+    pi__unmap(cpu->scratch, cpu->scratch_size);
+    pi__free(cpu);
+}
+
+static const pi__backend_ops cpu_ops = {
+    .destroy = cpu_destroy,
+    .describe = cpu_describe,
+    .n_threads = cpu_n_threads,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .commit = cpu_commit,
+    .trim = cpu_trim,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .weight_size = pi__cpu_weight_size,
+    .weight_load = pi__cpu_weight_load,
+    .kv_bytes = pi__cpu_kv_bytes,
+    .scratch_bytes = cpu_scratch_bytes,
+    .reserve = cpu_reserve,
+    .begin = cpu_begin,
+    .finish = cpu_finish,
+    .embed = pi__cpu_embed,
+    .linear = pi__cpu_linear,
+    .add_norm = pi__cpu_add_norm,
+    .rope = pi__cpu_rope,
+    .qkv = pi__cpu_qkv,
+    .attention = pi__cpu_attention,
+    .gather_rows = pi__cpu_gather_rows,
+    .softcap = pi__cpu_softcap,
+};
+
+int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+{
+    *out = NULL;
+    int isa = PI__ISA_GENERIC, rc = pi__isa_choose(p->isa, &isa, err);
+    if (rc) return rc;
+    pi__cpu *cpu = pi__calloc(1, sizeof *cpu);
+    if (!cpu) return pi__fail_mem(err, "the CPU backend");
+    cpu->be.ops = &cpu_ops;
+    cpu->isa = isa;
+    cpu->lin = pi__cpu_linear_kernels_of(isa);
+    cpu->attn = pi__cpu_attn_kernels_of(isa);
+    cpu->pin = p->affinity != 0;
+    snprintf(cpu->desc, sizeof cpu->desc, "cpu (%s)", pi__isa_names[isa].desc);
+    rc = pi__pool_create(&cpu->pool, p->n_threads, p->affinity, p->poll, err);
+    if (rc) {
+        cpu_destroy(&cpu->be);
+        return rc;
+    }
+    pi__logf(log, PI_LOG_DEBUG, "%s, %d threads", cpu->desc, (int) pi__pool_size(cpu->pool));
+    *out = &cpu->be;
+    return PI_OK;
+}

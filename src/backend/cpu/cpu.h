@@ -1,0 +1,64 @@
+/* Inside of the CPU backend: the state that its ops share, and which file implements which op. */
+#ifndef PI__CPU_H
+#define PI__CPU_H
+
+#include <pthread.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/pool.h"
+
+enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVX512 };
+
+typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */
+typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */
+
+typedef struct pi__cpu {
+    pi__backend be;                    /* first: the public face */
+    pi__pool *pool;                    /* threads */
+    int isa;                           /* enum pi__isa chosen at create */
+    const pi__cpu_linear_kernels *lin; /* kernels of that isa */
+    const pi__cpu_attn_kernels *attn;  /* the same for attention */
+    char desc[64];                     /* describe() */
+    pi__limits lim;                    /* of reserve() */
+    char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
+    size_t scratch_size;               /* bytes */
+    pthread_t pinned;                  /* thread that begin pinned as thread 0 */
+    bool has_pinned;                   /* pinned is valid */
+    bool pin;                          /* the pool has an affinity */
+} pi__cpu;
+
+/* isa.c */
+typedef struct pi__isa_name {
+    const char *name; /* as the isa option has it */
+    const char *desc; /* as describe() says it */
+} pi__isa_name;
+extern const pi__isa_name pi__isa_names[]; /* by enum pi__isa */
+/* Whether processor and system run what the files of an instruction set are compiled with. */
+bool pi__isa_there(int isa);
+/* The instruction set for an isa option; the best one for NULL, "" and "auto". PI_EUNSUPPORTED: not there, or no name. */
+int pi__isa_choose(const char *name, int *out, pi_error *err);
+
+/* linear.c: matrices. Scratch is laid out by the op from the start of cpu->scratch. */
+const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa);
+size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w);
+void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
+size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
+void pi__cpu_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin);
+void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
+
+/* attention.c: the paged cache and attention over it. */
+const pi__cpu_attn_kernels *pi__cpu_attn_kernels_of(int isa);
+size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
+                        int32_t block_size);
+size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim);
+void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
+void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
+
+/* elementwise.c: small ops on rows of floats. They need no scratch. */
+void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
+                      int64_t n);
+void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
+void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out);
+void pi__cpu_softcap(pi__backend *be, float *x, float cap, size_t n);
+
+#endif

@@ -1,0 +1,115 @@
+/* Small ops of the CPU backend on rows of floats: residual with norm, rotation tables, row gathering, soft capping.
+ *
+ * No memory. Threads: called by the step thread; what is large is split over the pool by rows or by ranges that are
+ * fixed multiples, so a value never depends on the number of threads. The arithmetic of a row is in
+ * attention_kernels.h, for each instruction set. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/attention.h"
+
+enum { SMALL = 16384 }; /* values below which waking threads costs more than it brings */
+
+/* ----------------------------------------------------------------------------------------------------------- add_norm */
+
+typedef struct add_norm_job {
+    const pi__cpu *cpu;
+    float *x;
+    const float *y, *w;
+    float eps, scale;
+    int32_t n_rows;
+    int64_t n;
+} add_norm_job;
+
+static void add_norm_run(void *arg, int32_t ith, int32_t nth)
+{
+    const add_norm_job *j = arg;
+    int64_t rows = j->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) {
+        j->cpu->attn->add_norm(j->x + i * j->n, j->y + i * j->n, j->w, j->eps, j->scale, j->n);
+    }
+}
+
+void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
+                      int64_t n)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    add_norm_job j = {cpu, x, y, w, eps, scale, n_rows, n};
+    if (n_rows * n < SMALL) {
+        add_norm_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, add_norm_run, &j);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- rope */
+
+typedef struct rope_job {
+    const pi__batch *b;
+    const float *freq;
+    int32_t n_freq;
+    float mscale;
+    float *table;
+} rope_job;
+
+static void rope_run(void *arg, int32_t ith, int32_t nth)
+{
+    const rope_job *j = arg;
+    int64_t n = j->b->n_tokens;
+    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) {
+        float *c = j->table + t * 2 * j->n_freq, *s = c + j->n_freq;
+        float pos = (float) j->b->pos[t];
+        for (int32_t i = 0; i < j->n_freq; i++) {
+            float angle = pos * j->freq[i];
+            c[i] = cosf(angle) * j->mscale;
+            s[i] = sinf(angle) * j->mscale;
+        }
+    }
+}
+
+void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    rope_job j = {b, freq, n_freq, mscale, table};
+    if ((int64_t) b->n_tokens * n_freq < SMALL / 16) { /* a sine costs as much as sixteen of the other ops' values */
+        rope_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, rope_run, &j);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- gather_rows */
+
+void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out)
+{
+    (void) be;
+    for (int32_t i = 0; i < b->n_rows; i++) memcpy(out + i * n, x + b->row[i] * n, (size_t) n * sizeof(float));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ softcap */
+
+typedef struct softcap_job {
+    const pi__cpu *cpu;
+    float *x;
+    float cap;
+    size_t n;
+} softcap_job;
+
+static void softcap_run(void *arg, int32_t ith, int32_t nth)
+{
+    const softcap_job *j = arg;
+    size_t a = j->n / (size_t) nth * (size_t) ith, b = j->n / (size_t) nth * (size_t) (ith + 1);
+    if (ith == nth - 1) b = j->n;
+    j->cpu->attn->softcap(j->x + a, j->cap, b - a);
+}
+
+void pi__cpu_softcap(pi__backend *be, float *x, float cap, size_t n)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    softcap_job j = {cpu, x, cap, n};
+    if (n < SMALL) {
+        softcap_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, softcap_run, &j);
+    }
+}

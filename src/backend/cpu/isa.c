@@ -1,0 +1,62 @@
+/* Which instruction sets this processor has, of those that kernels are compiled for (see cpu.h). No memory, no state. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/error.h"
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+
+/* Clang 14 has no name for it. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+const pi__isa_name pi__isa_names[] = {
+    [PI__ISA_GENERIC] = {"generic", "generic"},
+    [PI__ISA_NEON] = {"neon", "neon-dotprod"},
+    [PI__ISA_AVX2] = {"avx2", "avx2"},
+    [PI__ISA_AVX512] = {"avx512", "avx512-vnni"},
+};
+
+bool pi__isa_there(int isa)
+{
+    switch (isa) {
+    case PI__ISA_GENERIC: return true;
+#if defined(__x86_64__)
+    case PI__ISA_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+               has_f16c();
+    case PI__ISA_AVX512:
+        return pi__isa_there(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
+               __builtin_cpu_supports("avx512bf16");
+#elif defined(__aarch64__)
+    case PI__ISA_NEON: {
+        unsigned long want = 1ul << 20 /* HWCAP_ASIMDDP */ | 1ul << 10 /* HWCAP_ASIMDHP */ | 1ul << 9 /* HWCAP_FPHP */;
+        return (getauxval(AT_HWCAP) & want) == want;
+    }
+#endif
+    default: return false;
+    }
+}
+
+int pi__isa_choose(const char *name, int *out, pi_error *err)
+{
+    bool any = !name || !*name || !strcmp(name, "auto");
+    for (int isa = PI__ISA_AVX512; isa >= PI__ISA_GENERIC; isa--) {
+        if (!any && strcmp(name, pi__isa_names[isa].name)) continue;
+        if (pi__isa_there(isa)) {
+            *out = isa;
+            return PI_OK;
+        }
+        if (!any) return pi__fail(err, PI_EUNSUPPORTED, "this processor has no %s", name);
+    }
+    return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, avx512, avx2, neon or generic", name);
+}

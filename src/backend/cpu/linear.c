@@ -1,0 +1,368 @@
+/* Matrices on the CPU: sizes and loading of weights, the linear op, and embedding rows (layouts and kernels: linear.h).
+ *
+ * One pool job a call: the threads first turn the rows of the batch into groups of rounded activations, meet, and then
+ * take items (some tiles of a matrix x some groups) from a common counter. With few rows each thread makes its own
+ * groups instead of meeting. Memory: cpu->scratch, laid out here. Invariant: each result is one kernel's own sum over all
+ * of n_in, so neither batch nor threads can change it. */
+#include "backend/cpu/linear.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, OWN_BLOCKS = 128 };
+
+static size_t up64(size_t n) { return (n + 63) & ~(size_t) 63; }
+
+const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa)
+{
+    switch (isa) {
+#if defined(__x86_64__) || defined(_M_X64)
+    case PI__ISA_AVX512: return pi__lin_kernels_avx512();
+    case PI__ISA_AVX2: return pi__lin_kernels_avx2();
+#elif defined(__aarch64__)
+    case PI__ISA_NEON: return pi__lin_kernels_neon();
+#endif
+    default: return pi__lin_kernels_generic();
+    }
+}
+
+/* ---- weights */
+
+bool pi__lin_shape_of(const pi__weight *w, pi__lin_shape *s)
+{
+    const pi__lin_format f = pi__lin_format_of(w->type);
+    const pi__type_info *t = pi__type_info_of(w->type);
+    if (f.kind == PI__LK_N || !t || !t->readable || w->n_in <= 0 || w->n_out <= 0 || w->n_mat <= 0) return false;
+    if (w->n_in % t->blck_size || w->n_in > INT32_MAX || w->n_out > INT32_MAX) return false;
+    s->n_blk = (w->n_in + 31) / 32;
+    s->n_tile = (w->n_out + 15) / 16;
+    s->row = pi__row_size(t, w->n_in);
+    if (!f.code_bytes) {
+        s->tile = 16 * s->row;
+        return pi__mul_ok(s->row, (size_t) w->n_out, &s->mat);
+    }
+    s->tile = f.kind >= PI__LK_F32 ? 16 * s->row : (size_t) (s->n_blk / f.rec_blocks) * pi__lin_record(&f);
+    s->tile = up64(s->tile);
+    return pi__mul_ok(s->tile, (size_t) s->n_tile, &s->mat);
+}
+
+size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w)
+{
+    (void) be;
+    pi__lin_shape s;
+    size_t size;
+    if (!pi__lin_shape_of(w, &s) || !pi__mul_ok(s.mat, (size_t) w->n_mat, &size)) return 0;
+    w->layout = pi__lin_format_of(w->type).code_bytes ? 1 : 0;
+    return size;
+}
+
+typedef struct load_job {
+    pi__pool *pool;
+    const pi__weight *w;
+    const uint8_t *src; /* row 16 * tile0 */
+    uint8_t *dst;       /* the matrix */
+    pi__lin_shape s;
+    int64_t tile0, n_tile; /* tiles to load */
+    int64_t n_rows;     /* rows at src */
+    int64_t step;       /* tiles an item */
+} load_job;
+
+static void load_tiles(const load_job *job, int64_t t0, int64_t t1)
+{
+    const pi__weight *w = job->w;
+    if (!w->layout) {
+        size_t a = (size_t) t0 * 16 * job->s.row, b = (size_t) (t1 * 16 < job->n_rows ? t1 * 16 : job->n_rows) * job->s.row;
+        memcpy(job->dst + (size_t) job->tile0 * 16 * job->s.row + a, job->src + a, b - a);
+        return;
+    }
+    for (int64_t t = t0; t < t1; t++) {
+        int32_t lanes = (int32_t) (job->n_rows - 16 * t < 16 ? job->n_rows - 16 * t : 16);
+        pi__lin_pack_tile(w->type, job->src + (size_t) t * 16 * job->s.row, job->s.row, lanes, w->n_in,
+                          job->s.tile, job->dst + (size_t) (job->tile0 + t) * job->s.tile);
+    }
+}
+
+static void load_main(void *arg, int32_t ith, int32_t nth)
+{
+    const load_job *job = arg;
+    const int32_t n = (int32_t) ((job->n_tile + job->step - 1) / job->step);
+    (void) ith, (void) nth;
+    for (int32_t i; (i = pi__pool_next(job->pool, n)) >= 0;) {
+        int64_t t0 = i * job->step, t1 = t0 + job->step;
+        load_tiles(job, t0, t1 < job->n_tile ? t1 : job->n_tile);
+    }
+}
+
+void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    load_job job = {.pool = cpu->pool, .w = w, .src = src, .tile0 = row / 16, .n_tile = (n + 15) / 16, .n_rows = n};
+    if (!pi__lin_shape_of(w, &job.s)) return;
+    job.dst = (uint8_t *) w->data + (size_t) mat * job.s.mat;
+    job.step = (int64_t) (1 << 18) / (int64_t) job.s.tile + 1;
+    int64_t least = job.n_tile / (1 << 24) + 1; /* keeps the number of items far from overflow */
+    if (job.step < least) job.step = least;
+    pi__pool_run(cpu->pool, load_main, &job);
+}
+
+/* ---- scratch: groups of all rows, then for each thread its own groups and a canonical tile */
+
+/* Bytes of a group of `cols` rows of n_blk blocks; x (or NULL) gets its arrays from base. */
+static size_t group_layout(char *base, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x)
+{
+    const size_t n = (size_t) n_blk * (size_t) cols, one = up64(4 * n), two = up64(8 * n);
+    const size_t q = up64(64 * n), f = floats ? 128 * n : 0;
+    if (x) {
+        x->cols = cols;
+        x->q = (int8_t *) base;
+        x->d = (float *) (base + q);
+        x->n7 = (int32_t *) (base + q + one);
+        x->ds = (float *) (base + q + 2 * one);
+        x->n7h = (int32_t *) (base + q + 3 * one);
+        x->dsh = (float *) (base + q + 3 * one + two);
+        x->f = (float *) (base + q + 3 * one + 2 * two);
+    }
+    return q + 3 * one + 2 * two + f;
+}
+
+/* Bytes kept for each row of the batch: with every array padded by itself, enough for any cut into groups. */
+static size_t row_stride(int64_t n_blk, bool floats) { return group_layout(NULL, n_blk, 1, floats, NULL); }
+
+static size_t tile_bytes(int64_t n_blk) { return up64((size_t) n_blk * 768); }
+
+static size_t own_bytes(void) { return row_stride(OWN_BLOCKS, true) + 7 * 64 * PI__LIN_COLS; }
+
+size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
+{
+    const int64_t n_blk = (lim->max_n_in + 31) / 32;
+    const int64_t n_rows = lim->max_tokens > lim->max_rows ? lim->max_tokens : lim->max_rows;
+    return (size_t) n_rows * row_stride(n_blk, true) + (size_t) pi__pool_size(cpu->pool) * (own_bytes() + tile_bytes(n_blk));
+}
+
+/* ---- linear */
+
+enum { MAX_LIN = 16 };
+
+typedef struct lin_job {
+    pi__cpu *cpu;
+    const pi__lin_in *in;
+    const pi__lin *lin;
+    int32_t n_lin;
+    int32_t n_rows;
+    int64_t n_in;                /* of all matrices */
+    int64_t n_blk;               /* blocks of 32 columns */
+    int32_t n_group;             /* groups the rows are cut into, widths differ by at most one */
+    int32_t span;                /* groups an item */
+    uint32_t want;               /* bit per enum pi__lin_kind that a matrix has */
+    bool own;                    /* each thread makes its own groups */
+    bool floats;                 /* some matrix is of a float format */
+    char *groups;                /* shared groups */
+    char *own_groups;            /* groups of thread 0; own_bytes() from thread to thread */
+    char *tiles;                 /* canonical tile of thread 0; tile_bytes from thread to thread */
+    struct {
+        pi__lin_shape s;
+        int64_t step;            /* tiles an item */
+        int32_t n_items;         /* items a span of groups */
+    } m[MAX_LIN];
+    int32_t n_items;             /* of all matrices, for each span */
+} lin_job;
+
+static int32_t group_start(const lin_job *job, int32_t g)
+{
+    return (int32_t) ((int64_t) job->n_rows * g / job->n_group);
+}
+
+static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
+{
+    const int32_t start = group_start(job, g), cols = group_start(job, g + 1) - start;
+    group_layout(base + (size_t) start * row_stride(job->n_blk, job->floats), job->n_blk, cols, job->floats, x);
+}
+
+/* The rows' prologue, split over nth threads: by rows, or by columns where there are fewer rows. */
+static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth)
+{
+    const bool by_row = job->n_rows >= nth;
+    const int64_t b0 = by_row ? 0 : job->n_blk * ith / nth, b1 = by_row ? job->n_blk : job->n_blk * (ith + 1) / nth;
+    const int32_t r0 = by_row ? (int32_t) ((int64_t) job->n_rows * ith / nth) : 0;
+    const int32_t r1 = by_row ? (int32_t) ((int64_t) job->n_rows * (ith + 1) / nth) : job->n_rows;
+    int32_t g = 0;
+    for (int32_t r = r0, end; r < r1; r = end) {
+        pi__lin_x x;
+        while (group_start(job, g + 1) <= r) g++;
+        group_at(job, base, g, &x);
+        end = group_start(job, g + 1) < r1 ? group_start(job, g + 1) : r1;
+        job->cpu->lin->input(job->in, job->n_in, r, end - r, b0, b1, &x, r - group_start(job, g), job->want);
+    }
+}
+
+/* One tile times groups g0..g1. */
+static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1)
+{
+    const pi__cpu_linear_kernels *k = job->cpu->lin;
+    const pi__weight *weight = job->lin[l].w;
+    const pi__lin_format f = pi__lin_format_of(weight->type);
+    const pi__lin_shape *s = &job->m[l].s;
+    const uint8_t *data = (const uint8_t *) weight->data + (size_t) tile * s->tile;
+    pi__lin_w w = {data, job->n_in};
+    pi__lin_y y = {.ld = job->lin[l].ldy, .lanes = (int32_t) (weight->n_out - 16 * tile < 16 ? weight->n_out - 16 * tile : 16),
+                   .scale = weight->scale ? weight->scale[0] : 1.0f};
+    pi__lin_x x;
+    bool unpacked = f.kind >= PI__LK_F32;
+    for (int32_t g = g0; g < g1; g++) {
+        group_at(job, base, g, &x);
+        y.y = job->lin[l].y + group_start(job, g) * y.ld + 16 * tile;
+        pi__lin_mul_fn direct = x.cols <= PI__LIN_DIRECT ? k->direct[weight->type][x.cols] : NULL;
+        if (!unpacked && direct && g1 - g0 == 1) {
+            direct(&w, &x, &y);
+            return;
+        }
+        if (!unpacked) {
+            if (k->unpack[weight->type]) k->unpack[weight->type](&w, buf);
+            else pi__lin_decode_rows(weight->type, data, s->row, y.lanes, job->n_in, k->code_bias, buf);
+            w.data = buf;
+            unpacked = true;
+        }
+        k->mul[f.kind][x.cols](&w, &x, &y);
+    }
+}
+
+static void run_item(const lin_job *job, char *base, uint8_t *buf, int32_t item)
+{
+    const int32_t span = item / job->n_items;
+    int32_t i = item % job->n_items, l = 0;
+    while (i >= job->m[l].n_items) i -= job->m[l++].n_items;
+    int32_t g0 = span * job->span, g1 = g0 + job->span < job->n_group ? g0 + job->span : job->n_group;
+    int64_t t0 = i * job->m[l].step, t1 = t0 + job->m[l].step;
+    if (t1 > job->m[l].s.n_tile) t1 = job->m[l].s.n_tile;
+    for (int64_t t = t0; t < t1; t++) run_tile(job, base, buf, l, t, g0, g1);
+}
+
+static void lin_main(void *arg, int32_t ith, int32_t nth)
+{
+    const lin_job *job = arg;
+    const int32_t n = job->n_items * ((job->n_group + job->span - 1) / job->span);
+    char *base = job->own ? job->own_groups + (size_t) ith * own_bytes() : job->groups;
+    uint8_t *buf = (uint8_t *) job->tiles + (size_t) ith * tile_bytes(job->n_blk);
+    if (job->own) {
+        make_groups(job, base, 0, 1);
+    } else {
+        make_groups(job, base, ith, nth);
+        pi__pool_barrier(job->cpu->pool);
+    }
+    for (int32_t i; (i = pi__pool_next(job->cpu->pool, n)) >= 0;) run_item(job, base, buf, i);
+}
+
+/* How the work is cut: spans of groups that stay in the second-level cache, and items small enough to balance. */
+static void plan_items(lin_job *job, int32_t nth)
+{
+    size_t group = group_layout(NULL, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
+    job->span = (int32_t) (GROUP_BYTES / group) + 1;
+    if (job->span > job->n_group) job->span = job->n_group;
+    job->n_items = 0;
+    for (int32_t l = 0; l < job->n_lin; l++) {
+        const pi__lin_shape *s = &job->m[l].s;
+        int64_t step = job->n_group > 1 ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile / (4 * nth) + 1;
+        job->m[l].step = step < most ? step : most;
+        job->m[l].n_items = (int32_t) ((s->n_tile + job->m[l].step - 1) / job->m[l].step);
+        job->n_items += job->m[l].n_items;
+    }
+}
+
+static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    const int32_t nth = pi__pool_size(cpu->pool), max_cols = cpu->lin->max_cols;
+    lin_job job = {.cpu = cpu, .in = in, .lin = lin, .n_lin = n_lin, .n_rows = n_rows, .n_in = lin[0].w->n_in};
+    job.n_blk = (job.n_in + 31) / 32;
+    job.n_group = (n_rows + max_cols - 1) / max_cols;
+    for (int32_t l = 0; l < n_lin; l++) {
+        if (!pi__lin_shape_of(lin[l].w, &job.m[l].s)) return;
+        job.want |= 1u << pi__lin_format_of(lin[l].w->type).kind;
+    }
+    job.floats = job.want >> PI__LK_F32;
+    const bool glu = in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU;
+    job.own = job.n_group == 1 && n_rows * job.n_blk <= (glu ? OWN_BLOCKS / 4 : OWN_BLOCKS);
+    job.groups = cpu->scratch;
+    job.own_groups = cpu->scratch;
+    job.tiles = cpu->scratch + (job.own ? (size_t) nth * own_bytes() : (size_t) n_rows * row_stride(job.n_blk, job.floats));
+    plan_items(&job, nth);
+    pi__pool_run(cpu->pool, lin_main, &job);
+}
+
+void pi__cpu_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    if (n_rows <= 0) return;
+    for (int32_t l = 0; l < n_lin; l += MAX_LIN)
+        run_lin((pi__cpu *) be, in, n_rows, lin + l, n_lin - l < MAX_LIN ? n_lin - l : MAX_LIN);
+}
+
+/* ---- embedding */
+
+/* Row `lane` of a canonical tile: exactly what the format's reader computes. */
+static void read_canonical(int kind, const uint8_t *p, int32_t code_bias, int32_t lane, int64_t n_blk, float *out)
+{
+    const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1;
+    const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
+    for (int64_t b = 0; b < n_blk; b++, p += pi__lin_block_size(kind)) {
+        for (int k = 0; k < 32; k++) {
+            const int h = halves == 2 ? k / 16 : 0;
+            uint8_t c = p[64 * (k / 4) + 4 * lane + k % 4];
+            float s, m = 0;
+            memcpy(&s, p + 512 + 64 * h + 4 * lane, sizeof s);
+            if (min) memcpy(&m, p + 512 + 64 * (halves + h) + 4 * lane, sizeof m);
+            float v = s * (float) (min ? c : code_bias ? c - 128 : (int8_t) c);
+            out[32 * b + k] = min ? v + m : v;
+        }
+    }
+}
+
+static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s, int64_t row, float *out)
+{
+    const pi__lin_format f = pi__lin_format_of(w->type);
+    const pi__type_info *t = pi__type_info_of(w->type);
+    const uint8_t *data = (const uint8_t *) w->data, *tile = data + (size_t) (row / 16) * s->tile;
+    const int32_t lane = (int32_t) (row % 16);
+    if (!f.code_bytes) {
+        pi__dequantize_row(w->type, data + (size_t) row * s->row, out, w->n_in);
+    } else if (f.kind >= PI__LK_F32) {
+        for (int64_t k = 0; k < w->n_in; k++)
+            pi__dequantize_row(w->type, tile + (size_t) (16 * k + lane) * t->type_size, out + k, 1);
+    } else { /* a record at a time, in a buffer on the stack */
+        uint8_t buf[8 * 768];
+        for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
+            cpu->lin->unpack[w->type](&(pi__lin_w) {tile, 32 * f.rec_blocks}, buf);
+            read_canonical(f.kind, buf, cpu->lin->code_bias, lane, f.rec_blocks, out + 32 * b);
+        }
+    }
+}
+
+typedef struct embed_job {
+    pi__cpu *cpu;
+    const pi__batch *b;
+    const pi__weight *w;
+    float scale;
+    float *out;
+    pi__lin_shape s;
+} embed_job;
+
+static void embed_main(void *arg, int32_t ith, int32_t nth)
+{
+    const embed_job *job = arg;
+    const int64_t n = job->w->n_in, n_tokens = job->b->n_tokens;
+    for (int64_t i = n_tokens * ith / nth; i < n_tokens * (ith + 1) / nth; i++) {
+        float *out = job->out + i * n;
+        embed_row(job->cpu, job->w, &job->s, job->b->token[i], out);
+        if (job->w->scale)
+            for (int64_t k = 0; k < n; k++) out[k] *= job->w->scale[0];
+        for (int64_t k = 0; k < n; k++) out[k] *= job->scale;
+    }
+}
+
+void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    embed_job job = {cpu, b, w, scale, out, {0}};
+    if (!pi__lin_shape_of(w, &job.s)) return;
+    if (b->n_tokens < 8) embed_main(&job, 0, 1);
+    else pi__pool_run(cpu->pool, embed_main, &job);
+}

@@ -1,0 +1,168 @@
+/* Matrices on the CPU: how weights and activations lie in memory, and the kernels that each instruction set provides.
+ *
+ * WEIGHTS. A tile is 16 rows of a matrix; the rows are the lanes of a vector, so one instruction serves 16 results and
+ * no sum ever crosses lanes. A block is 32 columns of a tile, a line is 4 columns of it: 64 codes, code j is row j / 4,
+ * column 4 * line + j % 4. That is the operand of one 4-way dot instruction, whose other operand is 4 activations
+ * repeated in all lanes:
+ *
+ *     line 0: r0c0 r0c1 r0c2 r0c3 | r1c0 r1c1 r1c2 r1c3 | ... | r15c0 .. r15c3
+ *     line 1: r0c4 ...                                                            8 lines a block
+ *
+ * Codes are unsigned; formats with signed ones add an offset, which the sum of the activations takes back out. They are
+ * kept in planes of the bits the file has, so that a packed tile is as large as the file's 16 rows:
+ *
+ *     8 bits  [8 lines][64]      the code
+ *     4 bits  [4][64]            low nibble: line i, high nibble: line i + 4
+ *     2 bits  [2][64]            bits 2f..2f+1 of byte line i: line i * 4 + f
+ *     1 bit   [64]               bit q: line q
+ *
+ *     tile: records of 32, 64 or 256 columns, padded to 64 bytes in all; a record: [scales x 16 rows][planes of its blocks]
+ *
+ * A tile is read from its first byte to its last, and so is a matrix: with scales in a place of their own, the two
+ * streams halve what the processor's prefetching gets from memory.
+ *
+ * Float formats: tile [n_in][16 rows]. Formats of the IQ and ternary families keep the file's rows; they are decoded to
+ * integer codes on the way into the kernels. Rows past n_out are zeros. Matrices of a stack follow each other.
+ *
+ * ACTIVATIONS are rounded to 15 bits in blocks of 32 with a float scale, once for all matrices that read them. A code
+ * is two digits of 8 bits, 128 * high + low, and a dot is two dots of bytes: the result is as good as with float
+ * activations (8 bits alone move the logits of a small model by tenths), at a fraction of their cost. Rows of a batch
+ * form groups of up to max_cols columns: [block][column][32 high, 32 low].
+ *
+ * ORDER. acc = fma(float(dot of 32 integers) * weight scale, activation scale, acc), block after block: the same for
+ * every number of columns, threads and tiles. That is the whole reason for one code path. */
+#ifndef PI__LINEAR_H
+#define PI__LINEAR_H
+
+#include "backend/cpu/cpu.h"
+#include "formats/formats.h"
+
+#define PI__LIN_CODE_MAX 16256.0f /* largest magnitude of a code: 127 * 128 */
+enum { PI__LIN_COLS = 16, PI__LIN_DIRECT = 4 }; /* widest group; widest group that is multiplied while unpacking */
+
+enum pi__lin_kind { /* what a block of 16 rows x 32 columns is multiplied with */
+    PI__LK_OFF32,   /* one scale */
+    PI__LK_MIN32,   /* one scale, one minimum */
+    PI__LK_OFF16,   /* a scale for each half */
+    PI__LK_MIN16,   /* a scale and a minimum for each half */
+    PI__LK_F32, PI__LK_F16, PI__LK_BF16, PI__LK_N
+};
+
+/* How a type is packed. code_bytes 0: the file's rows are kept. */
+typedef struct pi__lin_format {
+    uint8_t kind;        /* enum pi__lin_kind */
+    uint8_t offset;      /* of the codes: log2, kinds OFF* */
+    uint8_t rec_blocks;  /* blocks of a record */
+    uint16_t code_bytes; /* bytes of a block's planes (float formats: of 32 columns) */
+    uint16_t side_bytes; /* bytes of a record's scales */
+} pi__lin_format;
+
+/* A switch, so that kernels made for one type fold it. kind PI__LK_N: no such weights. */
+static inline pi__lin_format pi__lin_format_of(int32_t type)
+{
+    switch (type) {
+    case PI__F32: return (pi__lin_format) {PI__LK_F32, 0, 1, 2048, 0};
+    case PI__F16: return (pi__lin_format) {PI__LK_F16, 0, 1, 1024, 0};
+    case PI__BF16: return (pi__lin_format) {PI__LK_BF16, 0, 1, 1024, 0};
+    case PI__Q8_0: return (pi__lin_format) {PI__LK_OFF32, 7, 1, 512, 32};    /* f16 d */
+    case PI__Q4_0: return (pi__lin_format) {PI__LK_OFF32, 3, 1, 256, 32};    /* f16 d */
+    case PI__Q5_0: return (pi__lin_format) {PI__LK_OFF32, 4, 1, 320, 32};    /* f16 d */
+    case PI__Q4_1: return (pi__lin_format) {PI__LK_MIN32, 0, 1, 256, 64};    /* f16 d, m */
+    case PI__Q5_1: return (pi__lin_format) {PI__LK_MIN32, 0, 1, 320, 64};    /* f16 d, m */
+    case PI__IQ4_NL: return (pi__lin_format) {PI__LK_OFF32, 7, 1, 256, 32};  /* f16 d */
+    case PI__MXFP4: return (pi__lin_format) {PI__LK_OFF32, 4, 1, 256, 16};   /* e8m0 */
+    case PI__NVFP4: return (pi__lin_format) {PI__LK_OFF16, 4, 2, 256, 64};   /* 4 ue4m3 */
+    case PI__Q2_K: return (pi__lin_format) {PI__LK_MIN16, 0, 8, 128, 320};   /* f16 d, dmin; 16 of 4+4 bits */
+    case PI__Q3_K: return (pi__lin_format) {PI__LK_OFF16, 2, 8, 192, 224};   /* f16 d; 16 of 6 bits */
+    case PI__Q4_K: return (pi__lin_format) {PI__LK_MIN32, 0, 8, 256, 256};   /* f16 d, dmin; 16 of 6 bits */
+    case PI__Q5_K: return (pi__lin_format) {PI__LK_MIN32, 0, 8, 320, 256};   /* f16 d, dmin; 16 of 6 bits */
+    case PI__Q6_K: return (pi__lin_format) {PI__LK_OFF16, 5, 8, 384, 288};   /* f16 d; 16 int8 */
+    case PI__IQ4_XS: return (pi__lin_format) {PI__LK_OFF32, 7, 8, 256, 128}; /* f16 d; 8 of 2 bits; 8 of 4 bits */
+    case PI__IQ2_XXS: case PI__IQ2_XS: case PI__IQ2_S: case PI__IQ3_XXS: case PI__IQ3_S: case PI__IQ1_S:
+    case PI__IQ1_M: case PI__TQ1_0: case PI__TQ2_0: return (pi__lin_format) {PI__LK_OFF16, 7, 8, 0, 0};
+    default: return (pi__lin_format) {PI__LK_N, 0, 1, 0, 0};
+    }
+}
+
+/* Tiles of a matrix: offsets within weight data. */
+typedef struct pi__lin_shape {
+    int64_t n_blk;      /* blocks of 32 columns, the last one maybe partial (float formats) */
+    int64_t n_tile;     /* tiles of one matrix */
+    size_t tile;        /* bytes from tile to tile */
+    size_t mat;         /* bytes from matrix to matrix of a stack */
+    size_t row;         /* bytes of a row in the file */
+} pi__lin_shape;
+/* false: the type or shape is not supported, or sizes overflow. */
+bool pi__lin_shape_of(const pi__weight *w, pi__lin_shape *s);
+
+/* Bytes of a record. */
+static inline size_t pi__lin_record(const pi__lin_format *f)
+{
+    return (size_t) f->rec_blocks * f->code_bytes + f->side_bytes;
+}
+
+/* A tile, packed or unpacked, as the kernels read it. */
+typedef struct pi__lin_w {
+    const uint8_t *data; /* first record or block */
+    int64_t n_in;        /* columns */
+} pi__lin_w;
+
+/* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Kinds OFF*: codes
+ * with 128 added, or signed bytes, as the kernels' code_bias says. */
+static inline size_t pi__lin_block_size(int kind)
+{
+    return kind == PI__LK_OFF32 ? 576 : kind == PI__LK_MIN16 ? 768 : 640;
+}
+
+/* A group of activation rows. Each array is [n_blk][cols][...]; of the sums those are there that a kind in use reads. */
+typedef struct pi__lin_x {
+    int32_t cols;  /* columns (rows of the batch) in the group */
+    int8_t *q;     /* [64] high digits of 32 codes, then low ones */
+    float *d;      /* scale */
+    int32_t *n7;   /* -128 * sum of codes */
+    float *ds;     /* d * sum of codes */
+    int32_t *n7h;  /* -128 * sum of each half's codes: [n_blk][2][cols] */
+    float *dsh;    /* d * sum of each half's codes: [n_blk][2][cols] */
+    float *f;      /* [32] the values themselves */
+} pi__lin_x;
+
+/* Where a tile's result goes. */
+typedef struct pi__lin_y {
+    float *y;      /* column 0, row 0 of the tile */
+    int64_t ld;    /* floats from column to column */
+    int32_t lanes; /* rows that exist, 1..16 */
+    float scale;   /* factor of the result */
+} pi__lin_y;
+
+typedef void (*pi__lin_unpack_fn)(const pi__lin_w *w, uint8_t *dst);
+typedef void (*pi__lin_mul_fn)(const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y);
+/* Blocks b0..b1 of rows row..row + n of `in`, n_in columns each, into columns col..col + n of a group; want: bit per enum
+ * pi__lin_kind. */
+typedef void (*pi__lin_input_fn)(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
+                                 const pi__lin_x *x, int32_t col, uint32_t want);
+
+struct pi__cpu_linear_kernels {
+    const char *name;                                         /* of the instruction set */
+    int32_t max_cols;                                         /* widest group, at most PI__LIN_COLS */
+    int32_t code_bias;                                        /* of canonical codes of kinds OFF*: 128 or 0 */
+    pi__lin_input_fn input;                                   /* prologue and rounding */
+    pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks, or NULL */
+    pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns, or NULL */
+    pi__lin_mul_fn mul[PI__LK_N][PI__LIN_COLS + 1];           /* canonical (or float) tile times cols columns */
+};
+
+/* Not there for this machine's architecture: NULL. Whether the CPU has the instructions is for the caller to know. */
+const pi__cpu_linear_kernels *pi__lin_kernels_avx512(void);
+const pi__cpu_linear_kernels *pi__lin_kernels_avx2(void);
+const pi__cpu_linear_kernels *pi__lin_kernels_neon(void);
+const pi__cpu_linear_kernels *pi__lin_kernels_generic(void);
+
+/* linear_pack.c: file rows row0..row0 + lanes of one matrix into a tile (zeros elsewhere). */
+void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,
+                       uint8_t *dst);
+
+/* linear_rows.c: `lanes` file rows of a type that is kept as in the file into canonical blocks. */
+void pi__lin_decode_rows(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, int32_t code_bias,
+                         uint8_t *dst);
+
+#endif

@@ -1,0 +1,637 @@
+/* The matrix kernels, written once on small vectors and compiled by each linear_ISA.c (see linear.h for the layouts).
+ *
+ * The including file defines vb (64 bytes), vi (16 int32), vf (16 float), the operations on them named vb_*, vi_*, vf_*,
+ * PI__ISA_PLAIN where they are loops, PI__ISA_NAME, PI__ISA_COLS (widest group), PI__ISA_DIRECT (widest one multiplied
+ * while unpacking), PI__ISA_BIAS (128: dots take unsigned codes and start from n7; 0: signed) and PI__ISA_FUNC, the name
+ * of the function that returns the table. No memory, any thread.
+ *
+ * Every loop over lines or columns is unrolled by macros with constants, so that blocks and sums live in registers. */
+#include <math.h>
+#include <string.h>
+
+#ifdef PI__ISA_PLAIN /* vectors are not registers: left to the compiler, or it takes minutes to unroll everything */
+#define INLINE static inline
+#else
+#define INLINE static inline __attribute__((always_inline))
+#endif
+/* Each load is a call under a sanitizer: fewer widths, so that it compiles in seconds. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#undef PI__ISA_COLS
+#undef PI__ISA_DIRECT
+#define PI__ISA_COLS 4
+#define PI__ISA_DIRECT 1
+#endif
+
+#define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
+#define REP16(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+
+/* A block in registers: 8 lines of codes, scales and minimums of its halves (kinds *32: [0] alone). */
+typedef struct blk {
+    vb w[8];
+    vf s[2], m[2];
+} blk;
+
+/* Scales and minimums of the blocks of a record, [block][half]. */
+typedef struct sides {
+    vf s[16], m[16];
+} sides;
+
+/* ---- planes to lines */
+
+INLINE void lines8(const uint8_t *p, blk *u)
+{
+#define LINE(q) u->w[q] = vb_load(p + 64 * q);
+    REP8(LINE)
+#undef LINE
+}
+
+INLINE void lines4(const uint8_t *p, blk *u)
+{
+#define PAIR(i)                                             \
+    {                                                       \
+        vb v = vb_load(p + 64 * i);                         \
+        u->w[i] = vb_and(v, vb_set(15));                    \
+        u->w[i + 4] = vb_and(vb_shr(v, 4), vb_set(15));     \
+    }
+    PAIR(0) PAIR(1) PAIR(2) PAIR(3)
+#undef PAIR
+}
+
+/* The bit plane at p becomes bit `to` of the codes. */
+INLINE void lines_bit(const uint8_t *p, int to, blk *u)
+{
+    vb v = vb_load(p), mask = vb_set((uint8_t) (1 << to));
+#define LINE(q) u->w[q] = vb_or(u->w[q], vb_and(q < to ? vb_shl(v, to - q) : vb_shr(v, q - to), mask));
+    REP8(LINE)
+#undef LINE
+}
+
+INLINE vb two_bits(const uint8_t *p, int q, int to)
+{
+    vb v = vb_load(p + 64 * (q / 4));
+    int from = 2 * (q % 4);
+    return vb_and(from < to ? vb_shl(v, to - from) : vb_shr(v, from - to), vb_set((uint8_t) (3 << to)));
+}
+
+INLINE void lines2(const uint8_t *p, blk *u)
+{
+#define LINE(q) u->w[q] = two_bits(p, q, 0);
+    REP8(LINE)
+#undef LINE
+}
+
+INLINE void lines_two_bits(const uint8_t *p, int to, blk *u)
+{
+#define LINE(q) u->w[q] = vb_or(u->w[q], two_bits(p, q, to));
+    REP8(LINE)
+#undef LINE
+}
+
+/* Codes are indices: table holds their values, offset added. */
+INLINE void lines_lut(const uint8_t table[16], blk *u)
+{
+    vb t = vb_table(table);
+#define LINE(q) u->w[q] = vb_lut(t, u->w[q]);
+    REP8(LINE)
+#undef LINE
+}
+
+/* pi__iq4nl_values + 128 and pi__e2m1_values + 16 */
+static const uint8_t iq4_codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+static const uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+
+/* ---- a record's scales */
+
+/* Value n (a constant) of 16 six-bit ones. */
+INLINE vi six_bits(const uint8_t *p, int n)
+{
+    if (n < 15) return vi_and(vi_shr(vi_load(p + 64 * (n / 5)), 6 * (n % 5)), 63);
+    return vi_or(vi_shr(vi_load(p), 30),
+                 vi_or(vi_and(vi_shr(vi_load(p + 64), 28), 12), vi_and(vi_shr(vi_load(p + 128), 26), 48)));
+}
+
+/* 2^(e - 128), subnormals included: two factors with exponents that add up. */
+INLINE vf scale_e8m0(const uint8_t *p)
+{
+    vi e = vi_from_u8(p), half = vi_shr(e, 1);
+    return vf_mul(vf_bits(vi_shl(vi_add(half, vi_set(64)), 23)), vf_bits(vi_shl(vi_add(vi_sub(e, half), vi_set(62)), 23)));
+}
+
+/* Half of an unsigned e4m3: exponent and mantissa moved into place, then rebiased (which makes subnormals right). */
+INLINE vf scale_ue4m3(const uint8_t *p)
+{
+    vi e = vi_from_u8(p);
+    vi bits = vi_shl(vi_and(e, 127), 20);
+    return vf_mul(vf_bits(vi_and_ne(bits, e, 0x7f)), vf_set(0x1p119f));
+}
+
+INLINE void side_q2_k(const uint8_t *p, sides *r)
+{
+    vf d = vf_half(p), dmin = vf_sub(vf_zero(), vf_half(p + 32));
+#define HALVES(j) SIDE(2 * j) SIDE(2 * j + 1)
+#define SIDE(i)                                               \
+    {                                                         \
+        vi v = vi_from_u8(p + 64 + 16 * (i));                 \
+        r->s[i] = vf_mul(d, vf_from_vi(vi_and(v, 15)));       \
+        r->m[i] = vf_mul(dmin, vf_from_vi(vi_shr(v, 4)));     \
+    }
+    REP8(HALVES)
+#undef SIDE
+}
+
+INLINE void side_q3_k(const uint8_t *p, sides *r)
+{
+    vf d = vf_half(p);
+#define SIDE(i) r->s[i] = vf_mul(d, vf_from_vi(vi_sub(six_bits(p + 32, i), vi_set(32))));
+    REP8(HALVES)
+#undef SIDE
+}
+
+INLINE void side_q4_k(const uint8_t *p, sides *r)
+{
+    vf d = vf_half(p), dmin = vf_sub(vf_zero(), vf_half(p + 32));
+#define SIDE(j)                                                           \
+    r->s[j] = vf_mul(d, vf_from_vi(six_bits(p + 64, 2 * j)));             \
+    r->m[j] = vf_mul(dmin, vf_from_vi(six_bits(p + 64, 2 * j + 1)));
+    REP8(SIDE)
+#undef SIDE
+}
+
+INLINE void side_q6_k(const uint8_t *p, sides *r)
+{
+    vf d = vf_half(p);
+#define SIDE(i) r->s[i] = vf_mul(d, vf_from_vi(vi_from_s8(p + 32 + 16 * (i))));
+    REP8(HALVES)
+#undef SIDE
+#undef HALVES
+}
+
+INLINE void side_iq4_xs(const uint8_t *p, sides *r)
+{
+    vf d = vf_half(p);
+    vi high = vi_from_u16(p + 32), low = vi_load(p + 64);
+#define SIDE(j)                                                                                               \
+    {                                                                                                         \
+        vi v = vi_or(vi_and(vi_shr(low, 4 * j), 15), vi_shl(vi_and(vi_shr(high, 2 * j), 3), 4));              \
+        r->s[j] = vf_mul(d, vf_from_vi(vi_sub(v, vi_set(32))));                                               \
+    }
+    REP8(SIDE)
+#undef SIDE
+}
+
+INLINE void unpack_side(int type, const uint8_t *p, sides *r)
+{
+    switch (type) {
+    case PI__Q4_1: case PI__Q5_1:
+        r->s[0] = vf_half(p);
+        r->m[0] = vf_half(p + 32);
+        break;
+    case PI__MXFP4: r->s[0] = scale_e8m0(p); break;
+    case PI__NVFP4:
+        r->s[0] = scale_ue4m3(p);
+        r->s[1] = scale_ue4m3(p + 16);
+        r->s[2] = scale_ue4m3(p + 32);
+        r->s[3] = scale_ue4m3(p + 48);
+        break;
+    case PI__Q2_K: side_q2_k(p, r); break;
+    case PI__Q3_K: side_q3_k(p, r); break;
+    case PI__Q4_K: case PI__Q5_K: side_q4_k(p, r); break;
+    case PI__Q6_K: side_q6_k(p, r); break;
+    case PI__IQ4_XS: side_iq4_xs(p, r); break;
+    default: r->s[0] = vf_half(p); break;
+    }
+}
+
+/* Codes with the format's offset. */
+INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
+{
+    switch (type) {
+    case PI__Q8_0: lines8(p, u); break;
+    case PI__Q2_K: lines2(p, u); break;
+    case PI__Q3_K:
+        lines2(p, u);
+        lines_bit(p + 128, 2, u);
+        break;
+    case PI__Q6_K:
+        lines4(p, u);
+        lines_two_bits(p + 256, 4, u);
+        break;
+    case PI__Q5_0: case PI__Q5_1: case PI__Q5_K:
+        lines4(p, u);
+        lines_bit(p + 256, 4, u);
+        break;
+    case PI__IQ4_NL: case PI__IQ4_XS:
+        lines4(p, u);
+        lines_lut(iq4_codes, u);
+        break;
+    case PI__MXFP4: case PI__NVFP4:
+        lines4(p, u);
+        lines_lut(e2m1_codes, u);
+        break;
+    default: lines4(p, u); break;
+    }
+}
+
+INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
+INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
+
+/* Block j of a record: its planes at p. */
+INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
+{
+    const int kind = pi__lin_format_of(type).kind, n = n_scales(kind);
+    unpack_codes(type, p, u);
+    u->s[0] = r->s[n * j];
+    if (n == 2) u->s[1] = r->s[n * j + 1];
+    if (has_min(kind)) u->m[0] = r->m[n * j];
+    if (kind == PI__LK_MIN16) u->m[1] = r->m[n * j + 1];
+}
+
+/* Codes with an offset of 2^offset as canonical ones. */
+INLINE void to_canonical(int offset, blk *u)
+{
+#define LINE(q)                                                                           \
+    {                                                                                     \
+        if (offset < 7) u->w[q] = vb_add(u->w[q], vb_set((uint8_t) (128 - (1 << offset)))); \
+        if (PI__ISA_BIAS == 0) u->w[q] = vb_xor(u->w[q], vb_set(128));                    \
+    }
+    REP8(LINE)
+#undef LINE
+}
+
+INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
+{
+    int n = n_scales(kind);
+#define LINE(q) vb_store(dst + 64 * q, u->w[q]);
+    REP8(LINE)
+#undef LINE
+    vf_store(dst + 512, u->s[0]);
+    if (n == 2) vf_store(dst + 576, u->s[1]);
+    if (has_min(kind)) vf_store(dst + 512 + 64 * n, u->m[0]);
+    if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
+}
+
+INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
+{
+    int n = n_scales(kind);
+    lines8(p, u);
+    u->s[0] = vf_load(p + 512);
+    if (n == 2) u->s[1] = vf_load(p + 576);
+    if (has_min(kind)) u->m[0] = vf_load(p + 512 + 64 * n);
+    if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
+}
+
+INLINE void unpack_tile(int type, const pi__lin_w *w, uint8_t *dst)
+{
+    const pi__lin_format f = pi__lin_format_of(type);
+    const uint8_t *p = w->data;
+    const size_t size = pi__lin_block_size(f.kind);
+    const int off = f.kind == PI__LK_OFF32 || f.kind == PI__LK_OFF16;
+    sides r;
+    blk u;
+    for (int64_t b = 0; b < w->n_in / 32; b += f.rec_blocks) {
+        unpack_side(type, p, &r);
+        p += f.side_bytes;
+        for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes, dst += size) {
+            unpack(type, p, &r, j, &u);
+            if (off) to_canonical(f.offset, &u);
+            put_canonical(f.kind, &u, dst);
+        }
+    }
+}
+
+/* ---- multiplying */
+
+/* Start of an integer sum whose codes have an offset of 2^offset. n7: -128 * the sum of the activations. */
+INLINE vi dot_start(int kind, int offset, const int32_t *n7)
+{
+    if (has_min(kind) || (offset == 7 && PI__ISA_BIAS == 0)) return vi_set(0);
+    return offset == 7 ? vi_dup(n7) : vi_sar(vi_dup(n7), 7 - offset);
+}
+
+/* Lines q0..q0+3 times 16 digits. Offset 7: canonical codes. */
+INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
+{
+    if (offset == 7) {
+        t = vi_dot_canonical(t, u->w[q0], x);
+        t = vi_dot_canonical(t, u->w[q0 + 1], x + 4);
+        t = vi_dot_canonical(t, u->w[q0 + 2], x + 8);
+        return vi_dot_canonical(t, u->w[q0 + 3], x + 12);
+    }
+    t = vi_dot_small(t, u->w[q0], x);
+    t = vi_dot_small(t, u->w[q0 + 1], x + 4);
+    t = vi_dot_small(t, u->w[q0 + 2], x + 8);
+    return vi_dot_small(t, u->w[q0 + 3], x + 12);
+}
+
+/* Column c of `cols`, block b. */
+INLINE vf column(int kind, int offset, int cols, const blk *u, const pi__lin_x *x, int64_t b, int c, vf acc)
+{
+    const int64_t i = b * cols + c, h = 2 * b * cols + c;
+    const int8_t *q = x->q + 64 * i;
+    vf v;
+    if (n_scales(kind) == 1) {
+        /* Four short chains: with two long ones the processor sees too few independent sums ahead (a fifth slower). */
+        vi high = vi_add(dot4(vi_set(0), offset, u, 0, q), dot4(vi_set(0), offset, u, 4, q + 16));
+        vi low = dot4(dot_start(kind, offset, x->n7 + i), offset, u, 0, q + 32);
+        low = vi_add(low, dot4(vi_set(0), offset, u, 4, q + 48));
+        v = vf_mul(vf_from_vi(vi_add(vi_shl(high, 7), low)), u->s[0]);
+    } else {
+        vi high0 = dot4(vi_set(0), offset, u, 0, q), high1 = dot4(vi_set(0), offset, u, 4, q + 16);
+        vi low0 = dot4(dot_start(kind, offset, x->n7h + h), offset, u, 0, q + 32);
+        vi low1 = dot4(dot_start(kind, offset, x->n7h + h + cols), offset, u, 4, q + 48);
+        vi t0 = vi_add(vi_shl(high0, 7), low0), t1 = vi_add(vi_shl(high1, 7), low1);
+        v = vf_fma(vf_from_vi(t1), u->s[1], vf_mul(vf_from_vi(t0), u->s[0]));
+    }
+    acc = vf_fma(v, vf_dup(x->d + i), acc);
+    if (kind == PI__LK_MIN32) acc = vf_fma(u->m[0], vf_dup(x->ds + i), acc);
+    if (kind == PI__LK_MIN16) {
+        acc = vf_fma(u->m[0], vf_dup(x->dsh + h), acc);
+        acc = vf_fma(u->m[1], vf_dup(x->dsh + h + cols), acc);
+    }
+    return acc;
+}
+
+INLINE void put_column(const pi__lin_y *y, int c, vf acc)
+{
+    float *p = y->y + c * y->ld;
+    acc = vf_mul(acc, vf_set(y->scale));
+    if (y->lanes == 16) vf_store(p, acc);
+    else vf_store_n(p, acc, y->lanes);
+}
+
+#define ZERO(c) if (c < cols) acc[c] = vf_zero();
+#define PUT(c) if (c < cols) put_column(y, c, acc[c]);
+
+/* A canonical tile times cols columns. */
+INLINE void mul_tile(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+{
+    const size_t size = pi__lin_block_size(kind);
+    const int offset = has_min(kind) ? 0 : 7;
+    const uint8_t *p = w->data;
+    vf acc[16];
+    blk u;
+    REP16(ZERO)
+    for (int64_t b = 0; b < w->n_in / 32; b++, p += size) {
+        get_canonical(kind, p, &u);
+#define COLUMN(c) if (c < cols) acc[c] = column(kind, offset, cols, &u, x, b, c, acc[c]);
+        REP16(COLUMN)
+#undef COLUMN
+    }
+    REP16(PUT)
+}
+
+/* A packed tile times cols columns, unpacked in registers. Nothing is prefetched: it gets in the way of the processor's
+ * own prefetching, which reads at the memory's pace (measured on Zen 4). */
+INLINE void mul_direct(int type, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+{
+    const pi__lin_format f = pi__lin_format_of(type);
+    const uint8_t *p = w->data;
+    vf acc[16];
+    sides r;
+    blk u;
+    REP16(ZERO)
+    for (int64_t b = 0; b < w->n_in / 32; b += f.rec_blocks) {
+        unpack_side(type, p, &r);
+        p += f.side_bytes;
+        for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes) {
+            unpack(type, p, &r, j, &u);
+            if (f.offset == 7) to_canonical(7, &u);
+#define COLUMN(c) if (c < cols) acc[c] = column(f.kind, f.offset, cols, &u, x, b + j, c, acc[c]);
+            REP16(COLUMN)
+#undef COLUMN
+        }
+    }
+    REP16(PUT)
+}
+
+/* Float weights: each product and sum in float. */
+INLINE vf float_line(int kind, const uint8_t *p, int64_t k)
+{
+    return kind == PI__LK_F32 ? vf_load(p + 64 * k) : kind == PI__LK_F16 ? vf_half(p + 32 * k) : vf_bf16(p + 32 * k);
+}
+
+INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+{
+    const int64_t n_blk = (w->n_in + 31) / 32;
+    const uint8_t *p = w->data;
+    vf acc[16];
+    REP16(ZERO)
+    const size_t size = kind == PI__LK_F32 ? 2048 : 1024;
+    for (int64_t b = 0; b < n_blk; b++, p += size) {
+        const int64_t n = b + 1 < n_blk ? 32 : w->n_in - 32 * b;
+        const float *f = x->f + 32 * b * cols;
+        for (int64_t k = 0; k < n; k++) {
+            vf v = float_line(kind, p, k);
+#define FCOLUMN(c) if (c < cols) acc[c] = vf_fma(v, vf_dup(f + 32 * c + k), acc[c]);
+            REP16(FCOLUMN)
+        }
+    }
+    REP16(PUT)
+}
+
+/* ---- what matrices read: prologue, then rounding to two digits */
+
+/* e^x, relative error below 2e-7; x is cut to [-87, 88]. */
+INLINE vf vf_exp(vf x)
+{
+    const vf magic = vf_set(0x1.8p23f);
+    x = vf_min(vf_set(88.0f), vf_max(vf_set(-87.0f), x)); /* a NaN comes through */
+    vf t = vf_fma(x, vf_set(0x1.715476p+0f), magic);
+    vf n = vf_sub(t, magic);
+    vf r = vf_fma(n, vf_set(-0.693359375f), x);
+    r = vf_fma(n, vf_set(2.12194440e-4f), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(vf_mul(r, r), p, vf_add(r, vf_set(1.0f)));
+    return vf_mul(p, vf_bits(vi_shl(vi_add(vi_sub(vi_bits(t), vi_bits(magic)), vi_set(127)), 23)));
+}
+
+/* gelu(x) = x * (1 + tanh(u)) / 2 = x / (1 + e^-2u), u = sqrt(2/pi) * (x + 0.044715 x^3) */
+INLINE vf gelu(vf x)
+{
+    vf u = vf_mul(x, vf_fma(vf_mul(x, x), vf_set(-2.0f * 0.7978845608f * 0.044715f), vf_set(-2.0f * 0.7978845608f)));
+    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(u)));
+}
+
+INLINE vf silu(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
+
+/* Block b of n values at p, zeros past the end. */
+INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
+{
+    float tmp[32] = {0};
+    if (n - 32 * b < 32) {
+        memcpy(tmp, p + 32 * b, (size_t) (n - 32 * b) * sizeof *tmp);
+        v[0] = vf_load(tmp);
+        v[1] = vf_load(tmp + 16);
+    } else {
+        v[0] = vf_load(p + 32 * b);
+        v[1] = vf_load(p + 32 * b + 16);
+    }
+}
+
+/* 1 / sqrt(mean of squares + eps), in an order of sums that depends on n alone. */
+static float rms_factor(const float *p, int64_t n, float eps)
+{
+    vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero(), v[2];
+    const int64_t n_blk = (n + 31) / 32;
+    for (int64_t i = 0; i < n_blk; i += 2) {
+        get_block(p, n, i, v);
+        a = vf_fma(v[0], v[0], a);
+        b = vf_fma(v[1], v[1], b);
+        if (i + 1 == n_blk) break;
+        get_block(p, n, i + 1, v);
+        c = vf_fma(v[0], v[0], c);
+        d = vf_fma(v[1], v[1], d);
+    }
+    float s[16];
+    vf_store(s, vf_add(vf_add(a, b), vf_add(c, d)));
+    for (int w = 8; w > 0; w /= 2)
+        for (int i = 0; i < w; i++) s[i] += s[i + w];
+    return 1.0f / sqrtf(s[0] / (float) n + eps);
+}
+
+enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
+
+/* A code is 128 * high + low, high in -127..127, low in -64..63. */
+INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
+
+/* 32 values to codes, and the sums that the kinds in `want` read. Magnitudes are compared as integers, so that a NaN is
+ * the largest and comes out in the scale; the codes of a block that is not finite are zeros (and 0 * infinity is a NaN in
+ * every result). */
+INLINE void round_block(const vf v[2], const pi__lin_x *x, int64_t b, int32_t col, uint32_t want)
+{
+    const int64_t i = b * x->cols + col, h = 2 * b * x->cols + col;
+    union { int32_t i; float f; } amax;
+    amax.i = vi_hmax(vi_max(vi_and(vi_bits(v[0]), 0x7fffffff), vi_and(vi_bits(v[1]), 0x7fffffff)));
+    const float d = amax.f / PI__LIN_CODE_MAX;
+    vi c0 = vi_set(0), c1 = vi_set(0);
+    if (amax.f > 1e-30f && amax.f < INFINITY) {
+        const vf id = vf_set(PI__LIN_CODE_MAX / amax.f);
+        c0 = vi_round(vf_mul(v[0], id));
+        c1 = vi_round(vf_mul(v[1], id));
+    }
+    const vi h0 = high_digit(c0), h1 = high_digit(c1);
+    int32_t sum[2], low[2];
+    vi_store_codes(x->q + 64 * i, h0, h1, sum);
+    vi_store_codes(x->q + 64 * i + 32, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
+    sum[0] = 128 * sum[0] + low[0];
+    sum[1] = 128 * sum[1] + low[1];
+    x->d[i] = d;
+    if (want & 1 << PI__LK_OFF32) x->n7[i] = -128 * (sum[0] + sum[1]);
+    if (want & 1 << PI__LK_MIN32) x->ds[i] = d * (float) (sum[0] + sum[1]);
+    if (want & 1 << PI__LK_OFF16) {
+        x->n7h[h] = -128 * sum[0];
+        x->n7h[h + x->cols] = -128 * sum[1];
+    }
+    if (want & 1 << PI__LK_MIN16) {
+        x->dsh[h] = d * (float) sum[0];
+        x->dsh[h + x->cols] = d * (float) sum[1];
+    }
+}
+
+INLINE void input_block(int kind, const pi__lin_in *in, int64_t n_in, int32_t row, float inv, int64_t b, const pi__lin_x *x,
+                        int32_t col, uint32_t want)
+{
+    vf v[2], g[2];
+    get_block(in->x + row * in->ldx, n_in, b, v);
+    if (kind == PI__IN_RMSNORM) {
+        get_block(in->w, n_in, b, g);
+        v[0] = vf_mul(vf_mul(v[0], vf_set(inv)), g[0]);
+        v[1] = vf_mul(vf_mul(v[1], vf_set(inv)), g[1]);
+    } else if (kind != PI__IN_PLAIN) {
+        get_block(in->x2 + row * in->ldx2, n_in, b, g);
+        v[0] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[0]) : silu(v[0]), g[0]);
+        v[1] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[1]) : silu(v[1]), g[1]);
+    }
+    if (want & WANT_FLOATS) {
+        vf_store(x->f + 32 * (b * x->cols + col), v[0]);
+        vf_store(x->f + 32 * (b * x->cols + col) + 16, v[1]);
+    }
+    if (want & ~(uint32_t) WANT_FLOATS) round_block(v, x, b, col, want);
+}
+
+/* A few blocks of all rows, then the next ones: the rows' results share cache lines. */
+INLINE void input(int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
+                  const pi__lin_x *x, int32_t col, uint32_t want)
+{
+    float inv[PI__LIN_COLS];
+    for (int32_t i = 0; i < n; i++)
+        inv[i] = kind == PI__IN_RMSNORM ? rms_factor(in->x + (row + i) * in->ldx, n_in, in->eps) : 1.0f;
+    for (; b0 < b1; b0 += 4)
+        for (int32_t i = 0; i < n; i++)
+            for (int64_t b = b0; b < b1 && b < b0 + 4; b++) input_block(kind, in, n_in, row + i, inv[i], b, x, col + i, want);
+}
+
+static void input_any(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1, const pi__lin_x *x,
+                      int32_t col, uint32_t want)
+{
+    switch (in->kind) {
+    case PI__IN_RMSNORM: input(PI__IN_RMSNORM, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_GEGLU: input(PI__IN_GEGLU, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_SWIGLU: input(PI__IN_SWIGLU, in, n_in, row, n, b0, b1, x, col, want); break;
+    default: input(PI__IN_PLAIN, in, n_in, row, n, b0, b1, x, col, want); break;
+    }
+}
+
+/* ---- instances and the table */
+
+#define PACKED(X) \
+    X(Q8_0) X(Q4_0) X(Q5_0) X(Q4_1) X(Q5_1) X(IQ4_NL) X(MXFP4) X(NVFP4) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS)
+#define KINDS(X, ...) \
+    X(OFF32, tile, __VA_ARGS__) X(MIN32, tile, __VA_ARGS__) X(OFF16, tile, __VA_ARGS__) X(MIN16, tile, __VA_ARGS__) \
+    X(F32, float, __VA_ARGS__) X(F16, float, __VA_ARGS__) X(BF16, float, __VA_ARGS__)
+
+#define ARGS const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y
+#define DEF_UNPACK(T) static void unpack_##T(const pi__lin_w *w, uint8_t *dst) { unpack_tile(PI__##T, w, dst); }
+PACKED(DEF_UNPACK)
+
+#if PI__ISA_DIRECT > 0
+#define DIRECT_1(T) static void direct_##T##_1(ARGS) { mul_direct(PI__##T, 1, w, x, y); }
+#define DIRECT_2(T) static void direct_##T##_2(ARGS) { mul_direct(PI__##T, 2, w, x, y); }
+#define DIRECT_3(T) static void direct_##T##_3(ARGS) { mul_direct(PI__##T, 3, w, x, y); }
+#define DIRECT_4(T) static void direct_##T##_4(ARGS) { mul_direct(PI__##T, 4, w, x, y); }
+PACKED(DIRECT_1)
+#if PI__ISA_DIRECT == 4
+PACKED(DIRECT_2)
+PACKED(DIRECT_3)
+PACKED(DIRECT_4)
+#endif
+#endif
+
+#define DEF_MUL(K, how, n) static void mul_##K##_##n(ARGS) { mul_##how(PI__LK_##K, n, w, x, y); }
+#define DEF_COLS(n) KINDS(DEF_MUL, n)
+#if PI__ISA_COLS == 16
+#define COLS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+#elif PI__ISA_COLS == 8
+#define COLS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#else
+#define COLS(X) X(1) X(2) X(3) X(4)
+#endif
+COLS(DEF_COLS)
+
+#define ROW_UNPACK(T) [PI__##T] = unpack_##T,
+#if PI__ISA_DIRECT == 4
+#define ROW_DIRECT(T) [PI__##T] = {NULL, direct_##T##_1, direct_##T##_2, direct_##T##_3, direct_##T##_4},
+#elif PI__ISA_DIRECT == 1
+#define ROW_DIRECT(T) [PI__##T] = {NULL, direct_##T##_1},
+#endif
+#define ROW_MUL(K, how, n) [PI__LK_##K][n] = mul_##K##_##n,
+#define ROW_COLS(n) KINDS(ROW_MUL, n)
+
+static const pi__cpu_linear_kernels kernels = {
+    .name = PI__ISA_NAME,
+    .max_cols = PI__ISA_COLS,
+    .code_bias = PI__ISA_BIAS,
+    .input = input_any,
+    .unpack = {PACKED(ROW_UNPACK)},
+#if PI__ISA_DIRECT > 0
+    .direct = {PACKED(ROW_DIRECT)},
+#endif
+    .mul = {COLS(ROW_COLS)},
+};
+
+const pi__cpu_linear_kernels *PI__ISA_FUNC(void) { return &kernels; }

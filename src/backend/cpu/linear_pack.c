@@ -1,0 +1,229 @@
+/* Packing of weights at load: 16 rows of the file's blocks into a tile (see linear.h).
+ *
+ * Plain C for every instruction set: it runs once a weight. No memory; the caller splits tiles over threads. Nothing is
+ * lost or recomputed: a tile holds the file's bits in another order. Reads are unaligned: src may be a mapped file. */
+#include <string.h>
+
+#include "backend/cpu/linear.h"
+
+static uint16_t get16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static void put16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
+static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+
+/* ---- codes: the 32 unsigned codes of block j of the super-block p */
+
+static void nibbles(const uint8_t *qs, uint8_t *c)
+{
+    for (int i = 0; i < 16; i++) {
+        c[i] = qs[i] & 15;
+        c[i + 16] = qs[i] >> 4;
+    }
+}
+
+static void nibbles_fifth(const uint8_t *qs, uint32_t qh, uint8_t *c)
+{
+    nibbles(qs, c);
+    for (int i = 0; i < 32; i++) c[i] |= (uint8_t) ((qh >> i & 1) << 4);
+}
+
+static void codes_q6_k(const uint8_t *p, int j, uint8_t *c)
+{
+    const uint8_t *ql = p + 64 * (j / 4) + 32 * (j & 1), *qh = p + 128 + 32 * (j / 4);
+    for (int i = 0; i < 32; i++)
+        c[i] = (uint8_t) ((ql[i] >> (j & 2 ? 4 : 0) & 15) | (qh[i] >> 2 * (j & 3) & 3) << 4);
+}
+
+static void codes_of(int32_t type, const uint8_t *p, int j, uint8_t *c)
+{
+    switch (type) {
+    case PI__Q8_0:
+        for (int i = 0; i < 32; i++) c[i] = p[2 + i] ^ 0x80;
+        break;
+    case PI__Q4_0: case PI__IQ4_NL: nibbles(p + 2, c); break;
+    case PI__Q4_1: nibbles(p + 4, c); break;
+    case PI__Q5_0: nibbles_fifth(p + 6, get32(p + 2), c); break;
+    case PI__Q5_1: nibbles_fifth(p + 8, get32(p + 4), c); break;
+    case PI__MXFP4: nibbles(p + 1, c); break;
+    case PI__NVFP4: /* halves of 16 columns in 8 bytes each */
+        for (int i = 0; i < 32; i++) c[i] = p[4 + 16 * j + 8 * (i / 16) + (i & 7)] >> (i & 8 ? 4 : 0) & 15;
+        break;
+    case PI__Q2_K:
+        for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3;
+        break;
+    case PI__Q3_K:
+        for (int i = 0; i < 32; i++)
+            c[i] = (uint8_t) ((p[32 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3) | (p[i] >> j & 1) << 2);
+        break;
+    case PI__Q4_K:
+        for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 2) + i] >> (j & 1 ? 4 : 0) & 15;
+        break;
+    case PI__Q5_K:
+        for (int i = 0; i < 32; i++)
+            c[i] = (uint8_t) ((p[48 + 32 * (j / 2) + i] >> (j & 1 ? 4 : 0) & 15) | (p[16 + i] >> j & 1) << 4);
+        break;
+    case PI__Q6_K: codes_q6_k(p, j, c); break;
+    case PI__IQ4_XS: nibbles(p + 8 + 16 * j, c); break;
+    default: break;
+    }
+}
+
+/* ---- planes: lines of whole codes into the bits that are kept */
+
+static void put_planes(int32_t type, uint8_t line[8][64], uint8_t *dst)
+{
+    int bits = pi__lin_format_of(type).code_bytes / 64; /* a bit of 512 codes is 64 bytes */
+    if (bits == 8) {
+        memcpy(dst, line, 512);
+        return;
+    }
+    if (bits >= 4) {
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < 64; k++) dst[64 * i + k] = (uint8_t) ((line[i][k] & 15) | line[i + 4][k] << 4);
+        dst += 256;
+    }
+    if (bits == 6 || bits < 4) { /* Q6_K's upper two, Q2_K's and Q3_K's lower two */
+        int shift = bits == 6 ? 4 : 0;
+        for (int i = 0; i < 2; i++)
+            for (int k = 0; k < 64; k++) {
+                int v = 0;
+                for (int f = 0; f < 4; f++) v |= (line[4 * i + f][k] >> shift & 3) << 2 * f;
+                dst[64 * i + k] = (uint8_t) v;
+            }
+        dst += 128;
+    }
+    if (bits == 5 || bits == 3) {
+        int shift = bits - 1;
+        for (int k = 0; k < 64; k++) {
+            int v = 0;
+            for (int q = 0; q < 8; q++) v |= (line[q][k] >> shift & 1) << q;
+            dst[k] = (uint8_t) v;
+        }
+    }
+}
+
+/* ---- scales: row r's of the super-block p, into a record */
+
+/* 16 values of 6 bits: value n is bits 6 * (n % 5).. of word n / 5; the last one is the top 2 bits of the 3 words. */
+static void put_six_bits(const uint8_t v[16], int r, uint8_t *dst)
+{
+    for (int i = 0; i < 3; i++) {
+        uint32_t word = (uint32_t) (v[15] >> 2 * i & 3) << 30;
+        for (int n = 0; n < 5; n++) word |= (uint32_t) v[5 * i + n] << 6 * n;
+        put32(dst + 64 * i + 4 * r, word);
+    }
+}
+
+/* Q4_K, Q5_K: scale and minimum of sub-block j are values 2j and 2j + 1. s: the file's 12 bytes. */
+static void side_k4(const uint8_t *p, int r, uint8_t *dst)
+{
+    const uint8_t *s = p + 4;
+    uint8_t v[16];
+    for (int j = 0; j < 8; j++) {
+        v[2 * j] = (uint8_t) (j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4);
+        v[2 * j + 1] = (uint8_t) (j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4);
+    }
+    put16(dst + 2 * r, get16(p));
+    put16(dst + 32 + 2 * r, get16(p + 2));
+    put_six_bits(v, r, dst + 64);
+}
+
+static void side_q3_k(const uint8_t *p, int r, uint8_t *dst)
+{
+    const uint8_t *s = p + 96;
+    uint8_t v[16];
+    for (int n = 0; n < 16; n++) {
+        int low = n < 8 ? s[n] & 15 : s[n - 8] >> 4;
+        v[n] = (uint8_t) (low | (s[8 + (n & 3)] >> 2 * (n / 4) & 3) << 4);
+    }
+    put16(dst + 2 * r, get16(p + 108));
+    put_six_bits(v, r, dst + 32);
+}
+
+static void put_side(int32_t type, const uint8_t *p, int r, uint8_t *dst)
+{
+    switch (type) {
+    case PI__Q8_0: case PI__Q4_0: case PI__Q5_0: case PI__IQ4_NL: put16(dst + 2 * r, get16(p)); break;
+    case PI__Q4_1: case PI__Q5_1:
+        put16(dst + 2 * r, get16(p));
+        put16(dst + 32 + 2 * r, get16(p + 2));
+        break;
+    case PI__MXFP4: dst[r] = p[0]; break;
+    case PI__NVFP4:
+        for (int i = 0; i < 4; i++) dst[16 * i + r] = p[i];
+        break;
+    case PI__Q2_K:
+        put16(dst + 2 * r, get16(p + 80));
+        put16(dst + 32 + 2 * r, get16(p + 82));
+        for (int i = 0; i < 16; i++) dst[64 + 16 * i + r] = p[i];
+        break;
+    case PI__Q3_K: side_q3_k(p, r, dst); break;
+    case PI__Q4_K: case PI__Q5_K: side_k4(p, r, dst); break;
+    case PI__Q6_K:
+        put16(dst + 2 * r, get16(p + 208));
+        for (int i = 0; i < 16; i++) dst[32 + 16 * i + r] = p[192 + i];
+        break;
+    case PI__IQ4_XS:
+        put16(dst + 2 * r, get16(p));
+        put16(dst + 32 + 2 * r, get16(p + 2));
+        put32(dst + 64 + 4 * r, get32(p + 4));
+        break;
+    default: break;
+    }
+}
+
+/* ---- tiles */
+
+/* elem: bytes of a value, a constant where this is inlined. */
+static inline void pack_values(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in, uint8_t *dst)
+{
+    for (int64_t k0 = 0; k0 < n_in; k0 += 32) { /* a cache line or two of each row at a time */
+        const int64_t k1 = k0 + 32 < n_in ? k0 + 32 : n_in;
+        for (int32_t r = 0; r < lanes; r++) {
+            const uint8_t *row = src + (size_t) r * row_size;
+            for (int64_t k = k0; k < k1; k++) memcpy(dst + ((size_t) k * 16 + (size_t) r) * elem, row + (size_t) k * elem, elem);
+        }
+    }
+}
+
+static void pack_floats(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in, uint8_t *dst)
+{
+    if (elem == 2) pack_values(src, row_size, 2, lanes, n_in, dst);
+    else pack_values(src, row_size, 4, lanes, n_in, dst);
+}
+
+void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,
+                       uint8_t *dst)
+{
+    const pi__lin_format f = pi__lin_format_of(type);
+    const pi__type_info *t = pi__type_info_of(type);
+    if (f.kind >= PI__LK_F32) {
+        if (lanes < 16) memset(dst, 0, tile_size);
+        pack_floats(src, row_size, t->type_size, lanes, n_in, dst);
+        return;
+    }
+    memset(dst, 0, tile_size);
+    uint8_t line[8][64] = {{0}}, codes[32];
+    for (int64_t s = 0; s < n_in / t->blck_size; s++, dst += pi__lin_record(&f)) {
+        for (int32_t r = 0; r < lanes; r++) put_side(type, src + (size_t) r * row_size + (size_t) s * t->type_size, r, dst);
+        for (int j = 0; j < f.rec_blocks; j++) {
+            for (int32_t r = 0; r < lanes; r++) {
+                codes_of(type, src + (size_t) r * row_size + (size_t) s * t->type_size, j, codes);
+                for (int q = 0; q < 8; q++) memcpy(line[q] + 4 * r, codes + 4 * q, 4);
+            }
+            put_planes(type, line, dst + f.side_bytes + (size_t) j * f.code_bytes);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+/* Threads of the CPU backend (see pool.h): fork and join in about a microsecond, asleep when nothing happens.
+ *
+ * Memory: one mapping at create. Threads: create, run and destroy belong to one thread at a time, the workers are
+ * this file's own. Everything they wait for is a gate: a counter that a post increments.
+ *
+ *     caller   run: job.post ........ fn(0) ........ waits done.word
+ *     worker        waits job.word .. fn(i) .. the last one: done.post
+ *
+ * A waiting thread spins for a bounded time and then sleeps. It sleeps at once when it sits on the core where another
+ * thread of the pool was last seen: that one may be who it waits for. It never yields, as Linux makes a thread that
+ * yields wait behind everyone else on the machine, while one that slept is let in first. Invariant: a sleeper counts
+ * itself before its last look at the word, and a post changes the word before it looks for sleepers, both sequentially
+ * consistent: one of them sees the other, so no wake is lost. */
+#include "backend/cpu/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum {
+    MAX_THREADS = 1024,
+    SPIN_UNIT_NS = 40000, /* a unit of poll: at 50 an idle worker spins for 2 ms before it sleeps */
+    JOIN_SHARE = 8,       /* waiting for the others of a job: that share of it, as they are at work already */
+};
+
+typedef struct gate {
+    _Alignas(64) _Atomic uint32_t word; /* incremented by a post */
+    _Atomic uint32_t sleepers;          /* threads asleep, or about to be */
+    pthread_mutex_t mutex;              /* of cond */
+    pthread_cond_t cond;                /* the word changed */
+} gate;
+
+typedef struct worker {
+    pi__pool *pool;      /* back */
+    pthread_t thread;    /* valid once created, of thread 0 never */
+    int32_t ith;         /* index in jobs */
+    _Atomic int32_t cpu; /* core where it took its last job, -1: none yet */
+} worker;
+
+struct pi__pool {
+    int32_t n;         /* threads, the caller included */
+    uint64_t affinity; /* bit per core, 0: not pinned */
+    int64_t spin_ns;   /* how long a waiting thread spins */
+    pi__job_fn fn;     /* the job: written before job is posted */
+    void *arg;         /* its argument */
+    bool stop;         /* workers end; written before job is posted */
+    int32_t n_created; /* workers that run */
+    gate job;          /* a job is there */
+    gate done;         /* all workers did it */
+    gate barrier;      /* all threads arrived at a barrier */
+    _Alignas(64) _Atomic int32_t pending; /* workers still in the job */
+    _Alignas(64) _Atomic int32_t arrived; /* threads in the barrier */
+    _Alignas(64) _Atomic int32_t next;    /* item that pi__pool_next hands out */
+    worker workers[];                     /* n, of which 0 is the caller */
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- gates */
+
+static bool gate_init(gate *g)
+{
+    if (pthread_mutex_init(&g->mutex, NULL)) return false;
+    if (pthread_cond_init(&g->cond, NULL)) {
+        pthread_mutex_destroy(&g->mutex);
+        return false;
+    }
+    return true;
+}
+
+static void gate_free(gate *g)
+{
+    pthread_cond_destroy(&g->cond);
+    pthread_mutex_destroy(&g->mutex);
+}
+
+static bool changed(gate *g, uint32_t old) { return atomic_load_explicit(&g->word, memory_order_acquire) != old; }
+
+/* Whether another thread of the pool was last seen on the core of this one, which is number ith (-1: not known, then
+ * one that was seen there may be itself). */
+static bool shares_core(const pi__pool *p, int32_t ith)
+{
+    int cpu = sched_getcpu(), seen = 0;
+    for (int32_t i = 0; i < p->n; i++) {
+        if (i != ith && atomic_load_explicit(&p->workers[i].cpu, memory_order_relaxed) == cpu) seen++;
+    }
+    return seen > (ith < 0);
+}
+
+/* Spins until the word is no longer old: false when the time is over, or the core is needed. */
+static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
+{
+    if (changed(g, old)) return true;
+    if (!spin_ns) return false;
+    int64_t start = now_ns();
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (changed(g, old)) return true;
+            relax();
+        }
+        if (shares_core(p, ith)) return false;
+    } while (now_ns() - start < spin_ns);
+    return false;
+}
+
+/* Thread ith waits until the word is no longer old. */
+static void gate_wait(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
+{
+    if (gate_spin(p, ith, g, old, spin_ns)) return;
+    pthread_mutex_lock(&g->mutex);
+    atomic_fetch_add(&g->sleepers, 1);
+    while (atomic_load(&g->word) == old) pthread_cond_wait(&g->cond, &g->mutex);
+    atomic_fetch_sub(&g->sleepers, 1);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static void gate_post(gate *g)
+{
+    atomic_fetch_add(&g->word, 1);
+    if (!atomic_load(&g->sleepers)) return;
+    pthread_mutex_lock(&g->mutex);
+    pthread_cond_broadcast(&g->cond);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- cores */
+
+/* The first hardware thread of cpu's core, cpu itself where the system does not say. */
+static int first_sibling(int cpu)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *f = fopen(path, "r");
+    if (!f) return cpu;
+    int first;
+    if (fscanf(f, "%d", &first) != 1) first = cpu;
+    fclose(f);
+    return first;
+}
+
+/* Cores this process may run on. threads: counts hardware threads instead. */
+static int32_t count_cores(bool threads)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) {
+        long n = sysconf(_SC_NPROCESSORS_ONLN);
+        return n > 0 ? (int32_t) n : 1;
+    }
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (!CPU_ISSET(i, &allowed)) continue;
+        int first = threads ? i : first_sibling(i);
+        CPU_SET(first >= 0 && first < CPU_SETSIZE ? first : i, &cores);
+    }
+    int n = CPU_COUNT(&cores);
+    return n > 0 ? n : 1;
+}
+
+/* Pins the calling thread where thread ith of the pool belongs. false: the system refused. */
+static bool pin(const pi__pool *p, int32_t ith)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    bool own = __builtin_popcountll(p->affinity) >= p->n;
+    int32_t i = 0;
+    for (int core = 0; core < 64; core++) {
+        if (!(p->affinity >> core & 1)) continue;
+        if (!own || i == ith) CPU_SET(core, &set);
+        i++;
+    }
+    return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
+}
+
+void pi__pool_pin_caller(pi__pool *p)
+{
+    if (p->affinity) pin(p, 0);
+}
+
+/* At least one core of the set is there and allowed. */
+static bool affinity_usable(uint64_t affinity)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return false;
+    for (int core = 0; core < 64; core++) {
+        if (affinity >> core & 1 && CPU_ISSET(core, &allowed)) return true;
+    }
+    return false;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- workers */
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    pi__pool *p = w->pool;
+    char name[16];
+    snprintf(name, sizeof name, "pi-cpu-%d", (int) w->ith);
+    pthread_setname_np(pthread_self(), name);
+    if (p->affinity) pin(p, w->ith);
+    for (uint32_t seen = 0;; seen++) {
+        gate_wait(p, w->ith, &p->job, seen, p->spin_ns);
+        if (p->stop) return NULL;
+        atomic_store_explicit(&w->cpu, sched_getcpu(), memory_order_relaxed);
+        p->fn(p->arg, w->ith, p->n);
+        if (atomic_fetch_sub(&p->pending, 1) == 1) gate_post(&p->done);
+    }
+}
+
+/* Starts the workers with every signal blocked: signals are the business of the caller's threads. */
+static int start_workers(pi__pool *p, pi_error *err)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = 0;
+    for (int32_t i = 1; i < p->n; i++) {
+        worker *w = &p->workers[i];
+        rc = pthread_create(&w->thread, NULL, worker_main, w);
+        if (rc) break;
+        p->n_created++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!rc) return PI_OK;
+    return pi__fail(err, PI_ENOMEM, "thread %d of %d could not be started (error %d)", (int) p->n_created + 1, (int) p->n,
+                    rc);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the pool */
+
+int pi__pool_create(pi__pool **out, int32_t n_threads, uint64_t affinity, int32_t poll, pi_error *err)
+{
+    *out = NULL;
+    if (n_threads == 0) n_threads = count_cores(false);
+    if (n_threads < 1 || n_threads > MAX_THREADS) {
+        return pi__fail(err, PI_EINVAL, "%d threads: must be 1..%d", (int) n_threads, MAX_THREADS);
+    }
+    if (poll < 0 || poll > 100) return pi__fail(err, PI_EINVAL, "poll %d: must be 0..100", (int) poll);
+    if (affinity && !affinity_usable(affinity)) {
+        return pi__fail(err, PI_EINVAL, "cpu mask %llx: none of its cores may be used", (unsigned long long) affinity);
+    }
+    /* Pages, because gates want lines of their own and pi__malloc promises 16 bytes. */
+    size_t size = sizeof(pi__pool) + (size_t) n_threads * sizeof(worker);
+    pi__pool *p = pi__map(size);
+    if (!p) return pi__fail_mem(err, "the thread pool");
+    p->n = n_threads;
+    p->affinity = affinity;
+    /* With more threads than cores spinning only keeps the others from working. */
+    p->spin_ns = n_threads > count_cores(true) ? 0 : (int64_t) poll * SPIN_UNIT_NS;
+    for (int32_t i = 0; i < n_threads; i++) p->workers[i] = (worker){.pool = p, .ith = i, .cpu = -1};
+    if (!gate_init(&p->job)) goto out_map;
+    if (!gate_init(&p->done)) goto out_job;
+    if (!gate_init(&p->barrier)) goto out_done;
+    int rc = start_workers(p, err);
+    if (rc) {
+        pi__pool_destroy(p);
+        return rc;
+    }
+    *out = p;
+    return PI_OK;
+
+out_done:
+    gate_free(&p->done);
+out_job:
+    gate_free(&p->job);
+out_map:
+    pi__unmap(p, size);
+    return pi__fail_mem(err, "the thread pool");
+}
+
+void pi__pool_destroy(pi__pool *p)
+{
+    if (!p) return;
+    p->stop = true;
+    gate_post(&p->job);
+    for (int32_t i = 1; i <= p->n_created; i++) pthread_join(p->workers[i].thread, NULL);
+    gate_free(&p->job);
+    gate_free(&p->done);
+    gate_free(&p->barrier);
+    pi__unmap(p, sizeof(pi__pool) + (size_t) p->n * sizeof(worker));
+}
+
+int32_t pi__pool_size(const pi__pool *p) { return p->n; }
+
+void pi__pool_run(pi__pool *p, pi__job_fn fn, void *arg)
+{
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    if (p->n == 1) {
+        fn(arg, 0, 1);
+        return;
+    }
+    p->fn = fn;
+    p->arg = arg;
+    atomic_store_explicit(&p->pending, p->n - 1, memory_order_relaxed);
+    uint32_t done = atomic_load_explicit(&p->done.word, memory_order_relaxed);
+    atomic_store_explicit(&p->workers[0].cpu, sched_getcpu(), memory_order_relaxed);
+    gate_post(&p->job);
+    fn(arg, 0, p->n);
+    gate_wait(p, 0, &p->done, done, p->spin_ns / JOIN_SHARE);
+}
+
+void pi__pool_barrier(pi__pool *p)
+{
+    if (p->n == 1) return;
+    uint32_t phase = atomic_load_explicit(&p->barrier.word, memory_order_relaxed);
+    if (atomic_fetch_add(&p->arrived, 1) == p->n - 1) {
+        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+        gate_post(&p->barrier);
+    } else {
+        gate_wait(p, -1, &p->barrier, phase, p->spin_ns / JOIN_SHARE);
+    }
+}
+
+int32_t pi__pool_next(pi__pool *p, int32_t n)
+{
+    int32_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+    return i < n ? i : -1;
+}
+
+void pi__pool_reset(pi__pool *p) { atomic_store_explicit(&p->next, 0, memory_order_relaxed); }

@@ -1,0 +1,163 @@
+/* The block pool (see block_pool.h). */
+#include "cache/block_pool.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+static void list_remove(pi__block_pool *p, int32_t id)
+{
+    pi__block *b = &p->block[id];
+    if (b->prev >= 0) p->block[b->prev].next = b->next;
+    else p->head = b->next;
+    if (b->next >= 0) p->block[b->next].prev = b->prev;
+    else p->tail = b->prev;
+    b->prev = b->next = -1;
+    p->n_free--;
+    p->n_cached -= b->keyed;
+}
+
+static void list_put(pi__block_pool *p, int32_t id)
+{
+    pi__block *b = &p->block[id];
+    if (b->keyed) { /* evicted last */
+        b->prev = p->tail;
+        b->next = -1;
+        if (p->tail >= 0) p->block[p->tail].next = id;
+        else p->head = id;
+        p->tail = id;
+    } else {
+        b->prev = -1;
+        b->next = p->head;
+        if (p->head >= 0) p->block[p->head].prev = id;
+        else p->tail = id;
+        p->head = id;
+    }
+    p->n_free++;
+    p->n_cached += b->keyed;
+}
+
+static int32_t *bucket_of(const pi__block_pool *p, pi__key key) { return &p->bucket[key.lo & (p->n_buckets - 1)]; }
+
+/* The block leaves the hash table. It must not be on the free list, or the caller corrects n_cached. */
+static void forget_key(pi__block_pool *p, int32_t id)
+{
+    int32_t *at = bucket_of(p, p->block[id].key);
+    while (*at != id) at = &p->block[*at].chain;
+    *at = p->block[id].chain;
+    p->block[id].keyed = false;
+    p->n_evicted++;
+}
+
+int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err)
+{
+    memset(p, 0, sizeof *p);
+    p->n_blocks = n_blocks;
+    p->block_size = block_size;
+    p->n_buckets = 16;
+    while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
+    p->block = pi__calloc((size_t) n_blocks, sizeof *p->block);
+    p->token = pi__calloc((size_t) n_blocks * (size_t) block_size, sizeof *p->token);
+    p->bucket = pi__calloc(p->n_buckets, sizeof *p->bucket);
+    if (!p->block || !p->token || !p->bucket) {
+        pi__block_pool_destroy(p);
+        return pi__fail_mem(err, "the table of cache blocks");
+    }
+    memset(p->bucket, 0xff, p->n_buckets * sizeof *p->bucket);
+    p->head = p->tail = -1;
+    for (int32_t i = n_blocks - 1; i >= 0; i--) list_put(p, i);
+    return PI_OK;
+}
+
+void pi__block_pool_destroy(pi__block_pool *p)
+{
+    pi__free(p->block);
+    pi__free(p->token);
+    pi__free(p->bucket);
+    memset(p, 0, sizeof *p);
+}
+
+int32_t pi__block_get_new(pi__block_pool *p)
+{
+    int32_t id = p->head;
+    if (id < 0) return -1;
+    list_remove(p, id);
+    if (p->block[id].keyed) forget_key(p, id);
+    p->block[id].ref = 1;
+    p->n_written += !p->block[id].written;
+    p->block[id].written = true;
+    return id;
+}
+
+void pi__block_touch(pi__block_pool *p, int32_t id)
+{
+    int32_t before = p->block[id].ref++;
+    if (!before) list_remove(p, id);
+    p->n_shared += before == 1;
+}
+
+void pi__block_release(pi__block_pool *p, int32_t id)
+{
+    int32_t left = --p->block[id].ref;
+    if (!left) list_put(p, id);
+    p->n_shared -= left == 1;
+}
+
+void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens)
+{
+    pi__block *b = &p->block[id];
+    if (b->keyed || pi__block_find(p, key, tokens) >= 0) return;
+    memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
+    int32_t *at = bucket_of(p, key);
+    b->key = key;
+    b->keyed = true;
+    b->chain = *at;
+    *at = id;
+}
+
+int32_t pi__block_find(const pi__block_pool *p, pi__key key, const int32_t *tokens)
+{
+    size_t bytes = (size_t) p->block_size * sizeof *tokens;
+    for (int32_t id = *bucket_of(p, key); id >= 0; id = p->block[id].chain) {
+        const pi__block *b = &p->block[id];
+        if (b->key.lo == key.lo && b->key.hi == key.hi &&
+            memcmp(p->token + (size_t) id * (size_t) p->block_size, tokens, bytes) == 0) return id;
+    }
+    return -1;
+}
+
+void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud)
+{
+    for (int32_t id = p->head; id >= 0; id = p->block[id].next) {
+        if (p->block[id].keyed || !p->block[id].written) continue;
+        p->block[id].written = false;
+        p->n_written--;
+        fn(ud, id);
+    }
+}
+
+void pi__block_pool_clear(pi__block_pool *p)
+{
+    for (int32_t id = p->head; id >= 0; id = p->block[id].next)
+        if (p->block[id].keyed) {
+            forget_key(p, id);
+            p->n_cached--;
+        }
+}
+
+pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n)
+{
+    XXH128_hash_t h = XXH3_128bits_withSeed(tokens, (size_t) n * sizeof *tokens, parent.lo);
+    return (pi__key){h.low64 ^ parent.hi, h.high64 + parent.hi * 0x9E3779B97F4A7C15u};
+}
+
+pi__key pi__key_root(const char *salt)
+{
+    if (!salt || !*salt) return (pi__key){0, 0};
+    XXH128_hash_t h = XXH3_128bits(salt, strlen(salt));
+    return (pi__key){h.low64, h.high64};
+}

@@ -1,0 +1,72 @@
+/* A pool of equal cache blocks: who uses which, which are free, and which still hold a known prefix.
+ *
+ *   block 0   block 1   block 2   block 3          ref > 0: in some block table ("used")
+ *   ref 2     ref 0     ref 1     ref 0            ref 0: on the free list; with a key it can still be found ("cached")
+ *
+ *   free list, in the order of eviction:   head -> 1 -> 3 <- tail
+ *
+ * A full block is immutable and gets a key: the chained hash of every token up to its end, with the salt. get_new takes
+ * the head of the free list and forgets its key; touch takes a block back from anywhere in the list in O(1). Blocks that
+ * hold nothing are put at the head, blocks with a key at the tail, so prefixes live as long as there is room.
+ * After vLLM V1's block pool. Memory: two allocations at create, none later. One thread. */
+#ifndef PI__BLOCK_POOL_H
+#define PI__BLOCK_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pagedinfer.h"
+
+typedef struct pi__key { /* chained hash: 128 bits, so that a collision is not a concern by chance */
+    uint64_t lo, hi;
+} pi__key;
+
+typedef struct pi__block {
+    pi__key key;       /* of the prefix that ends with this block; meaningful with keyed */
+    int32_t ref;       /* block tables that hold it */
+    int32_t prev;      /* free list, -1: none */
+    int32_t next;      /* free list, -1: none */
+    int32_t chain;     /* next block in the hash bucket, -1: none */
+    bool keyed;        /* it is in the hash table */
+    bool written;      /* its memory was handed out since it was last given back to the system */
+} pi__block;
+
+typedef struct pi__block_pool {
+    pi__block *block;      /* [n_blocks] */
+    int32_t *token;        /* [n_blocks, block_size] ids of keyed blocks, compared on a hit */
+    int32_t *bucket;       /* [n_buckets] first block of each hash chain, -1: none */
+    int32_t n_blocks;      /* blocks in all */
+    int32_t block_size;    /* tokens a block */
+    uint32_t n_buckets;    /* a power of two */
+    int32_t head, tail;    /* of the free list, -1: empty */
+    int32_t n_free;        /* blocks on the free list */
+    int32_t n_cached;      /* of them, keyed */
+    int32_t n_shared;      /* blocks in more than one table */
+    int32_t n_written;     /* blocks whose memory the system may have committed */
+    uint64_t n_evicted;    /* keys forgotten to make room */
+} pi__block_pool;
+
+int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err);
+void pi__block_pool_destroy(pi__block_pool *p);
+/* A block with ref 1 and no key; -1: none free. */
+int32_t pi__block_get_new(pi__block_pool *p);
+/* One more reference. */
+void pi__block_touch(pi__block_pool *p, int32_t id);
+/* One reference less; at 0 it joins the free list. Free a table from its end, so that tails are evicted before heads. */
+void pi__block_release(pi__block_pool *p, int32_t id);
+/* Block id now holds these block_size tokens at the end of the prefix `key`. Does nothing if that prefix is known. */
+void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens);
+/* The block that ends the prefix `key` with these tokens, -1: none. No reference is taken. */
+int32_t pi__block_find(const pi__block_pool *p, pi__key key, const int32_t *tokens);
+/* Calls fn for each free block without a key whose memory was written, and forgets that it was. */
+void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud);
+/* Forgets all keys of free blocks. */
+void pi__block_pool_clear(pi__block_pool *p);
+
+/* The key of parent's prefix extended by n tokens. */
+pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n);
+/* The key of the empty prefix of a tenant; salt "" or NULL: shared by all. */
+pi__key pi__key_root(const char *salt);
+
+#endif

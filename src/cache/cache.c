@@ -1,0 +1,208 @@
+/* Groups, block tables and prefix matching (see cache.h). */
+#include "cache/cache.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
+static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
+static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
+static pi__key *keys_of(const pi__cache *c, int32_t s) { return c->keys + (size_t) s * (size_t) c->keys_stride; }
+
+/* Entries at the start of a table that no token from position n on can see. */
+static int32_t behind_window(const pi__group_spec *g, int32_t n)
+{
+    if (!g->window || n < g->window) return 0;
+    return (n - g->window + 1) / g->block_size;
+}
+
+int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
+{
+    int32_t all = ceil_div(n_tokens, g->block_size);
+    if (!g->window) return all;
+    int64_t span = (int64_t) g->window - 1 + chunk;
+    int64_t most = span / g->block_size + 2; /* a span of k tokens touches at most k/bs + 2 blocks */
+    return most < all ? (int32_t) most : all;
+}
+
+int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
+                   pi_error *err)
+{
+    memset(c, 0, sizeof *c);
+    c->max_seqs = max_seqs;
+    c->hash_block = n_groups ? spec[0].block_size : 16;
+    for (int32_t i = 1; i < n_groups; i++) c->hash_block = min_i32(c->hash_block, spec[i].block_size);
+    c->keys_stride = ceil_div(max_ctx, c->hash_block);
+    c->seq = pi__calloc((size_t) max_seqs, sizeof *c->seq);
+    c->keys = pi__calloc((size_t) max_seqs * (size_t) c->keys_stride, sizeof *c->keys);
+    if (!c->seq || !c->keys) goto no_mem;
+    for (int32_t i = 0; i < n_groups; i++) {
+        pi__cache_group *g = &c->group[i];
+        int rc = pi__block_pool_init(&g->pool, spec[i].n_blocks, spec[i].block_size, err);
+        if (rc) {
+            pi__cache_destroy(c);
+            return rc;
+        }
+        c->n_groups = i + 1;
+        g->spec = spec[i];
+        g->stride = ceil_div(max_ctx, spec[i].block_size);
+        g->table = pi__calloc((size_t) max_seqs * (size_t) g->stride, sizeof *g->table);
+        if (!g->table) goto no_mem;
+    }
+    return PI_OK;
+no_mem:
+    pi__cache_destroy(c);
+    return pi__fail_mem(err, "block tables");
+}
+
+void pi__cache_destroy(pi__cache *c)
+{
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        pi__block_pool_destroy(&c->group[i].pool);
+        pi__free(c->group[i].table);
+    }
+    pi__free(c->seq);
+    pi__free(c->keys);
+    memset(c, 0, sizeof *c);
+}
+
+void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
+{
+    memset(&c->seq[s], 0, sizeof c->seq[s]);
+    c->seq[s].root = pi__key_root(salt);
+}
+
+/* Keys of all whole hash blocks of tokens[0..n). */
+static void extend_keys(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
+{
+    pi__cache_seq *q = &c->seq[s];
+    pi__key *k = keys_of(c, s);
+    for (; q->n_keys < n / c->hash_block; q->n_keys++) {
+        pi__key parent = q->n_keys ? k[q->n_keys - 1] : q->root;
+        k[q->n_keys] = pi__key_extend(parent, tokens + (size_t) q->n_keys * (size_t) c->hash_block, c->hash_block);
+    }
+}
+
+static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t i)
+{
+    int32_t bs = g->spec.block_size;
+    pi__key key = keys_of(c, s)[(int64_t) (i + 1) * bs / c->hash_block - 1];
+    return pi__block_find(&g->pool, key, tokens + (size_t) i * (size_t) bs);
+}
+
+/* Longest n' <= n, a multiple of the block size, that group g allows as a reused prefix. */
+static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
+{
+    int32_t bs = g->spec.block_size, end = n / bs;
+    if (!g->spec.window) { /* all blocks: stop at the first miss */
+        int32_t i = 0;
+        while (i < end && find_block(c, s, g, tokens, i) >= 0) i++;
+        return i * bs;
+    }
+    /* The blocks that the next token's window touches, the rightmost such run. A miss at block i means that no end
+     * whose window reaches over i will do: go on with the end i. */
+    while (end > 0) {
+        int32_t i = end - 1, first = behind_window(&g->spec, end * bs);
+        while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
+        if (i < first) return end * bs;
+        end = i;
+    }
+    return 0;
+}
+
+int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted)
+{
+    extend_keys(c, s, tokens, n);
+    int32_t len = n - 1, before;
+    *wanted = 0;
+    do { /* each group may shorten it, until all agree */
+        before = len;
+        for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
+            len = longest_in_group(c, s, &c->group[i], tokens, len);
+            if (len > *wanted) *wanted = len;
+        }
+    } while (len != before && len > 0);
+    if (!c->n_groups) len = 0;
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        pi__cache_group *g = &c->group[i];
+        pi__cache_seq *q = &c->seq[s];
+        int32_t *row = row_of(g, s);
+        q->n_blocks[i] = q->n_keyed[i] = len / g->spec.block_size;
+        q->n_freed[i] = min_i32(behind_window(&g->spec, len), q->n_blocks[i]);
+        for (int32_t k = 0; k < q->n_blocks[i]; k++) {
+            row[k] = k < q->n_freed[i] ? -1 : find_block(c, s, g, tokens, k);
+            if (row[k] >= 0) pi__block_touch(&g->pool, row[k]);
+        }
+    }
+    return len;
+}
+
+pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i) { return keys_of(c, s)[i]; }
+
+int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
+{
+    const pi__key *a = keys_of(c, s), *b = keys_of(c, t);
+    int32_t lo = 0, hi = min_i32(c->seq[s].n_keys, c->seq[t].n_keys);
+    while (lo < hi) { /* keys are chained: equal up to a point, then never again */
+        int32_t mid = lo + (hi - lo) / 2;
+        if (a[mid].lo == b[mid].lo && a[mid].hi == b[mid].hi) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo * c->hash_block;
+}
+
+bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
+{
+    pi__cache_seq *q = &c->seq[s];
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        const pi__cache_group *g = &c->group[i];
+        if (ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > g->pool.n_free) return false;
+    }
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        pi__cache_group *g = &c->group[i];
+        int32_t want = ceil_div(n_tokens, g->spec.block_size);
+        while (q->n_blocks[i] < want) row_of(g, s)[q->n_blocks[i]++] = pi__block_get_new(&g->pool);
+    }
+    return true;
+}
+
+void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep)
+{
+    pi__cache_seq *q = &c->seq[s];
+    if (keep) extend_keys(c, s, tokens, n_computed);
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        pi__cache_group *g = &c->group[i];
+        int32_t *row = row_of(g, s), bs = g->spec.block_size;
+        for (; keep && q->n_keyed[i] < n_computed / bs; q->n_keyed[i]++) {
+            int32_t k = q->n_keyed[i];
+            if (row[k] < 0) continue;
+            pi__key key = keys_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
+            pi__block_set_key(&g->pool, row[k], key, tokens + (size_t) k * (size_t) bs);
+            if (c->keyed && g->pool.block[row[k]].keyed)
+                c->keyed(c->keyed_ud, i, row[k], key, tokens + (size_t) k * (size_t) bs);
+        }
+        int32_t behind = min_i32(behind_window(&g->spec, n_computed), q->n_blocks[i]);
+        for (; q->n_freed[i] < behind; q->n_freed[i]++) {
+            pi__block_release(&g->pool, row[q->n_freed[i]]);
+            row[q->n_freed[i]] = -1;
+        }
+    }
+}
+
+void pi__cache_release(pi__cache *c, int32_t s)
+{
+    pi__cache_seq *q = &c->seq[s];
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        pi__cache_group *g = &c->group[i];
+        int32_t *row = row_of(g, s);
+        while (q->n_blocks[i] > q->n_freed[i]) pi__block_release(&g->pool, row[--q->n_blocks[i]]);
+        q->n_blocks[i] = q->n_freed[i] = q->n_keyed[i] = 0;
+    }
+}
+
+void pi__cache_clear(pi__cache *c)
+{
+    for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool);
+}

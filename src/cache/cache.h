@@ -1,0 +1,83 @@
+/* The cache of all layers, as groups: what a sequence holds in each, and how much of a prompt is already there.
+ *
+ * Layers that remember alike are one group with a block pool of its own:
+ *   full    every token stays
+ *   window  the last W tokens stay: a sequence's blocks wholly behind the window are given back while it runs
+ *
+ * A sequence has one block table a group; entry i is the block of tokens [i*block_size, (i+1)*block_size):
+ *
+ *   full     [ 7 ][ 2 ][ 9 ][ 4 ]         4 blocks of 16: 64 tokens, positions 0..63
+ *   window   [-1 ][-1 ][ 5 ][ 3 ]         W = 20: the first two are behind the window
+ *
+ * Tables only append. This layer knows blocks, tokens and hashes, never what the blocks contain.
+ * Memory: allocated by create; sequences use table rows that belong to the cache. One thread (the step thread). */
+#ifndef PI__CACHE_H
+#define PI__CACHE_H
+
+#include "cache/block_pool.h"
+
+typedef struct pi__group_spec {
+    const char *name;    /* "full", "window" */
+    int32_t block_size;  /* tokens a block */
+    int32_t window;      /* tokens that are attended to; 0: all */
+    int32_t n_blocks;    /* blocks in the pool */
+} pi__group_spec;
+
+enum { PI__CACHE_MAX_GROUPS = 8 };
+
+typedef struct pi__cache_group {
+    pi__group_spec spec;  /* as given */
+    pi__block_pool pool;  /* its blocks */
+    int32_t *table;       /* [max_seqs, stride] block ids */
+    int32_t stride;       /* entries a row */
+} pi__cache_group;
+
+typedef struct pi__cache {
+    pi__cache_group group[PI__CACHE_MAX_GROUPS];
+    int32_t n_groups;      /* groups in use */
+    int32_t hash_block;    /* tokens between keys of a sequence: the smallest block size */
+    int32_t max_seqs;      /* table rows */
+    struct pi__cache_seq *seq; /* [max_seqs] */
+    pi__key *keys;         /* [max_seqs, keys_stride] chained keys of each sequence */
+    int32_t keys_stride;   /* keys a row */
+    /* Told of each block that gets its key; NULL: nobody wants to know. */
+    void (*keyed)(void *ud, int32_t group, int32_t block, pi__key key, const int32_t *tokens);
+    void *keyed_ud;        /* its first argument */
+} pi__cache;
+
+/* What a table row holds. Rows are numbered 0..max_seqs-1 and chosen by the scheduler. */
+typedef struct pi__cache_seq {
+    int32_t n_keys;                             /* chained keys known, for hash_block tokens each */
+    int32_t n_blocks[PI__CACHE_MAX_GROUPS];     /* entries in the table row, freed ones included */
+    int32_t n_freed[PI__CACHE_MAX_GROUPS];      /* leading entries that were given back (-1) */
+    int32_t n_keyed[PI__CACHE_MAX_GROUPS];      /* leading entries whose blocks have their key */
+    pi__key root;                               /* key of its empty prefix */
+} pi__cache_seq;
+
+/* Block sizes must be multiples of the smallest one. */
+int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
+                   pi_error *err);
+void pi__cache_destroy(pi__cache *c);
+
+/* Starts row s, empty. */
+void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
+/* Takes over the longest prefix of tokens[0..n) that every group still holds, at most n - 1 tokens, so that there is
+ * something left to compute. Returns its length; *wanted becomes the longest any group held. */
+int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted);
+/* Tokens at the start of row s that row t holds or will hold, too: what s could take over once t computed it. Only what
+ * match or commit gave keys to is compared. */
+int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
+/* Key number i of row s, of its first i + 1 hash blocks; match or commit made it. */
+pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i);
+/* Row s can hold n_tokens tokens from here on. false: out of blocks, nothing changed. */
+bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
+/* tokens[0..n_computed) are in the cache: full blocks get their keys (if keep), blocks behind windows are given back. */
+void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep);
+/* Gives back all blocks of row s; keyed ones stay findable. */
+void pi__cache_release(pi__cache *c, int32_t s);
+/* Forgets every prefix that no sequence uses. */
+void pi__cache_clear(pi__cache *c);
+/* Blocks of group g that n_tokens tokens take at most at one time, computed chunk tokens a step. */
+int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk);
+
+#endif

@@ -1,0 +1,200 @@
+/* Inside the disk tier (see tier.h): the index, the file layer, and the state that the step thread and the tier's
+ * thread share.
+ *
+ *   tier.c        open and close, the calls, the thread
+ *   tier_index.c  which entries exist, in the order of last use; memory only
+ *   tier_io.c     names; one file written or read
+ *   tier_scan.c   from the directory to an index, at open
+ *
+ * Slots of entries and loads are numbered from 1, and 0 is none: a region of zeros is an empty tier. */
+#ifndef PI__TIER_IMPL_H
+#define PI__TIER_IMPL_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/alloc.h"
+#include "cache/tier.h"
+
+enum {
+    PI__TIER_PAGE = 4096,     /* files count in multiples of this */
+    PI__TIER_PATH = 112,      /* bytes of the longest path below DIR, its end included */
+    PI__TIER_ALIGN = 64,      /* where the data starts in a file, and images in the ring */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ index */
+enum { PI__TIER_LRU, PI__TIER_DIRTY, PI__TIER_LISTS };
+
+typedef struct pi__tier_entry {
+    pi__key key;        /* with group and space: its name */
+    int64_t used;       /* last use, ns since 1970; the file's modification time unless dirty */
+    int32_t group;      /* as given */
+    int32_t space;      /* index into pi__tier.space; 0: this model */
+    uint32_t pages;     /* of disk, in PI__TIER_PAGE */
+    int32_t stage;      /* with staged: its place in pi__tier.stage */
+    int32_t chain;      /* next in the hash bucket, or next free slot */
+    bool staged;        /* not written yet */
+    bool dirty;         /* on the list of those whose file must still get the time of last use, or be removed */
+    bool doomed;        /* cleared: no longer in the hash table */
+    struct { int32_t prev, next; } link[PI__TIER_LISTS]; /* neighbours: newer, older */
+} pi__tier_entry;
+
+typedef struct pi__tier_index {
+    pi__tier_entry *entry;  /* [capacity + 1] */
+    int32_t *bucket;        /* [n_buckets] first entry of each hash chain */
+    uint32_t n_buckets;     /* a power of two */
+    int32_t capacity;       /* entries at most */
+    int32_t n_touched;      /* slots that were ever in use */
+    int32_t free;           /* first free slot below that */
+    struct { int32_t head, tail; } list[PI__TIER_LISTS]; /* most and least recently used */
+    int32_t n_entries;      /* in use */
+    int32_t n_own;          /* of them, of space 0 and findable */
+    int32_t n_doomed;       /* of them, cleared */
+    uint64_t n_pages;       /* of all entries */
+    int64_t clock;          /* the latest time given out */
+} pi__tier_index;
+
+/* Slot of the entry of this model, or 0. */
+int32_t pi__tier_find(const pi__tier_index *x, pi__key key, int32_t group);
+/* A new entry, most recently used; 0: no slot is free. It must not be there. */
+int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__key key, int32_t group, uint32_t pages, int64_t used);
+void pi__tier_erase(pi__tier_index *x, int32_t slot);
+/* Most recently used from now on; becomes dirty unless it is staged. */
+void pi__tier_use(pi__tier_index *x, int32_t slot);
+void pi__tier_set_dirty(pi__tier_index *x, int32_t slot, bool dirty);
+/* It cannot be found any more and becomes dirty unless it is staged. */
+void pi__tier_doom(pi__tier_index *x, int32_t slot);
+/* The time now, later than every time before. */
+int64_t pi__tier_tick(pi__tier_index *x);
+
+/* ------------------------------------------------------------------------------------------------------------ files */
+typedef struct pi__tier_head { /* the first bytes of a file, see tier.h */
+    char magic[8];
+    uint32_t version;
+    int32_t group;
+    pi__key fingerprint;
+    pi__key key;
+    int32_t n_tokens;
+    uint32_t zero;
+    uint64_t n_bytes;
+    uint64_t data_sum;
+    uint64_t head_sum;
+} pi__tier_head;
+
+typedef enum pi__tier_result {
+    PI__TIER_OK,
+    PI__TIER_MISS,     /* a sound file of another entry with this key */
+    PI__TIER_GONE,     /* no file */
+    PI__TIER_DAMAGED,  /* not what was written */
+    PI__TIER_PASSING,  /* out of descriptors or the like: might work the next time */
+    PI__TIER_FAILED,   /* a write that will not work the next time either; errno says why */
+    PI__TIER_ADOPTED,  /* nothing was written: another process has written the same entry */
+} pi__tier_result;
+
+/* What a load asks for, or what an image says of itself. */
+typedef struct pi__tier_what {
+    pi__key fingerprint;
+    pi__key key;
+    int32_t group;
+    const int32_t *tokens;
+    int32_t n_tokens;
+    size_t n_bytes;
+} pi__tier_what;
+
+/* Bytes in front of the data; and of the whole file, SIZE_MAX where that does not fit a size_t. */
+size_t pi__tier_head_size(int32_t n_tokens);
+size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes);
+/* The path below DIR of an entry; of its shard alone (for which only key.hi counts); of the space alone. */
+void pi__tier_path(char path[PI__TIER_PATH], pi__key fingerprint, pi__key key, int32_t group);
+void pi__tier_shard_path(char path[PI__TIER_PATH], pi__key fingerprint, uint32_t shard);
+void pi__tier_space_path(char path[PI__TIER_PATH], pi__key fingerprint);
+/* Exactly the names that the functions above write; false for all others. */
+bool pi__tier_parse_entry(const char *name, pi__key *key, int32_t *group);
+bool pi__tier_parse_space(const char *name, pi__key *fingerprint);
+
+/* Lays the entry out at image[pi__tier_file_size()]; the sums are left for pi__tier_write, on the other thread. */
+void pi__tier_image(char *image, const pi__tier_what *w, const void *data);
+/* Sums the image and writes it; used becomes the file's time. OK, ADOPTED, PASSING or FAILED. */
+pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t used);
+/* Whether the image, sound so far, has the tokens and the length of w. */
+bool pi__tier_same_entry(const char *image, const pi__tier_what *w);
+/* Reads the data into dst, through head[head_bytes], which has room for w->n_tokens. OK, MISS, GONE, DAMAGED or
+ * PASSING. */
+pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst);
+/* OK when a file can be made and written where this fingerprint's files go; else FAILED with errno. */
+pi__tier_result pi__tier_probe(int dir_fd, pi__key fingerprint);
+/* The file's modification time. GONE where there is no file. */
+pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used);
+/* The directory with its parents, opened; -1 with errno. */
+int pi__tier_open_dir(const char *dir);
+
+/* ------------------------------------------------------------------------------------------------------------- tier */
+typedef struct pi__tier_stage { /* an image in the ring */
+    size_t off, size;  /* bytes */
+    int32_t entry;     /* slot */
+    bool ready;        /* it is complete */
+} pi__tier_stage;
+
+typedef enum pi__tier_load_state {
+    PI__TIER_FREE,
+    PI__TIER_QUEUED,
+    PI__TIER_RUNNING, /* dst is being written */
+    PI__TIER_DONE,
+} pi__tier_load_state;
+
+typedef struct pi__tier_load_slot {
+    pi__key key;
+    int32_t group;
+    int32_t n_tokens;
+    size_t n_bytes;
+    void *dst;
+    uint64_t tag;
+    uint32_t round;             /* of this slot, so that ids are not used twice */
+    int32_t next;               /* in the queue, or the next free slot */
+    pi__tier_load_state state;
+    bool cancelled;             /* nobody wants to know: becomes free when it leaves its queue */
+    bool ok;                    /* with DONE */
+} pi__tier_load_slot;
+
+typedef struct pi__tier_queue { int32_t head, tail; } pi__tier_queue; /* of loads, by next */
+
+struct pi__tier {
+    /* set at open */
+    pi__tier_config config;       /* without zeros; dir is not kept */
+    char *dir;                    /* as given, for messages */
+    char *region;                 /* all arrays below */
+    size_t region_size;
+    char *ring;                   /* [config.staging_bytes] images */
+    pi__tier_stage *stage;        /* [n_stage] a circle: those in the ring, oldest first */
+    pi__tier_load_slot *load;     /* [config.max_loads + 1] */
+    int32_t *load_tokens;         /* [config.max_loads + 1, config.max_tokens] */
+    char *head;                   /* [head_bytes] of the file that the tier's thread reads */
+    size_t head_bytes;
+    pi__key *space;               /* [n_spaces] fingerprints seen in the directory; 0: this model */
+    size_t n_spaces, cap_spaces;
+    uint64_t limit_pages;
+    int32_t n_stage;              /* capacity of stage */
+    int dir_fd;
+
+    pthread_mutex_t lock;         /* of everything below */
+    pthread_cond_t work;          /* the thread has something to do */
+    pthread_cond_t idle;          /* a load is no longer running */
+    pthread_t thread;
+    bool thread_started;
+    bool closing;
+    int64_t close_at;             /* with closing: when to stop writing, monotonic ns */
+    int64_t flush_at;             /* when to write times back, monotonic ns; 0: none are dirty */
+    pi__tier_index index;
+    int32_t stage_first;          /* oldest in stage */
+    int32_t stage_count;
+    uint64_t stage_pages;         /* of entries in it */
+    pi__tier_queue queued, done;
+    int32_t load_free;            /* first free load slot */
+    bool told_damage;             /* logged once */
+    pi__tier_stats stats;         /* the counters; the rest is filled in when asked */
+};
+
+/* Fills the empty index from the directory, removes what is over the limit and what dead writers left. */
+int pi__tier_scan(pi__tier *t, pi_error *err);
+
+#endif

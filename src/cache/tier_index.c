@@ -1,0 +1,118 @@
+/* The index of the disk tier (see tier_impl.h): a hash table of entries and two lists through them.
+ *
+ *   LRU     every entry, most recently used first; eviction starts at the tail
+ *   DIRTY   entries whose last use is not yet their file's modification time, or whose file must go
+ *
+ * Memory: arrays of the tier. The caller holds the tier's lock. */
+#include <string.h>
+#include <time.h>
+
+#include "cache/tier_impl.h"
+
+static void list_remove(pi__tier_index *x, int which, int32_t slot)
+{
+    int32_t prev = x->entry[slot].link[which].prev, next = x->entry[slot].link[which].next;
+    if (prev) x->entry[prev].link[which].next = next;
+    else x->list[which].head = next;
+    if (next) x->entry[next].link[which].prev = prev;
+    else x->list[which].tail = prev;
+}
+
+static void list_push(pi__tier_index *x, int which, int32_t slot)
+{
+    int32_t head = x->list[which].head;
+    x->entry[slot].link[which].prev = 0;
+    x->entry[slot].link[which].next = head;
+    if (head) x->entry[head].link[which].prev = slot;
+    else x->list[which].tail = slot;
+    x->list[which].head = slot;
+}
+
+/* Keys are hashes already. */
+static int32_t *bucket_of(const pi__tier_index *x, pi__key key, int32_t group)
+{
+    return &x->bucket[(key.lo + (uint32_t) group * 0x9E3779B9u) & (x->n_buckets - 1)];
+}
+
+int32_t pi__tier_find(const pi__tier_index *x, pi__key key, int32_t group)
+{
+    for (int32_t i = *bucket_of(x, key, group); i; i = x->entry[i].chain) {
+        const pi__tier_entry *e = &x->entry[i];
+        if (e->key.lo == key.lo && e->key.hi == key.hi && e->group == group && e->space == 0) return i;
+    }
+    return 0;
+}
+
+int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__key key, int32_t group, uint32_t pages, int64_t used)
+{
+    int32_t slot = x->free;
+    if (slot) x->free = x->entry[slot].chain;
+    else if (x->n_touched < x->capacity) slot = ++x->n_touched;
+    else return 0;
+    int32_t *at = bucket_of(x, key, group);
+    x->entry[slot] = (pi__tier_entry) {
+        .key = key, .used = used, .group = group, .space = space, .pages = pages, .chain = *at};
+    *at = slot;
+    list_push(x, PI__TIER_LRU, slot);
+    x->n_entries++;
+    x->n_own += space == 0;
+    x->n_pages += pages;
+    return slot;
+}
+
+/* Out of the hash table. */
+static void hide(pi__tier_index *x, int32_t slot)
+{
+    const pi__tier_entry *e = &x->entry[slot];
+    int32_t *at = bucket_of(x, e->key, e->group);
+    while (*at != slot) at = &x->entry[*at].chain;
+    *at = e->chain;
+    x->n_own -= e->space == 0;
+}
+
+void pi__tier_erase(pi__tier_index *x, int32_t slot)
+{
+    pi__tier_entry *e = &x->entry[slot];
+    pi__tier_set_dirty(x, slot, false);
+    list_remove(x, PI__TIER_LRU, slot);
+    if (e->doomed) x->n_doomed--;
+    else hide(x, slot);
+    x->n_entries--;
+    x->n_pages -= e->pages;
+    e->chain = x->free;
+    x->free = slot;
+}
+
+void pi__tier_set_dirty(pi__tier_index *x, int32_t slot, bool dirty)
+{
+    if (x->entry[slot].dirty == dirty) return;
+    x->entry[slot].dirty = dirty;
+    if (dirty) list_push(x, PI__TIER_DIRTY, slot);
+    else list_remove(x, PI__TIER_DIRTY, slot);
+}
+
+void pi__tier_doom(pi__tier_index *x, int32_t slot)
+{
+    if (x->entry[slot].doomed) return;
+    hide(x, slot);
+    x->entry[slot].doomed = true;
+    x->n_doomed++;
+    if (!x->entry[slot].staged) pi__tier_set_dirty(x, slot, true);
+}
+
+int64_t pi__tier_tick(pi__tier_index *x)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    int64_t now = (int64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+    x->clock = now > x->clock ? now : x->clock + 1;
+    return x->clock;
+}
+
+void pi__tier_use(pi__tier_index *x, int32_t slot)
+{
+    list_remove(x, PI__TIER_LRU, slot);
+    list_push(x, PI__TIER_LRU, slot);
+    x->entry[slot].used = pi__tier_tick(x);
+    if (!x->entry[slot].staged) pi__tier_set_dirty(x, slot, true);
+}

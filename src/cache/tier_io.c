@@ -1,0 +1,291 @@
+/* Names and files of the disk tier (the format is in tier.h): one entry written, one entry read.
+ *
+ * Everything that comes from a file is checked before it is believed, and the name counts for nothing: the header says
+ * again which entry it is. No memory is allocated. Threads: the tier's thread, and the one in pi__tier_open. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "cache/tier_impl.h"
+
+enum { VERSION = 1, DIR_MODE = 0700, FILE_MODE = 0600 };
+static const char magic[8] = {(char) 0x89, 'P', 'I', 't', 'i', 'e', 'r', '\n'};
+
+_Static_assert(sizeof(pi__tier_head) == 80 && offsetof(pi__tier_head, head_sum) == 72, "the header as in tier.h");
+
+/* ------------------------------------------------------------------------------------------------------------ names */
+void pi__tier_space_path(char path[PI__TIER_PATH], pi__key fp)
+{
+    snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64, VERSION, fp.hi, fp.lo);
+}
+
+void pi__tier_shard_path(char path[PI__TIER_PATH], pi__key fp, uint32_t shard)
+{
+    snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64 "/%02x", VERSION, fp.hi, fp.lo, shard & 0xff);
+}
+
+void pi__tier_path(char path[PI__TIER_PATH], pi__key fp, pi__key key, int32_t group)
+{
+    snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64 "/%02x/%016" PRIx64 "%016" PRIx64 "-%" PRIx32,
+             VERSION, fp.hi, fp.lo, (unsigned) (key.hi >> 56), key.hi, key.lo, (uint32_t) group);
+}
+
+/* n lower-case hexadecimal digits. */
+static bool parse_hex(const char *s, int n, uint64_t *out)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++) {
+        char c = s[i];
+        if (c >= '0' && c <= '9') v = v * 16 + (uint64_t) (c - '0');
+        else if (c >= 'a' && c <= 'f') v = v * 16 + (uint64_t) (c - 'a' + 10);
+        else return false;
+    }
+    *out = v;
+    return true;
+}
+
+bool pi__tier_parse_entry(const char *name, pi__key *key, int32_t *group)
+{
+    uint64_t g;
+    size_t n = strlen(name);
+    if (n < 34 || n > 41 || name[32] != '-' || (n > 34 && name[33] == '0')) return false;
+    if (!parse_hex(name, 16, &key->hi) || !parse_hex(name + 16, 16, &key->lo)) return false;
+    if (!parse_hex(name + 33, (int) n - 33, &g)) return false;
+    *group = (int32_t) (uint32_t) g;
+    return true;
+}
+
+bool pi__tier_parse_space(const char *name, pi__key *fp)
+{
+    char same[PI__TIER_PATH];
+    if (strlen(name) < 32 || !parse_hex(name + strlen(name) - 32, 16, &fp->hi) ||
+        !parse_hex(name + strlen(name) - 16, 16, &fp->lo)) return false;
+    pi__tier_space_path(same, *fp);
+    return strcmp(same, name) == 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- layout */
+size_t pi__tier_head_size(int32_t n_tokens)
+{
+    size_t n = sizeof(pi__tier_head) + (size_t) n_tokens * sizeof(int32_t);
+    return (n + PI__TIER_ALIGN - 1) / PI__TIER_ALIGN * PI__TIER_ALIGN;
+}
+
+size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes)
+{
+    size_t n;
+    return pi__add_ok(pi__tier_head_size(n_tokens), n_bytes, &n) && n <= SIZE_MAX / 2 ? n : SIZE_MAX;
+}
+
+void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
+{
+    pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .key = w->key,
+                       .n_tokens = w->n_tokens, .n_bytes = w->n_bytes};
+    size_t head = pi__tier_head_size(w->n_tokens);
+    memcpy(h.magic, magic, sizeof magic);
+    memset(image, 0, head);
+    memcpy(image, &h, sizeof h);
+    if (w->n_tokens) memcpy(image + sizeof h, w->tokens, (size_t) w->n_tokens * sizeof *w->tokens);
+    if (w->n_bytes) memcpy(image + head, data, w->n_bytes);
+}
+
+static uint64_t sum_head(const char *head, size_t size)
+{
+    uint64_t seed = XXH3_64bits(head, offsetof(pi__tier_head, head_sum));
+    return XXH3_64bits_withSeed(head + sizeof(pi__tier_head), size - sizeof(pi__tier_head), seed);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- writing */
+static bool write_all(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t w = write(fd, p, n < (1u << 30) ? n : 1u << 30);
+        if (w < 0 && errno == EINTR) continue;
+        if (w <= 0) {
+            if (w == 0) errno = EIO;
+            return false;
+        }
+        p += w;
+        n -= (size_t) w;
+    }
+    return true;
+}
+
+/* Makes the directories of path, a file below dir_fd; those that are there already are fine. false with errno. */
+static bool make_parents(int dir_fd, const char *path)
+{
+    char part[4096];
+    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        size_t n = (size_t) (slash - path);
+        if (n >= sizeof part) {
+            errno = ENAMETOOLONG;
+            return false;
+        }
+        memcpy(part, path, n);
+        part[n] = 0;
+        if (mkdirat(dir_fd, part, DIR_MODE) && errno != EEXIST && errno != EISDIR) return false;
+    }
+    return true;
+}
+
+/* A new locked file beside path; temp becomes its name. -1 with errno. The lock tells other processes that its writer
+ * lives; where the file system has no locks, temporary files are removed by their age. */
+static int make_temp(int dir_fd, const char *path, char temp[PI__TIER_PATH])
+{
+    int at = (int) (strrchr(path, '/') - path), fd = -1;
+    for (int try = 0; try < 8; try++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        const uint64_t salt[4] = {(uint64_t) now.tv_sec, (uint64_t) now.tv_nsec, (uint64_t) getpid(),
+                                  (uint64_t) (uintptr_t) temp + (uint64_t) try};
+        snprintf(temp, PI__TIER_PATH, "%.*s/tmp-%016" PRIx64, at, path, (uint64_t) XXH3_64bits(salt, sizeof salt));
+        fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
+        if (fd >= 0) break;
+        if (errno == ENOENT ? !make_parents(dir_fd, path) : errno != EEXIST && errno != EINTR) break;
+    }
+    if (fd >= 0) (void) flock(fd, LOCK_EX | LOCK_NB);
+    return fd;
+}
+
+/* Some errors say nothing about the next write: out of descriptors; somebody emptied the directory while we wrote, or
+ * put something of another kind where the file goes. */
+static pi__tier_result write_failed(void)
+{
+    switch (errno) {
+    case EINTR: case EMFILE: case ENFILE: case ENOMEM:
+    case ENOENT: case EEXIST: case EISDIR: case ENOTDIR: case ELOOP: return PI__TIER_PASSING;
+    default: return PI__TIER_FAILED;
+    }
+}
+
+static struct timespec to_timespec(int64_t ns)
+{
+    return (struct timespec) {.tv_sec = (time_t) (ns / 1000000000), .tv_nsec = (long) (ns % 1000000000)};
+}
+
+pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used)
+{
+    const struct timespec times[2] = {to_timespec(used), to_timespec(used)};
+    if (utimensat(dir_fd, path, times, AT_SYMLINK_NOFOLLOW) == 0) return PI__TIER_OK;
+    return errno == ENOENT ? PI__TIER_GONE : PI__TIER_PASSING;
+}
+
+pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t used)
+{
+    pi__tier_head h;
+    memcpy(&h, image, sizeof h);
+    size_t head = pi__tier_head_size(h.n_tokens);
+    char path[PI__TIER_PATH], temp[PI__TIER_PATH];
+    pi__tier_path(path, h.fingerprint, h.key, h.group);
+    struct stat st;
+    if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == size &&
+        pi__tier_set_time(dir_fd, path, used) == PI__TIER_OK) return PI__TIER_ADOPTED;
+
+    h.data_sum = XXH3_64bits(image + head, size - head);
+    memcpy(image, &h, sizeof h);
+    h.head_sum = sum_head(image, head);
+    memcpy(image, &h, sizeof h);
+    int fd = make_temp(dir_fd, path, temp);
+    if (fd < 0) return write_failed();
+    pi__tier_result rc = PI__TIER_OK;
+    const struct timespec times[2] = {to_timespec(used), to_timespec(used)};
+    if (!write_all(fd, image, size) || futimens(fd, times) || renameat(dir_fd, temp, dir_fd, path)) {
+        rc = write_failed();
+        int e = errno;
+        (void) unlinkat(dir_fd, temp, 0);
+        errno = e;
+    }
+    int e = errno;
+    (void) close(fd);
+    errno = e;
+    return rc;
+}
+
+pi__tier_result pi__tier_probe(int dir_fd, pi__key fingerprint)
+{
+    char path[PI__TIER_PATH], temp[PI__TIER_PATH];
+    char page[PI__TIER_PAGE] = {0};
+    pi__tier_path(path, fingerprint, (pi__key) {0, 0}, 0);
+    int fd = make_temp(dir_fd, path, temp);
+    if (fd < 0) return PI__TIER_FAILED;
+    pi__tier_result rc = write_all(fd, page, sizeof page) ? PI__TIER_OK : PI__TIER_FAILED;
+    int e = errno;
+    (void) unlinkat(dir_fd, temp, 0);
+    (void) close(fd);
+    errno = e;
+    return rc;
+}
+
+int pi__tier_open_dir(const char *dir)
+{
+    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+    int fd = open(dir, FLAGS);
+    if (fd >= 0 || errno != ENOENT || !make_parents(AT_FDCWD, dir)) return fd;
+    return mkdir(dir, DIR_MODE) == 0 || errno == EEXIST ? open(dir, FLAGS) : -1;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- reading */
+static bool read_all(int fd, char *p, size_t n, off_t at)
+{
+    while (n) {
+        ssize_t r = pread(fd, p, n < (1u << 30) ? n : 1u << 30, at);
+        if (r < 0 && errno == EINTR) continue;
+        if (r <= 0) return false;
+        p += r;
+        at += r;
+        n -= (size_t) r;
+    }
+    return true;
+}
+
+static bool same_key(pi__key a, pi__key b) { return a.lo == b.lo && a.hi == b.hi; }
+
+bool pi__tier_same_entry(const char *image, const pi__tier_what *w)
+{
+    pi__tier_head h;
+    memcpy(&h, image, sizeof h);
+    return h.n_tokens == w->n_tokens && h.n_bytes == w->n_bytes &&
+           (!w->n_tokens || !memcmp(image + sizeof h, w->tokens, (size_t) w->n_tokens * sizeof *w->tokens));
+}
+
+static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
+{
+    struct stat st;
+    pi__tier_head h;
+    if (fstat(fd, &st)) return PI__TIER_PASSING;
+    if (!S_ISREG(st.st_mode) || !read_all(fd, head, sizeof h, 0)) return PI__TIER_DAMAGED;
+    memcpy(&h, head, sizeof h);
+    if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.n_tokens < 0 || h.n_bytes > SIZE_MAX / 4 ||
+        (uint64_t) st.st_size != pi__tier_file_size(h.n_tokens, (size_t) h.n_bytes)) return PI__TIER_DAMAGED;
+    size_t size = pi__tier_head_size(h.n_tokens);
+    if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load of ours can ask for */
+    if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h) || sum_head(head, size) != h.head_sum ||
+        !same_key(h.fingerprint, w->fingerprint) || !same_key(h.key, w->key) || h.group != w->group)
+        return PI__TIER_DAMAGED;
+    if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
+    if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
+    return XXH3_64bits(dst, w->n_bytes) == h.data_sum ? PI__TIER_OK : PI__TIER_DAMAGED;
+}
+
+pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
+{
+    char path[PI__TIER_PATH];
+    pi__tier_path(path, w->fingerprint, w->key, w->group);
+    int fd = openat(dir_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* not waiting for a pipe's writer */
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EINTR) return PI__TIER_PASSING;
+        return errno == ENOENT ? PI__TIER_GONE : PI__TIER_DAMAGED;
+    }
+    pi__tier_result rc = read_open(fd, w, head, head_bytes, dst);
+    (void) close(fd);
+    return rc;
+}

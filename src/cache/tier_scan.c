@@ -1,0 +1,155 @@
+/* From the directory of the disk tier to its index, at open (see tier_impl.h).
+ *
+ * All names are collected first, of this model and of others, then taken from the latest used on until the limit is
+ * reached; the rest is removed. Memory: one list, freed before returning, and the table of fingerprints, which belongs
+ * to the tier. Runs before the tier's thread starts. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cache/tier_impl.h"
+
+typedef struct found { /* a file */
+    pi__key key;
+    int64_t used;
+    int32_t group;
+    int32_t space;
+    uint32_t pages;
+    bool future;
+} found;
+
+typedef struct scan {
+    pi__tier *t;
+    found *list;
+    size_t n, cap;
+    int64_t now;  /* ns; files from the future count as used now, and their time is put right */
+} scan;
+
+enum { EMPTY_SECONDS = 60, STRAY_SECONDS = 3600 }; /* see sweep */
+
+static DIR *open_dir(int dir_fd, const char *path)
+{
+    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0) (void) close(fd);
+    return d;
+}
+
+/* Removes the temporary file if its writer is dead: its lock is free, or it is so old that the locks cannot be right. A
+ * writer locks its file before it writes the first byte, so an empty one may be about to be locked; it is not touched
+ * until it has been empty for a while. */
+static void sweep(int dir_fd, const char *name, int64_t now)
+{
+    struct stat st;
+    int fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        int64_t age = now / 1000000000 - st.st_mtim.tv_sec;
+        bool dead = (st.st_size > 0 || age > EMPTY_SECONDS) && flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if (dead || age > STRAY_SECONDS) (void) unlinkat(dir_fd, name, 0);
+    }
+    (void) close(fd);
+}
+
+/* false: out of memory. */
+static bool scan_shard(scan *s, int32_t space, uint32_t shard)
+{
+    char path[PI__TIER_PATH];
+    pi__tier_shard_path(path, s->t->space[space], shard);
+    DIR *d = open_dir(s->t->dir_fd, path);
+    if (!d) return true;
+    bool ok = true;
+    for (const struct dirent *de; ok && (de = readdir(d));) {
+        found f = {.space = space};
+        struct stat st;
+        if (strncmp(de->d_name, "tmp-", 4) == 0) sweep(dirfd(d), de->d_name, s->now);
+        if (!pi__tier_parse_entry(de->d_name, &f.key, &f.group) || f.key.hi >> 56 != shard ||
+            fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) continue;
+        uint64_t pages = ((uint64_t) st.st_size + PI__TIER_PAGE - 1) / PI__TIER_PAGE;
+        f.pages = pages > UINT32_MAX ? UINT32_MAX : pages ? (uint32_t) pages : 1;
+        f.used = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        f.future = f.used > s->now;
+        if (f.future) f.used = s->now;
+        ok = pi__grow(&s->list, &s->cap, s->n + 1, sizeof *s->list);
+        if (ok) s->list[s->n++] = f;
+    }
+    closedir(d);
+    return ok;
+}
+
+static bool scan_space(scan *s, int32_t space)
+{
+    char path[PI__TIER_PATH];
+    for (uint32_t shard = 0; shard < 256; shard++)
+        if (!scan_shard(s, space, shard)) return false;
+    if (space == 0) return true;
+    for (uint32_t shard = 0; shard < 256; shard++) { /* another model's; not removed unless empty */
+        pi__tier_shard_path(path, s->t->space[space], shard);
+        (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
+    }
+    pi__tier_space_path(path, s->t->space[space]);
+    (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
+    return true;
+}
+
+/* Appends the fingerprints of other models to t->space. */
+static int find_spaces(pi__tier *t, pi_error *err)
+{
+    DIR *d = open_dir(t->dir_fd, ".");
+    if (!d) return pi__fail(err, PI_EIO, "prefix cache: cannot read the directory %.140s: %s", t->dir, strerror(errno));
+    int rc = PI_OK;
+    for (const struct dirent *de; !rc && (de = readdir(d));) {
+        pi__key fp;
+        if (!pi__tier_parse_space(de->d_name, &fp)) continue;
+        if (fp.lo == t->space[0].lo && fp.hi == t->space[0].hi) continue;
+        if (t->n_spaces == INT32_MAX || !pi__grow(&t->space, &t->cap_spaces, t->n_spaces + 1, sizeof *t->space))
+            rc = pi__fail_mem(err, "the prefix cache's directory");
+        else t->space[t->n_spaces++] = fp;
+    }
+    closedir(d);
+    return rc;
+}
+
+/* Latest used first. */
+static int compare(const void *a, const void *b)
+{
+    const found *x = a, *y = b;
+    if (x->used != y->used) return x->used < y->used ? 1 : -1;
+    if (x->key.lo != y->key.lo) return x->key.lo < y->key.lo ? -1 : 1;
+    return (x->group > y->group) - (x->group < y->group);
+}
+
+int pi__tier_scan(pi__tier *t, pi_error *err)
+{
+    scan s = {.t = t, .now = pi__tier_tick(&t->index)};
+    int rc = find_spaces(t, err);
+    for (size_t i = 0; !rc && i < t->n_spaces; i++)
+        if (!scan_space(&s, (int32_t) i)) rc = pi__fail_mem(err, "the prefix cache's directory");
+    if (rc) goto out;
+    if (s.n) qsort(s.list, s.n, sizeof *s.list, compare);
+    size_t keep = 0;
+    for (uint64_t pages = 0; keep < s.n && keep < (size_t) (t->index.capacity - t->n_stage); keep++) {
+        pages += s.list[keep].pages;
+        if (pages > t->limit_pages) break;
+    }
+    for (size_t i = keep; i < s.n; i++) {
+        char path[PI__TIER_PATH];
+        pi__tier_path(path, t->space[s.list[i].space], s.list[i].key, s.list[i].group);
+        if (unlinkat(t->dir_fd, path, 0) == 0) t->stats.evicted++;
+    }
+    for (size_t i = keep; i-- > 0;) { /* the last one added counts as the latest used */
+        const found *f = &s.list[i];
+        int32_t slot = pi__tier_add(&t->index, f->space, f->key, f->group, f->pages, f->used);
+        if (f->future) pi__tier_set_dirty(&t->index, slot, true);
+    }
+out:
+    pi__free(s.list);
+    return rc;
+}

@@ -1,0 +1,494 @@
+/* The engine: opening, closing, taking jobs in, and the loop of the step thread.
+ *
+ * Two worlds. Callers touch only what `lock` guards (inbox, counters, flags), the atomics, and immutable facts. The step
+ * thread owns the lists, the cache, the model and the device. A job crosses over once, through the inbox; a cancel is a
+ * flag on the job. Everything the step thread needs is allocated before open returns. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/core_impl.h"
+
+/* ---------------------------------------------------------------------------------------------------------- sequences */
+
+static void seq_free(pi__seq *s)
+{
+    pi__sampler_free(s->sampler);
+    pi__free(s->tokens);
+    pi__free(s->probs);
+    pi__free((void *) s->params.stop_ids);
+    pi__free((void *) s->params.salt);
+    pi__free(s);
+}
+
+void pi__seq_release(pi__seq *s)
+{
+    if (s && atomic_fetch_sub(&s->ref, 1) == 1) seq_free(s);
+}
+
+void pi__seq_cancel(pi__core *e, pi__seq *s)
+{
+    atomic_store(&s->cancel, true);
+    pthread_mutex_lock(&e->lock);
+    e->poke = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* How many tokens the pools can hold of one request at most. */
+static int32_t longest_request(const pi__core *e)
+{
+    int32_t n = e->ctx;
+    for (int32_t i = 0; i < e->cache.n_groups; i++) {
+        const pi__group_spec *g = &e->cache.group[i].spec;
+        int64_t room = (int64_t) g->n_blocks * g->block_size;
+        bool bounded = g->window && pi__group_need(g, n, e->lim.max_tokens) <= g->n_blocks;
+        if (!bounded && room < n) n = (int32_t) room;
+    }
+    return n;
+}
+
+static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_error *err)
+{
+    if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
+    int32_t longest = longest_request(e), gen = j->params.max_tokens;
+    const char *limit = longest < e->ctx ? "the cache" : "the context";
+    if (j->n_prompt + (gen != 0) > (size_t) longest)
+        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
+                        longest, longest - (gen != 0));
+    int32_t n = (int32_t) j->n_prompt;
+    if (gen > longest - n)
+        return pi__fail(err, PI_ETOOBIG, "a prompt of %d tokens and max-tokens %d do not fit %s of %d: at most %d can be "
+                        "generated", n, gen, limit, longest, longest - n);
+    for (int32_t i = 0; i < n; i++)
+        if (j->prompt[i] < 0 || j->prompt[i] >= e->m->n_vocab)
+            return pi__fail(err, PI_EINVAL, "prompt token %d is %d; the vocabulary has 0 to %d", i, j->prompt[i],
+                            e->m->n_vocab - 1);
+    *max_total = gen < 0 ? longest : n + gen;
+    return PI_OK;
+}
+
+static int seq_create(pi__core *e, const pi__job *j, int32_t max_total, pi__seq **out, pi_error *err)
+{
+    pi__seq *s = pi__calloc(1, sizeof *s);
+    if (!s) return pi__fail_mem(err, "the request");
+    *s = (pi__seq){.row = -1, .n_tokens = (int32_t) j->n_prompt, .n_prompt = (int32_t) j->n_prompt, .max_total = max_total,
+                   .params = j->params, .ud = j->ud, .on_token = j->on_token, .on_done = j->on_done,
+                   .n_rows_given = j->params.logits == PI__LOGITS_ALL ? j->params.logits_from : 0,
+                   .on_logits = j->params.logits == PI__LOGITS_NONE ? NULL : j->on_logits, .logits_ud = j->logits_ud};
+    atomic_init(&s->ref, 2);
+    s->params.stop_ids = NULL;
+    s->params.salt = NULL;
+    s->tokens = pi__calloc((size_t) max_total + 1, sizeof *s->tokens);
+    int32_t *stop = pi__calloc(j->params.n_stop_ids, sizeof *stop);
+    s->params.stop_ids = stop;
+    if (j->params.n_logprobs >= 0) s->probs = pi__calloc((size_t) j->params.n_logprobs + 1, sizeof *s->probs);
+    char *salt = j->params.salt ? pi__strdup(j->params.salt) : NULL;
+    s->params.salt = salt;
+    int rc = PI_OK;
+    if ((j->params.salt && !salt) || !s->tokens || !stop || (j->params.n_logprobs >= 0 && !s->probs)) rc = pi__fail_mem(err, "the request");
+    if (!rc) rc = pi__sampler_create(&s->sampler, &j->params.sampling, e->m->n_vocab, max_total + 1, err);
+    if (rc) {
+        seq_free(s);
+        return rc;
+    }
+    memcpy(s->tokens, j->prompt, j->n_prompt * sizeof *s->tokens);
+    if (j->params.n_stop_ids) memcpy(stop, j->params.stop_ids, j->params.n_stop_ids * sizeof *stop);
+    for (size_t i = 0; i < j->n_prompt; i++) pi__sampler_accept(s->sampler, j->prompt[i]);
+    memset(&s->params.sampling, 0, sizeof s->params.sampling); /* its arrays are the submitter's; the sampler has copies */
+    *out = s;
+    return PI_OK;
+}
+
+int pi__core_submit(pi__core *e, const pi__job *j, pi__seq **out, pi_error *err)
+{
+    *out = NULL;
+    int32_t max_total = 0;
+    int rc = validate(e, j, &max_total, err);
+    if (rc) return rc;
+    pi__seq *s = NULL;
+    rc = seq_create(e, j, max_total, &s, err);
+    if (rc) return rc;
+    s->t_submit = pi__now_ms();
+
+    pthread_mutex_lock(&e->lock);
+    if (e->closing || e->draining || e->state == PI_STATE_FAILED) {
+        rc = pi__fail(err, PI_ECLOSED, "the engine %s and takes no requests",
+                      e->state == PI_STATE_FAILED ? "failed" : "is closing");
+    } else if (e->n_queued >= e->cfg.max_queue) {
+        rc = pi__fail(err, PI_EBUSY, "the queue holds %d requests, its limit (max-queue): try again later", e->n_queued);
+    } else {
+        s->arrival = ++e->n_submitted;
+        e->n_live++;
+        e->n_queued++;
+        if (e->inbox_tail) e->inbox_tail->next = s;
+        else e->inbox_head = s;
+        e->inbox_tail = s;
+        *out = s; /* before the step thread may end it */
+        pthread_cond_signal(&e->wake);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (rc) seq_free(s);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------- step thread */
+
+/* Moves new jobs to the waiting list; the lock is held. */
+static void take_inbox(pi__core *e)
+{
+    while (e->inbox_head) {
+        pi__seq *s = e->inbox_head;
+        e->inbox_head = s->next;
+        s->next = NULL;
+        pi__list_insert(e, &e->waiting, s);
+    }
+    e->inbox_tail = NULL;
+}
+
+/* Ends what was cancelled or is late; all of them with code where that is not PI_OK. */
+static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
+{
+    double now = pi__now_ms();
+    for (pi__seq *s = l->head, *next; s; s = next) {
+        next = s->next;
+        if (code) pi__seq_finish(e, l, s, PI_FINISH_ERROR, code, msg);
+        else if (atomic_load(&s->cancel)) pi__seq_finish(e, l, s, PI_FINISH_CANCEL, PI_ECANCELED, "canceled");
+        else if (s->params.deadline_ms > 0 && now - s->t_submit > s->params.deadline_ms)
+            pi__seq_finish(e, l, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
+    }
+}
+
+/* The clock of condition variables, ms from now. */
+static struct timespec in_ms(double ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double ns = (double) t.tv_nsec + ms * 1e6;
+    t.tv_sec += (time_t) (ns / 1e9);
+    t.tv_nsec = (long) (ns - 1e9 * (double) (time_t) (ns / 1e9));
+    return t;
+}
+
+typedef struct trim_job {
+    pi__core *e;
+    int32_t group;
+} trim_job;
+
+static void trim_block(void *ud, int32_t id)
+{
+    const trim_job *j = ud;
+    size_t bytes = j->e->gp[j->group].block_bytes;
+    j->e->be->ops->trim(j->e->be, (char *) j->e->pool[j->group] + (size_t) id * bytes, bytes);
+}
+
+/* Nobody runs: blocks that hold no prefix go back to the system. */
+static void trim_pools(pi__core *e)
+{
+    for (int32_t i = 0; i < e->cache.n_groups; i++)
+        pi__block_pool_trim(&e->cache.group[i].pool, trim_block, &(trim_job){e, i});
+    pi__update_stats(e);
+}
+
+enum { LOOK_MS = 10, TRIM_MS = 500 }; /* how often deadlines are looked at; how long idle before pools are trimmed */
+
+/* Sleeps until there is something to do. The lock is held. */
+static void wait_for_work(pi__core *e)
+{
+    bool trimmed = e->cfg.kv_commit;
+    while (!e->inbox_head && !e->poke && !e->closing) {
+        if (trimmed && !e->waiting.n) {
+            pthread_cond_wait(&e->wake, &e->lock);
+            continue;
+        }
+        struct timespec t = in_ms(e->waiting.n ? LOOK_MS : TRIM_MS);
+        int rc = pthread_cond_timedwait(&e->wake, &e->lock, &t);
+        if (e->waiting.n) return;
+        if (rc != ETIMEDOUT) continue;
+        trim_pools(e);
+        trimmed = true;
+    }
+}
+
+static void *step_thread(void *arg)
+{
+    pi__core *e = arg;
+    bool idle = true;
+    for (;;) {
+        pthread_mutex_lock(&e->lock);
+        if (idle) wait_for_work(e);
+        take_inbox(e);
+        e->poke = false;
+        bool closing = e->closing, clear = e->clear_asked > e->clear_done;
+        if (clear) {
+            pi__cache_clear(&e->cache);
+            pi__update_stats(e);
+            e->clear_done = e->clear_asked;
+            pthread_cond_broadcast(&e->changed);
+        }
+        pthread_mutex_unlock(&e->lock);
+
+        bool failed = e->state == PI_STATE_FAILED;
+        int code = closing || failed ? PI_ECLOSED : PI_OK;
+        reap(e, &e->running, code, failed ? "the engine failed" : "the engine is closing");
+        reap(e, &e->waiting, code, failed ? "the engine failed" : "the engine is closing");
+        if (closing) return NULL;
+        pi__tiers_poll(e);
+        int32_t n = pi__schedule(e);
+        if (n) pi__step(e);
+        idle = n == 0;
+        pi__update_stats(e);
+        pthread_mutex_lock(&e->lock);
+        e->n_queued = e->n_live - e->running.n;
+        pthread_mutex_unlock(&e->lock);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- open, close */
+
+/* Arrays of a batch, all in one block. */
+static int alloc_batch(pi__core *e, pi_error *err)
+{
+    size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, G = (size_t) e->cache.n_groups, tables = 0;
+    for (size_t i = 0; i < G; i++) tables += S * (size_t) e->cache.group[i].stride;
+    size_t n = T * (4 + G) + 2 * S + 1 + tables;
+    e->buf = pi__calloc(n, sizeof *e->buf);
+    e->step_seq = pi__calloc(S, sizeof(pi__seq *));
+    e->row_used = pi__calloc(S, sizeof *e->row_used);
+    e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
+    if (!e->buf || !e->step_seq || !e->row_used || !e->raw_row) return pi__fail_mem(err, "a step's batch");
+    int32_t *p = e->buf;
+    pi__batch *b = &e->batch;
+    b->n_groups = (int32_t) G;
+    b->token = p, p += T;
+    b->pos = p, p += T;
+    b->seq = p, p += T;
+    b->row = p, p += T;
+    b->seq_start = p, p += S + 1;
+    b->seq_len = p, p += S;
+    for (size_t i = 0; i < G; i++) {
+        b->kv[i].block_size = e->cache.group[i].spec.block_size;
+        b->kv[i].table_stride = e->cache.group[i].stride;
+        b->kv[i].slot = p, p += T;
+        b->kv[i].block_table = p, p += S * (size_t) e->cache.group[i].stride;
+    }
+    return PI_OK;
+}
+
+static int alloc_pools(pi__core *e, pi_error *err)
+{
+    pi__group_spec spec[PI__MAX_GROUPS];
+    for (int32_t i = 0; i < e->m->n_groups; i++) {
+        spec[i] = e->gp[i].spec;
+        size_t bytes = (size_t) spec[i].n_blocks * e->gp[i].block_bytes;
+        e->pool[i] = e->be->ops->alloc(e->be, bytes);
+        if (!e->pool[i])
+            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size",
+                            bytes >> 20, spec[i].name);
+        if (e->cfg.kv_commit) e->be->ops->commit(e->be, e->pool[i], bytes);
+    }
+    size_t at[PI__MAX_GROUPS] = {0};
+    for (int32_t i = 0; i < e->m->n_kv; i++) {
+        pi__kv_layer *kv = &e->m->kv[i];
+        size_t one = e->be->ops->kv_bytes(e->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
+        kv->base = (char *) e->pool[kv->group] + at[kv->group];
+        kv->stride = e->gp[kv->group].block_bytes;
+        at[kv->group] += (one + 63) & ~(size_t) 63;
+    }
+    int rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->ctx, err);
+    e->cache_ready = rc == PI_OK;
+    return rc;
+}
+
+static int collect_text(pi__core *e, pi_error *err)
+{
+    int rc = pi__vocab_load(&e->vocab, e->g, err);
+    if (rc) return rc;
+    int32_t n = pi__vocab_size(e->vocab);
+    if (n > e->m->n_vocab)
+        return pi__fail(err, PI_EFORMAT, "tokenizer.ggml.tokens has %d entries, token_embd.weight only %d rows", n,
+                        e->m->n_vocab);
+    for (int pass = 0; pass < 2; pass++) {
+        int32_t k = 0;
+        for (int32_t id = 0; id < n; id++)
+            if (pi__vocab_is_eog(e->vocab, id)) {
+                if (pass) e->eog[k] = id;
+                k++;
+            }
+        if (pass) break;
+        e->n_eog = k;
+        e->eog = pi__calloc((size_t) k, sizeof *e->eog);
+        if (!e->eog) return pi__fail_mem(err, "the vocabulary");
+    }
+    pi__str t;
+    rc = pi__gguf_get_str(e->g, "tokenizer.chat_template", &t, err);
+    if (rc || !t.p) return rc;
+    e->chat_template = pi__strndup(t.p, t.n);
+    return e->chat_template ? PI_OK : pi__fail_mem(err, "the chat template");
+}
+
+static void core_free(pi__core *e)
+{
+    const pi__backend_ops *op = e->be ? e->be->ops : NULL;
+    pi__tiers_close(e); /* its loads write into the pools */
+    if (e->cache_ready) pi__cache_destroy(&e->cache);
+    for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
+        if (e->pool[i]) op->free(e->be, e->pool[i], (size_t) e->gp[i].spec.n_blocks * e->gp[i].block_bytes);
+    if (e->logits) op->free(e->be, e->logits, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
+    pi__model_free(e->m);
+    if (op) op->destroy(e->be);
+    pi__vocab_free(e->vocab);
+    pi__gguf_close(e->g);
+    pi__sampler_scratch_free(e->scratch);
+    pi__free(e->eog);
+    pi__free(e->chat_template);
+    pi__free(e->buf);
+    pi__free(e->step_seq);
+    pi__free(e->row_used);
+    pi__free(e->raw_row);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->wake);
+    pthread_cond_destroy(&e->changed);
+    pi__free(e);
+}
+
+static void log_progress(void *ud, float done)
+{
+    pi__core *e = ud;
+    pi__logf(&e->cfg.log, PI_LOG_DEBUG, "loading: %.0f %%", (double) done * 100);
+}
+
+static int open_all(pi__core *e, const pi__config *c, pi_error *err)
+{
+    int rc = pi__core_prepare(e, c, err);
+    if (!rc) e->m->want_digest = e->cfg.prefix_dir != NULL;
+    if (!rc) rc = collect_text(e, err);
+    if (!rc) rc = pi__core_size(e, NULL, err);
+    if (!rc) rc = e->be->ops->reserve(e->be, &e->lim, err);
+    if (!rc) rc = pi__model_load(e->m, &e->lim, log_progress, e, err);
+    if (!rc) rc = alloc_pools(e, err);
+    if (!rc) rc = alloc_batch(e, err);
+    if (!rc) rc = pi__tiers_open(e, err);
+    if (!rc) rc = pi__sampler_scratch_create(&e->scratch, e->m->n_vocab, err);
+    if (rc) return rc;
+    e->logits = e->be->ops->alloc(e->be, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
+    if (!e->logits) return pi__fail_mem(err, "logits");
+    pi__update_stats(e);
+    pi__gguf_close(e->g); /* what is needed of it was copied */
+    e->g = NULL;
+    e->cfg.model = e->cfg.prefix_dir = NULL;
+    e->cfg.cpu.isa = NULL;
+    if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
+    e->thread_started = true;
+    return PI_OK;
+}
+
+int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
+{
+    *out = NULL;
+    pi__core *e = pi__calloc(1, sizeof *e);
+    if (!e) return pi__fail_mem(err, "the engine");
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->wake, &clock);
+    pthread_cond_init(&e->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    int rc = open_all(e, c, err);
+    if (rc) {
+        core_free(e);
+        return rc;
+    }
+    *out = e;
+    return PI_OK;
+}
+
+void pi__core_close(pi__core *e)
+{
+    if (!e) return;
+    pthread_mutex_lock(&e->lock);
+    e->closing = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    if (e->thread_started) pthread_join(e->thread, NULL);
+    core_free(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- facts */
+
+int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
+const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
+
+int pi__core_info(const pi__core *e, pi_info *out)
+{
+    pi_info i = {
+        .size = out->size, .arch = e->m->arch->name, .name = e->m->name, .type_desc = e->m->desc,
+        .n_params = e->m->n_params, .file_bytes = e->m->file_bytes, .n_vocab = (uint32_t) e->m->n_vocab,
+        .n_ctx_train = (uint32_t) e->m->n_ctx_train, .n_embd = (uint32_t) e->m->n_embd, .n_layer = (uint32_t) e->m->n_layer,
+        .ctx_size = (uint32_t) e->ctx, .n_threads = (uint32_t) e->be->ops->n_threads(e->be),
+        .device = e->be->ops->describe(e->be), .bos = pi__vocab_bos(e->vocab), .eos = pi__vocab_eos(e->vocab),
+        .chat_template = e->chat_template ? e->chat_template : "",
+    };
+    memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
+    return PI_OK;
+}
+
+int pi__core_stats(const pi__core *ce, pi_stats *out)
+{
+    pi__core *e = (pi__core *) ce;
+    pi_stats s = {
+        .size = out->size, .n_waiting = e->st.n_waiting, .n_running = e->st.n_running, .n_finished = e->st.n_finished,
+        .n_preempted = e->st.n_preempted, .n_steps = e->st.n_steps, .prompt_tokens = e->st.prompt_tokens,
+        .cached_tokens = e->st.cached_tokens, .generated_tokens = e->st.generated_tokens,
+        .n_groups = (uint32_t) e->cache.n_groups, .last_step_ms = (double) e->st.last_step_us * 1e-3,
+    };
+    for (uint32_t i = 0; i < s.n_groups; i++) {
+        s.group[i].n_blocks = (uint64_t) e->gp[i].spec.n_blocks;
+        s.group[i].n_free = e->st.group[i].n_free;
+        s.group[i].n_cached = e->st.group[i].n_cached;
+        s.group[i].n_used = s.group[i].n_blocks - s.group[i].n_free;
+        s.group[i].n_shared = e->st.group[i].n_shared;
+        s.group[i].n_evicted = e->st.group[i].n_evicted;
+        s.group[i].committed_bytes = e->cfg.kv_commit ? s.group[i].n_blocks * e->gp[i].block_bytes
+                                                      : e->st.group[i].n_written * e->gp[i].block_bytes;
+    }
+    memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
+    return PI_OK;
+}
+
+/* Waits for `changed` until the moment (timeout_ms from the start, -1: for ever). false: time is up. Lock held. */
+static bool wait_changed(pi__core *e, double until)
+{
+    if (until < 0) return pthread_cond_wait(&e->changed, &e->lock) == 0;
+    double left = until - pi__now_ms();
+    if (left <= 0) return false;
+    struct timespec t = in_ms(left);
+    pthread_cond_timedwait(&e->changed, &e->lock, &t);
+    return true;
+}
+
+int pi__core_drain(pi__core *e, int timeout_ms)
+{
+    double until = timeout_ms < 0 ? -1 : pi__now_ms() + timeout_ms;
+    pthread_mutex_lock(&e->lock);
+    e->draining = true;
+    int ready = PI_STATE_READY;
+    atomic_compare_exchange_strong(&e->state, &ready, PI_STATE_DRAINING);
+    bool in_time = true;
+    while (e->n_live && in_time) in_time = wait_changed(e, until);
+    int rc = e->n_live ? PI_ETIMEDOUT : PI_OK;
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+void pi__core_cache_clear(pi__core *e)
+{
+    pthread_mutex_lock(&e->lock);
+    uint64_t ticket = ++e->clear_asked;
+    e->poke = true;
+    pthread_cond_signal(&e->wake);
+    while (e->clear_done < ticket) pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}

@@ -1,0 +1,152 @@
+/* Inside of the engine: sequences, lists, the step's buffers. Shared by core.c, plan.c, sched.c and step.c only. */
+#ifndef PI__CORE_IMPL_H
+#define PI__CORE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cache/cache.h"
+#include "cache/tier.h"
+#include "engine/core.h"
+#include "engine/sampler.h"
+#include "model/model.h"
+
+struct pi__seq {
+    atomic_int ref;            /* the submitter's reference and the engine's */
+    atomic_bool cancel;        /* asked for */
+    pi__seq *prev, *next;      /* in the waiting or running list */
+    uint64_t arrival;          /* order of submit */
+    int32_t row;               /* table row in the cache, -1: holds nothing */
+    int32_t *tokens;           /* prompt, then answer */
+    int32_t n_tokens;          /* in tokens */
+    int32_t n_prompt;          /* of them, the prompt */
+    int32_t max_total;         /* n_tokens never exceeds it */
+    int32_t n_computed;        /* tokens whose K,V are in the cache */
+    int32_t n_new;             /* tokens of it in this step */
+    int32_t n_rows_given;      /* prompt rows already given to on_logits */
+    int32_t n_cached;          /* tokens found in the cache when it first ran */
+    int32_t n_wanted;          /* longest prefix that some group held then */
+    uint32_t n_preempted;      /* times it lost its blocks */
+    bool fetched;              /* the disk tier was asked for its prefix */
+    uint64_t fetch_upto;       /* loads up to this number are waited for */
+    pi__gen_params params;     /* arrays in it are owned */
+    pi__sampler *sampler;      /* its own */
+    pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
+    void *ud;                  /* of the callbacks */
+    bool (*on_token)(void *ud, const pi__token_out *t);
+    void (*on_done)(void *ud, const pi__job_end *end);
+    pi_logits_fn on_logits;    /* or NULL */
+    void *logits_ud;           /* its first argument */
+    double t_submit, t_start, t_first, t_last; /* milliseconds; 0: not yet */
+};
+
+typedef struct pi__seq_list { /* ordered by who runs first */
+    pi__seq *head, *tail;
+    int32_t n;
+} pi__seq_list;
+
+/* A block that is being read from the disk tier. */
+typedef struct pi__load {
+    uint64_t number;           /* counted from 1; 0: this entry is free */
+    pi__key key;               /* the block's */
+    int32_t group, block;      /* where it goes; the load holds the block's only reference */
+    int32_t tokens[64];        /* its tokens */
+} pi__load;
+enum { PI__MAX_LOADS = 256 };
+
+/* What one group costs; pools are allocated from this. */
+typedef struct pi__group_plan {
+    pi__group_spec spec;   /* name, block size, window, blocks */
+    size_t block_bytes;    /* all its layers */
+    int32_t n_layers;      /* layers in it */
+} pi__group_plan;
+
+struct pi__core {
+    pi__config cfg;            /* strings copied */
+    pi__gguf *g;               /* open until loaded */
+    pi__backend *be;           /* device */
+    pi__model *m;              /* weights and graph */
+    pi__vocab *vocab;          /* tokens */
+    pi__limits lim;            /* sizes of a step */
+    int32_t ctx;               /* longest request */
+    pi__group_plan gp[PI__MAX_GROUPS]; /* the plan of each group */
+    void *pool[PI__MAX_GROUPS];        /* device memory of each group */
+    pi__cache cache;           /* block tables and prefixes */
+    bool cache_ready;          /* cache was initialised */
+    int32_t *eog;              /* [n_eog] tokens that end a generation */
+    int32_t n_eog;             /* how many */
+    char *chat_template;       /* text, or NULL */
+
+    /* step buffers, [limits] */
+    pi__batch batch;           /* points into buf */
+    int32_t *buf;              /* all index arrays of a batch */
+    pi__seq **step_seq;        /* [max_seqs] sequences of this step in batch order */
+    float *logits;             /* [max_rows, n_vocab] on the device */
+    float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
+    pi__sampler_scratch *scratch; /* for sampling */
+    bool *row_used;            /* [max_seqs] table rows in use */
+
+    pi__tier *tier;            /* disk tier, or NULL */
+    pi__load *load;            /* [PI__MAX_LOADS] */
+    uint64_t n_loads;          /* started so far */
+
+    /* step thread only */
+    pi__seq_list waiting, running;
+
+    /* shared with callers, under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;       /* the step thread has something to do */
+    pthread_cond_t changed;    /* n_live, state or clear_done changed */
+    pi__seq *inbox_head, *inbox_tail; /* submitted, not yet seen by the step thread */
+    int32_t n_live;            /* jobs submitted and not ended */
+    int32_t n_queued;          /* of them, not running */
+    uint64_t n_submitted;      /* arrival numbers */
+    bool closing, draining;    /* no more submits */
+    bool poke;                 /* a cancel or clear is to be looked at */
+    uint64_t clear_asked, clear_done; /* cache_clear tickets */
+    bool thread_started;       /* thread is to be joined */
+    pthread_t thread;          /* runs steps */
+    atomic_int state;          /* PI_STATE_* */
+
+    struct { /* counters for stats: written by the step thread */
+        atomic_uint n_waiting, n_running;
+        atomic_ullong n_finished, n_preempted, n_steps, prompt_tokens, cached_tokens, generated_tokens;
+        atomic_ullong last_step_us;
+        struct { atomic_ullong n_free, n_cached, n_shared, n_written, n_evicted; } group[PI__MAX_GROUPS];
+    } st;
+};
+
+double pi__now_ms(void);
+
+/* plan.c: what everything costs. Fills gp, lim and ctx; *weights etc. of out where out is given. */
+int pi__core_size(pi__core *e, pi_plan *out, pi_error *err);
+/* Opens file, backend, vocabulary and model description, without loading. */
+int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err);
+
+/* sched.c: who runs. */
+void pi__list_insert(pi__core *e, pi__seq_list *l, pi__seq *s); /* in order of policy */
+void pi__list_remove(pi__seq_list *l, pi__seq *s);
+/* Chooses this step's tokens (n_new of each running sequence). Returns the number of tokens, 0: nothing can run. */
+int32_t pi__schedule(pi__core *e);
+/* Its blocks may be found by others, and others' by it. */
+bool pi__seq_keeps(const pi__core *e, const pi__seq *s);
+/* Gives back the sequence's cache row. */
+void pi__seq_drop_row(pi__core *e, pi__seq *s);
+
+/* tiers.c: prefixes on disk. */
+int pi__tiers_open(pi__core *e, pi_error *err);
+void pi__tiers_close(pi__core *e);
+size_t pi__tiers_bytes(const pi__core *e);
+/* Takes finished loads. */
+void pi__tiers_poll(pi__core *e);
+/* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them once. */
+bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got);
+
+/* step.c: runs what was scheduled. */
+void pi__step(pi__core *e);
+/* Publishes what pi__core_stats tells of lists and pools. */
+void pi__update_stats(pi__core *e);
+/* Takes it off its list, releases everything it holds and calls on_done. */
+void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int code, const char *msg);
+
+#endif

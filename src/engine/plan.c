@@ -1,0 +1,138 @@
+/* The plan: every byte that an engine will take, computed once and used both to tell and to allocate.
+ *
+ * The pools hold N tokens, where N is asked for directly or is the largest that fits the bytes given. A full group has
+ * N / block_size blocks. A window group needs no more than the windows of all sequences that run at once, plus one
+ * step's tokens; with prefix reuse as much again, so that ended conversations keep theirs. */
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/core_impl.h"
+#include "formats/formats.h"
+
+enum { DEFAULT_KV_TOKENS = 32768, MAX_ROWS = 32 };
+
+static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
+
+static int32_t blocks_for(const pi__core *e, const pi__group_spec *g, int64_t tokens)
+{
+    int64_t all = (tokens + g->block_size - 1) / g->block_size;
+    if (g->window) {
+        int64_t seqs = (int64_t) e->lim.max_seqs * ((g->window - 1) / g->block_size + 3);
+        int64_t enough = seqs * (e->cfg.prefix_cache ? 2 : 1) + ceil_div(e->lim.max_tokens, g->block_size);
+        if (all > enough) all = enough;
+    }
+    return all > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t) all;
+}
+
+/* Bytes of all pools for a cache of so many tokens; SIZE_MAX where that overflows. */
+static size_t pools_bytes(const pi__core *e, int64_t tokens)
+{
+    size_t total = 0, one;
+    for (int32_t i = 0; i < e->m->n_groups; i++) {
+        if (!pi__mul_ok((size_t) blocks_for(e, &e->gp[i].spec, tokens), e->gp[i].block_bytes, &one) ||
+            !pi__add_ok(total, one, &total)) return SIZE_MAX;
+    }
+    return total;
+}
+
+static int size_groups(pi__core *e, pi_error *err)
+{
+    pi__model *m = e->m;
+    for (int32_t i = 0; i < m->n_groups; i++)
+        e->gp[i] = (pi__group_plan){{m->group[i].name, e->cfg.block_size, m->group[i].window, 0}, 0, m->group[i].n_layers};
+    for (int32_t i = 0; i < m->n_kv; i++) {
+        pi__kv_layer *kv = &m->kv[i];
+        kv->type_k = e->cfg.type_k;
+        kv->type_v = e->cfg.type_v;
+        size_t one = e->be->ops->kv_bytes(e->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
+        if (!one)
+            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with heads of %d values is not supported",
+                            pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name, kv->head_dim);
+        e->gp[kv->group].block_bytes += (one + 63) & ~(size_t) 63;
+    }
+    int64_t tokens = (int64_t) e->cfg.kv_tokens;
+    if (e->cfg.kv_bytes) { /* the largest number of blocks' tokens that fits */
+        int64_t lo = 0, hi = INT32_MAX / e->cfg.block_size;
+        while (lo < hi) {
+            int64_t mid = (lo + hi + 1) / 2;
+            if (pools_bytes(e, mid * e->cfg.block_size) <= e->cfg.kv_bytes) lo = mid;
+            else hi = mid - 1;
+        }
+        tokens = lo * e->cfg.block_size;
+        if (tokens > (int64_t) e->lim.max_seqs * e->ctx) tokens = (int64_t) e->lim.max_seqs * e->ctx;
+    } else if (!tokens) {
+        tokens = e->ctx < DEFAULT_KV_TOKENS ? e->ctx : DEFAULT_KV_TOKENS;
+    }
+    if (tokens < e->cfg.block_size)
+        return pi__fail(err, PI_EINVAL, "the cache would hold %lld tokens, less than one block of %d: raise kv-cache-%s",
+                        (long long) tokens, e->cfg.block_size, e->cfg.kv_bytes ? "bytes" : "tokens");
+    for (int32_t i = 0; i < m->n_groups; i++) e->gp[i].spec.n_blocks = blocks_for(e, &e->gp[i].spec, tokens);
+    return PI_OK;
+}
+
+int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
+{
+    const pi__config *c = &e->cfg;
+    e->ctx = c->ctx_size ? c->ctx_size : e->m->n_ctx_train;
+    e->lim.max_tokens = c->max_batch_tokens;
+    e->lim.max_seqs = c->max_seqs < c->max_batch_tokens ? c->max_seqs : c->max_batch_tokens;
+    e->lim.max_rows = MAX_ROWS;
+    e->lim.max_ctx = e->ctx;
+    size_t scratch = pi__model_scratch(e->m, &e->lim);
+    int rc = size_groups(e, err);
+    if (rc || !out) return rc;
+
+    uint32_t size = out->size;
+    pi_plan p = {.size = size};
+    p.weights_bytes = e->m->weights_size;
+    p.scratch_bytes = pi__tiers_bytes(e) + scratch + e->be->ops->scratch_bytes(e->be, &e->lim) +
+                      (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
+    p.n_groups = (uint32_t) e->m->n_groups;
+    p.ctx_size = (uint32_t) e->ctx;
+    uint64_t full = 0, any = UINT64_MAX;
+    for (uint32_t i = 0; i < p.n_groups; i++) {
+        const pi__group_plan *g = &e->gp[i];
+        strncpy(p.group[i].name, g->spec.name, sizeof p.group[i].name - 1);
+        p.group[i].n_layers = (uint32_t) g->n_layers;
+        p.group[i].block_size = (uint32_t) g->spec.block_size;
+        p.group[i].window = (uint32_t) g->spec.window;
+        p.group[i].n_blocks = (uint64_t) g->spec.n_blocks;
+        p.group[i].block_bytes = g->block_bytes;
+        p.kv_bytes += (uint64_t) g->spec.n_blocks * g->block_bytes;
+        uint64_t tokens = (uint64_t) g->spec.n_blocks * (uint64_t) g->spec.block_size;
+        if (!g->spec.window) full = tokens;
+        if (tokens < any) any = tokens;
+    }
+    p.kv_tokens = full ? full : any == UINT64_MAX ? 0 : any;
+    p.total_bytes = p.weights_bytes + p.kv_bytes + p.scratch_bytes;
+    memcpy(out, &p, size < sizeof p ? size : sizeof p);
+    return PI_OK;
+}
+
+int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
+{
+    e->cfg = *c;
+    if (c->prefix_dir && !*c->prefix_dir) e->cfg.prefix_dir = NULL;
+    if (!c->model || !*c->model) return pi__fail(err, PI_EINVAL, "no model given: set option \"model\" to a GGUF file");
+    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
+        return pi__fail(err, PI_EINVAL, "block-size is %d, expected 16, 32 or 64", c->block_size);
+    if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0)
+        return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences and the context must be positive");
+    int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
+    if (!rc) rc = pi__cpu_create(&e->be, &c->cpu, &c->log, err);
+    if (!rc) rc = pi__model_declare(&e->m, e->g, e->be, err);
+    return rc;
+}
+
+int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
+{
+    pi__core *e = pi__calloc(1, sizeof *e);
+    if (!e) return pi__fail_mem(err, "the plan");
+    int rc = pi__core_prepare(e, c, err);
+    if (!rc) rc = pi__core_size(e, out, err);
+    pi__model_free(e->m);
+    if (e->be) e->be->ops->destroy(e->be);
+    pi__gguf_close(e->g);
+    pi__free(e);
+    return rc;
+}

@@ -1,0 +1,211 @@
+/* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
+ *
+ * Nothing here allocates. Rows of logits are computed a few at a time, so their memory does not grow with the number of
+ * sequences. A device error ends the sequences of the step. Only the step thread is here. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/core_impl.h"
+
+double pi__now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
+}
+
+/* Whether logits of this position are computed. */
+static bool wants_row(const pi__seq *s, int32_t pos)
+{
+    if (pos == s->n_tokens - 1) return true; /* the row that is sampled from */
+    return s->params.logits == PI__LOGITS_ALL && pos < s->n_prompt && pos >= s->n_rows_given;
+}
+
+/* Fills the batch arrays for the sequences with n_new > 0, in running order. */
+static void build_batch(pi__core *e)
+{
+    pi__batch *b = &e->batch;
+    int32_t *token = (int32_t *) b->token, *pos = (int32_t *) b->pos, *seq = (int32_t *) b->seq, *row = (int32_t *) b->row;
+    int32_t *start = (int32_t *) b->seq_start, *len = (int32_t *) b->seq_len;
+    b->n_tokens = b->n_seqs = b->n_rows = 0;
+    for (pi__seq *s = e->running.head; s; s = s->next) {
+        if (!s->n_new) continue;
+        int32_t q = b->n_seqs++;
+        e->step_seq[q] = s;
+        start[q] = b->n_tokens;
+        len[q] = s->n_computed + s->n_new;
+        for (int32_t p = s->n_computed; p < len[q]; p++) {
+            int32_t t = b->n_tokens++;
+            token[t] = s->tokens[p];
+            pos[t] = p;
+            seq[t] = q;
+            if (wants_row(s, p)) row[b->n_rows++] = t;
+            for (int32_t i = 0; i < b->n_groups; i++) {
+                const pi__cache_group *g = &e->cache.group[i];
+                int32_t bs = g->spec.block_size;
+                int32_t block = g->table[(size_t) s->row * (size_t) g->stride + (size_t) (p / bs)];
+                ((int32_t *) b->kv[i].slot)[t] = block * bs + p % bs;
+            }
+        }
+        for (int32_t i = 0; i < b->n_groups; i++) {
+            const pi__cache_group *g = &e->cache.group[i];
+            memcpy((int32_t *) b->kv[i].block_table + (size_t) q * (size_t) g->stride,
+                   g->table + (size_t) s->row * (size_t) g->stride,
+                   (size_t) e->cache.seq[s->row].n_blocks[i] * sizeof(int32_t));
+        }
+    }
+    start[b->n_seqs] = b->n_tokens;
+}
+
+static const char *miss_reason(const pi__core *e, const pi__seq *s)
+{
+    if (!s->params.cache || !e->cfg.prefix_cache) return "prefix cache off";
+    if (s->params.logits == PI__LOGITS_ALL) return "logits of the whole prompt wanted";
+    int32_t bs = e->cache.hash_block, most = (s->n_prompt - 1) / bs * bs;
+    if (s->n_cached >= most) return "";
+    if (s->n_wanted > s->n_cached) return "a cache group had dropped its part of the prefix";
+    return s->n_cached ? "the rest was not in the cache" : "not in the cache";
+}
+
+void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int code, const char *msg)
+{
+    if (l) pi__list_remove(l, s);
+    pi__seq_drop_row(e, s);
+    double now = pi__now_ms(), start = s->t_start ? s->t_start : now, first = s->t_first ? s->t_first : now;
+    pi__job_end end = {
+        .reason = reason, .code = code, .msg = msg, .prompt_tokens = (uint32_t) s->n_prompt,
+        .cached_tokens = (uint32_t) s->n_cached, .generated_tokens = (uint32_t) (s->n_tokens - s->n_prompt),
+        .n_preempted = s->n_preempted, .miss_reason = s->t_start ? miss_reason(e, s) : "never started",
+        .queue_ms = start - s->t_submit, .prefill_ms = s->t_start ? first - start : 0,
+        .decode_ms = s->t_first ? s->t_last - s->t_first : 0,
+    };
+    e->st.n_finished++; /* who hears of the end finds it in the counters */
+    pi__update_stats(e);
+    s->on_done(s->ud, &end);
+    pi__seq_release(s);
+    pthread_mutex_lock(&e->lock);
+    e->n_live--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool in_list(const int32_t *ids, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+static int32_t choose(pi__core *e, pi__seq *s, float *row, int32_t n_gen)
+{
+    int32_t V = e->m->n_vocab;
+    bool forbid = s->params.ignore_eos || n_gen < s->params.min_tokens;
+    if (!forbid && pi__sampler_is_argmax(s->sampler)) return pi__argmax(row, V);
+    return pi__sampler_sample(s->sampler, e->scratch, row, forbid ? e->eog : NULL, forbid ? (size_t) e->n_eog : 0);
+}
+
+/* Samples the next token of s from its row. true: that ended s, which may be gone now. */
+static bool next_token(pi__core *e, pi__seq *s, float *row)
+{
+    int32_t n_gen = s->n_tokens - s->n_prompt, V = e->m->n_vocab;
+    int reason = PI_FINISH_NONE;
+    s->t_last = pi__now_ms();
+    if (!s->t_first) s->t_first = s->t_last;
+    if (s->n_tokens >= s->max_total) { /* nothing was to be generated */
+        pi__seq_finish(e, &e->running, s, PI_FINISH_LENGTH, PI_OK, "");
+        return true;
+    }
+    if (s->probs) memcpy(e->raw_row, row, (size_t) V * sizeof *row);
+    int32_t id = choose(e, s, row, n_gen);
+    if (id < 0) {
+        pi__seq_finish(e, &e->running, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable logits");
+        return true;
+    }
+    pi__token_out out = {.id = id};
+    if (s->probs) {
+        out.n_probs = 1 + s->params.n_logprobs;
+        out.probs = s->probs;
+        pi__logprobs(e->raw_row, V, id, s->params.n_logprobs, s->probs, e->scratch);
+    }
+    out.eog = (!s->params.no_stop && pi__vocab_is_eog(e->vocab, id)) || in_list(s->params.stop_ids, s->params.n_stop_ids, id);
+    s->tokens[s->n_tokens++] = id;
+    pi__sampler_accept(s->sampler, id);
+    e->st.generated_tokens++;
+    if (s->on_token(s->ud, &out) || out.eog) reason = PI_FINISH_STOP;
+    else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
+    if (reason) pi__seq_finish(e, &e->running, s, reason, PI_OK, "");
+    return reason != PI_FINISH_NONE;
+}
+
+/* Row r of the batch, whose logits are at row. */
+static void deliver_row(pi__core *e, int32_t r, float *row)
+{
+    const pi__batch *b = &e->batch;
+    int32_t t = b->row[r], pos = b->pos[t];
+    pi__seq *s = e->step_seq[b->seq[t]];
+    bool fresh = pos >= s->n_rows_given;
+    bool last = pos == s->n_tokens - 1; /* before a token is added */
+    bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
+    if (s->on_logits && give) s->on_logits(s->logits_ud, (uint32_t) pos, row, (size_t) e->m->n_vocab);
+    if (pos < s->n_prompt && fresh) s->n_rows_given = pos + 1;
+    if (last && next_token(e, s, row)) e->step_seq[b->seq[t]] = NULL;
+}
+
+/* Every sequence of the step that did not end yet ends with this error. */
+static void fail_step(pi__core *e, int code, const char *msg)
+{
+    for (int32_t i = 0; i < e->batch.n_seqs; i++)
+        if (e->step_seq[i]) pi__seq_finish(e, &e->running, e->step_seq[i], PI_FINISH_ERROR, code, msg);
+    if (code == PI_EDEVICE) e->state = PI_STATE_FAILED;
+}
+
+static void commit_step(pi__core *e)
+{
+    for (int32_t i = 0; i < e->batch.n_seqs; i++) {
+        pi__seq *s = e->step_seq[i];
+        s->n_computed += s->n_new;
+        pi__cache_commit(&e->cache, s->row, s->tokens, s->n_computed, pi__seq_keeps(e, s));
+    }
+}
+
+void pi__update_stats(pi__core *e)
+{
+    e->st.n_waiting = (unsigned) e->waiting.n;
+    e->st.n_running = (unsigned) e->running.n;
+    for (int32_t i = 0; i < e->cache.n_groups; i++) {
+        const pi__block_pool *p = &e->cache.group[i].pool;
+        e->st.group[i].n_free = (unsigned) p->n_free;
+        e->st.group[i].n_cached = (unsigned) p->n_cached;
+        e->st.group[i].n_shared = (unsigned) p->n_shared;
+        e->st.group[i].n_written = (unsigned) p->n_written;
+        e->st.group[i].n_evicted = p->n_evicted;
+    }
+}
+
+void pi__step(pi__core *e)
+{
+    double t0 = pi__now_ms();
+    pi_error err = {0};
+    build_batch(e);
+    int32_t rows = e->batch.n_rows, most = e->lim.max_rows;
+    e->be->ops->begin(e->be, &e->batch);
+    e->m->arch->forward(e->m, &e->batch);
+    if (rows) e->m->arch->logits(e->m, 0, rows < most ? rows : most, e->logits);
+    int rc = e->be->ops->finish(e->be, &err);
+    /* Keys are given before any sequence ends, so that what it computed can be found again. */
+    if (!rc) commit_step(e);
+    for (int32_t first = 0; first < rows && !rc; first += most) {
+        int32_t n = rows - first < most ? rows - first : most;
+        if (first) {
+            e->m->arch->logits(e->m, first, n, e->logits);
+            rc = e->be->ops->finish(e->be, &err);
+        }
+        for (int32_t r = 0; r < n && !rc; r++)
+            deliver_row(e, first + r, e->logits + (size_t) r * (size_t) e->m->n_vocab);
+    }
+    if (rc) fail_step(e, rc, err.msg);
+    e->st.n_steps++;
+    e->st.last_step_us = (unsigned long long) ((pi__now_ms() - t0) * 1e3);
+    pi__update_stats(e);
+}

@@ -1,0 +1,51 @@
+/* The block formats that tensors are stored in: sizes, exact reading, and writing.
+ *
+ * A format cuts a row into blocks of blck_size values held in type_size bytes. Reading is bit for bit what the
+ * reference (`gguf` of PyPI) computes. Pure functions, no memory, any thread. */
+#ifndef PI__FORMATS_H
+#define PI__FORMATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pi__type { /* numbers as in the GGUF format */
+    PI__F32 = 0, PI__F16 = 1, PI__Q4_0 = 2, PI__Q4_1 = 3, PI__Q5_0 = 6, PI__Q5_1 = 7, PI__Q8_0 = 8, PI__Q8_1 = 9,
+    PI__Q2_K = 10, PI__Q3_K = 11, PI__Q4_K = 12, PI__Q5_K = 13, PI__Q6_K = 14, PI__Q8_K = 15, PI__IQ2_XXS = 16,
+    PI__IQ2_XS = 17, PI__IQ3_XXS = 18, PI__IQ1_S = 19, PI__IQ4_NL = 20, PI__IQ3_S = 21, PI__IQ2_S = 22, PI__IQ4_XS = 23,
+    PI__I8 = 24, PI__I16 = 25, PI__I32 = 26, PI__I64 = 27, PI__F64 = 28, PI__IQ1_M = 29, PI__BF16 = 30, PI__TQ1_0 = 34,
+    PI__TQ2_0 = 35, PI__MXFP4 = 39, PI__NVFP4 = 40, PI__N_TYPES
+};
+
+typedef struct pi__type_info {
+    const char *name;   /* "Q4_K"; NULL: no such type */
+    uint32_t blck_size; /* values a block */
+    uint32_t type_size; /* bytes a block */
+    bool readable;      /* pi__dequantize_row knows it */
+    bool writable;      /* pi__quantize_row knows it */
+} pi__type_info;
+
+/* NULL for a number that is not in the enum. */
+const pi__type_info *pi__type_info_of(int32_t type);
+/* -1: unknown name (case does not matter). */
+int32_t pi__type_from_name(const char *name);
+/* Bytes of a row of n values; n must be a multiple of blck_size. */
+static inline size_t pi__row_size(const pi__type_info *t, int64_t n) { return (size_t) n / t->blck_size * t->type_size; }
+
+/* n values (a multiple of blck_size) from src (no alignment needed) to dst. false: not a readable type. */
+bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n);
+/* n values (a multiple of blck_size) to dst. importance: n weights of the columns, or NULL. false: not writable.
+ * Any input is defined: block formats store NaN as 0 and larger magnitudes than 65504 (infinities too) as that. */
+bool pi__quantize_row(int32_t type, const float *src, void *dst, int64_t n, const float *importance);
+
+/* Scalars, exact; NaN and infinities kept, subnormals too. */
+float pi__f16_to_f32(uint16_t h);
+uint16_t pi__f32_to_f16(float f); /* round to nearest even */
+static inline float pi__bf16_to_f32(uint16_t h) { union { uint32_t u; float f; } v = {(uint32_t) h << 16}; return v.f; }
+uint16_t pi__f32_to_bf16(float f); /* round to nearest even, NaN quiet */
+
+/* Lookup tables that kernels share: values of a 4-bit code. */
+extern const int8_t pi__iq4nl_values[16]; /* IQ4_NL, IQ4_XS */
+extern const int8_t pi__e2m1_values[16];  /* MXFP4, NVFP4: the value doubled, an integer */
+
+#endif

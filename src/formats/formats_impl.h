@@ -1,0 +1,141 @@
+/* Inside of the formats: the block readers and writers that formats.c dispatches to, and helpers they share.
+ *
+ * A reader turns n_blocks blocks (packed, unaligned) into floats. A writer turns floats into blocks; w holds one weight
+ * for each value of the row (how much its squared error counts), or is NULL. No memory, no state, any thread.
+ * Everything in a file is little-endian, as are the hosts this library runs on. */
+#ifndef PI__FORMATS_IMPL_H
+#define PI__FORMATS_IMPL_H
+
+#include <string.h>
+
+#include "formats/formats.h"
+
+#define PI__QK 256 /* values in a super-block of the K and IQ formats */
+
+typedef void (*pi__reader)(const uint8_t *src, float *dst, int64_t n_blocks);
+typedef void (*pi__writer)(const float *src, uint8_t *dst, int64_t n_blocks, const float *w);
+
+static inline uint16_t pi__load16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint32_t pi__load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void pi__store16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
+static inline void pi__store32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+
+/* Half to float: an exponent change or, for subnormals, an exact product of an integer below 1024 with 2^-24. No step
+ * makes a float subnormal, so that a flush-to-zero mode of the caller's thread changes nothing; loops over it are
+ * vectors. */
+static inline float pi__half(uint16_t h)
+{
+    uint32_t em = h & 0x7fffu;
+    union { float f; uint32_t u; } small = {(float) em * 0x1p-24f}, v;
+    v.u = em < 0x400 ? small.u : (em << 13) + (em < 0x7c00 ? 112u << 23 : 224u << 23);
+    v.u |= (uint32_t) (h & 0x8000u) << 16;
+    return v.f;
+}
+
+/* A half stored at p, as float. */
+static inline float pi__half_at(const uint8_t *p) { return pi__half(pi__load16(p)); }
+
+/* Scale bytes of the FP4 formats, halved because the table of e2m1 values is doubled. */
+static inline float pi__e8m0_half(uint8_t e)
+{
+    union { uint32_t u; float f; } v = {e < 2 ? 0x00200000u << e : (uint32_t) (e - 1) << 23};
+    return v.f;
+}
+float pi__ue4m3_half(uint8_t e); /* bit 7 is ignored; 0x7F is 0 */
+
+/* Copies n values as a block format can hold them: NaN becomes 0, everything is cut to the range of a half. Returns the
+ * largest magnitude; where that is too small for any scale to be more than 0, all values become 0 too. So no division
+ * or rounding of what comes out overflows. */
+float pi__clean(const float *src, float *dst, int n);
+
+/* dequant_simple.c: floats, blocks of 32 with one scale, FP4 */
+void pi__read_f32(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_f16(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_bf16(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q4_0(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q4_1(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q5_0(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q5_1(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q8_0(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq4_nl(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_mxfp4(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_nvfp4(const uint8_t *src, float *dst, int64_t n_blocks);
+
+/* dequant_k.c */
+void pi__read_q2_k(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q3_k(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q4_k(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q5_k(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_q6_k(const uint8_t *src, float *dst, int64_t n_blocks);
+
+/* dequant_iq.c: codebooks, and ternary values */
+void pi__read_iq2_xxs(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq2_xs(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq2_s(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq3_xxs(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq3_s(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq1_s(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq1_m(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_iq4_xs(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_tq1_0(const uint8_t *src, float *dst, int64_t n_blocks);
+void pi__read_tq2_0(const uint8_t *src, float *dst, int64_t n_blocks);
+
+/* A scale as a half that is a number: cut to the range, NaN is 0. */
+uint16_t pi__finite_half(float f);
+
+/* quant_fit.c: scales for a group of n values (a multiple of 4, at most PI__FIT_MAX) with weights w. */
+#define PI__FIT_MAX 32
+
+/* x ~ scale * q with codes lo..hi. Returns the scale, of either sign when lo is below 0; q holds the codes. */
+float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q);
+/* x ~ scale * q + off with codes 0..hi. Returns the scale, never negative. off is not above 0 unless any_offset. */
+float pi__fit_line(const float *x, const float *w, int n, int hi, bool any_offset, float *off, float *q);
+/* The best codes for this scale and offset; returns their weighted squared error. */
+float pi__try_codes(const float *x, const float *w, int n, float scale, float off, int lo, int hi, float *q);
+
+typedef struct pi__levels { /* a format whose codes stand for uneven levels */
+    int n;           /* levels, at most 16 */
+    float value[16]; /* ascending */
+    uint8_t code[16]; /* code of each */
+} pi__levels;
+extern const pi__levels pi__levels_iq4nl, pi__levels_e2m1; /* quant_simple.c */
+
+float pi__fit_levels(const pi__levels *l, const float *x, const float *w, int n);
+/* Weighted squared error with this scale. */
+float pi__try_levels(const pi__levels *l, const float *x, const float *w, int n, float scale);
+void pi__level_codes(const pi__levels *l, const float *x, int n, float scale, uint8_t *code);
+
+/* Weights of n values: the caller's importance, raised for large values, or all 1. */
+void pi__weights(const float *x, const float *importance, int n, float *w);
+
+/* quant_simple.c, quant_k.c */
+void pi__write_f32(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_f16(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_bf16(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q4_0(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q4_1(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q5_0(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q5_1(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q8_0(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_iq4_nl(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_mxfp4(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_nvfp4(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q2_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q3_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q4_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q5_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+void pi__write_q6_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+
+#endif

@@ -1,0 +1,320 @@
+/* Declaring, planning and loading a model, whatever its architecture (see model.h).
+ *
+ * The list of wanted tensors is the single source: its sizes are the plan, and the same loop that adds them up assigns
+ * addresses when the region exists. */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/error.h"
+#include "formats/formats.h"
+
+static const pi__arch *const archs[] = {&pi__arch_gemma3};
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
+
+int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
+               pi_error *err)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", m->arch->name, name);
+    uint32_t v;
+    if (required && !pi__gguf_find(m->g, key)) return pi__fail(err, PI_EFORMAT, "metadata %s is missing", key);
+    int rc = pi__gguf_get_u32(m->g, key, &v, def, err);
+    if (rc) return rc;
+    if (v < lo || v > hi)
+        return pi__fail(err, PI_EFORMAT, "metadata %s is %u, expected %u to %u", key, v, lo, hi);
+    *out = (int32_t) v;
+    return PI_OK;
+}
+
+int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, float *out, pi_error *err)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", m->arch->name, name);
+    if (required && !pi__gguf_find(m->g, key)) return pi__fail(err, PI_EFORMAT, "metadata %s is missing", key);
+    int rc = pi__gguf_get_f32(m->g, key, out, def, err);
+    if (rc) return rc;
+    if (!isfinite(*out)) return pi__fail(err, PI_EFORMAT, "metadata %s is not a finite number", key);
+    return PI_OK;
+}
+
+static int add_want(pi__model *m, const pi__tensor *t, pi__weight *w, float **vec, size_t size, pi_error *err)
+{
+    if (!pi__grow(&m->want, &m->cap_want, m->n_want + 1, sizeof *m->want)) return pi__fail_mem(err, "the tensor list");
+    m->want[m->n_want++] = (pi__want){t, w, vec, size};
+    if (!pi__add_ok(m->weights_size, align64(size), &m->weights_size))
+        return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
+    return PI_OK;
+}
+
+/* The tensor called name, with the layer filled in; NULL: absent. */
+static const pi__tensor *find(const pi__model *m, const char *name, int layer, char full[96])
+{
+    char fmt[96];
+    const char *d = strstr(name, "%d");
+    if (d) snprintf(fmt, sizeof fmt, "%.*s%d%s", (int) (d - name), name, layer, d + 2);
+    else snprintf(fmt, sizeof fmt, "%s", name);
+    memcpy(full, fmt, sizeof fmt);
+    return pi__gguf_find_tensor(m->g, full);
+}
+
+int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
+                    pi_error *err)
+{
+    char full[96];
+    const pi__tensor *t = find(m, name, layer, full);
+    memset(w, 0, sizeof *w);
+    if (!t && optional) return PI_OK;
+    if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
+    if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
+        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld]", full,
+                        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) n_in,
+                        (long long) n_out);
+    w->type = t->type;
+    w->n_in = n_in;
+    w->n_out = n_out;
+    w->n_mat = 1;
+    w->size = m->be->ops->weight_size(m->be, w);
+    if (!w->size) {
+        const pi__type_info *ti = pi__type_info_of(t->type);
+        return pi__fail(err, PI_EUNSUPPORTED, "tensor %s is %s with %lld columns, which %s cannot multiply", full,
+                        ti ? ti->name : "?", (long long) n_in, m->be->ops->describe(m->be));
+    }
+    if (n_in > m->lim.max_n_in) m->lim.max_n_in = n_in;
+    if (n_out > m->lim.max_n_out) m->lim.max_n_out = n_out;
+    return add_want(m, t, w, NULL, w->size, err);
+}
+
+int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err)
+{
+    char full[96];
+    const pi__tensor *t = find(m, name, layer, full);
+    *vec = NULL;
+    if (!t && optional) return PI_OK;
+    if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
+    if (t->ne[0] != n || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
+        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld]", full, (long long) t->ne[0],
+                        (long long) t->ne[1], (long long) n);
+    if (t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
+        return pi__fail(err, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
+    return add_want(m, t, NULL, vec, (size_t) n * sizeof(float), err);
+}
+
+int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err)
+{
+    int32_t g = 0;
+    while (g < m->n_groups && m->group[g].window != window) g++;
+    if (g == PI__MAX_GROUPS) return pi__fail(err, PI_EUNSUPPORTED, "more than %d kinds of cache", PI__MAX_GROUPS);
+    if (g == m->n_groups) {
+        m->n_groups++;
+        m->group[g].window = window;
+        m->group[g].name = window ? "window" : "full";
+    }
+    m->group[g].n_layers++;
+    if (!pi__grow(&m->kv, &m->cap_kv, (size_t) m->n_kv + 1, sizeof *m->kv)) return pi__fail_mem(err, "the layer list");
+    m->kv[m->n_kv] = (pi__kv_layer){.group = g, .n_head_kv = n_head_kv, .head_dim = head_dim};
+    *index = m->n_kv++;
+    return PI_OK;
+}
+
+static const char *file_type_name(uint32_t ft)
+{
+    static const char *const names[] = {
+        [0] = "all F32", [1] = "F16", [2] = "Q4_0", [3] = "Q4_1", [7] = "Q8_0", [8] = "Q5_0", [9] = "Q5_1",
+        [10] = "Q2_K - Medium", [11] = "Q3_K - Small", [12] = "Q3_K - Medium", [13] = "Q3_K - Large",
+        [14] = "Q4_K - Small", [15] = "Q4_K - Medium", [16] = "Q5_K - Small", [17] = "Q5_K - Medium", [18] = "Q6_K",
+        [19] = "IQ2_XXS - 2.0625 bpw", [20] = "IQ2_XS - 2.3125 bpw", [21] = "Q2_K - Small", [22] = "IQ3_XS - 3.3 bpw",
+        [23] = "IQ3_XXS - 3.0625 bpw", [24] = "IQ1_S - 1.5625 bpw", [25] = "IQ4_NL - 4.5 bpw",
+        [26] = "IQ3_S - 3.4375 bpw", [27] = "IQ3_S mix - 3.66 bpw", [28] = "IQ2_S - 2.5 bpw", [29] = "IQ2_M - 2.7 bpw",
+        [30] = "IQ4_XS - 4.25 bpw", [31] = "IQ1_M - 1.75 bpw", [32] = "BF16", [36] = "TQ1_0 - 1.69 bpw ternary",
+        [37] = "TQ2_0 - 2.06 bpw ternary", [38] = "MXFP4 MoE", [39] = "NVFP4",
+    };
+    return ft < sizeof names / sizeof *names && names[ft] ? names[ft] : "unknown type";
+}
+
+static int describe(pi__model *m, pi_error *err)
+{
+    pi__str name;
+    uint32_t ft;
+    int rc = pi__gguf_get_str(m->g, "general.name", &name, err);
+    if (!rc) rc = pi__gguf_get_u32(m->g, "general.file_type", &ft, UINT32_MAX, err);
+    if (rc) return rc;
+    snprintf(m->name, sizeof m->name, "%.*s", (int) (name.n < 63 ? name.n : 63), name.p ? name.p : "");
+    for (size_t i = 0; i < pi__gguf_n_tensors(m->g); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(m->g, i);
+        m->n_params += (uint64_t) t->ne[0] * (uint64_t) t->ne[1] * (uint64_t) t->ne[2] * (uint64_t) t->ne[3];
+        m->file_bytes += t->size;
+    }
+    char size[32];
+    const char *known = m->arch->size_name ? m->arch->size_name(m) : NULL;
+    if (known) snprintf(size, sizeof size, "%s", known);
+    else if (m->n_params < 1000000000) snprintf(size, sizeof size, "%.0fM", (double) m->n_params * 1e-6);
+    else snprintf(size, sizeof size, "%.1fB", (double) m->n_params * 1e-9);
+    snprintf(m->desc, sizeof m->desc, "%s %s %s", m->arch->name, size, file_type_name(ft));
+    return PI_OK;
+}
+
+static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
+{
+    pi__str s;
+    if (pi__gguf_get_str(g, "general.architecture", &s, err)) return NULL;
+    if (!s.p) {
+        pi__fail(err, PI_EFORMAT, "metadata general.architecture is missing: this is not a model");
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        if (strlen(archs[i]->name) == s.n && memcmp(archs[i]->name, s.p, s.n) == 0) return archs[i];
+    char known[120] = "";
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", archs[i]->name);
+    pi__fail(err, PI_EUNSUPPORTED, "architecture \"%.*s\" is not supported; this version runs %s",
+             (int) (s.n < 40 ? s.n : 40), s.p, known);
+    return NULL;
+}
+
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, pi_error *err)
+{
+    *out = NULL;
+    pi_error why = {0};
+    const pi__arch *arch = arch_of(g, &why);
+    if (!arch) return pi__fail(err, why.code, "%s", why.msg);
+    pi__model *m = pi__calloc(1, sizeof *m);
+    int rc = PI_OK;
+    if (m) {
+        m->arch = arch;
+        m->g = g;
+        m->be = be;
+        m->arch_data = pi__calloc(1, arch->size);
+    }
+    if (!m || !m->arch_data) {
+        rc = pi__fail_mem(err, "the model");
+        goto out;
+    }
+    rc = pi__hp_u32(m, "context_length", true, 0, 1, 1 << 28, &m->n_ctx_train, err);
+    if (!rc) rc = pi__hp_u32(m, "embedding_length", true, 0, 1, PI__MAX_EMBD, &m->n_embd, err);
+    if (!rc) rc = pi__hp_u32(m, "block_count", true, 0, 1, PI__MAX_LAYERS, &m->n_layer, err);
+    if (!rc) rc = arch->declare(m, err);
+    if (!rc) rc = describe(m, err);
+out:
+    if (rc) {
+        pi__model_free(m);
+        return rc;
+    }
+    *out = m;
+    return PI_OK;
+}
+
+size_t pi__model_scratch(pi__model *m, pi__limits *lim)
+{
+    lim->max_n_in = m->lim.max_n_in;
+    lim->max_n_out = m->lim.max_n_out;
+    lim->max_n_head = m->lim.max_n_head;
+    lim->max_head_dim = m->lim.max_head_dim;
+    pi__arena a = {0};
+    m->arch->layout(m, lim, &a);
+    return a.used;
+}
+
+enum { LOAD_BYTES = 4 << 20 }; /* of the file at a time: the file and its copy are never both in memory */
+
+typedef struct stage { /* room for a piece of a file that is not in memory */
+    char *p;
+    size_t cap;
+} stage;
+
+/* n bytes of the tensor from off, in place or copied; NULL with *rc set. */
+static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t n, stage *st, int *rc, pi_error *err)
+{
+    const char *data = pi__gguf_tensor_data(m->g, t);
+    if (data) {
+        data += off;
+    } else {
+        if (!pi__grow(&st->p, &st->cap, n, 1)) *rc = pi__fail_mem(err, "reading a tensor");
+        else *rc = pi__gguf_read(m->g, t, off, st->p, n, err);
+        data = *rc ? NULL : st->p;
+    }
+    if (data && m->want_digest) {
+        XXH128_hash_t h = XXH3_128bits_withSeed(data, n, m->digest.lo);
+        m->digest.lo = h.low64 ^ m->digest.hi;
+        m->digest.hi = h.high64 + m->digest.hi * 0x9E3779B97F4A7C15u;
+    }
+    return data;
+}
+
+static int load_vec(pi__model *m, const pi__want *w, stage *st, pi_error *err)
+{
+    int rc = PI_OK;
+    int64_t n = w->tensor->ne[0];
+    const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
+    if (!src) return rc;
+    float *tmp = pi__malloc((size_t) n * sizeof *tmp);
+    if (!tmp) return pi__fail_mem(err, "reading a tensor");
+    pi__dequantize_row(w->tensor->type, src, tmp, n);
+    m->be->ops->upload(m->be, *w->vec, tmp, (size_t) n * sizeof *tmp);
+    pi__free(tmp);
+    return PI_OK;
+}
+
+static int load_weight(pi__model *m, const pi__want *want, stage *st, pi_error *err)
+{
+    const pi__weight *w = want->weight;
+    size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
+    int64_t step = (int64_t) (LOAD_BYTES / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
+    if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
+    int rc = PI_OK;
+    for (int64_t mat = 0; mat < w->n_mat; mat++)
+        for (int64_t r = 0; r < w->n_out; r += step) {
+            int64_t n = w->n_out - r < step ? w->n_out - r : step;
+            uint64_t off = (uint64_t) (mat * w->n_out + r) * row;
+            const char *src = piece(m, want->tensor, off, (size_t) n * row, st, &rc, err);
+            if (!src) return rc;
+            m->be->ops->weight_load(m->be, w, mat, r, n, src);
+            pi__gguf_drop(m->g, want->tensor, off, (uint64_t) n * row);
+        }
+    return PI_OK;
+}
+
+int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err)
+{
+    pi__limits own = *lim;
+    m->scratch_size = pi__model_scratch(m, &own);
+    m->weights = m->be->ops->alloc(m->be, m->weights_size);
+    if (!m->weights) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights", m->weights_size >> 20);
+    m->scratch = m->be->ops->alloc(m->be, m->scratch_size);
+    if (!m->scratch) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of activations", m->scratch_size >> 20);
+    pi__arena a = {m->scratch, m->scratch_size, 0};
+    m->arch->layout(m, &own, &a);
+
+    size_t at = 0;
+    stage st = {0};
+    int rc = PI_OK;
+    for (size_t i = 0; i < m->n_want && !rc; i++) {
+        const pi__want *w = &m->want[i];
+        if (w->weight) w->weight->data = m->weights + at;
+        else *w->vec = (float *) (void *) (m->weights + at);
+        rc = w->weight ? load_weight(m, w, &st, err) : load_vec(m, w, &st, err);
+        at += align64(w->size);
+        if (progress) progress(ud, (float) at / (float) m->weights_size);
+    }
+    pi__free(st.p);
+    m->g = NULL;
+    return rc;
+}
+
+void pi__model_free(pi__model *m)
+{
+    if (!m) return;
+    if (m->arch_data && m->arch->free) m->arch->free(m);
+    if (m->weights) m->be->ops->free(m->be, m->weights, m->weights_size);
+    if (m->scratch) m->be->ops->free(m->be, m->scratch, m->scratch_size);
+    pi__free(m->want);
+    pi__free(m->kv);
+    pi__free(m->arch_data);
+    pi__free(m);
+}

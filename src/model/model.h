@@ -1,0 +1,102 @@
+/* A model: hyperparameters, weights on the device, and the graph that runs a batch.
+ *
+ * Loading has two phases that share one list. declare() reads metadata and names every tensor with the shape it must
+ * have; from the list follow the bytes of weights and scratch (the plan). load() allocates exactly those bytes and
+ * fills them. A new architecture is one file with a pi__arch and one line in model.c.
+ *
+ * Memory: the model owns one weights region and one scratch region on the device. One thread. */
+#ifndef PI__MODEL_H
+#define PI__MODEL_H
+
+#include "backend/backend.h"
+#include "base/alloc.h"
+#include "gguf/gguf.h"
+
+typedef struct pi__model pi__model;
+
+/* A tensor that the graph reads; exactly one of weight and vec is set. */
+typedef struct pi__want {
+    const pi__tensor *tensor; /* in the file */
+    pi__weight *weight;       /* a matrix in the backend's layout */
+    float **vec;              /* f32 values on the device, as they are in the file */
+    size_t size;              /* bytes on the device */
+} pi__want;
+
+typedef struct pi__arch {
+    const char *name; /* general.architecture */
+    size_t size;      /* bytes of its own struct, at model->arch_data */
+    /* Reads metadata into *m and its own struct and wants all tensors. */
+    int (*declare)(pi__model *m, pi_error *err);
+    /* Takes all scratch from the arena (which measures first), for lim. */
+    void (*layout)(pi__model *m, const pi__limits *lim, pi__arena *a);
+    /* Runs the batch up to the rows whose logits are wanted. */
+    void (*forward)(pi__model *m, const pi__batch *b);
+    /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
+    void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
+    void (*free)(pi__model *m);
+    /* "270M", from the shape; NULL: count parameters. */
+    const char *(*size_name)(const pi__model *m);
+} pi__arch;
+
+struct pi__model {
+    const pi__arch *arch;      /* its code */
+    void *arch_data;           /* its struct */
+    const pi__gguf *g;         /* the file; only during declare and load */
+    pi__backend *be;           /* where it runs */
+    int32_t n_vocab;           /* rows of the token embedding */
+    int32_t n_ctx_train;       /* context_length */
+    int32_t n_embd;            /* embedding_length */
+    int32_t n_layer;           /* block_count */
+    int32_t n_groups;          /* cache groups */
+    struct {
+        const char *name;      /* "full", "window" */
+        int32_t window;        /* 0: all tokens */
+        int32_t n_layers;      /* layers that keep K,V in it */
+    } group[PI__MAX_GROUPS];
+    pi__kv_layer *kv;          /* [n_kv] in the order inside a block; the engine sets types, base and stride */
+    int32_t n_kv;              /* layers that keep K,V */
+    size_t cap_kv;             /* entries allocated */
+    pi__want *want;            /* tensors in the order of the file's layers */
+    size_t n_want, cap_want;   /* entries */
+    pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */
+    uint64_t n_params;         /* values in all tensors of the file */
+    uint64_t file_bytes;       /* bytes of all tensors in the file */
+    size_t weights_size;       /* bytes of the region */
+    char *weights;             /* region on the device */
+    size_t scratch_size;       /* bytes of the region */
+    char *scratch;             /* region on the device */
+    bool want_digest;          /* load computes digest */
+    struct { uint64_t lo, hi; } digest; /* of the bytes of all tensors that were loaded */
+    char desc[96];             /* "gemma3 270M Q4_K - Medium" */
+    char name[64];             /* general.name */
+};
+
+/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. */
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, pi_error *err);
+/* Bytes of scratch for lim (whose max_n_* fields the model fills). */
+size_t pi__model_scratch(pi__model *m, pi__limits *lim);
+/* Allocates and fills weights and scratch. progress: 0..1, may be NULL. */
+int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err);
+void pi__model_free(pi__model *m);
+
+/* ---- for architectures */
+
+/* "gemma3.NAME" of metadata; required: PI_EFORMAT where absent, else def. Checks lo..hi. */
+int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
+               pi_error *err);
+int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, float *out, pi_error *err);
+/* Wants a matrix [n_out, n_in]. Names take printf's %d for the layer. optional: w->n_out stays 0 where absent. */
+int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
+                    pi_error *err);
+/* Wants n f32 values. optional: *vec stays NULL where absent. */
+int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err);
+
+/* A layer that keeps K,V in the group with this window, which is made where there is none. *index: its place in m->kv. */
+int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err);
+
+/* Largest allowed counts: metadata beyond them is refused, so that arithmetic on them is safe. */
+enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
+
+extern const pi__arch pi__arch_gemma3;
+
+#endif

@@ -1,0 +1,226 @@
+/* A small world around the attention ops: sequences with random q, k, v, a pool of shuffled blocks full of NaN, and a
+ * runner that feeds the sequences in chunks, as an engine would. For test_attention.c and bench_attention.c. */
+#ifndef ATTENTION_WORLD_H
+#define ATTENTION_WORLD_H
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/attention.h"
+#include "base/alloc.h"
+
+enum { MAX_SEQS = 8 };
+
+typedef struct config {
+    int isa, n_threads, block_size;
+    int32_t type_k, type_v, n_head, n_head_kv, head_dim, window;
+    float softcap;
+    bool sinks;
+    int chunk;    /* tokens of a sequence in a step */
+    bool apart;   /* sequences one after the other, not in one batch */
+    unsigned ids; /* seed of the block ids */
+    double (*clock)(void); /* seconds; NULL: steps are not timed */
+} config;
+
+typedef struct sequence {
+    int len;            /* tokens */
+    int done;           /* tokens in the cache */
+    float *q, *k, *v;   /* [len, heads * head_dim] */
+    float *out;         /* [len, n_head * head_dim] */
+    int32_t *table;     /* block ids */
+} sequence;
+
+typedef struct world {
+    config c;
+    pi__cpu cpu;
+    pi__kv_layer kv;
+    size_t pool_size;
+    int32_t n_blocks, n_free, *free_ids;
+    int32_t table_stride;
+    float sinks[64];
+    sequence seq[MAX_SEQS];
+    int n_seqs;
+    double time_qkv, time_attention; /* of the last step, seconds */
+} world;
+
+static uint64_t world_rng = 1;
+
+static double uniform(void)
+{
+    world_rng = world_rng * 6364136223846793005u + 1442695040888963407u;
+    return (double) (world_rng >> 11) / 9007199254740992.0;
+}
+
+/* Nearly normal. */
+static float normal(void)
+{
+    double s = uniform() + uniform() + uniform();
+    return (float) (2 * s - 3);
+}
+
+static void *must(void *p)
+{
+    if (!p) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static const pi__cpu_attn_kernels *kernels_of(int isa) { return pi__cpu_attn_kernels_of(isa); }
+
+/* Blocks and threads for sequences of the lengths given. The values of sequence i depend on i, heads and head_dim alone. */
+static void world_init(world *w, const config *c, int n_seqs, const int *lens)
+{
+    memset(w, 0, sizeof *w);
+    w->c = *c;
+    w->n_seqs = n_seqs;
+    w->cpu.isa = c->isa;
+    w->cpu.attn = kernels_of(c->isa);
+    if (pi__pool_create(&w->cpu.pool, c->n_threads, 0, 50, NULL)) must(NULL);
+    int max_len = 1;
+    for (int i = 0; i < n_seqs; i++) max_len = lens[i] > max_len ? lens[i] : max_len;
+    pi__limits lim = {.max_seqs = n_seqs, .max_head_dim = c->head_dim, .max_ctx = max_len};
+    w->cpu.scratch_size = pi__cpu_attn_scratch(&w->cpu, &lim);
+    w->cpu.scratch = must(aligned_alloc(64, (w->cpu.scratch_size + 63) & ~(size_t) 63));
+    memset(w->cpu.scratch, 0xff, w->cpu.scratch_size);
+
+    size_t bytes = pi__cpu_kv_bytes(NULL, c->type_k, c->type_v, c->n_head_kv, c->head_dim, c->block_size);
+    w->table_stride = max_len / c->block_size + 3;
+    w->n_blocks = w->n_free = n_seqs * w->table_stride + 5;
+    size_t stride = bytes + 192; /* other layers' part of a block */
+    w->pool_size = stride * (size_t) w->n_blocks;
+    char *pool = must(aligned_alloc(64, (w->pool_size + 63) & ~(size_t) 63));
+    memset(pool, 0xff, w->pool_size);
+    w->kv = (pi__kv_layer){0, c->type_k, c->type_v, c->n_head_kv, c->head_dim, pool + 64, stride};
+    w->free_ids = must(malloc(sizeof(int32_t) * (size_t) w->n_blocks));
+    world_rng = c->ids + 99;
+    for (int32_t i = 0; i < w->n_blocks; i++) {
+        int32_t j = (int32_t) (uniform() * (i + 1));
+        w->free_ids[i] = w->free_ids[j];
+        w->free_ids[j] = i;
+    }
+    for (int i = 0; i < n_seqs; i++) {
+        sequence *s = &w->seq[i];
+        s->len = lens[i];
+        size_t nq = (size_t) c->n_head * (size_t) c->head_dim, nk = (size_t) c->n_head_kv * (size_t) c->head_dim;
+        size_t len = (size_t) s->len;
+        s->q = must(malloc(len * nq * 4));
+        s->k = must(malloc(len * nk * 4));
+        s->v = must(malloc(len * nk * 4));
+        s->out = must(malloc(len * nq * 4));
+        s->table = must(malloc(sizeof(int32_t) * (size_t) w->table_stride));
+        memset(s->out, 0xff, len * nq * 4);
+        memset(s->table, 0xff, sizeof(int32_t) * (size_t) w->table_stride);
+        world_rng = (uint64_t) i * 7919 + (uint64_t) c->head_dim;
+        for (size_t j = 0; j < len; j++) {
+            for (size_t d = 0; d < nq; d++) s->q[j * nq + d] = normal() * 2 / sqrtf((float) c->head_dim);
+            for (size_t d = 0; d < nk; d++) s->k[j * nk + d] = normal();
+            for (size_t d = 0; d < nk; d++) s->v[j * nk + d] = normal();
+        }
+    }
+    for (int h = 0; h < c->n_head; h++) w->sinks[h] = (float) h / 2 - 1;
+}
+
+static void world_free(world *w)
+{
+    for (int i = 0; i < w->n_seqs; i++) {
+        sequence *s = &w->seq[i];
+        free(s->q);
+        free(s->k);
+        free(s->v);
+        free(s->out);
+        free(s->table);
+    }
+    free(w->kv.base - 64);
+    free(w->free_ids);
+    free(w->cpu.scratch);
+    pi__pool_destroy(w->cpu.pool);
+}
+
+/* The next n[i] tokens of each sequence in one step. */
+static void world_step(world *w, const int *n)
+{
+    const config *c = &w->c;
+    size_t nq = (size_t) c->n_head * (size_t) c->head_dim, nk = (size_t) c->n_head_kv * (size_t) c->head_dim;
+    int total = 0, at = 0;
+    for (int i = 0; i < w->n_seqs; i++) total += n[i];
+    if (!total) return;
+    size_t t = (size_t) total;
+    size_t ldq = nq + 2 * nk; /* q, k and v side by side, as a fused matrix writes them */
+    float *x = must(malloc(t * ldq * 4)), *out = must(malloc(t * nq * 4));
+    int32_t *ints = must(malloc(t * 3 * 4)), *pos = ints, *seq = ints + t, *slot = seq + t;
+    int32_t *tables = must(malloc(sizeof(int32_t) * (size_t) (w->n_seqs * w->table_stride)));
+    int32_t seq_start[MAX_SEQS + 1], seq_len[MAX_SEQS];
+    for (int i = 0; i < w->n_seqs; i++) {
+        sequence *s = &w->seq[i];
+        seq_start[i] = at;
+        for (int j = 0; j < n[i]; j++, at++) {
+            int p = s->done + j, b = p / c->block_size;
+            if (p % c->block_size == 0) s->table[b] = w->free_ids[--w->n_free];
+            pos[at] = p;
+            seq[at] = i;
+            slot[at] = s->table[b] * c->block_size + p % c->block_size;
+            memcpy(x + (size_t) at * ldq, s->q + (size_t) p * nq, nq * 4);
+            memcpy(x + (size_t) at * ldq + nq, s->k + (size_t) p * nk, nk * 4);
+            memcpy(x + (size_t) at * ldq + nq + nk, s->v + (size_t) p * nk, nk * 4);
+        }
+        s->done += n[i];
+        seq_len[i] = s->done;
+        memcpy(tables + i * w->table_stride, s->table, sizeof(int32_t) * (size_t) w->table_stride);
+    }
+    seq_start[w->n_seqs] = total;
+    pi__batch b = {.n_tokens = total, .n_seqs = w->n_seqs, .n_groups = 1, .pos = pos, .seq = seq, .seq_start = seq_start,
+                   .seq_len = seq_len};
+    b.kv[0] = (pi__kv_batch){c->block_size, w->table_stride, tables, slot};
+    pi__qkv qa = {.q = x, .k = x + nq, .v = x + nq + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq, .ldv = (int64_t) ldq,
+                  .n_head = c->n_head, .q_scale = 1.0f};
+    double t0 = c->clock ? c->clock() : 0;
+    pi__cpu_qkv(&w->cpu.be, &b, &qa, &w->kv);
+    double t1 = c->clock ? c->clock() : 0;
+    pi__attn aa = {.q = x, .ldq = (int64_t) ldq, .out = out, .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window,
+                   .softcap = c->softcap, .sinks = c->sinks ? w->sinks : NULL};
+    pi__cpu_attention(&w->cpu.be, &b, &aa, &w->kv);
+    w->time_qkv = t1 - t0;
+    w->time_attention = c->clock ? c->clock() - t1 : 0;
+    at = 0;
+    for (int i = 0; i < w->n_seqs; i++) {
+        sequence *s = &w->seq[i];
+        memcpy(s->out + (size_t) (s->done - n[i]) * nq, out + (size_t) at * nq, (size_t) n[i] * nq * 4);
+        at += n[i];
+        /* What no later token sees is freed, and its next owner has left NaN in it. */
+        for (int e = 0; c->window > 0 && (e + 1) * c->block_size <= s->done - c->window + 1; e++) {
+            if (s->table[e] < 0) continue;
+            memset(w->kv.base + (size_t) s->table[e] * w->kv.stride, 0xff, w->kv.stride - 192);
+            w->free_ids[w->n_free++] = s->table[e];
+            s->table[e] = -1;
+        }
+    }
+    free(x);
+    free(out);
+    free(ints);
+    free(tables);
+}
+
+/* All tokens of all sequences. */
+static inline void world_run(world *w)
+{
+    for (int first = 0; first < w->n_seqs; first++) {
+        for (;;) {
+            int n[MAX_SEQS] = {0}, any = 0;
+            for (int i = w->c.apart ? first : 0; i <= (w->c.apart ? first : w->n_seqs - 1); i++) {
+                int left = w->seq[i].len - w->seq[i].done, chunk = w->c.chunk + i; /* ragged */
+                n[i] = left < chunk ? left : chunk;
+                any += n[i];
+            }
+            if (!any) break;
+            world_step(w, n);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""The tool's command line: exit codes, streams, flags, environment, symlink names, signals.
+
+    check_cli.py [PAGEDINFER]
+
+Uses a tiny random model that it writes itself. Standard library only; PAGEDINFER_BIN names the tool otherwise."""
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'))
+faults = []
+
+
+def gguf_string(s):
+    b = s.encode()
+    return struct.pack('<Q', len(b)) + b
+
+
+def gguf_value(v):
+    if isinstance(v, bool): return struct.pack('<IB', 7, v)
+    if isinstance(v, int): return struct.pack('<II', 4, v)
+    if isinstance(v, float): return struct.pack('<If', 6, v)
+    if isinstance(v, str): return struct.pack('<I', 8) + gguf_string(v)
+    kind, pack = {str: (8, gguf_string), float: (6, lambda x: struct.pack('<f', x)),
+                  int: (5, lambda x: struct.pack('<i', x))}[type(v[0])]
+    return struct.pack('<IIQ', 9, kind, len(v)) + b''.join(map(pack, v))
+
+
+def write_model(path, tensors=True):
+    """gemma3 with one local and one global layer, F32, random; bytes and a few letters as vocabulary."""
+    rng = random.Random(7)
+    pieces = ['\u2581'] + [chr(c) for c in range(ord('a'), ord('z') + 1)] + ['th', 'the', '\u2581the']
+    vocab = ['<pad>', '<eos>', '<bos>', '<unk>'] + ['<0x%02X>' % b for b in range(256)] + pieces
+    E, H, D, F, V = 64, 2, 32, 64, len(vocab)
+    a = 'gemma3.'
+    kv = {'general.architecture': 'gemma3', 'general.name': 'tiny', a + 'block_count': 2, a + 'context_length': 4096,
+          a + 'embedding_length': E, a + 'feed_forward_length': F, a + 'attention.head_count': H,
+          a + 'attention.head_count_kv': 1, a + 'attention.key_length': D, a + 'attention.value_length': D,
+          a + 'attention.sliding_window': 32, a + 'attention.sliding_window_pattern': 2,
+          a + 'attention.layer_norm_rms_epsilon': 1e-6, a + 'rope.freq_base': 1e6, 'tokenizer.ggml.model': 'llama',
+          'tokenizer.ggml.tokens': vocab, 'tokenizer.ggml.scores': [0.0] * 260 + [float(-i) for i in range(len(pieces))],
+          'tokenizer.ggml.token_type': [3, 3, 3, 2] + [6] * 256 + [1] * len(pieces), 'tokenizer.ggml.bos_token_id': 2,
+          'tokenizer.ggml.eos_token_id': 1, 'tokenizer.ggml.unknown_token_id': 3, 'tokenizer.ggml.add_bos_token': True,
+          'tokenizer.ggml.add_space_prefix': False}
+    shapes = [('token_embd', (E, V)), ('output_norm', (E,))]
+    for i in range(2):
+        shapes += [('blk.%d.%s' % (i, n), s) for n, s in (
+            ('attn_norm', (E,)), ('attn_q', (E, H * D)), ('attn_k', (E, D)), ('attn_v', (E, D)), ('attn_q_norm', (D,)),
+            ('attn_k_norm', (D,)), ('attn_output', (H * D, E)), ('post_attention_norm', (E,)), ('ffn_norm', (E,)),
+            ('ffn_gate', (E, F)), ('ffn_up', (E, F)), ('ffn_down', (F, E)), ('post_ffw_norm', (E,)))]
+    if not tensors: shapes = []
+    head = b'GGUF' + struct.pack('<IQQ', 3, len(shapes), len(kv))
+    head += b''.join(gguf_string(k) + gguf_value(v) for k, v in kv.items())
+    data = b''
+    for name, shape in shapes:
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        head += gguf_string(name + '.weight') + struct.pack('<I', len(shape)) + struct.pack('<%dQ' % len(shape), *shape)
+        head += struct.pack('<IQ', 0, len(data))
+        scale = 2 / shape[0] ** 0.5
+        row = [1.0] * n if len(shape) == 1 else [scale * (rng.random() - 0.5) for _ in range(n)]
+        data += struct.pack('<%df' % n, *row)
+        data += bytes(-len(data) % 32)
+    with open(path, 'wb') as f: f.write(head + bytes(-len(head) % 32) + data)
+
+
+def call(*args, env=None, stdin='', name=None, stdout=subprocess.PIPE):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
+    return subprocess.run([name or BIN, *args], input=stdin.encode(), stdout=stdout, stderr=subprocess.PIPE,
+                          env={**clean, **(env or {})}, timeout=120)
+
+
+def expect(code, *args, out=None, err=None, no_err=None, **how):
+    r = call(*args, **how)
+    stdout, stderr = (r.stdout or b'').decode(errors='replace'), r.stderr.decode(errors='replace')
+    what = ' '.join(args)[:100]
+    if r.returncode != code: faults.append(f'{what}: exit {r.returncode}, not {code}: {stderr[-300:]}')
+    if out is not None and out not in stdout: faults.append(f'{what}: stdout lacks {out!r}: {stdout[:300]!r}')
+    if err is not None and err not in stderr: faults.append(f'{what}: stderr lacks {err!r}: {stderr[:300]!r}')
+    if no_err is not None and no_err in stderr: faults.append(f'{what}: stderr has {no_err!r}')
+    if code in (64, 78) and stdout: faults.append(f'{what}: an error that writes to stdout')
+    return stdout
+
+
+def usage(model):
+    expect(64)
+    expect(64, 'no-such-command', err='no-such-command')
+    expect(0, '--version', out='pagedinfer ')
+    expect(0, 'version', out='pagedinfer ')
+    expect(0, 'help', out='tokenize')
+    for cmd in 'run bench eval inspect quantize tokenize'.split():
+        short, full = expect(0, cmd, '--help', out='Usage:'), expect(0, cmd, '--help', 'all', out='Usage:')
+        if len(full) <= len(short): faults.append(f'{cmd}: --help all is not longer than --help')
+        expect(0, 'help', cmd, out='Usage:')
+    expect(0, 'run', '--help', 'kv', out='--cache-type-k')
+    expect(64, 'run', '--help', 'nothing', err='sections are')
+    expect(64, 'run', '--tmep', '1', err='--temp')
+    expect(64, 'run', '--top_kk', '1', err='--top-k')
+    expect(64, 'run', '-m', err='needs a value')
+    expect(64, 'run', '-m', model, '-p', 'x', '--top-p', '2', err='0..1')
+    expect(64, 'run', '-m', model, '-p', 'x', '-n', 'many', err='max-tokens')
+    expect(64, 'run', '-m', model, '-p', 'x', 'stray', err='stray')
+    expect(64, 'run', '-p', 'x', err='no model')
+    expect(64, 'tokenize', '-m', model, '--temp', '1', err='sampling')
+    expect(64, 'tokenize', '-m', model, err='no text')
+    expect(64, 'quantize', model, err='TYPE')
+    expect(64, 'quantize', model, 'out.gguf', 'Q77', err='Q8_0')
+    expect(64, 'inspect', err='no model')
+
+
+def files(model, folder):
+    bad = os.path.join(folder, 'bad.gguf')
+    with open(bad, 'wb') as f: f.write(b'GGUF' + struct.pack('<IQQ', 3, 1, 1) + bytes(1000))
+    gone = os.path.join(folder, 'gone.gguf')
+    for args in (['run', '-p', 'x', '-m'], ['tokenize', '-p', 'x', '-m'], ['inspect']):
+        expect(66, *args, gone, err='gone.gguf')
+        expect(65, *args, bad, err='bad.gguf')
+    expect(69, 'run', '-m', model, '-p', 'x', '--device', 'warp-drive', err='warp-drive')
+    expect(66, 'run', '-m', model, '-f', gone, err='gone.gguf')
+    with open('/dev/full', 'wb') as full:
+        expect(74, 'run', '-m', model, '-p', 'the', '-n', '3', '--ignore-eos', stdout=full)
+        expect(74, 'tokenize', '-m', model, '-p', 'the', stdout=full)
+        expect(74, 'run', '--help', stdout=full)
+    expect(78, 'run', '-m', model, '-p', 'x' * 9000, err='4096')
+    expect(0, 'inspect', model, out='gemma3')
+    expect(0, 'inspect', model, out='Running it would take')
+    j = json.loads(expect(0, 'inspect', '-m', model, '--json', '-c', '256', '--no-tensors'))
+    p = j['plan']
+    if p['ctx_size'] != 256 or p['total_bytes'] != p['weights_bytes'] + p['kv_bytes'] + p['scratch_bytes']:
+        faults.append(f'inspect --json: {p}')
+    out = os.path.join(folder, 'q8.gguf')
+    expect(0, 'quantize', model, out, 'q8_0', '2')
+    expect(0, 'inspect', out, out='Q8_0')
+    expect(0, 'run', '-m', out, '-p', 'the', '-n', '4', '--ignore-eos')
+
+
+def tokens(model, vocab, folder):
+    text = os.path.join(folder, 'text')
+    with open(text, 'w') as f: f.write('the end\n')
+    ids = expect(0, 'tokenize', '-m', vocab, '-f', text, '--ids', '--no-bos', '--no-escape')
+    if ids != str(json.loads(ids)) + '\n' or len(json.loads(ids)) != 6: faults.append(f'tokenize --ids: {ids!r}')
+    with_bos = json.loads(expect(0, 'tokenize', '-m', model, '-f', text, '--ids'))
+    if with_bos != [2] + json.loads(ids): faults.append(f'tokenize: BOS: {with_bos}')
+    piped = expect(0, 'tokenize', '-m', vocab, '--stdin', '--ids', '--no-bos', stdin='the end\n')
+    if piped != ids: faults.append('tokenize --stdin differs from -f')
+    expect(0, 'tokenize', '-m', vocab, '-p', 'the', '--show-count', out="-> 'the'\nTotal number of tokens: 2\n")
+    expect(0, 'tokenize', '-m', vocab, '-p', r'a\nb', '--ids', '--no-bos', out=', 14, ')
+    expect(0, 'tokenize', '-m', vocab, '-p', r'a\nb', '--ids', '--no-bos', '--no-escape', out=', 96, ')
+    expect(0, 'tokenize', '-m', vocab, '-p', '<eos>', '--ids', '--no-bos', out='[1]\n')
+    if expect(0, 'tokenize', '-m', vocab, '-p', '<eos>', '--ids', '--no-bos', '--no-parse-special') == '[1]\n':
+        faults.append('tokenize --no-parse-special takes control tokens')
+
+
+def answers(model):
+    base = ['run', '-m', model, '-p', 'the quick', '-n', '12', '--ignore-eos']
+    greedy = expect(0, *base, '--temp', '0', err='t/s')
+    same = [['-t', '1'], ['--ubatch_size', '4'], ['--no-mmap'], ['-dio'], ['--block-size=32'], ['--no-prefix-cache'],
+            ['--cpu-isa', 'generic', '-ctk', 'F16'], ['-c', '64', '-np', '2', '--seed', '4']]
+    for flags in same:
+        if expect(0, *base, '--temp', '0', *flags) != greedy: faults.append(f'{flags} changes a greedy answer')
+    one, again, other = (expect(0, *base, '-s', s) for s in ('1', '1', '2'))
+    if one != again: faults.append('the same seed gives another answer')
+    if one == other == greedy: faults.append('the seed changes nothing')
+    many = expect(0, *base, '--temp', '0', '--copies', '5')
+    if many != greedy * 5: faults.append(f'--copies: {many!r}')
+    if expect(0, 'run', '-m', model, '-n', '12', '--ignore-eos', '--temp', '0', stdin='the quick\n') != greedy:
+        faults.append('a prompt on standard input gives another answer')
+    expect(0, *base, '--temp', '0', '--display-prompt', out='the quick' + greedy)
+    expect(0, *base, '--no-perf', no_err='t/s')
+    expect(0, *base, '-v', err='cached')
+    expect(0, *base, '-cb', '-fa', '-ngl', '99', '--mlock', '-b', '2048', '-fa', 'on', err='cont-batching')
+    for seed in range(50):  # an answer with a letter in it
+        flags = base + ['-s', str(seed)]
+        text = expect(0, *flags)
+        letters = [c for c in text if c.isalpha() and c.isascii()]
+        if letters: break
+    if not letters: faults.append('50 random answers without a letter')
+    elif expect(0, *flags, '--stop', letters[0]) != text[:text.index(letters[0])] + '\n': faults.append('--stop')
+
+
+def environment(model):
+    base = ['run', '-p', 'the', '--ignore-eos', '--temp', '0']
+    expect(0, *base, env={'LLAMA_ARG_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3'}, err='generated 3 tokens')
+    expect(0, *base, env={'PAGEDINFER_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3', 'PAGEDINFER_N_PREDICT': '4'},
+           err='generated 4 tokens')
+    expect(0, *base, '-n', '5', env={'LLAMA_ARG_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3'}, err='generated 5 tokens')
+    expect(78, *base, '-m', model, env={'LLAMA_ARG_N_PREDICT': 'x'}, err='environment')
+
+
+def names(model, folder):
+    for name, args in (('llama-cli', ['-m', model, '-p', 'the', '-n', '2', '-no-cnv']), ('llama-tokenize', ['-m', model, '-p', 'x']),
+                       ('llama-quantize', ['--help']), ('llama-bench', ['--help']), ('llama-perplexity', ['--help'])):
+        link = os.path.join(folder, name)
+        os.symlink(BIN, link)
+        expect(0, *args, name=link)
+
+
+def signals(model):
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        p = subprocess.Popen([BIN, 'run', '-m', model, '-p', 'the', '-n', '4000', '--ignore-eos', '--copies', '4'],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdout.read(1)  # it has begun
+        p.send_signal(sig)
+        out, err = p.communicate(timeout=60)
+        if p.returncode != 128 + sig: faults.append(f'{sig.name}: exit {p.returncode}, not {128 + sig}')
+        if b't/s' not in err: faults.append(f'{sig.name}: the end was not clean: {err[-200:]!r}')
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        model, vocab = os.path.join(folder, 'tiny.gguf'), os.path.join(folder, 'vocab.gguf')
+        write_model(model)
+        write_model(vocab, tensors=False)
+        start = time.time()
+        usage(model)
+        files(model, folder)
+        tokens(model, vocab, folder)
+        answers(model)
+        environment(model)
+        names(model, folder)
+        signals(model)
+    for f in faults: print(f)
+    print(f'command line: {len(faults)} faults, {time.time() - start:.1f} s')
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

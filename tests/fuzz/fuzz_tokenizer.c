@@ -1,0 +1,78 @@
+/* Text against the tiny vocabularies of vocab_seed.h: one of each kind, and one for each family of split expressions.
+ *
+ * The first byte chooses the vocabulary and the flags, the rest is text. What must hold: ids are in range; byte-level
+ * BPE gives valid UTF-8 back as it was, the others too where that is possible; the bytes of the tokens, fed
+ * through the UTF-8 hold, come out valid. Vocabularies are built once; memory of a call is freed. One thread. */
+#include <stdint.h>
+
+#include "vocab_seed.h"
+
+static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "qwen35", "deepseek-llm", "deepseek-coder",
+                                   "deepseek-v3", "default", "gpt-4o", "falcon"};
+enum { N_PRES = sizeof pres / sizeof *pres, N_VOCABS = N_PRES + 2 };
+static pi__vocab *vocabs[N_VOCABS];
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool ok)
+{
+    if (!ok) abort();
+}
+
+static void build(void)
+{
+    static seed s;
+    for (size_t i = 0; i < N_VOCABS; i++) {
+        if (i == N_PRES) seed_spm(&s);
+        else if (i == N_PRES + 1) seed_gemma4(&s);
+        else seed_gpt2(&s);
+        if (i < N_PRES) s.pre = pres[i];
+        must(seed_load(&s, &vocabs[i], NULL) == PI_OK);
+    }
+}
+
+/* Escaped spaces cannot be told from U+2581, nor found inside a bad character; SentencePiece puts a space after each
+ * special token. */
+static bool lossless(const pi__vocab *v, const char *text, size_t len)
+{
+    if (pi__utf8_valid(text, len) != len || (v->kind != PI__VOCAB_BPE && memmem(text, len, SP, 3))) return false;
+    return v->kind != PI__VOCAB_SPM || !memmem(text, len, "<t>", 3);
+}
+
+static void check_stream(const pi__vocab *v, const pi__ids *ids)
+{
+    pi__utf8_hold hold = {0};
+    for (size_t i = 0; i < ids->n; i++) {
+        char bytes[64], out[3 * (sizeof bytes + 4)];
+        size_t n = pi__token_bytes(v, ids->p[i], true, bytes, sizeof bytes);
+        must(n <= sizeof bytes);
+        n = pi__utf8_feed(&hold, bytes, n, out);
+        must(pi__utf8_valid(out, n) == n);
+    }
+    char out[12];
+    size_t n = pi__utf8_flush(&hold, out);
+    must(pi__utf8_valid(out, n) == n);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!vocabs[0]) build();
+    if (!size) return 0;
+    const pi__vocab *v = vocabs[data[0] % N_VOCABS];
+    bool special = data[0] >= 128;
+    const char *text = (const char *) data + 1;
+    size_t len = size - 1, n_out = 0;
+    pi__ids ids = {0};
+    char *out = NULL;
+    must(pi__tokenize(v, text, len, special, special, &ids) == PI_OK);
+    for (size_t i = 0; i < ids.n; i++) must(ids.p[i] >= 0 && ids.p[i] < pi__vocab_size(v));
+    must(pi__detokenize(v, ids.p, ids.n, special, &out, &n_out) == PI_OK);
+    if (lossless(v, text, len) && !special) {
+        must(n_out == len);
+        must(!len || !memcmp(out, text, len));
+    }
+    check_stream(v, &ids);
+    pi__free(out);
+    pi__free(ids.p);
+    return 0;
+}

@@ -1,0 +1,332 @@
+#!/usr/bin/env bash
+# run.sh: every test there is, from a fresh clone.
+#
+#     bash tests/run.sh [--quick] [--only STEP,...] [--jobs N]
+#
+# Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; Release build
+# with -Werror and its tests; exported interface; installed tree with README's first program; the real model through the
+# tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads under TSan; ten seconds
+# of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests and the interface only.
+# --only takes names of steps: layout release abi install tool scripts asan tsan fuzz aarch64.
+#
+# Builds go to build/test/, logs to build/test/log/, what is fetched (model, Python packages) to the cache folder and
+# build/venv; a second run needs no network. What cannot be had here is skipped with a line, and counted. The last line
+# is "N passed, N failed, N skipped": each test program of each build, each fuzzer and each script is one. Exit status 1
+# when anything failed.
+#
+# A check tests/check_NAME.py runs with the repository as its folder and gets PAGEDINFER_BIN (the tool), PAGEDINFER_LIB
+# (libpagedinfer.so), PAGEDINFER_BUILD (the Release build folder, tests/ in it), PAGEDINFER_MODEL (Gemma 3 270M Q4_K_M;
+# empty: could not be fetched) and PAGEDINFER_CACHE in its environment, and gguf and numpy where they could be fetched;
+# arguments, for those that take some, are in check_arguments below. It exits with 0 (passed), 77 (skipped; its last
+# line says why), or else it failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+exec </dev/null
+# shellcheck source=tools/common.sh
+source tools/common.sh
+export LC_ALL=C.UTF-8
+
+quick=0 only_steps=''
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quick) quick=1; shift ;;
+        --only) [ $# -ge 2 ] || pi_die "--only needs names of steps"; only_steps=$2; shift 2 ;;
+        --jobs) [ $# -ge 2 ] || pi_die "--jobs needs a number"; PI_JOBS=$2; shift 2 ;;
+        -h|--help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' tests/run.sh; exit 0 ;;
+        *) pi_die "unknown option: $1 (see --help)" ;;
+    esac
+done
+
+work=$PWD/build/test log=$PWD/build/test/log
+mkdir -p "$log"
+passed=0 failed=0 skipped=0
+times=() failures=() skips=()
+
+# ------------------------------------------------------------------------------------------------- counting, reporting
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); failures+=("$1"); printf 'FAILED: %s\n' "$1"; }
+skip() { skipped=$((skipped + 1)); skips+=("$1"); printf 'SKIPPED: %s\n' "$1"; }
+
+# step FUNCTION WHAT: runs it with its time taken; not, where --only or --quick leave it out.
+step() {
+    local name=$2 start=$SECONDS
+    case ",$only_steps,$quick,$1," in
+        *,needs,) ;;
+        ,,1,layout,|,,1,release,|,,1,abi,|,,0,*) ;;
+        *,fetch,) case ,$only_steps, in *,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
+        *,release,) case ,$only_steps, in *,release,*|*,abi,*|*,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
+        *) case ,$only_steps, in *,"$1",*) ;; *) return ;; esac ;;
+    esac
+    printf '\n== %s\n' "$name"
+    "$1"
+    times+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
+}
+
+# quietly LOG SECONDS COMMAND...: output to a log; its end is shown when the command fails.
+quietly() {
+    local out=$log/$1.log limit=$2 rc
+    shift 2
+    timeout --kill-after=10 "$limit" "$@" >"$out" 2>&1
+    rc=$?
+    [ $rc = 0 ] || { grep -nE 'error:|FAILED:|Error ' "$out" | head -n 20; tail -n 40 "$out"; }
+    return $rc
+}
+
+# check NAME SECONDS COMMAND...: one script is one test.
+check() {
+    local name=$1
+    quietly "$@"
+    case $? in
+        0) tail -n 1 "$log/$name.log"; pass ;;
+        77) skip "$name: $(tail -n 1 "$log/$name.log")" ;;
+        124|137) fail "$name: not done after $2 s" ;;
+        *) fail "$name" ;;
+    esac
+}
+
+# build NAME ARGUMENT...: configures and builds build/test/NAME (the targets in only, or all); a failure counts as one
+# failed test.
+only=()
+build() {
+    local name=$1 defaults=()
+    shift
+    [ -f "$work/$name/CMakeCache.txt" ] || mapfile -t defaults < <(pi_cmake_defaults)
+    quietly "$name-configure" 300 cmake -S . -B "$work/$name" "${defaults[@]}" "$@" &&
+        quietly "$name-build" 1500 cmake --build "$work/$name" -j "$PI_JOBS" "${only[@]}" ||
+        { fail "$name: build"; return 1; }
+}
+
+# tests NAME SECONDS [ARGUMENT...]: the ctest tests of build/test/NAME (run by runner, if any), counted one by one.
+runner=()
+tests() {
+    local name=$1 limit=$2 junit=$work/$1/junit.xml n bad off
+    shift 2
+    rm -f "$junit"
+    timeout --kill-after=10 "$limit" "${runner[@]}" ctest --test-dir "$work/$name" -j "$PI_JOBS" --output-on-failure \
+        --output-junit "$junit" "$@" >"$log/$name-ctest.log" 2>&1
+    attribute() { sed -nE "s/.*[[:space:]]$1=\"([0-9]+)\".*/\1/p" "$junit" 2>/dev/null | head -n 1; }
+    n=$(attribute tests) bad=$(attribute failures) off=$(($(attribute skipped) + $(attribute disabled)))
+    if [ -z "$n" ]; then
+        tail -n 40 "$log/$name-ctest.log"
+        fail "$name: ctest did not finish in $limit s"
+    elif [ "$n" = 0 ]; then
+        fail "$name: no tests were found"
+    else
+        printf '%s: %d tests, %d failed, %d skipped\n' "$name" "$n" "$bad" "$off"
+        passed=$((passed + n - bad - off)) skipped=$((skipped + off)) failed=$((failed + bad))
+        [ "$off" = 0 ] || skips+=("$name: $off tests, see $log/$name-ctest.log")
+        [ "$bad" = 0 ] || {
+            grep -vE '^ *[0-9]+/[0-9]+ .* Passed|^ +Start +[0-9]+:' "$log/$name-ctest.log" | tail -n 150
+            while read -r test; do failures+=("$name: $test"); done < <(
+                sed -nE 's/^[[:space:]]*[0-9]+ - ([A-Za-z0-9_.-]+) \(.*\).*/\1/p' "$log/$name-ctest.log")
+        }
+    fi
+}
+
+# --------------------------------------------------------------------------------------------------------------- steps
+needs() {
+    local cc=${CC:-cc}
+    pi_need_build
+    pi_need "cmocka with its headers" libcmocka-dev pi_header "$cc" cmocka.h -lcmocka
+    pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
+    pi_need "perl" perl pi_have perl
+    pi_need "nm and readelf" binutils pi_have readelf
+    if [ $quick = 0 ]; then
+        pi_need "pkg-config" pkg-config pi_have pkg-config
+        pi_need "Python 3 with venv" "python3 python3-venv" pi_have_venv
+    fi
+    pi_install_missing
+}
+
+layout() { check layout 120 bash tests/check_layout.sh; }
+release() {
+    build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
+        -DPAGEDINFER_STATIC=ON || return
+    # Steps that were asked for by name need the build; its tests run where they were asked for.
+    case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
+}
+abi() { check abi 120 bash tests/check_abi.sh "$work/release"; }
+asan() {
+    build asan -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
+        -DPAGEDINFER_SANITIZE=address,undefined || return
+    tests asan 1500
+}
+
+# TSan cannot live with every kernel's address randomisation; where it cannot, setarch switches that off, if it may.
+tsan() {
+    local threaded=(test_api test_core test_events test_pool) without=() target probe=$work/tsan-probe
+    echo 'int main(void) { return 0; }' >"$probe.c"
+    if ! "${CC:-cc}" -fsanitize=thread "$probe.c" -o "$probe" 2>"$log/tsan-probe.log"; then
+        skip "threads under TSan: the compiler has no -fsanitize=thread"
+        return
+    fi
+    if ! "$probe" 2>/dev/null; then
+        without=(setarch -R)
+        "${without[@]}" "$probe" 2>/dev/null || { skip "threads under TSan: it does not run on this kernel"; return; }
+    fi
+    only=(--target)
+    for target in "${threaded[@]}"; do [ ! -f "tests/$target.c" ] || only+=("$target"); done
+    build tsan -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_TOOLS=OFF \
+        -DPAGEDINFER_SANITIZE=thread
+    local rc=$?
+    only=()
+    [ $rc = 0 ] || return
+    local names=${threaded[*]}
+    runner=("${without[@]}")
+    tests tsan 900 -R "^(${names// /|})\$"
+    runner=()
+}
+
+# The vocabulary tests of the llama.cpp tree in the source package of llama-cpp-python: texts and their ids for each
+# tokenizer family. Fetched once (77 MB); what is kept is models/ggml-vocab-*.
+vocab=$PI_CACHE/vocab-0.3.36
+fetch_vocab() {
+    [ -f "$vocab/complete" ] && return
+    local tmp
+    mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
+    timeout 600 "$1" -m pip download -q --disable-pip-version-check --no-input --retries 2 --no-deps --no-binary :all: \
+        -d "$tmp" llama-cpp-python==0.3.36 &&
+        tar -xzf "$tmp"/llama_cpp_python-*.tar.gz -C "$tmp" --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' &&
+        rm -rf "$vocab" && mv "$tmp"/*/vendor/llama.cpp/models "$vocab" && : >"$vocab/complete"
+    local rc=$?
+    rm -rf "$tmp"
+    return $rc
+}
+
+# The model, the vocabularies and the Python packages; model= is empty and python= is python3 where they cannot be had.
+model='' python=python3
+fetch() {
+    if model=$(pi_model 2>"$log/model.log"); then
+        echo "$model"
+    else
+        tail -n 3 "$log/model.log"
+        model=''
+        skip "the real model: cannot be fetched"
+    fi
+    local venv=$PWD/build/venv
+    if ! "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
+        python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
+            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf numpy \
+                >>"$log/venv.log" 2>&1
+    fi
+    if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
+        python=$venv/bin/python
+    else
+        tail -n 3 "$log/venv.log"
+        echo "gguf and numpy cannot be fetched: checks that need them will say so"
+    fi
+    fetch_vocab "$python" >"$log/vocab.log" 2>&1 || tail -n 3 "$log/vocab.log"
+    export PAGEDINFER_BUILD=$work/release PAGEDINFER_BIN=$work/release/pagedinfer
+    export PAGEDINFER_LIB=$work/release/libpagedinfer.so PAGEDINFER_MODEL=$model PAGEDINFER_CACHE=$PI_CACHE
+}
+install() { check install 600 bash tests/check_install.sh "$work/release" "$work/install" "$model"; }
+tool() { check tool 600 bash tests/check_tool.sh "$work/release/pagedinfer" "$model"; }
+
+# check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
+check_arguments() {
+    case $1 in
+        check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
+    esac
+}
+scripts() {
+    local f name arguments
+    for f in tests/check_*.py; do
+        [ -f "$f" ] || { fail "no tests/check_*.py"; continue; }
+        name=$(basename "$f" .py)
+        printf -- '-- %s\n' "$name"
+        if arguments=$(check_arguments "$name"); then
+            mapfile -t arguments < <(printf '%s' "$arguments")
+            check "$name" 900 "$python" "$f" "${arguments[@]}"
+        else
+            skip "$name: what it reads could not be fetched"
+        fi
+    done
+}
+
+# Fuzzing needs clang and its runtime libraries, whose package has the version in its name on Debian.
+fuzzer_code='#include <stddef.h>
+#include <stdint.h>
+int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) { return n > 1 && d[0] > 1 ? 1 : 0; }'
+can_fuzz() { pi_have clang && pi_compiles clang "$fuzzer_code" -fsanitize=fuzzer,address,undefined; }
+fuzz() {
+    local f name short seeds
+    local -x CCACHE_COMPILER='' # or one that ccache's configuration names would be taken for clang
+    if ! can_fuzz && pi_can_apt; then
+        { pi_apt clang && { can_fuzz || pi_apt libclang-rt-dev || pi_apt libclang-rt-14-dev; }; } >"$log/clang.log" 2>&1
+    fi
+    if ! can_fuzz; then
+        skip "fuzzers: no clang with libFuzzer (Debian: clang, libclang-rt-14-dev)"
+        return
+    fi
+    build fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_FUZZ=ON \
+        -DPAGEDINFER_TOOLS=OFF || return
+    for f in tests/fuzz/fuzz_*.c; do
+        [ -f "$f" ] || { fail "no fuzzers in tests/fuzz"; continue; }
+        name=$(basename "$f" .c)
+        short=${name#fuzz_}
+        seeds=()
+        [ -d "tests/fuzz/corpus/$short" ] && seeds=("tests/fuzz/corpus/$short")
+        # New inputs go to the build folder and are there the next time; what crashes is kept in the log folder.
+        mkdir -p "$work/fuzz/corpus/$short"
+        if quietly "$name" 120 env ASAN_OPTIONS=allocator_may_return_null=1 "$work/fuzz/tests/fuzz/$name" \
+            -max_total_time=10 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$log/$name-" \
+            "$work/fuzz/corpus/$short" "${seeds[@]}"; then
+            printf '%s: %s inputs\n' "$name" "$(sed -nE 's/^stat::number_of_executed_units: +//p' "$log/$name.log")"
+            pass
+        else
+            fail "$name: the input is kept in $log/$name-*"
+        fi
+    done
+}
+
+# Cross build. The foreign libraries come from Debian's multiarch.
+can_cross() {
+    local cc=aarch64-linux-gnu-gcc
+    pi_have $cc && { pi_have qemu-aarch64 || pi_have qemu-aarch64-static; } &&
+        pi_header $cc pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8 -lpcre2-8 &&
+        pi_header $cc jansson.h -ljansson && pi_header $cc cmocka.h -lcmocka
+}
+aarch64() {
+    local -x CCACHE_COMPILER='' # as above
+    if [ "$(uname -m)" = aarch64 ]; then
+        echo "this machine is aarch64: the Release tests were it"
+        return
+    fi
+    if ! can_cross && pi_can_apt && pi_have dpkg; then
+        {
+            dpkg --print-foreign-architectures | grep -qx arm64 ||
+                { pi_root dpkg --add-architecture arm64 && pi_root apt-get -q update; }
+            pi_apt gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
+                libpcre2-dev:arm64 libjansson-dev:arm64 libcmocka-dev:arm64
+        } >"$log/aarch64-apt.log" 2>&1 || tail -n 3 "$log/aarch64-apt.log"
+    fi
+    if ! can_cross; then
+        skip "aarch64: no cross compiler, qemu-user or arm64 libraries (see cmake/aarch64-linux-gnu.cmake)"
+        return
+    fi
+    build aarch64 --toolchain "$PWD/cmake/aarch64-linux-gnu.cmake" -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_LTO=OFF \
+        -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON || return
+    tests aarch64 1500
+}
+
+# ---------------------------------------------------------------------------------------------------------------- main
+step needs "what the tests need"
+step layout "layout rules"
+step release "Release: build and tests"
+step abi "exported interface"
+step fetch "model and Python packages"
+step install "installed tree, README's first program"
+step tool "the tool with the real model"
+step scripts "checks in Python"
+step asan "ASan+UBSan: build and tests"
+step tsan "TSan: build and tests with threads"
+step fuzz "fuzzers"
+step aarch64 "aarch64 under qemu"
+
+printf '\n'
+[ ${#skips[@]} = 0 ] || printf 'skipped: %s\n' "${skips[@]}"
+[ ${#failures[@]} = 0 ] || printf 'failed: %s\n' "${failures[@]}"
+printf '%s\n' "${times[@]}"
+printf '%5d s  all\n' $SECONDS
+printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[ $failed = 0 ]

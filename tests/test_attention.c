@@ -1,0 +1,500 @@
+/* Attention over the paged cache: against a reference in double precision, and to the bit against itself in every batch,
+ * chunking, block size, number of threads; for each instruction set that is there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "attention_world.h"
+
+static int isas[4], n_isas;
+
+static int find_isas(void **state)
+{
+    (void) state;
+    for (int i = PI__ISA_GENERIC; i <= PI__ISA_AVX512; i++) {
+        if (pi__isa_there(i)) isas[n_isas++] = i;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- reference */
+
+/* Row x of n values as bytes of the file format; the cache has the same, in another order. Its Q8_0 and Q4_0 take their
+ * scale from the largest magnitude. */
+static void to_bytes(int32_t type, const float *x, uint8_t *row, int n)
+{
+    if (type != PI__Q8_0 && type != PI__Q4_0) {
+        assert_true(pi__quantize_row(type, x, row, n, NULL));
+        return;
+    }
+    for (; n; n -= 32, x += 32) {
+        float top = 0, low = 0, c[32];
+        for (int i = 0; i < 32; i++) {
+            c[i] = isnan(x[i]) ? 0 : fminf(fmaxf(x[i], -65504), 65504);
+            top = fmaxf(top, c[i]);
+            low = fminf(low, c[i]);
+        }
+        float max = top >= -low ? top : low;
+        uint16_t h = pi__f32_to_f16(type == PI__Q8_0 ? fabsf(max) / 127 : max / -8);
+        float d = pi__f16_to_f32(h), inv = d != 0 ? 1 / d : 0;
+        memcpy(row, &h, 2);
+        row += 2;
+        if (type == PI__Q8_0) {
+            for (int i = 0; i < 32; i++) *row++ = (uint8_t) (int8_t) rintf(fminf(fmaxf(c[i] * inv, -127), 127));
+        } else {
+            for (int i = 0; i < 16; i++) {
+                int lo = (int) rintf(fminf(fmaxf(c[i] * inv, -8), 7)), hi = (int) rintf(fminf(fmaxf(c[i + 16] * inv, -8), 7));
+                *row++ = (uint8_t) ((lo + 8) | (hi + 8) << 4);
+            }
+        }
+    }
+}
+
+/* Row x of n values as the cache holds it. */
+static void through(int32_t type, const float *x, float *y, int n)
+{
+    uint8_t tmp[4 * 512];
+    to_bytes(type, x, tmp, n);
+    assert_true(pi__dequantize_row(type, tmp, y, n));
+}
+
+/* The result of token t, head h of s. k, v: what the cache holds, [len, n_head_kv, head_dim] */
+static void reference(const world *w, const sequence *s, const float *k, const float *v, int t, int h, double *out)
+{
+    const config *c = &w->c;
+    int d = c->head_dim, kvh = h / (c->n_head / c->n_head_kv), lo = c->window && t >= c->window ? t - c->window + 1 : 0;
+    double *p = must(malloc(sizeof(double) * (size_t) (t + 1))), max = -1e300, sum = 0;
+    for (int j = lo; j <= t; j++) {
+        double dot = 0;
+        for (int i = 0; i < d; i++) dot += (double) s->q[(t * c->n_head + h) * d + i] * k[(j * c->n_head_kv + kvh) * d + i];
+        if (c->softcap != 0) dot = c->softcap * tanh(dot / c->softcap);
+        p[j] = dot;
+        if (dot > max) max = dot;
+    }
+    for (int j = lo; j <= t; j++) sum += p[j] = exp(p[j] - max);
+    if (c->sinks) sum += exp(w->sinks[h] - max);
+    for (int i = 0; i < d; i++) out[i] = 0;
+    for (int j = lo; j <= t; j++) {
+        for (int i = 0; i < d; i++) out[i] += p[j] / sum * v[(j * c->n_head_kv + kvh) * d + i];
+    }
+    free(p);
+}
+
+/* Compares every `every`-th row with the reference. */
+static void check(const world *w, int every)
+{
+    const config *c = &w->c;
+    int d = c->head_dim;
+    size_t nk = (size_t) c->n_head_kv * (size_t) d;
+    for (int i = 0; i < w->n_seqs; i++) {
+        const sequence *s = &w->seq[i];
+        float *k = must(malloc((size_t) s->len * nk * 4)), *v = must(malloc((size_t) s->len * nk * 4));
+        for (size_t j = 0; j < (size_t) (s->len * c->n_head_kv); j++) {
+            through(c->type_k, s->k + j * (size_t) d, k + j * (size_t) d, d);
+            through(c->type_v, s->v + j * (size_t) d, v + j * (size_t) d, d);
+        }
+        for (int t = 0; t < s->len; t++) {
+            if (t % every && t != s->len - 1) continue;
+            for (int h = 0; h < c->n_head; h++) {
+                double ref[512], worst = 0;
+                reference(w, s, k, v, t, h, ref);
+                for (int e = 0; e < d; e++) {
+                    double diff = fabs(ref[e] - s->out[(t * c->n_head + h) * d + e]);
+                    if (!(diff <= worst)) worst = diff;
+                }
+                if (worst <= 1e-5) continue;
+                fail_msg("isa %d k %d v %d heads %d/%d dim %d window %d block %d: seq %d token %d head %d is off by %g",
+                         c->isa, c->type_k, c->type_v, c->n_head, c->n_head_kv, d, c->window, c->block_size, i, t, h, worst);
+            }
+        }
+        free(k);
+        free(v);
+    }
+}
+
+static void run_and_check(const config *c, int n_seqs, const int *lens, int every)
+{
+    for (int i = 0; i < n_isas; i++) {
+        config ci = *c;
+        ci.isa = isas[i];
+        world w;
+        world_init(&w, &ci, n_seqs, lens);
+        world_run(&w);
+        check(&w, every);
+        world_free(&w);
+    }
+}
+
+static const config base = {.n_threads = 2, .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .n_head = 4,
+                            .n_head_kv = 1, .head_dim = 64, .chunk = 64};
+
+/* Every pair of types, in every block size. */
+static void test_types(void **state)
+{
+    (void) state;
+    static const int32_t types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0};
+    static const int lens[] = {70, 19};
+    for (int k = 0; k < 5; k++) {
+        for (int v = 0; v < 5; v++) {
+            config c = base;
+            c.type_k = types[k];
+            c.type_v = types[v];
+            c.block_size = 16 << (k + v) % 3;
+            c.chunk = 23;
+            run_and_check(&c, 2, lens, 5);
+        }
+    }
+}
+
+static void test_shapes(void **state)
+{
+    (void) state;
+    static const int heads[][2] = {{4, 1}, {8, 2}, {1, 1}, {6, 6}, {16, 1}, {5, 1}, {14, 2}}, lens[] = {21, 1, 17};
+    static const int dims[] = {32, 64, 96, 128, 256, 512};
+    for (int h = 0; h < 7; h++) {
+        for (int d = 0; d < 6; d++) {
+            config c = base;
+            c.n_head = heads[h][0];
+            c.n_head_kv = heads[h][1];
+            c.head_dim = dims[d];
+            c.chunk = d % 2 ? 5 : 100;
+            run_and_check(&c, 3, lens, 4);
+        }
+    }
+}
+
+static void test_long(void **state)
+{
+    (void) state;
+    static const int lens[] = {1100, 256, 257};
+    static const int windows[] = {0, 1, 64, 512};
+    for (int i = 0; i < 4; i++) {
+        config c = base;
+        c.window = windows[i];
+        c.n_head = 2;
+        c.head_dim = 32;
+        c.block_size = 16 << i % 3;
+        c.chunk = 200;
+        run_and_check(&c, 3, lens, 131);
+        c.chunk = 400;
+        c.softcap = i % 2 ? 2.0f : 30.0f;
+        c.sinks = true;
+        run_and_check(&c, 3, lens, 211);
+    }
+}
+
+/* Sequences that are decoded token by token, long enough for the keys to be split over threads. */
+static void test_decode(void **state)
+{
+    (void) state;
+    static const int lens[] = {530};
+    for (int window = 0; window <= 100; window += 100) {
+        config c = base;
+        c.window = window;
+        c.n_threads = 3;
+        c.chunk = 1;
+        c.head_dim = 32;
+        run_and_check(&c, 1, lens, 23);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- to the bit */
+
+static void assert_same(const world *a, const world *b, const char *what)
+{
+    for (int i = 0; i < a->n_seqs; i++) {
+        size_t n = (size_t) a->seq[i].len * (size_t) (a->c.n_head * a->c.head_dim);
+        for (size_t j = 0; j < n; j++) {
+            if (!memcmp(&a->seq[i].out[j], &b->seq[i].out[j], 4)) continue;
+            fail_msg("%s: isa %d sequence %d token %d head %d: %a is not %a", what, a->c.isa, i,
+                     (int) (j / (size_t) (a->c.n_head * a->c.head_dim)), (int) (j / (size_t) a->c.head_dim) % a->c.n_head,
+                     (double) a->seq[i].out[j], (double) b->seq[i].out[j]);
+        }
+    }
+}
+
+static void same_as(const world *a, config c, int n_seqs, const int *lens, const char *what)
+{
+    world b;
+    world_init(&b, &c, n_seqs, lens);
+    world_run(&b);
+    assert_same(a, &b, what);
+    world_free(&b);
+}
+
+static void identity(const config *c0, int n_seqs, const int *lens)
+{
+    config c = *c0;
+    c.block_size = 16;
+    c.n_threads = 1;
+    c.apart = true;
+    c.chunk = 10000;
+    world a;
+    world_init(&a, &c, n_seqs, lens);
+    world_run(&a);
+    c.apart = false;
+    same_as(&a, c, n_seqs, lens, "in one batch");
+    c.n_threads = 2;
+    same_as(&a, c, n_seqs, lens, "two threads");
+    c.block_size = 32;
+    c.ids = 5;
+    c.chunk = 64;
+    same_as(&a, c, n_seqs, lens, "blocks of 32, chunks of 64");
+    c.n_threads = 3;
+    c.block_size = 64;
+    c.chunk = 7;
+    same_as(&a, c, n_seqs, lens, "blocks of 64, chunks of 7, three threads");
+    c.chunk = 1;
+    c.apart = true;
+    same_as(&a, c, n_seqs, lens, "token by token, apart, three threads");
+    c.n_threads = 1;
+    same_as(&a, c, n_seqs, lens, "token by token, apart, one thread");
+    world_free(&a);
+}
+
+static void test_identity(void **state)
+{
+    (void) state;
+    static const int lens[] = {300, 65, 1, 40};
+    static const int32_t types[] = {PI__F16, PI__F32, PI__BF16, PI__Q8_0, PI__Q4_0};
+    for (int i = 0; i < n_isas; i++) {
+        for (int v = 0; v < 5; v++) {
+            config c = base;
+            c.isa = isas[i];
+            c.type_k = types[v];
+            c.type_v = types[(v * 2) % 5];
+            c.head_dim = v == 0 ? 96 : 32;
+            c.n_head = v == 1 ? 6 : 4;
+            c.n_head_kv = v == 1 ? 6 : v == 2 ? 2 : 1;
+            c.window = v % 2 ? 50 : 0;
+            c.softcap = v == 3 ? 5.0f : 0;
+            c.sinks = v == 4;
+            identity(&c, v ? 4 : 2, lens);
+        }
+    }
+}
+
+/* A few tokens late in a long sequence: their keys are split over threads in several waves, with the same bits as one
+ * thread gives. */
+static void test_waves(void **state)
+{
+    (void) state;
+    static const int lens[] = {1290};
+    for (int i = 0; i < n_isas; i++) {
+        world w[2];
+        for (int t = 0; t < 2; t++) {
+            config c = base;
+            c.isa = isas[i];
+            c.n_threads = t ? 2 : 1;
+            c.n_head = c.n_head_kv = 4;
+            c.head_dim = 32;
+            c.sinks = true;
+            c.chunk = 2;
+            world_init(&w[t], &c, 1, lens);
+            int n = 1280;
+            world_step(&w[t], &n);
+            world_run(&w[t]);
+        }
+        assert_same(&w[0], &w[1], "waves");
+        check(&w[1], 1285);
+        world_free(&w[0]);
+        world_free(&w[1]);
+    }
+}
+
+/* Tokens whose values are infinite change nothing for those that do not see them, whoever computes them together. */
+static void test_poison(void **state)
+{
+    (void) state;
+    static const int lens[] = {90};
+    for (int i = 0; i < n_isas; i++) {
+        config c = base;
+        c.isa = isas[i];
+        c.window = 20;
+        c.chunk = 1;
+        world a, b;
+        world_init(&a, &c, 1, lens);
+        world_run(&a);
+        c.chunk = 50;
+        world_init(&b, &c, 1, lens);
+        for (int d = 0; d < c.head_dim; d++) b.seq[0].v[40 * c.head_dim + d] = d % 2 ? INFINITY : NAN;
+        world_run(&b);
+        size_t n = (size_t) (c.n_head * c.head_dim);
+        for (int t = 0; t < 90; t++) {
+            bool same = !memcmp(a.seq[0].out + (size_t) t * n, b.seq[0].out + (size_t) t * n, n * 4);
+            if (same != (t < 40 || t >= 60)) fail_msg("isa %d, token %d: same is %d", c.isa, t, same);
+        }
+        world_free(&a);
+        world_free(&b);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- qkv, sizes */
+
+static void test_kv_bytes(void **state)
+{
+    (void) state;
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 256, 16), 16 * 256 * 4);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F32, PI__BF16, 2, 128, 32), 32 * 2 * 128 * 6);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q8_0, PI__Q4_0, 3, 64, 64), 64 * 3 * 2 * (34 + 18));
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_1, PI__F16, 1, 64, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, 77, 1, 64, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 80, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 1024, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 0, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 0, 64, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 64, 48), 0);
+}
+
+/* y = rotate(norm(x) * w) * scale in double precision */
+static void ref_prep(const float *x, int n, const float *w, bool norm, const float *rope, int n_rot, int pair, double scale,
+                     double *y)
+{
+    double ss = 0;
+    for (int i = 0; i < n; i++) ss += (double) x[i] * x[i];
+    double f = norm ? 1 / sqrt(ss / n + 1e-6) : 1;
+    for (int i = 0; i < n; i++) y[i] = x[i] * f * (w ? w[i] : 1);
+    for (int i = 0; rope && i < n_rot / 2; i++) {
+        double a = y[i], b = y[i + pair], c = rope[i], s = rope[n_rot / 2 + i];
+        y[i] = a * c - b * s;
+        y[i + pair] = a * s + b * c;
+    }
+    for (int i = 0; i < n; i++) y[i] *= scale;
+}
+
+enum { QKV_TOKENS = 37, QKV_DIM = 64 };
+
+static void close_to(const double *ref, float x, int i) { if (!(fabs(ref[i] - x) <= 2e-6 * (1 + fabs(ref[i])))) fail(); }
+
+/* One combination of norms and rotation, f32 cache: q in place, k and v where the layout says. */
+static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
+{
+    enum { NH = 4, NKV = 2, T = QKV_TOKENS, D = QKV_DIM, LD = (NH + 2 * NKV) * D + 3 };
+    static float x[T * LD], orig[T * LD], rope[T * D], qn[D], kn[D];
+    for (int i = 0; i < T * LD; i++) orig[i] = x[i] = normal();
+    for (int i = 0; i < T * D; i++) rope[i] = normal();
+    for (int i = 0; i < D; i++) qn[i] = normal(), kn[i] = normal();
+    size_t bytes = pi__cpu_kv_bytes(NULL, PI__F32, PI__F32, NKV, D, 32);
+    char *pool = must(aligned_alloc(64, bytes * 3));
+    memset(pool, 0xff, bytes * 3);
+    int32_t slot[T], pos[T], start[2] = {0, T}, len[1] = {T};
+    for (int i = 0; i < T; i++) slot[i] = i == 5 ? -1 : (i < 32 ? 64 + i : i - 32), pos[i] = i;
+    pi__batch b = {.n_tokens = T, .n_seqs = 1, .n_groups = 1, .pos = pos, .seq_start = start, .seq_len = len};
+    b.kv[0] = (pi__kv_batch){32, 2, NULL, slot};
+    pi__kv_layer kv = {0, PI__F32, PI__F32, NKV, D, pool, bytes};
+    pi__qkv a = {x, LD, x + NH * D, x + (NH + NKV) * D, LD, LD, NH, norm ? qn : NULL, norm ? kn : NULL, v_norm, 1e-6f,
+                 n_rot ? rope : NULL, n_rot, pair, 0.25f};
+    pi__cpu cpu = {.attn = kernels_of(isa)};
+    assert_int_equal(pi__pool_create(&cpu.pool, 2, 0, 50, NULL), PI_OK);
+    pi__cpu_qkv(&cpu.be, &b, &a, &kv);
+    for (int t = 0; t < T; t++) {
+        double y[D];
+        const float *r = n_rot ? rope + t * n_rot : NULL;
+        for (int h = 0; h < NH; h++) {
+            ref_prep(orig + t * LD + h * D, D, norm ? qn : NULL, norm, r, n_rot, pair, 0.25, y);
+            for (int d = 0; d < D; d++) close_to(y, x[t * LD + h * D + d], d);
+        }
+        if (slot[t] < 0) continue;
+        for (int h = 0; h < NKV; h++) {
+            const float *tile = (const float *) (pool + (size_t) (slot[t] / 32) * bytes);
+            int o = slot[t] % 32;
+            const float *kt = tile + (h * 2 + o / 16) * 16 * D, *vt = tile + (NKV * 2 + h * 2 + o / 16) * 16 * D;
+            ref_prep(orig + t * LD + (NH + h) * D, D, norm ? kn : NULL, norm, r, n_rot, pair, 1, y);
+            for (int d = 0; d < D; d++) close_to(y, kt[d * 16 + o % 16], d);
+            ref_prep(orig + t * LD + (NH + NKV + h) * D, D, NULL, v_norm, NULL, 0, 0, 1, y);
+            for (int d = 0; d < D; d++) close_to(y, vt[d / 32 * 512 + o % 16 * 32 + d % 32], d);
+        }
+    }
+    /* Nothing else was written: not the slot of token 5, no block but 0 and 2. */
+    size_t touched = 0;
+    for (size_t i = 0; i < bytes * 3 / 4; i++) touched += memcmp(pool + i * 4, "\xff\xff\xff\xff", 4) != 0;
+    assert_int_equal(touched, (T - 1) * NKV * 2 * D);
+    /* Without k only q is done. */
+    memcpy(x, orig, sizeof x);
+    memset(pool, 0xff, bytes * 3);
+    a.k = a.v = NULL;
+    pi__cpu_qkv(&cpu.be, &b, &a, &kv);
+    for (size_t i = 0; i < bytes * 3; i++) assert_int_equal((uint8_t) pool[i], 0xff);
+    assert_memory_equal(x + NH * D, orig + NH * D, (LD - NH * D) * 4);
+    pi__pool_destroy(cpu.pool);
+    free(pool);
+}
+
+static void test_qkv(void **state)
+{
+    (void) state;
+    for (int i = 0; i < n_isas; i++) {
+        qkv_case(isas[i], true, 64, 32, false);
+        qkv_case(isas[i], false, 32, 32, true);
+        qkv_case(isas[i], true, 24, 12, true);
+        qkv_case(isas[i], false, 0, 0, false);
+    }
+}
+
+/* Stored bytes of one row on every instruction set, in different lanes. */
+static void stored_bits(const float *x)
+{
+    static const int32_t types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0};
+    for (int i = 0; i < n_isas; i++) {
+        for (int t = 0; t < 5; t++) {
+            const pi__type_info *ti = pi__type_info_of(types[t]);
+            uint8_t row[256], tile[16 * 256];
+            to_bytes(types[t], x, row, 64);
+            int unit = t < 3 ? (int) ti->type_size : 1, per = t == 3 ? 32 : 16;
+            for (int lane = 0; lane < 16; lane += 5) {
+                kernels_of(isas[i])->store_k(types[t], (char *) tile, lane, 64, x);
+                for (int d = 0; t < 3 && d < 64; d++) assert_memory_equal(tile + (d * 16 + lane) * unit, row + d * unit, unit);
+                for (int b = 0; t >= 3 && b < 2; b++) {
+                    const uint8_t *tb = tile + b * 16 * (int) ti->type_size, *rb = row + b * (int) ti->type_size;
+                    assert_memory_equal(tb + lane * 2, rb, 2);
+                    for (int j = 0; j < per; j++) assert_int_equal(tb[32 + j * 16 + lane], rb[2 + j]);
+                }
+                kernels_of(isas[i])->store_v(types[t], (char *) tile, lane, 64, x);
+                for (int b = 0; b < 2; b++) {
+                    const uint8_t *tb = tile + b * 16 * (t < 3 ? 32 * unit : (int) ti->type_size);
+                    if (t < 3) {
+                        assert_memory_equal(tb + lane * 32 * unit, row + b * 32 * unit, 32 * unit);
+                    } else {
+                        assert_memory_equal(tb + lane * 2, row + b * (int) ti->type_size, 2);
+                        assert_memory_equal(tb + 32 + lane * per, row + b * (int) ti->type_size + 2, per);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* What the cache holds is the same on each instruction set, odd values included. */
+static void test_stored_bits(void **state)
+{
+    (void) state;
+    float x[64];
+    for (int i = 0; i < 64; i++) x[i] = normal() * ldexpf(1, i % 40 - 25);
+    x[3] = 65520.0f;
+    x[4] = 5.9e-8f;
+    x[5] = -0.0f;
+    x[6] = 1.0f + 1.0f / 2048;
+    x[7] = 1.0f + 3.0f / 2048;
+    stored_bits(x);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 64; i++) x[i] = (float) (uniform() * 2 - 1);
+        if (round == 1) x[7] = x[40] = NAN, x[8] = INFINITY, x[9] = -INFINITY, x[50] = -1e20f;
+        for (int i = 0; round == 2 && i < 64; i++) x[i] = 0;
+        for (int i = 0; round == 3 && i < 64; i++) x[i] *= 1e-9f;
+        stored_bits(x);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_shapes), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_decode),   cmocka_unit_test(test_identity), cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_qkv),    cmocka_unit_test(test_stored_bits),
+    };
+    return cmocka_run_group_tests(tests, find_isas, NULL);
+}

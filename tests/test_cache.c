@@ -1,0 +1,249 @@
+/* Block pool, block tables and prefix matching against a simple model of what the cache memory would contain.
+ *
+ * The model keeps, for every slot of every pool, the hash of the token prefix whose K,V would be there. Sequences write
+ * as a step would; what a match hands out must contain exactly the prefix's hashes, wherever a later token can look. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "cache/cache.h"
+
+enum { SEQS = 6, CTX = 512 };
+
+typedef struct model {
+    pi__cache c;
+    uint64_t *slot[2];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0: garbage */
+    struct {
+        bool on;
+        int32_t token[CTX], n, computed;
+    } seq[SEQS];
+    uint64_t rng;
+    uint64_t reused;              /* tokens handed out by matches, so that the test cannot pass on misses alone */
+} model;
+
+static uint32_t rnd(model *m, uint32_t n)
+{
+    m->rng = m->rng * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) ((m->rng >> 33) % n);
+}
+
+static uint64_t mix(uint64_t h, int32_t t) { return (h ^ (uint64_t) (uint32_t) t) * 0x9E3779B97F4A7C15u + 0x1234567; }
+
+static uint64_t *at(model *m, int g, int32_t s, int32_t pos)
+{
+    const pi__cache_group *gr = &m->c.group[g];
+    int32_t bs = gr->spec.block_size, block = gr->table[s * gr->stride + pos / bs];
+    return block < 0 ? NULL : &m->slot[g][block * bs + pos % bs];
+}
+
+/* Every position a token at position n or later can see holds this sequence's own prefix. */
+static void check_seen(model *m, int32_t s, int32_t n)
+{
+    uint64_t h = 7;
+    for (int32_t p = 0; p < n; p++) {
+        h = mix(h, m->seq[s].token[p]);
+        for (int g = 0; g < m->c.n_groups; g++) {
+            int32_t w = m->c.group[g].spec.window;
+            if (w && p <= n - w) continue;
+            uint64_t *v = at(m, g, s, p);
+            assert_non_null(v);
+            assert_int_equal(*v, h);
+        }
+    }
+}
+
+static void compute(model *m, int32_t s, int32_t to)
+{
+    uint64_t h = 7;
+    for (int32_t p = 0; p < to; p++) {
+        h = mix(h, m->seq[s].token[p]);
+        if (p >= m->seq[s].computed)
+            for (int g = 0; g < m->c.n_groups; g++) *at(m, g, s, p) = h;
+    }
+    m->seq[s].computed = to;
+    pi__cache_commit(&m->c, s, m->seq[s].token, to, true);
+    check_seen(m, s, to);
+}
+
+/* References equal the tables that hold a block; free and used add up; every free block is on the list once. */
+static void check_pools(model *m)
+{
+    for (int g = 0; g < m->c.n_groups; g++) {
+        pi__cache_group *gr = &m->c.group[g];
+        int32_t *refs = calloc((size_t) gr->spec.n_blocks, sizeof *refs), on_list = 0, used = 0, cached = 0, shared = 0;
+        for (int32_t s = 0; s < SEQS; s++)
+            for (int32_t i = m->c.seq[s].n_freed[g]; m->seq[s].on && i < m->c.seq[s].n_blocks[g]; i++)
+                refs[gr->table[s * gr->stride + i]]++;
+        for (int32_t b = gr->pool.head, prev = -1; b >= 0; prev = b, b = gr->pool.block[b].next) {
+            assert_int_equal(gr->pool.block[b].prev, prev);
+            assert_int_equal(gr->pool.block[b].ref, 0);
+            cached += gr->pool.block[b].keyed;
+            on_list++;
+        }
+        for (int32_t b = 0; b < gr->spec.n_blocks; b++) {
+            assert_int_equal(refs[b], gr->pool.block[b].ref);
+            used += refs[b] > 0;
+            shared += refs[b] > 1;
+        }
+        assert_int_equal(on_list, gr->pool.n_free);
+        assert_int_equal(cached, gr->pool.n_cached);
+        assert_int_equal(shared, gr->pool.n_shared);
+        assert_int_equal(on_list + used, gr->spec.n_blocks);
+        free(refs);
+    }
+}
+
+static void one_op(model *m)
+{
+    int32_t s = (int32_t) rnd(m, SEQS), wanted;
+    if (!m->seq[s].on) { /* a prompt that often shares its start with others */
+        int32_t n = 1 + (int32_t) rnd(m, 160);
+        for (int32_t i = 0; i < n; i++) m->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(m, 40) == 0)) : (int32_t) rnd(m, 3);
+        pi__cache_start(&m->c, s, NULL);
+        int32_t got = pi__cache_match(&m->c, s, m->seq[s].token, n, &wanted);
+        assert_true(got < n && wanted >= got);
+        m->seq[s].on = true;
+        m->seq[s].n = n;
+        m->seq[s].computed = got;
+        m->reused += (uint64_t) got;
+        check_seen(m, s, got);
+    } else if (rnd(m, 8) == 0) {
+        pi__cache_release(&m->c, s);
+        m->seq[s].on = false;
+    } else if (rnd(m, 2000) == 0) {
+        pi__cache_clear(&m->c);
+    } else if (m->seq[s].computed < m->seq[s].n) { /* a chunk of the prompt */
+        int32_t to = m->seq[s].computed + 1 + (int32_t) rnd(m, (uint32_t) (m->seq[s].n - m->seq[s].computed));
+        if (pi__cache_reserve(&m->c, s, to)) compute(m, s, to);
+    } else if (m->seq[s].n < CTX) { /* a generated token */
+        m->seq[s].token[m->seq[s].n++] = (int32_t) rnd(m, 2);
+        if (pi__cache_reserve(&m->c, s, m->seq[s].n)) compute(m, s, m->seq[s].n);
+        else m->seq[s].n--;
+    }
+}
+
+static void run_model(const pi__group_spec *spec, int32_t n_groups, int n_ops)
+{
+    model *m = calloc(1, sizeof *m);
+    m->rng = 42 + (uint64_t) spec[0].block_size;
+    assert_int_equal(pi__cache_init(&m->c, spec, n_groups, SEQS, CTX, NULL), PI_OK);
+    for (int g = 0; g < n_groups; g++) m->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
+    for (int i = 0; i < n_ops; i++) {
+        one_op(m);
+        check_pools(m);
+    }
+    assert_true(m->reused > 1000);
+    for (int32_t s = 0; s < SEQS; s++) {
+        if (m->seq[s].on) pi__cache_release(&m->c, s);
+        m->seq[s].on = false;
+    }
+    check_pools(m);
+    for (int g = 0; g < n_groups; g++) {
+        assert_int_equal(m->c.group[g].pool.n_free, spec[g].n_blocks);
+        free(m->slot[g]);
+    }
+    pi__cache_destroy(&m->c);
+    free(m);
+}
+
+static void full_group(void **st) { (void) st; run_model((pi__group_spec[]){{"full", 16, 0, 40}}, 1, 20000); }
+static void window_group(void **st) { (void) st; run_model((pi__group_spec[]){{"window", 16, 50, 40}}, 1, 20000); }
+static void both_groups(void **st)
+{
+    (void) st;
+    run_model((pi__group_spec[]){{"full", 16, 0, 60}, {"window", 16, 20, 30}}, 2, 30000);
+}
+static void mixed_block_sizes(void **st)
+{
+    (void) st;
+    run_model((pi__group_spec[]){{"full", 32, 0, 30}, {"window", 16, 64, 40}}, 2, 30000);
+}
+
+static void eviction_order(void **st)
+{
+    (void) st;
+    pi__block_pool p;
+    int32_t tok[3][16] = {{1}, {2}, {3}};
+    assert_int_equal(pi__block_pool_init(&p, 3, 16, NULL), PI_OK);
+    int32_t b[3];
+    pi__key k[3];
+    for (int i = 0; i < 3; i++) {
+        b[i] = pi__block_get_new(&p);
+        k[i] = pi__key_extend(i ? k[i - 1] : pi__key_root(NULL), tok[i], 16);
+        pi__block_set_key(&p, b[i], k[i], tok[i]);
+    }
+    assert_int_equal(pi__block_get_new(&p), -1);
+    for (int i = 2; i >= 0; i--) pi__block_release(&p, b[i]); /* a table is freed from its end */
+    assert_int_equal(p.n_cached, 3);
+    assert_int_equal(pi__block_get_new(&p), b[2]); /* the tail of the chain goes first */
+    assert_int_equal(pi__block_find(&p, k[2], tok[2]), -1);
+    assert_int_equal(pi__block_find(&p, k[0], tok[0]), b[0]);
+    assert_int_equal(pi__block_find(&p, k[0], tok[1]), -1); /* the right key with other tokens is no hit */
+    pi__block_touch(&p, b[0]); /* from the end of the list */
+    assert_int_equal(p.n_free, 1);
+    assert_int_equal(pi__block_get_new(&p), b[1]);
+    pi__block_pool_destroy(&p);
+}
+
+static void salts_separate(void **st)
+{
+    (void) st;
+    pi__key a = pi__key_root("a"), b = pi__key_root("b"), none = pi__key_root("");
+    assert_true(a.lo != b.lo && a.lo != none.lo && none.lo == pi__key_root(NULL).lo);
+}
+
+static void window_needs(void **st)
+{
+    (void) st;
+    pi__group_spec g = {"window", 16, 512, 100};
+    assert_int_equal(pi__group_need(&g, 100, 512), 7);
+    assert_int_equal(pi__group_need(&g, 100000, 1), 34);
+    g.window = 0;
+    assert_int_equal(pi__group_need(&g, 100000, 1), 6250);
+}
+
+/* ---- every allocation of init fails in turn */
+static int left;
+static void *f_malloc(void *ud, size_t n) { (void) ud; return left-- > 0 ? malloc(n) : NULL; }
+static void *f_realloc(void *ud, void *p, size_t n) { (void) ud; return left-- > 0 ? realloc(p, n) : NULL; }
+static void f_free(void *ud, void *p) { (void) ud; free(p); }
+
+static void out_of_memory(void **st)
+{
+    (void) st;
+    pi_allocator a = {.size = sizeof a, .malloc = f_malloc, .realloc = f_realloc, .free = f_free};
+    pi__group_spec spec[] = {{"full", 16, 0, 60}, {"window", 16, 20, 30}};
+    int failures = 0;
+    assert_int_equal(pi_set_allocator(&a), PI_OK);
+    for (int i = 0;; i++) {
+        left = i;
+        pi__cache c;
+        pi_error err = {0};
+        int rc = pi__cache_init(&c, spec, 2, SEQS, CTX, &err);
+        if (!rc) {
+            pi__cache_destroy(&c);
+            break;
+        }
+        assert_int_equal(rc, PI_ENOMEM);
+        assert_int_equal(err.code, PI_ENOMEM);
+        failures++;
+    }
+    pi_set_allocator(NULL);
+    assert_true(failures >= 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_group), cmocka_unit_test(window_group), cmocka_unit_test(both_groups),
+        cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(eviction_order), cmocka_unit_test(salts_separate),
+        cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,643 @@
+/* The engine on a tiny random model: who shares the batch never changes the answer, nothing leaks, everything is refused
+ * with a reason. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "counting_alloc.h"
+#include "engine/core.h"
+#include "formats/formats.h"
+#include "tiny_model.h"
+
+enum { MAX_GEN = 64 };
+
+static char model_path[256];
+
+/* One request and what came of it. */
+typedef struct job {
+    int32_t prompt[600];
+    int32_t n_prompt, n_gen;          /* tokens asked for */
+    int32_t logits;                   /* PI__LOGITS_* */
+    bool no_cache;
+    const char *salt;
+    atomic_int *gate;                 /* on_logits keeps the step thread until this is not 0: what comes meanwhile waits */
+    int32_t first_at;                 /* how many requests had their first token before */
+    double deadline_ms;
+    int32_t tokens[MAX_GEN], n_tokens;
+    uint64_t rows;                    /* hash of all logits rows given */
+    pi__job_end end;
+    char msg[240];
+    atomic_int done;
+    int32_t stop_after;               /* on_token says stop after so many, 0: never */
+    pi__seq *seq;
+} job;
+
+static int32_t n_first; /* requests that got their first token; only the step thread counts */
+
+static bool on_token(void *ud, const pi__token_out *t)
+{
+    job *j = ud;
+    if (!j->n_tokens) j->first_at = n_first++;
+    assert_true(j->n_tokens < MAX_GEN);
+    j->tokens[j->n_tokens++] = t->id;
+    return j->stop_after && j->n_tokens == j->stop_after;
+}
+
+static void on_done(void *ud, const pi__job_end *end)
+{
+    job *j = ud;
+    j->end = *end;
+    snprintf(j->msg, sizeof j->msg, "%s", end->msg);
+    assert_int_equal(atomic_exchange(&j->done, 1), 0);
+}
+
+static void on_logits(void *ud, uint32_t pos, const float *row, size_t n)
+{
+    job *j = ud;
+    while (j->gate && !atomic_load(j->gate)) usleep(100);
+    uint64_t h = j->rows ^ (pos + 1) * 0x9E3779B97F4A7C15u;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &row[i], sizeof u);
+        h = (h ^ u) * 0x100000001b3u;
+    }
+    j->rows = h;
+}
+
+static pi__config base_config(void)
+{
+    return (pi__config){.model = model_path, .max_batch_tokens = 64, .max_seqs = 40, .max_queue = 100, .block_size = 16,
+                        .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .kv_tokens = 16384,
+                        .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+static pi__core *open_core(const pi__config *c)
+{
+    pi__core *e;
+    pi_error err = {0};
+    if (pi__core_open(&e, c, &err)) fail_msg("open: %s", err.msg);
+    return e;
+}
+
+static int submit(pi__core *e, job *j, pi_error *err)
+{
+    pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = on_token, .on_done = on_done,
+                 .on_logits = on_logits, .logits_ud = j};
+    p.params = (pi__gen_params){.max_tokens = j->n_gen, .no_stop = true, .cache = !j->no_cache, .salt = j->salt, .n_logprobs = -1,
+                                .logits = j->logits, .deadline_ms = j->deadline_ms,
+                                .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
+    j->n_tokens = 0;
+    j->rows = 1469598103934665603u;
+    atomic_store(&j->done, 0);
+    return pi__core_submit(e, &p, &j->seq, err);
+}
+
+static void must_submit(pi__core *e, job *j)
+{
+    pi_error err = {0};
+    if (submit(e, j, &err)) fail_msg("submit: %s", err.msg);
+}
+
+static void wait_job(job *j)
+{
+    for (int i = 0; i < 60000 && !atomic_load(&j->done); i++) usleep(1000);
+    assert_true(atomic_load(&j->done));
+    pi__seq_release(j->seq);
+    j->seq = NULL;
+}
+
+static void fill(job *j, uint32_t seed, int32_t n_prompt, int32_t n_gen)
+{
+    uint64_t rng = seed;
+    memset(j, 0, sizeof *j);
+    j->n_prompt = n_prompt;
+    j->n_gen = n_gen;
+    j->logits = PI__LOGITS_GENERATED;
+    for (int32_t i = 0; i < n_prompt; i++) j->prompt[i] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
+}
+
+/* All blocks of all pools are free. */
+static void check_all_free(pi__core *e)
+{
+    pi_stats s = {.size = sizeof s};
+    for (int i = 0; i < 1000; i++) { /* the step thread publishes after the callback */
+        pi__core_stats(e, &s);
+        bool all = s.n_running == 0 && s.n_waiting == 0;
+        for (uint32_t g = 0; g < s.n_groups; g++) all = all && s.group[g].n_free == s.group[g].n_blocks;
+        if (all) return;
+        usleep(1000);
+    }
+    fail_msg("blocks are still in use after every request ended");
+}
+
+enum { N_JOBS = 32 };
+static job plain[N_JOBS], other[N_JOBS];
+
+static void make_jobs(job *jobs)
+{
+    static const int32_t lengths[8] = {1, 5, 16, 33, 64, 100, 150, 300};
+    for (int i = 0; i < N_JOBS; i++) fill(&jobs[i], 100 + (uint32_t) i, lengths[i % 8] + i / 8, 12 + i % 5);
+}
+
+static void same_answers(const char *how)
+{
+    for (int i = 0; i < N_JOBS; i++) {
+        assert_int_equal(other[i].end.code, PI_OK);
+        if (plain[i].n_tokens != other[i].n_tokens ||
+            memcmp(plain[i].tokens, other[i].tokens, (size_t) plain[i].n_tokens * sizeof(int32_t)) ||
+            plain[i].rows != other[i].rows) fail_msg("request %d differs: %s", i, how);
+    }
+}
+
+/* Runs all jobs with this configuration, so many at once, and compares with the plain run. */
+static void run_as(const pi__config *c, int at_once, const char *how)
+{
+    pi__core *e = open_core(c);
+    make_jobs(other);
+    for (int i = 0; i < N_JOBS; i += at_once) {
+        for (int k = i; k < i + at_once; k++) must_submit(e, &other[k]);
+        for (int k = i; k < i + at_once; k++) wait_job(&other[k]);
+    }
+    check_all_free(e);
+    pi__core_close(e);
+    same_answers(how);
+}
+
+static void company_changes_nothing(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    c.prefix_cache = false;
+    pi__core *e = open_core(&c);
+    make_jobs(plain);
+    for (int i = 0; i < N_JOBS; i++) {
+        must_submit(e, &plain[i]);
+        wait_job(&plain[i]);
+        assert_int_equal(plain[i].n_tokens, plain[i].n_gen);
+        assert_int_equal(plain[i].end.reason, PI_FINISH_LENGTH);
+    }
+    pi__core_close(e);
+    run_as(&c, 32, "32 at once");
+    c.cpu.n_threads = 1;
+    run_as(&c, 8, "1 thread, 8 at once");
+    c.cpu.n_threads = 3;
+    c.max_batch_tokens = 16;
+    run_as(&c, 16, "3 threads, budget 16");
+    c.max_batch_tokens = 512;
+    c.block_size = 32;
+    run_as(&c, 32, "budget 512, blocks of 32");
+    c.block_size = 64;
+    c.max_batch_tokens = 7;
+    run_as(&c, 4, "blocks of 64, budget 7");
+    c.max_batch_tokens = 1;
+    run_as(&c, 32, "budget 1");
+    c = base_config();
+    run_as(&c, 32, "prefix reuse, nothing to reuse");
+    c.cpu.isa = "generic"; /* another order of float sums would be allowed; it must still load and run */
+    e = open_core(&c);
+    pi__core_close(e);
+}
+
+static void prefix_hits_change_nothing(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    pi__core *e = open_core(&c);
+    static job a, b;
+    fill(&a, 7, 200, 20);
+    must_submit(e, &a);
+    wait_job(&a);
+    assert_int_equal(a.end.cached_tokens, 0);
+    assert_string_equal(a.end.miss_reason, "not in the cache");
+    fill(&b, 7, 200, 20);
+    must_submit(e, &b);
+    wait_job(&b);
+    assert_int_equal(b.end.cached_tokens, 192);
+    assert_string_equal(b.end.miss_reason, "");
+    assert_memory_equal(a.tokens, b.tokens, 20 * sizeof(int32_t));
+    assert_true(a.rows == b.rows);
+
+    /* the next turn: the answer is part of the prompt */
+    memcpy(b.prompt + 200, a.tokens, 20 * sizeof(int32_t));
+    b.n_prompt = 224;
+    must_submit(e, &b);
+    wait_job(&b);
+    assert_true(b.end.cached_tokens >= 208);
+    static job cold;
+    memcpy(&cold, &b, sizeof cold);
+    cold.no_cache = true;
+    must_submit(e, &cold);
+    wait_job(&cold);
+    assert_int_equal(cold.end.cached_tokens, 0);
+    assert_memory_equal(cold.tokens, b.tokens, 20 * sizeof(int32_t));
+    assert_true(cold.rows == b.rows);
+
+    pi__core_cache_clear(e);
+    must_submit(e, &b);
+    wait_job(&b);
+    assert_int_equal(b.end.cached_tokens, 0);
+    check_all_free(e);
+    pi__core_close(e);
+}
+
+static void preemption_changes_nothing(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    c.kv_tokens = 512; /* every request fits alone, 32 at once do not */
+    pi__core *e = open_core(&c);
+    make_jobs(other);
+    uint64_t preempted = 0;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < N_JOBS; i++) {
+            other[i].no_cache = round == 1;
+            must_submit(e, &other[i]);
+        }
+        for (int i = 0; i < N_JOBS; i++) wait_job(&other[i]);
+        same_answers("too few blocks");
+        check_all_free(e);
+    }
+    pi_stats s = {.size = sizeof s};
+    pi__core_stats(e, &s);
+    preempted = s.n_preempted;
+    assert_true(preempted > 0);
+    pi__core_close(e);
+}
+
+/* Requests that come at once and begin alike: the beginning is computed once. */
+static void shared_prefix_is_computed_once(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    for (int salted = 0; salted < 2; salted++) {
+        pi__core *e = open_core(&c);
+        static job j[16];
+        for (int i = 0; i < 16; i++) {
+            fill(&j[i], 77, 260, 4);
+            j[i].prompt[259] = i; /* the last token differs */
+            j[i].salt = salted ? i % 2 ? "one" : "two" : NULL;
+        }
+        for (int i = 0; i < 16; i++) must_submit(e, &j[i]);
+        uint64_t computed = 0;
+        for (int i = 0; i < 16; i++) {
+            wait_job(&j[i]);
+            computed += 260 - j[i].end.cached_tokens;
+        }
+        int tenants = salted ? 2 : 1;
+        assert_int_equal(computed, tenants * 260 + (16 - tenants) * 4);
+        check_all_free(e);
+        pi__core_close(e);
+    }
+}
+
+/* A burst is served in order of arrival, and no step of it leaves budget unused. */
+static void burst(void **st)
+{
+    (void) st;
+    enum { N = 128, LEN = 24 };
+    pi__config c = base_config();
+    c.max_seqs = 64;
+    c.max_queue = 200;
+    c.prefix_cache = false;
+    pi__core *e = open_core(&c);
+    static job j[N], hold;
+    static atomic_int all_there;
+    fill(&hold, 1, 64, 1);
+    hold.gate = &all_there;
+    n_first = 0;
+    must_submit(e, &hold);
+    for (int i = 0; i < N; i++) {
+        fill(&j[i], 1000 + (uint32_t) i, LEN, 2);
+        j[i].logits = PI__LOGITS_NONE;
+        must_submit(e, &j[i]);
+    }
+    atomic_store(&all_there, 1);
+    wait_job(&hold);
+    for (int i = 0; i < N; i++) wait_job(&j[i]);
+    for (int i = 1; i < N; i++) assert_true(j[i].first_at > j[i - 1].first_at);
+    pi_stats s = {.size = sizeof s};
+    pi__core_stats(e, &s);
+    uint64_t tokens = 64 + N * (LEN + 1);
+    assert_in_range(s.n_steps, tokens / 64, tokens / 64 + 6);
+    pi__core_close(e);
+}
+
+/* Under a prompt of many steps those who stream go on, and short prompts that come later do not wait for it. */
+static void long_prompt(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    c.max_batch_tokens = 8;
+    pi__core *e = open_core(&c);
+    static job streams, huge, later;
+    static atomic_int all_there;
+    fill(&streams, 1, 4, 60);
+    streams.gate = &all_there;
+    fill(&huge, 2, 440, 1);
+    fill(&later, 3, 20, 1);
+    n_first = 0;
+    must_submit(e, &streams);
+    must_submit(e, &huge);
+    must_submit(e, &later);
+    atomic_store(&all_there, 1);
+    wait_job(&streams);
+    wait_job(&later);
+    wait_job(&huge);
+    assert_true(streams.first_at < huge.first_at);
+    assert_true(later.first_at < huge.first_at);
+    assert_int_equal(huge.n_tokens, 1);
+    pi__core_close(e);
+}
+
+/* Memory follows the blocks in use: taken as they are first written, given back when nobody runs. */
+static void memory_follows_use(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    c.prefix_cache = false;
+    pi__core *e = open_core(&c);
+    pi_stats s = {.size = sizeof s};
+    pi__core_stats(e, &s);
+    assert_int_equal(s.group[0].committed_bytes + s.group[1].committed_bytes, 0);
+    static job j;
+    fill(&j, 1, 300, 4);
+    must_submit(e, &j);
+    wait_job(&j);
+    check_all_free(e);
+    for (int i = 0; i < 100; i++) { /* the idle engine trims after a while */
+        pi__core_stats(e, &s);
+        if (!s.group[0].committed_bytes && !s.group[1].committed_bytes) break;
+        usleep(50000);
+    }
+    assert_int_equal(s.group[0].committed_bytes + s.group[1].committed_bytes, 0);
+    must_submit(e, &j);
+    wait_job(&j);
+    uint64_t rows = j.rows;
+    pi__core_close(e);
+
+    c.kv_commit = true;
+    e = open_core(&c);
+    pi__core_stats(e, &s);
+    pi_plan p = {.size = sizeof p};
+    assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
+    assert_int_equal(s.group[0].committed_bytes + s.group[1].committed_bytes, p.kv_bytes);
+    must_submit(e, &j);
+    wait_job(&j);
+    assert_true(j.rows == rows);
+    pi__core_close(e);
+}
+
+/* Prefixes on disk: found after a restart, with the same answer; damage is a miss. */
+static void disk_tier(void **st)
+{
+    (void) st;
+    char dir[] = "/tmp/pagedinfer-tier-XXXXXX", cmd[400];
+    assert_non_null(mkdtemp(dir));
+    pi__config c = base_config();
+    c.prefix_dir = dir;
+    c.prefix_dir_bytes = 64 << 20;
+    static job a, b[3];
+    fill(&a, 7, 260, 20);
+    pi__core *e = open_core(&c);
+    must_submit(e, &a);
+    wait_job(&a);
+    pi__core_close(e); /* writes what is staged */
+    for (int round = 0; round < 3; round++) {
+        if (round == 2) { /* every file loses its last bytes */
+            snprintf(cmd, sizeof cmd, "find %s -type f -size +1k -exec truncate -s -7 {} +", dir);
+            assert_int_equal(system(cmd), 0);
+        }
+        e = open_core(&c);
+        for (int i = 0; i < 3; i++) {
+            fill(&b[i], 7, 260, 20);
+            must_submit(e, &b[i]);
+        }
+        for (int i = 0; i < 3; i++) {
+            wait_job(&b[i]);
+            assert_memory_equal(a.tokens, b[i].tokens, 20 * sizeof(int32_t));
+            assert_true(a.rows == b[i].rows);
+        }
+        uint32_t least = b[0].end.cached_tokens; /* the one that computes what no file has need not be the first */
+        for (int i = 1; i < 3; i++) least = b[i].end.cached_tokens < least ? b[i].end.cached_tokens : least;
+        assert_int_equal(least, round == 2 ? 0 : 256);
+        check_all_free(e);
+        pi__core_close(e);
+    }
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+static void all_rows(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    uint64_t rows = 0;
+    for (int budget = 5; budget <= 320; budget *= 4) {
+        c.max_batch_tokens = budget;
+        pi__core *e = open_core(&c);
+        for (int twice = 0; twice < 2; twice++) { /* the second finds the prefix and must not use it */
+            static job j;
+            fill(&j, 9, 150, 1);
+            j.logits = PI__LOGITS_ALL;
+            must_submit(e, &j);
+            wait_job(&j);
+            if (rows) assert_true(rows == j.rows);
+            rows = j.rows;
+            assert_int_equal(j.end.cached_tokens, 0);
+        }
+        pi__core_close(e);
+    }
+}
+
+static void refusals(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    c.kv_tokens = 256;
+    c.max_queue = 3;
+    pi__core *e = open_core(&c);
+    static job j, many[8];
+    pi_error err = {0};
+    fill(&j, 1, 0, 5);
+    assert_int_equal(submit(e, &j, &err), PI_EINVAL);
+    fill(&j, 1, 256, 5);
+    assert_int_equal(submit(e, &j, &err), PI_ETOOBIG);
+    assert_non_null(strstr(err.msg, "255"));
+    fill(&j, 1, 200, 57);
+    assert_int_equal(submit(e, &j, &err), PI_ETOOBIG);
+    assert_non_null(strstr(err.msg, "at most 56"));
+    fill(&j, 1, 10, 5);
+    j.prompt[3] = TINY_VOCAB;
+    assert_int_equal(submit(e, &j, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "prompt token 3"));
+    j.prompt[3] = -1;
+    assert_int_equal(submit(e, &j, &err), PI_EINVAL);
+
+    static atomic_int all_there;
+    int busy = 0;
+    for (int i = 0; i < 8; i++) { /* more than run and wait at once */
+        fill(&many[i], (uint32_t) i, 190, 60);
+        many[i].gate = &all_there;
+        int rc = submit(e, &many[i], &err);
+        assert_true(rc == PI_OK || rc == PI_EBUSY);
+        busy += rc == PI_EBUSY;
+    }
+    atomic_store(&all_there, 1);
+    assert_true(busy > 0);
+    for (int i = 0; i < 8; i++)
+        if (many[i].seq) wait_job(&many[i]);
+    assert_int_equal(pi__core_drain(e, 1000), PI_OK);
+    assert_int_equal(pi__core_state(e), PI_STATE_DRAINING);
+    fill(&j, 1, 10, 5);
+    assert_int_equal(submit(e, &j, &err), PI_ECLOSED);
+    pi__core_close(e);
+}
+
+static void ends(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    c.max_seqs = 2;
+    pi__core *e = open_core(&c);
+    static job run[4], late, none, stop;
+    for (int i = 0; i < 4; i++) { /* two run, two wait */
+        fill(&run[i], (uint32_t) i, 400, MAX_GEN);
+        must_submit(e, &run[i]);
+    }
+    for (int i = 3; i >= 0; i--) {
+        pi__seq_cancel(e, run[i].seq);
+        pi__seq_cancel(e, run[i].seq);
+    }
+    for (int i = 0; i < 4; i++) {
+        wait_job(&run[i]);
+        assert_true(run[i].end.reason == PI_FINISH_CANCEL || run[i].end.reason == PI_FINISH_LENGTH);
+    }
+    fill(&late, 3, 400, MAX_GEN);
+    late.deadline_ms = 0.001;
+    must_submit(e, &late);
+    wait_job(&late);
+    assert_int_equal(late.end.code, PI_ETIMEDOUT);
+    fill(&none, 3, 40, 0);
+    must_submit(e, &none);
+    wait_job(&none);
+    assert_int_equal(none.end.reason, PI_FINISH_LENGTH);
+    assert_int_equal(none.n_tokens, 0);
+    fill(&stop, 3, 40, 20);
+    stop.stop_after = 3;
+    must_submit(e, &stop);
+    wait_job(&stop);
+    assert_int_equal(stop.end.reason, PI_FINISH_STOP);
+    assert_int_equal(stop.n_tokens, 3);
+    for (int i = 0; i < 20; i++) { /* who hears of the end finds the blocks free in the numbers */
+        pi_stats s = {.size = sizeof s};
+        fill(&stop, 9, 200, MAX_GEN);
+        must_submit(e, &stop);
+        if (i % 2) usleep(500);
+        pi__seq_cancel(e, stop.seq);
+        wait_job(&stop);
+        pi__core_stats(e, &s);
+        assert_int_equal(s.n_running + s.n_waiting, 0);
+        for (uint32_t g = 0; g < s.n_groups; g++) assert_int_equal(s.group[g].n_free, s.group[g].n_blocks);
+    }
+    check_all_free(e);
+    for (int i = 0; i < 4; i++) must_submit(e, &run[i]);
+    pi__core_close(e); /* with requests in every state */
+    for (int i = 0; i < 4; i++) {
+        assert_true(run[i].done);
+        assert_true(run[i].end.code == PI_ECLOSED || run[i].end.code == PI_OK);
+        pi__seq_release(run[i].seq);
+    }
+}
+
+static void plan_is_what_is_taken(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    pi_plan p = {.size = sizeof p};
+    pi_error err = {0};
+    assert_int_equal(pi__core_plan(&c, &p, &err), PI_OK);
+    assert_int_equal(p.n_groups, 2);
+    assert_int_equal(p.total_bytes, p.weights_bytes + p.kv_bytes + p.scratch_bytes);
+    assert_int_equal(p.kv_tokens, 16384);
+    uint64_t all = p.kv_bytes;
+    c.kv_tokens = 0;
+    c.kv_bytes = all / 2;
+    assert_int_equal(pi__core_plan(&c, &p, &err), PI_OK);
+    assert_true(p.kv_bytes <= all / 2 && p.kv_bytes > all / 3);
+    c.kv_bytes = 100;
+    assert_int_equal(pi__core_plan(&c, &p, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "kv-cache-bytes"));
+    c = base_config();
+    c.type_k = PI__Q8_0;
+    c.type_v = PI__Q4_0;
+    assert_int_equal(pi__core_plan(&c, &p, &err), PI_OK);
+    assert_true(p.kv_bytes < all);
+}
+
+/* Opening, one request and closing, with allocation number i failing, for every i. */
+static void out_of_memory(void **st)
+{
+    (void) st;
+    static counting_alloc a;
+    pi__config c = base_config();
+    c.kv_tokens = 256;
+    c.cpu.n_threads = 1;
+    long failures = 0;
+    for (long i = 0;; i++) {
+        counting_use(&a, i);
+        pi__core *e;
+        pi_error err = {0};
+        static job j;
+        fill(&j, 5, 40, 4);
+        int rc = pi__core_open(&e, &c, &err);
+        if (!rc) {
+            rc = submit(e, &j, &err);
+            if (!rc) wait_job(&j);
+            pi__core_close(e);
+        }
+        pi_set_allocator(NULL);
+        assert_int_equal(a.live, 0);
+        if (a.count <= i) {
+            assert_int_equal(rc, PI_OK);
+            assert_int_equal(j.n_tokens, 4);
+            break;
+        }
+        if (rc) {
+            assert_int_equal(rc, PI_ENOMEM);
+            assert_true(err.msg[0]);
+            failures++;
+        }
+    }
+    assert_true(failures > 50);
+}
+
+static int setup(void **st)
+{
+    (void) st;
+    pi_error err = {0};
+    return tiny_write(tiny_path(model_path, "core"), NULL, &err);
+}
+
+static int teardown(void **st)
+{
+    (void) st;
+    return unlink(model_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(company_changes_nothing), cmocka_unit_test(prefix_hits_change_nothing),
+        cmocka_unit_test(preemption_changes_nothing),
+        cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
+        cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),
+        cmocka_unit_test(all_rows), cmocka_unit_test(refusals),
+        cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken), cmocka_unit_test(out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

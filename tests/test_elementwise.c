@@ -1,0 +1,181 @@
+/* The small ops on rows of floats, against double precision and to the bit against one thread; and choosing an
+ * instruction set. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/attention.h"
+
+enum { N_MAX = 300000 };
+
+static float x[N_MAX], y[N_MAX], w[N_MAX], one[N_MAX];
+
+static void fill(float *p, size_t n, unsigned seed, float scale)
+{
+    uint64_t s = seed;
+    for (size_t i = 0; i < n; i++) {
+        s = s * 6364136223846793005u + 1442695040888963407u;
+        p[i] = ((float) (s >> 40) / 8388608.0f - 1.0f) * scale;
+    }
+}
+
+static void open_cpu(pi__cpu *cpu, int isa, int n_threads)
+{
+    memset(cpu, 0, sizeof *cpu);
+    cpu->isa = isa;
+    cpu->attn = pi__cpu_attn_kernels_of(isa);
+    assert_int_equal(pi__pool_create(&cpu->pool, n_threads, 0, 50, NULL), PI_OK);
+}
+
+/* Runs body with each instruction set, with one thread and with three. */
+#define EACH_CPU(...)                                                                                                  \
+    for (int isa = PI__ISA_GENERIC; isa <= PI__ISA_AVX512; isa++) {                                                    \
+        for (int n_threads = 1; pi__isa_there(isa) && n_threads <= 3; n_threads += 2) {                                \
+            pi__cpu cpu;                                                                                               \
+            open_cpu(&cpu, isa, n_threads);                                                                            \
+            __VA_ARGS__                                                                                                \
+            if (n_threads == 1) memcpy(one, x, sizeof x);                                                              \
+            assert_memory_equal(one, x, sizeof x);                                                                     \
+            pi__pool_destroy(cpu.pool);                                                                                \
+        }                                                                                                              \
+    }
+
+static void assert_close(double want, float got, double tolerance)
+{
+    if (!(fabs(want - got) <= tolerance * (1 + fabs(want)))) fail_msg("%.9g is not %.9g", (double) got, want);
+}
+
+/* x0: what x was before */
+static void check_add_norm(const float *x0, int rows, int n, bool norm, double scale)
+{
+    for (int r = 0; r < rows; r++) {
+        double ss = 0;
+        for (int i = 0; i < n; i++) ss += (double) y[r * n + i] * y[r * n + i];
+        double f = 1 / sqrt(ss / n + 1e-5);
+        for (int i = 0; i < n; i++) {
+            double add = norm ? y[r * n + i] * f * w[i] : y[r * n + i];
+            assert_close((x0[r * n + i] + add) * scale, x[r * n + i], 2e-6);
+        }
+    }
+}
+
+static void test_add_norm(void **state)
+{
+    (void) state;
+    static const int shapes[][2] = {{1, 640}, {3, 17}, {2, 1}, {100, 640}, {41, 1000}};
+    float *x0 = malloc(sizeof x);
+    assert_non_null(x0);
+    fill(y, N_MAX, 2, 3);
+    fill(w, N_MAX, 3, 2);
+    for (int s = 0; s < 5; s++) {
+        int rows = shapes[s][0], n = shapes[s][1];
+        for (int norm = 0; norm <= 1; norm++) {
+            EACH_CPU({
+                fill(x, N_MAX, 1, 3);
+                memcpy(x0, x, sizeof x);
+                pi__cpu_add_norm(&cpu.be, x, y, norm ? w : NULL, 1e-5f, 0.7f, rows, n);
+                check_add_norm(x0, rows, n, norm, 0.7f);
+                assert_memory_equal(x + rows * n, x0 + rows * n, 4000);
+            })
+        }
+    }
+    /* A row gives the same bits alone and among others. */
+    EACH_CPU({
+        fill(x, N_MAX, 1, 3);
+        memcpy(x0, x, sizeof x);
+        pi__cpu_add_norm(&cpu.be, x, y, w, 1e-5f, 1.0f, 100, 640);
+        for (int r = 0; r < 100; r++) pi__cpu_add_norm(&cpu.be, x0 + r * 640, y + r * 640, w, 1e-5f, 1.0f, 1, 640);
+        assert_memory_equal(x, x0, 64000 * 4);
+    })
+    free(x0);
+}
+
+static void test_rope(void **state)
+{
+    (void) state;
+    enum { TOKENS = 100, FREQ = 128 };
+    float freq[FREQ];
+    int32_t pos[TOKENS];
+    for (int i = 0; i < FREQ; i++) freq[i] = powf(10000.0f, -2.0f * (float) i / (2 * FREQ));
+    for (int t = 0; t < TOKENS; t++) pos[t] = t * t * 13;
+    EACH_CPU({
+        pi__batch b = {.n_tokens = TOKENS, .pos = pos};
+        memset(x, 0, sizeof x);
+        pi__cpu_rope(&cpu.be, &b, freq, FREQ, 1.5f, x);
+        for (int t = 0; t < TOKENS; t++) {
+            for (int i = 0; i < FREQ; i++) {
+                float angle = (float) pos[t] * freq[i];
+                assert_close(1.5 * cos(angle), x[t * 2 * FREQ + i], 2e-7);
+                assert_close(1.5 * sin(angle), x[t * 2 * FREQ + FREQ + i], 2e-7);
+            }
+        }
+        float alone[2 * FREQ];
+        b = (pi__batch){.n_tokens = 1, .pos = pos + 77};
+        pi__cpu_rope(&cpu.be, &b, freq, FREQ, 1.5f, alone);
+        assert_memory_equal(alone, x + 77 * 2 * FREQ, sizeof alone);
+    })
+}
+
+static void test_gather_rows(void **state)
+{
+    (void) state;
+    static const int32_t row[] = {0, 3, 4, 9};
+    fill(y, N_MAX, 4, 1);
+    EACH_CPU({
+        pi__batch b = {.n_rows = 4, .row = row};
+        memset(x, 0, sizeof x);
+        pi__cpu_gather_rows(&cpu.be, &b, y, 100, x);
+        for (int i = 0; i < 4; i++) assert_memory_equal(x + i * 100, y + row[i] * 100, 400);
+        assert_true(x[400] == 0);
+    })
+}
+
+static void test_softcap(void **state)
+{
+    (void) state;
+    static const size_t sizes[] = {1, 15, 16, 1000, 262144};
+    for (int s = 0; s < 5; s++) {
+        EACH_CPU({
+            fill(x, N_MAX, 5, s % 2 ? 200.0f : 3.0f);
+            x[0] = s % 2 ? 1e30f : -0.0f;
+            memcpy(y, x, sizeof x);
+            pi__cpu_softcap(&cpu.be, x, 30.0f, sizes[s]);
+            for (size_t i = 0; i < sizes[s]; i++) assert_close(30.0 * tanh(y[i] / 30.0), x[i], 4e-7);
+            assert_memory_equal(x + sizes[s], y + sizes[s], 4000);
+        })
+    }
+}
+
+static void test_isa(void **state)
+{
+    (void) state;
+    int best = -1, isa;
+    pi_error err;
+    assert_int_equal(pi__isa_choose(NULL, &best, &err), PI_OK);
+    assert_true(pi__isa_there(best));
+    assert_int_equal(pi__isa_choose("", &isa, &err), PI_OK);
+    assert_int_equal(isa, best);
+    assert_int_equal(pi__isa_choose("auto", &isa, &err), PI_OK);
+    assert_int_equal(isa, best);
+    for (int i = PI__ISA_GENERIC; i <= PI__ISA_AVX512; i++) {
+        assert_int_equal(pi__isa_choose(pi__isa_names[i].name, &isa, &err), pi__isa_there(i) ? PI_OK : PI_EUNSUPPORTED);
+        if (pi__isa_there(i)) assert_int_equal(isa, i);
+    }
+    assert_int_equal(pi__isa_choose("sse9", &isa, &err), PI_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "sse9"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,829 @@
+/* Requests and events against a core that the tests drive by hand: queues, merging, waiting, callbacks, lifetimes.
+ *
+ * The core's functions are defined here, so the real ones are not linked: a token comes exactly when a test says so. */
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "counting_alloc.h"
+#include "engine/core.h"
+#include "tiny_model.h"
+
+/* ------------------------------------------------------------------------------------------------------- fake core */
+
+struct pi__seq {
+    atomic_int ref;
+    atomic_bool cancel;
+    pi__job job;
+    pi__core *core;
+    pi__seq *next;
+    bool over;
+};
+
+struct pi__core {
+    pi__vocab *vocab;
+    pthread_mutex_t lock;
+    pi__seq *live;
+    bool draining;
+    int refuse;       /* submit returns this */
+    int n_cancels;    /* calls of pi__seq_cancel */
+};
+
+static pi__core *core; /* the last one opened */
+
+int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
+{
+    (void) c, (void) err;
+    out->kv_tokens = 4096;
+    return PI_OK;
+}
+
+int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
+{
+    pi__gguf *g = NULL;
+    pi__core *e = calloc(1, sizeof *e);
+    int rc = pi__gguf_open(&g, c->model, c->load_mode, err);
+    if (!rc) rc = pi__vocab_load(&e->vocab, g, err);
+    pi__gguf_close(g);
+    if (rc) {
+        free(e);
+        return rc;
+    }
+    pthread_mutex_init(&e->lock, NULL);
+    *out = core = e;
+    return PI_OK;
+}
+
+void pi__core_close(pi__core *e)
+{
+    assert_null(e->live); /* pi_engine_close ended them before */
+    pi__vocab_free(e->vocab);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+int pi__core_state(const pi__core *e) { return e->draining ? PI_STATE_DRAINING : PI_STATE_READY; }
+const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
+
+int pi__core_info(const pi__core *e, pi_info *out)
+{
+    out->n_vocab = (uint32_t) pi__vocab_size(e->vocab);
+    return PI_OK;
+}
+
+int pi__core_stats(const pi__core *e, pi_stats *out)
+{
+    (void) e;
+    out->n_steps = 7;
+    return PI_OK;
+}
+
+void pi__core_cache_clear(pi__core *e) { (void) e; }
+
+int pi__core_submit(pi__core *e, const pi__job *j, pi__seq **out, pi_error *err)
+{
+    if (e->refuse || e->draining) {
+        if (err) *err = (pi_error) {e->refuse ? e->refuse : PI_ECLOSED, "refused"};
+        return e->refuse ? e->refuse : PI_ECLOSED;
+    }
+    pi__seq *s = calloc(1, sizeof *s);
+    s->ref = 2;
+    s->job = *j;
+    s->core = e;
+    pthread_mutex_lock(&e->lock);
+    s->next = e->live;
+    e->live = s;
+    *out = s;
+    pthread_mutex_unlock(&e->lock);
+    return PI_OK;
+}
+
+void pi__seq_cancel(pi__core *e, pi__seq *s)
+{
+    pthread_mutex_lock(&e->lock);
+    e->n_cancels++;
+    s->cancel = true;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void pi__seq_release(pi__seq *s)
+{
+    if (s && atomic_fetch_sub(&s->ref, 1) == 1) free(s);
+}
+
+/* The newest job, and the one n before it. */
+static pi__seq *live(int n)
+{
+    pi__seq *s = core->live;
+    while (n-- > 0) s = s->next;
+    return s;
+}
+
+static bool give_token(pi__seq *s, int32_t id)
+{
+    const pi__token_out t = {id, id == TINY_EOS, NULL, 0};
+    return s->job.on_token(s->job.ud, &t);
+}
+
+static bool give_text(pi__seq *s, const char *text)
+{
+    bool end = false;
+    for (; *text && !end; text++) end = give_token(s, TINY_BYTE0 + (unsigned char) *text);
+    return end;
+}
+
+static void end_job(pi__seq *s, int reason, int code)
+{
+    pi__core *e = s->core;
+    pthread_mutex_lock(&e->lock);
+    pi__seq **p = &e->live;
+    while (*p != s) p = &(*p)->next;
+    *p = s->next;
+    pthread_mutex_unlock(&e->lock);
+    const pi__job_end end = {.reason = reason, .code = code, .msg = code ? "it broke" : "",
+                             .prompt_tokens = (uint32_t) s->job.n_prompt, .cached_tokens = 1,
+                             .generated_tokens = 5, .miss_reason = "because", .queue_ms = 1,
+                             .prefill_ms = 2, .decode_ms = 3};
+    s->job.on_done(s->job.ud, &end);
+    pi__seq_release(s);
+}
+
+int pi__core_drain(pi__core *e, int timeout_ms)
+{
+    e->draining = true;
+    for (pi__seq *s = e->live, *next; s && timeout_ms < 0; s = next) {
+        next = s->next;
+        assert_true(s->cancel);
+        end_job(s, PI_FINISH_CANCEL, PI_ECANCELED);
+    }
+    return e->live ? PI_ETIMEDOUT : PI_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- helpers */
+
+static char model[256];
+
+static int setup(void **state)
+{
+    (void) state;
+    tiny_spec s = tiny_default;
+    s.vocab_only = true;
+    return tiny_write(tiny_path(model, "events"), &s, NULL);
+}
+
+static int teardown(void **state)
+{
+    (void) state;
+    return unlink(model);
+}
+
+static pi_engine *open_engine(void)
+{
+    pi_error err = {0};
+    pi_engine *e;
+    pi_options *o = pi_options_new();
+    assert_int_equal(pi_options_set(o, "model", model, &err), PI_OK);
+    if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+    pi_options_free(o);
+    return e;
+}
+
+static pi_request *new_request(pi_engine *e)
+{
+    static const int32_t prompt[] = {TINY_BOS, TINY_PIECE0 + 1};
+    pi_request *r = pi_request_new(e);
+    assert_non_null(r);
+    assert_int_equal(pi_request_prompt_tokens(r, prompt, 2, NULL), PI_OK);
+    return r;
+}
+
+static pi_request *submitted(pi_engine *e)
+{
+    pi_request *r = new_request(e);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    return r;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
+}
+
+/* The next event must be there and be this. */
+static void expect(pi_engine *e, pi_request *r, int kind, const char *text)
+{
+    pi_event *ev = NULL;
+    assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+    assert_true(ev->kind == kind && ev->request == r);
+    assert_string_equal(ev->text, text);
+    assert_int_equal(ev->text_len, strlen(text));
+    pi_event_release(ev);
+}
+
+static bool readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ tests */
+
+static void events_come_in_order_and_merge(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *a = submitted(e), *b = submitted(e);
+    pi__seq *sa = live(1), *sb = live(0);
+    give_text(sa, "ab");
+    give_text(sb, "x");
+    give_text(sa, "c"); /* added to the event of a that nobody has taken */
+    pi_event *ev[8];
+    assert_int_equal(pi_poll(e, ev, 8, -1), 2);
+    assert_true(ev[0]->request == a && ev[0]->n_tokens == 3 && ev[0]->tokens[2] == TINY_BYTE0 + 'c');
+    assert_string_equal(ev[0]->text, "abc");
+    assert_string_equal(ev[1]->text, "x");
+    give_text(sa, "d"); /* a new one: the first is with the caller */
+    assert_string_equal(ev[0]->text, "abc");
+    pi_event_release(ev[1]);
+    pi_event_release(ev[0]);
+    end_job(sa, PI_FINISH_LENGTH, PI_OK);
+    expect(e, a, PI_EVENT_TEXT, "d");
+    expect(e, a, PI_EVENT_DONE, "");
+    end_job(sb, PI_FINISH_ERROR, PI_EDEVICE);
+    assert_int_equal(pi_poll(e, ev, 8, -1), 1);
+    assert_true(ev[0]->kind == PI_EVENT_DONE && ev[0]->code == PI_EDEVICE && ev[0]->finish_reason == PI_FINISH_ERROR);
+    pi_event_release(ev[0]);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(b, &res), PI_OK);
+    assert_string_equal(res.msg, "it broke");
+    pi_request_free(a);
+    pi_request_free(b);
+    pi_engine_close(e);
+}
+
+static void waiting(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_event *ev[2];
+    assert_int_equal(pi_poll(e, ev, 2, -1), 0); /* nothing is left to wait for */
+    pi_request *r = submitted(e);
+    assert_int_equal(pi_poll(e, ev, 2, 0), 0);
+    double t = now_ms();
+    assert_int_equal(pi_poll(e, ev, 2, 30), 0);
+    assert_true(now_ms() - t > 25);
+    assert_int_equal(pi_request_wait(r, 0), PI_ETIMEDOUT);
+    t = now_ms();
+    assert_int_equal(pi_request_wait(r, 30), PI_ETIMEDOUT);
+    assert_true(now_ms() - t > 25);
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    assert_int_equal(pi_request_wait(r, -1), PI_OK);
+    assert_int_equal(pi_poll(e, ev, 2, -1), 1);
+    assert_int_equal(pi_poll(e, ev + 1, 1, -1), 0);
+    pi_event_release(ev[0]);
+    assert_int_equal(pi_poll(e, ev, 0, 0), PI_EINVAL);
+    assert_int_equal(pi_poll(NULL, ev, 1, 0), PI_EINVAL);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void descriptor_follows_the_queue(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = submitted(e);
+    pi__seq *s = live(0);
+    give_text(s, "a"); /* before the descriptor is asked for */
+    int fd = pi_poll_fd(e);
+    assert_true(fd >= 0 && readable(fd));
+    expect(e, r, PI_EVENT_TEXT, "a");
+    assert_false(readable(fd));
+    give_text(s, "b");
+    end_job(s, PI_FINISH_STOP, PI_OK);
+    assert_true(readable(fd));
+    expect(e, r, PI_EVENT_TEXT, "b");
+    assert_true(readable(fd));
+    pi_request_free(r); /* its last event goes with it */
+    assert_false(readable(fd));
+    pi_engine_close(e);
+}
+
+static void stop_strings_end_the_job(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    assert_int_equal(pi_request_set(r, "stop", "END", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    assert_false(give_text(live(0), "abE"));
+    assert_false(give_text(live(0), "N"));
+    expect(e, r, PI_EVENT_TEXT, "ab");
+    assert_true(give_text(live(0), "D"));
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_string_equal(res.stop, "END");
+    assert_string_equal(res.miss_reason, "because");
+    expect(e, r, PI_EVENT_TEXT, "");
+    expect(e, r, PI_EVENT_DONE, "");
+    assert_int_equal(pi_request_tokens(r, NULL, 0), 5);
+    pi_request_free(r);
+    r = new_request(e);
+    assert_int_equal(pi_request_set(r, "stop", "END", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    give_text(live(0), "abEN\xE6");
+    end_job(live(0), PI_FINISH_LENGTH, PI_OK); /* what was held back comes with the end */
+    expect(e, r, PI_EVENT_TEXT, "ab");
+    expect(e, r, PI_EVENT_DONE, "EN\xEF\xBF\xBD");
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void eos_is_a_token_without_text(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = submitted(e);
+    give_token(live(0), TINY_EOS);
+    pi_event *ev;
+    assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+    assert_true(ev->n_tokens == 1 && ev->tokens[0] == TINY_EOS && ev->text_len == 0 && ev->n_logprobs == 0);
+    pi_event_release(ev);
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void logprobs_and_user_pointer(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    int mine;
+    pi_request_set_user(r, &mine);
+    assert_int_equal(pi_request_set(r, "logprobs", "1", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    assert_int_equal(live(0)->job.params.n_logprobs, 1);
+    for (int32_t i = 0; i < 20; i++) {
+        const pi_token_prob probs[2] = {{i, -1.0f}, {i + 100, -2.0f}};
+        const pi__token_out t = {TINY_BYTE0 + 'a', false, probs, 2};
+        live(0)->job.on_token(live(0)->job.ud, &t);
+    }
+    pi_event *ev;
+    assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+    assert_true(ev->user == &mine && ev->n_tokens == 20 && ev->n_logprobs == 2);
+    for (int32_t i = 0; i < 20; i++) assert_true(ev->logprobs[2 * i].id == i && ev->logprobs[2 * i + 1].id == i + 100);
+    pi_event_release(ev);
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void a_taken_event_outlives_its_request(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = submitted(e);
+    pi_event *ev[4];
+    give_text(live(0), "abc");
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    assert_int_equal(pi_poll(e, ev, 4, 0), 2);
+    pi_request_free(r);
+    assert_string_equal(ev[0]->text, "abc");
+    assert_int_equal(ev[1]->kind, PI_EVENT_DONE);
+    pi_event_release(ev[1]);
+    pi_event_release(ev[0]);
+    r = submitted(e);
+    give_text(live(0), "left to close");
+    assert_int_equal(pi_poll(e, ev, 4, 0), 1); /* never released */
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void free_in_every_state(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request_free(NULL);
+    pi_event_release(NULL);
+    pi_request_free(pi_request_new(e));     /* without anything */
+    pi_request_free(new_request(e));        /* not submitted */
+    pi_request *r = submitted(e);
+    pi__seq *s = live(0);
+    give_text(s, "a");
+    pi_request_free(r);                     /* running, with an event waiting */
+    assert_true(s->cancel);
+    pi_event *ev;
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
+    give_text(s, "nobody listens");
+    end_job(s, PI_FINISH_CANCEL, PI_ECANCELED);
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
+    r = submitted(e);
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    pi_request_free(r);                     /* ended, its end not taken */
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
+    r = submitted(e);
+    pi_request_free(r);                     /* running when the engine closes */
+    pi_engine_close(e);
+    pi_engine_close(NULL);
+}
+
+static void cancel_any_number_of_times(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    pi_request_cancel(NULL);
+    pi_request_cancel(r); /* not submitted: nothing happens */
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    assert_false(live(0)->cancel);
+    pi_request_cancel(r);
+    pi_request_cancel(r);
+    assert_int_equal(core->n_cancels, 2);
+    end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
+    pi_request_cancel(r);
+    assert_int_equal(core->n_cancels, 2);
+    expect(e, r, PI_EVENT_DONE, "");
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void a_refused_request_may_try_again(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_error err = {0};
+    pi_event *ev;
+    pi_request *r = pi_request_new(e);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* no prompt */
+    assert_int_equal(pi_request_result(r, &res), PI_EINVAL);
+    assert_int_equal(pi_request_wait(r, -1), PI_EINVAL);
+    assert_int_equal(pi_request_prompt_text(r, "the", 3, &err), PI_OK);
+    core->refuse = PI_EBUSY;
+    assert_int_equal(pi_request_submit(r, &err), PI_EBUSY);
+    assert_string_equal(err.msg, "refused");
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
+    core->refuse = 0;
+    assert_int_equal(pi_request_set(r, "stop", "x", &err), PI_OK);
+    assert_int_equal(pi_request_set(r, "dry-multiplier", "0.5", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    assert_true(live(0)->job.n_prompt == 2 && live(0)->job.prompt[0] == TINY_BOS);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* it is running */
+    assert_int_equal(pi_request_set(r, "temp", "1", &err), PI_EINVAL);
+    assert_int_equal(pi_request_prompt_text(r, "a", 1, &err), PI_EINVAL);
+    assert_int_equal(pi_request_result(r, &res), PI_EBUSY);
+    assert_int_equal(res.prompt_tokens, 2);
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* once */
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void what_the_vocabulary_refuses(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_error err = {0};
+    pi_request *r = new_request(e);
+    const int32_t bad[] = {TINY_BOS, TINY_VOCAB};
+    assert_int_equal(pi_request_prompt_tokens(r, bad, 2, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "prompt token 1 is"));
+    assert_int_equal(pi_request_prompt_tokens(r, bad, 0, &err), PI_EINVAL);
+    assert_int_equal(pi_request_set(r, "logit-bias", "100000+1", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+    assert_int_equal(pi_request_set(r, "logit-bias", "", &err), PI_OK);
+    assert_int_equal(pi_request_set(r, "stop-token", "100000", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+    assert_int_equal(pi_request_set(r, "stop-token", "", &err), PI_OK);
+    assert_int_equal(pi_request_set(r, "model", "x", &err), PI_EINVAL);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void parameters_reach_the_core(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    static const char *const set[][2] = {
+        {"max-tokens", "9"}, {"temp", "0.5"}, {"top-k", "3"}, {"seed", "77"}, {"samplers", "kt"},
+        {"logit-bias", "5-inf"}, {"logit-bias", "6+1.5"},
+        {"stop-token", "4"}, {"timeout", "1.5"}, {"ignore-eos", "true"}, {"cache", "false"},
+        {"dry-multiplier", "0.8"}, {"dry-sequence-breaker", "the"}, {"priority", "-3"}, {"logits", "all"}};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        assert_int_equal(pi_request_set(r, set[i][0], set[i][1], NULL), PI_OK);
+    }
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    const pi__gen_params *p = &live(0)->job.params;
+    assert_true(p->max_tokens == 9 && p->sampling.temp == 0.5f && p->sampling.top_k == 3 && p->sampling.seed == 77);
+    assert_true(p->sampling.chain[0] == PI__SMP_TOP_K && p->sampling.chain[1] == PI__SMP_TEMPERATURE);
+    assert_true(p->sampling.chain[2] == PI__SMP_N && p->sampling.n_bias == 2 && p->n_stop_ids == 1);
+    assert_true(p->deadline_ms == 1500 && p->ignore_eos && !p->cache && p->priority == -3 && p->n_logprobs == -1);
+    assert_int_equal(p->logits, PI__LOGITS_NONE); /* nobody takes them */
+    /* "the": the tokens that hold it, and those that end with "t" or "th" followed by the rest */
+    bool whole = false, split = false;
+    for (size_t i = 0; i < p->sampling.n_dry_breakers; i++) {
+        const int32_t *s = p->sampling.dry_breakers[i];
+        char text[32] = "";
+        size_t n = pi__token_bytes(core->vocab, s[0], true, text, sizeof text);
+        whole |= s[1] < 0 && memmem(text, n, "the", 3);
+        split |= s[1] >= 0 && n == 2 && !memcmp(text, "th", 2);
+    }
+    assert_true(whole && split);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------- callbacks */
+
+typedef struct heard {
+    pthread_mutex_t lock;
+    char text[256];
+    int n_done;
+    bool free_it;     /* the request is freed in its last event */
+    atomic_bool hold; /* the callback waits for this to become false */
+    atomic_bool inside;
+} heard;
+
+static void listen(void *ud, const pi_event *ev)
+{
+    heard *h = ud;
+    h->inside = true;
+    while (h->hold) usleep(100);
+    pthread_mutex_lock(&h->lock);
+    strncat(h->text, ev->text, sizeof h->text - 1 - strlen(h->text));
+    h->n_done += ev->kind == PI_EVENT_DONE;
+    pthread_mutex_unlock(&h->lock);
+    if (ev->kind == PI_EVENT_DONE && h->free_it) pi_request_free(ev->request);
+    h->inside = false;
+}
+
+static int n_done(heard *h)
+{
+    pthread_mutex_lock(&h->lock);
+    int n = h->n_done;
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+static pi_request *submitted_to(pi_engine *e, heard *h)
+{
+    pi_request *r = new_request(e);
+    pi_request_on_event(r, listen, h);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    return r;
+}
+
+static void callbacks_instead_of_polling(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    heard h = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pi_request *r = submitted_to(e, &h);
+    pi_event *ev;
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0); /* not for pi_poll: nothing to wait for */
+    give_text(live(0), "abc");
+    give_text(live(0), "def");
+    end_job(live(0), PI_FINISH_STOP, PI_OK);
+    while (!n_done(&h)) usleep(100);
+    assert_string_equal(h.text, "abcdef");
+    pi_request_free(r);
+    h.free_it = true;
+    for (int i = 0; i < 3; i++) { /* freed by their own last event, two of them while the engine closes */
+        submitted_to(e, &h);
+        if (!i) end_job(live(0), PI_FINISH_STOP, PI_OK);
+    }
+    pi_engine_close(e);
+    assert_int_equal(h.n_done, 4);
+}
+
+static void *release_later(void *ud)
+{
+    usleep(20000);
+    ((heard *) ud)->hold = false;
+    return NULL;
+}
+
+static void free_waits_for_a_running_callback(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    heard h = {.lock = PTHREAD_MUTEX_INITIALIZER, .hold = true};
+    pi_request *r = submitted_to(e, &h);
+    give_text(live(0), "a");
+    while (!h.inside) usleep(100);
+    pthread_t t;
+    pthread_create(&t, NULL, release_later, &h);
+    pi_request_free(r);
+    assert_false(h.inside); /* h could go away now */
+    pthread_join(t, NULL);
+    give_text(live(0), "b");
+    end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
+    pi_engine_close(e);
+    assert_string_equal(h.text, "a");
+    assert_int_equal(h.n_done, 0);
+}
+
+static void take_logits(void *ud, uint32_t pos, const float *logits, size_t n)
+{
+    *(float *) ud += (float) pos + logits[0] + (float) n;
+}
+
+static void logits_until_freed(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    float sum = 0;
+    const float row = 0.5f;
+    pi_request_on_logits(r, take_logits, &sum);
+    assert_int_equal(pi_request_set(r, "logits", "all", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    pi__seq *s = live(0);
+    assert_int_equal(s->job.params.logits, PI__LOGITS_ALL);
+    s->job.on_logits(s->job.logits_ud, 2, &row, 1);
+    pi_request_free(r);
+    s->job.on_logits(s->job.logits_ud, 3, &row, 1);
+    assert_true(sum == 3.5f);
+    end_job(s, PI_FINISH_CANCEL, PI_ECANCELED);
+    pi_engine_close(e);
+}
+
+/* --------------------------------------------------------------------------------------------------------- threads */
+
+typedef struct crowd {
+    pi_engine *e;
+    atomic_int n_done, n_text;
+    atomic_bool stop;
+} crowd;
+
+static void *poller(void *ud)
+{
+    crowd *c = ud;
+    pi_event *ev[4];
+    while (!c->stop) {
+        int n = pi_poll(c->e, ev, 4, 5);
+        for (int i = 0; i < n; i++) {
+            c->n_text += (int) ev[i]->text_len;
+            if (ev[i]->kind == PI_EVENT_DONE && ev[i]->user != c) { /* the canceller frees its own */
+                pi_request_free(ev[i]->request);
+                c->n_done++;
+            }
+            pi_event_release(ev[i]);
+        }
+    }
+    return NULL;
+}
+
+static void *canceller(void *ud)
+{
+    crowd *c = ud;
+    pi_stats s = {.size = sizeof s};
+    while (!c->stop) {
+        pi_request *r = new_request(c->e);
+        pi_request_set_user(r, c);
+        assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+        pi_request_cancel(r);
+        pi_engine_stats(c->e, &s);
+        pi_request_free(r);
+        usleep(200);
+    }
+    return NULL;
+}
+
+static void many_threads(void **state)
+{
+    (void) state;
+    enum { N = 200 };
+    crowd c = {.e = open_engine()};
+    pthread_t t[4];
+    for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, poller, &c);
+    pthread_create(&t[3], NULL, canceller, &c);
+    int started = 0;
+    for (int round = 0; c.n_done < N; round++) { /* this is the step thread */
+        if (started < N && round % 2) {
+            submitted(c.e);
+            started++;
+        }
+        pthread_mutex_lock(&core->lock);
+        pi__seq *list[64];
+        int n = 0;
+        for (pi__seq *s = core->live; s && n < 64; s = s->next) list[n++] = s;
+        pthread_mutex_unlock(&core->lock);
+        for (int i = 0; i < n; i++) {
+            bool its_turn = list[i]->job.params.sampling.seed % 7 == (uint64_t) round % 7;
+            if (list[i]->cancel) end_job(list[i], PI_FINISH_CANCEL, PI_ECANCELED);
+            else if (its_turn) end_job(list[i], PI_FINISH_STOP, PI_OK);
+            else give_text(list[i], "x");
+        }
+        if (started == N) usleep(100);
+    }
+    c.stop = true;
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+    assert_int_equal(c.n_done, N);
+    pi_engine_close(c.e);
+}
+
+static void *free_later(void *ud)
+{
+    usleep(20000);
+    pi_request_free(ud);
+    return NULL;
+}
+
+static void a_poller_wakes_when_the_last_request_is_freed(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pthread_t t;
+    pi_event *ev;
+    pthread_create(&t, NULL, free_later, submitted(e));
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
+    pthread_join(t, NULL);
+    pi_engine_close(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------- no memory */
+
+/* Fails each allocation of a whole run in turn: every request that was submitted ends with an event, nothing leaks. */
+static void out_of_memory(void **state)
+{
+    (void) state;
+    counting_alloc a;
+    bool clean = false;
+    long i = 0;
+    for (; !clean && i < 5000; i++) {
+        counting_use(&a, i);
+        pi_error err = {0};
+        pi_engine *e = NULL;
+        pi_options *o = pi_options_new();
+        pi_request *r = NULL;
+        int rc = o ? pi_options_set(o, "model", model, &err) : PI_ENOMEM;
+        if (!rc) rc = pi_engine_open(&e, o, &err);
+        if (!rc && !(r = pi_request_new(e))) rc = PI_ENOMEM;
+        if (!rc) rc = pi_request_set(r, "stop", "END", &err);
+        if (!rc) rc = pi_request_set(r, "logit-bias", "5+1", &err);
+        if (!rc) rc = pi_request_set(r, "dry-multiplier", "1", &err);
+        if (!rc) rc = pi_request_prompt_text(r, "the end", 7, &err);
+        if (!rc) rc = pi_request_submit(r, &err);
+        if (!rc) {
+            bool ended = give_text(live(0), "abc E");
+            for (int k = 0; k < 40 && !ended; k++) ended = give_text(live(0), "0123456789");
+            end_job(live(0), ended ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK);
+            pi_event *ev[4];
+            int n = pi_poll(e, ev, 4, 0);
+            assert_true(n > 0 && ev[n - 1]->kind == PI_EVENT_DONE);
+            assert_int_equal(ev[n - 1]->code, ended ? PI_ENOMEM : PI_OK);
+            rc = ev[n - 1]->code;
+            for (int k = 0; k < n; k++) pi_event_release(ev[k]);
+        }
+        if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s: %s", i, pi_err_name(rc), err.msg);
+        pi_request_free(r);
+        pi_engine_close(e);
+        pi_options_free(o);
+        if (a.live) fail_msg("allocation %ld failed: %ld blocks are left", i, a.live);
+        clean = !rc;
+    }
+    pi_set_allocator(NULL);
+    assert_true(clean && i > 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_come_in_order_and_merge),
+        cmocka_unit_test(waiting),
+        cmocka_unit_test(descriptor_follows_the_queue),
+        cmocka_unit_test(stop_strings_end_the_job),
+        cmocka_unit_test(eos_is_a_token_without_text),
+        cmocka_unit_test(logprobs_and_user_pointer),
+        cmocka_unit_test(a_taken_event_outlives_its_request),
+        cmocka_unit_test(free_in_every_state),
+        cmocka_unit_test(cancel_any_number_of_times),
+        cmocka_unit_test(a_refused_request_may_try_again),
+        cmocka_unit_test(what_the_vocabulary_refuses),
+        cmocka_unit_test(parameters_reach_the_core),
+        cmocka_unit_test(callbacks_instead_of_polling),
+        cmocka_unit_test(free_waits_for_a_running_callback),
+        cmocka_unit_test(logits_until_freed),
+        cmocka_unit_test(many_threads),
+        cmocka_unit_test(a_poller_wakes_when_the_last_request_is_freed),
+        cmocka_unit_test(out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,451 @@
+/* Matrices on the CPU: every weight format in many shapes against double arithmetic, the promise that a result does not
+ * depend on batch or threads (to the bit), the prologues, and embedding rows. Each instruction set the machine has runs
+ * the same tests. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "backend/cpu/linear.h"
+
+static const int all_types[] = {
+    PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q5_0, PI__Q4_K, PI__Q6_K, PI__Q4_0, PI__Q4_1, PI__Q5_1, PI__Q5_K,
+    PI__Q2_K, PI__Q3_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4, PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S,
+    PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M, PI__TQ1_0, PI__TQ2_0,
+};
+enum { N_TYPES = (int) (sizeof all_types / sizeof *all_types) };
+
+static uint64_t seed = 88172645463325252u;
+static uint32_t rnd(void)
+{
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return (uint32_t) (seed >> 24);
+}
+static float uniform(void) { return (float) (rnd() & 0xffffff) / 8388608.0f - 1.0f; }
+static float normalish(void) { return uniform() + uniform() + uniform(); }
+
+static void put_half(uint8_t *p, float v)
+{
+    uint16_t h = pi__f32_to_f16(v);
+    memcpy(p, &h, 2);
+}
+
+/* A block of random codes with scales such that values are around 1. */
+static void random_block(int type, uint8_t *p)
+{
+    const pi__type_info *t = pi__type_info_of(type);
+    for (uint32_t i = 0; i < t->type_size; i++) p[i] = (uint8_t) rnd();
+    float d = 0.01f + 0.01f * fabsf(uniform());
+    if (rnd() & 1) d = -d;
+    switch (type) {
+    case PI__F32: { float v = normalish(); memcpy(p, &v, 4); break; }
+    case PI__F16: put_half(p, normalish()); break;
+    case PI__BF16: { uint16_t h = pi__f32_to_bf16(normalish()); memcpy(p, &h, 2); break; }
+    case PI__Q4_1: case PI__Q5_1: put_half(p, d * 8); put_half(p + 2, uniform()); break;
+    case PI__Q4_K: case PI__Q5_K: put_half(p, d / 10); put_half(p + 2, uniform() / 64); break;
+    case PI__Q2_K: put_half(p + 80, d * 2); put_half(p + 82, uniform() / 16); break;
+    case PI__Q3_K: put_half(p + 108, d / 2); break;
+    case PI__Q6_K: put_half(p + 208, d / 64); break;
+    case PI__IQ4_XS: put_half(p, d / 32); break;
+    case PI__MXFP4: p[0] = (uint8_t) (122 + rnd() % 8); break;
+    case PI__NVFP4: for (int i = 0; i < 4; i++) p[i] = (uint8_t) (0x20 + rnd() % 0x20); break;
+    case PI__IQ1_M: { /* the scale's nibbles lie on top of four words */
+        uint16_t h = pi__f32_to_f16(d * 10);
+        for (int i = 0; i < 4; i++) p[49 + 2 * i] = (uint8_t) ((p[49 + 2 * i] & 15) | (h >> 4 * i & 15) << 4);
+        break;
+    }
+    case PI__TQ1_0: put_half(p + 52, d * 50); break;
+    case PI__TQ2_0: put_half(p + 64, d * 50); break;
+    default: put_half(p, d); break;
+    }
+}
+
+typedef struct fixture {
+    pi__cpu cpu;
+    pi__weight w;
+    uint8_t *src;     /* as in a file, at an odd address */
+    uint8_t *src_mem;
+    float *ref;       /* [n_mat * n_out, n_in] as the reader gives it */
+} fixture;
+
+static void *aligned(size_t n)
+{
+    void *p = NULL;
+    assert_int_equal(posix_memalign(&p, 64, n ? n : 64), 0);
+    return p;
+}
+
+static void backend_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t threads, int64_t max_n_in, int32_t max_rows)
+{
+    memset(cpu, 0, sizeof *cpu);
+    assert_int_equal(pi__pool_create(&cpu->pool, threads, 0, 50, NULL), PI_OK);
+    cpu->lin = k;
+    cpu->lim = (pi__limits) {.max_tokens = max_rows, .max_n_in = max_n_in};
+    cpu->scratch_size = pi__cpu_linear_scratch(cpu, &cpu->lim);
+    cpu->scratch = aligned(cpu->scratch_size);
+    memset(cpu->scratch, 0xff, cpu->scratch_size); /* NaNs, should any be read */
+}
+
+static void backend_stop(pi__cpu *cpu)
+{
+    pi__pool_destroy(cpu->pool);
+    free(cpu->scratch);
+}
+
+/* In pieces, as a loader that bounds its memory does. */
+static void load_all(fixture *f)
+{
+    const size_t row = pi__row_size(pi__type_info_of(f->w.type), f->w.n_in);
+    for (int64_t m = 0; m < f->w.n_mat; m++)
+        for (int64_t r = 0; r < f->w.n_out; r += PI__LOAD_ROWS)
+            pi__cpu_weight_load(&f->cpu.be, &f->w, m, r, f->w.n_out - r < PI__LOAD_ROWS ? f->w.n_out - r : PI__LOAD_ROWS,
+                                f->src + (size_t) (m * f->w.n_out + r) * row);
+}
+
+static void weight_make(fixture *f, int type, int64_t n_in, int64_t n_out, int64_t n_mat)
+{
+    const pi__type_info *t = pi__type_info_of(type);
+    const size_t row = pi__row_size(t, n_in), n = (size_t) (n_out * n_mat);
+    f->w = (pi__weight) {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = n_mat};
+    f->src_mem = malloc(n * row + 1);
+    f->src = f->src_mem + 1;
+    f->ref = malloc(n * (size_t) n_in * sizeof *f->ref);
+    for (size_t i = 0; i < n * row; i += t->type_size) random_block(type, f->src + i);
+    for (size_t i = 0; i < n; i++) assert_true(pi__dequantize_row(type, f->src + i * row, f->ref + i * (size_t) n_in, n_in));
+    f->w.size = pi__cpu_weight_size(&f->cpu.be, &f->w);
+    assert_true(f->w.size > 0);
+    f->w.data = aligned(f->w.size);
+    memset(f->w.data, 0xff, f->w.size);
+    load_all(f);
+}
+
+static void weight_drop(fixture *f)
+{
+    free(f->src_mem);
+    free(f->ref);
+    free(f->w.data);
+}
+
+/* What the kernels may read instead of x: 15-bit codes times a scale, in blocks of 32. */
+static void round_row(const float *x, int64_t n, double *q)
+{
+    for (int64_t b = 0; b < n; b += 32) {
+        float amax = 0;
+        for (int i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[b + i]));
+        float d = amax / PI__LIN_CODE_MAX, id = amax > 0 ? PI__LIN_CODE_MAX / amax : 0;
+        for (int i = 0; i < 32; i++) q[b + i] = (double) d * rint((double) (x[b + i] * id));
+    }
+}
+
+static void check_results(const fixture *f, const float *x, const float *y, int64_t ldy, int32_t n_rows, bool floats)
+{
+    const int64_t n = f->w.n_in;
+    double *q = malloc((size_t) (n + 32) * sizeof *q);
+    for (int32_t r = 0; r < n_rows; r++) {
+        const float *xr = x + r * n;
+        if (floats) for (int64_t k = 0; k < n; k++) q[k] = xr[k];
+        else round_row(xr, n, q);
+        for (int64_t o = 0; o < f->w.n_out; o++) {
+            const float *w = f->ref + o * n;
+            double exact = 0, same = 0, size = 0, bound = 0;
+            for (int64_t k = 0; k < n; k++) {
+                exact += (double) w[k] * xr[k];
+                same += (double) w[k] * q[k];
+                size += fabs((double) w[k] * q[k]);
+                bound += fabs((double) w[k] * (q[k] - xr[k]));
+            }
+            /* Min formats subtract larger terms than the values: their rounding is in proportion to those. */
+            double tight = 4e-6 * (size + 1e-3), got = y[r * ldy + o];
+            if (!(fabs(got - same) <= tight) || !(fabs(got - exact) <= bound + tight))
+                fail_msg("%s %lld x %lld, row %d, out %lld: %.9g, not %.9g", pi__type_info_of(f->w.type)->name, (long long) n,
+                         (long long) f->w.n_out, r, (long long) o, got, same);
+        }
+    }
+    free(q);
+}
+
+static bool is_float(int type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+
+static float *random_rows(int64_t n)
+{
+    float *x = malloc((size_t) n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = normalish();
+    return x;
+}
+
+static void run_shape(const pi__cpu_linear_kernels *k, int type, int64_t n_in, int64_t n_out, int32_t n_rows)
+{
+    fixture f = {0};
+    const int64_t ldy = n_out + 5;
+    backend_start(&f.cpu, k, 2, n_in, n_rows);
+    weight_make(&f, type, n_in, n_out, 1);
+    float *x = random_rows(n_rows * n_in), *y = random_rows(n_rows * ldy);
+    pi__lin lin = {&f.w, y, ldy};
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = n_in};
+    float edge = y[n_out];
+    pi__cpu_linear(&f.cpu.be, &in, n_rows, &lin, 1);
+    check_results(&f, x, y, ldy, n_rows, is_float(type));
+    assert_true(y[n_out] == edge); /* nothing past n_out is written */
+    free(x);
+    free(y);
+    weight_drop(&f);
+    backend_stop(&f.cpu);
+}
+
+static void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16"))
+        fn(pi__lin_kernels_avx512());
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) fn(pi__lin_kernels_avx2());
+#elif defined(__aarch64__)
+    fn(pi__lin_kernels_neon());
+#endif
+    fn(pi__lin_kernels_generic());
+}
+
+static void shapes(const pi__cpu_linear_kernels *k)
+{
+    static const int32_t rows[] = {1, 2, 3, 8, 17, 64};
+    static const int64_t outs[] = {1, 7, 16, 33, 640};
+    for (int t = 0; t < N_TYPES; t++) {
+        const int64_t blck = pi__type_info_of(all_types[t])->blck_size, unit = blck < 32 ? 32 : blck;
+        const int64_t ins[] = {unit, 3 * unit, is_float(all_types[t]) ? 77 : 5 * unit, 640 / unit * unit};
+        for (int i = 0; i < 4; i++)
+            for (int r = 0; r < 6; r++) run_shape(k, all_types[t], ins[i], outs[(t + i + r) % 4], rows[r]);
+        run_shape(k, all_types[t], 2048, 33, 5);
+        run_shape(k, all_types[t], 2 * unit, 640, 2);
+    }
+}
+static void test_shapes(void **state) { (void) state; each_isa(shapes); }
+
+/* Every width of group and every number of rows gives each row the same bits as it gets alone, with any threads. */
+static void same_bits(const pi__cpu_linear_kernels *k)
+{
+    enum { ROWS = 70 };
+    static const int32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 31, 33, 48, 70};
+    for (int t = 0; t < N_TYPES; t++) {
+        const int64_t n_in = 512, n_out = 40;
+        float *x = random_rows(ROWS * n_in), *x2 = random_rows(ROWS * n_in), *w = random_rows(n_in);
+        float *alone = malloc(ROWS * (size_t) n_out * sizeof *alone), *y = malloc(ROWS * (size_t) n_out * sizeof *y);
+        for (int32_t threads = 1; threads <= 3; threads++) {
+            fixture f = {0};
+            backend_start(&f.cpu, k, threads, n_in, ROWS);
+            seed = 12345; /* the same weights for every number of threads */
+            weight_make(&f, all_types[t], n_in, n_out, 1);
+            pi__lin_in in = {.kind = t % 4, .x = x, .ldx = n_in, .x2 = x2, .ldx2 = n_in, .w = w, .eps = 1e-6f};
+            if (threads == 1)
+                for (int32_t r = 0; r < ROWS; r++) {
+                    pi__lin_in one = in;
+                    pi__lin lin = {&f.w, alone + r * n_out, n_out};
+                    one.x += r * n_in;
+                    one.x2 += r * n_in;
+                    pi__cpu_linear(&f.cpu.be, &one, 1, &lin, 1);
+                }
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                pi__lin lin = {&f.w, y, n_out};
+                memset(y, 0, ROWS * (size_t) n_out * sizeof *y);
+                pi__cpu_linear(&f.cpu.be, &in, counts[c], &lin, 1);
+                assert_memory_equal(y, alone, (size_t) counts[c] * (size_t) n_out * sizeof *y);
+            }
+            weight_drop(&f);
+            backend_stop(&f.cpu);
+        }
+        free(x), free(x2), free(w), free(alone), free(y);
+    }
+}
+static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
+
+/* ---- prologues, seen through a matrix that copies: the identity in F32 */
+
+static double prologue(int kind, const float *x, const float *x2, const float *w, double eps, int64_t n, int64_t k)
+{
+    double ss = 0, v = x[k];
+    switch (kind) {
+    case PI__IN_RMSNORM:
+        for (int64_t i = 0; i < n; i++) ss += (double) x[i] * x[i];
+        return v / sqrt(ss / (double) n + eps) * w[k];
+    case PI__IN_GEGLU: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))) * x2[k];
+    case PI__IN_SWIGLU: return v / (1 + exp(-v)) * x2[k];
+    default: return v;
+    }
+}
+
+static void prologues(const pi__cpu_linear_kernels *k)
+{
+    enum { N = 333, ROWS = 3 };
+    for (int kind = PI__IN_PLAIN; kind <= PI__IN_SWIGLU; kind++) {
+        fixture f = {0};
+        backend_start(&f.cpu, k, 2, N, ROWS);
+        weight_make(&f, PI__F32, N, N, 1);
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < N; j++) {
+                float one = i == j;
+                memcpy(f.src + 4 * ((size_t) i * N + (size_t) j), &one, 4);
+            }
+        load_all(&f);
+        float *x = random_rows(ROWS * N), *x2 = random_rows(ROWS * N), *w = random_rows(N), y[ROWS * N];
+        for (int i = 0; i < N; i++) x[i] = (float) (i - N / 2) / 8; /* -20 .. 20 */
+        pi__lin_in in = {kind, x, N, x2, N, w, 1e-6f};
+        pi__lin lin = {&f.w, y, N};
+        pi__cpu_linear(&f.cpu.be, &in, ROWS, &lin, 1);
+        for (int r = 0; r < ROWS; r++)
+            for (int i = 0; i < N; i++) {
+                double want = prologue(kind, x + r * N, x2 + r * N, w, 1e-6, N, i), got = y[r * N + i];
+                /* tanh loses all digits of 1 + tanh in the far negative; absolute then */
+                if (!(fabs(got - want) <= 1e-6 * fabs(want) + 3e-7 * (kind >= PI__IN_GEGLU)))
+                    fail_msg("kind %d, %g: %.9g, not %.9g", kind, x[r * N + i], got, want);
+            }
+        free(x), free(x2), free(w);
+        weight_drop(&f);
+        backend_stop(&f.cpu);
+    }
+}
+static void test_prologues(void **state) { (void) state; each_isa(prologues); }
+
+/* A value that is no number shows in the results of its row and nowhere else. */
+static void not_finite(const pi__cpu_linear_kernels *k)
+{
+    static const int types[] = {PI__Q8_0, PI__Q4_K, PI__Q6_K, PI__Q2_K, PI__F16};
+    for (int t = 0; t < 5; t++)
+        for (int bad = 0; bad < 3; bad++) {
+            fixture f = {0};
+            backend_start(&f.cpu, k, 1, 256, 2);
+            weight_make(&f, types[t], 256, 16, 1);
+            float *x = random_rows(512), y[32];
+            pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = 256};
+            pi__lin lin = {&f.w, y, 16};
+            x[40] = bad == 0 ? NAN : bad == 1 ? INFINITY : -INFINITY;
+            pi__cpu_linear(&f.cpu.be, &in, 2, &lin, 1);
+            for (int i = 0; i < 16; i++) {
+                assert_false(isfinite(y[i]));
+                assert_true(isfinite(y[16 + i]));
+            }
+            memset(x, 0, 256 * sizeof *x);
+            x[3] = 1e-42f;
+            pi__cpu_linear(&f.cpu.be, &in, 1, &lin, 1);
+            for (int i = 0; i < 16; i++) assert_true(fabsf(y[i]) < 1e-30f);
+            free(x);
+            weight_drop(&f);
+            backend_stop(&f.cpu);
+        }
+}
+static void test_not_finite(void **state) { (void) state; each_isa(not_finite); }
+
+/* Several matrices of different formats that read the same rows, one of them with a factor and stacked. */
+static void many(const pi__cpu_linear_kernels *k)
+{
+    enum { ROWS = 19, N = 256 };
+    static const int types[] = {PI__Q5_0, PI__Q8_0, PI__F32, PI__NVFP4, PI__Q4_K};
+    const float factor[2] = {0.5f, 3.0f};
+    fixture f[5];
+    memset(f, 0, sizeof f);
+    pi__lin lin[5];
+    backend_start(&f[0].cpu, k, 2, N, ROWS);
+    for (int i = 0; i < 5; i++) {
+        f[i].cpu = f[0].cpu;
+        weight_make(&f[i], types[i], N, 24 + 8 * i, i == 3 ? 2 : 1);
+        lin[i] = (pi__lin) {&f[i].w, random_rows(ROWS * f[i].w.n_out), f[i].w.n_out};
+    }
+    f[3].w.scale = factor;
+    for (int64_t i = 0; i < f[3].w.n_out * N; i++) f[3].ref[i] *= 0.5f;
+    float *x = random_rows(ROWS * N);
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N};
+    pi__cpu_linear(&f[0].cpu.be, &in, ROWS, lin, 5);
+    for (int i = 0; i < 5; i++) {
+        check_results(&f[i], x, lin[i].y, lin[i].ldy, ROWS, is_float(types[i]));
+        free(lin[i].y);
+        weight_drop(&f[i]);
+    }
+    free(x);
+    backend_stop(&f[0].cpu);
+}
+static void test_many(void **state) { (void) state; each_isa(many); }
+
+/* Rows come back exactly as the reader gives them, from every format, also where n_out is no multiple of 16. */
+static void embed(const pi__cpu_linear_kernels *k)
+{
+    for (int t = 0; t < N_TYPES; t++) {
+        enum { N = 512, OUT = 37, TOKENS = 50 };
+        fixture f = {0};
+        int32_t token[TOKENS];
+        float *out = malloc(TOKENS * N * sizeof *out);
+        backend_start(&f.cpu, k, 2, N, TOKENS);
+        weight_make(&f, all_types[t], N, OUT, 1);
+        for (int n = 3; n <= TOKENS; n += TOKENS - 3) {
+            for (int i = 0; i < n; i++) token[i] = i < OUT ? OUT - 1 - i : (int32_t) (rnd() % OUT);
+            pi__batch b = {.n_tokens = n, .token = token};
+            pi__cpu_embed(&f.cpu.be, &b, &f.w, 25.25f, out);
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < N; j++) {
+                    float want = f.ref[token[i] * N + j] * 25.25f;
+                    if (memcmp(&want, &out[i * N + j], 4))
+                        fail_msg("%s row %d column %d: %.9g, not %.9g", pi__type_info_of(all_types[t])->name, token[i], j,
+                                 out[i * N + j], want);
+                }
+        }
+        free(out);
+        weight_drop(&f);
+        backend_stop(&f.cpu);
+    }
+}
+static void test_embed(void **state) { (void) state; each_isa(embed); }
+
+/* Every scale byte of the FP4 formats. */
+static void fp4_scales(const pi__cpu_linear_kernels *k)
+{
+    static const int types[] = {PI__MXFP4, PI__NVFP4};
+    for (int t = 0; t < 2; t++) {
+        const size_t size = pi__type_info_of(types[t])->type_size;
+        fixture f = {0};
+        backend_start(&f.cpu, k, 1, 64, 256);
+        weight_make(&f, types[t], 64, 256, 1);
+        int32_t token[256];
+        float *out = malloc(256 * 64 * sizeof *out), want[64];
+        for (int i = 0; i < 256; i++) {
+            token[i] = i;
+            uint8_t *row = f.src + (size_t) i * (t ? size : 2 * size);
+            for (int s = 0; s < (t ? 4 : 2); s++) row[t ? (size_t) s : (size_t) s * size] = (uint8_t) i;
+        }
+        load_all(&f);
+        pi__batch b = {.n_tokens = 256, .token = token};
+        pi__cpu_embed(&f.cpu.be, &b, &f.w, 1.0f, out);
+        for (int i = 0; i < 256; i++) {
+            pi__dequantize_row(types[t], f.src + (size_t) i * (t ? size : 2 * size), want, 64);
+            assert_memory_equal(out + 64 * i, want, sizeof want);
+        }
+        free(out);
+        weight_drop(&f);
+        backend_stop(&f.cpu);
+    }
+}
+static void test_fp4_scales(void **state) { (void) state; each_isa(fp4_scales); }
+
+static void test_sizes(void **state)
+{
+    (void) state;
+    pi__weight w = {.type = PI__Q5_0, .n_in = 640, .n_out = 1024, .n_mat = 1};
+    assert_int_equal(pi__cpu_weight_size(NULL, &w), 1024 * 640 / 32 * 22); /* as large as the file */
+    w = (pi__weight) {.type = PI__Q6_K, .n_in = 2048, .n_out = 640, .n_mat = 3};
+    assert_int_equal(pi__cpu_weight_size(NULL, &w), 3 * 640 * 2048 / 256 * 210);
+    w.n_in = 2048 + 32; /* not a multiple of the block */
+    assert_int_equal(pi__cpu_weight_size(NULL, &w), 0);
+    w = (pi__weight) {.type = PI__I32, .n_in = 32, .n_out = 1, .n_mat = 1};
+    assert_int_equal(pi__cpu_weight_size(NULL, &w), 0);
+    w = (pi__weight) {.type = PI__Q8_0, .n_in = 1 << 30, .n_out = 1 << 30, .n_mat = 1 << 30};
+    assert_int_equal(pi__cpu_weight_size(NULL, &w), 0); /* does not fit size_t */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_embed), cmocka_unit_test(test_fp4_scales),
+        cmocka_unit_test(test_prologues),  cmocka_unit_test(test_many),  cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_shapes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

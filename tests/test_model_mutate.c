@@ -1,0 +1,117 @@
+/* Damaged models through the whole of opening: each is refused with a text, or opens and answers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/core.h"
+#include "formats/formats.h"
+#include "tiny_model.h"
+
+enum { N_MUTANTS = 10000 };
+
+static atomic_int done;
+static bool on_token(void *ud, const pi__token_out *t) { (void) ud, (void) t; return false; }
+static void on_done(void *ud, const pi__job_end *end) { (void) ud, (void) end; atomic_store(&done, 1); }
+
+static char *read_all(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t) ftell(f);
+    rewind(f);
+    char *p = malloc(*n);
+    assert_int_equal(fread(p, 1, *n, f), *n);
+    fclose(f);
+    return p;
+}
+
+static void write_all(const char *path, const char *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Changes a number of the header (where metadata and tensor headers are), or cuts the file. */
+static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
+{
+    static const uint64_t odd[] = {0, 1, 2, 3, 31, 32, 255, 65535, INT32_MAX, UINT32_MAX, UINT64_MAX, (uint64_t) 1 << 62};
+    int times = 1 + (int) (tiny_random(rng) % 3);
+    for (int i = 0; i < times; i++) {
+        size_t at = 8 + tiny_random(rng) % (header - 16);
+        switch (tiny_random(rng) % 4) {
+        case 0: p[at] ^= (char) (1 << tiny_random(rng) % 8); break;
+        case 1: p[at] = (char) tiny_random(rng); break;
+        case 2: memcpy(p + at, &odd[tiny_random(rng) % 12], 4); break;
+        default: memcpy(p + at, &odd[tiny_random(rng) % 12], 8); break;
+        }
+    }
+    return tiny_random(rng) % 10 == 0 ? tiny_random(rng) % n : n;
+}
+
+/* true: it opened and answered. */
+static bool open_and_ask(const char *path)
+{
+    pi__config c = {.model = path, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4, .block_size = 16, .ctx_size = 64,
+                    .type_k = PI__F16, .type_v = PI__F16, .cpu = {.n_threads = 1}};
+    pi__core *e;
+    pi__seq *s;
+    pi_error err = {0};
+    if (pi__core_open(&e, &c, &err)) {
+        assert_int_not_equal(err.code, PI_OK);
+        assert_int_not_equal(err.code, PI_EINTERNAL);
+        assert_true(strlen(err.msg) > 10);
+        return false;
+    }
+    int32_t prompt[3] = {2, 5, 7};
+    pi__job j = {.prompt = prompt, .n_prompt = 3, .on_token = on_token, .on_done = on_done,
+                 .params = {.max_tokens = 2, .n_logprobs = -1,
+                            .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}}};
+    atomic_store(&done, 0);
+    if (!pi__core_submit(e, &j, &s, &err)) {
+        for (int i = 0; i < 20000 && !atomic_load(&done); i++) usleep(500);
+        assert_true(atomic_load(&done));
+        pi__seq_release(s);
+    }
+    pi__core_close(e);
+    return true;
+}
+
+static void damaged_models(void **st)
+{
+    (void) st;
+    char path[256], bad[300];
+    pi_error err = {0};
+    assert_int_equal(tiny_write(tiny_path(path, "mutate"), NULL, &err), PI_OK);
+    snprintf(bad, sizeof bad, "%s.bad", path);
+    size_t n, header = 0;
+    char *good = read_all(path, &n), *p = malloc(n);
+    for (size_t i = 0; i + 20 < n; i++) /* the header ends after the last tensor's name and numbers */
+        if (!memcmp(good + i, "post_ffw_norm.weight", 20)) header = i + 60;
+    assert_true(header > 1000 && header < n);
+    uint64_t rng = 2024;
+    int opened = 0;
+    assert_true(open_and_ask(path));
+    for (int i = 0; i < N_MUTANTS; i++) {
+        memcpy(p, good, n);
+        write_all(bad, p, damage(p, n, header, &rng));
+        opened += open_and_ask(bad);
+    }
+    assert_true(opened > 0 && opened < N_MUTANTS);
+    free(good);
+    free(p);
+    unlink(path);
+    unlink(bad);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_models)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,59 @@
+/* How long attention takes, for the shape of Gemma 3 270M: tool_bench_attention [isa] [threads] [type_k] [type_v].
+ * Not a test: prints times of a prompt of 512 tokens, and of single tokens late in a sequence. */
+#include <time.h>
+
+#include "attention_world.h"
+
+static double seconds(clockid_t id)
+{
+    struct timespec ts;
+    clock_gettime(id, &ts);
+    return (double) ts.tv_sec + (double) ts.tv_nsec * 1e-9;
+}
+
+static double wall(void) { return seconds(CLOCK_MONOTONIC); }
+/* Of a single thread: not disturbed by what else runs. */
+static double cpu(void) { return seconds(CLOCK_THREAD_CPUTIME_ID); }
+
+/* Fastest of n_rounds steps of `tokens` tokens that start at position `from`, in milliseconds: attention, and qkv. */
+static void time_step(config c, int from, int tokens, int n_rounds, const char *what)
+{
+    int len = from + tokens;
+    world w;
+    world_init(&w, &c, 1, &len);
+    int n = from;
+    if (from) world_step(&w, &n);
+    sequence before = w.seq[0];
+    double best_attn = 1e9, best_qkv = 1e9;
+    for (int i = 0; i < n_rounds; i++) {
+        w.n_free += from ? 0 : w.seq[0].done / c.block_size; /* the same blocks again */
+        w.seq[0].done = before.done;
+        world_step(&w, &tokens);
+        if (w.time_attention < best_attn) best_attn = w.time_attention;
+        if (w.time_qkv < best_qkv) best_qkv = w.time_qkv;
+    }
+    double keys = 0;
+    for (int p = from; p < len; p++) keys += c.window && p >= c.window ? c.window : p + 1;
+    double fma = keys * c.n_head * c.head_dim * 2;
+    printf("%-28s %9.3f ms  %6.1f G multiply-adds/s   qkv %7.3f ms\n", what, best_attn * 1e3, fma / best_attn * 1e-9,
+           best_qkv * 1e3);
+    world_free(&w);
+}
+
+int main(int argc, char **argv)
+{
+    config c = {.n_threads = argc > 2 ? atoi(argv[2]) : 2, .block_size = 16, .type_k = PI__F16, .type_v = PI__F16,
+                .n_head = 4, .n_head_kv = 1, .head_dim = 256, .window = 512, .chunk = 512};
+    c.clock = c.n_threads == 1 ? cpu : wall;
+    if (pi__isa_choose(argc > 1 ? argv[1] : "auto", &c.isa, NULL)) return 64;
+    if (argc > 3) c.type_k = pi__type_from_name(argv[3]);
+    if (argc > 4) c.type_v = pi__type_from_name(argv[4]);
+    printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__type_info_of(c.type_k)->name,
+           pi__type_info_of(c.type_v)->name);
+    time_step(c, 0, 512, 20, "prompt of 512");
+    time_step(c, 500, 1, 500, "one token at 500");
+    c.window = 0;
+    time_step(c, 4095, 1, 200, "one token at 4096, no window");
+    time_step(c, 100, 1, 500, "one token at 100");
+    return 0;
+}

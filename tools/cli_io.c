@@ -1,0 +1,126 @@
+/* Prompts and files in, text out (see cli.h). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* ---------------------------------------------------------------------------------------------------------- files */
+
+int cli_read_file(const cli *c, const char *path, char **text, size_t *len)
+{
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    if (!f) return cli_error(c, errno == ENOENT ? CLI_NO_INPUT : CLI_IO, "%s: %s", path, strerror(errno));
+    char *buf = NULL;
+    size_t n = 0, cap = 0;
+    int code = CLI_OK;
+    for (;;) {
+        if (cap - n < 2) {
+            size_t want = cap ? cap * 2 : 65536;
+            char *p = want > cap ? realloc(buf, want) : NULL;
+            if (!p) {
+                code = cli_error(c, CLI_OS, "%s: out of memory", path);
+                break;
+            }
+            buf = p;
+            cap = want;
+        }
+        size_t got = fread(buf + n, 1, cap - n - 1, f);
+        n += got;
+        if (got) continue;
+        if (ferror(f)) code = cli_error(c, CLI_IO, "%s: %s", path, strerror(errno));
+        break;
+    }
+    if (!is_stdin) fclose(f);
+    if (code) {
+        free(buf);
+        return code;
+    }
+    buf[n] = 0;
+    *text = buf;
+    *len = n;
+    return CLI_OK;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    return (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* The value of "\xHH" at the start of s, -1: something else is there. */
+static int hex_byte(const char *s, size_t n)
+{
+    if (n < 4 || s[0] != '\\' || s[1] != 'x') return -1;
+    int hi = hex_digit(s[2]), lo = hex_digit(s[3]);
+    return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
+}
+
+/* Replaces \n \r \t \' \" \\ and \xHH in place; other backslashes stay. Returns the new length. */
+static size_t unescape(char *s, size_t n)
+{
+    static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
+    size_t out = 0;
+    int byte;
+    for (size_t i = 0; i < n; i++) {
+        const char *k = s[i] == '\\' && i + 1 < n && s[i + 1] ? strchr(from, s[i + 1]) : NULL;
+        if (k) {
+            s[out++] = to[k - from];
+            i++;
+        } else if ((byte = hex_byte(s + i, n - i)) >= 0) {
+            s[out++] = (char) byte;
+            i += 3;
+        } else {
+            s[out++] = s[i];
+        }
+    }
+    s[out] = 0;
+    return out;
+}
+
+int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len)
+{
+    bool from_stdin = cli_has_section(c->cmd, "tokenize") && cli_bool(c, "stdin");
+    const char *file = cli_given(c, "prompt") ? NULL : "-";
+    if (cli_given(c, "file") && !from_stdin) file = cli_str(c, "file");
+    if (from_stdin) file = "-";
+    if (file && !from_stdin && !cli_given(c, "file") && isatty(STDIN_FILENO)) {
+        return cli_usage_error(c, "no prompt: give --prompt TEXT, --file FILE, or text on standard input");
+    }
+    if (!file) {
+        const char *p = cli_str(c, "prompt");
+        *len = strlen(p);
+        *text = strdup(p);
+        if (!*text) return cli_error(c, CLI_OS, "out of memory");
+    } else {
+        int code = cli_read_file(c, file, text, len);
+        if (code) return code;
+        if (!keep_newline && *len && (*text)[*len - 1] == '\n') (*text)[--*len] = 0;
+    }
+    if (cli_bool(c, "escape")) *len = unescape(*text, *len);
+    return CLI_OK;
+}
+
+int cli_flush(const cli *c)
+{
+    static bool said;
+    if (!fflush(stdout) && !ferror(stdout)) return CLI_OK;
+    if (said) return CLI_IO;
+    said = true;
+    return cli_error(c, CLI_IO, "standard output: %s", strerror(errno));
+}
+
+const char *cli_bytes(uint64_t n, char buf[32])
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double) n;
+    int u = 0;
+    while (v >= 1024 && u < 4) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(buf, 32, u ? "%.2f %s" : "%.0f %s", v, unit[u]);
+    return buf;
+}

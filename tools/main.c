@@ -1,0 +1,116 @@
+/* pagedinfer: one program with subcommands. Called by the name of a llama.cpp tool it is the subcommand that does what
+ * that tool does. */
+#include <locale.h>
+#include <signal.h>
+#include <string.h>
+
+#include "cli.h"
+
+#define ENGINE_SECTIONS "model kv scheduler cpu"
+
+const cli_command cli_commands[] = {
+    {"run", "llama-cli llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
+     "Continues a prompt and prints the answer on standard output as it comes; everything else goes to standard "
+     "error. The prompt is taken as it is, with no chat template around it; without -p and -f it is read from "
+     "standard input. Ctrl-C ends the answer where it is, a second one ends the program.",
+     "prompt " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_run},
+    {"bench", "llama-bench", "measure speed", "-m MODEL [options]",
+     "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
+     "decoding. Most options take comma lists; every combination is measured.",
+     "bench " ENGINE_SECTIONS " general", 0, true, cmd_bench},
+    {"eval", "llama-perplexity", "perplexity, KL divergence, logits and greedy answers",
+     "-m MODEL (-f TEXT | --cases CASES.JSON | --concurrency-suite) [options]",
+     "With -f: perplexity of a text, in chunks of --ctx-size tokens, counted as llama-perplexity counts. With "
+     "--cases: runs the cases of a JSON file greedily and prints one JSON line each. With --concurrency-suite: "
+     "conversations that each know a secret word run alone and then many at once, with cancels and too small a cache; "
+     "tokens must be the same, and a word in another's answer is a fault (exit status 1).",
+     "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
+    {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
+     "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "
+     "and put beside IN.gguf.",
+     "quantize general", 4, false, cmd_quantize},
+    {"inspect", "", "what is in a GGUF, and what running it would cost", "MODEL [options]",
+     "Prints metadata and tensors of a model file, and the memory that running it with these options would take, "
+     "computed by the same plan that allocates it. Nothing is loaded.",
+     "inspect " ENGINE_SECTIONS " general", 1, false, cmd_inspect},
+    {"tokenize", "llama-tokenize", "text to token ids", "-m MODEL (-p TEXT | -f FILE | --stdin) [options]",
+     "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
+     "vocabulary alone.",
+     "tokenize prompt model general", 0, false, cmd_tokenize},
+    {0},
+};
+
+static const cli_command *find_command(const char *name)
+{
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        if (!strcmp(c->name, name)) return c;
+    }
+    return NULL;
+}
+
+/* The subcommand that a symlink's name stands for. */
+static const cli_command *by_program_name(const char *argv0)
+{
+    const char *slash = strrchr(argv0, '/'), *base = slash ? slash + 1 : argv0;
+    size_t n = strlen(base);
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        for (const char *p = c->symlink; *p;) {
+            size_t len = strcspn(p, " ");
+            if (len == n && !memcmp(p, base, n)) return c;
+            p += len + (p[len] == ' ');
+        }
+    }
+    return NULL;
+}
+
+static int run_command(const cli_command *cmd, const char *name, int argc, char **argv)
+{
+    cli c = {.name = name};
+    int code = cli_parse(&c, cmd, argc, argv);
+    if (code < 0) {
+        code = cmd->run(&c);
+        if (!code) code = cli_flush(&c);
+    }
+    cli_free(&c);
+    return code;
+}
+
+static int help_on(const char *name)
+{
+    const cli_command *cmd = name ? find_command(name) : NULL;
+    if (name && !cmd) {
+        fprintf(stderr, "pagedinfer: no command named '%s'; 'pagedinfer help' lists them\n", name);
+        return CLI_USAGE;
+    }
+    if (cmd) cli_help(stdout, cmd, "common");
+    else cli_overview(stdout);
+    return fflush(stdout) ? CLI_IO : CLI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an I/O error, said and counted as such */
+    setlocale(LC_CTYPE, "");
+    const cli_command *cmd = argc > 0 ? by_program_name(argv[0]) : NULL;
+    if (cmd) return run_command(cmd, argv[0], argc, argv);
+    if (argc < 2) {
+        cli_overview(stderr);
+        return CLI_USAGE;
+    }
+    const char *word = argv[1];
+    if (!strcmp(word, "help")) return help_on(argc > 2 ? argv[2] : NULL);
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) return help_on(NULL);
+    if (!strcmp(word, "version")) word = "--version";
+    if (word[0] == '-') { /* no subcommand: a prompt is to be run */
+        argv[1] = (char *) word;
+        return run_command(&cli_commands[0], "pagedinfer", argc, argv);
+    }
+    cmd = find_command(word);
+    if (!cmd) {
+        fprintf(stderr, "pagedinfer: no command named '%s'; 'pagedinfer help' lists them\n", word);
+        return CLI_USAGE;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "pagedinfer %s", cmd->name);
+    return run_command(cmd, name, argc - 1, argv + 1);
+}

@@ -1,0 +1,185 @@
+/* pagedinfer run: continues a prompt, the answer on standard output as it comes.
+ *
+ * --copies N runs the prompt N times at once, one answer is printed after the other. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+struct answer { /* text of a copy that waits for its turn to be printed */
+    char *text;
+    size_t n, cap;
+    bool done;
+};
+
+struct run {
+    const cli *c;
+    pi_engine *e;
+    pi_request **r;   /* [n] */
+    struct answer *a; /* [n] */
+    size_t n;         /* copies */
+    size_t printing;  /* whose text goes to standard output */
+    size_t n_done;    /* answers that ended */
+    bool canceled;    /* a signal came */
+    int code;         /* exit code so far */
+};
+
+static bool keep(struct answer *a, const char *text, size_t n)
+{
+    if (a->cap - a->n < n) {
+        size_t cap = (a->n + n) * 2;
+        char *p = realloc(a->text, cap);
+        if (!p) return false;
+        a->text = p;
+        a->cap = cap;
+    }
+    memcpy(a->text + a->n, text, n);
+    a->n += n;
+    return true;
+}
+
+static void cancel_all(struct run *u)
+{
+    for (size_t i = 0; i < u->n; i++) pi_request_cancel(u->r[i]);
+    u->canceled = true;
+}
+
+/* Prints what is there of the answer whose turn it is, and of those behind it. */
+static void print_text(struct run *u, size_t i, const char *text, size_t n)
+{
+    struct answer *a = &u->a[i];
+    if (i != u->printing) {
+        if (n && !keep(a, text, n)) u->code = cli_error(u->c, CLI_OS, "out of memory");
+        return;
+    }
+    bool bad = n && fwrite(text, 1, n, stdout) < n;
+    while (u->printing < u->n && u->a[u->printing].done && !bad) {
+        bad = putchar('\n') == EOF;
+        if (++u->printing == u->n) break;
+        a = &u->a[u->printing];
+        bad |= a->n && fwrite(a->text, 1, a->n, stdout) < a->n;
+    }
+    if (n && !bad) bad = fflush(stdout) != 0;
+    if (bad && !u->code) {
+        u->code = cli_flush(u->c);
+        cancel_all(u);
+    }
+}
+
+static void handle(struct run *u, const pi_event *ev)
+{
+    size_t i = 0;
+    while (u->r[i] != ev->request) i++;
+    if (ev->kind == PI_EVENT_DONE) {
+        u->a[i].done = true;
+        u->n_done++;
+    }
+    print_text(u, i, ev->text, ev->text_len);
+    if (ev->kind != PI_EVENT_DONE || !ev->code || ev->finish_reason == PI_FINISH_CANCEL) return;
+    pi_result res = {.size = sizeof res};
+    pi_request_result(u->r[i], &res);
+    if (!u->code) u->code = cli_error(u->c, cli_exit_code(ev->code), "%s", *res.msg ? res.msg : pi_strerror(ev->code));
+}
+
+static void loop(struct run *u)
+{
+    pi_event *ev[32];
+    while (u->n_done < u->n) {
+        if (cli_signal() && !u->canceled) cancel_all(u);
+        int n = u->canceled ? pi_poll(u->e, ev, 32, -1) : cli_poll(u->e, ev, 32);
+        if (n < 0) {
+            u->code = cli_error(u->c, CLI_SOFTWARE, "%s", pi_strerror(n));
+            return;
+        }
+        if (!n && u->canceled) return;
+        for (int i = 0; i < n; i++) {
+            handle(u, ev[i]);
+            pi_event_release(ev[i]);
+        }
+    }
+}
+
+/* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
+static void print_speed(const struct run *u)
+{
+    uint64_t prompt = 0, cached = 0, generated = 0;
+    double prefill = 0, decode = 0;
+    for (size_t i = 0; i < u->n; i++) {
+        pi_result r = {.size = sizeof r};
+        pi_request_result(u->r[i], &r);
+        prompt += r.prompt_tokens;
+        cached += r.cached_tokens;
+        generated += r.generated_tokens;
+        if (r.prefill_ms > prefill) prefill = r.prefill_ms;
+        if (r.decode_ms > decode) decode = r.decode_ms;
+    }
+    fprintf(stderr, "%sprompt %llu tokens", cli_logs(u->c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
+    if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
+    if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
+    fprintf(stderr, "; generated %llu tokens", (unsigned long long) generated);
+    if (decode > 0 && generated > u->n) fprintf(stderr, ", %.1f t/s", (double) (generated - u->n) / decode * 1e3);
+    fputc('\n', stderr);
+}
+
+static int start(struct run *u, const char *text, size_t len)
+{
+    pi_error err = {0};
+    for (size_t i = 0; i < u->n; i++) {
+        u->r[i] = pi_request_new(u->e);
+        if (!u->r[i]) return cli_error(u->c, CLI_OS, "out of memory");
+        int rc = pi_request_prompt_text(u->r[i], text, len, &err);
+        if (!rc) rc = pi_request_submit(u->r[i], &err);
+        if (rc) return cli_pi_error(u->c, &err);
+    }
+    return CLI_OK;
+}
+
+/* The cache is sized for what is going to run, unless someone says otherwise. */
+static int set_parallel(const cli *c, pi_options *o)
+{
+    pi_error err = {0};
+    if (cli_given(c, "parallel")) return CLI_OK;
+    return pi_options_set(o, "parallel", cli_str(c, "copies"), &err) ? cli_pi_error(c, &err) : CLI_OK;
+}
+
+static int with_engine(struct run *u, const char *text, size_t len)
+{
+    int code = cli_catch_signals();
+    if (!code && cli_bool(u->c, "display-prompt")) fwrite(text, 1, len, stdout);
+    if (!code) code = start(u, text, len);
+    if (!code) {
+        loop(u);
+        code = u->code;
+    }
+    if (!code && cli_bool(u->c, "perf")) print_speed(u);
+    if (!code) code = cli_flush(u->c);
+    if (!code && cli_signal()) code = 128 + cli_signal();
+    for (size_t i = 0; i < u->n; i++) {
+        pi_request_free(u->r[i]);
+        free(u->a[i].text);
+    }
+    return code;
+}
+
+int cmd_run(const cli *c)
+{
+    struct run u = {.c = c, .n = (size_t) cli_int(c, "copies")};
+    char *text = NULL;
+    size_t len = 0;
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    int code = cli_prompt(c, false, &text, &len);
+    pi_options *o = code ? NULL : cli_options(c, &code);
+    pi_error err = {0};
+    u.r = calloc(u.n, sizeof *u.r);
+    u.a = calloc(u.n, sizeof *u.a);
+    if (!code && (!u.r || !u.a)) code = cli_error(c, CLI_OS, "out of memory");
+    if (!code) code = set_parallel(c, o);
+    if (!code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
+    if (!code) code = with_engine(&u, text, len);
+    pi_engine_close(u.e);
+    pi_options_free(o);
+    free(u.r);
+    free(u.a);
+    free(text);
+    return code;
+}
