@@ -53,8 +53,18 @@ typedef struct pi__batch {
     const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
     const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
     const int32_t *row;       /* [n_rows] token indices, ascending */
-    pi__kv_batch kv[PI__MAX_GROUPS];
+    const int32_t *seq_sure;  /* [n_seqs] of its tokens in this step, those that stay; the rest are drafts */
+    const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
+    const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
+    const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
+    pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
 } pi__batch;
+
+/* A snapshot of a sequence's recurrent state, taken while the step passes pos. */
+typedef struct pi__save {
+    int32_t pos;  /* the state after this many tokens of the sequence, a multiple of PI__STATE_CHUNK, all of them sure */
+    int32_t snap; /* index in the pool of snapshots */
+} pi__save;
 
 /* One layer's keys and values in a group's pool: block b is at base + b * stride. */
 typedef struct pi__kv_layer {
@@ -66,6 +76,21 @@ typedef struct pi__kv_layer {
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
 } pi__kv_layer;
+
+/* One delta-net layer's recurrent state: a slot for each sequence that runs, and a pool of snapshots. After a step a slot
+ * holds the state at its last chunk boundary and what is needed of the rows since; dropping rows of the last step (drafts
+ * that were not accepted) is giving the next step a smaller first position. */
+enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
+typedef struct pi__state_layer {
+    int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
+    int32_t dim;        /* values a head */
+    int32_t n_conv;     /* taps of the convolution */
+    int32_t n_draft;    /* most drafts a sequence brings to a step */
+    char *base;         /* slot i is at base + i * stride */
+    size_t stride;      /* bytes from slot to slot (all layers) */
+    char *snap;         /* snapshot i is at snap + i * snap_stride */
+    size_t snap_stride; /* bytes from snapshot to snapshot (all layers) */
+} pi__state_layer;
 
 /* What a linear op reads; computed once for all matrices that read it. */
 enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU };
@@ -90,6 +115,7 @@ typedef struct pi__lin {
 typedef struct pi__qkv {
     float *q;            /* [n_tokens, n_head * head_dim], normalised, rotated and scaled in place */
     int64_t ldq;         /* floats from row to row */
+    int64_t q_stride;    /* floats from head to head; 0: head_dim */
     const float *k, *v;  /* [n_tokens, n_head_kv * head_dim]; NULL: the layer shares another's cache, only q is done */
     int64_t ldk, ldv;    /* floats from row to row */
     int32_t n_head;      /* query heads */
@@ -106,6 +132,8 @@ typedef struct pi__qkv {
 typedef struct pi__attn {
     const float *q;     /* [n_tokens, n_head * head_dim], scaled */
     int64_t ldq;        /* floats from row to row */
+    int64_t q_stride;   /* floats from head to head; 0: head_dim */
+    const float *gate;  /* like q (same ldq and q_stride): the result is multiplied by sigmoid(gate); NULL: none */
     float *out;         /* [n_tokens, n_head * head_dim] */
     int64_t ldo;        /* floats from row to row */
     int32_t n_head;     /* query heads; the kv head of h is h / (n_head / n_head_kv) */
@@ -113,6 +141,41 @@ typedef struct pi__attn {
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
 } pi__attn;
+
+/* Mixture of experts: y = sum over the n_used best experts of routing weight * down(act(gate x) * up x), in the order of
+ * their rank. Routing weights: softmax over all logits, the best n_used divided by their sum. */
+typedef struct pi__moe {
+    pi__lin_in in;          /* what the experts read; prepared once a row, then gathered */
+    const float *logits;    /* [n_rows, n_expert] of the router */
+    int64_t ldl;            /* floats from row to row */
+    int32_t n_expert;       /* matrices in gate, up and down */
+    int32_t n_used;         /* experts a row */
+    float weights_scale;    /* multiplies the routing weights */
+    const pi__weight *gate; /* n_expert of [F, E]; with up NULL of [2F, E]: rows of gate, then of up */
+    const pi__weight *up;   /* n_expert of [F, E], or NULL */
+    const pi__weight *down; /* n_expert of [E, F]; its scale multiplies each expert's result */
+    int act;                /* PI__IN_GEGLU or PI__IN_SWIGLU */
+    float *y;               /* [n_rows, E] */
+    int64_t ldy;            /* floats from row to row */
+} pi__moe;
+
+/* Gated delta rule of a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated norm.
+ * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). C = (2 n_k + n_v) * dim channels, rows q, k, v. */
+typedef struct pi__gdn {
+    const float *qkv;         /* [n_tokens, C] before the convolution */
+    int64_t ld_qkv;           /* floats from row to row */
+    const float *z;           /* [n_tokens, n_v * dim] */
+    int64_t ld_z;             /* floats from row to row */
+    const float *alpha, *beta; /* [n_tokens, n_v] as the projections give them */
+    int64_t ld_ab;            /* floats from row to row of both */
+    const float *conv;        /* [C, n_conv], the last tap for the current token */
+    const float *dt_bias;     /* [n_v] added to alpha before softplus */
+    const float *a;           /* [n_v] negative: log decay = a * softplus(alpha + dt_bias) */
+    const float *norm;        /* [dim] RMSNorm of each head's result, before it is multiplied by silu(z) */
+    float eps;                /* of the RMSNorm and of the l2 norms */
+    float *out;               /* [n_tokens, n_v * dim] */
+    int64_t ldo;              /* floats from row to row */
+} pi__gdn;
 
 /* The largest of everything, from which scratch is sized. */
 typedef struct pi__limits {
@@ -124,6 +187,10 @@ typedef struct pi__limits {
     int64_t max_n_out;    /* rows of any matrix */
     int32_t max_n_head;   /* query heads */
     int32_t max_head_dim; /* values a head */
+    int32_t max_expert;   /* experts of a layer; 0: none */
+    int32_t max_used;     /* experts a token */
+    int64_t max_ff_exp;   /* rows of an expert's gate and up together */
+    pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
 } pi__limits;
 
 typedef struct pi__backend pi__backend;
@@ -153,6 +220,10 @@ typedef struct pi__backend_ops {
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                        int32_t block_size);
 
+    /* Bytes that a delta-net layer takes in a slot and in a snapshot; 0: not supported. */
+    size_t (*state_bytes)(const pi__backend *be, const pi__state_layer *st);
+    size_t (*snapshot_bytes)(const pi__backend *be, const pi__state_layer *st);
+
     /* Working memory of the ops themselves. */
     size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
@@ -180,6 +251,18 @@ typedef struct pi__backend_ops {
     void (*gather_rows)(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out);
     /* x = cap * tanh(x / cap). n values */
     void (*softcap)(pi__backend *be, float *x, float cap, size_t n);
+    /* Routed experts of n_rows rows (at most limits.max_tokens). */
+    void (*moe)(pi__backend *be, const pi__moe *a, int32_t n_rows);
+    /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
+    void (*add_gated)(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
+    /* All sequences of the step at once, through batch.state_slot; a sequence that starts at position 0 starts from zeros.
+     * Takes the snapshots of batch.save. */
+    void (*gdn)(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st);
+    /* Outside of a step. The slot's state at pos goes to snapshot snap, which has no effect on it: pos is its last multiple
+     * of PI__STATE_CHUNK at or before the end of its sure tokens. */
+    void (*state_save)(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+    /* The slot becomes the state that was saved at pos. */
+    void (*state_load)(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
 } pi__backend_ops;
 
 struct pi__backend {

@@ -109,7 +109,7 @@ int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char
 int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err)
 {
     int32_t g = 0;
-    while (g < m->n_groups && m->group[g].window != window) g++;
+    while (g < m->n_groups && (m->group[g].recurrent || m->group[g].window != window)) g++;
     if (g == PI__MAX_GROUPS) return pi__fail(err, PI_EUNSUPPORTED, "more than %d kinds of cache", PI__MAX_GROUPS);
     if (g == m->n_groups) {
         m->n_groups++;
@@ -120,6 +120,31 @@ int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_di
     if (!pi__grow(&m->kv, &m->cap_kv, (size_t) m->n_kv + 1, sizeof *m->kv)) return pi__fail_mem(err, "the layer list");
     m->kv[m->n_kv] = (pi__kv_layer){.group = g, .n_head_kv = n_head_kv, .head_dim = head_dim};
     *index = m->n_kv++;
+    return PI_OK;
+}
+
+static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
+
+int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, pi_error *err)
+{
+    int32_t g = 0;
+    while (g < m->n_groups && !m->group[g].recurrent) g++;
+    if (g == PI__MAX_GROUPS) return pi__fail(err, PI_EUNSUPPORTED, "more than %d kinds of cache", PI__MAX_GROUPS);
+    if (g == m->n_groups) {
+        m->n_groups++;
+        m->group[g].recurrent = true;
+        m->group[g].name = "recurrent";
+    }
+    m->group[g].n_layers++;
+    if (!pi__grow(&m->state, &m->cap_state, (size_t) m->n_state + 1, sizeof *m->state))
+        return pi__fail_mem(err, "the layer list");
+    m->state[m->n_state] = *shape;
+    *index = m->n_state++;
+    pi__state_layer *most = &m->lim.state;
+    most->n_k = max_i32(most->n_k, shape->n_k);
+    most->n_v = max_i32(most->n_v, shape->n_v);
+    most->dim = max_i32(most->dim, shape->dim);
+    most->n_conv = max_i32(most->n_conv, shape->n_conv);
     return PI_OK;
 }
 
@@ -216,6 +241,10 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     lim->max_n_out = m->lim.max_n_out;
     lim->max_n_head = m->lim.max_n_head;
     lim->max_head_dim = m->lim.max_head_dim;
+    lim->max_expert = m->lim.max_expert;
+    lim->max_used = m->lim.max_used;
+    lim->max_ff_exp = m->lim.max_ff_exp;
+    lim->state = m->lim.state;
     pi__arena a = {0};
     m->arch->layout(m, lim, &a);
     return a.used;
@@ -315,6 +344,7 @@ void pi__model_free(pi__model *m)
     if (m->scratch) m->be->ops->free(m->be, m->scratch, m->scratch_size);
     pi__free(m->want);
     pi__free(m->kv);
+    pi__free(m->state);
     pi__free(m->arch_data);
     pi__free(m);
 }

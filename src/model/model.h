@@ -49,13 +49,17 @@ struct pi__model {
     int32_t n_layer;           /* block_count */
     int32_t n_groups;          /* cache groups */
     struct {
-        const char *name;      /* "full", "window" */
+        const char *name;      /* "full", "window", "recurrent" */
         int32_t window;        /* 0: all tokens */
-        int32_t n_layers;      /* layers that keep K,V in it */
+        int32_t n_layers;      /* layers that keep K,V or a state in it */
+        bool recurrent;        /* states and snapshots of them instead of K,V */
     } group[PI__MAX_GROUPS];
     pi__kv_layer *kv;          /* [n_kv] in the order inside a block; the engine sets types, base and stride */
     int32_t n_kv;              /* layers that keep K,V */
     size_t cap_kv;             /* entries allocated */
+    pi__state_layer *state;    /* [n_state] in the order inside a slot; the engine sets n_draft and the memory */
+    int32_t n_state;           /* layers that keep a recurrent state */
+    size_t cap_state;          /* entries allocated */
     pi__want *want;            /* tensors in the order of the file's layers */
     size_t n_want, cap_want;   /* entries */
     pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */
@@ -93,6 +97,9 @@ int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char
 
 /* A layer that keeps K,V in the group with this window, which is made where there is none. *index: its place in m->kv. */
 int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err);
+
+/* A layer that keeps a recurrent state of this shape. *index: its place in m->state. */
+int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, pi_error *err);
 
 /* Largest allowed counts: metadata beyond them is refused, so that arithmetic on them is safe. */
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
