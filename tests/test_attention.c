@@ -385,8 +385,9 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
     pi__batch b = {.n_tokens = T, .n_seqs = 1, .n_groups = 1, .pos = pos, .seq_start = start, .seq_len = len};
     b.kv[0] = (pi__kv_batch){32, 2, NULL, slot};
     pi__kv_layer kv = {0, PI__F32, PI__F32, NKV, D, pool, bytes};
-    pi__qkv a = {x, LD, x + NH * D, x + (NH + NKV) * D, LD, LD, NH, norm ? qn : NULL, norm ? kn : NULL, v_norm, 1e-6f,
-                 n_rot ? rope : NULL, n_rot, pair, 0.25f};
+    pi__qkv a = {.q = x, .ldq = LD, .k = x + NH * D, .v = x + (NH + NKV) * D, .ldk = LD, .ldv = LD, .n_head = NH,
+                 .q_norm = norm ? qn : NULL, .k_norm = norm ? kn : NULL, .v_norm = v_norm, .eps = 1e-6f,
+                 .rope = n_rot ? rope : NULL, .n_rot = n_rot, .pair_stride = pair, .q_scale = 0.25f};
     pi__cpu cpu = {.attn = kernels_of(isa)};
     assert_int_equal(pi__pool_create(&cpu.pool, 2, 0, 50, NULL), PI_OK);
     pi__cpu_qkv(&cpu.be, &b, &a, &kv);
