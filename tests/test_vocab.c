@@ -652,6 +652,68 @@ static void test_out_of_memory(void **state)
     pi_set_allocator(NULL);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ turns */
+
+/* The tokens that begin a turn are those spelled in want, separated by spaces. */
+static void expect_turns(seed *s, const char *chat_template, const char *want)
+{
+    s->chat_template = chat_template;
+    pi__vocab *v = load(s);
+    int32_t ids[PI__MAX_TURNS], n = pi__vocab_turn_starts(v, ids, PI__MAX_TURNS);
+    char got[512] = "";
+    for (int32_t i = 0; i < n; i++) {
+        pi__str t = pi__vocab_spelling(v, ids[i]);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? " " : "", (int) t.n, t.p);
+    }
+    assert_string_equal(got, want);
+    assert_int_equal(pi__vocab_turn_starts(v, NULL, 0), n);
+    pi__vocab_free(v);
+}
+
+static void test_turns(void **state)
+{
+    (void) state;
+    seed s;
+    seed_gpt2(&s);
+    seed_tok(&s, "<|sep|>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "<|USER_TOKEN|>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "<|end_user|>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "</user>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "<assistant>", PI__TOK_USER, 0);
+    seed_tok(&s, "<|superuser|>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "<user>", PI__TOK_NORMAL, 0);
+    expect_turns(&s, NULL, "<|im_start|>");
+    expect_turns(&s, "", "<|im_start|>");
+    expect_turns(&s, "{{ '<|sep|>' + message['role'] + '\\n' }}", "<|sep|>");
+    expect_turns(&s, "{{ \"<|sep|>\" ~ m.role }}<|sep|>{{ role }}", "<|sep|>");
+    expect_turns(&s, "<|sep|>user\n", "<|sep|>");
+    expect_turns(&s, "{{- '<|sep|>' }}{{ 'model' }}", "<|sep|>");
+    expect_turns(&s, "<|sep|>{{ message.content }}user", "<|im_start|>"); /* nothing told: by name */
+    expect_turns(&s, "<|sep|>users<|sep|>tool_calls<|sep|>user.name", "<|im_start|>");
+    expect_turns(&s, "<|sep|><|im_end|>user", "<|im_start|>"); /* an end is no beginning */
+    expect_turns(&s, "<|sep|>{{ x }}<|im_start|>", "<|im_start|>");
+    expect_turns(&s, "<|USER_TOKEN|>a<|end_user|>b</user>c<assistant>d<|superuser|>e<user>",
+                 "<|USER_TOKEN|> <assistant>");
+    expect_turns(&s, "<|sep|>", "<|im_start|>");
+    expect_turns(&s, "<|sep|>{{ messag", "<|im_start|>");
+    for (int i = 0; i < 40; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "<user %d>", i);
+        seed_tok(&s, name, PI__TOK_CONTROL, 0);
+    }
+    char many[1024] = "";
+    for (int i = 0; i < 40; i++) snprintf(many + strlen(many), sizeof many - strlen(many), "<user %d>", i);
+    s.chat_template = many;
+    pi__vocab *v = load(&s);
+    int32_t ids[3] = {-7, -7, -7};
+    assert_int_equal(pi__vocab_turn_starts(v, ids, 2), PI__MAX_TURNS);
+    assert_int_equal(ids[1], pi__vocab_find(v, "<user 1>", 8));
+    assert_int_equal(ids[2], -7); /* not written beyond cap */
+    pi__vocab_free(v);
+    seed_spm(&s);
+    expect_turns(&s, NULL, "");
+}
+
 /* ------------------------------------------------------------------------------------------------- public interface */
 
 static void test_public(void **state)
@@ -710,6 +772,7 @@ int main(void)
         cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_public),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

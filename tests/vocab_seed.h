@@ -15,7 +15,7 @@
 #define SP "\xE2\x96\x81" /* U+2581 */
 
 typedef struct seed {
-    const char *model, *pre, *name; /* pre, name: NULL leaves the key out */
+    const char *model, *pre, *name, *chat_template; /* NULL leaves the key out */
     struct {
         char text[32];
         size_t n; /* bytes of text */
@@ -188,11 +188,13 @@ static inline image seed_image(const seed *s)
     image m = {0};
     size_t n_scores = s->n_scores ? s->n_scores : s->n_tok, n_types = s->n_types ? s->n_types : s->n_tok;
     put_bytes(&m, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0", 16);
-    put_u64(&m, (s->model != NULL) + (s->pre != NULL) + (s->name != NULL) + (s->n_tok > 0) + (s->n_merge > 0) +
+    put_u64(&m, (s->model != NULL) + (s->pre != NULL) + (s->name != NULL) +
+                    (s->chat_template != NULL) + (s->n_tok > 0) + (s->n_merge > 0) +
                     (n_scores != SIZE_MAX) + (n_types != SIZE_MAX) + s->n_extra);
     if (s->model) put_kv_str(&m, "tokenizer.ggml.model", s->model);
     if (s->pre) put_kv_str(&m, "tokenizer.ggml.pre", s->pre);
     if (s->name) put_kv_str(&m, "general.name", s->name);
+    if (s->chat_template) put_kv_str(&m, "tokenizer.chat_template", s->chat_template);
     if (s->n_tok) put_arr(&m, "tokenizer.ggml.tokens", PI__GGUF_STR, s->n_tok);
     for (size_t i = 0; i < s->n_tok; i++) put_str(&m, s->tok[i].text, s->tok[i].n);
     if (s->n_merge) put_arr(&m, "tokenizer.ggml.merges", PI__GGUF_STR, s->n_merge);

@@ -314,6 +314,7 @@ int pi__vocab_load(pi__vocab **out, const pi__gguf *g, pi_error *err)
     if (!rc) {
         load_bytes(v);
         rc = pi__vocab_load_special(v, g, err);
+        if (!rc) rc = pi__vocab_load_turns(v, g, err);
     }
     if (rc) {
         pi__vocab_free(v);

@@ -28,6 +28,10 @@ int32_t pi__vocab_attr(const pi__vocab *v, int32_t id);
 pi__str pi__vocab_spelling(const pi__vocab *v, int32_t id);
 /* Id of a token by its exact spelling, -1: none. */
 int32_t pi__vocab_find(const pi__vocab *v, const char *text, size_t len);
+/* Tokens that begin a turn of a conversation ("<|im_start|>"), as the file's chat template uses them: writes at most cap
+ * of them to ids and returns how many there are (at most PI__MAX_TURNS). */
+enum { PI__MAX_TURNS = 16 };
+int32_t pi__vocab_turn_starts(const pi__vocab *v, int32_t *ids, int32_t cap);
 
 typedef struct pi__ids { /* growable; free with pi__free(ids.p) */
     int32_t *p;

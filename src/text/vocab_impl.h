@@ -73,6 +73,9 @@ struct pi__vocab {
     size_t n_trie, trie_cap;
     bool first_any[256], first_user[256]; /* bytes that a special / a user-defined token starts with */
 
+    int32_t turn[PI__MAX_TURNS]; /* [n_turn] tokens that begin a turn */
+    int32_t n_turn;
+
     pi__pretok *pretok; /* BPE only */
 };
 
@@ -85,6 +88,9 @@ const pi__merge_slot *pi__merge_find(const pi__vocab *v, int32_t left, int32_t r
 
 /* ---- loading (load_special.c): ids, BOS/EOS, the end-of-generation set, attributes by well-known texts, the trie. */
 int pi__vocab_load_special(pi__vocab *v, const pi__gguf *g, pi_error *err);
+
+/* ---- turns (turns.c), after the above: tokens that begin a turn. */
+int pi__vocab_load_turns(pi__vocab *v, const pi__gguf *g, pi_error *err);
 
 /* ---- pre-tokenizers (pretok.c) */
 /* What tokenizer.ggml.pre implies beside the expressions. */
