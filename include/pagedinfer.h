@@ -154,14 +154,15 @@ typedef struct pi_plan {
     uint64_t kv_tokens;           /* tokens the groups that keep everything can hold */
     uint32_t n_groups;            /* entries used in group[] */
     struct {
-        char name[16];            /* "full", "window" */
+        char name[16];            /* "full", "window", "recurrent" (whose blocks are snapshots of states) */
         uint32_t n_layers;        /* layers in the group */
-        uint32_t block_size;      /* tokens a block */
+        uint32_t block_size;      /* tokens a block; snapshots are taken at multiples of it */
         uint32_t window;          /* tokens attended to, 0: all */
         uint64_t n_blocks;        /* blocks in the pool */
         uint64_t block_bytes;     /* bytes a block, all layers of the group */
     } group[8];
     uint32_t ctx_size;            /* longest request, prompt and answer */
+    uint64_t state_bytes;         /* recurrent states of the requests that run at once; part of total_bytes */
 } pi_plan;
 /* Reads the metadata of the model and computes; loads nothing. */
 PI_API int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err);
@@ -213,6 +214,9 @@ typedef struct pi_stats {
         uint64_t committed_bytes;      /* memory that the blocks written so far take; falls when the engine is idle */
     } group[8];
     double last_step_ms;               /* duration of the last step */
+    uint64_t n_prefix_hits;            /* requests that found a part of their prompt in the cache */
+    uint64_t n_snapshots_saved;        /* copies of recurrent states taken */
+    uint64_t n_snapshots_restored;     /* requests that went on from one */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 

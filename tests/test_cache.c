@@ -18,10 +18,11 @@ enum { SEQS = 6, CTX = 512 };
 
 typedef struct model {
     pi__cache c;
-    uint64_t *slot[2];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0: garbage */
+    uint64_t *slot[3];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0: garbage */
     struct {
         bool on;
         int32_t token[CTX], n, computed;
+        uint64_t state[3];        /* of a state group: hash of the prefix that was computed */
     } seq[SEQS];
     uint64_t rng;
     uint64_t reused;              /* tokens handed out by matches, so that the test cannot pass on misses alone */
@@ -50,7 +51,7 @@ static void check_seen(model *m, int32_t s, int32_t n)
         h = mix(h, m->seq[s].token[p]);
         for (int g = 0; g < m->c.n_groups; g++) {
             int32_t w = m->c.group[g].spec.window;
-            if (w && p <= n - w) continue;
+            if (m->c.group[g].spec.state || (w && p <= n - w)) continue;
             uint64_t *v = at(m, g, s, p);
             assert_non_null(v);
             assert_int_equal(*v, h);
@@ -58,14 +59,38 @@ static void check_seen(model *m, int32_t s, int32_t n)
     }
 }
 
+static uint64_t prefix_hash(const model *m, int32_t s, int32_t n)
+{
+    uint64_t h = 7;
+    for (int32_t p = 0; p < n; p++) h = mix(h, m->seq[s].token[p]);
+    return h;
+}
+
+/* The state goes on from what it was, whatever that is: a wrong snapshot is wrong for ever. */
+static void run_state(model *m, int g, int32_t s, int32_t p)
+{
+    const pi__group_spec *sp = &m->c.group[g].spec;
+    m->seq[s].state[g] = mix(m->seq[s].state[g], m->seq[s].token[p]);
+    if ((p + 1) % sp->block_size || rnd(m, 3)) return;
+    int32_t id = pi__cache_snapshot(&m->c, s, g, m->seq[s].token, p + 1);
+    if (id < 0) return;
+    bool filled = rnd(m, 20) != 0;
+    m->slot[g][id] = filled ? m->seq[s].state[g] : 0;
+    pi__cache_snapshot_done(&m->c, s, g, m->seq[s].token, p + 1, id, filled);
+}
+
 static void compute(model *m, int32_t s, int32_t to)
 {
     uint64_t h = 7;
     for (int32_t p = 0; p < to; p++) {
         h = mix(h, m->seq[s].token[p]);
-        if (p >= m->seq[s].computed)
-            for (int g = 0; g < m->c.n_groups; g++) *at(m, g, s, p) = h;
+        if (p < m->seq[s].computed) continue;
+        for (int g = 0; g < m->c.n_groups; g++)
+            if (m->c.group[g].spec.state) run_state(m, g, s, p);
+            else *at(m, g, s, p) = h;
     }
+    for (int g = 0; g < m->c.n_groups; g++)
+        if (m->c.group[g].spec.state) assert_int_equal(m->seq[s].state[g], h);
     m->seq[s].computed = to;
     pi__cache_commit(&m->c, s, m->seq[s].token, to, true);
     check_seen(m, s, to);
@@ -112,6 +137,13 @@ static void one_op(model *m)
         m->seq[s].n = n;
         m->seq[s].computed = got;
         m->reused += (uint64_t) got;
+        for (int g = 0; g < m->c.n_groups; g++) {
+            int32_t id = m->c.seq[s].snapshot[g];
+            if (!m->c.group[g].spec.state) continue;
+            assert_true((id >= 0) == (got > 0));
+            m->seq[s].state[g] = id < 0 ? 7 : m->slot[g][id];
+            assert_int_equal(m->seq[s].state[g], prefix_hash(m, s, got));
+        }
         check_seen(m, s, got);
     } else if (rnd(m, 8) == 0) {
         pi__cache_release(&m->c, s);
@@ -152,17 +184,78 @@ static void run_model(const pi__group_spec *spec, int32_t n_groups, int n_ops)
     free(m);
 }
 
-static void full_group(void **st) { (void) st; run_model((pi__group_spec[]){{"full", 16, 0, 40}}, 1, 20000); }
-static void window_group(void **st) { (void) st; run_model((pi__group_spec[]){{"window", 16, 50, 40}}, 1, 20000); }
+static void full_group(void **st) { (void) st; run_model((pi__group_spec[]){{"full", 16, 0, 40, false}}, 1, 20000); }
+static void window_group(void **st) { (void) st; run_model((pi__group_spec[]){{"window", 16, 50, 40, false}}, 1, 20000); }
 static void both_groups(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"full", 16, 0, 60}, {"window", 16, 20, 30}}, 2, 30000);
+    run_model((pi__group_spec[]){{"full", 16, 0, 60, false}, {"window", 16, 20, 30, false}}, 2, 30000);
 }
 static void mixed_block_sizes(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"full", 32, 0, 30}, {"window", 16, 64, 40}}, 2, 30000);
+    run_model((pi__group_spec[]){{"full", 32, 0, 30, false}, {"window", 16, 64, 40, false}}, 2, 30000);
+}
+
+static void state_group(void **st)
+{
+    (void) st;
+    run_model((pi__group_spec[]){{"recurrent", 16, 0, 12, true}}, 1, 20000);
+}
+
+static void state_and_full(void **st)
+{
+    (void) st;
+    run_model((pi__group_spec[]){{"recurrent", 16, 0, 10, true}, {"full", 16, 0, 60, false}}, 2, 30000);
+}
+
+/* As a model with compressed attention: entries that stay, a window of raw tokens, a rolling state. */
+static void three_kinds(void **st)
+{
+    (void) st;
+    run_model((pi__group_spec[]){{"full", 32, 0, 40, false}, {"recurrent", 32, 0, 8, true}, {"window", 16, 40, 50, false}},
+              3, 30000);
+}
+
+/* A descendant that goes another way takes nothing from its ancestor, and the deepest snapshot is found. */
+static void snapshots_of_a_tree(void **st)
+{
+    (void) st;
+    pi__cache c;
+    pi__group_spec spec[] = {{"full", 16, 0, 60, false}, {"recurrent", 16, 0, 4, true}};
+    int32_t a[96], b[96], wanted;
+    for (int32_t i = 0; i < 96; i++) a[i] = b[i] = i;
+    for (int32_t i = 64; i < 96; i++) b[i] = 1000 + i;
+    assert_int_equal(pi__cache_init(&c, spec, 2, 2, 256, NULL), PI_OK);
+    pi__cache_start(&c, 0, NULL);
+    assert_int_equal(pi__cache_match(&c, 0, a, 96, &wanted), 0);
+    assert_true(pi__cache_reserve(&c, 0, 96));
+    int32_t at[] = {32, 80}, id[2];
+    for (int i = 0; i < 2; i++) {
+        id[i] = pi__cache_snapshot(&c, 0, 1, a, at[i]);
+        pi__cache_snapshot_done(&c, 0, 1, a, at[i], id[i], true);
+    }
+    assert_int_equal(pi__cache_snapshot(&c, 0, 1, a, 80), -1); /* it is there */
+    pi__cache_commit(&c, 0, a, 96, true);
+    pi__cache_start(&c, 1, NULL);
+    assert_int_equal(pi__cache_match(&c, 1, b, 96, &wanted), 32);
+    assert_int_equal(wanted, 64); /* where the two part: worth a snapshot */
+    assert_int_equal(c.seq[1].snapshot[1], id[0]);
+    assert_true(pi__cache_reserve(&c, 1, 96));
+    int32_t branch = pi__cache_snapshot(&c, 1, 1, b, 64);
+    pi__cache_snapshot_done(&c, 1, 1, b, 64, branch, true);
+    pi__cache_commit(&c, 1, b, 96, true);
+    pi__cache_release(&c, 1);
+    pi__cache_start(&c, 1, NULL);
+    assert_int_equal(pi__cache_match(&c, 1, a, 96, &wanted), 80); /* the ancestor's is as it was */
+    assert_int_equal(c.seq[1].snapshot[1], id[1]);
+    pi__cache_release(&c, 1);
+    pi__cache_start(&c, 1, "other");
+    assert_int_equal(pi__cache_match(&c, 1, a, 96, &wanted), 0);
+    assert_int_equal(c.seq[1].snapshot[1], -1);
+    pi__cache_release(&c, 1);
+    pi__cache_release(&c, 0);
+    pi__cache_destroy(&c);
 }
 
 static void eviction_order(void **st)
@@ -201,7 +294,7 @@ static void salts_separate(void **st)
 static void window_needs(void **st)
 {
     (void) st;
-    pi__group_spec g = {"window", 16, 512, 100};
+    pi__group_spec g = {"window", 16, 512, 100, false};
     assert_int_equal(pi__group_need(&g, 100, 512), 7);
     assert_int_equal(pi__group_need(&g, 100000, 1), 34);
     g.window = 0;
@@ -218,7 +311,7 @@ static void out_of_memory(void **st)
 {
     (void) st;
     pi_allocator a = {.size = sizeof a, .malloc = f_malloc, .realloc = f_realloc, .free = f_free};
-    pi__group_spec spec[] = {{"full", 16, 0, 60}, {"window", 16, 20, 30}};
+    pi__group_spec spec[] = {{"full", 16, 0, 60, false}, {"window", 16, 20, 30, false}};
     int failures = 0;
     assert_int_equal(pi_set_allocator(&a), PI_OK);
     for (int i = 0;; i++) {
@@ -242,7 +335,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_group), cmocka_unit_test(window_group), cmocka_unit_test(both_groups),
-        cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(eviction_order), cmocka_unit_test(salts_separate),
+        cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(state_group), cmocka_unit_test(state_and_full),
+        cmocka_unit_test(three_kinds), cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order), cmocka_unit_test(salts_separate),
         cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

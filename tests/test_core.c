@@ -73,6 +73,7 @@ static pi__config base_config(void)
 {
     return (pi__config){.model = model_path, .max_batch_tokens = 64, .max_seqs = 40, .max_queue = 100, .block_size = 16,
                         .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .kv_tokens = 16384,
+                        .snapshot_interval = 512,
                         .cpu = {.n_threads = 2, .poll = 1}};
 }
 

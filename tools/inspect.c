@@ -1,4 +1,6 @@
 /* pagedinfer inspect: what is in a GGUF, and what running it with these options would take. */
+#include <string.h>
+
 #include <jansson.h>
 
 #include "cli.h"
@@ -25,12 +27,17 @@ static void print_plan(const pi_plan *p)
     printf(", with a context of %u tokens and a cache of %llu:\n", p->ctx_size, (unsigned long long) p->kv_tokens);
     print_amount("weights", p->weights_bytes);
     printf("\n");
+    if (p->state_bytes) {
+        print_amount("states", p->state_bytes);
+        printf("  of the requests that run at once\n");
+    }
     for (uint32_t i = 0; i < p->n_groups; i++) {
         char name[32];
         snprintf(name, sizeof name, "cache %s", p->group[i].name);
         print_amount(name, p->group[i].n_blocks * p->group[i].block_bytes);
-        printf("  %u layers, %llu blocks of %u tokens", p->group[i].n_layers, (unsigned long long) p->group[i].n_blocks,
-               p->group[i].block_size);
+        bool snapshots = !strcmp(p->group[i].name, "recurrent");
+        printf("  %u layers, %llu %s %u tokens", p->group[i].n_layers, (unsigned long long) p->group[i].n_blocks,
+               snapshots ? "snapshots, at multiples of" : "blocks of", p->group[i].block_size);
         if (p->group[i].window) printf(", window %u", p->group[i].window);
         printf("\n");
     }
@@ -47,9 +54,9 @@ static json_t *plan_json(const pi_plan *p)
             (json_int_t) p->group[i].window, "blocks", (json_int_t) p->group[i].n_blocks, "block_bytes",
             (json_int_t) p->group[i].block_bytes));
     }
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "total_bytes", (json_int_t) p->total_bytes, "weights_bytes",
-                     (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes, "scratch_bytes",
-                     (json_int_t) p->scratch_bytes, "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "total_bytes", (json_int_t) p->total_bytes,
+                     "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes, "state_bytes",
+                     (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes, "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size",
                      (json_int_t) p->ctx_size, "groups", groups);
 }
 

@@ -44,6 +44,8 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
+        .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
+        .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .cpu = {
             .n_threads = threads < 0 ? 0 : (int32_t) threads,
@@ -85,6 +87,14 @@ static int log_plan(const pi__config *c, pi_error *err)
     pi__logf(log, PI_LOG_INFO, "weights  %8.1f", (double) p.weights_bytes / mib);
     for (uint32_t i = 0; i < p.n_groups; i++) {
         uint64_t tokens = p.group[i].n_blocks * p.group[i].block_size;
+        if (!strcmp(p.group[i].name, "recurrent")) {
+            pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  states of %u layers for %d requests", "states",
+                     (double) p.state_bytes / mib, p.group[i].n_layers, c->max_seqs);
+            pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  %llu of such states", "snapshots",
+                     (double) (p.group[i].n_blocks * p.group[i].block_bytes) / mib,
+                     (unsigned long long) p.group[i].n_blocks);
+            continue;
+        }
         pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  cache of %u layers: %llu blocks of %u tokens, %llu tokens%s",
                  p.group[i].name, (double) (p.group[i].n_blocks * p.group[i].block_bytes) / mib, p.group[i].n_layers,
                  (unsigned long long) p.group[i].n_blocks, p.group[i].block_size, (unsigned long long) tokens,

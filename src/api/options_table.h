@@ -34,6 +34,10 @@
       "Take the cache's memory as blocks are first used, or all of it at start.")                                      \
     X(PREFIX_CACHE, "prefix-cache", BOOL, "true", "", "--prefix-cache --enable-prefix-caching", "", "kv", true,        \
       "Keep what was computed and reuse it for requests that start the same.")                                         \
+    X(SNAPSHOT_BYTES, "snapshot-bytes", SIZE, "0", "0..1152921504606846976", "--snapshot-bytes", "", "kv", false,      \
+      "Memory for snapshots of recurrent states, from which prefixes are reused; 0: as much as the cache takes.")      \
+    X(SNAPSHOT_INTERVAL, "snapshot-interval", INT, "512", "16..1048576", "--snapshot-interval", "", "kv", false,       \
+      "Tokens from one snapshot to the next where no turn, prompt or answer ends.")                                    \
     X(PREFIX_DIR, "prefix-cache-dir", STRING, "", "", "--prefix-cache-dir", "", "kv", false,                           \
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \

@@ -18,9 +18,15 @@ static int32_t behind_window(const pi__group_spec *g, int32_t n)
     return (n - g->window + 1) / g->block_size;
 }
 
+int32_t pi__group_first(const pi__group_spec *g, int32_t end)
+{
+    if (g->state) return end > 0 ? end - 1 : 0;
+    return min_i32(behind_window(g, end * g->block_size), end);
+}
+
 int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
 {
-    int32_t all = ceil_div(n_tokens, g->block_size);
+    int32_t all = g->state ? 0 : ceil_div(n_tokens, g->block_size);
     if (!g->window) return all;
     int64_t span = (int64_t) g->window - 1 + chunk;
     int64_t most = span / g->block_size + 2; /* a span of k tokens touches at most k/bs + 2 blocks */
@@ -47,7 +53,7 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
         }
         c->n_groups = i + 1;
         g->spec = spec[i];
-        g->stride = ceil_div(max_ctx, spec[i].block_size);
+        g->stride = spec[i].state ? 0 : ceil_div(max_ctx, spec[i].block_size);
         g->table = pi__calloc((size_t) max_seqs * (size_t) g->stride, sizeof *g->table);
         if (!g->table) goto no_mem;
     }
@@ -71,6 +77,7 @@ void pi__cache_destroy(pi__cache *c)
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
 {
     memset(&c->seq[s], 0, sizeof c->seq[s]);
+    for (int32_t i = 0; i < c->n_groups; i++) c->seq[s].snapshot[i] = -1;
     c->seq[s].root = pi__key_root(salt);
 }
 
@@ -96,15 +103,15 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
 static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
 {
     int32_t bs = g->spec.block_size, end = n / bs;
-    if (!g->spec.window) { /* all blocks: stop at the first miss */
+    if (pi__group_is_full(&g->spec)) { /* all blocks: stop at the first miss */
         int32_t i = 0;
         while (i < end && find_block(c, s, g, tokens, i) >= 0) i++;
         return i * bs;
     }
-    /* The blocks that the next token's window touches, the rightmost such run. A miss at block i means that no end
-     * whose window reaches over i will do: go on with the end i. */
+    /* The blocks that the next token's window touches (or the snapshot), the rightmost such run. A miss at block i means
+     * that no end whose window reaches over i will do: go on with the end i. */
     while (end > 0) {
-        int32_t i = end - 1, first = behind_window(&g->spec, end * bs);
+        int32_t i = end - 1, first = pi__group_first(&g->spec, end);
         while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
         if (i < first) return end * bs;
         end = i;
@@ -129,6 +136,14 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
         pi__cache_group *g = &c->group[i];
         pi__cache_seq *q = &c->seq[s];
         int32_t *row = row_of(g, s);
+        if (g->spec.state) {
+            int32_t id = len ? find_block(c, s, g, tokens, len / g->spec.block_size - 1) : -1;
+            q->snapshot[i] = id;
+            if (id < 0) continue;
+            pi__block_touch(&g->pool, id); /* used last, evicted last */
+            pi__block_release(&g->pool, id);
+            continue;
+        }
         q->n_blocks[i] = q->n_keyed[i] = len / g->spec.block_size;
         q->n_freed[i] = min_i32(behind_window(&g->spec, len), q->n_blocks[i]);
         for (int32_t k = 0; k < q->n_blocks[i]; k++) {
@@ -158,11 +173,11 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     pi__cache_seq *q = &c->seq[s];
     for (int32_t i = 0; i < c->n_groups; i++) {
         const pi__cache_group *g = &c->group[i];
-        if (ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > g->pool.n_free) return false;
+        if (!g->spec.state && ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > g->pool.n_free) return false;
     }
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
-        int32_t want = ceil_div(n_tokens, g->spec.block_size);
+        int32_t want = g->spec.state ? 0 : ceil_div(n_tokens, g->spec.block_size);
         while (q->n_blocks[i] < want) row_of(g, s)[q->n_blocks[i]++] = pi__block_get_new(&g->pool);
     }
     return true;
@@ -174,6 +189,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
     if (keep) extend_keys(c, s, tokens, n_computed);
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
+        if (g->spec.state) continue;
         int32_t *row = row_of(g, s), bs = g->spec.block_size;
         for (; keep && q->n_keyed[i] < n_computed / bs; q->n_keyed[i]++) {
             int32_t k = q->n_keyed[i];
@@ -189,6 +205,30 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
             row[q->n_freed[i]] = -1;
         }
     }
+}
+
+int32_t pi__cache_snapshot(pi__cache *c, int32_t s, int32_t g, const int32_t *tokens, int32_t n)
+{
+    pi__cache_group *gr = &c->group[g];
+    extend_keys(c, s, tokens, n);
+    int32_t id = find_block(c, s, gr, tokens, n / gr->spec.block_size - 1);
+    if (id < 0) return pi__block_get_new(&gr->pool);
+    pi__block_touch(&gr->pool, id);
+    pi__block_release(&gr->pool, id);
+    return -1;
+}
+
+void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *tokens, int32_t n, int32_t id,
+                             bool filled)
+{
+    pi__cache_group *gr = &c->group[g];
+    const int32_t *last = tokens + n - gr->spec.block_size;
+    pi__key key = keys_of(c, s)[n / c->hash_block - 1];
+    if (filled) {
+        pi__block_set_key(&gr->pool, id, key, last);
+        if (c->keyed && gr->pool.block[id].keyed) c->keyed(c->keyed_ud, g, id, key, last);
+    }
+    pi__block_release(&gr->pool, id);
 }
 
 void pi__cache_release(pi__cache *c, int32_t s)

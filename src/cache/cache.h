@@ -3,6 +3,8 @@
  * Layers that remember alike are one group with a block pool of its own:
  *   full    every token stays
  *   window  the last W tokens stay: a sequence's blocks wholly behind the window are given back while it runs
+ *   state   nothing a token: a running sequence has a state of its own elsewhere, and the pool holds snapshots of such
+ *           states after so many tokens, from which another sequence can go on
  *
  * A sequence has one block table a group; entry i is the block of tokens [i*block_size, (i+1)*block_size):
  *
@@ -17,10 +19,11 @@
 #include "cache/block_pool.h"
 
 typedef struct pi__group_spec {
-    const char *name;    /* "full", "window" */
-    int32_t block_size;  /* tokens a block */
+    const char *name;    /* "full", "window", "recurrent" */
+    int32_t block_size;  /* tokens a block; snapshots are taken at multiples of it */
     int32_t window;      /* tokens that are attended to; 0: all */
-    int32_t n_blocks;    /* blocks in the pool */
+    int32_t n_blocks;    /* blocks in the pool, or snapshots */
+    bool state;          /* a state group */
 } pi__group_spec;
 
 enum { PI__CACHE_MAX_GROUPS = 8 };
@@ -29,7 +32,7 @@ typedef struct pi__cache_group {
     pi__group_spec spec;  /* as given */
     pi__block_pool pool;  /* its blocks */
     int32_t *table;       /* [max_seqs, stride] block ids */
-    int32_t stride;       /* entries a row */
+    int32_t stride;       /* entries a row; 0 of a state group */
 } pi__cache_group;
 
 typedef struct pi__cache {
@@ -51,6 +54,7 @@ typedef struct pi__cache_seq {
     int32_t n_blocks[PI__CACHE_MAX_GROUPS];     /* entries in the table row, freed ones included */
     int32_t n_freed[PI__CACHE_MAX_GROUPS];      /* leading entries that were given back (-1) */
     int32_t n_keyed[PI__CACHE_MAX_GROUPS];      /* leading entries whose blocks have their key */
+    int32_t snapshot[PI__CACHE_MAX_GROUPS];     /* of a state group: the one that match found, -1: start from nothing */
     pi__key root;                               /* key of its empty prefix */
 } pi__cache_seq;
 
@@ -73,10 +77,20 @@ pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i);
 bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
 /* tokens[0..n_computed) are in the cache: full blocks get their keys (if keep), blocks behind windows are given back. */
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep);
+/* A snapshot of state group g for the first n tokens (a multiple of its block size) of row s, to be filled by the caller
+ * and then given to snapshot_done; -1: that prefix has one, or none is to be had. */
+int32_t pi__cache_snapshot(pi__cache *c, int32_t s, int32_t g, const int32_t *tokens, int32_t n);
+/* It is filled and can be found from now on; or, filled false, it is given back empty. */
+void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *tokens, int32_t n, int32_t id,
+                             bool filled);
 /* Gives back all blocks of row s; keyed ones stay findable. */
 void pi__cache_release(pi__cache *c, int32_t s);
 /* Forgets every prefix that no sequence uses. */
 void pi__cache_clear(pi__cache *c);
+/* The first block that a reused prefix of `end` blocks needs of group g; it needs all from there on. */
+int32_t pi__group_first(const pi__group_spec *g, int32_t end);
+/* Every token stays: the longest prefix ends at the first block that is missing. */
+static inline bool pi__group_is_full(const pi__group_spec *g) { return !g->window && !g->state; }
 /* Blocks of group g that n_tokens tokens take at most at one time, computed chunk tokens a step. */
 int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk);
 

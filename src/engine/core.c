@@ -42,6 +42,7 @@ static int32_t longest_request(const pi__core *e)
     int32_t n = e->ctx;
     for (int32_t i = 0; i < e->cache.n_groups; i++) {
         const pi__group_spec *g = &e->cache.group[i].spec;
+        if (g->state) continue;
         int64_t room = (int64_t) g->n_blocks * g->block_size;
         bool bounded = g->window && pi__group_need(g, n, e->lim.max_tokens) <= g->n_blocks;
         if (!bounded && room < n) n = (int32_t) room;
@@ -183,9 +184,10 @@ static void trim_block(void *ud, int32_t id)
     j->e->be->ops->trim(j->e->be, (char *) j->e->pool[j->group] + (size_t) id * bytes, bytes);
 }
 
-/* Nobody runs: blocks that hold no prefix go back to the system. */
+/* Nobody runs: blocks that hold no prefix go back to the system, and all states. */
 static void trim_pools(pi__core *e)
 {
+    if (e->slots) e->be->ops->trim(e->be, e->slots, (size_t) e->lim.max_seqs * e->slot_bytes);
     for (int32_t i = 0; i < e->cache.n_groups; i++)
         pi__block_pool_trim(&e->cache.group[i].pool, trim_block, &(trim_job){e, i});
     pi__update_stats(e);
@@ -252,12 +254,14 @@ static int alloc_batch(pi__core *e, pi_error *err)
 {
     size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, G = (size_t) e->cache.n_groups, tables = 0;
     for (size_t i = 0; i < G; i++) tables += S * (size_t) e->cache.group[i].stride;
-    size_t n = T * (4 + G) + 2 * S + 1 + tables;
+    size_t n = T * (4 + G) + 5 * S + 2 + tables, saves = T / (size_t) e->cache.hash_block + S;
     e->buf = pi__calloc(n, sizeof *e->buf);
+    e->save = pi__calloc(saves, sizeof *e->save);
+    e->saving = pi__calloc(saves, sizeof *e->saving);
     e->step_seq = pi__calloc(S, sizeof(pi__seq *));
     e->row_used = pi__calloc(S, sizeof *e->row_used);
     e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
-    if (!e->buf || !e->step_seq || !e->row_used || !e->raw_row) return pi__fail_mem(err, "a step's batch");
+    if (!e->buf || !e->save || !e->saving || !e->step_seq || !e->row_used || !e->raw_row) return pi__fail_mem(err, "a step's batch");
     int32_t *p = e->buf;
     pi__batch *b = &e->batch;
     b->n_groups = (int32_t) G;
@@ -267,6 +271,10 @@ static int alloc_batch(pi__core *e, pi_error *err)
     b->row = p, p += T;
     b->seq_start = p, p += S + 1;
     b->seq_len = p, p += S;
+    b->seq_sure = p, p += S;
+    b->state_slot = p, p += S;
+    b->save_start = p, p += S + 1;
+    b->save = e->save;
     for (size_t i = 0; i < G; i++) {
         b->kv[i].block_size = e->cache.group[i].spec.block_size;
         b->kv[i].table_stride = e->cache.group[i].stride;
@@ -276,12 +284,36 @@ static int alloc_batch(pi__core *e, pi_error *err)
     return PI_OK;
 }
 
+static size_t pool_bytes(const pi__core *e, int32_t g) { return (size_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes; }
+static size_t states_bytes(const pi__core *e) { return (size_t) e->lim.max_seqs * e->slot_bytes; }
+
+/* A slot for each sequence, and where each layer's part of slots and snapshots is. */
+static int alloc_states(pi__core *e, pi_error *err)
+{
+    if (!e->slot_bytes) return PI_OK;
+    e->slots = e->be->ops->alloc(e->be, states_bytes(e));
+    if (!e->slots)
+        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel", states_bytes(e) >> 20);
+    size_t slot = 0, snap = 0;
+    for (int32_t i = 0; i < e->m->n_state; i++) {
+        pi__state_layer *st = &e->m->state[i];
+        st->base = e->slots + slot;
+        st->stride = e->slot_bytes;
+        st->snap = (char *) e->pool[e->state_group] + snap;
+        st->snap_stride = e->gp[e->state_group].block_bytes;
+        slot += (e->be->ops->state_bytes(e->be, st) + 63) & ~(size_t) 63;
+        snap += (e->be->ops->snapshot_bytes(e->be, st) + 63) & ~(size_t) 63;
+    }
+    return PI_OK;
+}
+
 static int alloc_pools(pi__core *e, pi_error *err)
 {
     pi__group_spec spec[PI__MAX_GROUPS];
     for (int32_t i = 0; i < e->m->n_groups; i++) {
         spec[i] = e->gp[i].spec;
-        size_t bytes = (size_t) spec[i].n_blocks * e->gp[i].block_bytes;
+        size_t bytes = pool_bytes(e, i);
+        if (!bytes) continue; /* no snapshots */
         e->pool[i] = e->be->ops->alloc(e->be, bytes);
         if (!e->pool[i])
             return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size",
@@ -296,7 +328,8 @@ static int alloc_pools(pi__core *e, pi_error *err)
         kv->stride = e->gp[kv->group].block_bytes;
         at[kv->group] += (one + 63) & ~(size_t) 63;
     }
-    int rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->ctx, err);
+    int rc = alloc_states(e, err);
+    if (!rc) rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->ctx, err);
     e->cache_ready = rc == PI_OK;
     return rc;
 }
@@ -334,7 +367,8 @@ static void core_free(pi__core *e)
     pi__tiers_close(e); /* its loads write into the pools */
     if (e->cache_ready) pi__cache_destroy(&e->cache);
     for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
-        if (e->pool[i]) op->free(e->be, e->pool[i], (size_t) e->gp[i].spec.n_blocks * e->gp[i].block_bytes);
+        if (e->pool[i]) op->free(e->be, e->pool[i], pool_bytes(e, i));
+    if (e->slots) op->free(e->be, e->slots, states_bytes(e));
     if (e->logits) op->free(e->be, e->logits, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
     pi__model_free(e->m);
     if (op) op->destroy(e->be);
@@ -344,6 +378,8 @@ static void core_free(pi__core *e)
     pi__free(e->eog);
     pi__free(e->chat_template);
     pi__free(e->buf);
+    pi__free(e->save);
+    pi__free(e->saving);
     pi__free(e->step_seq);
     pi__free(e->row_used);
     pi__free(e->raw_row);
@@ -444,6 +480,9 @@ int pi__core_stats(const pi__core *ce, pi_stats *out)
         .cached_tokens = e->st.cached_tokens, .generated_tokens = e->st.generated_tokens,
         .n_groups = (uint32_t) e->cache.n_groups, .last_step_ms = (double) e->st.last_step_us * 1e-3,
     };
+    s.n_prefix_hits = e->st.n_prefix_hits;
+    s.n_snapshots_saved = e->st.n_saved;
+    s.n_snapshots_restored = e->st.n_restored;
     for (uint32_t i = 0; i < s.n_groups; i++) {
         s.group[i].n_blocks = (uint64_t) e->gp[i].spec.n_blocks;
         s.group[i].n_free = e->st.group[i].n_free;

@@ -25,6 +25,8 @@ typedef struct pi__config {
     uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0: one request of ctx_size, at most 32768 */
     bool kv_commit;            /* take the pools' memory at once instead of as blocks are first used */
     bool prefix_cache;         /* find and keep prefixes across requests */
+    uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
+    int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     int policy;                /* PI__POLICY_* */

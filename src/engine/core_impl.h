@@ -27,6 +27,9 @@ struct pi__seq {
     int32_t n_cached;          /* tokens found in the cache when it first ran */
     int32_t n_wanted;          /* longest prefix that some group held then */
     uint32_t n_preempted;      /* times it lost its blocks */
+    int32_t save_branch;       /* tokens after which others went another way: a snapshot belongs there; 0: none */
+    int32_t save_asked;        /* the same, where a waiting request will go another way; 0: none */
+    int32_t saved;             /* tokens after which the last snapshot was taken or found */
     bool fetched;              /* the disk tier was asked for its prefix */
     uint64_t fetch_upto;       /* loads up to this number are waited for */
     pi__gen_params params;     /* arrays in it are owned */
@@ -61,6 +64,12 @@ typedef struct pi__group_plan {
     int32_t n_layers;      /* layers in it */
 } pi__group_plan;
 
+/* A snapshot that this step takes. */
+typedef struct pi__saving {
+    int32_t seq;           /* index into step_seq */
+    int32_t pos, id;       /* tokens, and the snapshot */
+} pi__saving;
+
 struct pi__core {
     pi__config cfg;            /* strings copied */
     pi__gguf *g;               /* open until loaded */
@@ -71,16 +80,24 @@ struct pi__core {
     int32_t ctx;               /* longest request */
     pi__group_plan gp[PI__MAX_GROUPS]; /* the plan of each group */
     void *pool[PI__MAX_GROUPS];        /* device memory of each group */
+    int32_t state_group;       /* the group of recurrent states, -1: the model has none */
+    size_t slot_bytes;         /* a sequence's state, all layers; 0: none */
+    char *slots;               /* [max_seqs] slots of slot_bytes on the device; the slot is the table row */
     pi__cache cache;           /* block tables and prefixes */
     bool cache_ready;          /* cache was initialised */
     int32_t *eog;              /* [n_eog] tokens that end a generation */
     int32_t n_eog;             /* how many */
+    int32_t turn_id[8];        /* tokens that begin a turn of a conversation */
+    int32_t n_turn_ids;        /* how many */
     char *chat_template;       /* text, or NULL */
 
     /* step buffers, [limits] */
     pi__batch batch;           /* points into buf */
     int32_t *buf;              /* all index arrays of a batch */
     pi__seq **step_seq;        /* [max_seqs] sequences of this step in batch order */
+    pi__save *save;            /* snapshots of this step, as the batch has them */
+    pi__saving *saving;        /* the same, with their sequences */
+    int32_t n_saving;          /* how many */
     float *logits;             /* [max_rows, n_vocab] on the device */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
@@ -111,6 +128,7 @@ struct pi__core {
     struct { /* counters for stats: written by the step thread */
         atomic_uint n_waiting, n_running;
         atomic_ullong n_finished, n_preempted, n_steps, prompt_tokens, cached_tokens, generated_tokens;
+        atomic_ullong n_prefix_hits, n_saved, n_restored;
         atomic_ullong last_step_us;
         struct { atomic_ullong n_free, n_cached, n_shared, n_written, n_evicted; } group[PI__MAX_GROUPS];
     } st;
@@ -130,8 +148,8 @@ void pi__list_remove(pi__seq_list *l, pi__seq *s);
 int32_t pi__schedule(pi__core *e);
 /* Its blocks may be found by others, and others' by it. */
 bool pi__seq_keeps(const pi__core *e, const pi__seq *s);
-/* Gives back the sequence's cache row. */
-void pi__seq_drop_row(pi__core *e, pi__seq *s);
+/* Gives back the sequence's cache row. intact: what it computed is right, and its state is worth a snapshot. */
+void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);
 
 /* tiers.c: prefixes on disk. */
 int pi__tiers_open(pi__core *e, pi_error *err);
@@ -141,6 +159,16 @@ size_t pi__tiers_bytes(const pi__core *e);
 void pi__tiers_poll(pi__core *e);
 /* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them once. */
 bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got);
+
+/* snapshots.c: recurrent states, which cannot be taken over token by token. */
+/* Positions and memory of the snapshots that the step takes of step_seq[q], which computes up to `to`. */
+void pi__snapshots_plan(pi__core *e, int32_t q, int32_t to);
+/* The step is over; good: what it took can be found from now on. */
+void pi__snapshots_done(pi__core *e, bool good);
+/* The state of a sequence that leaves its row. */
+void pi__snapshot_last(pi__core *e, pi__seq *s);
+/* The state of a sequence that starts after the tokens it found in the cache. */
+void pi__snapshot_restore(pi__core *e, pi__seq *s);
 
 /* step.c: runs what was scheduled. */
 void pi__step(pi__core *e);

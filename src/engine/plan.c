@@ -2,19 +2,21 @@
  *
  * The pools hold N tokens, where N is asked for directly or is the largest that fits the bytes given. A full group has
  * N / block_size blocks. A window group needs no more than the windows of all sequences that run at once, plus one
- * step's tokens; with prefix reuse as much again, so that ended conversations keep theirs. */
+ * step's tokens; with prefix reuse as much again, so that ended conversations keep theirs. A recurrent group has a slot
+ * for each sequence that runs, and as many snapshots as its own budget holds. */
 #include <string.h>
 
 #include "base/error.h"
 #include "engine/core_impl.h"
 #include "formats/formats.h"
 
-enum { DEFAULT_KV_TOKENS = 32768, MAX_ROWS = 32 };
+enum { DEFAULT_KV_TOKENS = 32768, MAX_ROWS = 32, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
 
 static int32_t blocks_for(const pi__core *e, const pi__group_spec *g, int64_t tokens)
 {
+    if (g->state) return 0;
     int64_t all = (tokens + g->block_size - 1) / g->block_size;
     if (g->window) {
         int64_t seqs = (int64_t) e->lim.max_seqs * ((g->window - 1) / g->block_size + 3);
@@ -35,11 +37,40 @@ static size_t pools_bytes(const pi__core *e, int64_t tokens)
     return total;
 }
 
+/* Bytes of slots and snapshots of all recurrent layers. */
+static int size_states(pi__core *e, pi_error *err)
+{
+    pi__model *m = e->m;
+    e->slot_bytes = 0;
+    e->state_group = -1;
+    for (int32_t i = 0; i < m->n_groups; i++)
+        if (m->group[i].recurrent) e->state_group = i;
+    for (int32_t i = 0; i < m->n_state; i++) {
+        size_t slot = e->be->ops->state_bytes(e->be, &m->state[i]), snap = e->be->ops->snapshot_bytes(e->be, &m->state[i]);
+        if (!slot || !snap)
+            return pi__fail(err, PI_EUNSUPPORTED, "recurrent layers of %d key and %d value heads of %d values are not "
+                            "supported", m->state[i].n_k, m->state[i].n_v, m->state[i].dim);
+        e->slot_bytes += (slot + 63) & ~(size_t) 63;
+        e->gp[e->state_group].block_bytes += (snap + 63) & ~(size_t) 63;
+    }
+    return PI_OK;
+}
+
+/* How many snapshots there are, where the other pools take kv bytes. */
+static int32_t n_snapshots(const pi__core *e, size_t kv)
+{
+    if (!e->cfg.prefix_cache) return 0;
+    size_t one = e->gp[e->state_group].block_bytes, n = (e->cfg.snapshot_bytes ? e->cfg.snapshot_bytes : kv) / one;
+    if (!e->cfg.snapshot_bytes && n < MIN_SNAPSHOTS) n = MIN_SNAPSHOTS;
+    return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
+}
+
 static int size_groups(pi__core *e, pi_error *err)
 {
     pi__model *m = e->m;
     for (int32_t i = 0; i < m->n_groups; i++)
-        e->gp[i] = (pi__group_plan){{m->group[i].name, e->cfg.block_size, m->group[i].window, 0}, 0, m->group[i].n_layers};
+        e->gp[i] = (pi__group_plan){{m->group[i].name, e->cfg.block_size, m->group[i].window, 0, m->group[i].recurrent}, 0,
+                                    m->group[i].n_layers};
     for (int32_t i = 0; i < m->n_kv; i++) {
         pi__kv_layer *kv = &m->kv[i];
         kv->type_k = e->cfg.type_k;
@@ -50,6 +81,8 @@ static int size_groups(pi__core *e, pi_error *err)
                             pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name, kv->head_dim);
         e->gp[kv->group].block_bytes += (one + 63) & ~(size_t) 63;
     }
+    int rc = size_states(e, err);
+    if (rc) return rc;
     int64_t tokens = (int64_t) e->cfg.kv_tokens;
     if (e->cfg.kv_bytes) { /* the largest number of blocks' tokens that fits */
         int64_t lo = 0, hi = INT32_MAX / e->cfg.block_size;
@@ -67,6 +100,7 @@ static int size_groups(pi__core *e, pi_error *err)
         return pi__fail(err, PI_EINVAL, "the cache would hold %lld tokens, less than one block of %d: raise kv-cache-%s",
                         (long long) tokens, e->cfg.block_size, e->cfg.kv_bytes ? "bytes" : "tokens");
     for (int32_t i = 0; i < m->n_groups; i++) e->gp[i].spec.n_blocks = blocks_for(e, &e->gp[i].spec, tokens);
+    if (e->state_group >= 0) e->gp[e->state_group].spec.n_blocks = n_snapshots(e, pools_bytes(e, tokens));
     return PI_OK;
 }
 
@@ -99,12 +133,14 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
         p.group[i].n_blocks = (uint64_t) g->spec.n_blocks;
         p.group[i].block_bytes = g->block_bytes;
         p.kv_bytes += (uint64_t) g->spec.n_blocks * g->block_bytes;
+        if (g->spec.state) continue;
         uint64_t tokens = (uint64_t) g->spec.n_blocks * (uint64_t) g->spec.block_size;
         if (!g->spec.window) full = tokens;
         if (tokens < any) any = tokens;
     }
     p.kv_tokens = full ? full : any == UINT64_MAX ? 0 : any;
-    p.total_bytes = p.weights_bytes + p.kv_bytes + p.scratch_bytes;
+    p.state_bytes = (uint64_t) e->lim.max_seqs * e->slot_bytes;
+    p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
     memcpy(out, &p, size < sizeof p ? size : sizeof p);
     return PI_OK;
 }
@@ -116,8 +152,9 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
     if (!c->model || !*c->model) return pi__fail(err, PI_EINVAL, "no model given: set option \"model\" to a GGUF file");
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
         return pi__fail(err, PI_EINVAL, "block-size is %d, expected 16, 32 or 64", c->block_size);
-    if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0)
-        return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences and the context must be positive");
+    if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0 || c->snapshot_interval < 1)
+        return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
+                        "must be positive");
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
     if (!rc) rc = pi__cpu_create(&e->be, &c->cpu, &c->log, err);
     if (!rc) rc = pi__model_declare(&e->m, e->g, e->be, err);

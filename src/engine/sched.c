@@ -50,9 +50,10 @@ void pi__list_remove(pi__seq_list *l, pi__seq *s)
     l->n--;
 }
 
-void pi__seq_drop_row(pi__core *e, pi__seq *s)
+void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact)
 {
     if (s->row < 0) return;
+    if (intact) pi__snapshot_last(e, s);
     pi__cache_release(&e->cache, s->row);
     e->row_used[s->row] = false;
     s->row = -1;
@@ -66,7 +67,7 @@ static int32_t preempt(pi__core *e, pi__seq *s)
     s->n_new = 0;
     s->n_preempted++;
     e->st.n_preempted++;
-    pi__seq_drop_row(e, s);
+    pi__seq_drop_row(e, s, true);
     pi__list_remove(&e->running, s);
     pi__list_insert(e, &e->waiting, s);
     pi__logf(&e->cfg.log, PI_LOG_DEBUG, "request %llu is preempted: out of cache blocks", (unsigned long long) s->arrival);
@@ -99,14 +100,16 @@ static bool has_room(const pi__core *e, const pi__seq *s)
 }
 
 /* Somebody is computing a longer part of s's prompt than the cache holds: waiting for that is cheaper than doing it
- * again. He makes progress in every step, so s does not wait for long. */
+ * again. He makes progress in every step, so s does not wait for long; and he keeps a snapshot where s will leave him. */
 static bool better_to_wait(const pi__core *e, const pi__seq *s, int32_t got)
 {
-    for (const pi__seq *r = e->running.head; r; r = r->next) {
+    for (pi__seq *r = e->running.head; r; r = r->next) {
         if (r->n_computed >= r->n_prompt || !pi__seq_keeps(e, r)) continue;
         int32_t common = pi__cache_common(&e->cache, s->row, r->row);
         if (common > s->n_tokens - 1) common -= e->cache.hash_block;
-        if (common > got && r->n_computed < common) return true;
+        if (common <= got || r->n_computed >= common) continue;
+        if (r->save_asked <= r->n_computed || common < r->save_asked) r->save_asked = common;
+        return true;
     }
     return false;
 }
@@ -134,12 +137,15 @@ static enum admission admit(pi__core *e, pi__seq *s)
     }
     e->row_used[row] = true;
     s->n_computed = got;
+    s->save_branch = wanted > got ? wanted : 0;
+    pi__snapshot_restore(e, s);
     if (!s->t_start) {
         s->t_start = pi__now_ms();
         s->n_cached = got;
         s->n_wanted = wanted;
         e->st.prompt_tokens += (unsigned) s->n_prompt;
         e->st.cached_tokens += (unsigned) got;
+        e->st.n_prefix_hits += got > 0;
     }
     pi__list_remove(&e->waiting, s);
     pi__list_insert(e, &e->running, s);

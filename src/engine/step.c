@@ -28,6 +28,7 @@ static void build_batch(pi__core *e)
     pi__batch *b = &e->batch;
     int32_t *token = (int32_t *) b->token, *pos = (int32_t *) b->pos, *seq = (int32_t *) b->seq, *row = (int32_t *) b->row;
     int32_t *start = (int32_t *) b->seq_start, *len = (int32_t *) b->seq_len;
+    int32_t *sure = (int32_t *) b->seq_sure, *slot = (int32_t *) b->state_slot, *save = (int32_t *) b->save_start;
     b->n_tokens = b->n_seqs = b->n_rows = 0;
     for (pi__seq *s = e->running.head; s; s = s->next) {
         if (!s->n_new) continue;
@@ -35,6 +36,10 @@ static void build_batch(pi__core *e)
         e->step_seq[q] = s;
         start[q] = b->n_tokens;
         len[q] = s->n_computed + s->n_new;
+        sure[q] = s->n_new;
+        slot[q] = s->row;
+        save[q] = e->n_saving;
+        pi__snapshots_plan(e, q, len[q]);
         for (int32_t p = s->n_computed; p < len[q]; p++) {
             int32_t t = b->n_tokens++;
             token[t] = s->tokens[p];
@@ -43,6 +48,7 @@ static void build_batch(pi__core *e)
             if (wants_row(s, p)) row[b->n_rows++] = t;
             for (int32_t i = 0; i < b->n_groups; i++) {
                 const pi__cache_group *g = &e->cache.group[i];
+                if (g->spec.state) continue;
                 int32_t bs = g->spec.block_size;
                 int32_t block = g->table[(size_t) s->row * (size_t) g->stride + (size_t) (p / bs)];
                 ((int32_t *) b->kv[i].slot)[t] = block * bs + p % bs;
@@ -56,6 +62,7 @@ static void build_batch(pi__core *e)
         }
     }
     start[b->n_seqs] = b->n_tokens;
+    save[b->n_seqs] = e->n_saving;
 }
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
@@ -71,7 +78,7 @@ static const char *miss_reason(const pi__core *e, const pi__seq *s)
 void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int code, const char *msg)
 {
     if (l) pi__list_remove(l, s);
-    pi__seq_drop_row(e, s);
+    pi__seq_drop_row(e, s, code != PI_EDEVICE && code != PI_EINTERNAL);
     double now = pi__now_ms(), start = s->t_start ? s->t_start : now, first = s->t_first ? s->t_first : now;
     pi__job_end end = {
         .reason = reason, .code = code, .msg = msg, .prompt_tokens = (uint32_t) s->n_prompt,
@@ -194,6 +201,7 @@ void pi__step(pi__core *e)
     if (rows) e->m->arch->logits(e->m, 0, rows < most ? rows : most, e->logits);
     int rc = e->be->ops->finish(e->be, &err);
     /* Keys are given before any sequence ends, so that what it computed can be found again. */
+    pi__snapshots_done(e, rc == PI_OK);
     if (!rc) commit_step(e);
     for (int32_t first = 0; first < rows && !rc; first += most) {
         int32_t n = rows - first < most ? rows - first : most;

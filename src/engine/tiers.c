@@ -116,14 +116,6 @@ static bool somewhere(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
     return in_pool(e, s, g, i) || pi__tier_has(e->tier, pi__cache_key(&e->cache, s->row, i), g);
 }
 
-/* Blocks [first, end) of group g that a prefix of `end` blocks needs. */
-static int32_t first_needed(const pi__core *e, int32_t g, int32_t end)
-{
-    const pi__group_spec *sp = &e->cache.group[g].spec;
-    int32_t n = end * sp->block_size;
-    return !sp->window || n < sp->window ? 0 : (n - sp->window + 1) / sp->block_size;
-}
-
 /* Longest prefix in blocks that pools and tier hold together. */
 static int32_t longest(const pi__core *e, const pi__seq *s)
 {
@@ -131,14 +123,15 @@ static int32_t longest(const pi__core *e, const pi__seq *s)
     do {
         before = end;
         for (int32_t g = 0; g < e->cache.n_groups && end > 0; g++) {
-            int32_t i = end - 1, first = first_needed(e, g, end);
-            if (!e->cache.group[g].spec.window) {
+            const pi__group_spec *sp = &e->cache.group[g].spec;
+            int32_t i = end - 1, first = pi__group_first(sp, end);
+            if (pi__group_is_full(sp)) {
                 for (i = 0; i < end && somewhere(e, s, g, i);) i++;
                 end = i;
                 continue;
             }
             while (i >= first && somewhere(e, s, g, i)) i--;
-            if (i >= first) end = i; /* nothing whose window reaches over i will do */
+            if (i >= first) end = i; /* nothing that needs i will do */
         }
     } while (end > 0 && end != before);
     return end;
@@ -171,7 +164,7 @@ bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got)
     int32_t end = longest(e, s);
     if (end * e->cfg.block_size <= got) return false;
     for (int32_t g = 0; g < e->cache.n_groups; g++)
-        for (int32_t i = first_needed(e, g, end); i < end; i++) {
+        for (int32_t i = pi__group_first(&e->cache.group[g].spec, end); i < end; i++) {
             if (in_pool(e, s, g, i) || loading(e, g, pi__cache_key(&e->cache, s->row, i))) continue;
             if (!start_load(e, s, g, i)) goto out;
         }
