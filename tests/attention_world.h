@@ -20,6 +20,7 @@ typedef struct config {
     int32_t type_k, type_v, n_head, n_head_kv, head_dim, window;
     float softcap;
     bool sinks;
+    bool gate;    /* queries and gates lie head by head side by side */
     int chunk;    /* tokens of a sequence in a step */
     bool apart;   /* sequences one after the other, not in one batch */
     unsigned ids; /* seed of the block ids */
@@ -30,6 +31,7 @@ typedef struct sequence {
     int len;            /* tokens */
     int done;           /* tokens in the cache */
     float *q, *k, *v;   /* [len, heads * head_dim] */
+    float *gate;        /* like q */
     float *out;         /* [len, n_head * head_dim] */
     int32_t *table;     /* block ids */
 } sequence;
@@ -110,6 +112,7 @@ static void world_init(world *w, const config *c, int n_seqs, const int *lens)
         size_t nq = (size_t) c->n_head * (size_t) c->head_dim, nk = (size_t) c->n_head_kv * (size_t) c->head_dim;
         size_t len = (size_t) s->len;
         s->q = must(malloc(len * nq * 4));
+        s->gate = must(malloc(len * nq * 4));
         s->k = must(malloc(len * nk * 4));
         s->v = must(malloc(len * nk * 4));
         s->out = must(malloc(len * nq * 4));
@@ -122,6 +125,7 @@ static void world_init(world *w, const config *c, int n_seqs, const int *lens)
             for (size_t d = 0; d < nk; d++) s->k[j * nk + d] = normal();
             for (size_t d = 0; d < nk; d++) s->v[j * nk + d] = normal();
         }
+        for (size_t d = 0; d < len * nq; d++) s->gate[d] = 3 * normal();
     }
     for (int h = 0; h < c->n_head; h++) w->sinks[h] = (float) h / 2 - 1;
 }
@@ -131,6 +135,7 @@ static void world_free(world *w)
     for (int i = 0; i < w->n_seqs; i++) {
         sequence *s = &w->seq[i];
         free(s->q);
+        free(s->gate);
         free(s->k);
         free(s->v);
         free(s->out);
@@ -151,7 +156,8 @@ static void world_step(world *w, const int *n)
     for (int i = 0; i < w->n_seqs; i++) total += n[i];
     if (!total) return;
     size_t t = (size_t) total;
-    size_t ldq = nq + 2 * nk; /* q, k and v side by side, as a fused matrix writes them */
+    size_t q_all = c->gate ? 2 * nq : nq, hd = (size_t) c->head_dim;
+    size_t ldq = q_all + 2 * nk; /* q, k and v side by side, as a fused matrix writes them */
     float *x = must(malloc(t * ldq * 4)), *out = must(malloc(t * nq * 4));
     int32_t *ints = must(malloc(t * 3 * 4)), *pos = ints, *seq = ints + t, *slot = seq + t;
     int32_t *tables = must(malloc(sizeof(int32_t) * (size_t) (w->n_seqs * w->table_stride)));
@@ -165,9 +171,13 @@ static void world_step(world *w, const int *n)
             pos[at] = p;
             seq[at] = i;
             slot[at] = s->table[b] * c->block_size + p % c->block_size;
-            memcpy(x + (size_t) at * ldq, s->q + (size_t) p * nq, nq * 4);
-            memcpy(x + (size_t) at * ldq + nq, s->k + (size_t) p * nk, nk * 4);
-            memcpy(x + (size_t) at * ldq + nq + nk, s->v + (size_t) p * nk, nk * 4);
+            float *row = x + (size_t) at * ldq;
+            for (size_t h = 0; h < (size_t) c->n_head; h++) {
+                memcpy(row + h * hd * (c->gate ? 2 : 1), s->q + (size_t) p * nq + h * hd, hd * 4);
+                if (c->gate) memcpy(row + (2 * h + 1) * hd, s->gate + (size_t) p * nq + h * hd, hd * 4);
+            }
+            memcpy(row + q_all, s->k + (size_t) p * nk, nk * 4);
+            memcpy(row + q_all + nk, s->v + (size_t) p * nk, nk * 4);
         }
         s->done += n[i];
         seq_len[i] = s->done;
@@ -177,13 +187,14 @@ static void world_step(world *w, const int *n)
     pi__batch b = {.n_tokens = total, .n_seqs = w->n_seqs, .n_groups = 1, .pos = pos, .seq = seq, .seq_start = seq_start,
                    .seq_len = seq_len};
     b.kv[0] = (pi__kv_batch){c->block_size, w->table_stride, tables, slot};
-    pi__qkv qa = {.q = x, .k = x + nq, .v = x + nq + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq, .ldv = (int64_t) ldq,
-                  .n_head = c->n_head, .q_scale = 1.0f};
+    pi__qkv qa = {.q = x, .k = x + q_all, .v = x + q_all + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq,
+                  .ldv = (int64_t) ldq, .q_stride = c->gate ? 2 * c->head_dim : 0, .n_head = c->n_head, .q_scale = 1.0f};
     double t0 = c->clock ? c->clock() : 0;
     pi__cpu_qkv(&w->cpu.be, &b, &qa, &w->kv);
     double t1 = c->clock ? c->clock() : 0;
-    pi__attn aa = {.q = x, .ldq = (int64_t) ldq, .out = out, .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window,
-                   .softcap = c->softcap, .sinks = c->sinks ? w->sinks : NULL};
+    pi__attn aa = {.q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride, .gate = c->gate ? x + hd : NULL, .out = out,
+                   .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window, .softcap = c->softcap,
+                   .sinks = c->sinks ? w->sinks : NULL};
     pi__cpu_attention(&w->cpu.be, &b, &aa, &w->kv);
     w->time_qkv = t1 - t0;
     w->time_attention = c->clock ? c->clock() - t1 : 0;

@@ -80,6 +80,7 @@ static void reference(const world *w, const sequence *s, const float *k, const f
     for (int j = lo; j <= t; j++) {
         for (int i = 0; i < d; i++) out[i] += p[j] / sum * v[(j * c->n_head_kv + kvh) * d + i];
     }
+    for (int i = 0; c->gate && i < d; i++) out[i] /= 1 + exp(-(double) s->gate[(t * c->n_head + h) * d + i]);
     free(p);
 }
 
@@ -161,6 +162,7 @@ static void test_shapes(void **state)
             c.n_head_kv = heads[h][1];
             c.head_dim = dims[d];
             c.chunk = d % 2 ? 5 : 100;
+            c.gate = (h + d) % 3 == 0;
             run_and_check(&c, 3, lens, 4);
         }
     }
@@ -272,6 +274,7 @@ static void test_identity(void **state)
             c.window = v % 2 ? 50 : 0;
             c.softcap = v == 3 ? 5.0f : 0;
             c.sinks = v == 4;
+            c.gate = v % 3 == 1;
             identity(&c, v ? 4 : 2, lens);
         }
     }

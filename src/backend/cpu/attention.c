@@ -97,9 +97,10 @@ static void qkv_token(const qkv_job *j, int32_t i)
     int32_t n = kv->head_dim;
     const float *rope = a->rope ? a->rope + (size_t) i * (size_t) a->n_rot : NULL;
 
+    int64_t q_stride = a->q_stride ? a->q_stride : n;
     pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, rope, a->n_rot, a->pair_stride, a->q_scale};
     for (int32_t h = 0; h < a->n_head; h++) {
-        float *x = a->q + i * a->ldq + (size_t) h * (size_t) n;
+        float *x = a->q + i * a->ldq + h * q_stride;
         kn->prep(&q, x, x);
     }
     if (!a->k || kb->slot[i] < 0) return;
@@ -171,12 +172,15 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     w->type_v = j->kv->type_v;
     w->softcap = j->a->softcap;
     w->has_sinks = j->a->sinks != NULL;
+    int64_t q_stride = j->a->q_stride ? j->a->q_stride : w->head_dim;
     for (int32_t r = 0; r < w->n; r++) {
         int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
         w->hi[r] = pos;
         w->lo[r] = j->a->window > 0 && pos >= j->a->window ? pos - j->a->window + 1 : 0;
-        w->q[r] = j->a->q + token * j->a->ldq + (size_t) h * (size_t) w->head_dim;
+        int64_t at = token * j->a->ldq + h * q_stride;
+        w->q[r] = j->a->q + at;
+        w->gate[r] = j->a->gate ? j->a->gate + at : NULL;
         w->out[r] = j->a->out + token * j->a->ldo + (size_t) h * (size_t) w->head_dim;
         w->sink[r] = w->has_sinks ? j->a->sinks[h] : 0;
     }

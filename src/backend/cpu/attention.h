@@ -45,6 +45,7 @@ typedef struct pi__attn_rows {
     bool has_sinks;         /* sink[] counts */
     int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* first and last key position a row sees */
     const float *q[PI__ATTN_MAX_ROWS];                    /* [head_dim] */
+    const float *gate[PI__ATTN_MAX_ROWS];                 /* [head_dim], or NULL: none */
     float *out[PI__ATTN_MAX_ROWS];                        /* [head_dim] */
     float sink[PI__ATTN_MAX_ROWS];                        /* extra logit */
 } pi__attn_rows;
@@ -79,7 +80,7 @@ struct pi__cpu_attn_kernels {
                  float *s, pi__attn_sum *out);
     /* run = run and part, in this order; the first part of a row replaces what run holds. */
     void (*fold)(const pi__attn_rows *w, int32_t part, pi__attn_sum *run, const pi__attn_sum *sum);
-    /* Sinks, division by the sum, and the result to out. */
+    /* Sinks, division by the sum, the gate, and the result to out. */
     void (*finish)(const pi__attn_rows *w, const pi__attn_sum *run);
 
     void (*prep)(const pi__head_prep *p, const float *src, float *dst); /* src may be dst */

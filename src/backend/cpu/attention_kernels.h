@@ -1,6 +1,6 @@
 /* The attention kernels, written once: included by one file an instruction set, which defines before
  *
- *     vf                      a vector of 16 floats (however many registers that is) and its operations vf_*
+ *     vf                      vectors, by one of vec_ISA.h
  *     PI__ROWS_MAX            rows the register file holds in pv()
  *     PI__QK_TILES(R)         key tiles that qk() does at once with R rows
  *     PI__PV_VECS             vf that pv() does at once, 1 or 2
@@ -11,13 +11,6 @@
 #include <string.h>
 
 #include "backend/cpu/attention.h"
-
-#define PI__INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define PI__UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define PI__UNROLL _Pragma("GCC unroll 16")
-#endif
 
 enum { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_Q4_0, N_KV_TYPES };
 
@@ -36,58 +29,6 @@ static int kv_index(int32_t type)
 PI__INLINE size_t block_bytes(int t)
 {
     return t == KV_F32 ? 2048 : t == KV_Q8_0 ? 544 : t == KV_Q4_0 ? 288 : 1024;
-}
-
-/* ---------------------------------------------------------------------------------------------- exp and its relatives */
-
-/* e^x within about 1 ulp for x in [-87.3, 88]; 0 below, so that what is masked counts for nothing. */
-PI__INLINE vf vf_exp(vf x)
-{
-    vf lowest = vf_set1(-87.33654f);
-    vf c = vf_max(vf_min(x, vf_set1(88.0f)), lowest);
-    vf n = vf_round(vf_mul(c, vf_set1(1.44269504088896341f)));
-    vf r = vf_fma(n, vf_set1(-0.693359375f), c);
-    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
-    vf y = vf_set1(1.9875691500e-4f);
-    y = vf_fma(y, r, vf_set1(1.3981999507e-3f));
-    y = vf_fma(y, r, vf_set1(8.3334519073e-3f));
-    y = vf_fma(y, r, vf_set1(4.1665795894e-2f));
-    y = vf_fma(y, r, vf_set1(1.6666665459e-1f));
-    y = vf_fma(y, r, vf_set1(5.0000001201e-1f));
-    y = vf_add(vf_fma(y, vf_mul(r, r), r), vf_set1(1.0f));
-    y = vf_scale2(y, n);
-    return vf_select_lt(x, lowest, vf_zero(), vf_select_nan(x, y));
-}
-
-static float exp1(float x)
-{
-    float y[16];
-    vf_store(y, vf_exp(vf_set1(x)));
-    return y[0];
-}
-
-/* tanh within 2 ulp: a polynomial near 0, else from e^2|x|. */
-PI__INLINE vf vf_tanh(vf x)
-{
-    vf a = vf_abs(x);
-    vf z = vf_mul(x, x);
-    vf p = vf_set1(-5.70498872745e-3f);
-    p = vf_fma(p, z, vf_set1(2.06390887954e-2f));
-    p = vf_fma(p, z, vf_set1(-5.37397155531e-2f));
-    p = vf_fma(p, z, vf_set1(1.33314422036e-1f));
-    p = vf_fma(p, z, vf_set1(-3.33332819422e-1f));
-    p = vf_fma(vf_mul(p, z), x, x);
-    vf e = vf_exp(vf_add(a, a));
-    vf t = vf_sub(vf_set1(1.0f), vf_div(vf_set1(2.0f), vf_add(e, vf_set1(1.0f))));
-    return vf_select_lt(a, vf_set1(0.625f), p, vf_copysign(t, x));
-}
-
-/* The 16 lanes of x[0..n), what is past n set to fill. */
-static vf vf_load_tail(const float *x, int n, float fill)
-{
-    float t[16];
-    for (int i = 0; i < 16; i++) t[i] = i < n ? x[i] : fill;
-    return vf_load(t);
 }
 
 /* -------------------------------------------------------------------------------------------------- reading the cache */
@@ -339,26 +280,14 @@ static void finish(const pi__attn_rows *w, const pi__attn_sum *run)
         const float *restrict acc = run->acc + (size_t) r * w->head_dim;
         float *restrict out = w->out[r];
         for (int32_t d = 0; d < w->head_dim; d++) out[d] = acc[d] * scale;
+        if (!w->gate[r]) continue;
+        for (int32_t d = 0; d < w->head_dim; d += 16) {
+            vf_store(out + d, vf_mul(vf_load(out + d), vf_sigmoid(vf_load(w->gate[r] + d))));
+        }
     }
 }
 
 /* ------------------------------------------------------------------------------------------------- into the cache */
-
-/* 1 / sqrt(mean(x^2) + eps): sums by lane = i mod 16, lanes by halves. */
-static float rms_factor(const float *x, int64_t n, float eps)
-{
-    vf sum = vf_zero();
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        vf a = vf_load(x + i);
-        sum = vf_add(sum, vf_mul(a, a));
-    }
-    if (i < n) {
-        vf a = vf_load_tail(x + i, (int) (n - i), 0);
-        sum = vf_add(sum, vf_mul(a, a));
-    }
-    return 1.0f / sqrtf(vf_hsum(sum) / (float) n + eps);
-}
 
 static void rotate(const pi__head_prep *p, float *x)
 {

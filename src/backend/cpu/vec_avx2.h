@@ -1,0 +1,146 @@
+/* Vectors of 16 floats for AVX2, FMA and F16C: two registers, of which there are 16. No memory and no state. */
+#ifndef PI__CPU_VEC_AVX2_H
+#define PI__CPU_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef struct vf {
+    __m256 a, b; /* lanes 0..7, 8..15 */
+} vf;
+
+static inline vf vf_set1(float x) { return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline vf vf_zero(void) { return (vf){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+static inline vf vf_load(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline vf vf_add(vf x, vf y) { return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+static inline vf vf_sub(vf x, vf y) { return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+static inline vf vf_mul(vf x, vf y) { return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+static inline vf vf_div(vf x, vf y) { return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+static inline vf vf_fma(vf x, vf y, vf z) { return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline vf vf_max(vf x, vf y) { return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+static inline vf vf_min(vf x, vf y) { return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+
+static inline void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+
+static inline vf vf_abs(vf x)
+{
+    __m256 sign = _mm256_set1_ps(-0.0f);
+    return (vf){_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
+}
+
+static inline vf vf_copysign(vf x, vf y)
+{
+    __m256 sign = _mm256_set1_ps(-0.0f);
+    vf m = vf_abs(x);
+    return (vf){_mm256_or_ps(m.a, _mm256_and_ps(sign, y.a)), _mm256_or_ps(m.b, _mm256_and_ps(sign, y.b))};
+}
+
+static inline vf vf_round(vf x)
+{
+    return (vf){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+
+static inline __m256 pow2(__m256 n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+
+/* x * 2^n, n integers in [-126, 127] */
+static inline vf vf_scale2(vf x, vf n) { return vf_mul(x, (vf){pow2(n.a), pow2(n.b)}); }
+
+static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
+{
+    return (vf){_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
+                _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
+}
+
+/* x where x is NaN, else y */
+static inline vf vf_select_nan(vf x, vf y)
+{
+    return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q)),
+                _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q))};
+}
+
+static inline vf vf_load_f16(const uint16_t *p)
+{
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)),
+                _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 8)))};
+}
+
+static inline __m256 widen_bf16(const uint16_t *p)
+{
+    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+
+static inline vf vf_load_bf16(const uint16_t *p) { return (vf){widen_bf16(p), widen_bf16(p + 8)}; }
+
+static inline vf from_i8(__m128i x)
+{
+    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)))};
+}
+
+static inline vf vf_load_i8(const int8_t *p) { return from_i8(_mm_loadu_si128((const __m128i *) p)); }
+
+static inline vf vf_load_u4(const uint8_t *p, int high)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *) p);
+    if (high) x = _mm_srli_epi16(x, 4);
+    return from_i8(_mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
+}
+
+static inline void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *) (p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Rounded to nearest even; lanes are in the range of an int8. */
+static inline void vf_store_i8(int8_t *p, vf x)
+{
+    __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b);
+    __m128i lo = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    __m128i hi = _mm_packs_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    _mm_storeu_si128((__m128i *) p, _mm_packs_epi16(lo, hi));
+}
+
+static inline __m256 outside(__m256i lane, int first, int last)
+{
+    __m256i o = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(first), lane),
+                                  _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(last)));
+    return _mm256_castsi256_ps(o);
+}
+
+/* Lanes first..last of x, elsewhere y. */
+static inline vf vf_keep(vf x, int first, int last, vf y)
+{
+    return (vf){_mm256_blendv_ps(x.a, y.a, outside(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), first, last)),
+                _mm256_blendv_ps(x.b, y.b, outside(_mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), first, last))};
+}
+
+/* Lanes by halves: 8, 4, 2, 1 apart. */
+static inline float vf_hsum(vf x)
+{
+    __m256 t = _mm256_add_ps(x.a, x.b);
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+
+static inline float vf_hmax(vf x)
+{
+    __m256 t = _mm256_max_ps(x.a, x.b);
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+
+#include "backend/cpu/vec_math.h"
+
+#endif

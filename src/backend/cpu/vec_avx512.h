@@ -1,0 +1,95 @@
+/* Vectors of 16 floats for AVX-512 (F, BW, VL, DQ): one register, of which there are 32. No memory and no state. */
+#ifndef PI__CPU_VEC_AVX512_H
+#define PI__CPU_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef __m512 vf;
+
+static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+static inline vf vf_copysign(vf a, vf b) { return _mm512_or_ps(_mm512_abs_ps(a), _mm512_and_ps(b, _mm512_set1_ps(-0.0f))); }
+static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* a * 2^n, n integers in [-126, 127] */
+static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+static inline vf vf_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)));
+}
+
+static inline vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
+
+static inline vf vf_select_lt(vf a, vf b, vf x, vf y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+/* x where x is NaN, else y */
+static inline vf vf_select_nan(vf x, vf y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
+}
+
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
+
+static inline vf vf_load_u4(const uint8_t *p, int high)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *) p);
+    if (high) b = _mm_srli_epi16(b, 4);
+    b = _mm_sub_epi8(_mm_and_si128(b, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
+
+static inline void vf_store_f16(uint16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Rounded to nearest even; lanes are in the range of an int8. */
+static inline void vf_store_i8(int8_t *p, vf a)
+{
+    _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
+}
+
+/* Lanes first..last of a, elsewhere b. */
+static inline vf vf_keep(vf a, int first, int last, vf b)
+{
+    unsigned from = first > 0 ? 0xffffu << first : 0xffffu, to = last < 15 ? (2u << last) - 1 : 0xffffu;
+    return _mm512_mask_blend_ps((__mmask16) (from & to), b, a);
+}
+
+/* Lanes by halves: 8, 4, 2, 1 apart. */
+static inline float vf_hsum(vf a)
+{
+    __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+
+static inline float vf_hmax(vf a)
+{
+    __m256 x = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+
+#include "backend/cpu/vec_math.h"
+
+#endif

@@ -1,0 +1,144 @@
+/* Vectors of 16 floats for any processor: four of the compiler's 4-float vectors. No memory and no state. */
+#ifndef PI__CPU_VEC_GENERIC_H
+#define PI__CPU_VEC_GENERIC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "formats/formats.h"
+
+typedef float f4 __attribute__((vector_size(16)));
+typedef int32_t i4 __attribute__((vector_size(16)));
+typedef struct vf { f4 v[4]; } vf;
+
+#define VF_EACH(expr)                                                                                                  \
+    vf r;                                                                                                              \
+    for (int i = 0; i < 4; i++) r.v[i] = (expr);                                                                       \
+    return r
+
+static inline f4 f4_set1(float x) { return (f4){x, x, x, x}; }
+static inline f4 f4_select(i4 mask, f4 a, f4 b) { return (f4) ((mask & (i4) a) | (~mask & (i4) b)); }
+
+static inline vf vf_set1(float x) { VF_EACH(f4_set1(x)); }
+static inline vf vf_zero(void) { return vf_set1(0); }
+static inline vf vf_add(vf a, vf b) { VF_EACH(a.v[i] + b.v[i]); }
+static inline vf vf_sub(vf a, vf b) { VF_EACH(a.v[i] - b.v[i]); }
+static inline vf vf_mul(vf a, vf b) { VF_EACH(a.v[i] * b.v[i]); }
+static inline vf vf_div(vf a, vf b) { VF_EACH(a.v[i] / b.v[i]); }
+static inline vf vf_fma(vf a, vf b, vf c) { VF_EACH(a.v[i] * b.v[i] + c.v[i]); }
+static inline vf vf_max(vf a, vf b) { VF_EACH(f4_select(a.v[i] > b.v[i], a.v[i], b.v[i])); }
+static inline vf vf_min(vf a, vf b) { VF_EACH(f4_select(a.v[i] < b.v[i], a.v[i], b.v[i])); }
+static inline vf vf_select_lt(vf a, vf b, vf x, vf y) { VF_EACH(f4_select(a.v[i] < b.v[i], x.v[i], y.v[i])); }
+/* x where x is NaN, else y */
+static inline vf vf_select_nan(vf x, vf y) { VF_EACH(f4_select(x.v[i] == x.v[i], y.v[i], x.v[i])); }
+
+static inline vf vf_abs(vf a)
+{
+    i4 m = {0x7fffffff, 0x7fffffff, 0x7fffffff, 0x7fffffff};
+    VF_EACH((f4) ((i4) a.v[i] & m));
+}
+
+static inline vf vf_copysign(vf a, vf b)
+{
+    i4 m = {0x7fffffff, 0x7fffffff, 0x7fffffff, 0x7fffffff};
+    VF_EACH((f4) (((i4) a.v[i] & m) | ((i4) b.v[i] & ~m)));
+}
+
+/* Nearest integer for |a| < 2^22: adding 1.5 * 2^23 leaves no fraction bits. */
+static inline vf vf_round(vf a)
+{
+    f4 c = f4_set1(12582912.0f);
+    VF_EACH((a.v[i] + c) - c);
+}
+
+/* a * 2^n, n integers in [-126, 127] */
+static inline vf vf_scale2(vf a, vf n)
+{
+    f4 c = f4_set1(12582912.0f + 127.0f);
+    VF_EACH(a.v[i] * (f4) ((i4) (n.v[i] + c) << 23));
+}
+
+static inline vf vf_load(const float *p)
+{
+    vf r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+
+static inline void vf_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
+
+static inline i4 widen_u16(const uint16_t *p) { return (i4){p[0], p[1], p[2], p[3]}; }
+
+/* Exact: shifted into place, a half is a float times 2^-112, subnormals too; infinity and NaN get their exponent. */
+static inline f4 widen_f16(const uint16_t *p)
+{
+    i4 h = widen_u16(p), magnitude = h & 0x7fff;
+    i4 f = (i4) ((f4) (magnitude << 13) * f4_set1(0x1p112f));
+    return (f4) (f | ((magnitude >= 0x7c00) & 0x7f800000) | (h >> 15) << 31);
+}
+
+static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(widen_f16(p + i * 4)); }
+static inline vf vf_load_bf16(const uint16_t *p) { VF_EACH((f4) (widen_u16(p + i * 4) << 16)); }
+
+static inline vf vf_load_i8(const int8_t *p)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = p[i];
+    return vf_load(t);
+}
+
+static inline vf vf_load_u4(const uint8_t *p, int high)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = (float) ((high ? p[i] >> 4 : p[i] & 15) - 8);
+    return vf_load(t);
+}
+
+static inline void vf_store_f16(uint16_t *p, vf a)
+{
+    float t[16];
+    vf_store(t, a);
+    for (int i = 0; i < 16; i++) p[i] = pi__f32_to_f16(t[i]);
+}
+
+/* Rounded to nearest even; lanes are in the range of an int8. */
+static inline void vf_store_i8(int8_t *p, vf a)
+{
+    float t[16];
+    vf_store(t, vf_round(a));
+    for (int i = 0; i < 16; i++) p[i] = (int8_t) t[i];
+}
+
+/* Lanes first..last of a, elsewhere b. */
+static inline vf vf_keep(vf a, int first, int last, vf b)
+{
+    float x[16], y[16];
+    vf_store(x, a);
+    vf_store(y, b);
+    for (int i = 0; i < 16; i++) y[i] = i >= first && i <= last ? x[i] : y[i];
+    return vf_load(y);
+}
+
+static inline float vf_hmax(vf a)
+{
+    float t[16];
+    vf_store(t, a);
+    for (int n = 8; n; n /= 2) {
+        for (int i = 0; i < n; i++) t[i] = t[i] > t[i + n] ? t[i] : t[i + n];
+    }
+    return t[0];
+}
+
+static inline float vf_hsum(vf a)
+{
+    float t[16];
+    vf_store(t, a);
+    for (int n = 8; n; n /= 2) {
+        for (int i = 0; i < n; i++) t[i] += t[i + n];
+    }
+    return t[0];
+}
+
+#include "backend/cpu/vec_math.h"
+
+#endif

@@ -1,0 +1,105 @@
+/* Functions of vectors of 16 floats, written once: each vec_ISA.h defines the type vf and its operations vf_*, then
+ * includes this. A lane's result depends on that lane alone. No memory and no state. */
+#ifndef PI__CPU_VEC_MATH_H
+#define PI__CPU_VEC_MATH_H
+
+#include <math.h>
+
+#define PI__INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define PI__UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PI__UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* e^x within about 1 ulp for x in [-87.3, 88]; 0 below, so that what is masked counts for nothing. */
+PI__INLINE vf vf_exp(vf x)
+{
+    vf lowest = vf_set1(-87.33654f);
+    vf c = vf_max(vf_min(x, vf_set1(88.0f)), lowest);
+    vf n = vf_round(vf_mul(c, vf_set1(1.44269504088896341f)));
+    vf r = vf_fma(n, vf_set1(-0.693359375f), c);
+    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+    vf y = vf_set1(1.9875691500e-4f);
+    y = vf_fma(y, r, vf_set1(1.3981999507e-3f));
+    y = vf_fma(y, r, vf_set1(8.3334519073e-3f));
+    y = vf_fma(y, r, vf_set1(4.1665795894e-2f));
+    y = vf_fma(y, r, vf_set1(1.6666665459e-1f));
+    y = vf_fma(y, r, vf_set1(5.0000001201e-1f));
+    y = vf_add(vf_fma(y, vf_mul(r, r), r), vf_set1(1.0f));
+    y = vf_scale2(y, n);
+    return vf_select_lt(x, lowest, vf_zero(), vf_select_nan(x, y));
+}
+
+PI__INLINE float exp1(float x)
+{
+    float y[16];
+    vf_store(y, vf_exp(vf_set1(x)));
+    return y[0];
+}
+
+/* tanh within 2 ulp: a polynomial near 0, else from e^2|x|. */
+PI__INLINE vf vf_tanh(vf x)
+{
+    vf a = vf_abs(x);
+    vf z = vf_mul(x, x);
+    vf p = vf_set1(-5.70498872745e-3f);
+    p = vf_fma(p, z, vf_set1(2.06390887954e-2f));
+    p = vf_fma(p, z, vf_set1(-5.37397155531e-2f));
+    p = vf_fma(p, z, vf_set1(1.33314422036e-1f));
+    p = vf_fma(p, z, vf_set1(-3.33332819422e-1f));
+    p = vf_fma(vf_mul(p, z), x, x);
+    vf e = vf_exp(vf_add(a, a));
+    vf t = vf_sub(vf_set1(1.0f), vf_div(vf_set1(2.0f), vf_add(e, vf_set1(1.0f))));
+    return vf_select_lt(a, vf_set1(0.625f), p, vf_copysign(t, x));
+}
+
+PI__INLINE vf vf_sigmoid(vf x)
+{
+    vf one = vf_set1(1.0f);
+    return vf_div(one, vf_add(one, vf_exp(vf_sub(vf_zero(), x))));
+}
+
+/* log(1 + e^x) = max(x, 0) + log1p(z), z = e^-|x|; log1p(z) = 2 atanh(z / (2 + z)), whose series ends early as the
+ * argument is at most 1/3. Within a few ulp, small results too: a decay is lost in nothing but its own rounding. */
+PI__INLINE vf vf_softplus(vf x)
+{
+    vf z = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
+    vf s = vf_div(z, vf_add(z, vf_set1(2.0f))), q = vf_mul(s, s);
+    vf p = vf_set1(1.0f / 15);
+    p = vf_fma(p, q, vf_set1(1.0f / 13));
+    p = vf_fma(p, q, vf_set1(1.0f / 11));
+    p = vf_fma(p, q, vf_set1(1.0f / 9));
+    p = vf_fma(p, q, vf_set1(1.0f / 7));
+    p = vf_fma(p, q, vf_set1(1.0f / 5));
+    p = vf_fma(p, q, vf_set1(1.0f / 3));
+    s = vf_add(s, s);
+    vf y = vf_add(vf_max(x, vf_zero()), vf_fma(vf_mul(p, q), s, s));
+    return vf_select_nan(x, y);
+}
+
+/* The 16 lanes of x[0..n), what is past n set to fill. */
+PI__INLINE vf vf_load_tail(const float *x, int n, float fill)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = i < n ? x[i] : fill;
+    return vf_load(t);
+}
+
+/* 1 / sqrt(mean(x^2) + eps): sums by lane = i mod 16, lanes by halves. */
+PI__INLINE float rms_factor(const float *x, int64_t n, float eps)
+{
+    vf sum = vf_zero();
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        vf a = vf_load(x + i);
+        sum = vf_add(sum, vf_mul(a, a));
+    }
+    if (i < n) {
+        vf a = vf_load_tail(x + i, (int) (n - i), 0);
+        sum = vf_add(sum, vf_mul(a, a));
+    }
+    return 1.0f / sqrtf(vf_hsum(sum) / (float) n + eps);
+}
+
+#endif

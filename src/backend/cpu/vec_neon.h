@@ -1,0 +1,105 @@
+/* Vectors of 16 floats for AArch64 with half-precision conversion: four registers, of which there are 32. No memory and
+ * no state. */
+#ifndef PI__CPU_VEC_NEON_H
+#define PI__CPU_VEC_NEON_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+
+typedef struct vf {
+    float32x4_t v[4]; /* lanes 0..3, 4..7, 8..11, 12..15 */
+} vf;
+
+#define VF_EACH(expr)                                                                                                  \
+    vf r;                                                                                                              \
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) r.v[i] = (expr);                                               \
+    return r
+
+static inline vf vf_set1(float x) { VF_EACH(vdupq_n_f32(x)); }
+static inline vf vf_zero(void) { VF_EACH(vdupq_n_f32(0)); }
+static inline vf vf_load(const float *p) { VF_EACH(vld1q_f32(p + i * 4)); }
+static inline vf vf_add(vf x, vf y) { VF_EACH(vaddq_f32(x.v[i], y.v[i])); }
+static inline vf vf_sub(vf x, vf y) { VF_EACH(vsubq_f32(x.v[i], y.v[i])); }
+static inline vf vf_mul(vf x, vf y) { VF_EACH(vmulq_f32(x.v[i], y.v[i])); }
+static inline vf vf_div(vf x, vf y) { VF_EACH(vdivq_f32(x.v[i], y.v[i])); }
+static inline vf vf_fma(vf x, vf y, vf z) { VF_EACH(vfmaq_f32(z.v[i], x.v[i], y.v[i])); }
+static inline vf vf_max(vf x, vf y) { VF_EACH(vmaxq_f32(x.v[i], y.v[i])); }
+static inline vf vf_min(vf x, vf y) { VF_EACH(vminq_f32(x.v[i], y.v[i])); }
+static inline vf vf_abs(vf x) { VF_EACH(vabsq_f32(x.v[i])); }
+static inline vf vf_copysign(vf x, vf y) { VF_EACH(vbslq_f32(vdupq_n_u32(0x80000000u), y.v[i], x.v[i])); }
+static inline vf vf_round(vf x) { VF_EACH(vrndnq_f32(x.v[i])); }
+static inline vf vf_select_lt(vf x, vf y, vf yes, vf no) { VF_EACH(vbslq_f32(vcltq_f32(x.v[i], y.v[i]), yes.v[i], no.v[i])); }
+/* x where x is NaN, else y */
+static inline vf vf_select_nan(vf x, vf y) { VF_EACH(vbslq_f32(vceqq_f32(x.v[i], x.v[i]), y.v[i], x.v[i])); }
+
+static inline void vf_store(float *p, vf x)
+{
+    for (int i = 0; i < 4; i++) vst1q_f32(p + i * 4, x.v[i]);
+}
+
+static inline float32x4_t pow2(float32x4_t n)
+{
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
+}
+
+/* x * 2^n, n integers in [-126, 127] */
+static inline vf vf_scale2(vf x, vf n) { VF_EACH(vmulq_f32(x.v[i], pow2(n.v[i]))); }
+
+static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * 4)))); }
+static inline vf vf_load_bf16(const uint16_t *p) { VF_EACH(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + i * 4), 16))); }
+
+static inline vf from_i8(int8x16_t x)
+{
+    int16x8_t lo = vmovl_s8(vget_low_s8(x)), hi = vmovl_s8(vget_high_s8(x));
+    return (vf){{vcvtq_f32_s32(vmovl_s16(vget_low_s16(lo))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(lo))),
+                 vcvtq_f32_s32(vmovl_s16(vget_low_s16(hi))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(hi)))}};
+}
+
+static inline vf vf_load_i8(const int8_t *p) { return from_i8(vld1q_s8(p)); }
+
+static inline vf vf_load_u4(const uint8_t *p, int high)
+{
+    uint8x16_t x = vld1q_u8(p);
+    x = high ? vshrq_n_u8(x, 4) : vandq_u8(x, vdupq_n_u8(15));
+    return from_i8(vsubq_s8(vreinterpretq_s8_u8(x), vdupq_n_s8(8)));
+}
+
+static inline void vf_store_f16(uint16_t *p, vf x)
+{
+    for (int i = 0; i < 4; i++) vst1_u16(p + i * 4, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
+}
+
+/* Rounded to nearest even; lanes are in the range of an int8. */
+static inline void vf_store_i8(int8_t *p, vf x)
+{
+    int16x8_t lo = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.v[0])), vmovn_s32(vcvtnq_s32_f32(x.v[1])));
+    int16x8_t hi = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.v[2])), vmovn_s32(vcvtnq_s32_f32(x.v[3])));
+    vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
+}
+
+/* Lanes first..last of x, elsewhere y. */
+static inline vf vf_keep(vf x, int first, int last, vf y)
+{
+    static const int32_t iota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    int32x4_t lo = vdupq_n_s32(first), hi = vdupq_n_s32(last);
+    VF_EACH(vbslq_f32(vandq_u32(vcgeq_s32(vld1q_s32(iota + i * 4), lo), vcleq_s32(vld1q_s32(iota + i * 4), hi)), x.v[i],
+                      y.v[i]));
+}
+
+/* Lanes by halves: 8, 4, 2, 1 apart. */
+static inline float vf_hsum(vf x)
+{
+    float32x4_t s = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
+    float32x2_t t = vadd_f32(vget_low_f32(s), vget_high_f32(s));
+    return vget_lane_f32(t, 0) + vget_lane_f32(t, 1);
+}
+
+static inline float vf_hmax(vf x)
+{
+    float32x4_t s = vmaxq_f32(vmaxq_f32(x.v[0], x.v[2]), vmaxq_f32(x.v[1], x.v[3]));
+    return vmaxvq_f32(s);
+}
+
+#include "backend/cpu/vec_math.h"
+
+#endif
