@@ -223,7 +223,8 @@ PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 /* Refuses new requests from now on (PI_ECLOSED), for good, and waits until all have ended, or timeout_ms (-1: no limit)
  * passed: PI_ETIMEDOUT. */
 PI_API int pi_engine_drain(pi_engine *e, int timeout_ms);
-/* Forgets every cached prefix that no running request uses. PI_EINVAL: salt is not NULL (reserved). */
+/* Forgets the cached prefixes of the requests with this cache-salt ("": those without one), in memory and on disk; NULL:
+ * all. Running requests go on with what they hold, but nobody else finds it any more. */
 PI_API int pi_engine_cache_clear(pi_engine *e, const char *salt);
 
 /* ------------------------------------------------------------------------------------------------------------ text */

@@ -254,10 +254,19 @@ static void a_second_request_finds_the_prefix(void **state)
     pi_request_tokens(r, b, 16);
     assert_memory_equal(a, b, sizeof a);
     pi_request_free(r);
-    assert_int_equal(pi_engine_cache_clear(e, "salt"), PI_EINVAL);
-    assert_int_equal(pi_engine_cache_clear(e, NULL), PI_OK);
+    /* a tenant of his own, whose prefixes are cleared, then everybody's */
+    for (int i = 0; i < 4; i++) {
+        const char *clear[] = {NULL, "other", "salt", NULL};
+        if (i) assert_int_equal(pi_engine_cache_clear(e, clear[i]), PI_OK);
+        r = start(e, prompt, LIST("max-tokens=1", "temp=0", "cache-salt=salt"));
+        assert_true((result_of(r).cached_tokens > 0) == (i == 1));
+        pi_request_free(r);
+        r = start(e, prompt, LIST("max-tokens=1", "temp=0"));
+        assert_true((result_of(r).cached_tokens > 0) == (i < 3));
+        pi_request_free(r);
+    }
+    assert_int_equal(pi_engine_cache_clear(NULL, NULL), PI_EINVAL);
     r = start(e, prompt, LIST("max-tokens=1", "temp=0"));
-    assert_int_equal(result_of(r).cached_tokens, 0);
     pi_request_free(r);
     pi_engine_close(e);
 }

@@ -129,7 +129,8 @@ static void one_op(model *m)
     int32_t s = (int32_t) rnd(m, SEQS), wanted;
     if (!m->seq[s].on) { /* a prompt that often shares its start with others */
         int32_t n = 1 + (int32_t) rnd(m, 160);
-        for (int32_t i = 0; i < n; i++) m->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(m, 40) == 0)) : (int32_t) rnd(m, 3);
+        for (int32_t i = 0; i < n; i++)
+            m->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(m, 40) == 0)) : (int32_t) rnd(m, 3);
         pi__cache_start(&m->c, s, NULL);
         int32_t got = pi__cache_match(&m->c, s, m->seq[s].token, n, &wanted);
         assert_true(got < n && wanted >= got);
@@ -149,7 +150,7 @@ static void one_op(model *m)
         pi__cache_release(&m->c, s);
         m->seq[s].on = false;
     } else if (rnd(m, 2000) == 0) {
-        pi__cache_clear(&m->c);
+        pi__cache_clear(&m->c, NULL);
     } else if (m->seq[s].computed < m->seq[s].n) { /* a chunk of the prompt */
         int32_t to = m->seq[s].computed + 1 + (int32_t) rnd(m, (uint32_t) (m->seq[s].n - m->seq[s].computed));
         if (pi__cache_reserve(&m->c, s, to)) compute(m, s, to);
@@ -165,7 +166,8 @@ static void run_model(const pi__group_spec *spec, int32_t n_groups, int n_ops)
     model *m = calloc(1, sizeof *m);
     m->rng = 42 + (uint64_t) spec[0].block_size;
     assert_int_equal(pi__cache_init(&m->c, spec, n_groups, SEQS, CTX, NULL), PI_OK);
-    for (int g = 0; g < n_groups; g++) m->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
+    for (int g = 0; g < n_groups; g++)
+        m->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
     for (int i = 0; i < n_ops; i++) {
         one_op(m);
         check_pools(m);
@@ -185,7 +187,11 @@ static void run_model(const pi__group_spec *spec, int32_t n_groups, int n_ops)
 }
 
 static void full_group(void **st) { (void) st; run_model((pi__group_spec[]){{"full", 16, 0, 40, false}}, 1, 20000); }
-static void window_group(void **st) { (void) st; run_model((pi__group_spec[]){{"window", 16, 50, 40, false}}, 1, 20000); }
+static void window_group(void **st)
+{
+    (void) st;
+    run_model((pi__group_spec[]){{"window", 16, 50, 40, false}}, 1, 20000);
+}
 static void both_groups(void **st)
 {
     (void) st;
@@ -213,8 +219,9 @@ static void state_and_full(void **st)
 static void three_kinds(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"full", 32, 0, 40, false}, {"recurrent", 32, 0, 8, true}, {"window", 16, 40, 50, false}},
-              3, 30000);
+    const pi__group_spec spec[] = {
+        {"full", 32, 0, 40, false}, {"recurrent", 32, 0, 8, true}, {"window", 16, 40, 50, false}};
+    run_model(spec, 3, 30000);
 }
 
 /* A descendant that goes another way takes nothing from its ancestor, and the deepest snapshot is found. */
@@ -289,6 +296,25 @@ static void salts_separate(void **st)
     (void) st;
     pi__key a = pi__key_root("a"), b = pi__key_root("b"), none = pi__key_root("");
     assert_true(a.lo != b.lo && a.lo != none.lo && none.lo == pi__key_root(NULL).lo);
+    int32_t tok[48] = {1, 2, 3}, wanted;
+    const char *salt[] = {"a", "b", NULL};
+    pi__cache c;
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"full", 16, 0, 20, false}}, 1, 1, 64, NULL), PI_OK);
+    for (int round = 0; round < 2; round++) { /* each computes his own, then b's is cleared */
+        for (int i = 0; i < 3; i++) {
+            pi__cache_start(&c, 0, salt[i]);
+            assert_int_equal(pi__cache_match(&c, 0, tok, 48, &wanted), round && i != 1 ? 32 : 0);
+            assert_true(pi__cache_reserve(&c, 0, 48));
+            pi__cache_commit(&c, 0, tok, 48, true);
+            if (round == 0 && i == 1) pi__cache_clear(&c, &b); /* also what is in use */
+            pi__cache_release(&c, 0);
+        }
+        if (round == 0) assert_int_equal(c.group[0].pool.n_cached, 6);
+    }
+    assert_int_equal(c.group[0].pool.n_evicted, 0);
+    pi__cache_clear(&c, NULL);
+    assert_int_equal(c.group[0].pool.n_cached, 0);
+    pi__cache_destroy(&c);
 }
 
 static void window_needs(void **st)
@@ -336,8 +362,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_group), cmocka_unit_test(window_group), cmocka_unit_test(both_groups),
         cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(state_group), cmocka_unit_test(state_and_full),
-        cmocka_unit_test(three_kinds), cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order), cmocka_unit_test(salts_separate),
-        cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(three_kinds), cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
+        cmocka_unit_test(salts_separate), cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

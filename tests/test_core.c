@@ -238,7 +238,7 @@ static void prefix_hits_change_nothing(void **st)
     assert_memory_equal(cold.tokens, b.tokens, 20 * sizeof(int32_t));
     assert_true(cold.rows == b.rows);
 
-    pi__core_cache_clear(e);
+    pi__core_cache_clear(e, NULL);
     must_submit(e, &b);
     wait_job(&b);
     assert_int_equal(b.end.cached_tokens, 0);

@@ -88,7 +88,7 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
     return PI_OK;
 }
 
-void pi__core_cache_clear(pi__core *e) { (void) e; }
+void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
 
 int pi__core_submit(pi__core *e, const pi__job *j, pi__seq **out, pi_error *err)
 {

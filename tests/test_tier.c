@@ -438,7 +438,7 @@ static void test_clear(void **state)
     put_all(t, 0, 60);
     hold(t, 0, data);
     for (int id = 60; id < 70; id++) assert_true(put(t, id));
-    pi__tier_clear(t);
+    pi__tier_clear(t, NULL);
     for (int id = 0; id < 70; id++) assert_false(has(t, id) || loads(t, id));
     for (int id = 50; id < 65; id++) assert_true(put(t, id)); /* some whose file is still there or still staged */
     pi__tier_done done;
@@ -453,7 +453,7 @@ static void test_clear(void **state)
     for (int round = 0; round < 200; round++) { /* at any moment of a write */
         for (int id = 100; id < 105; id++) put(t, id);
         if (round % 2) pause_ms(round % 5 == 0);
-        pi__tier_clear(t);
+        pi__tier_clear(t, NULL);
         for (int id = 100; id < 105; id++) assert_false(has(t, id));
         if (round % 3 == 0) sync_writes(t);
     }
@@ -478,7 +478,7 @@ static void test_clear_while_writing(void **state)
         assert_true(put_large(t, 1));
         const struct timespec ts = {0, 100000 * rnd(&rng, 30)};
         nanosleep(&ts, NULL);
-        pi__tier_clear(t);
+        pi__tier_clear(t, NULL);
         assert_int_equal(stats(t).entries, 0);
         if (again) assert_true(put(t, 1)); /* smaller, and it stays */
         sync_writes(t);
@@ -487,7 +487,7 @@ static void test_clear_while_writing(void **state)
         count_files();
         assert_int_equal(seen.files, again);
         assert_int_equal(loads(t, 1), again);
-        pi__tier_clear(t);
+        pi__tier_clear(t, NULL);
     }
     pi__tier_close(t);
 }

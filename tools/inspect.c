@@ -55,9 +55,9 @@ static json_t *plan_json(const pi_plan *p)
             (json_int_t) p->group[i].block_bytes));
     }
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "total_bytes", (json_int_t) p->total_bytes,
-                     "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes, "state_bytes",
-                     (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes, "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size",
-                     (json_int_t) p->ctx_size, "groups", groups);
+                     "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes,
+                     "state_bytes", (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes,
+                     "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "groups", groups);
 }
 
 /* {"lines": [...], "plan": {...}}; plan is null where the model cannot run, and plan_error says why. */

@@ -187,8 +187,8 @@ int pi_engine_drain(pi_engine *e, int timeout_ms) { return e ? pi__core_drain(e-
 
 int pi_engine_cache_clear(pi_engine *e, const char *salt)
 {
-    if (!e || salt) return PI_EINVAL;
-    pi__core_cache_clear(e->core);
+    if (!e) return PI_EINVAL;
+    pi__core_cache_clear(e->core, salt);
     return PI_OK;
 }
 

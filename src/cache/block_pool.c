@@ -140,19 +140,22 @@ void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), vo
     }
 }
 
-void pi__block_pool_clear(pi__block_pool *p)
+void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant)
 {
-    for (int32_t id = p->head; id >= 0; id = p->block[id].next)
-        if (p->block[id].keyed) {
-            forget_key(p, id);
-            p->n_cached--;
-        }
+    uint64_t evicted = p->n_evicted; /* this is no eviction */
+    for (int32_t id = 0; id < p->n_blocks; id++) {
+        if (!p->block[id].keyed || !pi__key_of_tenant(p->block[id].key, tenant)) continue;
+        forget_key(p, id);
+        p->n_cached -= p->block[id].ref == 0;
+    }
+    p->n_evicted = evicted;
 }
 
 pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n)
 {
     XXH128_hash_t h = XXH3_128bits_withSeed(tokens, (size_t) n * sizeof *tokens, parent.lo);
-    return (pi__key){h.low64 ^ parent.hi, h.high64 + parent.hi * 0x9E3779B97F4A7C15u};
+    uint64_t hi = h.high64 + parent.hi * 0x9E3779B97F4A7C15u;
+    return (pi__key){h.low64 ^ parent.hi, (hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.hi};
 }
 
 pi__key pi__key_root(const char *salt)

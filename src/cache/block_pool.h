@@ -61,12 +61,17 @@ void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t
 int32_t pi__block_find(const pi__block_pool *p, pi__key key, const int32_t *tokens);
 /* Calls fn for each free block without a key whose memory was written, and forgets that it was. */
 void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud);
-/* Forgets all keys of free blocks. */
-void pi__block_pool_clear(pi__block_pool *p);
+/* Forgets the keys of a tenant's blocks, also of those in use; tenant NULL: of all. */
+void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant);
 
 /* The key of parent's prefix extended by n tokens. */
 pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n);
 /* The key of the empty prefix of a tenant; salt "" or NULL: shared by all. */
 pi__key pi__key_root(const char *salt);
+/* Keys carry the low 32 bits of their root's hi, so that a tenant's can be told without knowing the prefix. NULL: all. */
+static inline bool pi__key_of_tenant(pi__key key, const pi__key *tenant)
+{
+    return !tenant || (uint32_t) key.hi == (uint32_t) tenant->hi;
+}
 
 #endif

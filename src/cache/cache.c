@@ -242,7 +242,7 @@ void pi__cache_release(pi__cache *c, int32_t s)
     }
 }
 
-void pi__cache_clear(pi__cache *c)
+void pi__cache_clear(pi__cache *c, const pi__key *tenant)
 {
-    for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool);
+    for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);
 }

@@ -85,8 +85,8 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
                              bool filled);
 /* Gives back all blocks of row s; keyed ones stay findable. */
 void pi__cache_release(pi__cache *c, int32_t s);
-/* Forgets every prefix that no sequence uses. */
-void pi__cache_clear(pi__cache *c);
+/* Forgets the prefixes of a tenant (the key of his salt), or with NULL of all. Sequences keep what they hold. */
+void pi__cache_clear(pi__cache *c, const pi__key *tenant);
 /* The first block that a reused prefix of `end` blocks needs of group g; it needs all from there on. */
 int32_t pi__group_first(const pi__group_spec *g, int32_t end);
 /* Every token stays: the longest prefix ends at the first block that is missing. */

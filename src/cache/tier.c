@@ -509,11 +509,12 @@ void pi__tier_cancel(pi__tier *t, uint64_t id)
     pthread_mutex_unlock(&t->lock);
 }
 
-void pi__tier_clear(pi__tier *t)
+void pi__tier_clear(pi__tier *t, const pi__key *tenant)
 {
     pthread_mutex_lock(&t->lock);
     for (int32_t i = t->index.list[PI__TIER_LRU].head; i; i = t->index.entry[i].link[PI__TIER_LRU].next)
-        if (t->index.entry[i].space == 0) pi__tier_doom(&t->index, i);
+        if (t->index.entry[i].space == 0 && pi__key_of_tenant(t->index.entry[i].key, tenant))
+            pi__tier_doom(&t->index, i);
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);
 }

@@ -112,9 +112,9 @@ int32_t pi__tier_poll(pi__tier *t, pi__tier_done *out, int32_t n);
  * read at this moment. Does nothing for an id that was polled or cancelled. */
 void pi__tier_cancel(pi__tier *t, uint64_t id);
 
-/* Forgets all entries of this model: has() is false when this returns, and the tier's thread removes the files before
- * it does anything else. Only the files that this process knows of. O(entries). */
-void pi__tier_clear(pi__tier *t);
+/* Forgets all entries of this model, or those of one tenant: has() is false when this returns, and the tier's thread
+ * removes the files before it does anything else. Only the files that this process knows of. O(entries). */
+void pi__tier_clear(pi__tier *t, const pi__key *tenant);
 
 void pi__tier_get_stats(pi__tier *t, pi__tier_stats *out);
 

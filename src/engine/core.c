@@ -213,6 +213,16 @@ static void wait_for_work(pi__core *e)
     }
 }
 
+/* What cache_clear asks for; the lock is held. */
+static void clear_prefixes(pi__core *e)
+{
+    pi__key root = pi__key_root(e->clear_salt);
+    const pi__key *tenant = e->clear_salt ? &root : NULL;
+    pi__cache_clear(&e->cache, tenant);
+    pi__tiers_clear(e, tenant);
+    pi__update_stats(e);
+}
+
 static void *step_thread(void *arg)
 {
     pi__core *e = arg;
@@ -224,8 +234,7 @@ static void *step_thread(void *arg)
         e->poke = false;
         bool closing = e->closing, clear = e->clear_asked > e->clear_done;
         if (clear) {
-            pi__cache_clear(&e->cache);
-            pi__update_stats(e);
+            clear_prefixes(e);
             e->clear_done = e->clear_asked;
             pthread_cond_broadcast(&e->changed);
         }
@@ -522,10 +531,12 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     return rc;
 }
 
-void pi__core_cache_clear(pi__core *e)
+void pi__core_cache_clear(pi__core *e, const char *salt)
 {
     pthread_mutex_lock(&e->lock);
+    while (e->clear_done < e->clear_asked) pthread_cond_wait(&e->changed, &e->lock); /* another caller's */
     uint64_t ticket = ++e->clear_asked;
+    e->clear_salt = salt;
     e->poke = true;
     pthread_cond_signal(&e->wake);
     while (e->clear_done < ticket) pthread_cond_wait(&e->changed, &e->lock);

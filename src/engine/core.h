@@ -48,7 +48,7 @@ const pi__vocab *pi__core_vocab(const pi__core *e);
 int pi__core_info(const pi__core *e, pi_info *out);
 int pi__core_stats(const pi__core *e, pi_stats *out);
 int pi__core_drain(pi__core *e, int timeout_ms);
-void pi__core_cache_clear(pi__core *e);
+void pi__core_cache_clear(pi__core *e, const char *salt); /* NULL: of all tenants */
 
 /* One sampled token. */
 typedef struct pi__token_out {

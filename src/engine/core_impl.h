@@ -53,6 +53,7 @@ typedef struct pi__load {
     uint64_t number;           /* counted from 1; 0: this entry is free */
     pi__key key;               /* the block's */
     int32_t group, block;      /* where it goes; the load holds the block's only reference */
+    bool forgotten;            /* its prefix was cleared meanwhile */
     int32_t tokens[64];        /* its tokens */
 } pi__load;
 enum { PI__MAX_LOADS = 256 };
@@ -120,7 +121,8 @@ struct pi__core {
     uint64_t n_submitted;      /* arrival numbers */
     bool closing, draining;    /* no more submits */
     bool poke;                 /* a cancel or clear is to be looked at */
-    uint64_t clear_asked, clear_done; /* cache_clear tickets */
+    uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is not done */
+    const char *clear_salt;    /* of that one: whose prefixes, NULL: all */
     bool thread_started;       /* thread is to be joined */
     pthread_t thread;          /* runs steps */
     atomic_int state;          /* PI_STATE_* */
@@ -155,6 +157,8 @@ void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);
 int pi__tiers_open(pi__core *e, pi_error *err);
 void pi__tiers_close(pi__core *e);
 size_t pi__tiers_bytes(const pi__core *e);
+/* Forgets what the tier holds of a tenant (NULL: of all), and what is being read. */
+void pi__tiers_clear(pi__core *e, const pi__key *tenant);
 /* Takes finished loads. */
 void pi__tiers_poll(pi__core *e);
 /* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them once. */

@@ -75,6 +75,14 @@ void pi__tiers_close(pi__core *e)
     e->load = NULL;
 }
 
+void pi__tiers_clear(pi__core *e, const pi__key *tenant)
+{
+    if (!e->tier) return;
+    pi__tier_clear(e->tier, tenant);
+    for (int32_t i = 0; i < PI__MAX_LOADS; i++)
+        if (pi__key_of_tenant(e->load[i].key, tenant)) e->load[i].forgotten = true;
+}
+
 void pi__tiers_poll(pi__core *e)
 {
     pi__tier_done done[16];
@@ -82,7 +90,7 @@ void pi__tiers_poll(pi__core *e)
         for (int32_t i = 0; i < n; i++) {
             pi__load *l = &e->load[done[i].tag];
             pi__block_pool *p = &e->cache.group[l->group].pool;
-            if (done[i].ok) pi__block_set_key(p, l->block, l->key, l->tokens);
+            if (done[i].ok && !l->forgotten) pi__block_set_key(p, l->block, l->key, l->tokens);
             pi__block_release(p, l->block);
             l->number = 0;
         }
