@@ -96,6 +96,42 @@ static void test_add_norm(void **state)
     free(x0);
 }
 
+static void test_norm(void **state)
+{
+    (void) state;
+    static const int shapes[][2] = {{1, 640}, {3, 17}, {100, 640}};
+    static float zeros[N_MAX];
+    fill(y, N_MAX, 2, 3);
+    fill(w, N_MAX, 3, 2);
+    for (int s = 0; s < 3; s++) {
+        EACH_CPU({
+            fill(x, N_MAX, 1, 3);
+            pi__cpu_norm(&cpu.be, x, y, w, 1e-5f, shapes[s][0], shapes[s][1]);
+            check_add_norm(zeros, shapes[s][0], shapes[s][1], true, 1);
+        })
+    }
+}
+
+static void test_add_gated(void **state)
+{
+    (void) state;
+    enum { ROWS = 100, N = 333, LD = 3 };
+    float *x0 = malloc(sizeof x);
+    assert_non_null(x0);
+    fill(y, N_MAX, 2, 3);
+    fill(w, N_MAX, 3, 100);
+    for (int rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        EACH_CPU({
+            fill(x, N_MAX, 1, 3);
+            memcpy(x0, x, sizeof x);
+            pi__cpu_add_gated(&cpu.be, x, y, w, LD, rows, N);
+            for (int i = 0; i < rows * N; i++) assert_close(x0[i] + y[i] / (1 + exp(-w[i / N * LD])), x[i], 1e-6);
+            assert_memory_equal(x + rows * N, x0 + rows * N, 4000);
+        })
+    }
+    free(x0);
+}
+
 static void test_rope(void **state)
 {
     (void) state;
@@ -175,7 +211,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),  cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_add_gated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,7 @@ typedef struct pi__limits {
     int32_t max_head_dim; /* values a head */
     int32_t max_expert;   /* experts of a layer; 0: none */
     int32_t max_used;     /* experts a token */
+    int64_t max_in_exp;   /* columns of an expert's gate and up, rows of its down */
     int64_t max_ff_exp;   /* rows of an expert's gate and up together */
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
 } pi__limits;
@@ -253,6 +254,8 @@ typedef struct pi__backend_ops {
     void (*softcap)(pi__backend *be, float *x, float cap, size_t n);
     /* Routed experts of n_rows rows (at most limits.max_tokens). */
     void (*moe)(pi__backend *be, const pi__moe *a, int32_t n_rows);
+    /* out = rmsnorm(x) * w. [n_rows, n] */
+    void (*norm)(pi__backend *be, float *out, const float *x, const float *w, float eps, int32_t n_rows, int64_t n);
     /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
     void (*add_gated)(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
     /* All sequences of the step at once, through batch.state_slot; a sequence that starts at position 0 starts from zeros.

@@ -17,6 +17,7 @@
 static const pi__arch *const archs[] = {&pi__arch_gemma3};
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
+static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
                pi_error *err)
@@ -44,11 +45,11 @@ int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, f
     return PI_OK;
 }
 
-static int add_want(pi__model *m, const pi__tensor *t, pi__weight *w, float **vec, size_t size, pi_error *err)
+static int add_want(pi__model *m, pi__want want, pi_error *err)
 {
     if (!pi__grow(&m->want, &m->cap_want, m->n_want + 1, sizeof *m->want)) return pi__fail_mem(err, "the tensor list");
-    m->want[m->n_want++] = (pi__want){t, w, vec, size};
-    if (!pi__add_ok(m->weights_size, align64(size), &m->weights_size))
+    m->want[m->n_want++] = want;
+    if (!pi__add_ok(m->weights_size, align64(want.size), &m->weights_size))
         return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
     return PI_OK;
 }
@@ -64,34 +65,80 @@ static const pi__tensor *find(const pi__model *m, const char *name, int layer, c
     return pi__gguf_find_tensor(m->g, full);
 }
 
-int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
-                    pi_error *err)
+/* The factors of a matrix called full: full without ".weight", with ".scale". */
+static int want_scale(pi__model *m, pi__weight *w, const char *full, pi_error *err)
+{
+    char name[96];
+    const size_t n = strlen(full), tail = strlen(".weight");
+    if (n < tail || strcmp(full + n - tail, ".weight")) return PI_OK;
+    snprintf(name, sizeof name, "%.*s.scale", (int) (n - tail), full);
+    const pi__tensor *t = pi__gguf_find_tensor(m->g, name);
+    if (!t) return PI_OK;
+    if ((t->ne[0] != 1 && t->ne[0] != w->n_mat) || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
+        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [1] or [%lld]", name,
+                        (long long) t->ne[0], (long long) t->ne[1], (long long) w->n_mat);
+    if (t->type != PI__F32) return pi__fail(err, PI_EFORMAT, "tensor %s must be F32", name);
+    return add_want(m, (pi__want) {.tensor = t, .scale = w, .size = (size_t) w->n_mat * sizeof(float)}, err);
+}
+
+/* ne: columns, rows, matrices. scaled: takes NAME.scale along. */
+static int want_matrices(pi__model *m, pi__weight *w, bool optional, const int64_t ne[3], const char *name, int layer,
+                         bool scaled, pi_error *err)
 {
     char full[96];
     const pi__tensor *t = find(m, name, layer, full);
     memset(w, 0, sizeof *w);
     if (!t && optional) return PI_OK;
     if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
-    if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
-        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld]", full,
-                        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) n_in,
-                        (long long) n_out);
+    if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != ne[2] || t->ne[3] != 1)
+        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld, %lld]", full,
+                        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) ne[0],
+                        (long long) ne[1], (long long) ne[2]);
     w->type = t->type;
-    w->n_in = n_in;
-    w->n_out = n_out;
-    w->n_mat = 1;
+    w->n_in = ne[0];
+    w->n_out = ne[1];
+    w->n_mat = ne[2];
     w->size = m->be->ops->weight_size(m->be, w);
     if (!w->size) {
         const pi__type_info *ti = pi__type_info_of(t->type);
         return pi__fail(err, PI_EUNSUPPORTED, "tensor %s is %s with %lld columns, which %s cannot multiply", full,
-                        ti ? ti->name : "?", (long long) n_in, m->be->ops->describe(m->be));
+                        ti ? ti->name : "?", (long long) w->n_in, m->be->ops->describe(m->be));
     }
-    if (n_in > m->lim.max_n_in) m->lim.max_n_in = n_in;
-    if (n_out > m->lim.max_n_out) m->lim.max_n_out = n_out;
-    return add_want(m, t, w, NULL, w->size, err);
+    if (w->n_in > m->lim.max_n_in) m->lim.max_n_in = w->n_in;
+    if (w->n_out > m->lim.max_n_out) m->lim.max_n_out = w->n_out;
+    int rc = add_want(m, (pi__want) {.tensor = t, .weight = w, .size = w->size}, err);
+    return rc || !scaled ? rc : want_scale(m, w, full, err);
 }
 
-int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err)
+int pi__want_unscaled(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
+                      pi_error *err)
+{
+    return want_matrices(m, w, optional, (int64_t[3]) {n_in, n_out, 1}, name, layer, false, err);
+}
+
+int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
+                    pi_error *err)
+{
+    return want_matrices(m, w, optional, (int64_t[3]) {n_in, n_out, 1}, name, layer, true, err);
+}
+
+int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
+                     const char *name, int layer, pi_error *err)
+{
+    return want_matrices(m, w, optional, (int64_t[3]) {n_in, n_out, n_mat}, name, layer, true, err);
+}
+
+void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
+{
+    pi__limits *l = &m->lim;
+    l->max_expert = max_i32(l->max_expert, n_expert);
+    l->max_used = max_i32(l->max_used, n_used);
+    if (n_in > l->max_in_exp) l->max_in_exp = n_in;
+    if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
+}
+
+int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
+                       pi_error *err)
 {
     char full[96];
     const pi__tensor *t = find(m, name, layer, full);
@@ -103,7 +150,12 @@ int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char
                         (long long) t->ne[1], (long long) n);
     if (t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         return pi__fail(err, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
-    return add_want(m, t, NULL, vec, (size_t) n * sizeof(float), err);
+    return add_want(m, (pi__want) {.tensor = t, .vec = vec, .factor = factor, .size = (size_t) n * sizeof(float)}, err);
+}
+
+int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err)
+{
+    return pi__want_vec_times(m, vec, optional, n, 1.0f, name, layer, err);
 }
 
 int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err)
@@ -122,8 +174,6 @@ int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_di
     *index = m->n_kv++;
     return PI_OK;
 }
-
-static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, pi_error *err)
 {
@@ -243,6 +293,7 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     lim->max_head_dim = m->lim.max_head_dim;
     lim->max_expert = m->lim.max_expert;
     lim->max_used = m->lim.max_used;
+    lim->max_in_exp = m->lim.max_in_exp;
     lim->max_ff_exp = m->lim.max_ff_exp;
     lim->state = m->lim.state;
     pi__arena a = {0};
@@ -276,16 +327,19 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
     return data;
 }
 
-static int load_vec(pi__model *m, const pi__want *w, stage *st, pi_error *err)
+/* The values of a vec or a scale, to dst on the device. */
+static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
-    int64_t n = w->tensor->ne[0];
+    const int64_t n_file = w->tensor->ne[0], n = (int64_t) (w->size / sizeof(float));
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
-    float *tmp = pi__malloc((size_t) n * sizeof *tmp);
+    float *tmp = pi__malloc(w->size);
     if (!tmp) return pi__fail_mem(err, "reading a tensor");
-    pi__dequantize_row(w->tensor->type, src, tmp, n);
-    m->be->ops->upload(m->be, *w->vec, tmp, (size_t) n * sizeof *tmp);
+    pi__dequantize_row(w->tensor->type, src, tmp, n_file);
+    for (int64_t i = n_file; i < n; i++) tmp[i] = tmp[0]; /* one factor for all matrices */
+    for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
+    m->be->ops->upload(m->be, dst, tmp, w->size);
     pi__free(tmp);
     return PI_OK;
 }
@@ -325,9 +379,11 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
     int rc = PI_OK;
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];
+        float *values = (float *) (void *) (m->weights + at);
         if (w->weight) w->weight->data = m->weights + at;
-        else *w->vec = (float *) (void *) (m->weights + at);
-        rc = w->weight ? load_weight(m, w, &st, err) : load_vec(m, w, &st, err);
+        else if (w->scale) w->scale->scale = values;
+        else *w->vec = values;
+        rc = w->weight ? load_weight(m, w, &st, err) : load_values(m, w, values, &st, err);
         at += align64(w->size);
         if (progress) progress(ud, (float) at / (float) m->weights_size);
     }

@@ -14,11 +14,13 @@
 
 typedef struct pi__model pi__model;
 
-/* A tensor that the graph reads; exactly one of weight and vec is set. */
+/* A tensor that the graph reads; exactly one of weight, scale and vec is set. */
 typedef struct pi__want {
     const pi__tensor *tensor; /* in the file */
-    pi__weight *weight;       /* a matrix in the backend's layout */
-    float **vec;              /* f32 values on the device, as they are in the file */
+    pi__weight *weight;       /* a matrix, or a stack of them, in the backend's layout */
+    pi__weight *scale;        /* the factors of its results; a single one in the file is that of all matrices */
+    float **vec;              /* f32 values on the device */
+    float factor;             /* of vec: multiplies what is in the file */
     size_t size;              /* bytes on the device */
 } pi__want;
 
@@ -89,11 +91,22 @@ void pi__model_free(pi__model *m);
 int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
                pi_error *err);
 int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, float *out, pi_error *err);
-/* Wants a matrix [n_out, n_in]. Names take printf's %d for the layer. optional: w->n_out stays 0 where absent. */
+/* Wants a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale where the file has one. Names take printf's
+ * %d for the layer. optional: w->n_out stays 0 where absent. */
 int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
                     pi_error *err);
-/* Wants n f32 values. optional: *vec stays NULL where absent. */
+/* The same where NAME.scale, if it is there, is something else. */
+int pi__want_unscaled(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
+                      pi_error *err);
+/* The same for n_mat stacked matrices, with one factor or n_mat of them. */
+int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
+                     const char *name, int layer, pi_error *err);
+/* Wants n f32 values, times factor. optional: *vec stays NULL where absent. */
 int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err);
+int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
+                       pi_error *err);
+/* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
+void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 
 /* A layer that keeps K,V in the group with this window, which is made where there is none. *index: its place in m->kv. */
 int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err);
@@ -103,6 +116,7 @@ int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, p
 
 /* Largest allowed counts: metadata beyond them is refused, so that arithmetic on them is safe. */
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
+enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 };
 
 extern const pi__arch pi__arch_gemma3;
 

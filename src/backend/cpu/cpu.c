@@ -61,8 +61,9 @@ static void cpu_copy(pi__backend *be, void *dst, const void *src, size_t n)
 static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
-    size_t linear = pi__cpu_linear_scratch(cpu, lim), attn = pi__cpu_attn_scratch(cpu, lim);
-    return linear > attn ? linear : attn;
+    size_t most = pi__cpu_linear_scratch(cpu, lim), attn = pi__cpu_attn_scratch(cpu, lim), moe = pi__cpu_moe_scratch(cpu, lim);
+    if (attn > most) most = attn;
+    return moe > most ? moe : most;
 }
 
 static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
@@ -137,6 +138,9 @@ static const pi__backend_ops cpu_ops = {
     .attention = pi__cpu_attention,
     .gather_rows = pi__cpu_gather_rows,
     .softcap = pi__cpu_softcap,
+    .moe = pi__cpu_moe,
+    .norm = pi__cpu_norm,
+    .add_gated = pi__cpu_add_gated,
 };
 
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)

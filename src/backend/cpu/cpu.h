@@ -46,6 +46,10 @@ size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
 void pi__cpu_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin);
 void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
 
+/* moe.c: routed experts. */
+size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim);
+void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
+
 /* attention.c: the paged cache and attention over it. */
 const pi__cpu_attn_kernels *pi__cpu_attn_kernels_of(int isa);
 size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
@@ -60,5 +64,8 @@ void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w,
 void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
 void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out);
 void pi__cpu_softcap(pi__backend *be, float *x, float cap, size_t n);
+void pi__cpu_norm(pi__backend *be, float *out, const float *x, const float *w, float eps, int32_t n_rows, int64_t n);
+void pi__cpu_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
+                       int64_t n);
 
 #endif

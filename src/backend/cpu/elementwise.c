@@ -1,4 +1,5 @@
-/* Small ops of the CPU backend on rows of floats: residual with norm, rotation tables, row gathering, soft capping.
+/* Small ops of the CPU backend on rows of floats: residual with norm, gated sum, rotation tables, row gathering, soft
+ * capping.
  *
  * No memory. Threads: called by the step thread; what is large is split over the pool by rows or by ranges that are
  * fixed multiples, so a value never depends on the number of threads. The arithmetic of a row is in
@@ -39,6 +40,71 @@ void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w,
         add_norm_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, add_norm_run, &j);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- norm */
+
+typedef struct norm_job {
+    const pi__cpu *cpu;
+    float *out;
+    const float *x, *w;
+    float eps;
+    int32_t n_rows;
+    int64_t n;
+} norm_job;
+
+/* The residual's norm, added to nothing. */
+static void norm_run(void *arg, int32_t ith, int32_t nth)
+{
+    const norm_job *j = arg;
+    int64_t rows = j->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) {
+        memset(j->out + i * j->n, 0, (size_t) j->n * sizeof *j->out);
+        j->cpu->attn->add_norm(j->out + i * j->n, j->x + i * j->n, j->w, j->eps, 1.0f, j->n);
+    }
+}
+
+void pi__cpu_norm(pi__backend *be, float *out, const float *x, const float *w, float eps, int32_t n_rows, int64_t n)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    norm_job j = {cpu, out, x, w, eps, n_rows, n};
+    if (n_rows * n < SMALL) {
+        norm_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, norm_run, &j);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- add_gated */
+
+typedef struct add_gated_job {
+    float *y;
+    const float *x, *gate;
+    int64_t ldg;
+    int32_t n_rows;
+    int64_t n;
+} add_gated_job;
+
+static void add_gated_run(void *arg, int32_t ith, int32_t nth)
+{
+    const add_gated_job *j = arg;
+    int64_t rows = j->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) {
+        const float f = 1.0f / (1.0f + expf(-j->gate[i * j->ldg])), *restrict x = j->x + i * j->n;
+        float *restrict y = j->y + i * j->n;
+        for (int64_t k = 0; k < j->n; k++) y[k] += f * x[k];
+    }
+}
+
+void pi__cpu_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
+                       int64_t n)
+{
+    add_gated_job j = {y, x, gate, ldg, n_rows, n};
+    if (n_rows * n < SMALL) {
+        add_gated_run(&j, 0, 1);
+    } else {
+        pi__pool_run(((pi__cpu *) be)->pool, add_gated_run, &j);
     }
 }
 

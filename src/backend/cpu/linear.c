@@ -108,8 +108,7 @@ void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int6
 
 /* ---- scratch: groups of all rows, then for each thread its own groups and a canonical tile */
 
-/* Bytes of a group of `cols` rows of n_blk blocks; x (or NULL) gets its arrays from base. */
-static size_t group_layout(char *base, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x)
+size_t pi__lin_group(char *base, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x)
 {
     const size_t n = (size_t) n_blk * (size_t) cols, one = up64(4 * n), two = up64(8 * n);
     const size_t q = up64(64 * n), f = floats ? 128 * n : 0;
@@ -126,18 +125,19 @@ static size_t group_layout(char *base, int64_t n_blk, int32_t cols, bool floats,
     return q + 3 * one + 2 * two + f;
 }
 
-/* Bytes kept for each row of the batch: with every array padded by itself, enough for any cut into groups. */
-static size_t row_stride(int64_t n_blk, bool floats) { return group_layout(NULL, n_blk, 1, floats, NULL); }
+/* With every array padded by itself, enough for any cut into groups. */
+size_t pi__lin_row_stride(int64_t n_blk, bool floats) { return pi__lin_group(NULL, n_blk, 1, floats, NULL); }
 
-static size_t tile_bytes(int64_t n_blk) { return up64((size_t) n_blk * 768); }
+size_t pi__lin_tile_bytes(int64_t n_blk) { return up64((size_t) n_blk * 768); }
 
-static size_t own_bytes(void) { return row_stride(OWN_BLOCKS, true) + 7 * 64 * PI__LIN_COLS; }
+static size_t own_bytes(void) { return pi__lin_row_stride(OWN_BLOCKS, true) + 7 * 64 * PI__LIN_COLS; }
 
 size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     const int64_t n_blk = (lim->max_n_in + 31) / 32;
     const int64_t n_rows = lim->max_tokens > lim->max_rows ? lim->max_tokens : lim->max_rows;
-    return (size_t) n_rows * row_stride(n_blk, true) + (size_t) pi__pool_size(cpu->pool) * (own_bytes() + tile_bytes(n_blk));
+    const size_t each = own_bytes() + pi__lin_tile_bytes(n_blk); /* thread */
+    return (size_t) n_rows * pi__lin_row_stride(n_blk, true) + (size_t) pi__pool_size(cpu->pool) * each;
 }
 
 /* ---- linear */
@@ -159,7 +159,7 @@ typedef struct lin_job {
     bool floats;                 /* some matrix is of a float format */
     char *groups;                /* shared groups */
     char *own_groups;            /* groups of thread 0; own_bytes() from thread to thread */
-    char *tiles;                 /* canonical tile of thread 0; tile_bytes from thread to thread */
+    char *tiles;                 /* canonical tile of thread 0; pi__lin_tile_bytes from thread to thread */
     struct {
         pi__lin_shape s;
         int64_t step;            /* tiles an item */
@@ -176,7 +176,7 @@ static int32_t group_start(const lin_job *job, int32_t g)
 static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
 {
     const int32_t start = group_start(job, g), cols = group_start(job, g + 1) - start;
-    group_layout(base + (size_t) start * row_stride(job->n_blk, job->floats), job->n_blk, cols, job->floats, x);
+    pi__lin_group(base + (size_t) start * pi__lin_row_stride(job->n_blk, job->floats), job->n_blk, cols, job->floats, x);
 }
 
 /* The rows' prologue, split over nth threads: by rows, or by columns where there are fewer rows. */
@@ -196,34 +196,44 @@ static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth
     }
 }
 
+pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
+                             int64_t tile, uint8_t *buf)
+{
+    return (pi__lin_tile) {
+        .k = k, .type = w->type, .row = s->row, .buf = buf,
+        .w = {(const uint8_t *) w->data + (size_t) mat * s->mat + (size_t) tile * s->tile, w->n_in},
+        .lanes = (int32_t) (w->n_out - 16 * tile < 16 ? w->n_out - 16 * tile : 16),
+        .scale = w->scale ? w->scale[mat] : 1.0f,
+        .unpacked = pi__lin_format_of(w->type).kind >= PI__LK_F32,
+    };
+}
+
+void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only)
+{
+    const pi__lin_y out = {.y = y, .ld = ldy, .lanes = t->lanes, .scale = t->scale};
+    pi__lin_mul_fn direct = x->cols <= PI__LIN_DIRECT ? t->k->direct[t->type][x->cols] : NULL;
+    if (!t->unpacked && direct && only) {
+        direct(&t->w, x, &out);
+        return;
+    }
+    if (!t->unpacked) {
+        if (t->k->unpack[t->type]) t->k->unpack[t->type](&t->w, t->buf);
+        else pi__lin_decode_rows(t->type, t->w.data, t->row, t->lanes, t->w.n_in, t->k->code_bias, t->buf);
+        t->w.data = t->buf;
+        t->unpacked = true;
+    }
+    t->k->mul[pi__lin_format_of(t->type).kind][x->cols](&t->w, x, &out);
+}
+
 /* One tile times groups g0..g1. */
 static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1)
 {
-    const pi__cpu_linear_kernels *k = job->cpu->lin;
-    const pi__weight *weight = job->lin[l].w;
-    const pi__lin_format f = pi__lin_format_of(weight->type);
-    const pi__lin_shape *s = &job->m[l].s;
-    const uint8_t *data = (const uint8_t *) weight->data + (size_t) tile * s->tile;
-    pi__lin_w w = {data, job->n_in};
-    pi__lin_y y = {.ld = job->lin[l].ldy, .lanes = (int32_t) (weight->n_out - 16 * tile < 16 ? weight->n_out - 16 * tile : 16),
-                   .scale = weight->scale ? weight->scale[0] : 1.0f};
-    pi__lin_x x;
-    bool unpacked = f.kind >= PI__LK_F32;
+    const pi__lin *lin = &job->lin[l];
+    pi__lin_tile t = pi__lin_tile_of(job->cpu->lin, lin->w, &job->m[l].s, 0, tile, buf);
     for (int32_t g = g0; g < g1; g++) {
+        pi__lin_x x;
         group_at(job, base, g, &x);
-        y.y = job->lin[l].y + group_start(job, g) * y.ld + 16 * tile;
-        pi__lin_mul_fn direct = x.cols <= PI__LIN_DIRECT ? k->direct[weight->type][x.cols] : NULL;
-        if (!unpacked && direct && g1 - g0 == 1) {
-            direct(&w, &x, &y);
-            return;
-        }
-        if (!unpacked) {
-            if (k->unpack[weight->type]) k->unpack[weight->type](&w, buf);
-            else pi__lin_decode_rows(weight->type, data, s->row, y.lanes, job->n_in, k->code_bias, buf);
-            w.data = buf;
-            unpacked = true;
-        }
-        k->mul[f.kind][x.cols](&w, &x, &y);
+        pi__lin_tile_mul(&t, &x, lin->y + group_start(job, g) * lin->ldy + 16 * tile, lin->ldy, g1 - g0 == 1);
     }
 }
 
@@ -243,7 +253,7 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
     const lin_job *job = arg;
     const int32_t n = job->n_items * ((job->n_group + job->span - 1) / job->span);
     char *base = job->own ? job->own_groups + (size_t) ith * own_bytes() : job->groups;
-    uint8_t *buf = (uint8_t *) job->tiles + (size_t) ith * tile_bytes(job->n_blk);
+    uint8_t *buf = (uint8_t *) job->tiles + (size_t) ith * pi__lin_tile_bytes(job->n_blk);
     if (job->own) {
         make_groups(job, base, 0, 1);
     } else {
@@ -256,7 +266,7 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
 /* How the work is cut: spans of groups that stay in the second-level cache, and items small enough to balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
-    size_t group = group_layout(NULL, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
+    size_t group = pi__lin_group(NULL, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
     job->span = (int32_t) (GROUP_BYTES / group) + 1;
     if (job->span > job->n_group) job->span = job->n_group;
     job->n_items = 0;
@@ -284,7 +294,8 @@ static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi
     job.own = job.n_group == 1 && n_rows * job.n_blk <= (glu ? OWN_BLOCKS / 4 : OWN_BLOCKS);
     job.groups = cpu->scratch;
     job.own_groups = cpu->scratch;
-    job.tiles = cpu->scratch + (job.own ? (size_t) nth * own_bytes() : (size_t) n_rows * row_stride(job.n_blk, job.floats));
+    const size_t rows = (size_t) n_rows * pi__lin_row_stride(job.n_blk, job.floats);
+    job.tiles = cpu->scratch + (job.own ? (size_t) nth * own_bytes() : rows);
     plan_items(&job, nth);
     pi__pool_run(cpu->pool, lin_main, &job);
 }

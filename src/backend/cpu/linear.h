@@ -151,6 +151,30 @@ struct pi__cpu_linear_kernels {
     pi__lin_mul_fn mul[PI__LK_N][PI__LIN_COLS + 1];           /* canonical (or float) tile times cols columns */
 };
 
+/* One tile of a matrix on its way through some groups of activations. */
+typedef struct pi__lin_tile {
+    const pi__cpu_linear_kernels *k; /* kernels */
+    pi__lin_w w;                     /* as stored; in buf once it is unpacked */
+    int32_t type;                    /* of the weight */
+    int32_t lanes;                   /* rows that exist, 1..16 */
+    size_t row;                      /* bytes of a row in the file */
+    float scale;                     /* factor of the result */
+    uint8_t *buf;                    /* pi__lin_tile_bytes, for the unpacked tile */
+    bool unpacked;                   /* w is what k->mul reads */
+} pi__lin_tile;
+
+/* linear.c, for the ops that multiply: */
+
+/* Bytes of a group of `cols` rows of n_blk blocks; x (or NULL) gets its arrays from base. */
+size_t pi__lin_group(char *base, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x);
+/* Bytes to keep for each row, however rows are cut into groups: group from row r on is at r times this. */
+size_t pi__lin_row_stride(int64_t n_blk, bool floats);
+size_t pi__lin_tile_bytes(int64_t n_blk);
+pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
+                             int64_t tile, uint8_t *buf);
+/* y = tile times the group's rows. only: the tile is not used again, and need not be unpacked in memory. */
+void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
+
 /* Not there for this machine's architecture: NULL. Whether the CPU has the instructions is for the caller to know. */
 const pi__cpu_linear_kernels *pi__lin_kernels_avx512(void);
 const pi__cpu_linear_kernels *pi__lin_kernels_avx2(void);

@@ -1,0 +1,374 @@
+/* Routed experts on the CPU: which experts a row goes to, and what they make of it.
+ *
+ * A pair is a row and one of its experts. Pairs are sorted by expert and then lie in that order: column j of activations,
+ * row j of results. Each expert's matrices are read once for all of its columns, so decode and prefill are one path:
+ *
+ *     rows      r0      r1      r2            rounded once each
+ *     experts   4 1     1 7     1 4           by rank
+ *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
+ *
+ * One pool job a call: round the rows | gather them into the experts' groups | gate and up | activation | down | add up
+ * a row's results in the order of rank. Items are some tiles of one expert's matrix times its columns, so a single row
+ * keeps many threads busy as well. Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels'
+ * own sums (linear.h) and a row adds its own pairs alone, so company and threads change nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/linear.h"
+#include "base/alloc.h"
+
+enum { ITEM_BYTES = 64 * 1024, FEW_LOGITS = 8192 };
+static const float LEAST_SUM = 6.1e-5f; /* of routing weights, before they are divided by it */
+
+/* Columns of rounded activations that some matrices read. */
+typedef struct acts {
+    char *base;    /* column i starts at base + i * stride */
+    size_t stride; /* bytes */
+    int64_t n_in;  /* values */
+    int64_t n_blk; /* blocks of 32 */
+    uint32_t want; /* bit per enum pi__lin_kind that a matrix has */
+    bool floats;   /* some matrix is of a float format */
+} acts;
+
+/* Matrices of each expert that read the same activations. */
+typedef struct pass {
+    const acts *x;           /* columns */
+    const acts *row;         /* a column alone is read from here, by row; NULL: from x */
+    int32_t n;               /* matrices of an expert */
+    const pi__weight *w[2];  /* stacks */
+    pi__lin_shape shape[2];  /* of w */
+    float *y[2];             /* [n_pair, ld] results */
+    int64_t ld;              /* floats */
+    int64_t step[2];         /* tiles an item */
+    int32_t n_items[2];      /* items a matrix */
+} pass;
+
+typedef struct moe_job {
+    pi__cpu *cpu;
+    const pi__moe *a;
+    int32_t n_rows;   /* rows */
+    int32_t n_pair;   /* n_rows * n_used */
+    int32_t n_active; /* experts with columns */
+    bool gathers;     /* some expert has more than one column */
+    acts row;         /* [n_rows] what the experts read */
+    acts col;         /* [n_pair] the same by column */
+    acts mid;         /* [n_pair] what down reads */
+    pass first, last; /* gate and up; down */
+    float *h;         /* [n_pair, 2F] gate, up */
+    float *out;       /* [n_pair, E] in the memory of col, which is done with by then */
+    char *tiles;      /* canonical tile of thread 0 */
+    size_t tile_size; /* bytes from thread to thread */
+    int32_t *id;      /* [n_pair] expert of row r's rank i at r * n_used + i */
+    float *weight;    /* [n_pair] routing weights, in the same order */
+    int32_t *place;   /* [n_pair] column of that pair */
+    int32_t *pair;    /* [n_pair] pair of a column */
+    int32_t *start;   /* [n_expert + 1] first column of each expert */
+    int32_t *active;  /* [n_expert] experts with columns, ascending */
+} moe_job;
+
+/* ---- memory */
+
+static acts acts_take(pi__arena *a, size_t n, int64_t n_in, uint32_t want, size_t at_least)
+{
+    acts t = {.n_in = n_in, .n_blk = (n_in + 31) / 32, .want = want, .floats = want >> PI__LK_F32};
+    t.stride = pi__lin_row_stride(t.n_blk, t.floats);
+    t.base = pi__arena_take(a, n * (t.stride > at_least ? t.stride : at_least));
+    return t;
+}
+
+static void layout(moe_job *m, pi__arena *a, int32_t n_expert, int32_t nth)
+{
+    const size_t n = (size_t) m->n_pair, most = (size_t) (m->row.n_in > m->mid.n_in ? m->row.n_in : m->mid.n_in);
+    const size_t n_out = (size_t) m->row.n_in * sizeof(float);
+    m->tile_size = pi__lin_tile_bytes((int64_t) (most + 31) / 32);
+    m->tiles = pi__arena_take(a, (size_t) nth * m->tile_size);
+    m->row = acts_take(a, (size_t) m->n_rows, m->row.n_in, m->row.want, 0);
+    m->col = acts_take(a, n, m->row.n_in, m->row.want, n_out);
+    m->mid = acts_take(a, n, m->mid.n_in, m->mid.want, 0);
+    m->out = (float *) (void *) m->col.base;
+    m->h = pi__arena_take(a, n * 2 * (size_t) m->mid.n_in * sizeof(float));
+    m->id = pi__arena_take(a, n * sizeof(int32_t));
+    m->weight = pi__arena_take(a, n * sizeof(float));
+    m->place = pi__arena_take(a, n * sizeof(int32_t));
+    m->pair = pi__arena_take(a, n * sizeof(int32_t));
+    m->start = pi__arena_take(a, ((size_t) n_expert + 1) * sizeof(int32_t));
+    m->active = pi__arena_take(a, (size_t) n_expert * sizeof(int32_t));
+}
+
+size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim)
+{
+    if (!lim->max_expert) return 0;
+    moe_job m = {.n_rows = lim->max_tokens, .n_pair = lim->max_tokens * lim->max_used};
+    m.row.n_in = lim->max_in_exp;
+    m.mid.n_in = (lim->max_ff_exp + 1) / 2;
+    m.row.want = m.mid.want = UINT32_MAX; /* every array */
+    pi__arena a = {0};
+    layout(&m, &a, lim->max_expert, pi__pool_size(cpu->pool));
+    return a.used;
+}
+
+/* ---- routing */
+
+/* id = the n_used largest of n logits, largest first, equal ones by index. A NaN is taken only where there is no other. */
+static void best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id)
+{
+    int32_t k = 0;
+    for (int32_t e = 0; e < n; e++) {
+        if (k == n_used && !(logits[e] > logits[id[k - 1]]) && !isnan(logits[id[k - 1]])) continue;
+        int32_t i = k < n_used ? k++ : k - 1;
+        for (; i > 0 && (logits[e] > logits[id[i - 1]] || isnan(logits[id[i - 1]])); i--) id[i] = id[i - 1];
+        id[i] = e;
+    }
+}
+
+static void route_row(const moe_job *m, int32_t r)
+{
+    const pi__moe *a = m->a;
+    const float *logits = a->logits + r * a->ldl;
+    int32_t *id = m->id + (size_t) r * (size_t) a->n_used;
+    float *weight = m->weight + (size_t) r * (size_t) a->n_used;
+    best_of(logits, a->n_expert, a->n_used, id);
+    const float max = logits[id[0]];
+    float all = 0, sum = 0;
+    for (int32_t e = 0; e < a->n_expert; e++) all += expf(logits[e] - max);
+    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = expf(logits[id[i]] - max) / all;
+    if (sum < LEAST_SUM) sum = LEAST_SUM;
+    for (int32_t i = 0; i < a->n_used; i++) weight[i] = weight[i] / sum * a->weights_scale;
+}
+
+static void route_main(void *arg, int32_t ith, int32_t nth)
+{
+    const moe_job *m = arg;
+    const int64_t n = m->n_rows;
+    for (int32_t r = (int32_t) (n * ith / nth); r < (int32_t) (n * (ith + 1) / nth); r++) route_row(m, r);
+}
+
+/* Columns of each expert: counted, then given out in the order of rows. */
+static void sort_pairs(moe_job *m)
+{
+    const int32_t n_expert = m->a->n_expert;
+    memset(m->start, 0, ((size_t) n_expert + 1) * sizeof *m->start);
+    for (int32_t p = 0; p < m->n_pair; p++) m->start[m->id[p] + 1]++;
+    m->n_active = 0;
+    m->gathers = false;
+    for (int32_t e = 0; e < n_expert; e++) {
+        if (m->start[e + 1]) m->active[m->n_active++] = e;
+        if (m->start[e + 1] > 1) m->gathers = true;
+        m->start[e + 1] += m->start[e];
+    }
+    for (int32_t p = 0; p < m->n_pair; p++) { /* start[e] is where e's next column goes: at last where e + 1 starts */
+        m->place[p] = m->start[m->id[p]]++;
+        m->pair[m->place[p]] = p;
+    }
+    memmove(m->start + 1, m->start, (size_t) n_expert * sizeof *m->start);
+    m->start[0] = 0;
+}
+
+/* ---- columns */
+
+/* Groups that n columns are cut into, of widths that differ by at most one. */
+static int32_t n_groups(const moe_job *m, int32_t n) { return (n + m->cpu->lin->max_cols - 1) / m->cpu->lin->max_cols; }
+
+static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
+{
+    pi__lin_group(t->base + (size_t) start * t->stride, t->n_blk, cols, t->floats, x);
+}
+
+/* The group of t that column j is in. Returns its first column. */
+static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x)
+{
+    const int32_t e = m->id[m->pair[j]], first = m->start[e], n = m->start[e + 1] - first, n_g = n_groups(m, n);
+    int32_t g = 0;
+    while (first + (int32_t) ((int64_t) n * (g + 1) / n_g) <= j) g++;
+    const int32_t start = first + (int32_t) ((int64_t) n * g / n_g), end = first + (int32_t) ((int64_t) n * (g + 1) / n_g);
+    group_at(t, start, end - start, x);
+    return start;
+}
+
+/* A thread's share of n columns of n_blk blocks: whole columns, or ranges of all where there are few. */
+typedef struct share {
+    int32_t c0, c1; /* columns */
+    int64_t b0, b1; /* blocks */
+} share;
+
+static share share_of(int32_t n, int64_t n_blk, int32_t ith, int32_t nth)
+{
+    if (n < nth) return (share) {0, n, n_blk * ith / nth, n_blk * (ith + 1) / nth};
+    return (share) {(int32_t) ((int64_t) n * ith / nth), (int32_t) ((int64_t) n * (ith + 1) / nth), 0, n_blk};
+}
+
+static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
+{
+    const share s = share_of(m->n_rows, m->row.n_blk, ith, nth);
+    for (int32_t r = s.c0; r < s.c1; r++) {
+        pi__lin_x x;
+        group_at(&m->row, r, 1, &x);
+        m->cpu->lin->input(&m->a->in, m->row.n_in, r, 1, s.b0, s.b1, &x, 0, m->row.want);
+    }
+}
+
+/* Blocks b0..b1 of a row become column c of a group: what the kinds in `want` read of them. */
+static void copy_column(const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0, int64_t b1, uint32_t want)
+{
+    for (int64_t b = b0; b < b1; b++) {
+        const int64_t i = b * to->cols + c, h = 2 * b * to->cols + c;
+        if (want >> PI__LK_F32) memcpy(to->f + 32 * i, from->f + 32 * b, 32 * sizeof *to->f);
+        if (!(want & ((1u << PI__LK_F32) - 1))) continue;
+        memcpy(to->q + 64 * i, from->q + 64 * b, 64);
+        to->d[i] = from->d[b];
+        if (want & 1u << PI__LK_OFF32) to->n7[i] = from->n7[b];
+        if (want & 1u << PI__LK_MIN32) to->ds[i] = from->ds[b];
+        if (want & 1u << PI__LK_OFF16) {
+            to->n7h[h] = from->n7h[2 * b];
+            to->n7h[h + to->cols] = from->n7h[2 * b + 1];
+        }
+        if (want & 1u << PI__LK_MIN16) {
+            to->dsh[h] = from->dsh[2 * b];
+            to->dsh[h + to->cols] = from->dsh[2 * b + 1];
+        }
+    }
+}
+
+static void gather(const moe_job *m, int32_t ith, int32_t nth)
+{
+    const share s = share_of(m->n_pair, m->row.n_blk, ith, nth);
+    for (int32_t j = s.c0; j < s.c1; j++) {
+        pi__lin_x from, to;
+        const int32_t start = group_of(m, &m->col, j, &to);
+        if (to.cols == 1) continue; /* read where it is */
+        group_at(&m->row, m->pair[j] / m->a->n_used, 1, &from);
+        copy_column(&from, &to, j - start, s.b0, s.b1, m->row.want);
+    }
+}
+
+/* act(gate) * up, rounded, straight into the groups that down reads. */
+static void activate(const moe_job *m, int32_t ith, int32_t nth)
+{
+    const share s = share_of(m->n_pair, m->mid.n_blk, ith, nth);
+    const int64_t n_ff = m->mid.n_in;
+    const pi__lin_in in = {.kind = m->a->act, .x = m->h, .ldx = 2 * n_ff, .x2 = m->h + n_ff, .ldx2 = 2 * n_ff};
+    for (int32_t j = s.c0, end; j < s.c1; j = end) {
+        pi__lin_x x;
+        const int32_t start = group_of(m, &m->mid, j, &x);
+        end = start + x.cols < s.c1 ? start + x.cols : s.c1;
+        m->cpu->lin->input(&in, n_ff, j, end - j, s.b0, s.b1, &x, j - start, m->mid.want);
+    }
+}
+
+/* ---- matrices */
+
+/* Some tiles of one of expert e's matrices times all of its columns. */
+static void run_item(const moe_job *m, const pass *p, int32_t e, int32_t item, uint8_t *buf)
+{
+    const int32_t l = item >= p->n_items[0], i = l ? item - p->n_items[0] : item;
+    const int32_t first = m->start[e], n = m->start[e + 1] - first, n_g = n_groups(m, n);
+    int64_t t1 = (i + 1) * p->step[l];
+    if (t1 > p->shape[l].n_tile) t1 = p->shape[l].n_tile;
+    for (int64_t t = i * p->step[l]; t < t1; t++) {
+        pi__lin_tile tile = pi__lin_tile_of(m->cpu->lin, p->w[l], &p->shape[l], e, t, buf);
+        for (int32_t g = 0; g < n_g; g++) {
+            const int32_t a = first + (int32_t) ((int64_t) n * g / n_g), b = first + (int32_t) ((int64_t) n * (g + 1) / n_g);
+            pi__lin_x x;
+            if (b - a == 1 && p->row) group_at(p->row, m->pair[a] / m->a->n_used, 1, &x);
+            else group_at(p->x, a, b - a, &x);
+            pi__lin_tile_mul(&tile, &x, p->y[l] + a * p->ld + 16 * t, p->ld, n_g == 1);
+        }
+    }
+}
+
+static void run_pass(const moe_job *m, const pass *p, int32_t ith)
+{
+    const int32_t each = p->n_items[0] + p->n_items[1];
+    uint8_t *buf = (uint8_t *) m->tiles + (size_t) ith * m->tile_size;
+    for (int32_t i; (i = pi__pool_next(m->cpu->pool, each * m->n_active)) >= 0;)
+        run_item(m, p, m->active[i / each], i % each, buf);
+}
+
+/* Items: large enough to be worth handing out, small enough that all threads get some; single tiles where an expert has
+ * several groups. */
+static void plan_items(const moe_job *m, pass *p)
+{
+    const int32_t nth = pi__pool_size(m->cpu->pool);
+    for (int32_t l = 0; l < p->n; l++) {
+        const pi__lin_shape *s = &p->shape[l];
+        int64_t step = (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile * m->n_active / (4 * nth) + 1;
+        if (m->n_pair > (int64_t) m->n_active * m->cpu->lin->max_cols) most = 1;
+        p->step[l] = step < most ? step : most;
+        p->n_items[l] = (int32_t) ((s->n_tile + p->step[l] - 1) / p->step[l]);
+    }
+}
+
+/* ---- the op */
+
+static void add_up(const moe_job *m, int32_t ith, int32_t nth)
+{
+    const int32_t n_used = m->a->n_used;
+    const int64_t n = m->row.n_in;
+    const share s = share_of(m->n_rows, m->row.n_blk, ith, nth);
+    const int64_t i0 = 32 * s.b0, i1 = 32 * s.b1 < n ? 32 * s.b1 : n;
+    for (int32_t r = s.c0; r < s.c1; r++) {
+        float *restrict y = m->a->y + r * m->a->ldy;
+        for (int32_t k = 0; k < n_used; k++) {
+            const int32_t p = r * n_used + k;
+            const float w = m->weight[p], *restrict x = m->out + m->place[p] * n;
+            if (k) for (int64_t i = i0; i < i1; i++) y[i] += w * x[i];
+            else for (int64_t i = i0; i < i1; i++) y[i] = w * x[i];
+        }
+    }
+}
+
+static void moe_main(void *arg, int32_t ith, int32_t nth)
+{
+    const moe_job *m = arg;
+    pi__pool *pool = m->cpu->pool;
+    round_rows(m, ith, nth);
+    pi__pool_barrier(pool);
+    if (m->gathers) {
+        gather(m, ith, nth);
+        pi__pool_barrier(pool);
+    }
+    run_pass(m, &m->first, ith);
+    pi__pool_barrier(pool);
+    if (!ith) pi__pool_reset(pool);
+    activate(m, ith, nth);
+    pi__pool_barrier(pool);
+    run_pass(m, &m->last, ith);
+    pi__pool_barrier(pool);
+    add_up(m, ith, nth);
+}
+
+/* false: a matrix that no kernel multiplies. */
+static bool pass_add(pass *p, acts *x, const pi__weight *w)
+{
+    p->w[p->n] = w;
+    x->want |= 1u << pi__lin_format_of(w->type).kind;
+    return pi__lin_shape_of(w, &p->shape[p->n++]);
+}
+
+void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    moe_job m = {.cpu = cpu, .a = a, .n_rows = n_rows, .n_pair = n_rows * a->n_used};
+    if (n_rows <= 0) return;
+    m.row.n_in = a->gate->n_in;
+    m.mid.n_in = a->down->n_in;
+    if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||
+        !pass_add(&m.last, &m.mid, a->down)) return;
+    pi__arena arena = {cpu->scratch, cpu->scratch_size, 0};
+    layout(&m, &arena, a->n_expert, pi__pool_size(cpu->pool));
+    m.first.x = &m.col;
+    m.first.row = &m.row;
+    m.first.ld = 2 * m.mid.n_in;
+    m.first.y[0] = m.h;
+    m.first.y[1] = m.h + m.mid.n_in;
+    m.last.x = &m.mid;
+    m.last.ld = m.row.n_in;
+    m.last.y[0] = m.out;
+
+    if ((int64_t) n_rows * a->n_expert < FEW_LOGITS) route_main(&m, 0, 1);
+    else pi__pool_run(cpu->pool, route_main, &m);
+    sort_pairs(&m);
+    plan_items(&m, &m.first);
+    plan_items(&m, &m.last);
+    pi__pool_run(cpu->pool, moe_main, &m);
+}

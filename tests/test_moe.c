@@ -1,0 +1,250 @@
+/* Routed experts on the CPU: routing and results against double arithmetic in every format, and to the bit that a row
+ * comes out the same in any company and with any threads. Each instruction set the machine has runs the same tests. */
+#include "weights.h"
+
+typedef struct world {
+    fixture gate, up, down;           /* stacks; up.w.n_mat 0: gate holds both */
+    float *scale[3];                  /* factors of gate, up, down by expert */
+    float *x, *logits, *y, *w;        /* of max_rows rows */
+    int32_t max_rows;
+    pi__moe a;
+} world;
+
+static void world_start(world *t, const pi__cpu_linear_kernels *k, int32_t threads, const int types[3], int64_t E, int64_t F,
+                        int32_t n_expert, int32_t n_used, int32_t max_rows, bool fused)
+{
+    memset(t, 0, sizeof *t);
+    pi__cpu *cpu = &t->gate.cpu;
+    cpu_start(cpu, k, threads, &(pi__limits) {.max_tokens = max_rows, .max_n_in = E > F ? E : F, .max_expert = n_expert,
+                                              .max_used = n_used, .max_in_exp = E, .max_ff_exp = 2 * F});
+    t->up.cpu = t->down.cpu = *cpu;
+    weight_make(&t->gate, types[0], E, fused ? 2 * F : F, n_expert);
+    if (!fused) weight_make(&t->up, types[1], E, F, n_expert);
+    weight_make(&t->down, types[2], F, E, n_expert);
+    for (int i = 0; i < 3; i++) {
+        t->scale[i] = random_rows(n_expert);
+        fixture *f = i == 0 ? &t->gate : i == 1 ? &t->up : &t->down;
+        f->w.scale = t->scale[i];
+    }
+    t->max_rows = max_rows;
+    t->x = random_rows(max_rows * E);
+    t->w = random_rows(E);
+    t->logits = random_rows((int64_t) max_rows * (n_expert + 3));
+    t->y = random_rows(max_rows * (E + 2));
+    t->a = (pi__moe) {.in = {.kind = PI__IN_PLAIN, .x = t->x, .ldx = E, .w = t->w, .eps = 1e-6f}, .logits = t->logits,
+                      .ldl = n_expert + 3, .n_expert = n_expert, .n_used = n_used, .weights_scale = 1.5f, .gate = &t->gate.w,
+                      .up = fused ? NULL : &t->up.w, .down = &t->down.w, .act = PI__IN_GEGLU, .y = t->y, .ldy = E + 2};
+}
+
+static void world_stop(world *t)
+{
+    weight_drop(&t->gate);
+    if (t->a.up) weight_drop(&t->up);
+    weight_drop(&t->down);
+    for (int i = 0; i < 3; i++) free(t->scale[i]);
+    free(t->x), free(t->w), free(t->logits), free(t->y);
+    backend_stop(&t->gate.cpu);
+}
+
+/* The reference's routing: ids by rank and their weights. */
+static void route(const pi__moe *a, const float *logits, int32_t *id, double *weight)
+{
+    double all = 0, sum = 0;
+    for (int32_t e = 0; e < a->n_expert; e++) all += exp(logits[e]);
+    for (int32_t i = 0; i < a->n_used; i++) {
+        id[i] = -1;
+        for (int32_t e = 0; e < a->n_expert; e++) {
+            bool taken = false;
+            for (int32_t j = 0; j < i; j++) taken |= id[j] == e;
+            if (!taken && (id[i] < 0 || logits[e] > logits[id[i]])) id[i] = e;
+        }
+        weight[i] = exp(logits[id[i]]) / all;
+        sum += weight[i];
+    }
+    for (int32_t i = 0; i < a->n_used; i++) weight[i] *= a->weights_scale / fmax(sum, 6.1e-5);
+}
+
+static double act_of(int act, double v)
+{
+    if (act == PI__IN_SWIGLU) return v / (1 + exp(-v));
+    return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+}
+
+/* Row o of a stack's matrix e times x, and in *size what rounding x to 15 bits may move. */
+static double dot(const fixture *f, const float *scale, int32_t e, int64_t o, const double *x, double most, double *size)
+{
+    const float *w = f->ref + ((int64_t) e * f->w.n_out + o) * f->w.n_in;
+    double sum = 0, abs = 0;
+    for (int64_t k = 0; k < f->w.n_in; k++) {
+        sum += w[k] * x[k];
+        abs += fabs(w[k]) * (most / 32000 + 4e-6 * fabs(x[k]));
+    }
+    *size = abs * fabs(scale[e]);
+    return sum * scale[e];
+}
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* y += weight * expert e of x; bound: how far off a result may be. */
+static void expert(const world *t, int32_t e, double weight, const double *x, double *y, double *bound)
+{
+    const int64_t E = t->gate.w.n_in, F = t->down.w.n_in;
+    double *mid = malloc((size_t) F * sizeof *mid), *off = malloc((size_t) F * sizeof *off);
+    for (int64_t i = 0; i < F; i++) {
+        double sg, su, g = dot(&t->gate, t->scale[0], e, i, x, largest(x, E), &sg), u;
+        if (t->a.up) u = dot(&t->up, t->scale[1], e, i, x, largest(x, E), &su);
+        else u = dot(&t->gate, t->scale[0], e, F + i, x, largest(x, E), &su);
+        mid[i] = act_of(t->a.act, g) * u;
+        off[i] = 1.2 * sg * (fabs(u) + su) + (fabs(g) + sg) * su;
+    }
+    const double most = largest(mid, F);
+    for (int64_t o = 0; o < E; o++) {
+        double size, v = dot(&t->down, t->scale[2], e, o, mid, most, &size);
+        for (int64_t i = 0; i < F; i++) size += fabs(t->down.ref[((int64_t) e * E + o) * F + i] * t->scale[2][e]) * off[i];
+        y[o] += weight * v;
+        bound[o] += fabs(weight) * size * 1.1 + 1e-5 * fabs(weight * v);
+    }
+    free(mid), free(off);
+}
+
+static void check_rows(const world *t, int32_t n_rows, const char *what)
+{
+    const int64_t E = t->gate.w.n_in;
+    double *x = malloc((size_t) E * sizeof *x), *y = malloc((size_t) E * sizeof *y), *bound = malloc((size_t) E * sizeof *y);
+    for (int32_t r = 0; r < n_rows; r++) {
+        int32_t id[PI__LIN_COLS];
+        double weight[PI__LIN_COLS], ss = 0;
+        for (int64_t k = 0; k < E; k++) ss += (double) t->x[r * E + k] * t->x[r * E + k];
+        for (int64_t k = 0; k < E; k++) {
+            x[k] = t->x[r * E + k];
+            if (t->a.in.kind == PI__IN_RMSNORM) x[k] *= t->w[k] / sqrt(ss / (double) E + t->a.in.eps);
+            y[k] = bound[k] = 0;
+        }
+        route(&t->a, t->logits + r * t->a.ldl, id, weight);
+        for (int32_t i = 0; i < t->a.n_used; i++) expert(t, id[i], weight[i], x, y, bound);
+        for (int64_t o = 0; o < E; o++)
+            if (!(fabs(t->y[r * t->a.ldy + o] - y[o]) <= bound[o] + 1e-6))
+                fail_msg("%s, row %d, out %d: %.9g, not %.9g (bound %g)", what, r, (int) o, t->y[r * t->a.ldy + o], y[o], bound[o]);
+    }
+    free(x), free(y), free(bound);
+}
+
+static int64_t unit_of(int type) { return pi__type_info_of(type)->blck_size < 32 ? 32 : pi__type_info_of(type)->blck_size; }
+
+/* Every format in each place, with sizes that fit no tile and, where the format allows it, no block. */
+static void formats(const pi__cpu_linear_kernels *k)
+{
+    static const int32_t experts[] = {1, 5, 16}, rows[] = {1, 3, 23};
+    for (int i = 0; i < N_TYPES; i++) {
+        const int types[3] = {all_types[i], all_types[(i + 7) % N_TYPES], all_types[(i + 3) % N_TYPES]};
+        int64_t E = unit_of(types[0]) > unit_of(types[1]) ? unit_of(types[0]) : unit_of(types[1]), F = unit_of(types[2]);
+        if (is_float(types[0]) && is_float(types[1])) E = 45;
+        if (E == 32) E = 96;
+        F = is_float(types[2]) ? 77 : F == 32 ? 160 : F;
+        world t;
+        const int32_t n_expert = experts[i % 3], n_used = n_expert == 1 ? 1 : 1 + i % 5;
+        world_start(&t, k, 2, types, E, F, n_expert, n_used, rows[i / 3 % 3], i % 4 == 0);
+        t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
+        t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
+        const float edge = t.y[E];
+        pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
+        check_rows(&t, t.max_rows, pi__type_info_of(types[0])->name);
+        assert_true(t.y[E] == edge); /* nothing past E is written */
+        world_stop(&t);
+    }
+}
+static void test_formats(void **state) { (void) state; each_isa(formats); }
+
+/* Rows that all go to few experts make groups of every width; equal logits go to the lower index. */
+static void crowds(const pi__cpu_linear_kernels *k)
+{
+    static const int types[3] = {PI__Q8_0, PI__Q5_0, PI__Q4_1};
+    world t;
+    world_start(&t, k, 3, types, 64, 32, 6, 3, 53, false);
+    for (int32_t r = 0; r < t.max_rows; r++)
+        for (int32_t e = 0; e < 6; e++) t.logits[r * t.a.ldl + e] = r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : (float) (e % 2);
+    pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
+    check_rows(&t, t.max_rows, "crowd");
+    world_stop(&t);
+}
+static void test_crowds(void **state) { (void) state; each_isa(crowds); }
+
+/* So many equal experts that the sum of the routing weights is below its bound. */
+static void test_least_sum(void **state)
+{
+    (void) state;
+    static const int types[3] = {PI__F32, PI__F32, PI__F32};
+    world t;
+    world_start(&t, pi__lin_kernels_generic(), 1, types, 3, 2, 20000, 1, 1, true);
+    for (int32_t e = 0; e < t.a.n_expert; e++) t.logits[e] = 1;
+    pi__cpu_moe(&t.gate.cpu.be, &t.a, 1);
+    check_rows(&t, 1, "least sum");
+    world_stop(&t);
+}
+
+/* Logits that are no numbers: the row is lost, the others are not. */
+static void test_not_finite(void **state)
+{
+    (void) state;
+    static const int types[3] = {PI__Q8_0, PI__Q8_0, PI__Q8_0};
+    world t;
+    world_start(&t, pi__lin_kernels_generic(), 2, types, 32, 32, 4, 2, 3, false);
+    pi__cpu_moe(&t.gate.cpu.be, &t.a, 3);
+    float good[32];
+    memcpy(good, t.y + 2 * t.a.ldy, sizeof good);
+    for (int32_t e = 0; e < 4; e++) {
+        t.logits[e] = NAN;
+        t.logits[t.a.ldl + e] = e == 1 ? NAN : e == 2 ? INFINITY : -INFINITY;
+    }
+    pi__cpu_moe(&t.gate.cpu.be, &t.a, 3);
+    for (int32_t i = 0; i < 32; i++) assert_false(isfinite(t.y[i]));
+    assert_memory_equal(good, t.y + 2 * t.a.ldy, sizeof good);
+    world_stop(&t);
+}
+
+/* Alone, in any company and with any threads: the same bits. */
+static void same_bits(const pi__cpu_linear_kernels *k)
+{
+    enum { ROWS = 18, E = 256, F = 256 };
+    static const int32_t counts[] = {2, 5, 18};
+    for (int i = 0; i < N_TYPES; i++) {
+        const int types[3] = {all_types[i], all_types[i], all_types[(i + 1) % N_TYPES]};
+        float *alone = malloc(ROWS * E * sizeof *alone);
+        for (int32_t threads = 1; threads <= 4; threads += 3) {
+            world t;
+            seed = 4711; /* the same weights for every number of threads */
+            world_start(&t, k, threads, types, E, F, 3, 2, ROWS, i % 2);
+            t.a.ldy = E;
+            t.a.in.kind = PI__IN_RMSNORM;
+            for (int32_t r = 0; r < ROWS && threads == 1; r++) {
+                pi__moe one = t.a;
+                one.in.x += r * E;
+                one.logits += r * t.a.ldl;
+                one.y = alone + r * E;
+                pi__cpu_moe(&t.gate.cpu.be, &one, 1);
+            }
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                memset(t.y, 0, ROWS * E * sizeof *t.y);
+                pi__cpu_moe(&t.gate.cpu.be, &t.a, counts[c]);
+                assert_memory_equal(t.y, alone, (size_t) counts[c] * E * sizeof *t.y);
+            }
+            world_stop(&t);
+        }
+        free(alone);
+    }
+}
+static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats),    cmocka_unit_test(test_crowds),    cmocka_unit_test(test_least_sum),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
