@@ -217,6 +217,9 @@ typedef struct pi_stats {
     uint64_t n_prefix_hits;            /* requests that found a part of their prompt in the cache */
     uint64_t n_snapshots_saved;        /* copies of recurrent states taken */
     uint64_t n_snapshots_restored;     /* requests that went on from one */
+    const char *group_name[8];         /* "full", "window", "recurrent"; static text */
+    uint64_t disk_entries, disk_bytes; /* of this model in prefix-cache-dir; and what all models take there */
+    uint64_t disk_reads, disk_writes;  /* blocks and snapshots taken from there, and put there */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 

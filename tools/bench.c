@@ -372,7 +372,7 @@ static int run_all(bench *b)
         }
         if (!code && b->n_n_par) code = b->shared.on ? bench_shared(b) : bench_batched(b);
         for (size_t i = 0; !code && !b->n_n_par && i < b->n_test; i++) code = run_test(b, i);
-        pi_engine_close(b->e);
+        cli_close(b->c, b->e);
         b->e = NULL;
     } while (!code && advance(b));
     if (json) printf("\n]\n");

@@ -87,6 +87,8 @@ int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
 int cli_flush(const cli *c);
 /* "1.50 GiB", in buf. */
 const char *cli_bytes(uint64_t n, char buf[32]);
+/* pi_engine_close, after the statistics that --kv-stats asks for. */
+void cli_close(const cli *c, pi_engine *e);
 
 /* ---- signals. From catch on the first SIGINT or SIGTERM is only noted and makes cli_signal_fd readable; the second
  * one kills. */

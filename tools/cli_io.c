@@ -124,3 +124,35 @@ const char *cli_bytes(uint64_t n, char buf[32])
     snprintf(buf, 32, u ? "%.2f %s" : "%.0f %s", v, unit[u]);
     return buf;
 }
+
+/* What the cache did and holds, on standard error. */
+static void print_kv_stats(const cli *c, const pi_engine *e)
+{
+    pi_stats s = {.size = sizeof s};
+    char bytes[32];
+    if (pi_engine_stats(e, &s)) return;
+    fprintf(stderr, "%s: cache: %llu of %llu prompt tokens reused, %llu requests found a prefix, %llu preempted\n", c->name,
+            (unsigned long long) s.cached_tokens, (unsigned long long) s.prompt_tokens,
+            (unsigned long long) s.n_prefix_hits, (unsigned long long) s.n_preempted);
+    if (s.n_snapshots_saved)
+        fprintf(stderr, "%s: snapshots: %llu taken, %llu gone on from\n", c->name,
+                (unsigned long long) s.n_snapshots_saved, (unsigned long long) s.n_snapshots_restored);
+    if (s.disk_entries || s.disk_reads || s.disk_writes)
+        fprintf(stderr, "%s: disk: %llu entries, %s; %llu read, %llu written\n", c->name,
+                (unsigned long long) s.disk_entries, cli_bytes(s.disk_bytes, bytes), (unsigned long long) s.disk_reads,
+                (unsigned long long) s.disk_writes);
+    fprintf(stderr, "%-10s %8s %8s %8s %8s %8s %9s %12s\n", "group", "blocks", "free", "used", "cached", "shared",
+            "evicted", "committed");
+    for (uint32_t i = 0; i < s.n_groups; i++)
+        fprintf(stderr, "%-10s %8llu %8llu %8llu %8llu %8llu %9llu %12s\n", s.group_name[i],
+                (unsigned long long) s.group[i].n_blocks, (unsigned long long) s.group[i].n_free,
+                (unsigned long long) s.group[i].n_used, (unsigned long long) s.group[i].n_cached,
+                (unsigned long long) s.group[i].n_shared, (unsigned long long) s.group[i].n_evicted,
+                cli_bytes(s.group[i].committed_bytes, bytes));
+}
+
+void cli_close(const cli *c, pi_engine *e)
+{
+    if (e && cli_bool(c, "kv-stats")) print_kv_stats(c, e);
+    pi_engine_close(e);
+}

@@ -207,7 +207,7 @@ int eval_cases(const cli *c)
     for (size_t i = 0; !code && i < cs.n; i++) jobs[i] = (job) {.k = &cs.item[i], .fd = -1};
     if (!code) code = run_jobs(c, e, jobs, cs.n);
     free(jobs);
-    pi_engine_close(e);
+    cli_close(c, e);
     pi_options_free(o);
     cases_free(&cs);
     return code;

@@ -305,7 +305,7 @@ int eval_kl(const cli *c)
     int code = open_base(&k);
     if (!code) code = eval_open_chunks(c, &k.base.n_ctx, &o, &e, &info);
     if (!code) code = compare(&k, e, &info);
-    pi_engine_close(e);
+    cli_close(c, e);
     pi_options_free(o);
     if (k.base.fd >= 0) close(k.base.fd);
     free(k.row);

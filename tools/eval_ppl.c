@@ -166,7 +166,7 @@ int eval_perplexity(const cli *c)
     if (!code) code = tokenize_text(c, e, &tokens, &n_tokens);
     p.tokens = tokens;
     if (!code) code = score(&p, e, &info, n_tokens);
-    pi_engine_close(e);
+    cli_close(c, e);
     pi_options_free(o);
     if (p.base.fd >= 0) {
         if (close(p.base.fd) && !code) code = cli_error(c, CLI_IO, "%s: %s", p.base.path, strerror(errno));

@@ -347,7 +347,7 @@ static int run_ample(suite *s, size_t most, bool cache)
         code = run_round(s, e, &round);
         if (n == most) break;
     }
-    pi_engine_close(e);
+    cli_close(s->c, e);
     return code;
 }
 
@@ -364,7 +364,7 @@ static int run_small(suite *s, size_t most, bool cache)
         round = (suite_round) {.at_once = most, .cache = cache, .small = true};
         code = open_engine(s, most, room > one ? room : one, cache, &e);
         if (!code) code = run_round(s, e, &round);
-        pi_engine_close(e);
+        cli_close(s->c, e);
     }
     if (!code && most >= CROWD && !round.preempted) fault(s, &round, "", "nobody was preempted in a small cache");
     return code;
@@ -377,7 +377,7 @@ static int run_alone(suite *s)
     pi_engine *e;
     int code = open_engine(s, 1, round_up(s->longest + s->n_answer), false, &e);
     if (!code) code = run_round(s, e, &round);
-    pi_engine_close(e);
+    cli_close(s->c, e);
     if (code) return code;
     for (size_t i = 0; i < s->n_conv; i++) recalled += s->conv[i].recalls;
     printf("alone: %zu conversations, %lld prompt tokens; %zu answers name their word\n\n", s->n_conv,

@@ -176,7 +176,7 @@ int cmd_run(const cli *c)
     if (!code) code = set_parallel(c, o);
     if (!code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
     if (!code) code = with_engine(&u, text, len);
-    pi_engine_close(u.e);
+    cli_close(c, u.e);
     pi_options_free(o);
     free(u.r);
     free(u.a);

@@ -156,6 +156,8 @@
       "Print the prompt before the answer.")                                                                           \
     X(T_PERF, "perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                     \
       "Print a line with the speed on stderr at the end.")                                                             \
+    X(T_KV_STATS, "kv-stats", BOOL, "false", "", "--kv-stats", "", "kv", true,                                         \
+      "At the end, say on stderr what the cache holds and what was reused.")                                           \
     X(T_COPIES, "copies", INT, "1", "1..4096", "--copies", "", "run", false,                                           \
       "Run the prompt so many times at once and print one answer after the other.")                                    \
     X(T_IDS, "ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")       \

@@ -492,7 +492,12 @@ int pi__core_stats(const pi__core *ce, pi_stats *out)
     s.n_prefix_hits = e->st.n_prefix_hits;
     s.n_snapshots_saved = e->st.n_saved;
     s.n_snapshots_restored = e->st.n_restored;
+    s.disk_entries = e->st.disk_entries;
+    s.disk_bytes = e->st.disk_bytes;
+    s.disk_reads = e->st.disk_reads;
+    s.disk_writes = e->st.disk_writes;
     for (uint32_t i = 0; i < s.n_groups; i++) {
+        s.group_name[i] = e->gp[i].spec.name;
         s.group[i].n_blocks = (uint64_t) e->gp[i].spec.n_blocks;
         s.group[i].n_free = e->st.group[i].n_free;
         s.group[i].n_cached = e->st.group[i].n_cached;

@@ -131,6 +131,7 @@ struct pi__core {
         atomic_uint n_waiting, n_running;
         atomic_ullong n_finished, n_preempted, n_steps, prompt_tokens, cached_tokens, generated_tokens;
         atomic_ullong n_prefix_hits, n_saved, n_restored;
+        atomic_ullong disk_entries, disk_bytes, disk_reads, disk_writes;
         atomic_ullong last_step_us;
         struct { atomic_ullong n_free, n_cached, n_shared, n_written, n_evicted; } group[PI__MAX_GROUPS];
     } st;
@@ -159,6 +160,8 @@ void pi__tiers_close(pi__core *e);
 size_t pi__tiers_bytes(const pi__core *e);
 /* Forgets what the tier holds of a tenant (NULL: of all), and what is being read. */
 void pi__tiers_clear(pi__core *e, const pi__key *tenant);
+/* Publishes the tier's counters. */
+void pi__tiers_stats(pi__core *e);
 /* Takes finished loads. */
 void pi__tiers_poll(pi__core *e);
 /* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them once. */

@@ -188,6 +188,7 @@ void pi__update_stats(pi__core *e)
         e->st.group[i].n_written = (unsigned) p->n_written;
         e->st.group[i].n_evicted = p->n_evicted;
     }
+    pi__tiers_stats(e);
 }
 
 void pi__step(pi__core *e)

@@ -83,6 +83,17 @@ void pi__tiers_clear(pi__core *e, const pi__key *tenant)
         if (pi__key_of_tenant(e->load[i].key, tenant)) e->load[i].forgotten = true;
 }
 
+void pi__tiers_stats(pi__core *e)
+{
+    pi__tier_stats t;
+    if (!e->tier) return;
+    pi__tier_get_stats(e->tier, &t);
+    e->st.disk_entries = (uint64_t) t.entries;
+    e->st.disk_bytes = (uint64_t) t.bytes;
+    e->st.disk_reads = (uint64_t) t.hits;
+    e->st.disk_writes = (uint64_t) t.writes;
+}
+
 void pi__tiers_poll(pi__core *e)
 {
     pi__tier_done done[16];
