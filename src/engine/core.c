@@ -363,6 +363,7 @@ static int collect_text(pi__core *e, pi_error *err)
         e->eog = pi__calloc((size_t) k, sizeof *e->eog);
         if (!e->eog) return pi__fail_mem(err, "the vocabulary");
     }
+    e->n_turn_ids = pi__vocab_turn_starts(e->vocab, e->turn_id, PI__MAX_TURNS);
     pi__str t;
     rc = pi__gguf_get_str(e->g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;

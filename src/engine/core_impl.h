@@ -88,7 +88,7 @@ struct pi__core {
     bool cache_ready;          /* cache was initialised */
     int32_t *eog;              /* [n_eog] tokens that end a generation */
     int32_t n_eog;             /* how many */
-    int32_t turn_id[8];        /* tokens that begin a turn of a conversation */
+    int32_t turn_id[PI__MAX_TURNS]; /* tokens that begin a turn of a conversation */
     int32_t n_turn_ids;        /* how many */
     char *chat_template;       /* text, or NULL */
 

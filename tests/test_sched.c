@@ -1,0 +1,328 @@
+/* The scheduler over the real cache, without a model: random submits, cancels, failures, ends and step budgets in pools
+ * that are too small, against a simple model of what the cache memory would contain.
+ *
+ * After each operation: references equal the tables that hold a block, free and used add up to all, rows and lists agree.
+ * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; nobody who
+ * decodes was left out; the budget was kept. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "engine/core_impl.h"
+
+enum { SEQS = 8, CTX = 400, MOST = 24, PROMPT = 150, SAVES = 64 };
+
+typedef struct world {
+    pi__backend be;                   /* first: saves and loads states */
+    pi__core e;
+    pi__model m;
+    uint64_t *slot[PI__MAX_GROUPS];   /* [n_blocks * block_size] hash of the prefix that ends there; or of a snapshot */
+    pi__state_layer layer;
+    uint64_t state[SEQS];             /* of each row: hash of the prefix that was computed */
+    uint64_t bound[SEQS];             /* the same, up to the last chunk boundary */
+    int32_t bound_at[SEQS];           /* where that is */
+    uint64_t rng;
+    int32_t n_live;
+    pi__save save[SAVES];
+    pi__saving saving[SAVES];
+    pi__seq *step_seq[SEQS];
+    bool row_used[SEQS];
+    long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
+} world;
+
+static uint32_t rnd(world *w, uint32_t n)
+{
+    w->rng = w->rng * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) ((w->rng >> 33) % n);
+}
+
+static uint64_t mix(uint64_t h, int32_t t) { return (h ^ (uint64_t) (uint32_t) t) * 0x9E3779B97F4A7C15u + 0x1234567; }
+
+static uint64_t *at(world *w, int g, const pi__seq *s, int32_t pos)
+{
+    const pi__cache_group *gr = &w->e.cache.group[g];
+    int32_t bs = gr->spec.block_size, block = gr->table[s->row * gr->stride + pos / bs];
+    assert_in_range(block, 0, gr->spec.n_blocks - 1);
+    return &w->slot[g][block * bs + pos % bs];
+}
+
+static uint64_t *snapshot(world *w, int32_t id)
+{
+    return &w->slot[w->e.state_group][id * w->e.cache.group[w->e.state_group].spec.block_size];
+}
+
+static void save_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    world *w = (world *) be;
+    assert_true(st == &w->layer && pos == w->bound_at[slot]);
+    *snapshot(w, snap) = w->bound[slot];
+}
+
+static void load_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    world *w = (world *) be;
+    assert_ptr_equal(st, &w->layer);
+    w->state[slot] = w->bound[slot] = *snapshot(w, snap);
+    w->bound_at[slot] = pos;
+    w->restored++;
+}
+
+static const pi__backend_ops state_ops = {.state_save = save_state, .state_load = load_state};
+
+/* ------------------------------------------------------------------------------------------------------- conservation */
+
+static void check_group(world *w, int g)
+{
+    const pi__cache_group *gr = &w->e.cache.group[g];
+    int32_t *refs = calloc((size_t) gr->spec.n_blocks, sizeof *refs), used = 0, on_list = 0;
+    for (const pi__seq *s = w->e.running.head; s && !gr->spec.state; s = s->next)
+        for (int32_t i = w->e.cache.seq[s->row].n_freed[g]; i < w->e.cache.seq[s->row].n_blocks[g]; i++)
+            refs[gr->table[s->row * gr->stride + i]]++;
+    for (int32_t b = gr->pool.head; b >= 0; b = gr->pool.block[b].next) on_list++;
+    for (int32_t b = 0; b < gr->spec.n_blocks; b++) {
+        assert_int_equal(gr->pool.block[b].ref, refs[b]);
+        used += refs[b] > 0;
+    }
+    assert_int_equal(on_list, gr->pool.n_free);
+    assert_int_equal(on_list + used, gr->spec.n_blocks);
+    free(refs);
+}
+
+static void check(world *w)
+{
+    int32_t rows = 0, running = 0, waiting = 0;
+    bool seen[SEQS] = {false};
+    for (int g = 0; g < w->e.cache.n_groups; g++) check_group(w, g);
+    for (const pi__seq *s = w->e.running.head; s; s = s->next, running++) {
+        assert_in_range(s->row, 0, SEQS - 1);
+        assert_true(w->row_used[s->row] && !seen[s->row] && s->n_computed <= s->n_tokens);
+        seen[s->row] = true;
+        if (s->next) assert_true(s->arrival < s->next->arrival);
+    }
+    for (const pi__seq *s = w->e.waiting.head; s; s = s->next, waiting++) {
+        assert_int_equal(s->row, -1);
+        assert_int_equal(s->n_computed, 0);
+        if (s->next) assert_true(s->arrival < s->next->arrival);
+    }
+    for (int i = 0; i < SEQS; i++) rows += w->row_used[i];
+    assert_int_equal(rows, running);
+    assert_int_equal(running, w->e.running.n);
+    assert_int_equal(waiting, w->e.waiting.n);
+    assert_int_equal(running + waiting, w->n_live);
+}
+
+/* --------------------------------------------------------------------------------------------------------- operations */
+
+static void submit(world *w)
+{
+    if (w->n_live == MOST) return;
+    pi__seq *s = calloc(1, sizeof *s);
+    int32_t n = 1 + (int32_t) rnd(w, PROMPT), kind = (int32_t) rnd(w, 3);
+    s->tokens = calloc(CTX, sizeof *s->tokens);
+    for (int32_t i = 0; i < n; i++) s->tokens[i] = i < 96 && rnd(w, 60) ? kind + i / 40 : (int32_t) rnd(w, 1000);
+    s->row = -1;
+    s->n_tokens = s->n_prompt = n;
+    s->max_total = n + 1 + (int32_t) rnd(w, 60);
+    s->arrival = ++w->e.n_submitted;
+    s->params.cache = rnd(w, 10) != 0;
+    s->params.salt = rnd(w, 8) ? NULL : "tenant";
+    pi__list_insert(&w->e, &w->e.waiting, s);
+    w->n_live++;
+    w->submitted++;
+}
+
+static void end(world *w, pi__seq *s, bool intact)
+{
+    pi__list_remove(s->row < 0 ? &w->e.waiting : &w->e.running, s);
+    pi__seq_drop_row(&w->e, s, intact);
+    free(s->tokens);
+    free(s);
+    w->n_live--;
+    w->ended++;
+}
+
+static pi__seq *any(world *w)
+{
+    if (!w->n_live) return NULL;
+    int32_t i = (int32_t) rnd(w, (uint32_t) w->n_live);
+    pi__seq *s = i < w->e.running.n ? w->e.running.head : w->e.waiting.head;
+    for (i = i < w->e.running.n ? i : i - w->e.running.n; i > 0; i--) s = s->next;
+    return s;
+}
+
+/* Who has just been admitted starts from what the cache gave him. */
+static void note_new(world *w, pi__seq *const *before, int32_t n_before)
+{
+    for (const pi__seq *s = w->e.running.head; s; s = s->next) {
+        bool old = false;
+        for (int32_t i = 0; i < n_before; i++) old |= before[i] == s;
+        if (old) continue;
+        w->reused += s->n_computed;
+        w->resumed += s->n_preempted > 0;
+        if (s->n_computed) continue;
+        w->state[s->row] = 7; /* the first token finds zeros, whatever the slot held */
+        w->bound_at[s->row] = 0;
+    }
+}
+
+/* What a model would read and write for the tokens of s in this step. */
+static void compute(world *w, pi__seq *s, int32_t q)
+{
+    uint64_t h = 7;
+    int32_t to = s->n_computed + s->n_new, n_groups = w->e.cache.n_groups;
+    for (int32_t p = 0; p < to; p++) {
+        h = mix(h, s->tokens[p]);
+        for (int g = 0; g < n_groups; g++) {
+            const pi__group_spec *sp = &w->e.cache.group[g].spec;
+            if (sp->state || (sp->window && p <= s->n_computed - sp->window)) continue;
+            if (p >= s->n_computed) *at(w, g, s, p) = h;
+            assert_true(*at(w, g, s, p) == h);
+        }
+        if (p < s->n_computed) continue;
+        w->state[s->row] = mix(w->state[s->row], s->tokens[p]);
+        if ((p + 1) % PI__STATE_CHUNK == 0) {
+            w->bound[s->row] = w->state[s->row];
+            w->bound_at[s->row] = p + 1;
+        }
+        for (int32_t i = 0; i < w->e.n_saving; i++)
+            if (w->saving[i].seq == q && w->saving[i].pos == p + 1) *snapshot(w, w->saving[i].id) = w->state[s->row];
+    }
+    if (w->e.state_group >= 0) assert_true(w->state[s->row] == h);
+}
+
+/* The decoders of before the step are all in it, unless they lost their blocks. */
+static void check_decoders(pi__seq *const *decoder, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) assert_true(decoder[i]->row < 0 || decoder[i]->n_new == 1);
+}
+
+/* Blocks that no later token can see were given back. */
+static void check_windows(const world *w, const pi__seq *s)
+{
+    for (int g = 0; g < w->e.cache.n_groups; g++) {
+        const pi__group_spec *sp = &w->e.cache.group[g].spec;
+        int32_t behind = s->n_computed - sp->window + 1;
+        if (sp->window && behind > 0) assert_int_equal(w->e.cache.seq[s->row].n_freed[g], behind / sp->block_size);
+    }
+}
+
+static void step(world *w)
+{
+    pi__seq *before[SEQS], *decoder[SEQS];
+    int32_t n_before = 0, n_decoders = 0, used = 0, q = 0;
+    unsigned long long preempted = w->e.st.n_preempted;
+    w->e.lim.max_tokens = 1 + (int32_t) rnd(w, rnd(w, 4) ? 64 : 8);
+    for (pi__seq *s = w->e.running.head; s; s = s->next) {
+        before[n_before++] = s;
+        if (s->n_tokens - s->n_computed == 1) decoder[n_decoders++] = s;
+    }
+    int32_t n = pi__schedule(&w->e);
+    w->preempted += (long) (w->e.st.n_preempted - preempted);
+    note_new(w, before, n_before);
+    check(w);
+    if (n_decoders <= w->e.lim.max_tokens) check_decoders(decoder, n_decoders);
+    for (pi__seq *s = w->e.running.head; s; s = s->next) used += s->n_new;
+    assert_int_equal(used, n);
+    assert_true(n <= w->e.lim.max_tokens);
+    assert_true(n > 0 || !w->n_live); /* somebody can always go on */
+    bool failed = rnd(w, 50) == 0;
+    for (pi__seq *s = w->e.running.head; s; s = s->next) {
+        if (!s->n_new) continue;
+        w->step_seq[q] = s;
+        pi__snapshots_plan(&w->e, q, s->n_computed + s->n_new);
+        q++;
+    }
+    for (int32_t i = 0; i < q; i++) compute(w, w->step_seq[i], i);
+    w->saved += failed ? 0 : w->e.n_saving;
+    pi__snapshots_done(&w->e, !failed);
+    for (int32_t i = 0; i < q; i++) {
+        pi__seq *s = w->step_seq[i];
+        if (failed) {
+            end(w, s, false);
+            continue;
+        }
+        s->n_computed += s->n_new;
+        pi__cache_commit(&w->e.cache, s->row, s->tokens, s->n_computed, pi__seq_keeps(&w->e, s));
+        check_windows(w, s);
+        if (s->n_computed < s->n_tokens) continue;
+        s->tokens[s->n_tokens++] = (int32_t) rnd(w, 4);
+        if (s->n_tokens == s->max_total || rnd(w, 80) == 0) end(w, s, true);
+    }
+    w->steps++;
+}
+
+static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops)
+{
+    world *w = calloc(1, sizeof *w);
+    w->rng = 5 + (uint64_t) n_groups;
+    w->be.ops = &state_ops;
+    w->e.be = &w->be;
+    w->e.m = &w->m;
+    w->m.state = &w->layer;
+    w->e.cfg.prefix_cache = true;
+    w->e.cfg.snapshot_interval = 64;
+    w->e.lim.max_seqs = SEQS;
+    w->e.state_group = -1;
+    w->e.row_used = w->row_used;
+    w->e.step_seq = w->step_seq;
+    w->e.save = w->save;
+    w->e.saving = w->saving;
+    w->e.turn_id[0] = 500;
+    w->e.n_turn_ids = 1;
+    assert_int_equal(pi__cache_init(&w->e.cache, spec, n_groups, SEQS, CTX, NULL), PI_OK);
+    for (int g = 0; g < n_groups; g++) {
+        w->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
+        if (!spec[g].state) continue;
+        w->e.state_group = g;
+        w->m.n_state = 1;
+    }
+    for (int i = 0; i < n_ops; i++) {
+        uint32_t what = rnd(w, 100);
+        pi__seq *s = any(w);
+        if (what < 20) submit(w);
+        else if (what < 24 && s) end(w, s, true); /* cancelled in whatever state */
+        else if (what == 99 && rnd(w, 20) == 0) pi__cache_clear(&w->e.cache, NULL);
+        else step(w);
+        check(w);
+    }
+    while (w->n_live) end(w, any(w), true);
+    check(w);
+    for (int g = 0; g < n_groups; g++) assert_int_equal(w->e.cache.group[g].pool.n_free, spec[g].n_blocks);
+    assert_true(w->submitted > 1000 && w->preempted > 100 && w->resumed > 100 && w->reused > 10000);
+    if (w->e.state_group >= 0) assert_true(w->saved > 500 && w->restored > 200);
+    for (int g = 0; g < n_groups; g++) free(w->slot[g]);
+    pi__cache_destroy(&w->e.cache);
+    free(w);
+}
+
+static void full(void **st)
+{
+    (void) st;
+    run_world((pi__group_spec[]){{"full", 16, 0, 40, false}}, 1, 40000);
+}
+
+static void full_and_window(void **st)
+{
+    (void) st;
+    run_world((pi__group_spec[]){{"full", 16, 0, 44, false}, {"window", 16, 50, 40, false}}, 2, 40000);
+}
+
+static void full_and_recurrent(void **st)
+{
+    (void) st;
+    run_world((pi__group_spec[]){{"full", 16, 0, 44, false}, {"recurrent", 16, 0, 12, true}}, 2, 40000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full), cmocka_unit_test(full_and_window), cmocka_unit_test(full_and_recurrent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
