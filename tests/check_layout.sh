@@ -4,7 +4,8 @@
 # 1. includes in src/ point down the list api engine cache model text gguf backend formats base, or sideways inside a folder
 # 2. tools/ and examples see the public header only
 # 3. src/ calls nothing that prints or ends the process
-# 4. lines aim at 120 columns and end before 140, without tabs; every .c and .h opens with a comment
+# 4. kernels/ has PTX in ptx.cuh, __shared__ and launches in device.cuh, and nothing of them elsewhere
+# 5. lines aim at 120 columns and end before 140, without tabs; every source file opens with a comment
 # Exit status 1 and one line a finding where a rule is broken.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -57,8 +58,17 @@ while IFS= read -r file; do
     [ "$(head -c 2 "$file")" = "/*" ] || finding "$file:1: no opening comment"
 done < <(find src -name '*.c' -o -name '*.h' | sort)
 
+while IFS= read -r file; do
+    found=$(perl -0777 -pe "$strip" "$file" | grep -nE '\basm\b|__shared__|<<<' | grep -vE '^[0-9]+:#define PI_SMEM')
+    case $file in kernels/ptx.cuh) found=$(grep -v asm <<<"$found") ;; kernels/device.cuh) found=$(grep -v '<<<' <<<"$found") ;; esac
+    [ -z "$found" ] || while IFS= read -r hit; do
+        finding "$file:$hit  <- PTX is in ptx.cuh, launches in device.cuh, shared memory is PI_SMEM's"
+    done <<<"$found"
+    [ "$(head -c 2 "$file")" = "/*" ] || finding "$file:1: no opening comment"
+done < <(find kernels tests/simt -name '*.cu' -o -name '*.cuh' | sort)
+
 while IFS= read -r hit; do finding "$hit"; done < <(
-    find src include tools tests \( -name '*.c' -o -name '*.h' \) | sort | xargs perl -CSD -Mutf8 -ne '
+    find src include tools tests kernels \( -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort | xargs perl -CSD -Mutf8 -ne '
         chomp; my $where = "$ARGV:$."; close ARGV if eof;
         print "$where: ", length, " columns\n" if length > 140;
         print "$where: a tab\n" if /\t/; print "$where: ends in a space\n" if /\s$/;')

@@ -296,7 +296,7 @@ aarch64() {
         {
             dpkg --print-foreign-architectures | grep -qx arm64 ||
                 { pi_root dpkg --add-architecture arm64 && pi_root apt-get -q update; }
-            pi_apt gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
+            pi_apt gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user \
                 libpcre2-dev:arm64 libjansson-dev:arm64 libcmocka-dev:arm64
         } >"$log/aarch64-apt.log" 2>&1 || tail -n 3 "$log/aarch64-apt.log"
     fi

@@ -1,0 +1,169 @@
+/* PTX instructions as functions: the only file with assembly. For the emulator the same names call its bit-faithful twins
+ * (tests/simt/ptx.h).
+ *
+ * Fragments: l = lane, g = l / 4, t = l % 4; A is 16 rows, B 8 columns, C and D are f32 or s32:
+ *
+ *     d[0], d[1]: row g, columns 2t, 2t+1        d[2], d[3]: row g+8, the same columns
+ *     A words: a[0] row g, a[1] row g+8: columns W t .. W t + W - 1; a[2], a[3]: the same rows, columns + 4 W
+ *     B words: b[0] column g, rows W t .. W t + W - 1; b[1]: rows + 4 W         W: elements of a 32-bit word
+ *
+ * Scales of the block-scaled kinds: a word a lane; row m of A takes lane 4 (m % 8) + m / 8 + 2 TA's, column n of B takes
+ * lane 4 n + TB's, from byte BA or BB on. The other lanes' words are ignored. */
+#ifndef PI_PTX_CUH
+#define PI_PTX_CUH
+
+#include "device.cuh"
+
+#ifdef __CUDACC__
+
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL)
+#define PI_HAS_FP4 1 /* block-scaled mma and conversions to FP4 */
+#endif
+
+PI_FN uint32_t ptx_shared(const void *p) { return (uint32_t) __cvta_generic_to_shared(p); }
+
+/* Copies n of 16 bytes (the rest become zeros) to shared address dst; 16-byte aligned both, n = 0 reads nothing. */
+PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
+}
+PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Until at most N groups of this thread are pending. */
+template <int N> PI_FN void ptx_cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+/* Lane l gives the address of row l % 8 of matrix l / 8. */
+PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+PI_FN void ptx_ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+PI_FN void ptx_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+PI_FN void ptx_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+PI_FN void ptx_mma_s8_k32(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+#ifdef PI_HAS_FP4
+#define PI_MMA_SCALED(name, text, shape)                                                                                \
+    template <int BA, int TA, int BB, int TB>                                                                           \
+    PI_FN void name(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb)            \
+    {                                                                                                                   \
+        asm volatile("mma.sync.aligned." shape ".row.col." text " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3},"  \
+                     " {%10}, {%12,%13}, {%11}, {%14,%15};"                                                              \
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                   \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(sa), "r"(sb), "n"(BA),      \
+                       "n"(TA), "n"(BB), "n"(TB));                                                                      \
+    }
+#else
+#define PI_MMA_SCALED(name, text, shape)                                                                                \
+    template <int BA, int TA, int BB, int TB>                                                                           \
+    PI_FN void name(float (&)[4], const uint32_t (&)[4], const uint32_t (&)[2], uint32_t, uint32_t)                     \
+    {                                                                                                                   \
+        __trap();                                                                                                       \
+    }
+#endif
+PI_MMA_SCALED(ptx_mma_mxf4nvf4, "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", "m16n8k64")
+PI_MMA_SCALED(ptx_mma_mxf4, "kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k64")
+PI_MMA_SCALED(ptx_mma_mxf8_e4m3_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0", "m16n8k32")
+PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3.f32.ue8m0", "m16n8k32")
+PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e2m1, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k32")
+#undef PI_MMA_SCALED
+
+/* 2^x, within 2 units in the last place; subnormal results are 0. */
+PI_FN float ptx_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#else
+
+#include "ptx.h"
+
+PI_FN uint32_t ptx_shared(const void *p) { return simt::shared_address(p); }
+PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
+{
+    simt::cp_async(dst, src, 16, (unsigned) n, file, line);
+}
+PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
+template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
+PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address, SIMT_AT) { simt::ldmatrix(r, 4, false, address, file, line); }
+PI_FN void ptx_ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address, SIMT_AT)
+{
+    simt::ldmatrix(r, 4, true, address, file, line);
+}
+PI_FN void ptx_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_AT)
+{
+    simt::mma_bf16(d, a, b, file, line);
+}
+PI_FN void ptx_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_AT)
+{
+    simt::mma_f16(d, a, b, file, line);
+}
+PI_FN void ptx_mma_s8_k32(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_AT)
+{
+    simt::mma_s8_k32(d, a, b, file, line);
+}
+PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b, SIMT_AT)
+{
+    simt::mma_s8_k16(d, a, &b, file, line);
+}
+
+template <int BA, int TA, int BB, int TB>
+PI_FN void ptx_mma_mxf4nvf4(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb, SIMT_AT)
+{
+    simt::mma_mxf4nvf4(d, a, b, {sa, sb, BA, TA, BB, TB}, file, line);
+}
+template <int BA, int TA, int BB, int TB>
+PI_FN void ptx_mma_mxf4(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb, SIMT_AT)
+{
+    simt::mma_mxf4(d, a, b, {sa, sb, BA, TA, BB, TB}, file, line);
+}
+template <int BA, int TA, int BB, int TB>
+PI_FN void ptx_mma_mxf8_e4m3_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb,
+                                  SIMT_AT)
+{
+    simt::mma_mxf8f6f4(d, a, b, simt::mx::e4m3, simt::mx::e4m3, {sa, sb, BA, TA, BB, TB}, file, line);
+}
+template <int BA, int TA, int BB, int TB>
+PI_FN void ptx_mma_mxf8_e2m1_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb,
+                                  SIMT_AT)
+{
+    simt::mma_mxf8f6f4(d, a, b, simt::mx::e2m1, simt::mx::e4m3, {sa, sb, BA, TA, BB, TB}, file, line);
+}
+template <int BA, int TA, int BB, int TB>
+PI_FN void ptx_mma_mxf8_e2m1_e2m1(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb,
+                                  SIMT_AT)
+{
+    simt::mma_mxf8f6f4(d, a, b, simt::mx::e2m1, simt::mx::e2m1, {sa, sb, BA, TA, BB, TB}, file, line);
+}
+
+PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
+
+#endif
+#endif

@@ -1,0 +1,89 @@
+/* See buggy.cuh. */
+#include "buggy.cuh"
+
+__global__ void sum(int bug, const float *x, float *y, int n)
+{
+    PI_SMEM(raw);
+    float *part = (float *) raw;
+    int t = (int) threadIdx.x;
+    float s = 0;
+    if (bug == BUG_LANE_LEAVES && t == 5) return;
+    if (bug == BUG_SPLIT_BARRIER && t < 16) __syncthreads();
+    int end = bug == BUG_GLOBAL_END && blockIdx.x + 1 == gridDim.x ? n + 1 : n;
+    for (int i = t; i < end; i += (int) blockDim.x) s += x[blockIdx.x * (unsigned) n + (unsigned) i];
+    for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(PI_FULL, s, o);
+    if (t % 32 == 0) part[t / 32] = s;
+    if (bug == BUG_PAST_END && t == 0) part[4] = s;
+    if (bug != BUG_NO_BARRIER) __syncthreads();
+    if (t == 0) y[blockIdx.x] = part[0] + part[bug == BUG_UNINITIALISED ? 2 : 1];
+}
+
+__global__ void staged(int bug, const float *x, float *y, int n_tiles)
+{
+    PI_SMEM(raw);
+    float *tile = (float *) raw; /* [2][32] */
+    int t = (int) threadIdx.x;
+    float s = 0;
+    if (t < 8) ptx_cp_async16(ptx_shared(tile + 4 * t), x + 4 * t);
+    ptx_cp_async_commit();
+    for (int i = 0; i < n_tiles; i++) {
+        float *now = tile + 32 * (i % 2), *next = tile + 32 * ((i + 1) % 2);
+        if (i + 1 < n_tiles && t < 8) ptx_cp_async16(ptx_shared(next + 4 * t), x + 32 * (i + 1) + 4 * t);
+        ptx_cp_async_commit();
+        if (bug == BUG_WAIT_TOO_FEW) ptx_cp_async_wait<2>();
+        else ptx_cp_async_wait<1>();
+        if (bug != BUG_NO_TILE_BARRIER) __syncthreads();
+        s += now[31 - t % 32];
+        if (bug != BUG_NO_LOOP_BARRIER) __syncthreads();
+    }
+    if (t < 32) y[31 - t] = s;
+}
+
+__global__ void swap(int bug, const float *x, float *y)
+{
+    PI_SMEM(raw);
+    float *v = (float *) raw;
+    int l = (int) threadIdx.x;
+    v[l] = x[l];
+    if (bug != BUG_NO_WARP_SYNC) __syncwarp();
+    float r = v[31 - l];
+    if (bug == BUG_BAD_LANE) {
+        if (l < 16) r = __shfl_sync(0xffffu, r, 16 + l);
+    }
+    if (bug == BUG_WRONG_MASK) r = __shfl_sync(0xffffu, r, 0);
+    if (bug == BUG_MISALIGNED && l == 0) *(float2 *) y = *(const float2 *) (v + 1);
+    y[l] = r;
+}
+
+__global__ void count(int bug, const int *x, int *y)
+{
+    PI_SMEM(raw);
+    int *n = (int *) raw;
+    int t = (int) threadIdx.x;
+    if (t == 0) *n = 0;
+    __syncthreads();
+    if (x[t] % 2) {
+        if (bug == BUG_SAME_WORD) *n += 1;
+        else atomicAdd(n, 1);
+    }
+    if (bug != BUG_READ_ATOMIC) __syncthreads();
+    if (t == 0) *y = *n;
+}
+
+__global__ void chain(float *y)
+{
+    unsigned b = blockIdx.x;
+    y[b] = (b ? y[b - 1] : 0.0f) + 1.0f;
+}
+
+int launch_sum(int bug, const float *x, float *y, int n, int blocks)
+{
+    return pi_launch(nullptr, sum, dim3((unsigned) blocks), dim3(64), 16, bug, x, y, n);
+}
+int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads)
+{
+    return pi_launch(nullptr, staged, dim3(1), dim3((unsigned) threads), 256, bug, x, y, n_tiles);
+}
+int launch_swap(int bug, const float *x, float *y) { return pi_launch(nullptr, swap, dim3(1), dim3(32), 128, bug, x, y); }
+int launch_count(int bug, const int *x, int *y) { return pi_launch(nullptr, count, dim3(1), dim3(64), 4, bug, x, y); }
+int launch_chain(float *y, int blocks) { return pi_launch(nullptr, chain, dim3((unsigned) blocks), dim3(1), 0, y); }

@@ -1,0 +1,37 @@
+/* Small kernels for the tests of the emulator: correct at bug 0, with one mistake each at the others. */
+#ifndef BUGGY_CUH
+#define BUGGY_CUH
+
+#include "ptx.cuh"
+
+enum bug {
+    BUG_NONE,
+    BUG_NO_BARRIER,      /* sum: none between the partial sums and their reader */
+    BUG_LANE_LEAVES,     /* sum: a lane returns before the shuffles */
+    BUG_NO_LOOP_BARRIER, /* staged: the next tile overwrites the one in use */
+    BUG_WAIT_TOO_FEW,    /* staged: waits for one group of copies less */
+    BUG_NO_TILE_BARRIER, /* staged: reads what another thread's copy brings */
+    BUG_PAST_END,        /* sum: one word behind shared memory */
+    BUG_UNINITIALISED,   /* sum: reads a word that nobody writes */
+    BUG_NO_WARP_SYNC,    /* swap: lanes exchange through shared memory */
+    BUG_MISALIGNED,      /* swap: an 8-byte access at an address of 4 */
+    BUG_GLOBAL_END,      /* sum: reads past the input */
+    BUG_BAD_LANE,        /* swap: shuffles from a lane outside of the mask */
+    BUG_SPLIT_BARRIER,   /* sum: half a warp at a barrier, half in a shuffle */
+    BUG_SAME_WORD,       /* count: plain adds where atomics are needed */
+    BUG_READ_ATOMIC,     /* count: reads the atomic sum too early */
+    BUG_WRONG_MASK       /* swap: a lane calls a collective that its mask leaves out */
+};
+
+/* y[block] = sum of the block's n values of x; 64 threads, 16 bytes of shared memory. */
+int launch_sum(int bug, const float *x, float *y, int n, int blocks);
+/* y[i] = sum over the n tiles of 32 values at x of value i, through two buffers of 128 bytes; 32 or 64 threads. */
+int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads);
+/* y[l] = x[31 - l]; one warp, 128 bytes. */
+int launch_swap(int bug, const float *x, float *y);
+/* *y = number of odd values among the 64 at x; 4 bytes. */
+int launch_count(int bug, const int *x, int *y);
+/* y[b] = y[b - 1] + 1, blocks relying on their order. */
+int launch_chain(float *y, int blocks);
+
+#endif

@@ -1,0 +1,303 @@
+/* Tensor-core arithmetic, bit for bit.
+ *
+ * A sum of products and C is one fused operation: every term is aligned to the largest exponent, cut (toward zero) to F
+ * bits after that exponent's unit, the cut terms are added exactly, and the total is rounded toward zero to a float. F is
+ * 25 for 16-bit floats and mxf8f6f4, 35 for the FP4 kinds, whose terms are exact sums of 16 products times their scales
+ * (sm_90 and newer; sm_80 cuts 16-bit floats to 24 bits in two passes of 8). After Xie et al., MMA-Sim
+ * (arXiv 2511.10909); fixtures/ holds results of that model.
+ *
+ * The exponent of a product is the sum of its factors' exponents, its significand is not brought back below 2; a zero
+ * counts with exponent -126, as the smallest float. */
+#include "ptx.h"
+#include "simt_impl.h"
+
+namespace simt {
+
+struct term {
+    int64_t m; /* the value is m * 2^q */
+    int q;
+    int e;     /* exponent by which it is aligned */
+    bool special; /* infinity or NaN; m is the sign, 0 for NaN */
+};
+
+static term float_term(float f)
+{
+    uint32_t u = __float_as_uint(f);
+    int e = u >> 23 & 255;
+    int64_t m = u & 0x7fffff, sign = u >> 31 ? -1 : 1;
+    if (e == 255) return {m ? 0 : sign, 0, 0, true};
+    m = e ? m | 1 << 23 : m;
+    e = e ? e : 1;
+    return {sign * m, e - 150, m ? e - 127 : -126, false};
+}
+
+/* A small float of eb exponent and mb fraction bits; ieee: the largest exponent means infinity or NaN. */
+static term small_term(uint32_t u, int eb, int mb, bool ieee)
+{
+    int bias = (1 << (eb - 1)) - 1, e = (int) (u >> mb) & ((1 << eb) - 1);
+    int64_t m = u & ((1u << mb) - 1), sign = u >> (eb + mb) & 1 ? -1 : 1;
+    if (ieee && e == (1 << eb) - 1) return {m ? 0 : sign, 0, 0, true};
+    m = e ? m | 1 << mb : m;
+    e = e ? e : 1;
+    return {sign * m, e - bias - mb, m ? e - bias : -126, false};
+}
+
+static term mx_term(uint8_t u, mx type)
+{
+    switch (type) {
+    case mx::e4m3: return (u & 0x7f) == 0x7f ? term{0, 0, 0, true} : small_term(u, 4, 3, false);
+    case mx::e5m2: return small_term(u, 5, 2, true);
+    case mx::e3m2: return small_term(u & 0x3f, 3, 2, false);
+    case mx::e2m3: return small_term(u & 0x3f, 2, 3, false);
+    case mx::e2m1: break;
+    }
+    return small_term(u >> 2 & 15, 2, 1, false);
+}
+
+static term ue4m3_term(uint8_t u) { return mx_term(u & 0x7f, mx::e4m3); }
+static term ue8m0_term(uint8_t u) { return {1, u - 127, u - 127, u == 255}; }
+
+static term times(const term &a, const term &b)
+{
+    if (!a.special && !b.special) return {a.m * b.m, a.q + b.q, a.e + b.e, false};
+    int64_t sa = (a.m > 0) - (a.m < 0), sb = (b.m > 0) - (b.m < 0);
+    return {sa * sb, 0, 0, true}; /* infinity * 0 and NaN: 0 stands for NaN */
+}
+
+/* sum * 2^q, cut to a float. */
+static float cut_to_float(int64_t sum, int q)
+{
+    if (!sum) return 0;
+    uint32_t sign = sum < 0 ? 1u << 31 : 0;
+    uint64_t u = (uint64_t) (sum < 0 ? -sum : sum);
+    int top = 63 - __builtin_clzll(u) + q;
+    if (top > 127) return __uint_as_float(sign | 0x7f800000);
+    int lsb = top - 23 < -149 ? -149 : top - 23, shift = q - lsb, e = top < -126 ? -126 : top;
+    uint64_t m = shift >= 0 ? u << shift : shift < -63 ? 0 : u >> -shift;
+    return __uint_as_float(sign | (m >> 23 ? (uint32_t) (e + 127) << 23 : 0) | (uint32_t) (m & 0x7fffff));
+}
+
+static float fused_sum(const term *t, int n, int fraction)
+{
+    int64_t sum = 0;
+    int top = t[0].e;
+    bool nan = false, plus = false, minus = false;
+    for (int i = 0; i < n; i++) {
+        if (t[i].e > top) top = t[i].e;
+        if (!t[i].special) continue;
+        nan |= t[i].m == 0;
+        plus |= t[i].m > 0;
+        minus |= t[i].m < 0;
+    }
+    if (nan || (plus && minus)) return __uint_as_float(0x7fffffff);
+    if (plus || minus) return __uint_as_float(plus ? 0x7f800000 : 0xff800000);
+    for (int i = 0; i < n; i++) {
+        if (!t[i].m) continue;
+        int shift = fraction - top + t[i].q;
+        int64_t m = t[i].m < 0 ? -t[i].m : t[i].m;
+        m = shift >= 0 ? m << shift : shift < -62 ? 0 : m >> -shift;
+        sum += t[i].m < 0 ? -m : m;
+    }
+    return cut_to_float(sum, top - fraction);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- fragments */
+
+struct mma_arg {
+    void *d;           /* float or int32_t */
+    const uint32_t *a, *b;
+    scales s;
+    mx type_a, type_b;
+};
+
+static const mma_arg *of(void **arg, int lane) { return static_cast<const mma_arg *>(arg[lane]); }
+
+/* Element i of a lane's words of elements with `bits` bits; a column is 32 bits wide in all shapes, so the fragments of
+ * m16n8k16 (16 bits), k32 (8 bits) and k64 (4 bits) differ in nothing else. k: columns of A that the instruction has. */
+static uint32_t element(const uint32_t *w, int i, int bits)
+{
+    int per = 32 / bits;
+    return w[i / per] >> (i % per * bits) & (uint32_t) ((UINT64_C(1) << bits) - 1);
+}
+
+static void gather(void **arg, int bits, int k, uint32_t (*a)[64], uint32_t (*b)[64])
+{
+    int per = 32 / bits, halves = k / (4 * per); /* words side by side in a row */
+    for (int l = 0; l < 32; l++) {
+        int g = l >> 2, t = l & 3;
+        for (int i = 0; i < 2 * halves * per; i++) {
+            int w = i / per;
+            a[g + 8 * (w & 1)][per * t + i % per + 4 * per * (w >> 1)] = element(of(arg, l)->a, i, bits);
+        }
+        for (int i = 0; i < halves * per; i++) b[g][per * t + i % per + 4 * per * (i / per)] = element(of(arg, l)->b, i, bits);
+    }
+}
+
+/* Where D's element i of a lane is. */
+static int row_of(int lane, int i) { return (lane >> 2) + 8 * (i >> 1); }
+static int col_of(int lane, int i) { return 2 * (lane & 3) + (i & 1); }
+
+/* Scale byte i of row m of A, of column n of B. */
+static uint8_t scale_a(void **arg, int m, int i)
+{
+    const scales &s = of(arg, 0)->s;
+    return (uint8_t) (of(arg, 4 * (m & 7) + (m >> 3) + 2 * s.thread_a)->s.a >> 8 * (s.byte_a + i));
+}
+static uint8_t scale_b(void **arg, int n, int i)
+{
+    const scales &s = of(arg, 0)->s;
+    return (uint8_t) (of(arg, 4 * n + s.thread_b)->s.b >> 8 * (s.byte_b + i));
+}
+
+/* --------------------------------------------------------------------------------------------------------------- kinds */
+
+template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
+{
+    uint32_t a[16][64], b[8][64];
+    term ta[16][16], tb[8][16], t[17];
+    gather(arg, 16, 16, a, b);
+    for (int k = 0; k < 16; k++) {
+        for (int m = 0; m < 16; m++) ta[m][k] = small_term(a[m][k], EB, MB, true);
+        for (int n = 0; n < 8; n++) tb[n][k] = small_term(b[n][k], EB, MB, true);
+    }
+    for (int l = 0; l < 32; l++) {
+        float *d = static_cast<float *>(of(arg, l)->d);
+        for (int i = 0; i < 4; i++) {
+            for (int k = 0; k < 16; k++) t[k] = times(ta[row_of(l, i)][k], tb[col_of(l, i)][k]);
+            t[16] = float_term(d[i]);
+            d[i] = fused_sum(t, 17, 25);
+        }
+    }
+}
+
+template <int K> static void do_mma_s8(void **arg, const char *, int)
+{
+    uint32_t a[16][64], b[8][64];
+    gather(arg, 8, K, a, b);
+    for (int l = 0; l < 32; l++) {
+        int32_t *d = static_cast<int32_t *>(of(arg, l)->d);
+        for (int i = 0; i < 4; i++) {
+            uint32_t sum = (uint32_t) d[i];
+            for (int k = 0; k < K; k++) {
+                sum += (uint32_t) ((int8_t) a[row_of(l, i)][k] * (int8_t) b[col_of(l, i)][k]);
+            }
+            d[i] = (int32_t) sum;
+        }
+    }
+}
+
+/* E2m1 by e2m1, scales a block: of 16 (nvf4: ue4m3) or 32 (ue8m0). */
+template <bool NV> static void do_mma_fp4(void **arg, const char *, int)
+{
+    static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    uint32_t a[16][64], b[8][64];
+    gather(arg, 4, 64, a, b);
+    for (int l = 0; l < 32; l++) {
+        float *d = static_cast<float *>(of(arg, l)->d);
+        for (int i = 0; i < 4; i++) {
+            int m = row_of(l, i), n = col_of(l, i);
+            term t[5];
+            for (int j = 0; j < 4; j++) {
+                int32_t sum = 0;
+                for (int k = 16 * j; k < 16 * j + 16; k++) sum += doubled[a[m][k]] * doubled[b[n][k]];
+                uint8_t ua = scale_a(arg, m, NV ? j : j / 2), ub = scale_b(arg, n, NV ? j : j / 2);
+                term s = NV ? times(ue4m3_term(ua), ue4m3_term(ub)) : times(ue8m0_term(ua), ue8m0_term(ub));
+                t[j] = {sum * s.m, s.q - 2, s.e, false};
+                if (s.special) t[j] = {0, 0, 0, true};
+            }
+            t[4] = float_term(d[i]);
+            d[i] = fused_sum(t, 5, 35);
+        }
+    }
+}
+
+static void do_mma_mx8(void **arg, const char *, int)
+{
+    uint32_t a[16][64], b[8][64];
+    gather(arg, 8, 32, a, b);
+    mx type_a = of(arg, 0)->type_a, type_b = of(arg, 0)->type_b;
+    for (int l = 0; l < 32; l++) {
+        float *d = static_cast<float *>(of(arg, l)->d);
+        for (int i = 0; i < 4; i++) {
+            int m = row_of(l, i), n = col_of(l, i);
+            term t[33], s = times(ue8m0_term(scale_a(arg, m, 0)), ue8m0_term(scale_b(arg, n, 0)));
+            for (int k = 0; k < 32; k++) {
+                t[k] = times(mx_term((uint8_t) a[m][k], type_a), mx_term((uint8_t) b[n][k], type_b));
+                t[k].q += s.q;
+                t[k].e += s.e;
+                if (s.special) t[k] = {0, 0, 0, true};
+            }
+            t[32] = float_term(d[i]);
+            d[i] = fused_sum(t, 33, 25);
+        }
+    }
+}
+
+static void issue(warp_fn fn, void *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
+{
+    mma_arg x = {d, a, b, {0, 0, 0, 0, 0, 0}, mx::e4m3, mx::e4m3};
+    warp_op(~0u, fn, &x, file, line);
+}
+
+void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
+{
+    issue(do_mma_16<8, 7>, d, a, b, file, line);
+}
+void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
+{
+    issue(do_mma_16<5, 10>, d, a, b, file, line);
+}
+void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
+{
+    issue(do_mma_s8<32>, d, a, b, file, line);
+}
+void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
+{
+    issue(do_mma_s8<16>, d, a, b, file, line);
+}
+void mma_mxf4nvf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line)
+{
+    mma_arg x = {d, a, b, s, mx::e2m1, mx::e2m1};
+    warp_op(~0u, do_mma_fp4<true>, &x, file, line);
+}
+void mma_mxf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line)
+{
+    mma_arg x = {d, a, b, s, mx::e2m1, mx::e2m1};
+    warp_op(~0u, do_mma_fp4<false>, &x, file, line);
+}
+void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s, const char *file,
+                  int line)
+{
+    mma_arg x = {d, a, b, s, type_a, type_b};
+    warp_op(~0u, do_mma_mx8, &x, file, line);
+}
+
+/* --------------------------------------------------------------------------------------------------------- conversions */
+
+/* Nearest of the codes 0..last by value, ties to the even code; |f| beyond the last becomes it. */
+static uint8_t nearest(float f, uint8_t last, mx type)
+{
+    float a = std::fabs(f);
+    uint8_t code = 0;
+    auto value = [type](uint8_t c) {
+        term t = mx_term(type == mx::e2m1 ? (uint8_t) (c << 2) : c, type);
+        return std::ldexp((float) t.m, t.q);
+    };
+    while (code < last && a > value((uint8_t) (code + 1))) code++;
+    if (code == last) return code;
+    float below = a - value(code), above = value((uint8_t) (code + 1)) - a;
+    return (uint8_t) (above < below || (above == below && code % 2) ? code + 1 : code);
+}
+
+uint8_t to_e4m3(float f)
+{
+    uint8_t sign = __float_as_uint(f) >> 31 ? 0x80 : 0;
+    return f != f ? 0x7f : (uint8_t) (sign | nearest(f, 0x7e, mx::e4m3));
+}
+uint8_t to_e2m1(float f)
+{
+    uint8_t sign = __float_as_uint(f) >> 31 ? 8 : 0;
+    return f != f ? 7 : (uint8_t) (sign | nearest(f, 7, mx::e2m1));
+}
+
+} // namespace simt

@@ -1,0 +1,45 @@
+/* The instructions that kernels/ptx.cuh wraps, for the host compiler: declarations. ptx.cpp moves data, mma.cpp computes.
+ *
+ * Fragments are laid out as the PTX manual has them; scale selectors are {byte, thread} as in the block-scaled forms. */
+#ifndef SIMT_PTX_H
+#define SIMT_PTX_H
+
+#include "simt.h"
+
+namespace simt {
+
+/* cp.async of size bytes (4, 8 or 16) to shared address dst: n bytes of src, then zeros. */
+void cp_async(uint32_t dst, const void *src, unsigned size, unsigned n, const char *file, int line);
+void cp_async_commit();
+/* Until at most n groups of this thread are pending. */
+void cp_async_wait(unsigned n, const char *file, int line);
+
+/* ldmatrix of n (1, 2, 4) 8x8 matrices of 16-bit values. */
+void ldmatrix(uint32_t *r, int n, bool trans, uint32_t address, const char *file, int line);
+/* ldmatrix m8n16 b8x16.b4x16_p64: rows of 16 codes of 4 bits (8 bytes, 8 of padding), each code widened to a byte. */
+void ldmatrix_b4(uint32_t *r, int n, uint32_t address, const char *file, int line);
+
+/* D = A B + D. d: 4 values, a: 4 words (s8 k16: 2), b: 2 words (s8 k16: 1). */
+void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
+void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
+void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
+void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
+
+struct scales {
+    uint32_t a, b;           /* this lane's words of scales */
+    int byte_a, thread_a;    /* selectors */
+    int byte_b, thread_b;
+};
+enum class mx { e4m3, e5m2, e3m2, e2m3, e2m1 };
+void mma_mxf4nvf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line);
+void mma_mxf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line);
+void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s, const char *file,
+                  int line);
+
+/* cvt.rn.satfinite of one value to a code. NaN: the code's NaN for e4m3, the largest value for e2m1. */
+uint8_t to_e4m3(float f);
+uint8_t to_e2m1(float f);
+
+} // namespace simt
+
+#endif

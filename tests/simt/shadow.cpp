@@ -1,0 +1,137 @@
+/* What instrumented kernels do with memory: races, uninitialised reads, accesses out of bounds.
+ *
+ * Kernels of the race build are compiled with -fsanitize=thread, which makes the compiler call a function before each
+ * load and store; the library that usually answers is not linked, the functions are here. Every byte of shared memory
+ * has a record of its last writer and readers. Two accesses of a byte by two threads, one of them a write, are ordered
+ * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; if not, that is a race,
+ * whatever order they happened to run in. Shuffles and tensor-core instructions order registers, not memory.
+ *
+ * Memory: the records of one block. Threads: those of simt::run, one at a time. */
+#include "simt_impl.h"
+
+namespace simt {
+
+struct cell {
+    uint16_t writer, reader;         /* thread + 1; 0: none in this block */
+    bool many_lanes, many_warps;     /* others read too: of the reader's warp, of other warps */
+    bool atomic;                     /* the last write was atomic */
+    bool in_flight;                  /* an asynchronous copy to it was issued and not waited for */
+    bool written;                    /* there is a value in it */
+    uint32_t w_block, w_warp;        /* barriers before the last write: of the block, of the writer's warp */
+    uint32_t r_block, r_warp;        /* the same for the last read */
+};
+
+static std::vector<cell> cells;
+static uint32_t block_epoch, warp_epoch[32];
+
+extern "C" __attribute__((weak)) void __tsan_init();
+bool instrumented() { return __tsan_init != nullptr; }
+
+void shadow_begin(size_t shared_size)
+{
+    if (!instrumented()) return;
+    cells.assign(shared_size, cell());
+    block_epoch = 1;
+    for (uint32_t &e : warp_epoch) e = 1;
+}
+void shadow_block_barrier() { block_epoch++; }
+void shadow_warp_barrier(unsigned warp) { warp_epoch[warp]++; }
+
+static bool unordered(unsigned lin, unsigned other, uint32_t block, uint32_t warp)
+{
+    if (!other || other - 1 == lin || block != block_epoch) return false;
+    return (other - 1) / 32 != lin / 32 || warp == warp_epoch[lin / 32];
+}
+
+static bool unordered_reader(unsigned lin, const cell &c)
+{
+    if (!c.reader || c.r_block != block_epoch) return false;
+    if (c.many_warps) return true;
+    bool same_warp = (unsigned) (c.reader - 1) / 32 == lin / 32;
+    if (same_warp && c.many_lanes) return c.r_warp == warp_epoch[lin / 32];
+    return unordered(lin, c.reader, c.r_block, c.r_warp);
+}
+
+static void note_read(unsigned lin, cell &c)
+{
+    bool fresh = !c.reader || c.r_block != block_epoch;
+    bool same_warp = !fresh && (unsigned) (c.reader - 1) / 32 == lin / 32;
+    if (fresh) c.many_lanes = c.many_warps = false;
+    else if (!same_warp) c.many_warps = true;
+    else if (c.r_warp != warp_epoch[lin / 32]) c.many_lanes = false;
+    else if (c.reader != lin + 1) c.many_lanes = true;
+    c.reader = (uint16_t) (lin + 1);
+    c.r_block = block_epoch;
+    c.r_warp = warp_epoch[lin / 32];
+}
+
+static void note_write(unsigned lin, cell &c, access kind)
+{
+    c.writer = (uint16_t) (lin + 1);
+    c.w_block = block_epoch;
+    c.w_warp = warp_epoch[lin / 32];
+    c.atomic = kind == access::atomic;
+    c.in_flight = kind == access::copy_issued;
+    c.written = true;
+}
+
+void shadow_access(unsigned lin, const void *p, size_t size, access kind, const char *file, int line)
+{
+    size_t at = (size_t) (static_cast<const unsigned char *>(p) - here.shared);
+    if (at + size > here.shared_size || at + size < at) {
+        fail(file, line, "out of bounds: %zu bytes at shared memory + %zd, of which there are %zu", size, (ptrdiff_t) at,
+             here.shared_size);
+        return;
+    }
+    if (!instrumented()) return;
+    for (size_t i = at; i < at + size; i++) {
+        cell &c = cells[i];
+        if (c.in_flight && kind != access::copy_done) {
+            fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
+        } else if (kind == access::read && !c.written) {
+            fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
+        } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic)) {
+            fail(file, line, "race: %s shared memory + %zu, which thread %u wrote with no barrier between",
+                 kind == access::read ? "reads" : "writes", i, c.writer - 1u);
+        } else if (kind != access::read && kind != access::copy_done && unordered_reader(lin, c)) {
+            fail(file, line, "race: writes shared memory + %zu, which thread %u read with no barrier between", i,
+                 c.reader - 1u);
+        }
+        if (kind == access::read) note_read(lin, c);
+        else note_write(lin, c, kind);
+    }
+}
+
+void atomic_access(const void *p, size_t size, const char *file, int line)
+{
+    const unsigned char *c = static_cast<const unsigned char *>(p);
+    if (here.shared && c >= here.shared && c < here.shared + here.shared_size) {
+        shadow_access(self->lin, p, size, access::atomic, file, line);
+    } else if (in_device_region(p) && !in_device_memory(p, size)) {
+        fail(file, line, "out of bounds: %zu bytes at %p, in no allocation", size, p);
+    }
+}
+
+/* The page behind the arena, and a little in front of it, belong to shared memory when bounds are checked. */
+static bool near_shared(const unsigned char *p)
+{
+    return here.shared_size && p + 64 >= here.shared && p < here.shared + here.shared_size + (64 << 10);
+}
+
+void compiled_access(const void *p, size_t size, bool write, bool aligned, const void *pc)
+{
+    if (!self) return;
+    const unsigned char *c = static_cast<const unsigned char *>(p);
+    bool shared = near_shared(c);
+    if (!shared && !in_device_region(p)) return;
+    current()->pc = pc;
+    if (aligned && (uintptr_t) p % size) {
+        fail(nullptr, 0, "misaligned: %zu bytes at %s %p", size, shared ? "shared" : "global", p);
+    } else if (shared) {
+        shadow_access(self->lin, p, size, write ? access::write : access::read, nullptr, 0);
+    } else if (!in_device_memory(p, size)) {
+        fail(nullptr, 0, "out of bounds: %zu bytes at %p, in no allocation", size, p);
+    }
+}
+
+} // namespace simt

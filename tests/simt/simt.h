@@ -1,0 +1,221 @@
+/* CUDA's device language for the host compiler: what kernels see when they are built against the emulator.
+ *
+ * A kernel file compiles unchanged with a C++17 host compiler when kernels/device.cuh includes this header instead of
+ * CUDA's. A launch runs its blocks one after the other; the threads of a block are fibers of one OS thread, so a kernel
+ * can be stepped through with a debugger and every run with the same simt::config is the same to the last bit.
+ *
+ * What is modelled: barriers, warp collectives (they wait for every lane of their mask), one dynamic shared memory a
+ * block, asynchronous copies at the earliest or the latest moment the program allows, tensor-core arithmetic to the bit
+ * (mma.cpp). What is found: a collective that some lane never reaches, shuffles from lanes that take no part, misaligned
+ * addresses, shared memory past its end; and in builds whose kernels are instrumented (shadow.cpp) races between
+ * threads, reads of shared memory nobody wrote, and global accesses outside of any allocation.
+ * What is not: speed, registers, bank conflicts, weak ordering of global memory between blocks, blocks that wait for
+ * each other.
+ *
+ * Threads: one launch at a time in the process; launches from several threads take turns. Errors never end the process:
+ * the launch stops at the first one and returns it. */
+#ifndef SIMT_H
+#define SIMT_H
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+/* Functions of the emulator itself are never instrumented. */
+#define SIMT_PLAIN __attribute__((no_sanitize("thread")))
+/* Where a collective stands in the source: lanes meet only at the same place. */
+#define SIMT_AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+
+namespace simt {
+
+/* ------------------------------------------------------------------------------------------------ for those who launch */
+
+enum class order { forward, reverse, random };
+
+/* How launches run from now on. */
+struct config {
+    order threads = order::forward; /* order in which a block's warps and lanes run while they may */
+    order blocks = order::forward;  /* order of the grid's blocks */
+    bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
+    uint64_t seed = 1;              /* of the random orders */
+    size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
+};
+extern config options;
+
+/* The error that the last failed launch stopped at, with the source line where it is known; "" when there was none. */
+const char *last_error();
+void clear_error();
+/* Launches, and fiber switches, so far: for measuring. */
+extern unsigned long n_launches, n_switches;
+
+/* Device memory: what instrumented kernels may access. Ends at an inaccessible page; filled with 0xFF. NULL: too much. */
+void *device_alloc(size_t size);
+void device_free(void *p);
+
+/* ------------------------------------------------------------------------------------ behind the names that kernels use */
+
+struct thread_view {
+    dim3 tid;          /* threadIdx */
+    unsigned lin;      /* number in the block */
+};
+struct block_view {
+    dim3 idx, dim, grid;
+    unsigned char *shared; /* dynamic shared memory */
+    size_t shared_size;    /* bytes */
+};
+extern thread_view *self; /* the running thread; NULL outside of kernels */
+extern block_view here;   /* its block */
+
+/* 0, or 1 after an error (last_error()). thread(arg) runs once for each thread. */
+int run(dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg);
+
+template <class... P, class... A>
+int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    struct call {
+        void (*kernel)(P...);
+        std::tuple<P...> args;
+    } c{kernel, std::tuple<P...>(static_cast<P>(args)...)};
+    return run(grid, block, shared, [](void *p) {
+        call *c = static_cast<call *>(p);
+        std::apply(c->kernel, c->args);
+    }, &c);
+}
+
+/* Warp collectives: the last lane of the mask to arrive runs the operation for all. arg[i] is lane i's, NULL for lanes
+ * outside of the mask. */
+typedef void (*warp_fn)(void **arg, const char *file, int line);
+void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line);
+void barrier(const char *file, int line);
+void sync_warp(unsigned mask, const char *file, int line);
+
+struct shuffle_arg {
+    uint64_t in, out; /* value of this lane, value it gets */
+    unsigned src;     /* lane it reads */
+};
+void shuffle(unsigned mask, shuffle_arg *a, const char *file, int line);
+struct vote_arg {
+    bool in;      /* predicate */
+    unsigned out; /* lanes whose predicate holds */
+};
+void vote(unsigned mask, vote_arg *a, const char *file, int line);
+
+unsigned lane();
+/* Shared memory by its 32-bit address, as PTX has it. */
+uint32_t shared_address(const void *p);
+unsigned char *shared_pointer(uint32_t address);
+
+template <class T> T shuffled(unsigned mask, T v, unsigned src, const char *file, int line)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");
+    shuffle_arg a = {0, 0, src};
+    std::memcpy(&a.in, &v, sizeof v);
+    shuffle(mask, &a, file, line);
+    std::memcpy(&v, &a.out, sizeof v);
+    return v;
+}
+
+/* Atomics run whole: fibers switch only in collectives. They are no race, whatever else accesses the word. */
+void atomic_access(const void *p, size_t size, const char *file, int line);
+
+} // namespace simt
+
+#define threadIdx (simt::self->tid)
+#define blockIdx (simt::here.idx)
+#define blockDim (simt::here.dim)
+#define gridDim (simt::here.grid)
+
+/* --------------------------------------------------------------------------------------------------- CUDA's own names */
+
+inline void __syncthreads(SIMT_AT) { simt::barrier(file, line); }
+inline void __syncwarp(unsigned mask = ~0u, SIMT_AT) { simt::sync_warp(mask, file, line); }
+inline void __threadfence() {}
+
+template <class T> T __shfl_sync(unsigned mask, T v, int src, int width = 32, SIMT_AT)
+{
+    unsigned l = simt::lane(), w = (unsigned) width;
+    return simt::shuffled(mask, v, (l & ~(w - 1)) | ((unsigned) src & (w - 1)), file, line);
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T v, int x, int width = 32, SIMT_AT)
+{
+    unsigned l = simt::lane(), s = l ^ (unsigned) x, w = (unsigned) width;
+    return simt::shuffled(mask, v, (s & ~(w - 1)) > (l & ~(w - 1)) ? l : s, file, line);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T v, unsigned n, int width = 32, SIMT_AT)
+{
+    unsigned l = simt::lane(), w = (unsigned) width;
+    return simt::shuffled(mask, v, (l & (w - 1)) < n ? l : l - n, file, line);
+}
+template <class T> T __shfl_down_sync(unsigned mask, T v, unsigned n, int width = 32, SIMT_AT)
+{
+    unsigned l = simt::lane(), w = (unsigned) width;
+    return simt::shuffled(mask, v, (l & (w - 1)) + n >= w ? l : l + n, file, line);
+}
+inline unsigned __ballot_sync(unsigned mask, int pred, SIMT_AT)
+{
+    simt::vote_arg a = {pred != 0, 0};
+    simt::vote(mask, &a, file, line);
+    return a.out;
+}
+inline int __any_sync(unsigned mask, int pred, SIMT_AT) { return __ballot_sync(mask, pred, file, line) != 0; }
+inline int __all_sync(unsigned mask, int pred, SIMT_AT) { return __ballot_sync(mask, pred, file, line) == mask; }
+
+template <class T> SIMT_PLAIN T atomicAdd(T *p, T v, SIMT_AT)
+{
+    simt::atomic_access(p, sizeof *p, file, line);
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    v = old + v;
+    std::memcpy(p, &v, sizeof v);
+    return old;
+}
+SIMT_PLAIN inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v, SIMT_AT)
+{
+    simt::atomic_access(p, sizeof *p, file, line);
+    unsigned old;
+    std::memcpy(&old, p, sizeof old);
+    if (old == expected) std::memcpy(p, &v, sizeof v);
+    return old;
+}
+
+inline float __uint_as_float(unsigned u)
+{
+    float f;
+    std::memcpy(&f, &u, sizeof f);
+    return f;
+}
+inline unsigned __float_as_uint(float f)
+{
+    unsigned u;
+    std::memcpy(&u, &f, sizeof u);
+    return u;
+}
+template <class T> T __ldg(const T *p) { return *p; }
+inline int __float2int_rn(float f) { return (int) std::nearbyintf(f); }
+inline int __popc(unsigned u) { return __builtin_popcount(u); }
+inline int __clz(int u) { return u ? __builtin_clz((unsigned) u) : 32; }
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+
+#endif

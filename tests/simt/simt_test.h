@@ -1,0 +1,86 @@
+/* What the emulator's and the kernels' tests share: cmocka for C++, device buffers, the modes every kernel runs in. */
+#ifndef SIMT_TEST_H
+#define SIMT_TEST_H
+
+#include <csetjmp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#include "simt.h"
+
+namespace simt_test {
+
+/* n values of device memory; past its end lies nothing. */
+template <class T> class buffer {
+public:
+    explicit buffer(size_t n) : n_(n), p_(static_cast<T *>(simt::device_alloc((n ? n : 1) * sizeof(T))))
+    {
+        if (!p_) fail_msg("no device memory for %zu values", n);
+    }
+    buffer(const std::vector<T> &v) : buffer(v.size()) { if (n_) std::memcpy(p_, v.data(), n_ * sizeof(T)); }
+    buffer(const buffer &) = delete;
+    buffer &operator=(const buffer &) = delete;
+    ~buffer() { simt::device_free(p_); }
+    T *get() { return p_; }
+    const T *get() const { return p_; }
+    T &operator[](size_t i) { return p_[i]; }
+    const T &operator[](size_t i) const { return p_[i]; }
+    size_t size() const { return n_; }
+    void fill(int byte) { std::memset(p_, byte, n_ * sizeof(T)); }
+
+private:
+    size_t n_;
+    T *p_;
+};
+
+/* f() in every order of threads and blocks, with late and with early copies. */
+template <class F> void in_all_modes(F f)
+{
+    simt::config before = simt::options;
+    for (int i = 0; i < 6; i++) {
+        simt::order o = static_cast<simt::order>(i % 3);
+        simt::options.threads = simt::options.blocks = o;
+        simt::options.eager = i >= 3;
+        simt::options.seed = (uint64_t) i + 1;
+        f();
+    }
+    simt::options = before;
+}
+
+/* A launch that has to succeed. */
+#define must_run(call)                                                                                                  \
+    do {                                                                                                                \
+        if (call) fail_msg("%s", simt::last_error());                                                                   \
+    } while (0)
+
+/* Pseudo-random numbers, the same on every machine. */
+struct random {
+    uint64_t state;
+    explicit random(uint64_t seed) : state(seed * 2862933555777941757u + 3037000493u) {}
+    uint32_t bits()
+    {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        return (uint32_t) (state >> 33) ^ (uint32_t) (state >> 61);
+    }
+    unsigned below(unsigned n) { return bits() % n; }
+    double uniform() { return (bits() & 0x7fffffff) / 2147483648.0; }
+    float normal() { return (float) (2 * (uniform() + uniform() + uniform()) - 3); }
+    std::vector<float> normals(size_t n)
+    {
+        std::vector<float> v(n);
+        for (float &x : v) x = normal();
+        return v;
+    }
+};
+
+} // namespace simt_test
+
+#endif
