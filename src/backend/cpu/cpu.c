@@ -61,9 +61,10 @@ static void cpu_copy(pi__backend *be, void *dst, const void *src, size_t n)
 static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
-    size_t most = pi__cpu_linear_scratch(cpu, lim), attn = pi__cpu_attn_scratch(cpu, lim), moe = pi__cpu_moe_scratch(cpu, lim);
-    if (attn > most) most = attn;
-    return moe > most ? moe : most;
+    size_t of[] = {pi__cpu_linear_scratch(cpu, lim), pi__cpu_attn_scratch(cpu, lim), pi__cpu_moe_scratch(cpu, lim),
+                   pi__cpu_gdn_scratch(cpu, lim)}, most = 0;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) most = of[i] > most ? of[i] : most;
+    return most;
 }
 
 static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
@@ -126,6 +127,8 @@ static const pi__backend_ops cpu_ops = {
     .weight_size = pi__cpu_weight_size,
     .weight_load = pi__cpu_weight_load,
     .kv_bytes = pi__cpu_kv_bytes,
+    .state_bytes = pi__cpu_state_bytes,
+    .snapshot_bytes = pi__cpu_snapshot_bytes,
     .scratch_bytes = cpu_scratch_bytes,
     .reserve = cpu_reserve,
     .begin = cpu_begin,
@@ -141,6 +144,9 @@ static const pi__backend_ops cpu_ops = {
     .moe = pi__cpu_moe,
     .norm = pi__cpu_norm,
     .add_gated = pi__cpu_add_gated,
+    .gdn = pi__cpu_gdn,
+    .state_save = pi__cpu_state_save,
+    .state_load = pi__cpu_state_load,
 };
 
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
@@ -154,6 +160,7 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     cpu->isa = isa;
     cpu->lin = pi__cpu_linear_kernels_of(isa);
     cpu->attn = pi__cpu_attn_kernels_of(isa);
+    cpu->gdn = pi__cpu_gdn_kernels_of(isa);
     cpu->pin = p->affinity != 0;
     snprintf(cpu->desc, sizeof cpu->desc, "cpu (%s)", pi__isa_names[isa].desc);
     rc = pi__pool_create(&cpu->pool, p->n_threads, p->affinity, p->poll, err);

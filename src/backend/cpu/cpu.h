@@ -11,6 +11,7 @@ enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVX512 };
 
 typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */
 typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */
+typedef struct pi__cpu_gdn_kernels pi__cpu_gdn_kernels;       /* gdn.h */
 
 typedef struct pi__cpu {
     pi__backend be;                    /* first: the public face */
@@ -18,6 +19,7 @@ typedef struct pi__cpu {
     int isa;                           /* enum pi__isa chosen at create */
     const pi__cpu_linear_kernels *lin; /* kernels of that isa */
     const pi__cpu_attn_kernels *attn;  /* the same for attention */
+    const pi__cpu_gdn_kernels *gdn;    /* the same for the delta rule */
     char desc[64];                     /* describe() */
     pi__limits lim;                    /* of reserve() */
     char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
@@ -57,6 +59,15 @@ size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, i
 size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim);
 void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
 void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
+
+/* gdn.c: the gated delta rule and its states. */
+const pi__cpu_gdn_kernels *pi__cpu_gdn_kernels_of(int isa);
+size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st);
+size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
+size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim);
+void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st);
+void pi__cpu_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+void pi__cpu_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
 
 /* elementwise.c: small ops on rows of floats. They need no scratch. */
 void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,

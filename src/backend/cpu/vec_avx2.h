@@ -72,6 +72,29 @@ static inline vf vf_load_f16(const uint16_t *p)
                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 8)))};
 }
 
+/* 8 quadruples */
+static inline void load4_half(const float *p, __m256 y[4])
+{
+    __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8), c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
+    __m256 r0 = _mm256_permute2f128_ps(a, c, 0x20), r1 = _mm256_permute2f128_ps(a, c, 0x31);
+    __m256 r2 = _mm256_permute2f128_ps(b, d, 0x20), r3 = _mm256_permute2f128_ps(b, d, 0x31);
+    __m256 lo01 = _mm256_unpacklo_ps(r0, r1), lo23 = _mm256_unpacklo_ps(r2, r3);
+    __m256 hi01 = _mm256_unpackhi_ps(r0, r1), hi23 = _mm256_unpackhi_ps(r2, r3);
+    y[0] = _mm256_shuffle_ps(lo01, lo23, 0x44);
+    y[1] = _mm256_shuffle_ps(lo01, lo23, 0xee);
+    y[2] = _mm256_shuffle_ps(hi01, hi23, 0x44);
+    y[3] = _mm256_shuffle_ps(hi01, hi23, 0xee);
+}
+
+/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+static inline void vf_load4(const float *p, vf y[4])
+{
+    __m256 a[4], b[4];
+    load4_half(p, a);
+    load4_half(p + 32, b);
+    for (int k = 0; k < 4; k++) y[k] = (vf){a[k], b[k]};
+}
+
 static inline __m256 widen_bf16(const uint16_t *p)
 {
     __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p));

@@ -41,6 +41,21 @@ static inline vf vf_select_nan(vf x, vf y)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
 }
 
+/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+static inline void vf_load4(const float *p, vf y[4])
+{
+    const __m512i even = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(2));
+    vf a = vf_load(p), b = vf_load(p + 16), c = vf_load(p + 32), d = vf_load(p + 48);
+    vf ab = _mm512_permutex2var_ps(a, even, b), cd = _mm512_permutex2var_ps(c, even, d);
+    y[0] = _mm512_shuffle_f32x4(ab, cd, 0x44);
+    y[1] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+    ab = _mm512_permutex2var_ps(a, odd, b);
+    cd = _mm512_permutex2var_ps(c, odd, d);
+    y[2] = _mm512_shuffle_f32x4(ab, cd, 0x44);
+    y[3] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+}
+
 static inline vf vf_load_bf16(const uint16_t *p)
 {
     __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p));

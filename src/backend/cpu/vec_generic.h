@@ -65,6 +65,14 @@ static inline vf vf_load(const float *p)
     return r;
 }
 
+/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+static inline void vf_load4(const float *p, vf y[4])
+{
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0; i < 16; i++) y[k].v[i / 4][i % 4] = p[4 * i + k];
+    }
+}
+
 static inline void vf_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
 
 static inline i4 widen_u16(const uint16_t *p) { return (i4){p[0], p[1], p[2], p[3]}; }

@@ -37,6 +37,15 @@ static inline void vf_store(float *p, vf x)
     for (int i = 0; i < 4; i++) vst1q_f32(p + i * 4, x.v[i]);
 }
 
+/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+static inline void vf_load4(const float *p, vf y[4])
+{
+    for (int i = 0; i < 4; i++) {
+        float32x4x4_t x = vld4q_f32(p + i * 16);
+        for (int k = 0; k < 4; k++) y[k].v[i] = x.val[k];
+    }
+}
+
 static inline float32x4_t pow2(float32x4_t n)
 {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));

@@ -1,0 +1,463 @@
+/* The gated delta rule on the CPU: slots, snapshots, and who computes what of a step (gdn.h has the formulas).
+ *
+ * Memory: the backend's scratch; slots and snapshots are the engine's. Threads: called by the step thread, which forks and
+ * joins the pool inside. A step has three phases with a barrier between them:
+ *
+ *     rows    sequence x key head      convolution and norm of keys and queries, their products with the chunk's keys
+ *     heads   sequence x value head    values, the state, the output; u and G rows, snapshots of S0
+ *     keep    sequence x key head      keys and raw inputs that the next step needs go to the slot
+ *
+ * Invariant: until keep, the slot's keys and raw inputs are those of before the step; its base changes at the very end. A
+ * chunk is folded into S0 as soon as it is full and all of it is sure, so after a step base is the last multiple of C at
+ * or before the end of the sure tokens, and at most C - 1 + n_draft rows follow it. */
+#include "backend/cpu/gdn.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum {
+    C = PI__GDN_CHUNK,
+    HISTORY = PI__GDN_TAPS - 1, /* raw inputs before a row that its convolution reads */
+    SMALL_WORK = 1 << 17,       /* multiply-adds below which one thread does all */
+};
+
+/* Where things are in a slot, in bytes. */
+typedef struct slot_layout {
+    size_t s, conv, k, u, g; /* offsets */
+    size_t size;             /* of a slot */
+} slot_layout;
+
+/* A sequence of the step. */
+typedef struct gdn_seq {
+    char *slot;
+    int32_t first, n;  /* its tokens in the batch */
+    int32_t pos;       /* position of the first one */
+    int32_t end;       /* position after the last one */
+    int32_t sure;      /* position after the last one that stays */
+    int32_t base;      /* position of S0 before the step */
+    int32_t save, n_save; /* its snapshots in the batch */
+} gdn_seq;
+
+/* What one thread works in. */
+typedef struct gdn_work {
+    float *s; /* [dim * dim] S0 of a head beyond what is sure */
+    float *v; /* [C][dim] values of a chunk */
+} gdn_work;
+
+/* A call of gdn, save or load. */
+typedef struct gdn_job {
+    pi__cpu *cpu;
+    const pi__cpu_gdn_kernels *kn;
+    const pi__batch *b;
+    const pi__gdn *a;
+    const pi__state_layer *st;
+    slot_layout at;
+    gdn_seq *seq;   /* [n_seqs] those that have tokens */
+    int32_t n_seqs;
+    gdn_work *work; /* [threads] */
+    float *kq;      /* [n_k][n_tokens][2][dim] keys and queries of the step */
+    float *dots;    /* [n_k][n_tokens][2][C] their products with the keys of their chunk */
+    /* of save and load */
+    char *slot, *snap;
+    int32_t pos;
+} gdn_job;
+
+/* ------------------------------------------------------------------------------------------------------------ layout */
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
+static size_t n_rows(const pi__state_layer *st) { return (size_t) (C + st->n_draft); }
+static size_t n_channels(const pi__state_layer *st) { return (size_t) (2 * st->n_k + st->n_v) * (size_t) st->dim; }
+static size_t head_size(const pi__state_layer *st) { return (size_t) st->dim * (size_t) st->dim; }
+
+static slot_layout layout(const pi__state_layer *st)
+{
+    size_t f = sizeof(float), dim = (size_t) st->dim, n_v = (size_t) st->n_v, rows = n_rows(st);
+    slot_layout at;
+    at.s = 64;
+    at.conv = at.s + n_v * head_size(st) * f;
+    at.k = at.conv + align64((rows + HISTORY) * n_channels(st) * f);
+    at.u = at.k + align64((size_t) st->n_k * rows * dim * f);
+    at.g = at.u + align64(n_v * rows * dim * f);
+    at.size = at.g + align64(n_v * rows * f);
+    return at;
+}
+
+static bool supported(const pi__state_layer *st)
+{
+    return st->n_k > 0 && st->n_v > 0 && st->dim > 0 && st->dim % PI__GDN_PANEL == 0 && st->dim <= PI__GDN_MAX_DIM &&
+           st->n_conv == PI__GDN_TAPS && st->n_draft >= 0;
+}
+
+size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st)
+{
+    (void) be;
+    return supported(st) ? layout(st).size : 0;
+}
+
+size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
+{
+    (void) be;
+    if (!supported(st)) return 0;
+    return align64(((size_t) st->n_v * head_size(st) + HISTORY * n_channels(st)) * sizeof(float));
+}
+
+static char *slot_of(const pi__state_layer *st, int32_t i) { return st->base + (size_t) i * st->stride; }
+static char *snap_of(const pi__state_layer *st, int32_t i) { return st->snap + (size_t) i * st->snap_stride; }
+
+/* S0 of a value head: in a slot, in a snapshot. */
+static float *slot_s(const gdn_job *j, char *slot, int32_t head)
+{
+    return (float *) (void *) (slot + j->at.s) + (size_t) head * head_size(j->st);
+}
+
+static float *snap_s(const gdn_job *j, char *snap, int32_t head)
+{
+    return (float *) (void *) snap + (size_t) head * head_size(j->st);
+}
+
+/* Row i of the slot: of the raw inputs (the first is 3 before base), of a key head's keys, of a value head's u. */
+static float *slot_conv(const gdn_job *j, char *slot, int32_t i)
+{
+    return (float *) (void *) (slot + j->at.conv) + (size_t) i * n_channels(j->st);
+}
+
+static float *snap_conv(const gdn_job *j, char *snap, int32_t i)
+{
+    return (float *) (void *) snap + (size_t) j->st->n_v * head_size(j->st) + (size_t) i * n_channels(j->st);
+}
+
+static float *slot_k(const gdn_job *j, char *slot, int32_t head, int32_t i)
+{
+    return (float *) (void *) (slot + j->at.k) + ((size_t) head * n_rows(j->st) + (size_t) i) * (size_t) j->st->dim;
+}
+
+static float *slot_u(const gdn_job *j, char *slot, int32_t head, int32_t i)
+{
+    return (float *) (void *) (slot + j->at.u) + ((size_t) head * n_rows(j->st) + (size_t) i) * (size_t) j->st->dim;
+}
+
+static float *slot_g(const gdn_job *j, char *slot, int32_t head)
+{
+    return (float *) (void *) (slot + j->at.g) + (size_t) head * n_rows(j->st);
+}
+
+/* -------------------------------------------------------------------------------------------- rows, old and new alike */
+
+/* Raw inputs of a position from channel c on, out of the step or the slot. */
+static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t c)
+{
+    static const float zeros[PI__GDN_MAX_DIM];
+    if (pos >= s->pos) return j->a->qkv + (s->first + pos - s->pos) * j->a->ld_qkv + c;
+    if (pos < 0) return zeros;
+    return slot_conv(j, s->slot, pos - s->base + HISTORY) + c;
+}
+
+/* The new key of a token and the query after it. */
+static float *new_kq(const gdn_job *j, int32_t head, int32_t token)
+{
+    return j->kq + ((size_t) head * (size_t) j->b->n_tokens + (size_t) token) * 2 * (size_t) j->st->dim;
+}
+
+static float *new_dots(const gdn_job *j, int32_t head, int32_t token)
+{
+    return j->dots + ((size_t) head * (size_t) j->b->n_tokens + (size_t) token) * 2 * C;
+}
+
+static const float *key_of(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
+{
+    if (pos >= s->pos) return new_kq(j, head, s->first + pos - s->pos);
+    return slot_k(j, s->slot, head, pos - s->base);
+}
+
+static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t channel, float *y)
+{
+    const float *x[PI__GDN_TAPS];
+    for (int32_t i = 0; i < PI__GDN_TAPS; i++) x[i] = raw_of(j, s, pos - HISTORY + i, channel);
+    j->kn->conv(x, j->a->conv + channel * PI__GDN_TAPS, j->st->dim, y);
+}
+
+/* ------------------------------------------------------------------------------------------------------- phase 1: rows */
+
+static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
+{
+    int32_t dim = j->st->dim;
+    size_t q_channel = (size_t) head * (size_t) dim, k_channel = (size_t) (j->st->n_k + head) * (size_t) dim;
+    const float *keys[C] = {0};
+    for (int32_t pos = s->pos / C * C; pos < s->end; pos++) {
+        keys[pos % C] = key_of(j, s, head, pos);
+        if (pos < s->pos) continue;
+        int32_t token = s->first + pos - s->pos;
+        float *k = new_kq(j, head, token), *q = k + dim, *d = new_dots(j, head, token);
+        convolve(j, s, pos, k_channel, k);
+        convolve(j, s, pos, q_channel, q);
+        j->kn->l2norm(k, dim, j->a->eps, 1.0f);
+        j->kn->l2norm(q, dim, j->a->eps, 1.0f / sqrtf((float) dim));
+        j->kn->dots(k, keys, pos % C, dim, d);
+        j->kn->dots(q, keys, pos % C + 1, dim, d + C);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ phase 2: heads */
+
+/* S0 of the head is the state at pos: to the snapshots that are wanted of it. */
+static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
+{
+    for (int32_t i = 0; i < s->n_save; i++) {
+        const pi__save *save = &j->b->save[s->save + i];
+        if (save->pos != pos) continue;
+        memcpy(snap_s(j, snap_of(j->st, save->snap), head), slot_s(j, s->slot, head), head_size(j->st) * sizeof(float));
+    }
+}
+
+/* Values, betas and decays of the new rows of a chunk that starts at position from. g: G of the chunk's rows. */
+static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, const pi__gdn_chunk *c, float *g,
+                    float *v, float beta[C])
+{
+    float alpha[C] = {0};
+    int32_t n = c->n_rows - c->n_old, token = s->first + from + c->n_old - s->pos;
+    size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) c->dim;
+    for (int32_t r = 0; r < C; r++) {
+        beta[r] = 0;
+        if (r >= n) continue;
+        alpha[r] = j->a->alpha[(token + r) * j->a->ld_ab + head];
+        beta[r] = j->a->beta[(token + r) * j->a->ld_ab + head];
+        convolve(j, s, from + c->n_old + r, channel, v + r * c->dim);
+    }
+    j->kn->gates(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
+    for (int32_t r = 0; r < n; r++) {
+        int32_t i = c->n_old + r;
+        g[i] = i ? g[i - 1] + alpha[r] : alpha[r];
+    }
+}
+
+/* The first n rows of the head are in S0 now: those after them move to their place. */
+static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t left)
+{
+    float *g = slot_g(j, s->slot, head);
+    if (left <= 0) return;
+    memmove(slot_u(j, s->slot, head, 0), slot_u(j, s->slot, head, C), (size_t) (left * j->st->dim) * sizeof(float));
+    memmove(g, g + C, (size_t) left * sizeof(float));
+}
+
+static void finish_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
+{
+    const pi__gdn *a = j->a;
+    int64_t dim = j->st->dim;
+    for (int64_t t = s->first; t < s->first + s->n; t++) {
+        j->kn->gate_norm(a->out + t * a->ldo + head * dim, a->z + t * a->ld_z + head * dim, a->norm, a->eps, j->st->dim);
+    }
+}
+
+static int32_t clamp(int32_t x, int32_t lo, int32_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+
+static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_work *w)
+{
+    int32_t dim = j->st->dim, k_head = head % j->st->n_k, base = s->base;
+    float *s0 = slot_s(j, s->slot, head), beta[C];
+    const float *state = s0;
+    if (s->pos == 0) memset(s0, 0, head_size(j->st) * sizeof *s0);
+    save_head(j, s, head, base);
+    for (int32_t from = base; from < s->end; from += C) {
+        bool sure = from + C <= s->sure, fold = sure || from + C < s->end;
+        pi__gdn_chunk c = {.dim = dim, .n_old = clamp(s->pos - from, 0, C), .n_rows = clamp(s->end - from, 0, C)};
+        c.s = state;
+        float *g = slot_g(j, s->slot, head) + (from - base);
+        c.u = slot_u(j, s->slot, head, from - base);
+        c.g = g;
+        if (fold) c.s_out = sure ? s0 : w->s;
+        for (int32_t i = 0; fold && i < C; i++) c.k[i] = key_of(j, s, k_head, from + i);
+        if (c.n_old < c.n_rows) {
+            int32_t token = s->first + from + c.n_old - s->pos;
+            prepare(j, s, head, from, &c, g, w->v, beta);
+            c.kq = new_kq(j, k_head, token);
+            c.dots = new_dots(j, k_head, token);
+            c.v = w->v;
+            c.beta = beta;
+            c.o = j->a->out + token * j->a->ldo + (int64_t) head * dim;
+            c.ldo = j->a->ldo;
+            j->kn->chunk(&c);
+        } else if (fold) {
+            j->kn->fold(&c);
+        }
+        if (sure) {
+            drop_rows(j, s, head, s->pos - from - C);
+            base = from + C;
+            save_head(j, s, head, base);
+        } else if (fold) {
+            state = w->s;
+        }
+    }
+    finish_rows(j, s, head);
+}
+
+/* ------------------------------------------------------------------------------------------------------- phase 3: keep */
+
+/* dim channels of the raw inputs: to snapshots, and what the next step needs to the slot. */
+static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t channel)
+{
+    size_t size = (size_t) j->st->dim * sizeof(float);
+    for (int32_t n = 0; n < s->n_save; n++) {
+        const pi__save *save = &j->b->save[s->save + n];
+        for (int32_t i = 0; i < HISTORY; i++) {
+            float *to = snap_conv(j, snap_of(j->st, save->snap), i) + channel;
+            memcpy(to, raw_of(j, s, save->pos - HISTORY + i, channel), size);
+        }
+    }
+    bool stays = base == s->base && s->pos > 0; /* rows that the slot has are where they belong */
+    for (int32_t pos = stays ? s->pos : base - HISTORY; pos < s->end; pos++) {
+        memmove(slot_conv(j, s->slot, pos - base + HISTORY) + channel, raw_of(j, s, pos, channel), size);
+    }
+}
+
+static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
+{
+    int32_t base = s->sure / C * C, dim = j->st->dim;
+    keep_raw(j, s, base, (size_t) head * (size_t) dim);
+    for (int32_t i = j->st->n_k + head; i < 2 * j->st->n_k + j->st->n_v; i += j->st->n_k) {
+        keep_raw(j, s, base, (size_t) i * (size_t) dim);
+    }
+    for (int32_t pos = base == s->base ? s->pos : base; pos < s->end; pos++) {
+        memmove(slot_k(j, s->slot, head, pos - base), key_of(j, s, head, pos), (size_t) dim * sizeof(float));
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the step */
+
+static void gdn_run(void *arg, int32_t ith, int32_t nth)
+{
+    const gdn_job *j = arg;
+    pi__pool *pool = j->cpu->pool;
+    int32_t n_k = j->st->n_k, n_v = j->st->n_v, n_seqs = j->n_seqs;
+    for (int32_t i = ith; i < n_seqs * n_k; i += nth) do_rows(j, &j->seq[i / n_k], i % n_k);
+    if (nth == 1) {
+        for (int32_t i = 0; i < n_seqs * n_v; i++) do_head(j, &j->seq[i / n_v], i % n_v, &j->work[0]);
+    } else {
+        pi__pool_barrier(pool);
+        for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
+        pi__pool_barrier(pool);
+    }
+    for (int32_t i = ith; i < n_seqs * n_k; i += nth) keep(j, &j->seq[i / n_k], i % n_k);
+}
+
+static void take_scratch(gdn_job *j, pi__arena *ar, const pi__state_layer *st, int32_t n_tokens, int32_t n_seqs)
+{
+    size_t n_threads = (size_t) pi__pool_size(j->cpu->pool), f = sizeof(float), dim = (size_t) st->dim;
+    size_t rows = (size_t) n_tokens * (size_t) st->n_k * 2;
+    j->seq = pi__arena_take(ar, (size_t) n_seqs * sizeof *j->seq);
+    j->work = pi__arena_take(ar, n_threads * sizeof *j->work);
+    j->kq = pi__arena_take(ar, rows * dim * f);
+    j->dots = pi__arena_take(ar, rows * C * f);
+    for (size_t i = 0; i < n_threads; i++) {
+        gdn_work w = {pi__arena_take(ar, dim * dim * f), pi__arena_take(ar, C * dim * f)};
+        if (j->work) j->work[i] = w;
+    }
+}
+
+size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim)
+{
+    if (!lim->state.dim) return 0;
+    gdn_job j = {.cpu = (pi__cpu *) cpu};
+    pi__arena ar = {0};
+    take_scratch(&j, &ar, &lim->state, lim->max_tokens, lim->max_seqs);
+    return ar.used;
+}
+
+static gdn_seq plan_seq(const gdn_job *j, int32_t i)
+{
+    const pi__batch *b = j->b;
+    gdn_seq s = {.slot = slot_of(j->st, b->state_slot[i]), .first = b->seq_start[i]};
+    s.n = b->seq_start[i + 1] - s.first;
+    s.pos = b->pos[s.first];
+    s.end = s.pos + s.n;
+    s.sure = s.pos + b->seq_sure[i];
+    if (s.pos) memcpy(&s.base, s.slot, sizeof s.base);
+    s.save = b->save_start[i];
+    s.n_save = b->save_start[i + 1] - s.save;
+    return s;
+}
+
+void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .b = b, .a = a, .st = st, .at = layout(st)};
+    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    take_scratch(&j, &ar, st, b->n_tokens, b->n_seqs);
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        if (b->seq_start[i + 1] > b->seq_start[i]) j.seq[j.n_seqs++] = plan_seq(&j, i);
+    }
+    if ((int64_t) b->n_tokens * st->n_v * st->dim * st->dim * 2 < SMALL_WORK) {
+        gdn_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, gdn_run, &j);
+    }
+    for (int32_t i = 0; i < j.n_seqs; i++) {
+        int32_t base = j.seq[i].sure / C * C;
+        memcpy(j.seq[i].slot, &base, sizeof base);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ save and load */
+
+/* S0 of a head at pos: the slot's, or folded into the snapshot where its rows reach further than its base. */
+static void save_run(void *arg, int32_t ith, int32_t nth)
+{
+    const gdn_job *j = arg;
+    int32_t base, dim = j->st->dim;
+    memcpy(&base, j->slot, sizeof base);
+    for (int32_t head = ith; head < j->st->n_v; head += nth) {
+        const float *s0 = slot_s(j, j->slot, head);
+        float *out = snap_s(j, j->snap, head);
+        if (j->pos == base) memcpy(out, s0, head_size(j->st) * sizeof *out);
+        for (int32_t from = 0; from + C <= j->pos - base; from += C) {
+            pi__gdn_chunk c = {.dim = dim, .n_old = C, .n_rows = C, .s = from ? out : s0, .s_out = out,
+                               .u = slot_u(j, j->slot, head, from), .g = slot_g(j, j->slot, head) + from};
+            for (int32_t i = 0; i < C; i++) c.k[i] = slot_k(j, j->slot, head % j->st->n_k, from + i);
+            j->kn->fold(&c);
+        }
+    }
+    if (ith) return;
+    memcpy(snap_conv(j, j->snap, 0), slot_conv(j, j->slot, j->pos - base), HISTORY * n_channels(j->st) * sizeof(float));
+}
+
+static void load_run(void *arg, int32_t ith, int32_t nth)
+{
+    const gdn_job *j = arg;
+    for (int32_t head = ith; head < j->st->n_v; head += nth) {
+        memcpy(slot_s(j, j->slot, head), snap_s(j, j->snap, head), head_size(j->st) * sizeof(float));
+    }
+    if (ith) return;
+    memcpy(j->slot, &j->pos, sizeof j->pos);
+    memcpy(slot_conv(j, j->slot, 0), snap_conv(j, j->snap, 0), HISTORY * n_channels(j->st) * sizeof(float));
+}
+
+static void move_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap, pi__job_fn fn)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .st = st, .at = layout(st), .slot = slot_of(st, slot),
+                 .snap = snap_of(st, snap), .pos = pos};
+    pi__pool_run(cpu->pool, fn, &j);
+}
+
+void pi__cpu_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    move_state(be, st, slot, pos, snap, save_run);
+}
+
+void pi__cpu_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    move_state(be, st, slot, pos, snap, load_run);
+}
+
+const pi__cpu_gdn_kernels *pi__cpu_gdn_kernels_of(int isa)
+{
+#if defined(__x86_64__)
+    if (isa == PI__ISA_AVX512) return &pi__cpu_gdn_avx512;
+    if (isa == PI__ISA_AVX2) return &pi__cpu_gdn_avx2;
+#elif defined(__aarch64__)
+    if (isa == PI__ISA_NEON) return &pi__cpu_gdn_neon;
+#endif
+    (void) isa;
+    return &pi__cpu_gdn_generic;
+}

@@ -1,0 +1,73 @@
+/* Inside of the gated delta rule on the CPU: where a state lies, and the kernels that each instruction set has.
+ *
+ * A sequence's state is kept as it was at the last chunk boundary (base, a multiple of C = PI__STATE_CHUNK), with the rows
+ * since. For one value head, G_i the log decay from base up to and with row i:
+ *
+ *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
+ *     u_i = beta_i (v_i - p_i)                                                         what is written for it
+ *     o_i = e^G_i (q_i . S0) + sum over l <= i of e^(G_i - G_l) (q_i . k_l) u_l        the output
+ *
+ * and when a chunk is full, it is folded:  S0 <- e^G_15 S0 + sum over i of e^(G_15 - G_i) k_i (outer) u_i.
+ *
+ *     slot      | base | S0 of each value head  | raw conv inputs | k: key heads  | u: value heads | G: value heads |
+ *               |      | [n_v][dim/32][dim][32] | [R + 3][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
+ *     snapshot  | S0 of each value head | the 3 raw inputs before it [3][C'] |
+ *
+ * R = 16 + n_draft rows from base on; the raw inputs begin 3 rows before it; C' = (2 n_k + n_v) dim channels. S0 is cut
+ * into panels of 32 columns, which are independent of one another: a panel of 128 rows stays in the first-level cache
+ * while the chunk's products, its rows and the fold are done.
+ *
+ * Why bits do not depend on cuts and company: every sum above runs over rows in order, from a state at a multiple of C of
+ * the sequence's own position; how many rows are computed at once only chooses registers. */
+#ifndef PI__CPU_GDN_H
+#define PI__CPU_GDN_H
+
+#include "backend/cpu/cpu.h"
+
+enum {
+    PI__GDN_CHUNK = PI__STATE_CHUNK,
+    PI__GDN_PANEL = 32,    /* columns of S0 that lie together */
+    PI__GDN_MAX_DIM = 256, /* values a head */
+    PI__GDN_TAPS = 4,      /* of the convolution */
+};
+
+/* Rows of one chunk and one value head. Rows 0..n_old were computed before; n_old..n_rows are computed now. */
+typedef struct pi__gdn_chunk {
+    int32_t dim;                          /* values a head */
+    int32_t n_old, n_rows;                /* see above; n_rows <= 16 */
+    const float *s;                       /* S0 of the head */
+    float *s_out;                         /* S0 after the chunk, which is full; may be s; NULL: it is not folded */
+    const float *k[PI__GDN_CHUNK];        /* [dim] keys; all n_rows of them where s_out is set */
+    const float *kq;                      /* [n_rows - n_old][2][dim] new keys and queries */
+    const float *dots;                    /* [n_rows - n_old][2][16] new keys and queries times the chunk's keys */
+    const float *v;                       /* [n_rows - n_old][dim] new values */
+    const float *beta;                    /* [n_rows - n_old] */
+    const float *g;                       /* [n_rows] G_i */
+    float *u;                             /* [n_rows][dim]: rows n_old.. are written */
+    float *o;                             /* [dim] output of row n_old */
+    int64_t ldo;                          /* floats from row to row of o */
+} pi__gdn_chunk;
+
+struct pi__cpu_gdn_kernels {
+    /* y[c] = silu(sum of w[c][i] x[i][c] over the taps i). dim channels */
+    void (*conv)(const float *const x[PI__GDN_TAPS], const float *w, int32_t dim, float *y);
+    /* x *= scale / sqrt(sum of squares + eps) */
+    void (*l2norm)(float *x, int32_t dim, float eps, float scale);
+    /* out[i] = x . row[i] for n rows */
+    void (*dots)(const float *x, const float *const *row, int32_t n, int32_t dim, float *out);
+    /* Of 16 rows: beta = sigmoid(beta), alpha = a * softplus(alpha + dt). In place. */
+    void (*gates)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
+    /* The chunk's new rows and the fold. */
+    void (*chunk)(const pi__gdn_chunk *c);
+    /* The fold alone; n_rows is 16. */
+    void (*fold)(const pi__gdn_chunk *c);
+    /* o = o / sqrt(mean(o^2) + eps) * w * silu(z) */
+    void (*gate_norm)(float *o, const float *z, const float *w, float eps, int32_t dim);
+};
+
+extern const pi__cpu_gdn_kernels pi__cpu_gdn_generic;
+extern const pi__cpu_gdn_kernels pi__cpu_gdn_avx2;
+extern const pi__cpu_gdn_kernels pi__cpu_gdn_avx512;
+extern const pi__cpu_gdn_kernels pi__cpu_gdn_neon;
+
+#endif

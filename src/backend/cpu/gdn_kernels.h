@@ -1,0 +1,205 @@
+/* The kernels of the gated delta rule, written once: included by one file an instruction set, which defines before
+ *
+ *     vf              vectors, by one of vec_ISA.h
+ *     PI__GDN_ROWS    rows of k and q that products() does at once, even
+ *     PI__GDN_VECS    vf it does at once, 1 or 2
+ *     PI__GDN_FOLD    rows of S0 that are folded at once: 2, 4 or 8
+ *     PI__KERNELS     name of the table defined here
+ *
+ * No memory and no state; any thread. Each sum has one order (gdn.h), whatever the number of rows done at once. */
+#include "backend/cpu/gdn.h"
+
+enum { C = PI__GDN_CHUNK, PANEL = PI__GDN_PANEL };
+
+/* --------------------------------------------------------------------------------------------- rows before the state */
+
+static void conv(const float *const x[PI__GDN_TAPS], const float *w, int32_t dim, float *y)
+{
+    for (int32_t c = 0; c < dim; c += 16) {
+        vf tap[PI__GDN_TAPS];
+        vf_load4(w + c * PI__GDN_TAPS, tap);
+        vf s = vf_mul(tap[0], vf_load(x[0] + c));
+        PI__UNROLL for (int i = 1; i < PI__GDN_TAPS; i++) s = vf_fma(tap[i], vf_load(x[i] + c), s);
+        vf_store(y + c, vf_mul(s, vf_sigmoid(s)));
+    }
+}
+
+static void l2norm(float *x, int32_t dim, float eps, float scale)
+{
+    vf sum = vf_zero();
+    for (int32_t i = 0; i < dim; i += 16) sum = vf_fma(vf_load(x + i), vf_load(x + i), sum);
+    vf f = vf_set1(scale / sqrtf(vf_hsum(sum) + eps));
+    for (int32_t i = 0; i < dim; i += 16) vf_store(x + i, vf_mul(vf_load(x + i), f));
+}
+
+static void dots(const float *x, const float *const *row, int32_t n, int32_t dim, float *out)
+{
+    for (int32_t r = 0; r < n; r++) {
+        vf sum = vf_zero();
+        for (int32_t i = 0; i < dim; i += 16) sum = vf_fma(vf_load(x + i), vf_load(row[r] + i), sum);
+        out[r] = vf_hsum(sum);
+    }
+}
+
+static void gates(float alpha[C], float beta[C], float dt, float a)
+{
+    vf_store(beta, vf_sigmoid(vf_load(beta)));
+    vf_store(alpha, vf_mul(vf_set1(a), vf_softplus(vf_add(vf_load(alpha), vf_set1(dt)))));
+}
+
+static void gate_norm(float *o, const float *z, const float *w, float eps, int32_t dim)
+{
+    vf f = vf_set1(rms_factor(o, dim, eps));
+    for (int32_t i = 0; i < dim; i += 16) {
+        vf gate = vf_load(z + i);
+        gate = vf_mul(gate, vf_sigmoid(gate));
+        vf_store(o + i, vf_mul(vf_mul(vf_mul(vf_load(o + i), f), vf_load(w + i)), gate));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- rows and the state */
+
+/* Factors of a chunk's rows, the same for all panels. */
+typedef struct factors {
+    float ck[C][C];  /* [new row][l] e^(G_i - G_l) k_i . k_l, l < i */
+    float cq[C][C];  /* [new row][l] e^(G_i - G_l) q_i . k_l, l <= i */
+    float eg[C];     /* e^G_i */
+    float left[C];   /* e^(G_15 - G_i), what is left of row i in a fold */
+} factors;
+
+/* Lanes beyond the rows there are hold numbers that nobody reads. */
+static void set_factors(const pi__gdn_chunk *c, factors *f)
+{
+    float g[C];
+    for (int32_t i = 0; i < C; i++) g[i] = c->g[i < c->n_rows ? i : c->n_rows - 1];
+    vf all = vf_load(g);
+    vf_store(f->eg, vf_exp(all));
+    vf_store(f->left, vf_exp(vf_sub(vf_set1(g[C - 1]), all)));
+    for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
+        vf e = vf_exp(vf_sub(vf_set1(g[c->n_old + r]), all));
+        vf_store(f->ck[r], vf_mul(e, vf_load(c->dots + (size_t) r * 2 * C)));
+        vf_store(f->cq[r], vf_mul(e, vf_load(c->dots + (size_t) r * 2 * C + C)));
+    }
+}
+
+/* y[r][0 .. 16 V) = x[r] . s, for R rows x of dim values and V vectors of a panel. */
+PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const float *s, float *y)
+{
+    vf acc[PI__GDN_ROWS * PI__GDN_VECS];
+    PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
+    for (int32_t a = 0; a < dim; a++) {
+        vf sv[PI__GDN_VECS];
+        PI__UNROLL for (int i = 0; i < V; i++) sv[i] = vf_load(s + a * PANEL + i * 16);
+        PI__UNROLL for (int r = 0; r < R; r++) {
+            vf xa = vf_set1(x[r * dim + a]);
+            PI__UNROLL for (int i = 0; i < V; i++) acc[r * V + i] = vf_fma(xa, sv[i], acc[r * V + i]);
+        }
+    }
+    PI__UNROLL for (int r = 0; r < R; r++) {
+        PI__UNROLL for (int i = 0; i < V; i++) vf_store(y + r * PANEL + i * 16, acc[r * V + i]);
+    }
+}
+
+/* y[n][PANEL] = x[n] . s; n is even. */
+static void products(const float *x, int32_t n, int32_t dim, const float *s, float *y)
+{
+    for (int32_t r = 0; r < n; r += PI__GDN_ROWS) {
+        for (int32_t i = 0; i < PANEL; i += 16 * PI__GDN_VECS) {
+            const float *xr = x + r * dim, *si = s + i;
+            float *yr = y + r * PANEL + i;
+            int32_t left = n - r;
+            if (left >= PI__GDN_ROWS) products_of(PI__GDN_ROWS, PI__GDN_VECS, xr, dim, si, yr);
+            else if (left == 6 && PI__GDN_ROWS > 6) products_of(6, PI__GDN_VECS, xr, dim, si, yr);
+            else if (left == 4 && PI__GDN_ROWS > 4) products_of(4, PI__GDN_VECS, xr, dim, si, yr);
+            else products_of(2, PI__GDN_VECS, xr, dim, si, yr);
+        }
+    }
+}
+
+/* The new rows in the columns of one panel. y: products of their k and q with S0, [new][2][PANEL]. */
+static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const float *y)
+{
+    for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
+        int32_t n = c->n_old + r;
+        const float *yr = y + r * 2 * PANEL, *u = c->u + panel;
+        vf eg = vf_set1(f->eg[n]), beta = vf_set1(c->beta[r]), p[2], o[2];
+        PI__UNROLL for (int i = 0; i < 2; i++) {
+            p[i] = vf_mul(eg, vf_load(yr + i * 16));
+            o[i] = vf_mul(eg, vf_load(yr + PANEL + i * 16));
+        }
+        for (int32_t l = 0; l < n; l++, u += c->dim) {
+            vf ck = vf_set1(f->ck[r][l]), cq = vf_set1(f->cq[r][l]);
+            PI__UNROLL for (int i = 0; i < 2; i++) {
+                p[i] = vf_fma(ck, vf_load(u + i * 16), p[i]);
+                o[i] = vf_fma(cq, vf_load(u + i * 16), o[i]);
+            }
+        }
+        float *un = c->u + n * c->dim + panel, *on = c->o + r * c->ldo + panel;
+        const float *v = c->v + r * c->dim + panel;
+        PI__UNROLL for (int i = 0; i < 2; i++) {
+            vf x = vf_mul(beta, vf_sub(vf_load(v + i * 16), p[i]));
+            vf_store(un + i * 16, x);
+            vf_store(on + i * 16, vf_fma(vf_set1(f->cq[r][n]), x, o[i]));
+        }
+    }
+}
+
+/* Rows a .. a + A of a panel, V vectors of them. u: [16][PANEL] times what is left of them. */
+PI__INLINE void fold_rows(int A, int V, const pi__gdn_chunk *c, int32_t a, const float *u, float eg, const float *s,
+                          float *out)
+{
+    vf acc[PI__GDN_FOLD * PI__GDN_VECS], e = vf_set1(eg);
+    PI__UNROLL for (int r = 0; r < A; r++) {
+        PI__UNROLL for (int i = 0; i < V; i++) acc[r * V + i] = vf_mul(e, vf_load(s + r * PANEL + i * 16));
+    }
+    for (int32_t l = 0; l < C; l++) {
+        const float *k = c->k[l] + a;
+        vf ul[PI__GDN_VECS];
+        PI__UNROLL for (int i = 0; i < V; i++) ul[i] = vf_load(u + l * PANEL + i * 16);
+        PI__UNROLL for (int r = 0; r < A; r++) {
+            vf kr = vf_set1(k[r]);
+            PI__UNROLL for (int i = 0; i < V; i++) acc[r * V + i] = vf_fma(kr, ul[i], acc[r * V + i]);
+        }
+    }
+    PI__UNROLL for (int r = 0; r < A; r++) {
+        PI__UNROLL for (int i = 0; i < V; i++) vf_store(out + r * PANEL + i * 16, acc[r * V + i]);
+    }
+}
+
+static void fold_panel(const pi__gdn_chunk *c, const factors *f, int32_t panel)
+{
+    float u[C * PANEL];
+    for (int32_t l = 0; l < C; l++) {
+        const float *ul = c->u + l * c->dim + panel;
+        for (int32_t i = 0; i < PANEL; i += 16) vf_store(u + l * PANEL + i, vf_mul(vf_set1(f->left[l]), vf_load(ul + i)));
+    }
+    const float *s = c->s + (size_t) panel * (size_t) c->dim;
+    float *out = c->s_out + (size_t) panel * (size_t) c->dim;
+    for (int32_t a = 0; a < c->dim; a += PI__GDN_FOLD) {
+        for (int32_t i = 0; i < PANEL; i += 16 * PI__GDN_VECS) {
+            int32_t at = a * PANEL + i;
+            fold_rows(PI__GDN_FOLD, PI__GDN_VECS, c, a, u + i, f->eg[C - 1], s + at, out + at);
+        }
+    }
+}
+
+static void chunk(const pi__gdn_chunk *c)
+{
+    factors f;
+    float y[2 * C * PANEL];
+    set_factors(c, &f);
+    for (int32_t panel = 0; panel < c->dim; panel += PANEL) {
+        products(c->kq, 2 * (c->n_rows - c->n_old), c->dim, c->s + (size_t) panel * (size_t) c->dim, y);
+        rows(c, &f, panel, y);
+        if (c->s_out) fold_panel(c, &f, panel);
+    }
+}
+
+static void fold(const pi__gdn_chunk *c)
+{
+    factors f;
+    set_factors(c, &f);
+    for (int32_t panel = 0; panel < c->dim; panel += PANEL) fold_panel(c, &f, panel);
+}
+
+const pi__cpu_gdn_kernels PI__KERNELS = {conv, l2norm, dots, gates, chunk, fold, gate_norm};
