@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_gemma3};
+static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_qwen35, &pi__arch_qwen35moe};
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
@@ -137,25 +137,38 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
     if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
 }
 
-int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
-                       pi_error *err)
+/* ne: values a row, rows. */
+static int want_values(pi__model *m, float **vec, bool optional, const int64_t ne[2], float factor, const char *name,
+                       int layer, pi_error *err)
 {
     char full[96];
     const pi__tensor *t = find(m, name, layer, full);
     *vec = NULL;
     if (!t && optional) return PI_OK;
     if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
-    if (t->ne[0] != n || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
-        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld]", full, (long long) t->ne[0],
-                        (long long) t->ne[1], (long long) n);
+    if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != 1 || t->ne[3] != 1)
+        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
+                        (long long) t->ne[0], (long long) t->ne[1], (long long) ne[0], (long long) ne[1]);
     if (t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         return pi__fail(err, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
-    return add_want(m, (pi__want) {.tensor = t, .vec = vec, .factor = factor, .size = (size_t) n * sizeof(float)}, err);
+    size_t size = (size_t) (ne[0] * ne[1]) * sizeof(float);
+    return add_want(m, (pi__want) {.tensor = t, .vec = vec, .factor = factor, .size = size}, err);
+}
+
+int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
+                       pi_error *err)
+{
+    return want_values(m, vec, optional, (int64_t[2]) {n, 1}, factor, name, layer, err);
 }
 
 int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err)
 {
-    return pi__want_vec_times(m, vec, optional, n, 1.0f, name, layer, err);
+    return want_values(m, vec, optional, (int64_t[2]) {n, 1}, 1.0f, name, layer, err);
+}
+
+int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err)
+{
+    return want_values(m, vec, false, (int64_t[2]) {n, n_rows}, 1.0f, name, layer, err);
 }
 
 int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err)
@@ -331,7 +344,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
 static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
-    const int64_t n_file = w->tensor->ne[0], n = (int64_t) (w->size / sizeof(float));
+    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1], n = (int64_t) (w->size / sizeof(float));
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
     float *tmp = pi__malloc(w->size);

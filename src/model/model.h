@@ -105,6 +105,8 @@ int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, i
 int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err);
 int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
                        pi_error *err);
+/* Wants n_rows rows of n f32 values. */
+int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 
@@ -119,5 +121,7 @@ enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 };
 
 extern const pi__arch pi__arch_gemma3;
+extern const pi__arch pi__arch_qwen35;
+extern const pi__arch pi__arch_qwen35moe;
 
 #endif
