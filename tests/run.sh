@@ -3,11 +3,11 @@
 #
 #     bash tests/run.sh [--quick] [--only STEP,...] [--jobs N]
 #
-# Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; Release build
-# with -Werror and its tests; exported interface; installed tree with README's first program; the real model through the
-# tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads under TSan; ten seconds
+# Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; kernels by nvcc
+# (where it is); Release build with -Werror and its tests; exported interface; installed tree with README's first
+# program; the real model through the tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads under TSan; ten seconds
 # of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests and the interface only.
-# --only takes names of steps: layout release abi install tool scripts asan tsan fuzz aarch64.
+# --only takes names of steps: layout cuda release abi install tool scripts asan tsan fuzz aarch64.
 #
 # Builds go to build/test/, logs to build/test/log/, what is fetched (model, Python packages) to the cache folder and
 # build/venv; a second run needs no network. What cannot be had here is skipped with a line, and counted. The last line
@@ -139,6 +139,7 @@ needs() {
 }
 
 layout() { check layout 120 bash tests/check_layout.sh; }
+cuda() { check cuda 600 python3 tools/kernel_report.py --check; }
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_STATIC=ON || return
@@ -312,6 +313,7 @@ aarch64() {
 # ---------------------------------------------------------------------------------------------------------------- main
 step needs "what the tests need"
 step layout "layout rules"
+step cuda "kernels: compiled by nvcc for every target"
 step release "Release: build and tests"
 step abi "exported interface"
 step fetch "model and Python packages"

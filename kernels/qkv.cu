@@ -1,0 +1,98 @@
+/* Queries, keys and values before attention: norm, rotation, scale, and the write of K and V to the paged cache.
+ *
+ * A warp takes one head of one token: q heads, then k heads, then v heads. The row lies in the warp's own part of shared
+ * memory while it is worked on, because the two values of a rotated pair belong to different lanes. A group of 32 values
+ * of a quantised cache is one value a lane, so its scale is a maximum over the warp. */
+#include "backend/cuda/kernels.h"
+#include "cache.cuh"
+#include "warp.cuh"
+
+enum { QKV_WARPS = 4 };
+
+/* row = row / sqrt(mean(row^2) + eps) * w; w NULL: no weight. */
+PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
+{
+    float s = 0;
+    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
+    s = 1.0f / sqrtf(warp_sum(s) / (float) n + eps);
+    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * s * (w ? w[i] : 1.0f);
+    __syncwarp();
+}
+
+/* Rotates the pairs (i, i + stride), i < n_rot / 2, by the angles whose cosines and sines are at table. */
+PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t stride, int lane)
+{
+    for (int32_t i = lane; i < n_rot / 2; i += 32) {
+        float c = table[i], s = table[n_rot / 2 + i], a = row[i], b = row[i + stride];
+        row[i] = a * c - b * s;
+        row[i + stride] = a * s + b * c;
+    }
+    __syncwarp();
+}
+
+PI_FN void store_float(int32_t type, char *p, int32_t i, float f)
+{
+    if (type == PI__F32) ((float *) p)[i] = f;
+    else ((uint16_t *) p)[i] = type == PI__F16 ? float_to_half(f) : float_to_bf16(f);
+}
+
+/* 32 values, one a lane, as a group of Q8_0 or Q4_0. The scale of Q4_0 takes the sign that makes the largest value -8. */
+PI_FN void store_group(int32_t type, cache_row to, int32_t group, float f, int lane)
+{
+    f = clean(f);
+    float top = warp_max(f), low = -warp_max(-f), most = top >= -low ? top : low;
+    uint16_t h = float_to_half(type == PI__Q8_0 ? fabsf(most) / 127.0f : most / -8.0f);
+    float d = half_to_float(h), inv = d != 0 ? 1.0f / d : 0.0f, limit = type == PI__Q8_0 ? 127.0f : 7.0f;
+    int code = __float2int_rn(fminf(fmaxf(f * inv, type == PI__Q8_0 ? -127.0f : -8.0f), limit));
+    if (lane == 0) to.scales[group] = h;
+    if (type == PI__Q8_0) {
+        ((int8_t *) to.codes)[group * 32 + lane] = (int8_t) code;
+        return;
+    }
+    int high = __shfl_down_sync(PI_FULL, code, 16);
+    if (lane < 16) ((uint8_t *) to.codes)[group * 16 + lane] = (uint8_t) ((code + 8) | (high + 8) << 4);
+}
+
+PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
+{
+    for (int32_t g = 0; g < n / 32; g++) {
+        float f = row[g * 32 + lane];
+        if (type == PI__Q8_0 || type == PI__Q4_0) store_group(type, to, g, f, lane);
+        else store_float(type, to.codes, g * 32 + lane, f);
+    }
+}
+
+__global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
+{
+    PI_SMEM(raw);
+    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    int32_t n = a.cache.head_dim, token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * QKV_WARPS + warp;
+    int32_t n_kv = a.k ? a.cache.n_head_kv : 0;
+    if (head >= a.n_head + 2 * n_kv) return;
+    bool is_q = head < a.n_head, is_v = head >= a.n_head + n_kv;
+    int32_t kv_head = is_v ? head - a.n_head - n_kv : head - a.n_head;
+    float *row = (float *) raw + warp * n;
+
+    float *q = a.q + token * a.ldq + head * a.q_stride;
+    const float *from = is_q ? q : is_v ? a.v + token * a.ldv + kv_head * n : a.k + token * a.ldk + kv_head * n;
+    for (int32_t i = lane; i < n; i += 32) row[i] = from[i];
+    __syncwarp();
+    const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
+    if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
+    if (a.rope && !is_v) rotate_row(row, a.rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
+    if (is_q) {
+        for (int32_t i = lane; i < n; i += 32) q[i] = row[i] * a.q_scale;
+    } else if (a.slot[token] >= 0) {
+        int32_t block = a.slot[token] / a.cache.block_size, offset = a.slot[token] % a.cache.block_size;
+        store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(a.cache, is_v, block, kv_head, offset), row, n, lane);
+    }
+}
+
+int pi__k_qkv_run(void *stream, const pi__k_qkv *a)
+{
+    if (a->n_tokens < 1) return 0;
+    int32_t heads = a->n_head + (a->k ? 2 * a->cache.n_head_kv : 0);
+    dim3 grid((unsigned) a->n_tokens, (unsigned) (heads + QKV_WARPS - 1) / QKV_WARPS);
+    size_t shared = sizeof(float) * QKV_WARPS * (size_t) a->cache.head_dim;
+    return pi_launch(stream, qkv, grid, dim3(QKV_WARPS * 32), shared, *a);
+}

@@ -1,0 +1,113 @@
+/* Small ops on rows of floats: residual with norm, rotation tables, row gathering, soft capping, the best index.
+ *
+ * All are bound by memory: a block a row, or a thread a value. A row's sum of squares is always made by 256 threads, each
+ * adding its values in order, so it depends on n alone. */
+#include "backend/cuda/kernels.h"
+#include "warp.cuh"
+
+enum { ROW_THREADS = 256 };
+
+__global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y, const float *w, float eps, float scale,
+                                                        int64_t n)
+{
+    PI_SMEM(raw);
+    x += blockIdx.x * n;
+    y += blockIdx.x * n;
+    float norm = 1.0f;
+    if (w) {
+        float s = 0;
+        for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) s = fmaf(y[i], y[i], s);
+        s = block_sum(s, (float *) raw);
+        norm = 1.0f / sqrtf(s / (float) n + eps);
+    }
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = (x[i] + (w ? y[i] * norm * w[i] : y[i])) * scale;
+}
+
+__global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)
+{
+    int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x);
+    if (i >= n_freq) return;
+    float *row = table + (size_t) blockIdx.x * 2 * (size_t) n_freq, angle = (float) pos[blockIdx.x] * freq[i];
+    row[i] = cosf(angle) * mscale;
+    row[n_freq + i] = sinf(angle) * mscale;
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
+{
+    const float *from = x + row[blockIdx.x] * n;
+    out += blockIdx.x * n;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from[i];
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
+{
+    size_t step = (size_t) gridDim.x * ROW_THREADS;
+    for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
+}
+
+/* A value as an unsigned number in the same order; NaN is the smallest. */
+PI_FN uint32_t ordered(float f)
+{
+    uint32_t u = __float_as_uint(f);
+    if (f != f) return 0;
+    return u >> 31 ? ~u : u | 0x80000000u;
+}
+
+/* (value, lowest index) as one number: the largest is the answer. Zeros of both signs are equal. */
+__global__ void __launch_bounds__(ROW_THREADS) argmax(const float *x, int64_t ldx, int64_t n, int32_t *out)
+{
+    PI_SMEM(raw);
+    uint64_t *best = (uint64_t *) raw, most = 0;
+    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    x += blockIdx.x * ldx;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) {
+        uint64_t v = (uint64_t) ordered(x[i] + 0.0f) << 32 | (0xffffffffu - (uint32_t) i);
+        most = v > most ? v : most;
+    }
+    for (int o = 16; o; o >>= 1) {
+        uint64_t v = __shfl_xor_sync(PI_FULL, most, o);
+        most = v > most ? v : most;
+    }
+    if (lane == 0) best[warp] = most;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int i = 1; i < ROW_THREADS / 32; i++) most = best[i] > most ? best[i] : most;
+    out[blockIdx.x] = (int32_t) (0xffffffffu - (uint32_t) most);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- launch */
+
+static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
+
+int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows, int64_t n)
+{
+    if (n_rows < 1) return 0;
+    return pi_launch(stream, add_norm, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, x, y, w, eps, scale, n);
+}
+
+int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
+               float *table)
+{
+    if (n_tokens < 1) return 0;
+    dim3 grid((unsigned) n_tokens, (unsigned) (n_freq + 127) / 128);
+    return pi_launch(stream, rope, grid, dim3(128), 0, pos, freq, n_freq, mscale, table);
+}
+
+int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out)
+{
+    if (n_rows < 1) return 0;
+    return pi_launch(stream, gather_rows, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, row, n, out);
+}
+
+int pi__k_softcap(void *stream, float *x, float cap, size_t n)
+{
+    if (!n) return 0;
+    size_t blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
+    return pi_launch(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, x, cap, n);
+}
+
+int pi__k_argmax(void *stream, const float *x, int64_t ldx, int32_t n_rows, int64_t n, int32_t *out)
+{
+    if (n_rows < 1) return 0;
+    return pi_launch(stream, argmax, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 4, x, ldx, n, out);
+}

@@ -1,0 +1,66 @@
+/* Kernels as C functions: what kernels/NAME.cu launch, for the CUDA backend and for the kernels' tests.
+ *
+ * Every function queues work on a stream and returns 0 or the runtime's error code; all pointers in the structs are device
+ * memory. Shapes are row-major, slowest first; "ld" is the distance between rows in values. As backend.h promises, the
+ * order of sums of a row depends on that row's own length alone. */
+#ifndef PI__CUDA_KERNELS_H
+#define PI__CUDA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- rows.cu: small ops on rows of floats */
+
+/* x = (x + rmsnorm(y) * w) * scale; w NULL: x = (x + y) * scale. [n_rows, n] */
+int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows, int64_t n);
+/* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
+int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
+               float *table);
+/* out[i] = x[row[i]]. [n_rows, n] */
+int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
+/* x = cap * tanh(x / cap). */
+int pi__k_softcap(void *stream, float *x, float cap, size_t n);
+/* out[r] = the lowest index of row r's largest value; NaN counts as smaller than everything. [n_rows, n] */
+int pi__k_argmax(void *stream, const float *x, int64_t ldx, int32_t n_rows, int64_t n, int32_t *out);
+
+/* ---- the paged cache. A block of a layer: K, then V; each is [n_head_kv][planes of block_size rows of head_dim]. The
+ * planes of F32, F16 and BF16: the values. Of Q8_0: all codes (int8), then all scales (f16, one for 32 codes). Of Q4_0:
+ * codes, byte j of a group of 32 holds j in its low and j + 16 in its high nibble; then scales. So every row of codes
+ * begins at a multiple of 16 bytes, and a block takes the bytes that the format names. */
+typedef struct pi__k_cache {
+    char *base;         /* block b of the layer is at base + b * stride */
+    size_t stride;      /* bytes, a multiple of 16 */
+    int32_t type_k;     /* enum pi__type: F32, F16, BF16, Q8_0 or Q4_0 */
+    int32_t type_v;     /* the same, chosen separately */
+    int32_t n_head_kv;  /* heads */
+    int32_t head_dim;   /* values a head, a multiple of 32 up to 512 */
+    int32_t block_size; /* tokens a block: 16, 32 or 64 */
+} pi__k_cache;
+
+/* ---- qkv.cu: fields as in pi__qkv of backend.h */
+typedef struct pi__k_qkv {
+    float *q;
+    int64_t ldq, q_stride;
+    const float *k, *v;  /* NULL: q alone */
+    int64_t ldk, ldv;
+    int32_t n_head, n_tokens;
+    const float *q_norm, *k_norm;
+    int32_t v_norm;
+    float eps;
+    const float *rope;   /* [n_tokens, n_rot], or NULL */
+    int32_t n_rot, pair_stride;
+    float q_scale;
+    const int32_t *slot; /* [n_tokens] block * block_size + offset; negative: not stored */
+    pi__k_cache cache;
+} pi__k_qkv;
+int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

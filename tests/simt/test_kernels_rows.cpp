@@ -1,0 +1,244 @@
+/* rows.cu and qkv.cu against double precision, over odd shapes, in every mode. */
+#include "cache_ref.h"
+
+using simt_test::buffer;
+using simt_test::in_all_modes;
+using simt_test::paged;
+
+static void check_near(double got, double want, double tolerance, const char *what, size_t i)
+{
+    if (!(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)))) fail_msg("%s %zu: %g, expected %g", what, i, got, want);
+}
+
+static void test_add_norm(void **)
+{
+    simt_test::random r(1);
+    for (int64_t n : {1, 31, 64, 257, 640, 1025}) {
+        for (int with_w = 0; with_w < 2; with_w++) {
+            const int32_t rows = 3;
+            std::vector<float> x0 = r.normals((size_t) (rows * n)), y0 = r.normals((size_t) (rows * n)), w0 = r.normals((size_t) n);
+            buffer<float> y(y0), w(w0);
+            std::vector<float> first;
+            in_all_modes([&] {
+                buffer<float> x(x0);
+                must_run(pi__k_add_norm(nullptr, x.get(), y.get(), with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n));
+                for (int64_t i = 0; i < rows * n; i++) {
+                    double s = 0;
+                    for (int64_t j = 0; j < n; j++) s += (double) y0[(size_t) (i / n * n + j)] * y0[(size_t) (i / n * n + j)];
+                    double add = with_w ? y0[(size_t) i] / std::sqrt(s / (double) n + 1e-6) * w0[(size_t) (i % n)] : y0[(size_t) i];
+                    check_near(x[(size_t) i], (x0[(size_t) i] + add) * 0.5, 1e-6, "add_norm", (size_t) i);
+                }
+                std::vector<float> now(x.get(), x.get() + x.size());
+                if (first.empty()) first = now;
+                assert_memory_equal(first.data(), now.data(), first.size() * 4);
+            });
+        }
+    }
+}
+
+static void test_rope(void **)
+{
+    for (int32_t n_freq : {1, 16, 129, 256}) {
+        std::vector<float> f((size_t) n_freq);
+        for (int32_t i = 0; i < n_freq; i++) f[(size_t) i] = powf(10000.0f, -(float) i / (float) n_freq);
+        buffer<int32_t> pos(std::vector<int32_t>{0, 1, 77, 40000});
+        buffer<float> freq(f), table((size_t) (8 * n_freq));
+        in_all_modes([&] {
+            must_run(pi__k_rope(nullptr, pos.get(), 4, freq.get(), n_freq, 1.5f, table.get()));
+            for (size_t t = 0; t < 4; t++) {
+                for (size_t i = 0; i < (size_t) n_freq; i++) {
+                    double angle = (float) pos[t] * f[i];
+                    check_near(table[t * 2 * (size_t) n_freq + i], 1.5 * std::cos(angle), 1e-6, "cosine", i);
+                    check_near(table[t * 2 * (size_t) n_freq + (size_t) n_freq + i], 1.5 * std::sin(angle), 1e-6, "sine", i);
+                }
+            }
+        });
+    }
+}
+
+static void test_gather_softcap(void **)
+{
+    simt_test::random r(2);
+    for (int64_t n : {1, 63, 640, 1031}) {
+        buffer<float> x(r.normals((size_t) (5 * n))), out((size_t) (3 * n));
+        buffer<int32_t> row(std::vector<int32_t>{1, 4, 4});
+        in_all_modes([&] {
+            out.fill(0xff);
+            must_run(pi__k_gather_rows(nullptr, x.get(), row.get(), 3, n, out.get()));
+            for (size_t i = 0; i < 3; i++) assert_memory_equal(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
+            must_run(pi__k_softcap(nullptr, out.get(), 0.7f, (size_t) (3 * n)));
+            for (size_t i = 0; i < (size_t) (3 * n); i++) {
+                double v = x[(size_t) row[i / (size_t) n] * (size_t) n + i % (size_t) n];
+                check_near(out[i], 0.7 * std::tanh(v / 0.7), 1e-6, "softcap", i);
+            }
+        });
+    }
+}
+
+static void test_argmax(void **)
+{
+    simt_test::random r(3);
+    for (int64_t n : {1, 2, 255, 256, 1000}) {
+        std::vector<float> v = r.normals((size_t) (4 * n));
+        for (size_t i = 0; i < v.size(); i += 3) v[i] = std::floor(v[i]); /* ties */
+        std::fill(v.begin() + n, v.begin() + 2 * n, -2.5f);
+        if (n > 2) v[(size_t) (2 * n)] = NAN;
+        for (int64_t i = 0; i < n; i++) v[(size_t) (3 * n + i)] = i % 2 ? -0.0f : 0.0f;
+        buffer<float> x(v);
+        buffer<int32_t> out(4);
+        in_all_modes([&] {
+            must_run(pi__k_argmax(nullptr, x.get(), n, 4, n, out.get()));
+            for (size_t row = 0; row < 4; row++) {
+                const float *p = &v[row * (size_t) n];
+                int32_t best = -1;
+                for (int32_t i = 0; i < n; i++) if (p[i] == p[i] && (best < 0 || p[i] > p[best])) best = i;
+                assert_int_equal(out[row], best);
+            }
+        });
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- qkv */
+
+struct qkv_case {
+    int32_t type_k, type_v, n_head, n_head_kv, dim, n_rot, block_size;
+    bool norms, v_norm;
+};
+
+/* Row x as q or k is worked on. */
+static std::vector<double> prepared(const float *x, int32_t n, const float *w, bool norm, const float *rope, const qkv_case &c)
+{
+    std::vector<double> y(x, x + n);
+    double s = 0;
+    for (double v : y) s += v * v;
+    for (int32_t i = 0; i < n && norm; i++) y[(size_t) i] *= (w ? w[i] : 1.0f) / std::sqrt(s / n + 1e-6);
+    size_t half = (size_t) c.n_rot / 2, stride = c.n_rot == n ? half : (size_t) n / 2;
+    for (size_t i = 0; i < half && rope; i++) {
+        double a = y[i], b = y[i + stride];
+        y[i] = a * rope[i] - b * rope[half + i];
+        y[i + stride] = a * rope[half + i] + b * rope[i];
+    }
+    return y;
+}
+
+/* The cache's row differs from want by no more than the format's rounding. */
+static void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
+{
+    for (size_t i = 0; i < want.size(); i++) {
+        double most = 0, step;
+        for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32; j++) most = std::fmax(most, std::fabs(want[j]));
+        switch (type) {
+        case PI__F16: step = std::fabs(want[i]) * 0x1p-11; break;
+        case PI__BF16: step = std::fabs(want[i]) * 0x1p-8; break;
+        case PI__Q8_0: step = most / 127 * 0.51; break;
+        case PI__Q4_0: step = most / 8 * 1.01; break; /* the side that ends at 7 loses up to one step */
+        default: step = 0; break;
+        }
+        if (!(std::fabs(got[i] - want[i]) <= step + 2e-6 * (1 + most))) {
+            fail_msg("type %d value %zu: %g, expected %g", type, i, (double) got[i], want[i]);
+        }
+    }
+}
+
+static void run_qkv(const qkv_case &c)
+{
+    const int32_t T = 5, Q = c.n_head * c.dim, KV = c.n_head_kv * c.dim, ld = Q + 2 * KV + 4;
+    simt_test::random r((uint64_t) (c.dim + c.type_k));
+    std::vector<float> x0 = r.normals((size_t) (T * ld)), table((size_t) (T * c.n_rot));
+    for (size_t t = 0; t < (size_t) T; t++) {
+        for (size_t i = 0; i < (size_t) c.n_rot / 2; i++) {
+            table[t * (size_t) c.n_rot + i] = (float) std::cos((double) (t * i));
+            table[t * (size_t) c.n_rot + (size_t) c.n_rot / 2 + i] = (float) std::sin((double) (t * i));
+        }
+    }
+    buffer<float> qn(r.normals((size_t) c.dim)), kn(r.normals((size_t) c.dim)), rope(table);
+    buffer<int32_t> slot(std::vector<int32_t>{2 * c.block_size + 3, 2 * c.block_size + 4, -1, 0, 5});
+    in_all_modes([&] {
+        buffer<float> x(x0);
+        paged cache(c.type_k, c.type_v, c.n_head_kv, c.dim, c.block_size, 3);
+        pi__k_qkv a = {};
+        a.q = x.get();
+        a.k = x.get() + Q;
+        a.v = x.get() + Q + KV;
+        a.ldq = a.ldk = a.ldv = ld;
+        a.q_stride = c.dim;
+        a.n_head = c.n_head;
+        a.n_tokens = T;
+        a.q_norm = c.norms ? qn.get() : nullptr;
+        a.k_norm = c.norms ? kn.get() : nullptr;
+        a.v_norm = c.v_norm;
+        a.eps = 1e-6f;
+        a.rope = c.n_rot ? rope.get() : nullptr;
+        a.n_rot = c.n_rot;
+        a.pair_stride = c.n_rot == c.dim ? c.n_rot / 2 : c.dim / 2;
+        a.q_scale = 0.25f;
+        a.slot = slot.get();
+        a.cache = cache.c;
+        must_run(pi__k_qkv_run(nullptr, &a));
+        for (size_t t = 0; t < (size_t) T; t++) {
+            const float *row = &x0[t * (size_t) ld], *rp = c.n_rot ? &table[t * (size_t) c.n_rot] : nullptr;
+            for (int32_t h = 0; h < c.n_head; h++) {
+                auto want = prepared(row + h * c.dim, c.dim, qn.get(), c.norms, rp, c);
+                for (size_t i = 0; i < want.size(); i++) {
+                    check_near(x[t * (size_t) ld + (size_t) (h * c.dim) + i], want[i] * 0.25, 3e-6, "q", i);
+                }
+            }
+            if (slot[t] < 0) continue;
+            for (int32_t h = 0; h < c.n_head_kv; h++) {
+                check_stored(c.type_k, cache.read(false, slot[t], h),
+                             prepared(row + Q + h * c.dim, c.dim, kn.get(), c.norms, rp, c));
+                check_stored(c.type_v, cache.read(true, slot[t], h),
+                             prepared(row + Q + KV + h * c.dim, c.dim, nullptr, c.v_norm, nullptr, c));
+            }
+        }
+        assert_memory_equal(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v stay as they are */
+        for (size_t b = 1; b < 2; b++) { /* block 1 is in no slot */
+            for (size_t i = 0; i < cache.c.stride; i++) assert_int_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
+        }
+    });
+}
+
+static void test_qkv(void **)
+{
+    const qkv_case cases[] = {
+        {PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false},   {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false},
+        {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false}, {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true},
+        {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true}, {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true}};
+    for (const qkv_case &c : cases) run_qkv(c);
+}
+
+/* What a quantised cache makes of values that it cannot hold. */
+static void test_qkv_limits(void **)
+{
+    for (int32_t type : {PI__Q8_0, PI__Q4_0}) {
+        std::vector<float> x0(96, 1.0f);
+        x0[32] = NAN;
+        x0[33] = INFINITY;
+        x0[64] = -1e30f;
+        buffer<float> x(x0);
+        buffer<int32_t> slot(std::vector<int32_t>{0});
+        paged cache(type, type, 1, 32, 16, 1);
+        pi__k_qkv a = {};
+        a.q = x.get();
+        a.k = x.get() + 32;
+        a.v = x.get() + 64;
+        a.q_stride = 32;
+        a.n_head = a.n_tokens = 1;
+        a.q_scale = 1;
+        a.slot = slot.get();
+        a.cache = cache.c;
+        must_run(pi__k_qkv_run(nullptr, &a));
+        std::vector<float> k = cache.read(false, 0, 0), v = cache.read(true, 0, 0);
+        for (float f : k) assert_true(std::isfinite(f));
+        for (float f : v) assert_true(std::isfinite(f));
+        assert_true(k[0] == 0 && k[1] > 57000 && v[0] < -65000);
+    }
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_add_norm),       cmocka_unit_test(test_rope),
+                                cmocka_unit_test(test_gather_softcap), cmocka_unit_test(test_argmax),
+                                cmocka_unit_test(test_qkv),            cmocka_unit_test(test_qkv_limits)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

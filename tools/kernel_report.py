@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Compiles kernels/*.cu for every target and writes what ptxas says of each kernel.
+
+    tools/kernel_report.py [--check] [--out docs/kernels.md]
+
+Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. --check compiles and compares with
+the file instead of writing it, where the file comes from the same toolkit. A kernel that spills registers is an error.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
+FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
+         "-I", str(ROOT / "include"), "-cubin"]
+
+
+def find_nvcc():
+    for c in (os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
+        if c and os.access(c, os.X_OK):
+            return c
+    print("no nvcc here: set CUDACXX, or install the CUDA toolkit (13.0 or newer)")
+    sys.exit(77)
+
+
+def demangle(names):
+    tool = shutil.which("cu++filt") or shutil.which("c++filt")
+    if not tool:
+        return dict(zip(names, names))
+    out = subprocess.run([tool, *names], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {n: re.sub(r"\(.*\)$", "", re.sub(r"\((?:int|bool|unsigned int)\)", "", o)).removeprefix("void ")
+            for n, o in zip(names, out)}
+
+
+def compile_one(nvcc, source, target, out):
+    """{mangled kernel: (registers, stack bytes, spilled bytes)}"""
+    run = subprocess.run([nvcc, *FLAGS, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
+    text = run.stdout + run.stderr
+    if run.returncode:
+        print(text)
+        sys.exit(f"{source.name} does not compile for {target}")
+    found, name, stack, spill = {}, None, 0, 0
+    for line in text.splitlines():
+        if m := re.search(r"Compiling entry function '(\w+)'", line):
+            name = m[1]
+        elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stack, spill = int(m[1]), int(m[2]) + int(m[3])
+        elif (m := re.search(r"Used (\d+) registers", line)) and name:
+            found[name] = (int(m[1]), stack, spill)
+            name = None
+    return found
+
+
+def report(nvcc):
+    version = re.search(r"release [\d.]+, V([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True,
+                                                                     check=True).stdout)[1]
+    lines = ["# Kernels: registers", "",
+             f"Written by tools/kernel_report.py with nvcc {version}. Registers a thread, and the bytes of stack where there "
+             "are any; no kernel spills. Shared memory is dynamic throughout: the launch functions in kernels/ compute it.", ""]
+    with tempfile.TemporaryDirectory() as tmp:
+        for source in sorted((ROOT / "kernels").glob("*.cu")):
+            seen = {}
+            for t in TARGETS:
+                for name, (regs, stack, spill) in compile_one(nvcc, source, t, f"{tmp}/k.cubin").items():
+                    if spill:
+                        sys.exit(f"{source.name}: {name} spills {spill} bytes for {t}")
+                    seen.setdefault(name, {})[t] = f"{regs}" + (f" + {stack} B" if stack else "")
+            names = demangle(sorted(seen))
+            lines += [f"## kernels/{source.name}", "", "| kernel | " + " | ".join(TARGETS) + " |",
+                      "|---" * (len(TARGETS) + 1) + "|"]
+            lines += [f"| `{names[n]}` | " + " | ".join(seen[n].get(t, "") for t in TARGETS) + " |" for n in sorted(seen)]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n", version
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--check", action="store_true")
+    p.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
+    a = p.parse_args()
+    text, version = report(find_nvcc())
+    if not a.check:
+        a.out.write_text(text)
+        return
+    old = a.out.read_text() if a.out.exists() else ""
+    if f"nvcc {version}." in old and old != text:
+        sys.exit(f"{a.out} is out of date: run tools/kernel_report.py")
+    print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(TARGETS)} without spills")
+
+
+if __name__ == "__main__":
+    main()
