@@ -219,6 +219,7 @@ typedef struct pi_stats {
     uint64_t n_snapshots_restored;     /* requests that went on from one */
     const char *group_name[8];         /* "full", "window", "recurrent"; static text */
     uint64_t disk_entries, disk_bytes; /* of this model in prefix-cache-dir; and what all models take there */
+    uint64_t n_drafted, n_accepted;    /* drafts that were verified, and those that were right */
     uint64_t disk_reads, disk_writes;  /* blocks and snapshots taken from there, and put there */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
@@ -277,6 +278,8 @@ typedef struct pi_result {
     double decode_ms;           /* first token to last */
     const char *stop;           /* the stop string that ended it, or "" */
     char msg[240];              /* text of code */
+    uint32_t n_drafted;         /* drafts that were verified */
+    uint32_t n_accepted;        /* of them, those that were right: tokens that took no step of their own */
 } pi_result;
 
 /* A new request with the engine's defaults. NULL: out of memory. */

@@ -6,7 +6,7 @@
 
 #include "cli.h"
 
-#define ENGINE_SECTIONS "model kv scheduler cpu"
+#define ENGINE_SECTIONS "model kv scheduler speculation cpu"
 
 const cli_command cli_commands[] = {
     {"run", "llama-cli llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",

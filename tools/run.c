@@ -102,7 +102,7 @@ static void loop(struct run *u)
 /* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
 static void print_speed(const struct run *u)
 {
-    uint64_t prompt = 0, cached = 0, generated = 0;
+    uint64_t prompt = 0, cached = 0, generated = 0, drafted = 0, accepted = 0;
     double prefill = 0, decode = 0;
     for (size_t i = 0; i < u->n; i++) {
         pi_result r = {.size = sizeof r};
@@ -110,6 +110,8 @@ static void print_speed(const struct run *u)
         prompt += r.prompt_tokens;
         cached += r.cached_tokens;
         generated += r.generated_tokens;
+        drafted += r.n_drafted;
+        accepted += r.n_accepted;
         if (r.prefill_ms > prefill) prefill = r.prefill_ms;
         if (r.decode_ms > decode) decode = r.decode_ms;
     }
@@ -118,6 +120,7 @@ static void print_speed(const struct run *u)
     if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
     fprintf(stderr, "; generated %llu tokens", (unsigned long long) generated);
     if (decode > 0 && generated > u->n) fprintf(stderr, ", %.1f t/s", (double) (generated - u->n) / decode * 1e3);
+    if (drafted) fprintf(stderr, ", %llu of %llu drafts accepted", (unsigned long long) accepted, (unsigned long long) drafted);
     fputc('\n', stderr);
 }
 

@@ -46,6 +46,9 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
         .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
         .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
+        .spec = (int) pi__opt_int(s, PI__OPT_SPEC_TYPE),
+        .draft_model = pi__opt_str(s, PI__OPT_MODEL_DRAFT),
+        .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .cpu = {
             .n_threads = threads < 0 ? 0 : (int32_t) threads,

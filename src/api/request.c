@@ -220,10 +220,12 @@ static void log_end(const pi_request *r, const pi_result *s)
     static const char *const how[] = {"running", "stop", "length", "canceled", "failed"};
     double rest = s->generated_tokens > 1 && s->decode_ms > 0 ? (s->generated_tokens - 1) / s->decode_ms * 1e3 : 0;
     bool missed = *s->miss_reason;
+    char drafts[64] = "";
+    if (s->n_drafted) snprintf(drafts, sizeof drafts, ", %u of %u drafts accepted", s->n_accepted, s->n_drafted);
     pi__logf(&r->e->log, PI_LOG_INFO, "request %llu: %u prompt tokens, %u cached%s%s%s, first token after %.1f ms, "
-             "%u generated at %.1f t/s, %s%s%s", (unsigned long long) r->id, s->prompt_tokens, s->cached_tokens,
+             "%u generated at %.1f t/s%s, %s%s%s", (unsigned long long) r->id, s->prompt_tokens, s->cached_tokens,
              missed ? " (" : "", s->miss_reason, missed ? ")" : "", s->queue_ms + s->prefill_ms, s->generated_tokens,
-             rest, how[s->finish_reason], *s->msg ? ": " : "", s->msg);
+             rest, drafts, how[s->finish_reason], *s->msg ? ": " : "", s->msg);
 }
 
 static void fill_result(pi_request *r, const pi__job_end *end)
@@ -235,6 +237,8 @@ static void fill_result(pi_request *r, const pi__job_end *end)
     s->cached_tokens = end->cached_tokens;
     s->generated_tokens = end->generated_tokens;
     s->n_preempted = end->n_preempted;
+    s->n_drafted = end->n_drafted;
+    s->n_accepted = end->n_accepted;
     s->miss_reason = end->miss_reason ? end->miss_reason : "";
     s->queue_ms = end->queue_ms;
     s->prefill_ms = end->prefill_ms;

@@ -138,6 +138,8 @@ typedef struct pi__attn {
     int64_t ldo;        /* floats from row to row */
     int32_t n_head;     /* query heads; the kv head of h is h / (n_head / n_head_kv) */
     int32_t window;     /* keys with qpos - kpos < window are seen; 0: all up to qpos */
+    int32_t first;      /* keys before this position are not seen */
+    bool past;          /* nor is the key at the query's own position */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
 } pi__attn;

@@ -258,39 +258,24 @@ static void *step_thread(void *arg)
 
 /* ------------------------------------------------------------------------------------------------------- open, close */
 
-/* Arrays of a batch, all in one block. */
+/* Everything a step needs of the host. */
 static int alloc_batch(pi__core *e, pi_error *err)
 {
-    size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, G = (size_t) e->cache.n_groups, tables = 0;
-    for (size_t i = 0; i < G; i++) tables += S * (size_t) e->cache.group[i].stride;
-    size_t n = T * (4 + G) + 5 * S + 2 + tables, saves = T / (size_t) e->cache.hash_block + S;
-    e->buf = pi__calloc(n, sizeof *e->buf);
+    size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, saves = T / (size_t) e->cache.hash_block + S;
+    e->buf = pi__batch_alloc(e, &e->batch);
     e->save = pi__calloc(saves, sizeof *e->save);
     e->saving = pi__calloc(saves, sizeof *e->saving);
     e->step_seq = pi__calloc(S, sizeof(pi__seq *));
     e->row_used = pi__calloc(S, sizeof *e->row_used);
     e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
-    if (!e->buf || !e->save || !e->saving || !e->step_seq || !e->row_used || !e->raw_row) return pi__fail_mem(err, "a step's batch");
-    int32_t *p = e->buf;
-    pi__batch *b = &e->batch;
-    b->n_groups = (int32_t) G;
-    b->token = p, p += T;
-    b->pos = p, p += T;
-    b->seq = p, p += T;
-    b->row = p, p += T;
-    b->seq_start = p, p += S + 1;
-    b->seq_len = p, p += S;
-    b->seq_sure = p, p += S;
-    b->state_slot = p, p += S;
-    b->save_start = p, p += S + 1;
-    b->save = e->save;
-    for (size_t i = 0; i < G; i++) {
-        b->kv[i].block_size = e->cache.group[i].spec.block_size;
-        b->kv[i].table_stride = e->cache.group[i].stride;
-        b->kv[i].slot = p, p += T;
-        b->kv[i].block_table = p, p += S * (size_t) e->cache.group[i].stride;
-    }
-    return PI_OK;
+    if (!e->buf || !e->save || !e->saving || !e->step_seq || !e->row_used || !e->raw_row)
+        return pi__fail_mem(err, "a step's batch");
+    e->batch.save = e->save;
+    if (!e->drafter) return PI_OK;
+    e->draft_buf = pi__batch_alloc(e, &e->draft_batch);
+    e->draft_hidden = pi__calloc(T, sizeof *e->draft_hidden);
+    e->draft_seq = pi__calloc(S, sizeof(pi__seq *));
+    return e->draft_buf && e->draft_hidden && e->draft_seq ? PI_OK : pi__fail_mem(err, "drafts");
 }
 
 static size_t pool_bytes(const pi__core *e, int32_t g) { return (size_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes; }
@@ -380,14 +365,19 @@ static void core_free(pi__core *e)
         if (e->pool[i]) op->free(e->be, e->pool[i], pool_bytes(e, i));
     if (e->slots) op->free(e->be, e->slots, states_bytes(e));
     if (e->logits) op->free(e->be, e->logits, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
+    if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
     if (op) op->destroy(e->be);
     pi__vocab_free(e->vocab);
     pi__gguf_close(e->g);
+    pi__gguf_close(e->draft_g);
     pi__sampler_scratch_free(e->scratch);
     pi__free(e->eog);
     pi__free(e->chat_template);
     pi__free(e->buf);
+    pi__free(e->draft_buf);
+    pi__free(e->draft_hidden);
+    pi__free(e->draft_seq);
     pi__free(e->save);
     pi__free(e->saving);
     pi__free(e->step_seq);
@@ -413,6 +403,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = pi__core_size(e, NULL, err);
     if (!rc) rc = e->be->ops->reserve(e->be, &e->lim, err);
     if (!rc) rc = pi__model_load(e->m, &e->lim, log_progress, e, err);
+    if (!rc && e->drafter && e->drafter != e->m) rc = pi__model_load(e->drafter, &e->lim, NULL, NULL, err);
     if (!rc) rc = alloc_pools(e, err);
     if (!rc) rc = alloc_batch(e, err);
     if (!rc) rc = pi__tiers_open(e, err);
@@ -422,8 +413,9 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!e->logits) return pi__fail_mem(err, "logits");
     pi__update_stats(e);
     pi__gguf_close(e->g); /* what is needed of it was copied */
-    e->g = NULL;
-    e->cfg.model = e->cfg.prefix_dir = NULL;
+    pi__gguf_close(e->draft_g);
+    e->g = e->draft_g = NULL;
+    e->cfg.model = e->cfg.prefix_dir = e->cfg.draft_model = NULL;
     e->cfg.cpu.isa = NULL;
     if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
@@ -490,6 +482,8 @@ int pi__core_stats(const pi__core *ce, pi_stats *out)
         .cached_tokens = e->st.cached_tokens, .generated_tokens = e->st.generated_tokens,
         .n_groups = (uint32_t) e->cache.n_groups, .last_step_ms = (double) e->st.last_step_us * 1e-3,
     };
+    s.n_drafted = e->st.n_drafted;
+    s.n_accepted = e->st.n_accepted;
     s.n_prefix_hits = e->st.n_prefix_hits;
     s.n_snapshots_saved = e->st.n_saved;
     s.n_snapshots_restored = e->st.n_restored;

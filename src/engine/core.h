@@ -11,6 +11,8 @@
 #include "text/vocab.h"
 
 enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
+enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT }; /* auto: a draft model, if one is given */
+enum { PI__MAX_DRAFT = 16 };
 
 typedef struct pi__config {
     const char *model;         /* path of the GGUF (or its first split) */
@@ -30,6 +32,9 @@ typedef struct pi__config {
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     int policy;                /* PI__POLICY_* */
+    int spec;                  /* PI__SPEC_* */
+    const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
+    int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
 } pi__config;
@@ -63,7 +68,7 @@ typedef struct pi__job_end {
     int reason;               /* PI_FINISH_* */
     int code;                 /* PI_OK or PI_E* */
     const char *msg;          /* of code; valid during the call */
-    uint32_t prompt_tokens, cached_tokens, generated_tokens, n_preempted;
+    uint32_t prompt_tokens, cached_tokens, generated_tokens, n_preempted, n_drafted, n_accepted;
     const char *miss_reason;  /* static text, "" where nothing was missed */
     double queue_ms, prefill_ms, decode_ms;
 } pi__job_end;

@@ -17,12 +17,16 @@ struct pi__seq {
     pi__seq *prev, *next;      /* in the waiting or running list */
     uint64_t arrival;          /* order of submit */
     int32_t row;               /* table row in the cache, -1: holds nothing */
-    int32_t *tokens;           /* prompt, then answer */
+    int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
     int32_t n_tokens;          /* in tokens */
     int32_t n_prompt;          /* of them, the prompt */
     int32_t max_total;         /* n_tokens never exceeds it */
     int32_t n_computed;        /* tokens whose K,V are in the cache */
-    int32_t n_new;             /* tokens of it in this step */
+    int32_t n_new;             /* tokens of it in this step, drafts included */
+    int32_t n_draft;           /* guesses of what follows, in tokens behind n_tokens */
+    int32_t n_wish;            /* guesses it can use, while they are made */
+    uint32_t n_drafted, n_accepted; /* drafts that were verified, and those that were right */
+    bool no_hidden;            /* the hidden state before its next token is not known: it comes from the cache */
     int32_t n_rows_given;      /* prompt rows already given to on_logits */
     int32_t n_cached;          /* tokens found in the cache when it first ran */
     int32_t n_wanted;          /* longest prefix that some group held then */
@@ -76,6 +80,8 @@ struct pi__core {
     pi__gguf *g;               /* open until loaded */
     pi__backend *be;           /* device */
     pi__model *m;              /* weights and graph */
+    pi__gguf *draft_g;         /* open until loaded */
+    pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
     pi__vocab *vocab;          /* tokens */
     pi__limits lim;            /* sizes of a step */
     int32_t ctx;               /* longest request */
@@ -96,6 +102,10 @@ struct pi__core {
     pi__batch batch;           /* points into buf */
     int32_t *buf;              /* all index arrays of a batch */
     pi__seq **step_seq;        /* [max_seqs] sequences of this step in batch order */
+    pi__batch draft_batch;     /* what the drafter runs; points into draft_buf */
+    int32_t *draft_buf;        /* all index arrays of it */
+    int32_t *draft_hidden;     /* [max_tokens] see pi__arch.draft */
+    pi__seq **draft_seq;       /* [max_seqs] whom the rows of the draft batch are for */
     pi__save *save;            /* snapshots of this step, as the batch has them */
     pi__saving *saving;        /* the same, with their sequences */
     int32_t n_saving;          /* how many */
@@ -130,6 +140,7 @@ struct pi__core {
     struct { /* counters for stats: written by the step thread */
         atomic_uint n_waiting, n_running;
         atomic_ullong n_finished, n_preempted, n_steps, prompt_tokens, cached_tokens, generated_tokens;
+        atomic_ullong n_drafted, n_accepted;
         atomic_ullong n_prefix_hits, n_saved, n_restored;
         atomic_ullong disk_entries, disk_bytes, disk_reads, disk_writes;
         atomic_ullong last_step_us;
@@ -176,6 +187,16 @@ void pi__snapshots_done(pi__core *e, bool good);
 void pi__snapshot_last(pi__core *e, pi__seq *s);
 /* The state of a sequence that starts after the tokens it found in the cache. */
 void pi__snapshot_restore(pi__core *e, pi__seq *s);
+
+/* draft.c: guessing tokens, which later steps verify. */
+/* Runs the drafter over all but the last token of each sequence of the step, where it has a cache; before sampling. */
+int pi__drafts_catch_up(pi__core *e, pi_error *err);
+/* Drafts for all sequences of the step that were sampled from and go on. */
+int pi__drafts_make(pi__core *e, pi_error *err);
+/* Index arrays of a batch for lim and the groups of the cache, all in one block. NULL: out of memory. */
+int32_t *pi__batch_alloc(const pi__core *e, pi__batch *b);
+/* Appends sequence number b->n_seqs, of row `row` in the cache, with n tokens from position pos on. */
+void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n);
 
 /* step.c: runs what was scheduled. */
 void pi__step(pi__core *e);

@@ -112,13 +112,17 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     e->lim.max_seqs = c->max_seqs < c->max_batch_tokens ? c->max_seqs : c->max_batch_tokens;
     e->lim.max_rows = MAX_ROWS;
     e->lim.max_ctx = e->ctx;
-    size_t scratch = pi__model_scratch(e->m, &e->lim);
+    size_t scratch = pi__model_scratch(e->m, &e->lim), draft_weights = 0;
+    if (e->drafter && e->drafter != e->m) {
+        scratch += pi__model_scratch(e->drafter, &e->lim);
+        draft_weights = e->drafter->weights_size;
+    }
     int rc = size_groups(e, err);
     if (rc || !out) return rc;
 
     uint32_t size = out->size;
     pi_plan p = {.size = size};
-    p.weights_bytes = e->m->weights_size;
+    p.weights_bytes = e->m->weights_size + draft_weights;
     p.scratch_bytes = pi__tiers_bytes(e) + scratch + e->be->ops->scratch_bytes(e->be, &e->lim) +
                       (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
     p.n_groups = (uint32_t) e->m->n_groups;
@@ -145,10 +149,39 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     return PI_OK;
 }
 
+/* The model, and who drafts for it. */
+static int declare(pi__core *e, pi_error *err)
+{
+    const pi__config *c = &e->cfg;
+    int spec = c->spec != PI__SPEC_AUTO ? c->spec : c->draft_model ? PI__SPEC_DRAFT : PI__SPEC_NONE;
+    int32_t n_draft = spec == PI__SPEC_NONE ? 0 : c->n_draft;
+    if (spec == PI__SPEC_DRAFT && !c->draft_model)
+        return pi__fail(err, PI_EINVAL, "spec-type draft needs model-draft, the drafter's GGUF file");
+    if (n_draft < 0 || n_draft > PI__MAX_DRAFT)
+        return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", n_draft, PI__MAX_DRAFT);
+    int rc = pi__model_declare(&e->m, e->g, e->be, n_draft, NULL, err);
+    if (rc || !n_draft) return rc;
+    if (spec == PI__SPEC_DRAFT) {
+        rc = pi__gguf_open(&e->draft_g, c->draft_model, c->load_mode, err);
+        if (!rc) rc = pi__model_declare(&e->drafter, e->draft_g, e->be, n_draft, e->m, err);
+        if (rc) return rc;
+    } else {
+        e->drafter = e->m;
+    }
+    if (!e->drafter->arch->draft)
+        return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
+                        spec == PI__SPEC_MTP ? "spec-type mtp" : "model-draft", e->drafter->arch->name);
+    if (e->drafter->n_vocab != e->m->n_vocab)
+        return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
+                        e->drafter->n_vocab, e->m->n_vocab);
+    return PI_OK;
+}
+
 int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
 {
     e->cfg = *c;
     if (c->prefix_dir && !*c->prefix_dir) e->cfg.prefix_dir = NULL;
+    if (c->draft_model && !*c->draft_model) e->cfg.draft_model = NULL;
     if (!c->model || !*c->model) return pi__fail(err, PI_EINVAL, "no model given: set option \"model\" to a GGUF file");
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
         return pi__fail(err, PI_EINVAL, "block-size is %d, expected 16, 32 or 64", c->block_size);
@@ -157,7 +190,7 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
                         "must be positive");
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
     if (!rc) rc = pi__cpu_create(&e->be, &c->cpu, &c->log, err);
-    if (!rc) rc = pi__model_declare(&e->m, e->g, e->be, err);
+    if (!rc) rc = declare(e, err);
     return rc;
 }
 
@@ -167,8 +200,10 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     if (!e) return pi__fail_mem(err, "the plan");
     int rc = pi__core_prepare(e, c, err);
     if (!rc) rc = pi__core_size(e, out, err);
+    if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
     if (e->be) e->be->ops->destroy(e->be);
+    pi__gguf_close(e->draft_g);
     pi__gguf_close(e->g);
     pi__free(e);
     return rc;

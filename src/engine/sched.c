@@ -64,7 +64,7 @@ void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact)
 static int32_t preempt(pi__core *e, pi__seq *s)
 {
     int32_t back = s->n_new;
-    s->n_new = 0;
+    s->n_new = s->n_draft = 0;
     s->n_preempted++;
     e->st.n_preempted++;
     pi__seq_drop_row(e, s, true);
@@ -138,6 +138,7 @@ static enum admission admit(pi__core *e, pi__seq *s)
     e->row_used[row] = true;
     s->n_computed = got;
     s->save_branch = wanted > got ? wanted : 0;
+    s->no_hidden = true;
     pi__snapshot_restore(e, s);
     if (!s->t_start) {
         s->t_start = pi__now_ms();
@@ -185,12 +186,24 @@ static void use_the_rest(pi__core *e, int32_t budget)
     }
 }
 
+/* Drafts are verified where there is room for them. */
+static void take_drafts(pi__core *e, int32_t *budget)
+{
+    for (pi__seq *s = e->running.head; s; s = s->next) {
+        int32_t n = s->n_draft < *budget ? s->n_draft : *budget;
+        if (n <= 0 || s->n_new != 1 || s->n_tokens - s->n_computed != 1) continue;
+        if (!pi__cache_reserve(&e->cache, s->row, s->n_tokens + n)) continue;
+        s->n_new += n;
+        *budget -= n;
+    }
+}
+
 int32_t pi__schedule(pi__core *e)
 {
     int32_t budget = e->lim.max_tokens, used = 0;
     bool preempted = false;
     for (pi__seq *s = e->running.head; s; s = s->next) s->n_new = 0;
-    for (int pass = 0; pass < 2; pass++) /* decoders, then prompts */
+    for (int pass = 0; pass < 2; pass++) { /* decoders, then prompts */
         for (pi__seq *s = e->running.head, *next; s && budget > 0; s = next) {
             next = s->next;
             int32_t missing = s->n_tokens - s->n_computed;
@@ -198,6 +211,8 @@ int32_t pi__schedule(pi__core *e)
             if (!take(e, s, pass ? chunk_of(e, s, budget) : 1, &budget, &preempted)) break;
             next = s->next; /* those behind it may be gone */
         }
+        if (pass == 0) take_drafts(e, &budget);
+    }
     admit_waiting(e, &budget, &preempted);
     use_the_rest(e, budget);
     for (pi__seq *s = e->running.head; s; s = s->next) used += s->n_new;

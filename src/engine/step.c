@@ -18,50 +18,77 @@ double pi__now_ms(void)
 /* Whether logits of this position are computed. */
 static bool wants_row(const pi__seq *s, int32_t pos)
 {
-    if (pos == s->n_tokens - 1) return true; /* the row that is sampled from */
+    if (pos >= s->n_tokens - 1) return true; /* the row that is sampled from, and those of drafts */
     return s->params.logits == PI__LOGITS_ALL && pos < s->n_prompt && pos >= s->n_rows_given;
+}
+
+int32_t *pi__batch_alloc(const pi__core *e, pi__batch *b)
+{
+    size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, G = (size_t) e->cache.n_groups, tables = 0;
+    for (size_t i = 0; i < G; i++) tables += S * (size_t) e->cache.group[i].stride;
+    int32_t *buf = pi__calloc(T * (4 + G) + 5 * S + 2 + tables, sizeof *buf), *p = buf;
+    if (!buf) return NULL;
+    b->n_groups = (int32_t) G;
+    b->token = p, p += T;
+    b->pos = p, p += T;
+    b->seq = p, p += T;
+    b->row = p, p += T;
+    b->seq_start = p, p += S + 1;
+    b->seq_len = p, p += S;
+    b->seq_sure = p, p += S;
+    b->state_slot = p, p += S;
+    b->save_start = p, p += S + 1;
+    for (size_t i = 0; i < G; i++) {
+        b->kv[i].block_size = e->cache.group[i].spec.block_size;
+        b->kv[i].table_stride = e->cache.group[i].stride;
+        b->kv[i].slot = p, p += T;
+        b->kv[i].block_table = p, p += S * (size_t) e->cache.group[i].stride;
+    }
+    return buf;
+}
+
+void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n)
+{
+    int32_t q = b->n_seqs++, first = b->n_tokens;
+    b->n_tokens += n;
+    ((int32_t *) b->seq_start)[q] = first;
+    ((int32_t *) b->seq_start)[q + 1] = b->n_tokens;
+    ((int32_t *) b->seq_len)[q] = pos + n;
+    ((int32_t *) b->seq_sure)[q] = n;
+    ((int32_t *) b->state_slot)[q] = row;
+    for (int32_t i = 0; i < n; i++) {
+        ((int32_t *) b->token)[first + i] = tokens[i];
+        ((int32_t *) b->pos)[first + i] = pos + i;
+        ((int32_t *) b->seq)[first + i] = q;
+    }
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        const pi__cache_group *g = &e->cache.group[i];
+        if (g->spec.state) continue;
+        const int32_t *table = g->table + (size_t) row * (size_t) g->stride;
+        int32_t bs = g->spec.block_size, *slot = (int32_t *) b->kv[i].slot + first;
+        for (int32_t k = 0; k < n; k++) slot[k] = table[(pos + k) / bs] * bs + (pos + k) % bs;
+        memcpy((int32_t *) b->kv[i].block_table + (size_t) q * (size_t) g->stride, table,
+               (size_t) e->cache.seq[row].n_blocks[i] * sizeof *table);
+    }
 }
 
 /* Fills the batch arrays for the sequences with n_new > 0, in running order. */
 static void build_batch(pi__core *e)
 {
     pi__batch *b = &e->batch;
-    int32_t *token = (int32_t *) b->token, *pos = (int32_t *) b->pos, *seq = (int32_t *) b->seq, *row = (int32_t *) b->row;
-    int32_t *start = (int32_t *) b->seq_start, *len = (int32_t *) b->seq_len;
-    int32_t *sure = (int32_t *) b->seq_sure, *slot = (int32_t *) b->state_slot, *save = (int32_t *) b->save_start;
+    int32_t *row = (int32_t *) b->row, *sure = (int32_t *) b->seq_sure, *save = (int32_t *) b->save_start;
     b->n_tokens = b->n_seqs = b->n_rows = 0;
     for (pi__seq *s = e->running.head; s; s = s->next) {
         if (!s->n_new) continue;
-        int32_t q = b->n_seqs++;
+        int32_t q = b->n_seqs, first = b->n_tokens, known = s->n_tokens - s->n_computed;
         e->step_seq[q] = s;
-        start[q] = b->n_tokens;
-        len[q] = s->n_computed + s->n_new;
-        sure[q] = s->n_new;
-        slot[q] = s->row;
+        pi__batch_add(e, b, s->row, s->tokens + s->n_computed, s->n_computed, s->n_new);
+        if (s->n_new > known) sure[q] = known;
         save[q] = e->n_saving;
-        pi__snapshots_plan(e, q, len[q]);
-        for (int32_t p = s->n_computed; p < len[q]; p++) {
-            int32_t t = b->n_tokens++;
-            token[t] = s->tokens[p];
-            pos[t] = p;
-            seq[t] = q;
-            if (wants_row(s, p)) row[b->n_rows++] = t;
-            for (int32_t i = 0; i < b->n_groups; i++) {
-                const pi__cache_group *g = &e->cache.group[i];
-                if (g->spec.state) continue;
-                int32_t bs = g->spec.block_size;
-                int32_t block = g->table[(size_t) s->row * (size_t) g->stride + (size_t) (p / bs)];
-                ((int32_t *) b->kv[i].slot)[t] = block * bs + p % bs;
-            }
-        }
-        for (int32_t i = 0; i < b->n_groups; i++) {
-            const pi__cache_group *g = &e->cache.group[i];
-            memcpy((int32_t *) b->kv[i].block_table + (size_t) q * (size_t) g->stride,
-                   g->table + (size_t) s->row * (size_t) g->stride,
-                   (size_t) e->cache.seq[s->row].n_blocks[i] * sizeof(int32_t));
-        }
+        pi__snapshots_plan(e, q, s->n_computed + sure[q]);
+        for (int32_t i = 0; i < s->n_new; i++)
+            if (wants_row(s, s->n_computed + i)) row[b->n_rows++] = first + i;
     }
-    start[b->n_seqs] = b->n_tokens;
     save[b->n_seqs] = e->n_saving;
 }
 
@@ -83,7 +110,8 @@ void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int co
     pi__job_end end = {
         .reason = reason, .code = code, .msg = msg, .prompt_tokens = (uint32_t) s->n_prompt,
         .cached_tokens = (uint32_t) s->n_cached, .generated_tokens = (uint32_t) (s->n_tokens - s->n_prompt),
-        .n_preempted = s->n_preempted, .miss_reason = s->t_start ? miss_reason(e, s) : "never started",
+        .n_preempted = s->n_preempted, .n_drafted = s->n_drafted, .n_accepted = s->n_accepted,
+        .miss_reason = s->t_start ? miss_reason(e, s) : "never started",
         .queue_ms = start - s->t_submit, .prefill_ms = s->t_start ? first - start : 0,
         .decode_ms = s->t_first ? s->t_last - s->t_first : 0,
     };
@@ -145,12 +173,26 @@ static bool next_token(pi__core *e, pi__seq *s, float *row)
     return reason != PI_FINISH_NONE;
 }
 
+/* The row at pos was computed for a draft. true: the draft is what was sampled, and the row as good as any. */
+static bool accept(pi__core *e, pi__seq *s, int32_t pos, int32_t draft)
+{
+    s->n_drafted++;
+    e->st.n_drafted++;
+    if (pos != s->n_tokens - 1 || s->tokens[pos] != draft) return false;
+    s->n_accepted++;
+    e->st.n_accepted++;
+    s->n_computed = pos + 1;
+    pi__cache_commit(&e->cache, s->row, s->tokens, s->n_computed, pi__seq_keeps(e, s));
+    return true;
+}
+
 /* Row r of the batch, whose logits are at row. */
 static void deliver_row(pi__core *e, int32_t r, float *row)
 {
     const pi__batch *b = &e->batch;
     int32_t t = b->row[r], pos = b->pos[t];
     pi__seq *s = e->step_seq[b->seq[t]];
+    if (!s || (pos >= s->n_computed && !accept(e, s, pos, b->token[t]))) return;
     bool fresh = pos >= s->n_rows_given;
     bool last = pos == s->n_tokens - 1; /* before a token is added */
     bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
@@ -171,7 +213,8 @@ static void commit_step(pi__core *e)
 {
     for (int32_t i = 0; i < e->batch.n_seqs; i++) {
         pi__seq *s = e->step_seq[i];
-        s->n_computed += s->n_new;
+        s->n_computed += e->batch.seq_sure[i];
+        s->n_draft = 0;
         pi__cache_commit(&e->cache, s->row, s->tokens, s->n_computed, pi__seq_keeps(e, s));
     }
 }
@@ -202,6 +245,7 @@ void pi__step(pi__core *e)
     if (rows) e->m->arch->logits(e->m, 0, rows < most ? rows : most, e->logits);
     int rc = e->be->ops->finish(e->be, &err);
     /* Keys are given before any sequence ends, so that what it computed can be found again. */
+    if (!rc) rc = pi__drafts_catch_up(e, &err);
     pi__snapshots_done(e, rc == PI_OK);
     if (!rc) commit_step(e);
     for (int32_t first = 0; first < rows && !rc; first += most) {
@@ -213,6 +257,7 @@ void pi__step(pi__core *e)
         for (int32_t r = 0; r < n && !rc; r++)
             deliver_row(e, first + r, e->logits + (size_t) r * (size_t) e->m->n_vocab);
     }
+    if (!rc) rc = pi__drafts_make(e, &err);
     if (rc) fail_step(e, rc, err.msg);
     e->st.n_steps++;
     e->st.last_step_us = (unsigned long long) ((pi__now_ms() - t0) * 1e3);

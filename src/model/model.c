@@ -16,9 +16,9 @@
 
 static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_qwen35, &pi__arch_qwen35moe};
 
+static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
+static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
-static int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
-
 int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
                pi_error *err)
 {
@@ -131,8 +131,8 @@ int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, i
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     pi__limits *l = &m->lim;
-    l->max_expert = max_i32(l->max_expert, n_expert);
-    l->max_used = max_i32(l->max_used, n_used);
+    at_least32(&l->max_expert, n_expert);
+    at_least32(&l->max_used, n_used);
     if (n_in > l->max_in_exp) l->max_in_exp = n_in;
     if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
 }
@@ -203,11 +203,12 @@ int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, p
         return pi__fail_mem(err, "the layer list");
     m->state[m->n_state] = *shape;
     *index = m->n_state++;
+    m->state[m->n_state].n_draft = m->n_draft;
     pi__state_layer *most = &m->lim.state;
-    most->n_k = max_i32(most->n_k, shape->n_k);
-    most->n_v = max_i32(most->n_v, shape->n_v);
-    most->dim = max_i32(most->dim, shape->dim);
-    most->n_conv = max_i32(most->n_conv, shape->n_conv);
+    at_least32(&most->n_k, shape->n_k);
+    at_least32(&most->n_v, shape->n_v);
+    at_least32(&most->dim, shape->dim);
+    at_least32(&most->n_conv, shape->n_conv);
     return PI_OK;
 }
 
@@ -266,7 +267,8 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, pi_error *err)
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, int32_t n_draft, pi__model *target,
+                      pi_error *err)
 {
     *out = NULL;
     pi_error why = {0};
@@ -278,6 +280,8 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, pi_er
         m->arch = arch;
         m->g = g;
         m->be = be;
+        m->n_draft = n_draft;
+        m->target = target;
         m->arch_data = pi__calloc(1, arch->size);
     }
     if (!m || !m->arch_data) {
@@ -300,15 +304,20 @@ out:
 
 size_t pi__model_scratch(pi__model *m, pi__limits *lim)
 {
-    lim->max_n_in = m->lim.max_n_in;
-    lim->max_n_out = m->lim.max_n_out;
-    lim->max_n_head = m->lim.max_n_head;
-    lim->max_head_dim = m->lim.max_head_dim;
-    lim->max_expert = m->lim.max_expert;
-    lim->max_used = m->lim.max_used;
-    lim->max_in_exp = m->lim.max_in_exp;
-    lim->max_ff_exp = m->lim.max_ff_exp;
-    lim->state = m->lim.state;
+    const pi__limits *own = &m->lim;
+    at_least(&lim->max_n_in, own->max_n_in);
+    at_least(&lim->max_n_out, own->max_n_out);
+    at_least(&lim->max_in_exp, own->max_in_exp);
+    at_least(&lim->max_ff_exp, own->max_ff_exp);
+    at_least32(&lim->max_n_head, own->max_n_head);
+    at_least32(&lim->max_head_dim, own->max_head_dim);
+    at_least32(&lim->max_expert, own->max_expert);
+    at_least32(&lim->max_used, own->max_used);
+    at_least32(&lim->state.n_k, own->state.n_k);
+    at_least32(&lim->state.n_v, own->state.n_v);
+    at_least32(&lim->state.dim, own->state.dim);
+    at_least32(&lim->state.n_conv, own->state.n_conv);
+    at_least32(&lim->state.n_draft, m->n_draft);
     pi__arena a = {0};
     m->arch->layout(m, lim, &a);
     return a.used;

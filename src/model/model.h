@@ -35,6 +35,13 @@ typedef struct pi__arch {
     void (*forward)(pi__model *m, const pi__batch *b);
     /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
+    /* Guesses what follows (a part of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
+     * position, with the hidden state of the token before it (after the output norm): that of token hidden[t] of the
+     * target's last forward, -1: none is known, take zeros; or with chained that of row hidden[t] of the last draft.
+     * logits [b->n_rows, n_vocab] on the device; NULL: only the drafter's cache is wanted. */
+    void (*draft)(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits);
+    /* The drafter keeps keys of its own, from position 1 on: it is run over all tokens. */
+    bool draft_has_cache;
     void (*free)(pi__model *m);
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
@@ -45,6 +52,8 @@ struct pi__model {
     void *arch_data;           /* its struct */
     const pi__gguf *g;         /* the file; only during declare and load */
     pi__backend *be;           /* where it runs */
+    pi__model *target;         /* for whom a drafter beside it guesses, or NULL */
+    int32_t n_draft;           /* most drafts a sequence gets in a step; 0: drafting is not wanted and not declared */
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */
     int32_t n_embd;            /* embedding_length */
@@ -59,7 +68,7 @@ struct pi__model {
     pi__kv_layer *kv;          /* [n_kv] in the order inside a block; the engine sets types, base and stride */
     int32_t n_kv;              /* layers that keep K,V */
     size_t cap_kv;             /* entries allocated */
-    pi__state_layer *state;    /* [n_state] in the order inside a slot; the engine sets n_draft and the memory */
+    pi__state_layer *state;    /* [n_state] in the order inside a slot; the engine sets the memory */
     int32_t n_state;           /* layers that keep a recurrent state */
     size_t cap_state;          /* entries allocated */
     pi__want *want;            /* tensors in the order of the file's layers */
@@ -77,9 +86,11 @@ struct pi__model {
     char name[64];             /* general.name */
 };
 
-/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. */
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, pi_error *err);
-/* Bytes of scratch for lim (whose max_n_* fields the model fills). */
+/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. n_draft: see pi__model;
+ * target: NULL, or the model that the file is a drafter of, which must outlive it. */
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, int32_t n_draft, pi__model *target,
+                      pi_error *err);
+/* Bytes of scratch for lim, whose fields that depend on the model are raised to what it needs. */
 size_t pi__model_scratch(pi__model *m, pi__limits *lim);
 /* Allocates and fills weights and scratch. progress: 0..1, may be NULL. */
 int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err);

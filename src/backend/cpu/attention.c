@@ -148,6 +148,13 @@ static int32_t n_row_groups(const attn_job *j, int32_t seq)
     return div_up(rows, j->cpu->attn->max_rows);
 }
 
+/* The first key that a query at pos sees. */
+static int32_t lowest_key(const pi__attn *a, int32_t pos)
+{
+    int32_t lo = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+    return lo > a->first ? lo : a->first;
+}
+
 /* Fills w with the rows of an item; returns its sequence, the kv head to *head. */
 static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
 {
@@ -176,8 +183,8 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     for (int32_t r = 0; r < w->n; r++) {
         int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
-        w->hi[r] = pos;
-        w->lo[r] = j->a->window > 0 && pos >= j->a->window ? pos - j->a->window + 1 : 0;
+        w->hi[r] = pos - j->a->past;
+        w->lo[r] = lowest_key(j->a, pos);
         int64_t at = token * j->a->ldq + h * q_stride;
         w->q[r] = j->a->q + at;
         w->gate[r] = j->a->gate ? j->a->gate + at : NULL;
@@ -317,7 +324,7 @@ static int64_t plan_items(attn_job *j, int32_t *max_parts)
         if (j->a->window > 0 && keys > j->a->window + tokens) keys = j->a->window + tokens;
         work += tokens * keys * j->a->n_head * j->kv->head_dim * 2;
         if (tokens <= 0) continue;
-        int32_t pos = j->b->pos[j->b->seq_start[s]], lo = j->a->window > 0 && pos >= j->a->window ? pos - j->a->window + 1 : 0;
+        int32_t lo = lowest_key(j->a, j->b->pos[j->b->seq_start[s]]);
         int32_t parts = (j->b->seq_len[s] - 1) / PI__ATTN_PART - lo / PI__ATTN_PART + 1;
         if (parts > *max_parts) *max_parts = parts;
     }

@@ -1,0 +1,108 @@
+/* Drafts: a small model guesses the tokens that follow, and the next step verifies them beside everybody's decoding.
+ *
+ *   step n     the target computes x(b-1) and gives x(b); the drafter guesses d1 d2 d3
+ *   step n+1   the target computes x(b) d1 d2 d3 as one more ragged part of the batch; each row is sampled as if the token
+ *              before it were known to be right, and the rows behind the first wrong one are dropped
+ *
+ * What is sampled never depends on drafts, only how many steps it takes. A drafter with a cache of its own (MTP) keeps,
+ * at position p, what token x(p) and the target's hidden state before it give; it is run over everything the target
+ * computes. After a prefix hit one hidden state is not known, and the drafter takes zeros. Only the step thread is here.
+ * After DeepSeek-V3's multi-token prediction (arXiv 2412.19437) and speculative decoding (arXiv 2211.17192). */
+#include <string.h>
+
+#include "engine/core_impl.h"
+
+/* Token t of the draft batch has the hidden state of the step's token h before it. */
+static void add(pi__core *e, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
+{
+    pi__batch *b = &e->draft_batch;
+    for (int32_t i = 0; i < n; i++) e->draft_hidden[b->n_tokens + i] = h + i;
+    e->draft_seq[b->n_seqs] = s;
+    pi__batch_add(e, b, s->row, tokens, pos, n);
+}
+
+static int run(pi__core *e, bool chained, float *logits, pi_error *err)
+{
+    pi__batch *b = &e->draft_batch;
+    e->be->ops->begin(e->be, b);
+    e->drafter->arch->draft(e->drafter, b, e->draft_hidden, chained, logits);
+    return e->be->ops->finish(e->be, err);
+}
+
+static void clear(pi__batch *b) { b->n_tokens = b->n_seqs = b->n_rows = 0; }
+
+int pi__drafts_catch_up(pi__core *e, pi_error *err)
+{
+    const pi__batch *b = &e->batch;
+    pi__batch *d = &e->draft_batch;
+    if (!e->drafter || !e->drafter->arch->draft_has_cache) return PI_OK;
+    clear(d);
+    for (int32_t q = 0; q < b->n_seqs; q++) {
+        pi__seq *s = e->step_seq[q];
+        int32_t first = b->seq_start[q], n = s->n_new, pos = s->n_computed;
+        bool unknown = s->no_hidden && pos > 0;
+        s->no_hidden = false;
+        if (unknown) { /* the step's first token, after one that was not computed here */
+            int32_t t = d->n_tokens;
+            add(e, s, b->token + first, pos, n, first - 1);
+            e->draft_hidden[t] = -1;
+        } else if (n > 1) {
+            add(e, s, b->token + first + 1, pos + 1, n - 1, first);
+        }
+    }
+    return d->n_tokens ? run(e, false, NULL, err) : PI_OK;
+}
+
+/* How many drafts s can use: no more than it may still generate beside the token that verifying gives anyway, if there is
+ * room for them in the cache. */
+static int32_t wish(pi__core *e, const pi__seq *s)
+{
+    int32_t n = s->max_total - s->n_tokens - 1;
+    if (n > e->drafter->n_draft) n = e->drafter->n_draft;
+    return n > 0 && pi__cache_reserve(&e->cache, s->row, s->n_tokens + n) ? n : 0;
+}
+
+/* The rows of the draft batch gave the tokens at e->logits; who wants more is in the next one. */
+static void take(pi__core *e, int32_t n_rows)
+{
+    pi__batch *b = &e->draft_batch;
+    clear(b); /* the new one is filled behind the rows that are read: it has no more sequences */
+    for (int32_t r = 0; r < n_rows; r++) {
+        pi__seq *s = e->draft_seq[r];
+        int32_t last = s->n_tokens + s->n_draft++;
+        s->tokens[last] = pi__argmax(e->logits + (size_t) r * (size_t) e->m->n_vocab, e->m->n_vocab);
+        if (s->n_draft == s->n_wish) continue;
+        add(e, s, &s->tokens[last], e->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
+        ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
+    }
+}
+
+/* Drafts for up to max_rows sequences of the step from the q-th on; returns where to go on. */
+static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
+{
+    pi__batch *b = &e->draft_batch;
+    clear(b);
+    for (; q < e->batch.n_seqs && b->n_seqs < e->lim.max_rows; q++) {
+        pi__seq *s = e->step_seq[q];
+        if (!s || s->n_computed != s->n_tokens - 1) continue; /* ended, or in the middle of its prompt */
+        s->n_draft = 0;
+        s->n_wish = wish(e, s);
+        s->no_hidden = !s->n_wish; /* then a drafter with a cache misses this token */
+        if (!s->n_wish) continue;
+        int32_t before = e->batch.seq_start[q] + s->n_computed - 1 - e->batch.pos[e->batch.seq_start[q]];
+        add(e, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, before);
+        ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
+    }
+    for (bool chained = false; b->n_seqs && !*rc; chained = true) {
+        *rc = run(e, chained, e->logits, err);
+        if (!*rc) take(e, b->n_rows);
+    }
+    return q;
+}
+
+int pi__drafts_make(pi__core *e, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int32_t q = 0; e->drafter && q < e->batch.n_seqs && !rc;) q = make_some(e, q, err, &rc);
+    return rc;
+}
