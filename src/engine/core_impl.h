@@ -169,6 +169,8 @@ void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);
 int pi__tiers_open(pi__core *e, pi_error *err);
 void pi__tiers_close(pi__core *e);
 size_t pi__tiers_bytes(const pi__core *e);
+/* What s leaves behind was used: the tier evicts it later than what was used before, and its end before its beginning. */
+void pi__tiers_touch(pi__core *e, const pi__seq *s);
 /* Forgets what the tier holds of a tenant (NULL: of all), and what is being read. */
 void pi__tiers_clear(pi__core *e, const pi__key *tenant);
 /* Publishes the tier's counters. */

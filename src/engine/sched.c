@@ -54,6 +54,7 @@ void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact)
 {
     if (s->row < 0) return;
     if (intact) pi__snapshot_last(e, s);
+    pi__tiers_touch(e, s);
     pi__cache_release(&e->cache, s->row);
     e->row_used[s->row] = false;
     s->row = -1;

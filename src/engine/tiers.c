@@ -75,6 +75,15 @@ void pi__tiers_close(pi__core *e)
     e->load = NULL;
 }
 
+void pi__tiers_touch(pi__core *e, const pi__seq *s)
+{
+    if (!e->tier || !pi__seq_keeps(e, s)) return;
+    const pi__cache_seq *q = &e->cache.seq[s->row];
+    for (int32_t i = q->n_keys; i-- > 0;)
+        for (int32_t g = 0; g < e->cache.n_groups; g++)
+            if (i >= q->n_freed[g]) pi__tier_touch(e->tier, pi__cache_key(&e->cache, s->row, i), g);
+}
+
 void pi__tiers_clear(pi__core *e, const pi__key *tenant)
 {
     if (!e->tier) return;
