@@ -9,7 +9,7 @@
 
 #include "engine/core.h"
 #include "formats/formats.h"
-#include "tiny_model.h"
+#include "tiny_gemma4.h"
 
 enum { N_MUTANTS = 10000 };
 
@@ -59,7 +59,7 @@ static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
 static bool open_and_ask(const char *path)
 {
     pi__config c = {.model = path, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4, .block_size = 16, .ctx_size = 64,
-                    .type_k = PI__F16, .type_v = PI__F16, .cpu = {.n_threads = 1}};
+                    .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .cpu = {.n_threads = 1}};
     pi__core *e;
     pi__seq *s;
     pi_error err = {0};
@@ -83,35 +83,51 @@ static bool open_and_ask(const char *path)
     return true;
 }
 
-static void damaged_models(void **st)
+/* last: name of the file's last tensor, n_mutants: how many files of it. */
+static void damaged(const char *path, const char *last, int n_mutants)
 {
-    (void) st;
-    char path[256], bad[300];
-    pi_error err = {0};
-    assert_int_equal(tiny_write(tiny_path(path, "mutate"), NULL, &err), PI_OK);
+    char bad[300];
     snprintf(bad, sizeof bad, "%s.bad", path);
     size_t n, header = 0;
     char *good = read_all(path, &n), *p = malloc(n);
-    for (size_t i = 0; i + 20 < n; i++) /* the header ends after the last tensor's name and numbers */
-        if (!memcmp(good + i, "post_ffw_norm.weight", 20)) header = i + 60;
+    for (size_t i = 0; i + strlen(last) < n; i++) /* the header ends after the last tensor's name and numbers */
+        if (!memcmp(good + i, last, strlen(last))) header = i + strlen(last) + 40;
     assert_true(header > 1000 && header < n);
     uint64_t rng = 2024;
     int opened = 0;
     assert_true(open_and_ask(path));
-    for (int i = 0; i < N_MUTANTS; i++) {
+    for (int i = 0; i < n_mutants; i++) {
         memcpy(p, good, n);
         write_all(bad, p, damage(p, n, header, &rng));
         opened += open_and_ask(bad);
     }
-    assert_true(opened > 0 && opened < N_MUTANTS);
+    assert_true(opened > 0 && opened < n_mutants);
     free(good);
     free(p);
     unlink(path);
     unlink(bad);
 }
 
+static void damaged_gemma3(void **st)
+{
+    (void) st;
+    char path[256];
+    pi_error err = {0};
+    assert_int_equal(tiny_write(tiny_path(path, "mutate"), NULL, &err), PI_OK);
+    damaged(path, "post_ffw_norm.weight", N_MUTANTS);
+}
+
+static void damaged_gemma4(void **st)
+{
+    (void) st;
+    char path[256];
+    pi_error err = {0};
+    assert_int_equal(tiny_gemma4_write(tiny_path(path, "mutate4"), 512, &err), PI_OK);
+    damaged(path, "blk.5.layer_output_scale.weight", N_MUTANTS / 4);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_models)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,8 @@ typedef struct pi__batch {
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
     const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
+    const struct pi__batch *wanted; /* the tokens of row as a batch of their own, for what comes after the last cache is
+                                     * written: same sequences, n_rows 0, nothing to write to */
     pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
 } pi__batch;
 

@@ -263,12 +263,13 @@ static int alloc_batch(pi__core *e, pi_error *err)
 {
     size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, saves = T / (size_t) e->cache.hash_block + S;
     e->buf = pi__batch_alloc(e, &e->batch);
+    e->wanted_buf = pi__wanted_alloc(e, &e->batch, &e->wanted);
     e->save = pi__calloc(saves, sizeof *e->save);
     e->saving = pi__calloc(saves, sizeof *e->saving);
     e->step_seq = pi__calloc(S, sizeof(pi__seq *));
     e->row_used = pi__calloc(S, sizeof *e->row_used);
     e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
-    if (!e->buf || !e->save || !e->saving || !e->step_seq || !e->row_used || !e->raw_row)
+    if (!e->buf || !e->wanted_buf || !e->save || !e->saving || !e->step_seq || !e->row_used || !e->raw_row)
         return pi__fail_mem(err, "a step's batch");
     e->batch.save = e->save;
     if (!e->drafter) return PI_OK;
@@ -328,6 +329,26 @@ static int alloc_pools(pi__core *e, pi_error *err)
     return rc;
 }
 
+/* tokenizer.ggml.suppress_tokens: placeholders of images and the like. */
+static int collect_suppressed(pi__core *e, pi_error *err)
+{
+    const char *key = "tokenizer.ggml.suppress_tokens";
+    const pi__gguf_kv *kv = pi__gguf_find(e->g, key);
+    if (!kv) return PI_OK;
+    if (kv->type != PI__GGUF_ARR || kv->arr_type > PI__GGUF_I32 || kv->n > (uint64_t) e->m->n_vocab)
+        return pi__fail(err, PI_EFORMAT, "metadata %s is not an array of token ids", key);
+    if (!kv->n) return PI_OK;
+    e->suppress = pi__calloc((size_t) kv->n, sizeof *e->suppress);
+    if (!e->suppress) return pi__fail_mem(err, "the vocabulary");
+    for (uint64_t i = 0; i < kv->n; i++) {
+        int64_t id = pi__gguf_elem_i64(kv, i);
+        if (id < 0 || id >= e->m->n_vocab)
+            return pi__fail(err, PI_EFORMAT, "metadata %s has token %lld, of %d", key, (long long) id, e->m->n_vocab);
+        e->suppress[e->n_suppress++] = (int32_t) id;
+    }
+    return PI_OK;
+}
+
 static int collect_text(pi__core *e, pi_error *err)
 {
     int rc = pi__vocab_load(&e->vocab, e->g, err);
@@ -348,6 +369,8 @@ static int collect_text(pi__core *e, pi_error *err)
         e->eog = pi__calloc((size_t) k, sizeof *e->eog);
         if (!e->eog) return pi__fail_mem(err, "the vocabulary");
     }
+    rc = collect_suppressed(e, err);
+    if (rc) return rc;
     e->n_turn_ids = pi__vocab_turn_starts(e->vocab, e->turn_id, PI__MAX_TURNS);
     pi__str t;
     rc = pi__gguf_get_str(e->g, "tokenizer.chat_template", &t, err);
@@ -373,8 +396,10 @@ static void core_free(pi__core *e)
     pi__gguf_close(e->draft_g);
     pi__sampler_scratch_free(e->scratch);
     pi__free(e->eog);
+    pi__free(e->suppress);
     pi__free(e->chat_template);
     pi__free(e->buf);
+    pi__free(e->wanted_buf);
     pi__free(e->draft_buf);
     pi__free(e->draft_hidden);
     pi__free(e->draft_seq);

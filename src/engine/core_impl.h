@@ -94,13 +94,17 @@ struct pi__core {
     bool cache_ready;          /* cache was initialised */
     int32_t *eog;              /* [n_eog] tokens that end a generation */
     int32_t n_eog;             /* how many */
+    int32_t *suppress;         /* [n_suppress] tokens that are never generated */
+    int32_t n_suppress;        /* how many */
     int32_t turn_id[PI__MAX_TURNS]; /* tokens that begin a turn of a conversation */
     int32_t n_turn_ids;        /* how many */
     char *chat_template;       /* text, or NULL */
 
     /* step buffers, [limits] */
     pi__batch batch;           /* points into buf */
+    pi__batch wanted;          /* batch.wanted */
     int32_t *buf;              /* all index arrays of a batch */
+    int32_t *wanted_buf;       /* the same of wanted */
     pi__seq **step_seq;        /* [max_seqs] sequences of this step in batch order */
     pi__batch draft_batch;     /* what the drafter runs; points into draft_buf */
     int32_t *draft_buf;        /* all index arrays of it */
@@ -197,6 +201,8 @@ int pi__drafts_catch_up(pi__core *e, pi_error *err);
 int pi__drafts_make(pi__core *e, pi_error *err);
 /* Index arrays of a batch for lim and the groups of the cache, all in one block. NULL: out of memory. */
 int32_t *pi__batch_alloc(const pi__core *e, pi__batch *b);
+/* The same for w, which becomes b's batch of wanted rows. */
+int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w);
 /* Appends sequence number b->n_seqs, of row `row` in the cache, with n tokens from position pos on. */
 void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n);
 

@@ -92,6 +92,41 @@ static void build_batch(pi__core *e)
     save[b->n_seqs] = e->n_saving;
 }
 
+int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w)
+{
+    const size_t T = (size_t) e->lim.max_tokens;
+    int32_t *p = pi__calloc(3 * T + (size_t) e->lim.max_seqs + 1, sizeof *p);
+    if (!p) return NULL;
+    *w = (pi__batch) {.token = p, .pos = p + T, .seq = p + 2 * T, .seq_start = p + 3 * T};
+    b->wanted = w;
+    return p;
+}
+
+/* The rows wanted as a batch that shares everything else with the whole one. */
+static void build_wanted(pi__core *e)
+{
+    const pi__batch *b = &e->batch;
+    pi__batch *w = &e->wanted;
+    int32_t *token = (int32_t *) w->token, *pos = (int32_t *) w->pos, *seq = (int32_t *) w->seq;
+    int32_t *start = (int32_t *) w->seq_start;
+    *w = *b;
+    w->token = token, w->pos = pos, w->seq = seq, w->seq_start = start;
+    w->n_tokens = b->n_rows;
+    w->n_rows = 0;
+    w->row = NULL;
+    w->wanted = NULL;
+    for (int32_t i = 0; i < b->n_groups; i++) w->kv[i].slot = NULL;
+    for (int32_t r = 0; r < b->n_rows; r++) {
+        token[r] = b->token[b->row[r]];
+        pos[r] = b->pos[b->row[r]];
+        seq[r] = b->seq[b->row[r]];
+    }
+    for (int32_t q = 0, r = 0; q <= b->n_seqs; q++) { /* rows are in the order of sequences */
+        while (r < b->n_rows && seq[r] < q) r++;
+        start[q] = r;
+    }
+}
+
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
 {
     if (!s->params.cache || !e->cfg.prefix_cache) return "prefix cache off";
@@ -151,6 +186,7 @@ static bool next_token(pi__core *e, pi__seq *s, float *row)
         pi__seq_finish(e, &e->running, s, PI_FINISH_LENGTH, PI_OK, "");
         return true;
     }
+    for (int32_t i = 0; i < e->n_suppress; i++) row[e->suppress[i]] = -INFINITY;
     if (s->probs) memcpy(e->raw_row, row, (size_t) V * sizeof *row);
     int32_t id = choose(e, s, row, n_gen);
     if (id < 0) {
@@ -239,6 +275,7 @@ void pi__step(pi__core *e)
     double t0 = pi__now_ms();
     pi_error err = {0};
     build_batch(e);
+    build_wanted(e);
     int32_t rows = e->batch.n_rows, most = e->lim.max_rows;
     e->be->ops->begin(e->be, &e->batch);
     e->m->arch->forward(e->m, &e->batch);

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_qwen35, &pi__arch_qwen35moe};
+static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_gemma4, &pi__arch_qwen35, &pi__arch_qwen35moe};
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
@@ -42,6 +42,38 @@ int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, f
     int rc = pi__gguf_get_f32(m->g, key, out, def, err);
     if (rc) return rc;
     if (!isfinite(*out)) return pi__fail(err, PI_EFORMAT, "metadata %s is not a finite number", key);
+    return PI_OK;
+}
+
+int pi__hp_each(const pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t *out, pi_error *err)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", m->arch->name, name);
+    const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
+    if (!kv || kv->type != PI__GGUF_ARR) {
+        int rc = pi__hp_u32(m, name, true, 0, (uint32_t) lo, (uint32_t) hi, out, err);
+        for (int32_t i = 1; i < m->n_layer && !rc; i++) out[i] = out[0];
+        return rc;
+    }
+    if (kv->arr_type > PI__GGUF_I32 || kv->n < (uint64_t) m->n_layer)
+        return pi__fail(err, PI_EFORMAT, "metadata %s needs a whole number for each of %d layers", key, m->n_layer);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        int64_t v = pi__gguf_elem_i64(kv, (uint64_t) i);
+        if (v < lo || v > hi)
+            return pi__fail(err, PI_EFORMAT, "metadata %s of layer %d is %lld, expected %d to %d", key, i, (long long) v, lo,
+                            hi);
+        out[i] = (int32_t) v;
+    }
+    return PI_OK;
+}
+
+int pi__read_vocab_size(pi__model *m, pi_error *err)
+{
+    const pi__tensor *t = pi__gguf_find_tensor(m->g, "token_embd.weight");
+    if (!t) return pi__fail(err, PI_EFORMAT, "tensor token_embd.weight is missing: this file holds no weights");
+    if (t->ne[1] < 1 || t->ne[1] > 1 << 24)
+        return pi__fail(err, PI_EFORMAT, "tensor token_embd.weight has %lld rows", (long long) t->ne[1]);
+    m->n_vocab = (int32_t) t->ne[1];
     return PI_OK;
 }
 
@@ -137,13 +169,12 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
     if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
 }
 
-/* ne: values a row, rows. */
-static int want_values(pi__model *m, float **vec, bool optional, const int64_t ne[2], float factor, const char *name,
-                       int layer, pi_error *err)
+/* A tensor for want's vec or host. ne: values a row, rows. */
+static int want_values(pi__model *m, pi__want want, bool optional, const int64_t ne[2], const char *name, int layer,
+                       pi_error *err)
 {
     char full[96];
-    const pi__tensor *t = find(m, name, layer, full);
-    *vec = NULL;
+    const pi__tensor *t = want.tensor = find(m, name, layer, full);
     if (!t && optional) return PI_OK;
     if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
     if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != 1 || t->ne[3] != 1)
@@ -151,24 +182,31 @@ static int want_values(pi__model *m, float **vec, bool optional, const int64_t n
                         (long long) t->ne[0], (long long) t->ne[1], (long long) ne[0], (long long) ne[1]);
     if (t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         return pi__fail(err, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
-    size_t size = (size_t) (ne[0] * ne[1]) * sizeof(float);
-    return add_want(m, (pi__want) {.tensor = t, .vec = vec, .factor = factor, .size = size}, err);
+    want.size = want.vec ? (size_t) (ne[0] * ne[1]) * sizeof(float) : 0;
+    return add_want(m, want, err);
 }
 
 int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
                        pi_error *err)
 {
-    return want_values(m, vec, optional, (int64_t[2]) {n, 1}, factor, name, layer, err);
+    *vec = NULL;
+    return want_values(m, (pi__want) {.vec = vec, .factor = factor}, optional, (int64_t[2]) {n, 1}, name, layer, err);
+}
+
+int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char *name, int layer, pi_error *err)
+{
+    return want_values(m, (pi__want) {.host = dst, .factor = 1.0f}, optional, (int64_t[2]) {n, 1}, name, layer, err);
 }
 
 int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err)
 {
-    return want_values(m, vec, optional, (int64_t[2]) {n, 1}, 1.0f, name, layer, err);
+    return pi__want_vec_times(m, vec, optional, n, 1.0f, name, layer, err);
 }
 
 int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err)
 {
-    return want_values(m, vec, false, (int64_t[2]) {n, n_rows}, 1.0f, name, layer, err);
+    *vec = NULL;
+    return want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, (int64_t[2]) {n, n_rows}, name, layer, err);
 }
 
 int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err)
@@ -349,19 +387,20 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
     return data;
 }
 
-/* The values of a vec or a scale, to dst on the device. */
+/* The values of a vec, a scale or for the host; dst: on the device. */
 static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
-    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1], n = (int64_t) (w->size / sizeof(float));
+    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1], n = w->scale ? w->scale->n_mat : n_file;
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
-    float *tmp = pi__malloc(w->size);
+    float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);
     if (!tmp) return pi__fail_mem(err, "reading a tensor");
     pi__dequantize_row(w->tensor->type, src, tmp, n_file);
     for (int64_t i = n_file; i < n; i++) tmp[i] = tmp[0]; /* one factor for all matrices */
     for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
-    m->be->ops->upload(m->be, dst, tmp, w->size);
+    if (w->host) return PI_OK;
+    m->be->ops->upload(m->be, dst, tmp, (size_t) n * sizeof *tmp);
     pi__free(tmp);
     return PI_OK;
 }
@@ -404,12 +443,13 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
         float *values = (float *) (void *) (m->weights + at);
         if (w->weight) w->weight->data = m->weights + at;
         else if (w->scale) w->scale->scale = values;
-        else *w->vec = values;
+        else if (w->vec) *w->vec = values;
         rc = w->weight ? load_weight(m, w, &st, err) : load_values(m, w, values, &st, err);
         at += align64(w->size);
         if (progress) progress(ud, (float) at / (float) m->weights_size);
     }
     pi__free(st.p);
+    if (!rc && m->arch->loaded) rc = m->arch->loaded(m, err);
     m->g = NULL;
     return rc;
 }

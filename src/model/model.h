@@ -14,13 +14,14 @@
 
 typedef struct pi__model pi__model;
 
-/* A tensor that the graph reads; exactly one of weight, scale and vec is set. */
+/* A tensor that the graph reads; exactly one of weight, scale, vec and host is set. */
 typedef struct pi__want {
     const pi__tensor *tensor; /* in the file */
     pi__weight *weight;       /* a matrix, or a stack of them, in the backend's layout */
     pi__weight *scale;        /* the factors of its results; a single one in the file is that of all matrices */
     float **vec;              /* f32 values on the device */
     float factor;             /* of vec: multiplies what is in the file */
+    float *host;              /* f32 values in ordinary memory, for loaded() */
     size_t size;              /* bytes on the device */
 } pi__want;
 
@@ -29,6 +30,8 @@ typedef struct pi__arch {
     size_t size;      /* bytes of its own struct, at model->arch_data */
     /* Reads metadata into *m and its own struct and wants all tensors. */
     int (*declare)(pi__model *m, pi_error *err);
+    /* All tensors are there: what follows from values, and refusing them. NULL: nothing. */
+    int (*loaded)(pi__model *m, pi_error *err);
     /* Takes all scratch from the arena (which measures first), for lim. */
     void (*layout)(pi__model *m, const pi__limits *lim, pi__arena *a);
     /* Runs the batch up to the rows whose logits are wanted. */
@@ -102,6 +105,10 @@ void pi__model_free(pi__model *m);
 int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
                pi_error *err);
 int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, float *out, pi_error *err);
+/* The same for each layer: a number for all, or an array. Required. out [n_layer] */
+int pi__hp_each(const pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t *out, pi_error *err);
+/* n_vocab from the rows of token_embd.weight. */
+int pi__read_vocab_size(pi__model *m, pi_error *err);
 /* Wants a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale where the file has one. Names take printf's
  * %d for the layer. optional: w->n_out stays 0 where absent. */
 int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
@@ -118,6 +125,8 @@ int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, floa
                        pi_error *err);
 /* Wants n_rows rows of n f32 values. */
 int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err);
+/* Wants n f32 values at dst, which is filled by load. optional: *dst stays as it is where absent. */
+int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char *name, int layer, pi_error *err);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 
@@ -132,6 +141,7 @@ enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 };
 
 extern const pi__arch pi__arch_gemma3;
+extern const pi__arch pi__arch_gemma4;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe;
 

@@ -1,0 +1,482 @@
+/* Gemma 4, text (31B, 26B-A4B, E2B, E4B): GGUF architecture "gemma4".
+ *
+ * As Gemma 3: layers that see a window and layers that see everything, a norm before and one after each block, norms on
+ * query and key heads, gelu-gated MLP, tied output. New: the two kinds of layer have head sizes and numbers of KV heads
+ * of their own; attention is not scaled; values are normalised without a weight, and global layers may use the raw keys
+ * as values; global layers rotate only their first pairs (the others have a frequency of practically 0); each layer
+ * scales the whole stream at its end. Three things that some sizes have:
+ *
+ *   experts               beside the MLP, on the same residual; the router reads the residual under a norm of its own
+ *   per-layer embeddings  a second, narrow embedding of each token for each layer, gated in at the layer's end
+ *   shared keys, values   the last layers keep no cache and attend that of the last layer of their kind which does
+ *
+ * After "Gemma 4" as its configuration and reference code in transformers describe it.
+ *
+ * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head size
+ * (of the layer's kind), F feed-forward, X experts, G feed-forward of an expert, P per-layer embedding, L layers,
+ * V vocabulary. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+/* What layers that see a window, or everything, have in common. */
+typedef struct kind {
+    int32_t head_dim;   /* D */
+    int32_t window;     /* tokens a layer sees; 0: all */
+    int32_t n_freq;     /* pairs that are rotated, the first ones of D/2 */
+    float *freq;        /* [D/2] rotation a position, on the host */
+    float *rope;        /* scratch: [T, 2 * n_freq] */
+} kind;
+
+typedef struct layer {
+    kind *kind;                 /* global or local */
+    int32_t n_head;             /* H */
+    int32_t n_head_kv;          /* K */
+    int32_t n_ff;               /* F */
+    int32_t kv;                 /* index into m->kv: its own, or the donor's */
+    bool shares;                /* keeps no keys and values of its own */
+    float out_scale;            /* of the stream at the layer's end */
+    float *attn_norm;           /* [E] */
+    pi__weight wq, wk, wv;      /* [H*D, E], [K*D, E], [K*D, E]; no wv: the keys are the values; or */
+    pi__weight wqkv;            /* [(H+2K)*D, E], rows q, k, v */
+    float *q_norm, *k_norm;     /* [D] */
+    pi__weight wo;              /* [E, H*D] */
+    float *post_attn_norm;      /* [E] */
+    float *ffn_norm;            /* [E] */
+    pi__weight gate, up, down;  /* [F, E], [F, E], [E, F] */
+    float *post_ffn_norm;       /* [E] */
+    /* experts; router.n_out 0: none */
+    pi__weight router;          /* [X, E] */
+    float *router_norm;         /* [E] includes E^-0.5 */
+    float *moe_norm;            /* [E] before the experts */
+    float *post_mlp_norm, *post_moe_norm; /* [E] each, before the two are added */
+    pi__weight gate_exps, up_exps; /* X of [G, E]; no up_exps: gate_exps is X of [2G, E], rows of gate, then of up */
+    pi__weight down_exps;       /* X of [E, G], with a factor an expert */
+    /* per-layer embeddings */
+    pi__weight ple_gate, ple_proj; /* [P, E], [E, P] */
+    float *post_ple_norm;       /* [E] */
+} layer;
+
+typedef struct gemma4 {
+    kind global, local;         /* of layers */
+    int32_t n_own;              /* layers that keep keys and values: the first ones */
+    int32_t n_expert, n_used;   /* X, experts a token */
+    int32_t n_ff_exp;           /* G */
+    int32_t n_ple;              /* P; 0: none */
+    float eps;                  /* of every norm */
+    float softcap;              /* of logits; 0: none */
+    float *rope_factor;         /* [D/2] of global layers: divides the frequency */
+    pi__weight tok_embd;        /* [V, E] */
+    pi__weight output;          /* [V, E]; n_out 0: tied */
+    float *output_norm;         /* [E] */
+    pi__weight ple_embd;        /* [V, L*P] */
+    pi__weight ple_model;       /* [L*P, E] */
+    float *ple_norm;            /* [P] */
+    layer *layers;              /* [n_layer] */
+    int64_t max_qkv, max_ff;    /* widest (H+2K)*D; widest of 2F and P */
+    /* scratch */
+    float *x;                   /* [T, E] residual stream */
+    float *qkv, *att;           /* [T, max_qkv] queries, keys, values; [T, H*D] */
+    float *y;                   /* [T, E] output of a block before its norm */
+    float *f;                   /* [T, E] MLP and experts together */
+    float *ff;                  /* [T, max_ff] gate, up */
+    float *routes;              /* [T, X] logits of the router */
+    float *ple, *ple_tmp;       /* [T, L*P] */
+    float *rows;                /* [R, E] residual of the rows wanted */
+} gemma4;
+
+/* What a part of the graph runs on: all tokens of the step, or those whose logits are wanted. */
+typedef struct stream {
+    const pi__batch *b; /* n tokens */
+    int32_t n;
+    float *x;           /* [n, E] */
+    float *ple;         /* [n, L*P] */
+    float *qkv, *att;   /* see gemma4; they change places where tokens become rows */
+} stream;
+
+/* ---- declaring */
+
+static int read_kind(pi__model *m, kind *k, const char *key, const char *value, const char *rot, pi_error *err)
+{
+    int32_t vdim, n_rot;
+    int rc = pi__hp_u32(m, key, true, 0, 32, PI__MAX_HEAD_DIM, &k->head_dim, err);
+    if (!rc) rc = pi__hp_u32(m, value, false, (uint32_t) k->head_dim, 32, PI__MAX_HEAD_DIM, &vdim, err);
+    if (!rc) rc = pi__hp_u32(m, rot, false, (uint32_t) k->head_dim, 2, PI__MAX_HEAD_DIM, &n_rot, err);
+    if (rc) return rc;
+    if (vdim != k->head_dim || n_rot != k->head_dim || k->head_dim % 32)
+        return pi__fail(err, PI_EUNSUPPORTED, "metadata gemma4.%s %d, %s %d and %s %d must be equal and a multiple of 32",
+                        key, k->head_dim, value, vdim, rot, n_rot);
+    if (k->head_dim > m->lim.max_head_dim) m->lim.max_head_dim = k->head_dim;
+    k->freq = pi__malloc((size_t) k->head_dim / 2 * sizeof *k->freq);
+    return k->freq ? PI_OK : pi__fail_mem(err, "rope frequencies");
+}
+
+/* Which layers see a window, and what both kinds look like. */
+static int read_kinds(pi__model *m, gemma4 *p, pi_error *err)
+{
+    const pi__gguf_kv *kv = pi__gguf_find(m->g, "gemma4.attention.sliding_window_pattern");
+    if (!kv || kv->type != PI__GGUF_ARR || kv->arr_type != PI__GGUF_BOOL || kv->n < (uint64_t) m->n_layer)
+        return pi__fail(err, PI_EFORMAT, "metadata gemma4.attention.sliding_window_pattern needs a bool for each layer");
+    bool any[2] = {false, false};
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        bool local = pi__gguf_elem_u64(kv, (uint64_t) i) != 0;
+        p->layers[i].kind = local ? &p->local : &p->global;
+        any[local] = true;
+    }
+    int rc = PI_OK;
+    if (any[0])
+        rc = read_kind(m, &p->global, "attention.key_length", "attention.value_length", "rope.dimension_count", err);
+    if (any[1] && !rc)
+        rc = read_kind(m, &p->local, "attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa",
+                       err);
+    if (any[1] && !rc) rc = pi__hp_u32(m, "attention.sliding_window", true, 0, 1, 1 << 28, &p->local.window, err);
+    if (!any[0] || rc) return rc;
+    p->rope_factor = pi__malloc((size_t) p->global.head_dim / 2 * sizeof(float));
+    if (!p->rope_factor) return pi__fail_mem(err, "rope frequencies");
+    return pi__want_host(m, p->rope_factor, false, p->global.head_dim / 2, "rope_freqs.weight", 0, err);
+}
+
+/* Counts that a layer has, from a number or an array of them. */
+static int read_layers(pi__model *m, gemma4 *p, pi_error *err)
+{
+    int32_t *v = pi__malloc((size_t) m->n_layer * 3 * sizeof *v), L = m->n_layer;
+    if (!v) return pi__fail_mem(err, "the layers");
+    int rc = pi__hp_each(m, "attention.head_count", 1, PI__MAX_HEADS, v, err);
+    if (!rc) rc = pi__hp_each(m, "attention.head_count_kv", 1, PI__MAX_HEADS, v + L, err);
+    if (!rc) rc = pi__hp_each(m, "feed_forward_length", 1, PI__MAX_EMBD, v + 2 * L, err);
+    for (int32_t i = 0; i < L && !rc; i++) {
+        layer *l = &p->layers[i];
+        l->n_head = v[i];
+        l->n_head_kv = v[L + i];
+        l->n_ff = v[2 * L + i];
+        l->out_scale = 1.0f;
+        l->shares = i >= p->n_own;
+        if (l->n_head > m->lim.max_n_head) m->lim.max_n_head = l->n_head;
+        const int64_t wide = (int64_t) (l->n_head + 2 * l->n_head_kv) * l->kind->head_dim;
+        if (wide > p->max_qkv) p->max_qkv = wide;
+        if (2 * (int64_t) l->n_ff > p->max_ff) p->max_ff = 2 * (int64_t) l->n_ff;
+    }
+    pi__free(v);
+    return rc;
+}
+
+static int read_params(pi__model *m, gemma4 *p, pi_error *err)
+{
+    int32_t shared = 0;
+    int rc = pi__hp_u32(m, "attention.shared_kv_layers", false, 0, 0, (uint32_t) m->n_layer - 1, &shared, err);
+    if (!rc) rc = pi__hp_u32(m, "embedding_length_per_layer_input", false, 0, 0, PI__MAX_EMBD, &p->n_ple, err);
+    if (!rc) rc = pi__hp_u32(m, "expert_count", false, 0, 0, PI__MAX_EXPERTS, &p->n_expert, err);
+    if (!rc && p->n_expert) {
+        uint32_t most = p->n_expert < PI__MAX_USED ? (uint32_t) p->n_expert : PI__MAX_USED;
+        rc = pi__hp_u32(m, "expert_used_count", true, 0, 1, most, &p->n_used, err);
+        if (!rc) rc = pi__hp_u32(m, "expert_feed_forward_length", true, 0, 1, PI__MAX_EMBD, &p->n_ff_exp, err);
+    }
+    if (!rc) rc = pi__hp_f32(m, "attention.layer_norm_rms_epsilon", true, 0, &p->eps, err);
+    if (!rc) rc = pi__hp_f32(m, "final_logit_softcapping", false, 0, &p->softcap, err);
+    p->n_own = m->n_layer - shared;
+    if (p->n_ple > p->max_ff) p->max_ff = p->n_ple;
+    return rc;
+}
+
+/* Its place in the cache: its own, or that of the last layer of its kind that has one. */
+static int want_cache(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
+{
+    layer *l = &p->layers[i];
+    int32_t d = i;
+    if (l->shares)
+        for (d = p->n_own - 1; d >= 0 && p->layers[d].kind != l->kind;) d--;
+    if (d < 0) return pi__fail(err, PI_EFORMAT, "layer %d shares the cache of a layer of its kind, and there is none", i);
+    if (l->n_head % p->layers[d].n_head_kv)
+        return pi__fail(err, PI_EFORMAT, "metadata gemma4.attention: layer %d has %d heads for %d of keys", i, l->n_head,
+                        p->layers[d].n_head_kv);
+    if (!l->shares) return pi__want_kv(m, l->kind->window, l->n_head_kv, l->kind->head_dim, &l->kv, err);
+    l->kv = p->layers[d].kv;
+    return PI_OK;
+}
+
+static int want_attention(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
+{
+    layer *l = &p->layers[i];
+    int64_t E = m->n_embd, D = l->kind->head_dim, Q = l->n_head * D, KV = l->n_head_kv * D;
+    int rc = want_cache(m, p, i, err);
+    if (!rc) rc = pi__want_vec(m, &l->attn_norm, false, E, "blk.%d.attn_norm.weight", i, err);
+    if (!rc && !l->shares) rc = pi__want_weight(m, &l->wqkv, true, E, Q + 2 * KV, "blk.%d.attn_qkv.weight", i, err);
+    if (!rc && !l->wqkv.n_out) {
+        rc = pi__want_weight(m, &l->wq, false, E, Q, "blk.%d.attn_q.weight", i, err);
+        if (!rc && !l->shares) rc = pi__want_weight(m, &l->wk, false, E, KV, "blk.%d.attn_k.weight", i, err);
+        if (!rc && !l->shares)
+            rc = pi__want_weight(m, &l->wv, l->kind == &p->global, E, KV, "blk.%d.attn_v.weight", i, err);
+    }
+    if (!rc) rc = pi__want_vec(m, &l->q_norm, false, D, "blk.%d.attn_q_norm.weight", i, err);
+    if (!rc && !l->shares) rc = pi__want_vec(m, &l->k_norm, false, D, "blk.%d.attn_k_norm.weight", i, err);
+    if (!rc) rc = pi__want_weight(m, &l->wo, false, Q, E, "blk.%d.attn_output.weight", i, err);
+    if (!rc) rc = pi__want_vec(m, &l->post_attn_norm, false, E, "blk.%d.post_attention_norm.weight", i, err);
+    return rc;
+}
+
+static int want_experts(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
+{
+    layer *l = &p->layers[i];
+    int64_t E = m->n_embd, X = p->n_expert, G = p->n_ff_exp;
+    int rc = pi__want_unscaled(m, &l->router, true, E, X, "blk.%d.ffn_gate_inp.weight", i, err);
+    if (rc || !l->router.n_out) return rc;
+    rc = pi__want_vec_times(m, &l->router_norm, false, E, 1.0f / sqrtf((float) E), "blk.%d.ffn_gate_inp.scale", i, err);
+    if (!rc) rc = pi__want_vec(m, &l->moe_norm, false, E, "blk.%d.pre_ffw_norm_2.weight", i, err);
+    if (!rc) rc = pi__want_vec(m, &l->post_mlp_norm, false, E, "blk.%d.post_ffw_norm_1.weight", i, err);
+    if (!rc) rc = pi__want_vec(m, &l->post_moe_norm, false, E, "blk.%d.post_ffw_norm_2.weight", i, err);
+    if (!rc) rc = pi__want_experts(m, &l->gate_exps, true, E, 2 * G, X, "blk.%d.ffn_gate_up_exps.weight", i, err);
+    if (!rc && !l->gate_exps.n_out) {
+        rc = pi__want_experts(m, &l->gate_exps, false, E, G, X, "blk.%d.ffn_gate_exps.weight", i, err);
+        if (!rc) rc = pi__want_experts(m, &l->up_exps, false, E, G, X, "blk.%d.ffn_up_exps.weight", i, err);
+    }
+    if (!rc) rc = pi__want_experts(m, &l->down_exps, false, G, E, X, "blk.%d.ffn_down_exps.weight", i, err);
+    pi__need_experts(m, p->n_expert, p->n_used, E, G);
+    return rc;
+}
+
+static int want_layer(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
+{
+    layer *l = &p->layers[i];
+    int64_t E = m->n_embd, F = l->n_ff, P = p->n_ple;
+    int rc = want_attention(m, p, i, err);
+    if (!rc) rc = pi__want_vec(m, &l->ffn_norm, false, E, "blk.%d.ffn_norm.weight", i, err);
+    if (!rc) rc = pi__want_weight(m, &l->gate, false, E, F, "blk.%d.ffn_gate.weight", i, err);
+    if (!rc) rc = pi__want_weight(m, &l->up, false, E, F, "blk.%d.ffn_up.weight", i, err);
+    if (!rc) rc = pi__want_weight(m, &l->down, false, F, E, "blk.%d.ffn_down.weight", i, err);
+    if (!rc) rc = want_experts(m, p, i, err);
+    if (!rc) rc = pi__want_vec(m, &l->post_ffn_norm, false, E, "blk.%d.post_ffw_norm.weight", i, err);
+    if (!rc && P) rc = pi__want_weight(m, &l->ple_gate, false, E, P, "blk.%d.inp_gate.weight", i, err);
+    if (!rc && P) rc = pi__want_weight(m, &l->ple_proj, false, P, E, "blk.%d.proj.weight", i, err);
+    if (!rc && P) rc = pi__want_vec(m, &l->post_ple_norm, false, E, "blk.%d.post_norm.weight", i, err);
+    return rc ? rc : pi__want_host(m, &l->out_scale, true, 1, "blk.%d.layer_output_scale.weight", i, err);
+}
+
+static int declare(pi__model *m, pi_error *err)
+{
+    gemma4 *p = m->arch_data;
+    p->layers = pi__calloc((size_t) m->n_layer, sizeof *p->layers);
+    if (!p->layers) return pi__fail_mem(err, "the layers");
+    int rc = read_params(m, p, err);
+    if (!rc) rc = read_kinds(m, p, err);
+    if (!rc) rc = read_layers(m, p, err);
+    if (!rc) rc = pi__read_vocab_size(m, err);
+    if (rc) return rc;
+    int64_t E = m->n_embd, V = m->n_vocab, LP = (int64_t) m->n_layer * p->n_ple;
+    rc = pi__want_weight(m, &p->tok_embd, false, E, V, "token_embd.weight", 0, err);
+    if (!rc) rc = pi__want_weight(m, &p->output, true, E, V, "output.weight", 0, err);
+    if (!rc) rc = pi__want_vec(m, &p->output_norm, false, E, "output_norm.weight", 0, err);
+    if (!rc && LP) rc = pi__want_weight(m, &p->ple_embd, false, LP, V, "per_layer_token_embd.weight", 0, err);
+    if (!rc && LP) rc = pi__want_weight(m, &p->ple_model, false, E, LP, "per_layer_model_proj.weight", 0, err);
+    if (!rc && LP) rc = pi__want_vec(m, &p->ple_norm, false, p->n_ple, "per_layer_proj_norm.weight", 0, err);
+    for (int32_t i = 0; i < m->n_layer && !rc; i++) rc = want_layer(m, p, i, err);
+    return rc;
+}
+
+static int read_freq(pi__model *m, kind *k, const char *name, float base, const float *factor, pi_error *err)
+{
+    if (!k->freq) return PI_OK;
+    int rc = pi__hp_f32(m, name, false, base, &base, err);
+    if (rc) return rc;
+    if (!(base > 0)) return pi__fail(err, PI_EFORMAT, "metadata gemma4.%s must be positive", name);
+    k->n_freq = 0;
+    for (int32_t i = 0; i < k->head_dim / 2; i++) {
+        const float f = factor ? factor[i] : 1.0f;
+        if (!(f > 0) || !isfinite(f))
+            return pi__fail(err, PI_EFORMAT, "tensor rope_freqs.weight: value %d is %g", i, (double) f);
+        k->freq[i] = (float) (pow(base, -2.0 * i / k->head_dim) / f);
+        if (f < 1e20f) k->n_freq = i + 1; /* 1e30 stands for "not rotated" */
+    }
+    return PI_OK;
+}
+
+/* What needs values of tensors. */
+static int loaded(pi__model *m, pi_error *err)
+{
+    gemma4 *p = m->arch_data;
+    for (int32_t i = 0; i < m->n_layer; i++)
+        if (!isfinite(p->layers[i].out_scale))
+            return pi__fail(err, PI_EFORMAT, "tensor blk.%d.layer_output_scale.weight is not a finite number", i);
+    int rc = read_freq(m, &p->global, "rope.freq_base", 1e6f, p->rope_factor, err);
+    return rc ? rc : read_freq(m, &p->local, "rope.freq_base_swa", 1e4f, NULL, err);
+}
+
+static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
+{
+    gemma4 *p = m->arch_data;
+    const size_t T = (size_t) lim->max_tokens, E = (size_t) m->n_embd, f = sizeof(float);
+    const size_t LP = (size_t) m->n_layer * (size_t) p->n_ple;
+    p->x = pi__arena_take(a, T * E * f);
+    p->qkv = pi__arena_take(a, T * (size_t) p->max_qkv * f);
+    p->att = pi__arena_take(a, T * (size_t) p->max_qkv * f);
+    p->y = pi__arena_take(a, T * E * f);
+    p->f = pi__arena_take(a, p->n_expert ? T * E * f : 0);
+    p->ff = pi__arena_take(a, T * (size_t) p->max_ff * f);
+    p->routes = pi__arena_take(a, T * (size_t) p->n_expert * f);
+    p->ple = pi__arena_take(a, T * LP * f);
+    p->ple_tmp = pi__arena_take(a, T * LP * f);
+    p->global.rope = pi__arena_take(a, T * (size_t) p->global.head_dim * f);
+    p->local.rope = pi__arena_take(a, T * (size_t) p->local.head_dim * f);
+    p->rows = pi__arena_take(a, T * E * f);
+}
+
+/* ---- the graph */
+
+static void rotations(pi__model *m, gemma4 *p, const pi__batch *b)
+{
+    kind *k[] = {&p->global, &p->local};
+    for (int i = 0; i < 2; i++)
+        if (k[i]->n_freq) m->be->ops->rope(m->be, b, k[i]->freq, k[i]->n_freq, 1.0f, k[i]->rope);
+}
+
+/* ple = (norm(ple_model x / sqrt(E)) + ple_embd * sqrt(P)) / sqrt(2), the norm over each layer's P values. [T, L*P] */
+static void embed_layers(pi__model *m, gemma4 *p, const pi__batch *b)
+{
+    const pi__backend_ops *op = m->be->ops;
+    const int64_t E = m->n_embd, LP = (int64_t) m->n_layer * p->n_ple;
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->x, .ldx = E};
+    op->linear(m->be, &in, b->n_tokens, &(pi__lin) {&p->ple_model, p->ple_tmp, LP}, 1);
+    op->embed(m->be, b, &p->ple_embd, sqrtf((float) p->n_ple), p->ple);
+    /* The factor 1/sqrt(E) before a norm only shifts its eps. */
+    op->add_norm(m->be, p->ple, p->ple_tmp, p->ple_norm, p->eps * (float) E, sqrtf(0.5f), b->n_tokens * m->n_layer,
+                 p->n_ple);
+}
+
+/* After the last cache is written only the rows whose logits are wanted matter. ld: of the queries. */
+static void keep_rows(pi__model *m, gemma4 *p, stream *s, int64_t ld)
+{
+    const pi__backend_ops *op = m->be->ops;
+    const pi__batch *b = s->b;
+    op->gather_rows(m->be, b, s->x, m->n_embd, p->rows);
+    op->gather_rows(m->be, b, s->qkv, ld, s->att);
+    if (p->n_ple) op->gather_rows(m->be, b, s->ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
+    *s = (stream) {.b = b->wanted, .n = b->n_rows, .x = p->rows, .ple = p->ple_tmp, .qkv = s->att, .att = s->qkv};
+    if (p->n_own < m->n_layer && s->n) rotations(m, p, s->b);
+}
+
+/* att = attention(q, k, v) of the normed residual; writes this step's K,V. [n, H*D] */
+static void attend(pi__model *m, gemma4 *p, int32_t i, stream *s)
+{
+    const pi__backend_ops *op = m->be->ops;
+    const layer *l = &p->layers[i];
+    int64_t D = l->kind->head_dim, Q = l->n_head * D, KV = l->shares ? 0 : l->n_head_kv * D, ld = Q + 2 * KV;
+    float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D] */
+    pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = m->n_embd, .w = l->attn_norm, .eps = p->eps};
+    pi__lin lin[] = {{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}};
+    if (l->wqkv.n_out) op->linear(m->be, &in, s->n, &(pi__lin) {&l->wqkv, q, ld}, 1);
+    else op->linear(m->be, &in, s->n, lin, l->shares ? 1 : l->wv.n_out ? 3 : 2);
+    if (!l->wqkv.n_out && !l->wv.n_out) v = k; /* raw: before the keys' norm and rotation */
+
+    const pi__kv_layer *kv = &m->kv[l->kv];
+    pi__qkv prep = {.q = q, .ldq = ld, .k = l->shares ? NULL : k, .ldk = ld, .v = v, .ldv = ld, .n_head = l->n_head,
+                    .q_norm = l->q_norm, .k_norm = l->k_norm, .v_norm = true, .eps = p->eps,
+                    .rope = l->kind->n_freq ? l->kind->rope : NULL, .n_rot = 2 * l->kind->n_freq,
+                    .pair_stride = (int32_t) D / 2, .q_scale = 1.0f};
+    op->qkv(m->be, s->b, &prep, kv);
+    if (i == p->n_own - 1) keep_rows(m, p, s, ld);
+    if (!s->n) return;
+    pi__attn att = {.q = s->qkv, .ldq = ld, .out = s->att, .ldo = Q, .n_head = l->n_head, .window = l->kind->window};
+    op->attention(m->be, s->b, &att, kv);
+}
+
+/* y = down(gelu(gate z) * up z), z = norm(x). [n, E] */
+static void mlp(pi__model *m, gemma4 *p, const layer *l, const stream *s)
+{
+    const pi__backend_ops *op = m->be->ops;
+    int64_t E = m->n_embd, F = l->n_ff;
+    float *gate = p->ff, *up = p->ff + F; /* [n, F | F] */
+    pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = E, .w = l->ffn_norm, .eps = p->eps};
+    op->linear(m->be, &in, s->n, (pi__lin[]) {{&l->gate, gate, 2 * F}, {&l->up, up, 2 * F}}, 2);
+    pi__lin_in h = {.kind = PI__IN_GEGLU, .x = gate, .ldx = 2 * F, .x2 = up, .ldx2 = 2 * F};
+    op->linear(m->be, &h, s->n, &(pi__lin) {&l->down, p->y, E}, 1);
+}
+
+/* f = norm(y) + norm(experts(norm(x))), routed by the residual under a norm of its own. [n, E] */
+static void experts(pi__model *m, gemma4 *p, const layer *l, const stream *s)
+{
+    const pi__backend_ops *op = m->be->ops;
+    int64_t E = m->n_embd, X = p->n_expert;
+    op->norm(m->be, p->f, p->y, l->post_mlp_norm, p->eps, s->n, E);
+    pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = E, .w = l->router_norm, .eps = p->eps};
+    op->linear(m->be, &in, s->n, &(pi__lin) {&l->router, p->routes, X}, 1);
+    in.w = l->moe_norm;
+    pi__moe moe = {.in = in, .logits = p->routes, .ldl = X, .n_expert = p->n_expert, .n_used = p->n_used,
+                   .weights_scale = 1.0f, .gate = &l->gate_exps, .up = l->up_exps.n_out ? &l->up_exps : NULL,
+                   .down = &l->down_exps, .act = PI__IN_GEGLU, .y = p->y, .ldy = E};
+    op->moe(m->be, &moe, s->n);
+    op->add_norm(m->be, p->f, p->y, l->post_moe_norm, p->eps, 1.0f, s->n, E);
+}
+
+/* The rest of the layer, from the attention's output on. */
+static void after_attention(pi__model *m, gemma4 *p, int32_t i, const stream *s)
+{
+    const pi__backend_ops *op = m->be->ops;
+    const layer *l = &p->layers[i];
+    int64_t E = m->n_embd, P = p->n_ple;
+    pi__lin_in a = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) l->n_head * l->kind->head_dim};
+    op->linear(m->be, &a, s->n, &(pi__lin) {&l->wo, p->y, E}, 1);
+    op->add_norm(m->be, s->x, p->y, l->post_attn_norm, p->eps, 1.0f, s->n, E);
+
+    mlp(m, p, l, s);
+    if (l->router.n_out) experts(m, p, l, s);
+    op->add_norm(m->be, s->x, l->router.n_out ? p->f : p->y, l->post_ffn_norm, p->eps, P ? 1.0f : l->out_scale, s->n, E);
+    if (!P) return;
+
+    float *g = p->ff; /* [n, P] */
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->x, .ldx = E};
+    op->linear(m->be, &in, s->n, &(pi__lin) {&l->ple_gate, g, P}, 1);
+    pi__lin_in h = {.kind = PI__IN_GEGLU, .x = g, .ldx = P, .x2 = s->ple + i * P, .ldx2 = m->n_layer * P};
+    op->linear(m->be, &h, s->n, &(pi__lin) {&l->ple_proj, p->y, E}, 1);
+    op->add_norm(m->be, s->x, p->y, l->post_ple_norm, p->eps, l->out_scale, s->n, E);
+}
+
+static void forward(pi__model *m, const pi__batch *b)
+{
+    gemma4 *p = m->arch_data;
+    stream s = {.b = b, .n = b->n_tokens, .x = p->x, .ple = p->ple, .qkv = p->qkv, .att = p->att};
+    m->be->ops->embed(m->be, b, &p->tok_embd, sqrtf((float) m->n_embd), p->x);
+    if (p->n_ple) embed_layers(m, p, b);
+    rotations(m, p, b);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        attend(m, p, i, &s);
+        if (!s.n) return;
+        after_attention(m, p, i, &s);
+    }
+}
+
+static void logits(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    gemma4 *p = m->arch_data;
+    const pi__weight *w = p->output.n_out ? &p->output : &p->tok_embd;
+    pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows + (size_t) first * (size_t) m->n_embd, .ldx = m->n_embd,
+                     .w = p->output_norm, .eps = p->eps};
+    m->be->ops->linear(m->be, &in, n, &(pi__lin) {w, out, m->n_vocab}, 1);
+    if (p->softcap > 0) m->be->ops->softcap(m->be, out, p->softcap, (size_t) n * (size_t) m->n_vocab);
+}
+
+static void free_arch(pi__model *m)
+{
+    gemma4 *p = m->arch_data;
+    pi__free(p->global.freq);
+    pi__free(p->local.freq);
+    pi__free(p->rope_factor);
+    pi__free(p->layers);
+}
+
+static const char *size_name(const pi__model *m)
+{
+    const gemma4 *p = m->arch_data;
+    switch (m->n_layer) {
+    case 30: return p->n_expert ? "26B-A4B" : NULL;
+    case 35: return p->n_ple ? "E2B" : NULL;
+    case 42: return p->n_ple ? "E4B" : NULL;
+    case 60: return "31B";
+    default: return NULL;
+    }
+}
+
+const pi__arch pi__arch_gemma4 = {
+    .name = "gemma4", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,
+    .logits = logits, .free = free_arch, .size_name = size_name,
+};
