@@ -178,16 +178,17 @@ tsan() {
     runner=()
 }
 
-# The vocabulary tests of the llama.cpp tree in the source package of llama-cpp-python: texts and their ids for each
-# tokenizer family. Fetched once (77 MB); what is kept is models/ggml-vocab-*.
-vocab=$PI_CACHE/vocab-0.3.36
+# The vocabulary tests of the llama.cpp tree in the source package of llama-cpp-python, texts and their ids for each
+# tokenizer family, and its chat templates. Fetched once (77 MB); kept are models/ggml-vocab-* and models/templates/.
+vocab=$PI_CACHE/models-0.3.36
 fetch_vocab() {
     [ -f "$vocab/complete" ] && return
     local tmp
     mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
     timeout 600 "$1" -m pip download -q --disable-pip-version-check --no-input --retries 2 --no-deps --no-binary :all: \
         -d "$tmp" llama-cpp-python==0.3.36 &&
-        tar -xzf "$tmp"/llama_cpp_python-*.tar.gz -C "$tmp" --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' &&
+        tar -xzf "$tmp"/llama_cpp_python-*.tar.gz -C "$tmp" --wildcards \
+            '*/vendor/llama.cpp/models/ggml-vocab-*' '*/vendor/llama.cpp/models/templates/*' &&
         rm -rf "$vocab" && mv "$tmp"/*/vendor/llama.cpp/models "$vocab" && : >"$vocab/complete"
     local rc=$?
     rm -rf "$tmp"
@@ -205,9 +206,9 @@ fetch() {
         skip "the real model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import gguf, jinja2, numpy' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
-            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf numpy \
+            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf jinja2 numpy \
                 >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
@@ -226,6 +227,7 @@ tool() { check tool 600 bash tests/check_tool.sh "$work/release/pagedinfer" "$mo
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
+        check_templates) printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "text/utf8.h"
 #include "text/vocab.h"
 
 enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4 };
@@ -111,16 +112,6 @@ int pi__pretok_split(const pi__pretok *p, const char *text, size_t n, pi__word_f
 uint32_t pi__byte_to_cp(unsigned char b);
 /* The byte that a code point stands for, -1: none. */
 int pi__cp_to_byte(uint32_t cp);
-
-/* ---- UTF-8 (utf8.c) */
-/* Length of the well-formed character at p, 0: none there. *cp gets the code point. */
-size_t pi__utf8_char(const char *p, size_t n, uint32_t *cp);
-/* Bytes that well-formed characters cover from the start of p. */
-size_t pi__utf8_valid(const char *p, size_t n);
-/* Writes cp (at most 0x10FFFF, surrogates included) as UTF-8 to out (4 bytes); returns the length. */
-size_t pi__utf8_put(uint32_t cp, char *out);
-/* Bytes a character takes by its first byte alone, 1 for one that cannot start a character. */
-static inline size_t pi__utf8_len(unsigned char b) { return b < 0xC0 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4; }
 
 /* ---- merging (merge.c, used by tokenize_*.c) */
 typedef struct pi__sym {

@@ -1,0 +1,154 @@
+/* Values of chat templates and of JSON: none, bool, int, float, string, list, map, and what a template adds to them.
+ *
+ * Everything that a rendering makes lies in one ZONE, which has a limit and is freed as a whole: values are never freed
+ * one by one, may point at each other in circles, and copying one copies 24 bytes. Strings are UTF-8 and never change,
+ * so that many may share their bytes. Whoever walks values counts the depth (PI__VAL_DEPTH), because a template can
+ * put a list into itself. A zone and its values belong to one thread; what is not written any more may be read by all. */
+#ifndef PI__VALUE_H
+#define PI__VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gguf/gguf.h"
+
+enum { PI__VAL_DEPTH = 128 }; /* lists and maps in each other; JSON that is deeper is refused */
+
+/* ----------------------------------------------------------------------------------------------------------- zones */
+
+typedef struct pi__zone_chunk pi__zone_chunk;
+typedef struct pi__zone {
+    pi__zone_chunk *chunk; /* the newest, in which there may be room */
+    char *at, *end;        /* that room */
+    size_t used;           /* bytes asked of the allocator */
+    size_t limit;          /* and how many it may become */
+    int code;              /* PI_OK; PI_ENOMEM, or PI_ETOOBIG (the limit), once something could not be had */
+    struct {
+        char *end, *cap;   /* a string that pi__zone_concat made, and the room behind it */
+    } tail[4];             /* the last ones, so that growing a string piece by piece takes linear memory */
+    uint32_t n_tail;       /* strings put there so far */
+} pi__zone;
+
+void pi__zone_init(pi__zone *z, size_t limit);
+void pi__zone_free(pi__zone *z);
+/* Zeroed, aligned for anything. NULL: z->code says why. */
+void *pi__zone_take(pi__zone *z, size_t n);
+/* The bytes of a and b; in place where b can be put behind a. p NULL: z->code. */
+pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b);
+
+/* ---------------------------------------------------------------------------------------------------------- values */
+
+enum pi__val_type {
+    PI__V_UNDEFINED, /* a name or member that is not there; s: its name */
+    PI__V_NONE, PI__V_BOOL, PI__V_INT, PI__V_FLOAT, PI__V_STR, PI__V_LIST, PI__V_MAP,
+    PI__V_NAMESPACE, /* namespace(): a map whose members may be set */
+    PI__V_LOOP, PI__V_MACRO, PI__V_FUNC, PI__V_METHOD, /* jinja_impl.h */
+};
+
+typedef struct pi__val pi__val;
+typedef struct pi__list pi__list;
+typedef struct pi__dict pi__dict;
+
+struct pi__val {
+    uint8_t type; /* enum pi__val_type */
+    union {
+        bool b;
+        int64_t i; /* also the number of a function */
+        double f;
+        pi__str s;
+        pi__list *list;
+        pi__dict *map;
+        void *obj; /* LOOP, MACRO, METHOD */
+    };
+};
+
+struct pi__list {
+    pi__val *v;    /* [n] */
+    size_t n, cap;
+    bool tuple;    /* prints as one */
+};
+
+typedef struct pi__entry {
+    pi__val key; /* STR, INT, BOOL, FLOAT or NONE */
+    pi__val value;
+} pi__entry;
+
+struct pi__dict { /* in the order in which keys came */
+    pi__entry *e;    /* [n] */
+    size_t n, cap;
+    uint32_t *slot;  /* [n_slot] 1 + index of an entry, 0: free; open addressing. NULL: few entries, they are searched */
+    size_t n_slot;   /* a power of two, or 0 */
+};
+
+static inline pi__val pi__val_none(void) { return (pi__val) {.type = PI__V_NONE}; }
+static inline pi__val pi__val_bool(bool b) { return (pi__val) {.type = PI__V_BOOL, .b = b}; }
+static inline pi__val pi__val_int(int64_t i) { return (pi__val) {.type = PI__V_INT, .i = i}; }
+static inline pi__val pi__val_float(double f) { return (pi__val) {.type = PI__V_FLOAT, .f = f}; }
+static inline pi__val pi__val_str(pi__str s) { return (pi__val) {.type = PI__V_STR, .s = s}; }
+static inline pi__val pi__val_undefined(pi__str name) { return (pi__val) {.type = PI__V_UNDEFINED, .s = name}; }
+static inline pi__str pi__str_of(const char *text) { return (pi__str) {text, __builtin_strlen(text)}; }
+static inline bool pi__str_eq(pi__str a, pi__str b) { return a.n == b.n && (!a.n || !__builtin_memcmp(a.p, b.p, a.n)); }
+static inline bool pi__str_is(pi__str a, const char *text) { return pi__str_eq(a, pi__str_of(text)); }
+
+/* Empty ones. false: z->code. */
+bool pi__val_new_list(pi__zone *z, size_t cap, pi__val *out);
+bool pi__val_new_map(pi__zone *z, pi__val *out);
+bool pi__list_add(pi__zone *z, pi__list *l, pi__val v);
+/* A key that is there keeps its place and gets the new value. The key is of a type that a key may have. */
+bool pi__dict_set(pi__zone *z, pi__dict *m, pi__val key, pi__val value);
+bool pi__dict_set_str(pi__zone *z, pi__dict *m, const char *key, pi__val value); /* key is not copied */
+/* NULL: not there. Stays valid until the map grows. */
+pi__val *pi__dict_get(const pi__dict *m, pi__val key);
+pi__val *pi__dict_get_str(const pi__dict *m, const char *key);
+bool pi__dict_remove(pi__zone *z, pi__dict *m, pi__val key); /* false: z->code */
+
+bool pi__val_is_number(const pi__val *v); /* INT, FLOAT or BOOL, which counts as 0 and 1 */
+double pi__val_f64(const pi__val *v);     /* of a number */
+bool pi__val_truth(const pi__val *v);
+/* As Python's ==; what is nested too deeply is unequal. *work grows with the bytes that were compared. */
+bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work);
+/* -1, 0 or 1 in *out; false: the two have no order. */
+bool pi__val_compare(const pi__val *a, const pi__val *b, int *out);
+/* "a string", for messages. */
+const char *pi__val_type_name(const pi__val *v);
+
+/* Code points. */
+size_t pi__str_length(pi__str s);
+
+/* ------------------------------------------------------------------------------------------------------- as text */
+
+typedef struct pi__text { /* growable, on the heap; pi__free(t.p) */
+    char *p;
+    size_t n, cap;
+    size_t limit; /* bytes it may have */
+    int code;     /* PI_OK, PI_ENOMEM or PI_ETOOBIG, once something did not fit; adding does nothing from then on */
+} pi__text;
+
+void pi__text_add(pi__text *t, const char *p, size_t n);
+void pi__text_str(pi__text *t, const char *text);
+/* As Python's str() and repr(). Too deep: PI_ETOOBIG. */
+void pi__text_value(pi__text *t, const pi__val *v);
+void pi__text_repr(pi__text *t, const pi__val *v, int depth);
+
+typedef struct pi__json_style { /* as json.dumps takes it */
+    bool ascii;     /* \uXXXX for all that is not ASCII */
+    bool sort_keys; /* by their text */
+    bool pretty;    /* each member on a line of its own */
+    pi__str indent; /* one level's */
+    pi__str item_sep, key_sep;
+} pi__json_style;
+/* As json.dumps. false: v holds something that JSON has no form for (t->code stays as it is), named in *what. */
+bool pi__text_json(pi__text *t, const pi__val *v, const pi__json_style *style, const char **what);
+pi__json_style pi__json_plain(void); /* {"a": 1, "b": [2]} */
+
+/* Reads one JSON value (RFC 8259, nothing around it but white space, no lone surrogates). Strings without escapes point
+ * into text, which must outlive the value. PI_EINVAL (err says line and column), PI_ENOMEM, PI_ETOOBIG. what: the name
+ * of the text in messages. */
+int pi__json_read(pi__zone *z, const char *text, size_t n, const char *what, pi__val *out, pi_error *err);
+
+/* A decimal number at the start of p ("-12.5e3"), independent of the locale. Returns its length, 0: none. Integers that
+ * fit become INT, others FLOAT. */
+size_t pi__number_read(const char *p, size_t n, pi__val *out);
+
+#endif
