@@ -384,6 +384,25 @@ PI_API int pi_quantize(const char *in, const char *out, const char *type, const 
 /* Name number i of the types pi_quantize takes; NULL past the last. */
 PI_API const char *pi_quantize_type(size_t i);
 
+/* ------------------------------------------------------------------------------------------------------- measuring */
+
+/* What one op of the device took by itself, in all layers of a model. */
+typedef struct pi_op_time {
+    uint32_t size;      /* of this struct */
+    const char *what;   /* "decode": a token of each sequence; "prompt"; "save", "load": a snapshot of one sequence */
+    uint32_t n_seqs;    /* sequences at once */
+    uint32_t n_tokens;  /* of each */
+    double ns;          /* the median of some rounds */
+    uint64_t bytes;     /* of memory that it has to read or write */
+    double bandwidth;   /* bytes a second that the same threads read from memory */
+} pi_op_time;
+/* true: enough measured. */
+typedef bool (*pi_op_time_fn)(void *ud, const pi_op_time *t);
+/* Measures an op ("gdn": the delta rule of recurrent layers) with the options' threads and instruction set, without a
+ * model; fn gets each time on the calling thread. shape: "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", NULL or "": those of
+ * Qwen 3.5 9B. Takes some seconds and 16 sequences' states of memory. PI_EINVAL, PI_EUNSUPPORTED, PI_ENOMEM. */
+PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -386,6 +386,7 @@ static int run_all(bench *b)
 int cmd_bench(const cli *c)
 {
     bench b = {.c = c};
+    if (*cli_str(c, "op")) return bench_op(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
     int code = list_keys(&b);
     if (!code) code = list_tests(&b);

@@ -56,6 +56,8 @@ double bench_now(void);      /* ns */
 int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, bool cache, void *user, pi_request **out);
 /* Cancels and waits, or frees what was never submitted. */
 void bench_drop(pi_request *r);
+/* --op: a table of one op's times. */
+int bench_op(const cli *c);
 
 /* Output in the format of --output (f is stdout) or --output-err. */
 void bench_print_header(const bench *b, const char *format, FILE *f);

@@ -109,6 +109,10 @@ struct pi_request {
     void *user;               /* of pi_request_set_user */
 };
 
+/* ---- engine.c */
+
+pi__cpu_params pi__cpu_params_of(const pi_options *o);
+
 /* ---- events.c; "lock": the engine's lock is held */
 
 int pi__events_init(pi_engine *e, pi_error *err);

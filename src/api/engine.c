@@ -21,13 +21,24 @@ static int check_device(const char *name, pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: cpu", name);
 }
 
+pi__cpu_params pi__cpu_params_of(const pi_options *o)
+{
+    static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"}; /* as the words in the table */
+    const pi__opt_set *s = &o->set;
+    int64_t threads = pi__opt_int(s, PI__OPT_THREADS);
+    return (pi__cpu_params) {
+        .n_threads = threads < 0 ? 0 : (int32_t) threads,
+        .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16),
+        .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
+        .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
+    };
+}
+
 static int config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
     static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
     static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
-    static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"};
     const pi__opt_set *s = &o->set;
-    int64_t threads = pi__opt_int(s, PI__OPT_THREADS);
     *c = (pi__config) {
         .model = pi__opt_str(s, PI__OPT_MODEL),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
@@ -50,12 +61,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .draft_model = pi__opt_str(s, PI__OPT_MODEL_DRAFT),
         .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
-        .cpu = {
-            .n_threads = threads < 0 ? 0 : (int32_t) threads,
-            .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16),
-            .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
-            .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
-        },
+        .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
     };
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");

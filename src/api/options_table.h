@@ -206,6 +206,10 @@
       "Tokens with which the prompts of --shared-prefix start.")                                                       \
     X(T_TAIL_TOKENS, "tail-tokens", INT, "16", "1..1048576", "--tail-tokens", "", "bench", false,                      \
       "Tokens of each prompt of --shared-prefix after them.")                                                          \
+    X(T_OP, "op", STRING, "", "", "--op", "", "bench", false,                                                          \
+      "Measure one op of the device by itself, without a model: gdn, the delta rule of recurrent layers.")             \
+    X(T_OP_SHAPE, "op-shape", STRING, "", "", "--op-shape", "", "bench", false,                                        \
+      "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS of --op; empty: those of Qwen 3.5 9B.")                                  \
     X(T_REPETITIONS, "repetitions", INT, "5", "1..10000", "-r --repetitions", "", "bench", true,                       \
       "Times each test is repeated.")                                                                                  \
     X(T_OUTPUT, "output", ENUM, "md", "csv|json|jsonl|md|sql", "-o --output", "", "bench", true, "Format on stdout.")  \

@@ -9,7 +9,11 @@
  * No memory and no state; any thread. Each sum has one order (gdn.h), whatever the number of rows done at once. */
 #include "backend/cpu/gdn.h"
 
-enum { C = PI__GDN_CHUNK, PANEL = PI__GDN_PANEL };
+enum {
+    C = PI__GDN_CHUNK,
+    PANEL = PI__GDN_PANEL,
+    AHEAD = 1024, /* floats that a single token's products fetch ahead: S0 comes from memory then */
+};
 
 /* --------------------------------------------------------------------------------------------- rows before the state */
 
@@ -89,6 +93,10 @@ PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const flo
     PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
     for (int32_t a = 0; a < dim; a++) {
         vf sv[PI__GDN_VECS];
+        if (R == 2) {
+            __builtin_prefetch(s + a * PANEL + AHEAD, 0, 2);
+            __builtin_prefetch(s + a * PANEL + AHEAD + 16, 0, 2);
+        }
         PI__UNROLL for (int i = 0; i < V; i++) sv[i] = vf_load(s + a * PANEL + i * 16);
         PI__UNROLL for (int r = 0; r < R; r++) {
             vf xa = vf_set1(x[r * dim + a]);

@@ -1,0 +1,245 @@
+/* pi_bench_op: one op of the device measured by itself, in memory of its own, without a model.
+ *
+ * Memory: a region of slots and snapshots as an engine has them, all layers, so that a layer's states are out of the
+ * caches when its turn comes again as in a real step; freed before it returns. Threads: the caller's, and the backend's
+ * pool. The bandwidth that times are held against is what the same threads get by reading that region. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/api.h"
+#include "backend/cpu/pool.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { MAX_SEQS = 16, PROMPT = 512, ROUNDS = 5 };
+
+typedef struct op_bench {
+    pi__backend *be;
+    pi__state_layer st;      /* base and snap are those of layer 0 */
+    int32_t n_layers;
+    size_t slot, snap;       /* bytes of a layer in a slot, in a snapshot */
+    size_t region_size;
+    char *region;            /* MAX_SEQS slots, one snapshot */
+    float *rows, *out;       /* inputs and results of PROMPT tokens, the same for all layers */
+    float *weights;          /* conv, dt_bias, a, norm */
+    pi__pool *pool;          /* for reading the region */
+    double bandwidth;        /* bytes/s of that */
+    int32_t pos[MAX_SEQS];   /* tokens in each slot */
+    pi_op_time_fn fn;
+    void *ud;
+    bool stop;               /* fn had enough */
+} op_bench;
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double) t.tv_sec * 1e9 + (double) t.tv_nsec;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+static int parse_shape(op_bench *b, const char *text, pi_error *err)
+{
+    int n = 0;
+    if (!text || !*text) text = "16,32,128,24"; /* Qwen 3.5 9B */
+    b->st = (pi__state_layer) {.n_conv = 4};
+    if (sscanf(text, "%d,%d,%d,%d%n", &b->st.n_k, &b->st.n_v, &b->st.dim, &b->n_layers, &n) != 4 || text[n])
+        return pi__fail(err, PI_EINVAL, "shape \"%.40s\" is not KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", text);
+    if (b->st.n_k < 1 || b->st.n_k > 256 || b->st.n_v < 1 || b->st.n_v > 256 || b->n_layers < 1 || b->n_layers > 256)
+        return pi__fail(err, PI_EINVAL, "shape \"%.40s\": heads and layers are 1 to 256", text);
+    b->slot = b->be->ops->state_bytes(b->be, &b->st);
+    b->snap = b->be->ops->snapshot_bytes(b->be, &b->st);
+    if (!b->slot) return pi__fail(err, PI_EUNSUPPORTED, "shape \"%.40s\": the head size is not supported", text);
+    return PI_OK;
+}
+
+static size_t n_channels(const op_bench *b) { return (size_t) (2 * b->st.n_k + b->st.n_v) * (size_t) b->st.dim; }
+static size_t n_values(const op_bench *b) { return (size_t) b->st.n_v * (size_t) b->st.dim; }
+/* Floats of a token's inputs: qkv, z, alpha, beta. */
+static size_t n_inputs(const op_bench *b) { return n_channels(b) + n_values(b) + 2 * (size_t) b->st.n_v; }
+static size_t n_weights(const op_bench *b) { return n_channels(b) * 4 + 2 * (size_t) b->st.n_v + (size_t) b->st.dim; }
+
+static int take_memory(op_bench *b, pi_error *err)
+{
+    size_t layers = (size_t) b->n_layers, f = sizeof(float);
+    b->region_size = (MAX_SEQS * b->slot + b->snap) * layers;
+    b->region = b->be->ops->alloc(b->be, b->region_size);
+    b->rows = pi__calloc(PROMPT * n_inputs(b), f);
+    b->out = pi__calloc(PROMPT * n_values(b), f);
+    b->weights = pi__calloc(n_weights(b), f);
+    if (!b->region || !b->rows || !b->out || !b->weights) return pi__fail_mem(err, "the states to measure with");
+    memset(b->region, 0, b->region_size);
+    b->st.base = b->region;
+    b->st.stride = b->slot * layers;
+    b->st.snap = b->region + MAX_SEQS * b->st.stride;
+    b->st.snap_stride = b->snap * layers;
+    uint64_t rng = 1;
+    for (size_t i = 0; i < PROMPT * n_inputs(b); i++) {
+        rng = rng * 6364136223846793005u + 1442695040888963407u;
+        b->rows[i] = (float) (rng >> 40) * 0x1p-23f - 1.0f;
+    }
+    for (size_t i = 0; i < n_weights(b); i++) b->weights[i] = i < n_channels(b) * 4 ? b->rows[i % n_inputs(b)] : -0.5f;
+    pi__limits lim = {.max_tokens = PROMPT, .max_seqs = MAX_SEQS, .state = b->st};
+    return b->be->ops->reserve(b->be, &lim, err);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- measuring */
+
+static void read_run(void *arg, int32_t ith, int32_t nth)
+{
+    const op_bench *b = arg;
+    size_t n = b->region_size / 64;
+    const uint64_t *p = (const uint64_t *) (const void *) b->region;
+    uint64_t sum[8] = {0};
+    for (size_t i = n * (size_t) ith / (size_t) nth; i < n * (size_t) (ith + 1) / (size_t) nth; i++) {
+        for (int k = 0; k < 8; k++) sum[k] += p[i * 8 + (size_t) k];
+    }
+    volatile uint64_t sink = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+    (void) sink;
+}
+
+static void measure_bandwidth(op_bench *b)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        double t0 = now_ns();
+        pi__pool_run(b->pool, read_run, b);
+        double rate = (double) b->region_size / (now_ns() - t0) * 1e9;
+        if (rate > b->bandwidth) b->bandwidth = rate;
+    }
+}
+
+/* A step of all layers: n tokens of each of the first n_seqs sequences. Returns ns. */
+static double step(op_bench *b, int32_t n_seqs, const int32_t *n)
+{
+    static const pi__save no_save;
+    int32_t pos[PROMPT], start[MAX_SEQS + 1] = {0}, slot[MAX_SEQS], save_start[MAX_SEQS + 1] = {0};
+    for (int32_t s = 0; s < n_seqs; s++) {
+        slot[s] = s;
+        start[s + 1] = start[s] + n[s];
+        for (int32_t i = 0; i < n[s]; i++) pos[start[s] + i] = b->pos[s]++;
+    }
+    pi__batch batch = {.n_tokens = start[n_seqs], .n_seqs = n_seqs, .pos = pos, .seq_start = start, .seq_sure = n,
+                       .state_slot = slot, .save_start = save_start, .save = &no_save};
+    const float *conv = b->weights, *dt = conv + n_channels(b) * 4, *a = dt + b->st.n_v, *norm = a + b->st.n_v;
+    const float *z = b->rows + n_channels(b), *alpha = z + n_values(b), *beta = alpha + b->st.n_v;
+    int64_t ld = (int64_t) n_inputs(b);
+    pi__gdn g = {.qkv = b->rows, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = conv,
+                 .dt_bias = dt, .a = a, .norm = norm, .eps = 1e-6f, .out = b->out, .ldo = (int64_t) n_values(b)};
+    double t0 = now_ns();
+    b->be->ops->begin(b->be, &batch);
+    for (int32_t i = 0; i < b->n_layers; i++) {
+        pi__state_layer st = b->st;
+        st.base += (size_t) i * b->slot;
+        b->be->ops->gdn(b->be, &batch, &g, &st);
+    }
+    b->be->ops->finish(b->be, NULL);
+    return now_ns() - t0;
+}
+
+static double median(double *v)
+{
+    for (int i = 1; i < ROUNDS; i++) {
+        for (int k = i; k > 0 && v[k] < v[k - 1]; k--) {
+            double t = v[k];
+            v[k] = v[k - 1];
+            v[k - 1] = t;
+        }
+    }
+    return v[ROUNDS / 2];
+}
+
+static void report(op_bench *b, const char *what, int32_t n_seqs, int32_t n_tokens, double *ns, double bytes)
+{
+    pi_op_time t = {.size = sizeof t, .what = what, .n_seqs = (uint32_t) n_seqs, .n_tokens = (uint32_t) n_tokens,
+                    .ns = median(ns), .bytes = (uint64_t) (bytes * b->n_layers), .bandwidth = b->bandwidth};
+    b->stop = b->fn(b->ud, &t);
+}
+
+/* Bytes of one layer's S0 of all heads, and of the raw inputs, keys and u of one token. */
+static double s0_bytes(const op_bench *b) { return (double) n_values(b) * b->st.dim * 4; }
+static double row_bytes(const op_bench *b) { return (double) (n_values(b) + (size_t) (b->st.n_k * b->st.dim)) * 4; }
+
+/* Sequences that decode, each somewhere else in its chunk; 16 steps have one fold of each. A step reads S0, the half
+ * chunk of rows on average and 3 raw inputs, and writes one row of each; S0 is written once in 16 steps. */
+static void decode(op_bench *b, int32_t n_seqs)
+{
+    int32_t first[MAX_SEQS], one[MAX_SEQS];
+    double ns[ROUNDS] = {0};
+    for (int32_t s = 0; s < n_seqs; s++) {
+        b->pos[s] = 0;
+        one[s] = 1;
+        first[s] = 1 + s * 7 % PI__STATE_CHUNK;
+    }
+    step(b, n_seqs, first);
+    for (int r = -1; r < ROUNDS; r++) {
+        double sum = 0;
+        for (int i = 0; i < PI__STATE_CHUNK; i++) sum += step(b, n_seqs, one);
+        if (r >= 0) ns[r] = sum / PI__STATE_CHUNK;
+    }
+    double each = s0_bytes(b) * (1 + 1.0 / PI__STATE_CHUNK) + row_bytes(b) * 8.5 + (double) n_channels(b) * 4 * 4;
+    report(b, "decode", n_seqs, 1, ns, each * n_seqs);
+}
+
+static void prompt(op_bench *b, int32_t n_seqs)
+{
+    int32_t n[MAX_SEQS];
+    double ns[ROUNDS] = {0};
+    for (int r = -1; r < ROUNDS; r++) {
+        for (int32_t s = 0; s < n_seqs; s++) {
+            n[s] = PROMPT / n_seqs;
+            b->pos[s] = 0;
+        }
+        double t = step(b, n_seqs, n);
+        if (r >= 0) ns[r] = t;
+    }
+    report(b, "prompt", n_seqs, PROMPT / n_seqs, ns, s0_bytes(b) * n_seqs + (double) n_inputs(b) * 4 * PROMPT);
+}
+
+static void snapshots(op_bench *b, bool load)
+{
+    double ns[ROUNDS] = {0};
+    int32_t n = PI__STATE_CHUNK;
+    b->pos[0] = 0;
+    step(b, 1, &n);
+    for (int r = -1; r < ROUNDS; r++) {
+        double t0 = now_ns();
+        for (int32_t i = 0; i < b->n_layers; i++) {
+            pi__state_layer st = b->st;
+            st.base += (size_t) i * b->slot;
+            st.snap += (size_t) i * b->snap;
+            if (load) b->be->ops->state_load(b->be, &st, 0, n, 0);
+            else b->be->ops->state_save(b->be, &st, 0, n, 0);
+        }
+        if (r >= 0) ns[r] = now_ns() - t0;
+    }
+    report(b, load ? "load" : "save", 1, 0, ns, 2 * (s0_bytes(b) + (double) n_channels(b) * 3 * 4));
+}
+
+int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err)
+{
+    if (!o || !op || !fn) return pi__fail(err, PI_EINVAL, "pi_bench_op: options, an op and a function are needed");
+    if (strcmp(op, "gdn")) return pi__fail(err, PI_EINVAL, "op \"%.40s\" cannot be measured by itself; there is: gdn", op);
+    op_bench b = {.fn = fn, .ud = ud};
+    pi__cpu_params cpu = pi__cpu_params_of(o);
+    int rc = pi__cpu_create(&b.be, &cpu, &(pi__log) {0}, err);
+    if (!rc) rc = parse_shape(&b, shape, err);
+    if (!rc) rc = take_memory(&b, err);
+    if (!rc) rc = pi__pool_create(&b.pool, cpu.n_threads, cpu.affinity, cpu.poll, err);
+    if (!rc) {
+        measure_bandwidth(&b);
+        pi__pool_destroy(b.pool); /* two pools would spin against each other */
+        for (int32_t n = 1; n <= MAX_SEQS && !b.stop; n *= 2) decode(&b, n);
+        if (!b.stop) prompt(&b, 1);
+        if (!b.stop) prompt(&b, MAX_SEQS);
+        if (!b.stop) snapshots(&b, false);
+        if (!b.stop) snapshots(&b, true);
+    }
+    pi__free(b.rows);
+    pi__free(b.out);
+    pi__free(b.weights);
+    if (b.region) b.be->ops->free(b.be, b.region, b.region_size);
+    if (b.be) b.be->ops->destroy(b.be);
+    return rc;
+}
