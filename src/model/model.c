@@ -240,8 +240,8 @@ int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, p
     if (!pi__grow(&m->state, &m->cap_state, (size_t) m->n_state + 1, sizeof *m->state))
         return pi__fail_mem(err, "the layer list");
     m->state[m->n_state] = *shape;
-    *index = m->n_state++;
     m->state[m->n_state].n_draft = m->n_draft;
+    *index = m->n_state++;
     pi__state_layer *most = &m->lim.state;
     at_least32(&most->n_k, shape->n_k);
     at_least32(&most->n_v, shape->n_v);
