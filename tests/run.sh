@@ -220,6 +220,7 @@ fetch() {
     fetch_vocab "$python" >"$log/vocab.log" 2>&1 || tail -n 3 "$log/vocab.log"
     export PAGEDINFER_BUILD=$work/release PAGEDINFER_BIN=$work/release/pagedinfer
     export PAGEDINFER_LIB=$work/release/libpagedinfer.so PAGEDINFER_MODEL=$model PAGEDINFER_CACHE=$PI_CACHE
+    export PAGEDINFER_VOCAB=$vocab
 }
 install() { check install 600 bash tests/check_install.sh "$work/release" "$work/install" "$model"; }
 tool() { check tool 600 bash tests/check_tool.sh "$work/release/pagedinfer" "$model"; }

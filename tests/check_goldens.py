@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Small reference models: right, and the same to the bit however they are run.
+
+    check_goldens.py [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+
+A folder of DIR holds a model (golden.json names it, .gguf.xz), cases.json, expect.json (greedy tokens and the reference's
+gap between its two highest logits at each) and NAME.f32 (the reference's logits). For each folder in FOLDERS:
+1. greedy tokens are the reference's up to the first near tie; logits within TIGHT of the row's spread with an f32 cache,
+   within LOOSE with the default one;
+2. the logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with
+   prefixes reused, and with a cache so small that requests are preempted.
+And the texts of DIR/tokenizer give the ids written there, for the vocabularies that are at hand.
+Standard library only. Exit 77: no such models here.
+"""
+import array, json, lzma, math, os, shutil, subprocess, sys, tempfile
+
+from eval_runs import BIN, crowd, differences, run
+
+FOLDERS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-moe64-micro']
+TIE, TIGHT, LOOSE = 1e-3, 5e-4, 5e-3
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def floats(raw):
+    a = array.array('f')
+    a.frombytes(raw)
+    if sys.byteorder == 'big': a.byteswap()
+    return a
+
+
+def worst_row(want, got, width):
+    """Largest difference of a logit, in units of its row's spread (at least 1)."""
+    worst = math.inf if len(want) != len(got) or len(want) % width else 0.0
+    for i in range(0, len(want), width):
+        p, q = want[i:i + width], got[i:i + width]
+        mean = sum(p) / width
+        spread = max(1.0, math.sqrt(sum((x - mean) ** 2 for x in p) / width))
+        d = max(abs(a - b) for a, b in zip(p, q)) / spread
+        worst = max(worst, d if d == d else math.inf)
+    return worst
+
+
+def against_reference(folder, width, result, tolerance):
+    faults, worst = [], 0.0
+    expect = {e['name']: e for e in json.load(open(os.path.join(folder, 'expect.json')))}
+    for line, raw in zip(*result):
+        e = expect[line['name']]
+        for i, (want, gap) in enumerate(zip(e['greedy'], e['gap'])):
+            if i >= len(line['greedy']) or (line['greedy'][i] != want and gap >= TIE):
+                faults.append(f"{e['name']}: token {i} is not {want} (gap {gap:.4f})")
+            if i >= len(line['greedy']) or line['greedy'][i] != want: break
+        reference = os.path.join(folder, e['name'] + '.f32')
+        if not e.get('rows'): continue
+        d = worst_row(floats(open(reference, 'rb').read()), floats(raw), width)
+        worst = max(worst, d)
+        if not d <= tolerance: faults.append(f"{e['name']}: logits off by {d:.5f}")
+    return faults, worst
+
+
+def ways(cases):
+    """Flags, and which cases: what must change nothing. The cache of the last is too small for all at once."""
+    longest = max(len(c['ids']) + c['n'] for c in cases)
+    short = [i for i, c in enumerate(cases) if len(c['ids']) < 100]
+    everything = range(len(cases))
+    return [(['-t', '1'], everything), (['-ub', '1'], short), (['-ub', '16'], everything), (['-ub', '64', '-t', '1'], everything),
+            (['--block-size', '32'], everything), (['--block-size', '64', '-ub', '64'], everything),
+            (['--parallel', '4', '-ub', '64'], everything),
+            (['--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)], everything)]
+
+
+def check_folder(folder, model):
+    meta = json.load(open(os.path.join(folder, 'golden.json')))
+    cases = json.load(open(os.path.join(folder, 'cases.json')))
+    faults, tight = against_reference(folder, meta['vocab'], run(model, cases, '-ctk', 'f32', '-ctv', 'f32'), TIGHT)
+    plain = ['-t', '2', '--no-prefix-cache']
+    base = lines, logits = run(model, cases, *plain)
+    more, loose = against_reference(folder, meta['vocab'], base, LOOSE)
+    faults += more
+    n = 0
+    for flags, which in ways(cases):
+        want = [lines[i] for i in which], [logits[i] for i in which]
+        faults += differences(' '.join(flags), run(model, [cases[i] for i in which], *plain, *flags), want)
+        n += 1
+    many, want = crowd(cases, base, 3 * len(cases))
+    for label, flags in (('', ['--no-prefix-cache']), (', prefixes reused', [])):
+        got = run(model, many, *flags, '--parallel', '16', '--kv-cache-tokens', '16384')
+        faults += differences('a crowd' + label, got, want)
+        if not flags and not any(l['cached_tokens'] for l in got[0]): faults.append('no prefix was reused')
+        n += 1
+    print(f'{os.path.basename(folder)}: {len(cases)} cases, {n + 2} ways to run them, logits within {tight:.6f} (f32 cache) '
+          f'and {loose:.6f}, {len(faults)} faults')
+    return faults
+
+
+def check_texts(label, model, texts):
+    bad = []
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, 'text')
+        for t in texts:
+            with open(path, 'wb') as f: f.write(t['text'].encode('utf-8', 'surrogatepass'))
+            r = subprocess.run([BIN, 'tokenize', '-m', model, '-f', path, '--ids', '--no-escape'], stdout=subprocess.PIPE)
+            if r.returncode or json.loads(r.stdout) != t['ids']: bad.append(f"{label}: {t['text'][:40]!r}")
+    print(f'tokenizer {label}: {len(texts) - len(bad)} of {len(texts)} texts')
+    return bad
+
+
+def main():
+    golden = sys.argv[1] if len(sys.argv) > 1 else os.environ.get('PAGEDINFER_GOLDEN', os.path.join(HERE, '../../shared/golden'))
+    if not os.path.isdir(golden):
+        print(f'no {golden}')
+        return 77
+    faults = []
+    with tempfile.TemporaryDirectory() as d:
+        for name in sys.argv[2:] or FOLDERS:
+            folder, model = os.path.join(golden, name), os.path.join(d, name + '.gguf')
+            exact = json.load(open(os.path.join(folder, 'golden.json')))['exact']
+            with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(model, 'wb') as o: shutil.copyfileobj(i, o)
+            faults += [f'{name}: {f}' for f in check_folder(folder, model)]
+            if name == 'gemma4-dense-tiny':
+                sets = json.load(open(os.path.join(golden, 'tokenizer', 'gemma4.json')))['sets']
+                faults += check_texts(name, model, sets['tok2048'])
+                real = os.environ.get('PAGEDINFER_VOCAB', '') + '/ggml-vocab-gemma-4.gguf'
+                if os.path.exists(real): faults += check_texts('gemma4', real, sets['real-gemma4'])
+            os.unlink(model)
+    for f in faults[:20]: print(f)
+    return 1 if faults else 0
+
+
+sys.exit(main())
