@@ -173,6 +173,35 @@ static void test_all_rows(void **st)
     check(got, want, "all rows in steps of", 11);
 }
 
+/* Window layers with a cache type of their own: only their blocks change, and with them the logits. */
+static void test_window_type(void **st)
+{
+    (void) st;
+    static job f16[N_JOBS], same[N_JOBS], mixed[N_JOBS];
+    pi__config c[3] = {config(), config(), config()};
+    pi_plan plan[3];
+    pi_error err = {0};
+    c[1].window_differs = c[2].window_differs = true;
+    c[1].type_window = PI__F16;
+    c[2].type_window = PI__Q8_0;
+    for (int i = 0; i < 3; i++) {
+        plan[i].size = sizeof plan[i];
+        assert_int_equal(pi__core_plan(&c[i], &plan[i], &err), PI_OK);
+        assert_int_equal(plan[i].n_groups, 2);
+    }
+    assert_memory_equal(&plan[0], &plan[1], sizeof plan[0]);
+    for (int g = 0; g < 2; g++) {
+        const bool less = plan[2].group[g].block_bytes < plan[0].group[g].block_bytes;
+        assert_int_equal(less, plan[0].group[g].window > 0);
+    }
+    fill(f16), fill(same), fill(mixed);
+    run(&c[0], true, PI__LOGITS_GENERATED, f16);
+    run(&c[1], true, PI__LOGITS_GENERATED, same);
+    run(&c[2], true, PI__LOGITS_GENERATED, mixed);
+    check(same, f16, "f16 window", 1);
+    for (int i = 0; i < N_JOBS; i++) assert_true(mixed[i].rows != f16[i].rows);
+}
+
 static void test_suppressed(void **st)
 {
     (void) st;
@@ -331,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_all_rows),       cmocka_unit_test(test_suppressed),
+        cmocka_unit_test(test_window_type),
         cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays), cmocka_unit_test(test_refused_tensors),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -39,6 +39,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
     static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
     static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
     const pi__opt_set *s = &o->set;
+    const int64_t window_type = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW);
     *c = (pi__config) {
         .model = pi__opt_str(s, PI__OPT_MODEL),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
@@ -49,6 +50,8 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),
         .type_k = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_K)],
         .type_v = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_V)],
+        .window_differs = window_type > 0,
+        .type_window = kv_types[window_type > 0 ? window_type - 1 : 0],
         .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
         .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
         .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),

@@ -29,6 +29,8 @@
       "Type of the keys in the cache.")                                                                                \
     X(CACHE_TYPE_V, "cache-type-v", ENUM, "f16", "f32|f16|bf16|q8_0|q4_0", "-ctv --cache-type-v", "", "kv", true,      \
       "Type of the values in the cache.")                                                                              \
+    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same|f32|f16|bf16|q8_0|q4_0", "--cache-type-window", "",   \
+      "kv", false, "Type of keys and values of layers that see only a window; same: as cache-type-k and -v.")          \
     X(BLOCK_SIZE, "block-size", ENUM, "16", "16|32|64", "--block-size", "", "kv", false, "Tokens in a cache block.")   \
     X(KV_COMMIT, "kv-commit", ENUM, "demand", "demand|full", "--kv-commit", "", "kv", false,                           \
       "Take the cache's memory as blocks are first used, or all of it at start.")                                      \

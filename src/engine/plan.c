@@ -73,8 +73,9 @@ static int size_groups(pi__core *e, pi_error *err)
                                     m->group[i].n_layers};
     for (int32_t i = 0; i < m->n_kv; i++) {
         pi__kv_layer *kv = &m->kv[i];
-        kv->type_k = e->cfg.type_k;
-        kv->type_v = e->cfg.type_v;
+        const bool other = e->cfg.window_differs && m->group[kv->group].window;
+        kv->type_k = other ? e->cfg.type_window : e->cfg.type_k;
+        kv->type_v = other ? e->cfg.type_window : e->cfg.type_v;
         size_t one = e->be->ops->kv_bytes(e->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
         if (!one)
             return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with heads of %d values is not supported",

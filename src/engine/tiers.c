@@ -17,8 +17,9 @@
 static pi__key fingerprint(const pi__core *e)
 {
     char text[512];
-    int n = snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d|%d|%016llx%016llx", pi_version(), e->m->arch->name,
-                     e->be->ops->describe(e->be), e->cfg.block_size, e->cfg.type_k, e->cfg.type_v, e->m->n_kv,
+    int n = snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(), e->m->arch->name,
+                     e->be->ops->describe(e->be), e->cfg.block_size, e->cfg.type_k, e->cfg.type_v,
+                     e->cfg.window_differs ? e->cfg.type_window : -1, e->m->n_kv,
                      (unsigned long long) e->m->digest.hi, (unsigned long long) e->m->digest.lo);
     XXH128_hash_t h = XXH3_128bits(text, (size_t) n);
     return (pi__key){h.low64, h.high64};
