@@ -100,14 +100,17 @@ static void test_norm(void **state)
 {
     (void) state;
     static const int shapes[][2] = {{1, 640}, {3, 17}, {100, 640}};
-    static float zeros[N_MAX];
+    static float zeros[N_MAX], wide[2 * N_MAX];
     fill(y, N_MAX, 2, 3);
     fill(w, N_MAX, 3, 2);
     for (int s = 0; s < 3; s++) {
         EACH_CPU({
             fill(x, N_MAX, 1, 3);
-            pi__cpu_norm(&cpu.be, x, y, w, 1e-5f, shapes[s][0], shapes[s][1]);
+            pi__cpu_norm(&cpu.be, x, shapes[s][1], y, w, 1e-5f, shapes[s][0], shapes[s][1]);
             check_add_norm(zeros, shapes[s][0], shapes[s][1], true, 1);
+            pi__cpu_norm(&cpu.be, wide, 2 * shapes[s][1], y, w, 1e-5f, shapes[s][0], shapes[s][1]);
+            for (int i = 0; i < shapes[s][0]; i++)
+                assert_memory_equal(x + i * shapes[s][1], wide + 2 * i * shapes[s][1], 4 * (size_t) shapes[s][1]);
         })
     }
 }
@@ -161,14 +164,15 @@ static void test_rope(void **state)
 static void test_gather_rows(void **state)
 {
     (void) state;
-    static const int32_t row[] = {0, 3, 4, 9};
+    static const int32_t row[] = {0, 3, -1, 9};
     fill(y, N_MAX, 4, 1);
     EACH_CPU({
-        pi__batch b = {.n_rows = 4, .row = row};
-        memset(x, 0, sizeof x);
-        pi__cpu_gather_rows(&cpu.be, &b, y, 100, x);
-        for (int i = 0; i < 4; i++) assert_memory_equal(x + i * 100, y + row[i] * 100, 400);
-        assert_true(x[400] == 0);
+        fill(x, N_MAX, 7, 1);
+        float behind = x[400];
+        pi__cpu_gather_rows(&cpu.be, row, 4, y, 100, x);
+        for (int i = 0; i < 4; i++)
+            for (int k = 0; k < 100; k++) assert_true(x[i * 100 + k] == (row[i] < 0 ? 0 : y[row[i] * 100 + k]));
+        assert_true(x[400] == behind);
     })
 }
 

@@ -137,6 +137,10 @@ static void print_kv_stats(const cli *c, const pi_engine *e)
     if (s.n_snapshots_saved)
         fprintf(stderr, "%s: snapshots: %llu taken, %llu gone on from\n", c->name,
                 (unsigned long long) s.n_snapshots_saved, (unsigned long long) s.n_snapshots_restored);
+    if (s.n_drafted)
+        fprintf(stderr, "%s: drafts: %llu of %llu accepted, %llu tokens in %llu steps\n", c->name,
+                (unsigned long long) s.n_accepted, (unsigned long long) s.n_drafted,
+                (unsigned long long) s.generated_tokens, (unsigned long long) s.n_steps);
     if (s.disk_entries || s.disk_reads || s.disk_writes)
         fprintf(stderr, "%s: disk: %llu entries, %s; %llu read, %llu written\n", c->name,
                 (unsigned long long) s.disk_entries, cli_bytes(s.disk_bytes, bytes), (unsigned long long) s.disk_reads,

@@ -252,14 +252,15 @@ typedef struct pi__backend_ops {
     void (*qkv)(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
     /* Softmax attention of each token over its own sequence's cache, through the block table. */
     void (*attention)(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
-    /* out[i] = x[row[i]] for the batch's rows. [n_rows, n] */
-    void (*gather_rows)(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out);
+    /* out[i] = x[row[i]], zeros where that is -1. out [n_rows, n] */
+    void (*gather_rows)(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
     /* x = cap * tanh(x / cap). n values */
     void (*softcap)(pi__backend *be, float *x, float cap, size_t n);
     /* Routed experts of n_rows rows (at most limits.max_tokens). */
     void (*moe)(pi__backend *be, const pi__moe *a, int32_t n_rows);
-    /* out = rmsnorm(x) * w. [n_rows, n] */
-    void (*norm)(pi__backend *be, float *out, const float *x, const float *w, float eps, int32_t n_rows, int64_t n);
+    /* out = x / sqrt(mean(x^2) + eps) * w. x [n_rows, n], out's rows ldo floats apart; out is not x */
+    void (*norm)(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
+                 int64_t n);
     /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
     void (*add_gated)(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
     /* All sequences of the step at once, through batch.state_slot; a sequence that starts at position 0 starts from zeros.

@@ -228,8 +228,8 @@ static void forward(pi__model *m, const pi__batch *b)
     attend(m, p, last, b);
     if (!b->n_rows) return;
     float *att = p->qkv; /* [R, H*D]: the queries are done with */
-    op->gather_rows(m->be, b, p->x, E, p->rows);
-    op->gather_rows(m->be, b, p->att, (int64_t) p->n_head * p->head_dim, att);
+    op->gather_rows(m->be, b->row, b->n_rows, p->x, E, p->rows);
+    op->gather_rows(m->be, b->row, b->n_rows, p->att, (int64_t) p->n_head * p->head_dim, att);
     after_attention(m, p, last, p->rows, att, b->n_rows);
 }
 

@@ -348,9 +348,9 @@ static void keep_rows(pi__model *m, gemma4 *p, stream *s, int64_t ld)
 {
     const pi__backend_ops *op = m->be->ops;
     const pi__batch *b = s->b;
-    op->gather_rows(m->be, b, s->x, m->n_embd, p->rows);
-    op->gather_rows(m->be, b, s->qkv, ld, s->att);
-    if (p->n_ple) op->gather_rows(m->be, b, s->ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
+    op->gather_rows(m->be, b->row, b->n_rows, s->x, m->n_embd, p->rows);
+    op->gather_rows(m->be, b->row, b->n_rows, s->qkv, ld, s->att);
+    if (p->n_ple) op->gather_rows(m->be, b->row, b->n_rows, s->ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
     *s = (stream) {.b = b->wanted, .n = b->n_rows, .x = p->rows, .ple = p->ple_tmp, .qkv = s->att, .att = s->qkv};
     if (p->n_own < m->n_layer && s->n) rotations(m, p, s->b);
 }
@@ -397,7 +397,7 @@ static void experts(pi__model *m, gemma4 *p, const layer *l, const stream *s)
 {
     const pi__backend_ops *op = m->be->ops;
     int64_t E = m->n_embd, X = p->n_expert;
-    op->norm(m->be, p->f, p->y, l->post_mlp_norm, p->eps, s->n, E);
+    op->norm(m->be, p->f, E, p->y, l->post_mlp_norm, p->eps, s->n, E);
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = E, .w = l->router_norm, .eps = p->eps};
     op->linear(m->be, &in, s->n, &(pi__lin) {&l->router, p->routes, X}, 1);
     in.w = l->moe_norm;

@@ -6,7 +6,7 @@
  * (the delta net's own norm has none). After "Gated Delta Networks" (arXiv 2412.06464) and the models' configurations.
  *
  * A last block past the trunk, where the file has it, is the draft head (MTP, "nextn"): an attention layer that reads the
- * trunk's last hidden row and the next token's embedding. The trunk never runs it.
+ * trunk's last hidden row and the next token's embedding. The trunk never runs it, and it is loaded only for drafting.
  *
  * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head size,
  * k, v key and value heads of the delta net, d its head size, C = (2k + v)*d, F feed-forward, N experts, V vocabulary. */
@@ -78,6 +78,10 @@ typedef struct qwen35 {
     float *shared;              /* [T, E] output of the shared expert */
     float *rope;                /* [T, n_rot] */
     float *rows;                /* [R, E] residual of the rows wanted */
+    /* scratch of the draft head, which runs while x and rows are still needed */
+    float *pair;                /* [T, 2E] norms of embedding and hidden state */
+    float *dx;                  /* [T, E] residual stream */
+    float *drows;               /* [R, E] output of its rows, normed: the hidden states of drafts after drafts */
 } qwen35;
 
 /* ---------------------------------------------------------------------------------------------------- hyperparameters */
@@ -202,12 +206,15 @@ static int read_params(pi__model *m, qwen35 *p, pi_error *err)
     int rc = pi__hp_u32(m, "nextn_predict_layers", false, 0, 0, 1, &n_draft, err);
     if (rc) return rc;
     p->moe = m->arch == &pi__arch_qwen35moe;
+    if (m->n_draft && !n_draft)
+        return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the file has no draft head (%s.nextn_predict_layers is 0)",
+                        m->arch->name);
     p->n_trunk = m->n_layer - n_draft;
     if (p->n_trunk < 1)
         return pi__fail(err, PI_EFORMAT, "metadata %s.block_count leaves no layer beside the draft head", m->arch->name);
     p->layers = pi__calloc((size_t) p->n_trunk, sizeof *p->layers);
-    if (n_draft) p->draft = pi__calloc(1, sizeof *p->draft);
-    if (!p->layers || (n_draft && !p->draft)) return pi__fail_mem(err, "the layers");
+    if (m->n_draft) p->draft = pi__calloc(1, sizeof *p->draft);
+    if (!p->layers || (m->n_draft && !p->draft)) return pi__fail_mem(err, "the layers");
     rc = read_heads(m, p, err);
     if (!rc) rc = read_rope(m, p, err);
     if (!rc) rc = read_delta(m, p, err);
@@ -317,7 +324,7 @@ static int declare(pi__model *m, pi_error *err)
     if (!te) return pi__fail(err, PI_EFORMAT, "tensor token_embd.weight is missing: this file holds no weights");
     if (te->ne[1] < 1 || te->ne[1] > 1 << 24)
         return pi__fail(err, PI_EFORMAT, "tensor token_embd.weight has %lld rows", (long long) te->ne[1]);
-    if (p->draft && !pi__gguf_find_tensor(m->g, "blk.0.attn_norm.weight"))
+    if (p->n_trunk < m->n_layer && !pi__gguf_find_tensor(m->g, "blk.0.attn_norm.weight"))
         return pi__fail(err, PI_EFORMAT, "tensor blk.0.attn_norm.weight is missing: this file holds a draft head alone; give "
                         "the model it belongs to");
     m->n_vocab = (int32_t) te->ne[1];
@@ -354,10 +361,14 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->shared = pi__arena_take(a, T * (p->moe ? E : 0) * f);
     p->rope = pi__arena_take(a, T * (size_t) p->n_rot * f);
     p->rows = pi__arena_take(a, T * E * f);
+    if (!p->draft) return;
+    p->pair = pi__arena_take(a, T * 2 * E * f);
+    p->dx = pi__arena_take(a, T * E * f);
+    p->drows = pi__arena_take(a, (size_t) lim->max_rows * E * f);
 }
 
-/* att = gated attention of the normed residual x; writes this step's K,V. [T, H*D] */
-static void attend(pi__model *m, qwen35 *p, layer *l, const float *x, const pi__batch *b)
+/* mix = queries, their gates, keys and values of the normed residual x; writes this step's K,V. */
+static void project(pi__model *m, qwen35 *p, layer *l, const float *x, const pi__batch *b)
 {
     const pi__backend_ops *op = m->be->ops;
     int64_t D = p->head_dim, Q = p->n_head * D, KV = p->n_head_kv * D, ld = 2 * Q + 2 * KV;
@@ -370,8 +381,15 @@ static void attend(pi__model *m, qwen35 *p, layer *l, const float *x, const pi__
                     .q_norm = l->q_norm, .k_norm = l->k_norm, .eps = p->eps, .rope = p->rope, .n_rot = p->n_rot,
                     .pair_stride = p->n_rot / 2, .q_scale = p->q_scale};
     op->qkv(m->be, b, &prep, kv);
-    pi__attn att = {.q = q, .ldq = ld, .q_stride = 2 * D, .gate = q + D, .out = p->att, .ldo = Q, .n_head = p->n_head};
-    op->attention(m->be, b, &att, kv);
+}
+
+/* att = gated attention of what project left, over keys from position first on. [T, H*D] */
+static void attend(pi__model *m, qwen35 *p, layer *l, int32_t first, const pi__batch *b)
+{
+    int64_t D = p->head_dim, Q = p->n_head * D, ld = 2 * Q + 2 * p->n_head_kv * D;
+    pi__attn att = {.q = p->mix, .ldq = ld, .q_stride = 2 * D, .gate = p->mix + D, .out = p->att, .ldo = Q,
+                    .n_head = p->n_head, .first = first};
+    m->be->ops->attention(m->be, b, &att, &m->kv[l->cache]);
 }
 
 /* att = delta rule of the normed residual; moves the states on. [T, v*d] */
@@ -423,6 +441,7 @@ static void after_mixer(pi__model *m, qwen35 *p, layer *l, float *x, const float
     op->add_norm(m->be, x, p->y, NULL, 0, 1.0f, n, E);
 
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = x, .ldx = E, .w = l->ffn_norm, .eps = p->eps};
+    if (!l->n_ff) return;
     if (p->moe) {
         experts(m, p, l, &in, n);
     } else {
@@ -434,8 +453,12 @@ static void after_mixer(pi__model *m, qwen35 *p, layer *l, float *x, const float
 
 static void mix(pi__model *m, qwen35 *p, layer *l, const pi__batch *b)
 {
-    if (l->delta) delta_rule(m, p, l, b);
-    else attend(m, p, l, p->x, b);
+    if (l->delta) {
+        delta_rule(m, p, l, b);
+        return;
+    }
+    project(m, p, l, p->x, b);
+    attend(m, p, l, 0, b);
 }
 
 static void forward(pi__model *m, const pi__batch *b)
@@ -451,10 +474,15 @@ static void forward(pi__model *m, const pi__batch *b)
     /* After the last layer's cache is written, only the rows whose logits are wanted matter. */
     layer *last = &p->layers[p->n_trunk - 1];
     mix(m, p, last, b);
+    if (p->draft) { /* which reads all of them */
+        after_mixer(m, p, last, p->x, p->att, b->n_tokens);
+        op->gather_rows(m->be, b->row, b->n_rows, p->x, m->n_embd, p->rows);
+        return;
+    }
     if (!b->n_rows) return;
     float *att = p->mix; /* [R, mixer_width]: the mixer's inputs are done with */
-    op->gather_rows(m->be, b, p->x, m->n_embd, p->rows);
-    op->gather_rows(m->be, b, p->att, mixer_width(p, last), att);
+    op->gather_rows(m->be, b->row, b->n_rows, p->x, m->n_embd, p->rows);
+    op->gather_rows(m->be, b->row, b->n_rows, p->att, mixer_width(p, last), att);
     after_mixer(m, p, last, p->rows, att, b->n_rows);
 }
 
@@ -465,6 +493,36 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows + (size_t) first * (size_t) m->n_embd, .ldx = m->n_embd,
                      .w = p->output_norm, .eps = p->eps};
     m->be->ops->linear(m->be, &in, n, &(pi__lin){w, out, m->n_vocab}, 1);
+}
+
+/* The draft head: one attention layer over the norms of token and hidden state, side by side. Position 0 has no hidden
+ * state before it, so keys begin at 1. */
+static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
+{
+    qwen35 *p = m->arch_data;
+    draft_head *h = p->draft;
+    const pi__backend_ops *op = m->be->ops;
+    int32_t E = m->n_embd, n = b->n_tokens;
+    op->embed(m->be, b, h->tok_embd.n_out ? &h->tok_embd : &p->tok_embd, 1.0f, p->y);
+    op->norm(m->be, p->pair, 2 * E, p->y, h->embd_norm, p->eps, n, E);
+    op->gather_rows(m->be, hidden, n, chained ? p->drows : p->x, E, chained ? p->y : p->dx);
+    if (!chained) op->norm(m->be, p->y, E, p->dx, p->output_norm, p->eps, n, E);
+    op->norm(m->be, p->pair + E, 2 * E, p->y, h->hidden_norm, p->eps, n, E);
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = 2 * E};
+    op->linear(m->be, &in, n, &(pi__lin){&h->proj, p->dx, E}, 1);
+
+    op->rope(m->be, b, p->freq, p->n_rot / 2, 1.0f, p->rope);
+    project(m, p, &h->block, p->dx, b);
+    if (!logits) return;
+    attend(m, p, &h->block, 1, b);
+    float *att = p->mix, *rows = p->pair; /* [R, H*D], [R, E]: what they held is done with */
+    op->gather_rows(m->be, b->row, b->n_rows, p->dx, E, rows);
+    op->gather_rows(m->be, b->row, b->n_rows, p->att, mixer_width(p, &h->block), att);
+    after_mixer(m, p, &h->block, rows, att, b->n_rows);
+    op->norm(m->be, p->drows, E, rows, h->out_norm ? h->out_norm : p->output_norm, p->eps, b->n_rows, E);
+    const pi__weight *w = h->output.n_out ? &h->output : p->output.n_out ? &p->output : &p->tok_embd;
+    pi__lin_in out = {.kind = PI__IN_PLAIN, .x = p->drows, .ldx = E};
+    op->linear(m->be, &out, b->n_rows, &(pi__lin){w, logits, m->n_vocab}, 1);
 }
 
 static void free_arch(pi__model *m)
@@ -493,10 +551,10 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_qwen35 = {
     .name = "qwen35", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .free = free_arch, .size_name = size_name,
+    .logits = logits, .draft = draft, .draft_has_cache = true, .free = free_arch, .size_name = size_name,
 };
 
 const pi__arch pi__arch_qwen35moe = {
     .name = "qwen35moe", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .free = free_arch, .size_name = size_name,
+    .logits = logits, .draft = draft, .draft_has_cache = true, .free = free_arch, .size_name = size_name,
 };

@@ -73,9 +73,10 @@ void pi__cpu_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot
 void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
                       int64_t n);
 void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
-void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out);
+void pi__cpu_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
 void pi__cpu_softcap(pi__backend *be, float *x, float cap, size_t n);
-void pi__cpu_norm(pi__backend *be, float *out, const float *x, const float *w, float eps, int32_t n_rows, int64_t n);
+void pi__cpu_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
+                  int64_t n);
 void pi__cpu_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
                        int64_t n);
 

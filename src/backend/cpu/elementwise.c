@@ -48,6 +48,7 @@ void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w,
 typedef struct norm_job {
     const pi__cpu *cpu;
     float *out;
+    int64_t ldo;
     const float *x, *w;
     float eps;
     int32_t n_rows;
@@ -60,15 +61,16 @@ static void norm_run(void *arg, int32_t ith, int32_t nth)
     const norm_job *j = arg;
     int64_t rows = j->n_rows;
     for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) {
-        memset(j->out + i * j->n, 0, (size_t) j->n * sizeof *j->out);
-        j->cpu->attn->add_norm(j->out + i * j->n, j->x + i * j->n, j->w, j->eps, 1.0f, j->n);
+        memset(j->out + i * j->ldo, 0, (size_t) j->n * sizeof *j->out);
+        j->cpu->attn->add_norm(j->out + i * j->ldo, j->x + i * j->n, j->w, j->eps, 1.0f, j->n);
     }
 }
 
-void pi__cpu_norm(pi__backend *be, float *out, const float *x, const float *w, float eps, int32_t n_rows, int64_t n)
+void pi__cpu_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
+                  int64_t n)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    norm_job j = {cpu, out, x, w, eps, n_rows, n};
+    norm_job j = {cpu, out, ldo, x, w, eps, n_rows, n};
     if (n_rows * n < SMALL) {
         norm_run(&j, 0, 1);
     } else {
@@ -146,10 +148,13 @@ void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_
 
 /* -------------------------------------------------------------------------------------------------------- gather_rows */
 
-void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const float *x, int64_t n, float *out)
+void pi__cpu_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
 {
     (void) be;
-    for (int32_t i = 0; i < b->n_rows; i++) memcpy(out + i * n, x + b->row[i] * n, (size_t) n * sizeof(float));
+    for (int32_t i = 0; i < n_rows; i++) {
+        if (row[i] < 0) memset(out + i * n, 0, (size_t) n * sizeof(float));
+        else memcpy(out + i * n, x + row[i] * n, (size_t) n * sizeof(float));
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ softcap */
