@@ -9,6 +9,8 @@ gap between its two highest logits at each) and NAME.f32 (the reference's logits
    within LOOSE with the default one;
 2. the logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with
    prefixes reused, and with a cache so small that requests are preempted.
+3. where the folder has mtp.json: the draft head's logits and drafts are the reference's; with drafting on, whatever their
+   number, tokens and logits are those of the plain run, in fewer steps.
 And the texts of DIR/tokenizer give the ids written there, for the vocabularies that are at hand.
 Standard library only. Exit 77: no such models here.
 """
@@ -16,9 +18,11 @@ import array, json, lzma, math, os, shutil, subprocess, sys, tempfile
 
 from eval_runs import BIN, crowd, differences, run
 
-FOLDERS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-moe64-micro']
+FOLDERS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-mtp-tiny',
+           'qwen35-moe64-micro']
 TIE, TIGHT, LOOSE = 1e-3, 5e-4, 5e-3
 HERE = os.path.dirname(os.path.abspath(__file__))
+TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'tool_draft')
 
 
 def floats(raw):
@@ -68,6 +72,49 @@ def ways(cases):
             (['--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)], everything)]
 
 
+def drafting_ways(cases):
+    longest = max(len(c['ids']) + c['n'] for c in cases)
+    mtp = ['--spec-type', 'mtp', '--spec-draft-n-max']
+    return [mtp + ['1', '-t', '1'], mtp + ['3'], mtp + ['8', '-ub', '64'], mtp + ['3', '-ub', '16', '--parallel', '16'],
+            mtp + ['3', '--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]]
+
+
+def drafter(model, ids, start, step, drafts=3):
+    """Its logits for positions 1.., and the drafts behind positions start, start + step, ..."""
+    with tempfile.TemporaryDirectory() as d:
+        rows = os.path.join(d, 'rows')
+        r = subprocess.run([TOOL, model, rows, str(drafts), str(start), str(step)], input=' '.join(map(str, ids)),
+                           stdout=subprocess.PIPE, text=True, check=True)
+        return floats(open(rows, 'rb').read()), [[int(x) for x in l.split()] for l in r.stdout.splitlines()][::-1]
+
+
+def check_drafts(folder, model, width, cases):
+    reference = json.load(open(os.path.join(folder, 'mtp.json')))
+    greedy = {e['name']: e['greedy'] for e in json.load(open(os.path.join(folder, 'expect.json')))}
+    ids = {c['name']: c['ids'] for c in cases}
+    faults, worst, right, n = [], 0.0, {}, 0
+    for name, want in reference.items():
+        rows = os.path.join(folder, name + '.mtp_logits.f32')
+        if os.path.exists(rows):
+            got, _ = drafter(model, ids[name], len(ids[name]) - 1, 1)
+            worst = max(worst, worst_row(floats(open(rows, 'rb').read()), got, width))
+        if not name.startswith('draft_'): continue
+        case, step = name[len('draft_'):], want['step']
+        first, count = len(ids[case]), len(want['drafts3'])
+        _, got = drafter(model, ids[case] + greedy[case][:(count - 1) * step + 1], first, step)
+        if got != want['drafts3']: faults.append(f'{case}: other drafts than the reference')
+        for i, drafts in enumerate(got):
+            n += 1
+            for k in (1, 2, 3):
+                right[k] = right.get(k, 0) + (drafts[:k] == greedy[case][1 + i * step:1 + i * step + k])
+    for k, share in reference['acceptance_prefix'].items():
+        if abs(right[int(k)] / n - share) > 1e-9: faults.append(f'{k} drafts are right in {right[int(k)]} of {n}, not {share}')
+    if not worst <= TIGHT: faults.append(f'logits of the draft head off by {worst:.6f}')
+    print(f'{os.path.basename(folder)}: draft head within {worst:.6f}, first drafts right: '
+          + ', '.join(f'{k} in {right[k] / n:.3f}' for k in right))
+    return faults
+
+
 def check_folder(folder, model):
     meta = json.load(open(os.path.join(folder, 'golden.json')))
     cases = json.load(open(os.path.join(folder, 'cases.json')))
@@ -81,6 +128,14 @@ def check_folder(folder, model):
         want = [lines[i] for i in which], [logits[i] for i in which]
         faults += differences(' '.join(flags), run(model, [cases[i] for i in which], *plain, *flags), want)
         n += 1
+    if os.path.exists(os.path.join(folder, 'mtp.json')):
+        faults += check_drafts(folder, model, meta['vocab'], cases)
+        for flags in drafting_ways(cases):
+            got = run(model, cases, *plain, *flags)
+            faults += differences(' '.join(flags), got, base)
+            accepted, tokens = sum(l['accepted'] for l in got[0]), sum(len(l['greedy']) for l in got[0])
+            if accepted < tokens / 3: faults.append(f"{' '.join(flags)}: only {accepted} drafts of {tokens} tokens accepted")
+            n += 1
     many, want = crowd(cases, base, 3 * len(cases))
     for label, flags in (('', ['--no-prefix-cache']), (', prefixes reused', [])):
         got = run(model, many, *flags, '--parallel', '16', '--kv-cache-tokens', '16384')

@@ -81,8 +81,10 @@ static char *answer_line(const job *j, const pi_result *res, const int32_t *ids,
     json_object_set_new(root, "greedy", greedy);
     json_object_set_new(root, "prompt_tokens", json_integer(res->prompt_tokens));
     json_object_set_new(root, "cached_tokens", json_integer(res->cached_tokens));
+    json_object_set_new(root, "drafted", json_integer(res->n_drafted));
+    json_object_set_new(root, "accepted", json_integer(res->n_accepted));
     /* Whatever memory ran out for is missing; the line must be whole. */
-    bool whole = json_object_size(root) == 4 && json_array_size(json_object_get(root, "greedy")) == n;
+    bool whole = json_object_size(root) == 6 && json_array_size(json_object_get(root, "greedy")) == n;
     char *line = whole ? json_dumps(root, 0) : NULL;
     json_decref(root);
     return line;
