@@ -10,6 +10,7 @@
 #include "engine/core.h"
 #include "formats/formats.h"
 #include "tiny_gemma4.h"
+#include "tiny_qwen35.h"
 
 enum { N_MUTANTS = 10000 };
 
@@ -126,8 +127,20 @@ static void damaged_gemma4(void **st)
     damaged(path, "blk.5.layer_output_scale.weight", N_MUTANTS / 4);
 }
 
+static void damaged_qwen35(void **st)
+{
+    (void) st;
+    char path[256];
+    pi_error err = {0};
+    for (int moe = 0; moe < 2; moe++) {
+        assert_int_equal(tiny_qwen35_write(tiny_path(path, "mutate35"), moe, 512, &err), PI_OK);
+        damaged(path, "blk.4.nextn.shared_head_norm.weight", N_MUTANTS / 8);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4),
+                                       cmocka_unit_test(damaged_qwen35)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

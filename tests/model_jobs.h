@@ -1,0 +1,175 @@
+/* Requests to an engine with a tiny model: tokens and a hash of the logits of each, to compare runs to the bit; and
+ * copies of the model's file with something changed, which must be refused by name. */
+#ifndef MODEL_JOBS_H
+#define MODEL_JOBS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/core.h"
+#include "tiny_model.h"
+
+enum { N_JOBS = 5, N_GEN = 12 };
+
+/* One request and what came of it. */
+typedef struct job {
+    int32_t prompt[300];
+    int32_t n_prompt;
+    int32_t tokens[N_GEN], n_tokens;
+    uint64_t rows; /* hash of the logits it got */
+    atomic_int done;
+    int code;
+    uint32_t n_cached, n_preempted;
+    pi__seq *seq;
+} job;
+
+static bool job_on_token(void *ud, const pi__token_out *t)
+{
+    job *j = ud;
+    assert_true(j->n_tokens < N_GEN);
+    j->tokens[j->n_tokens++] = t->id;
+    return false;
+}
+
+static void job_on_done(void *ud, const pi__job_end *end)
+{
+    job *j = ud;
+    j->code = end->code;
+    j->n_cached = end->cached_tokens;
+    j->n_preempted = end->n_preempted;
+    atomic_store(&j->done, 1);
+}
+
+static void job_on_logits(void *ud, uint32_t pos, const float *row, size_t n)
+{
+    job *j = ud;
+    uint64_t h = j->rows ^ (pos + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &row[i], sizeof u);
+        h = (h ^ u) * 0x100000001b3u;
+    }
+    j->rows = h;
+}
+
+static void jobs_fill(job *jobs)
+{
+    static const int32_t lengths[N_JOBS] = {1, 17, 39, 41, 250};
+    uint64_t rng = 99;
+    for (int i = 0; i < N_JOBS; i++) {
+        memset(&jobs[i], 0, sizeof jobs[i]);
+        jobs[i].n_prompt = lengths[i];
+        for (int32_t k = 0; k < lengths[i]; k++) jobs[i].prompt[k] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
+    }
+}
+
+static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias *bias)
+{
+    pi_error err = {0};
+    pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
+                 .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
+    p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
+                                 .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N},
+                                              .bias = bias, .n_bias = bias ? 1 : 0}};
+    j->n_tokens = 0;
+    j->rows = 0;
+    atomic_store(&j->done, 0);
+    if (pi__core_submit(e, &p, &j->seq, &err)) fail_msg("submit: %s", err.msg);
+}
+
+/* Until it has ended, with this code. */
+static void job_await(job *j, int code)
+{
+    for (int i = 0; i < 60000 && !atomic_load(&j->done); i++) usleep(1000);
+    assert_true(atomic_load(&j->done));
+    assert_int_equal(j->code, code);
+    if (!code) assert_int_equal(j->n_tokens, N_GEN);
+    pi__seq_release(j->seq);
+}
+
+static pi__core *job_core(const pi__config *c)
+{
+    pi__core *e;
+    pi_error err = {0};
+    if (pi__core_open(&e, c, &err)) fail_msg("open: %s", err.msg);
+    return e;
+}
+
+/* All jobs, together or one after the other, twice where prefixes are kept. */
+static void jobs_run(const pi__config *c, bool together, int32_t logits, job *jobs)
+{
+    pi__core *e = job_core(c);
+    for (int round = 0; round <= c->prefix_cache; round++)
+        for (int i = 0; i < N_JOBS; i++) {
+            job_submit(e, &jobs[i], logits, NULL);
+            if (!together) job_await(&jobs[i], PI_OK);
+            if (together && i == N_JOBS - 1)
+                for (int k = 0; k < N_JOBS; k++) job_await(&jobs[k], PI_OK);
+        }
+    pi__core_close(e);
+}
+
+static void jobs_check(const job *got, const job *want, const char *what, int value)
+{
+    for (int i = 0; i < N_JOBS; i++) {
+        if (memcmp(got[i].tokens, want[i].tokens, sizeof want[i].tokens))
+            fail_msg("%s %d: tokens of job %d differ", what, value, i);
+        if (got[i].rows != want[i].rows) fail_msg("%s %d: logits of job %d differ", what, value, i);
+    }
+}
+
+/* ---- files that are refused */
+
+typedef struct model_file {
+    char *p;
+    size_t n;
+} model_file;
+
+static model_file model_read(const char *path)
+{
+    model_file f;
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    fseek(in, 0, SEEK_END);
+    f.n = (size_t) ftell(in);
+    rewind(in);
+    f.p = malloc(f.n);
+    assert_non_null(f.p);
+    assert_int_equal(fread(f.p, 1, f.n, in), f.n);
+    fclose(in);
+    return f;
+}
+
+static char *model_find(model_file f, const char *text)
+{
+    for (size_t i = 0; i + strlen(text) < f.n; i++)
+        if (!memcmp(f.p + i, text, strlen(text))) return f.p + i;
+    fail_msg("no %s in the file", text);
+    return NULL;
+}
+
+/* The file opens no more, and the error says why. */
+static void model_refused(const pi__config *c0, model_file f, const char *why)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s.bad", c0->model);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(f.p, 1, f.n, out), f.n);
+    assert_int_equal(fclose(out), 0);
+    pi__config c = *c0;
+    pi__core *e = NULL;
+    pi_error err = {0};
+    c.model = path;
+    c.max_seqs = 1;
+    if (!pi__core_open(&e, &c, &err)) fail_msg("opened, where \"%s\" was expected", why);
+    if (!strstr(err.msg, why)) fail_msg("not \"%s\" but: %s", why, err.msg);
+    unlink(path);
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* Qwen 3.5, dense and with experts, on tiny random models: however requests are run together, cut into steps, preempted
+ * and continued from snapshots, the logits are the same bits; what is wrong in a file is refused by name. */
+#include "model_jobs.h"
+#include "tiny_qwen35.h"
+
+static char model_path[256];
+
+static pi__config config(void)
+{
+    return (pi__config) {.model = model_path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
+                         .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
+                         .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+static void same_in_any_cut(const job *want)
+{
+    static job got[N_JOBS];
+    jobs_fill(got);
+    for (int32_t ub = 1; ub <= 300; ub = ub * 6 + 1) {
+        pi__config c = config();
+        c.max_batch_tokens = ub;
+        c.block_size = ub == 7 ? 32 : ub == 43 ? 64 : 16;
+        c.cpu.n_threads = ub == 7 ? 3 : 1;
+        jobs_run(&c, ub > 1, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, "step budget", ub);
+    }
+}
+
+/* A neighbour that is cancelled in the middle of its prompt or answer: its slot goes to others. */
+static void same_beside_cancelled(const job *want)
+{
+    static job got[N_JOBS], other[2];
+    pi__config c = config();
+    c.max_batch_tokens = 16;
+    c.max_seqs = 3;
+    jobs_fill(got);
+    pi__core *e = job_core(&c);
+    for (int i = 0; i < N_JOBS; i++) {
+        other[i % 2] = got[4];
+        job_submit(e, &other[i % 2], PI__LOGITS_NONE, NULL);
+        job_submit(e, &got[i], PI__LOGITS_GENERATED, NULL);
+        if (i % 2) usleep(500);
+        pi__seq_cancel(e, other[i % 2].seq);
+        job_await(&got[i], PI_OK);
+        while (!atomic_load(&other[i % 2].done)) usleep(100);
+        pi__seq_release(other[i % 2].seq);
+    }
+    pi__core_close(e);
+    jobs_check(got, want, "beside cancelled ones", 1);
+}
+
+static void test_same_bits(void **st)
+{
+    static job want[N_JOBS], got[N_JOBS];
+    (void) st;
+    pi__config c = config();
+    jobs_fill(want);
+    jobs_fill(got);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    same_in_any_cut(want);
+    same_beside_cancelled(want);
+    c.prefix_cache = true;
+    for (int together = 0; together < 2; together++) {
+        jobs_run(&c, together, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, "from a snapshot", together);
+        assert_true(got[N_JOBS - 1].n_cached >= 240);
+    }
+    c = config();
+    c.kv_tokens = 400; /* enough for all prompts, not for the answers */
+    for (int cache = 0; cache < 2; cache++) {
+        uint32_t preempted = 0;
+        c.prefix_cache = cache;
+        jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, "preemption", cache);
+        for (int i = 0; i < N_JOBS; i++) preempted += got[i].n_preempted;
+        assert_true(preempted > 0 || cache);
+    }
+}
+
+/* With the logits of the whole prompt, too, in any chunks: tokens as before, rows the same. */
+static void test_all_rows(void **st)
+{
+    (void) st;
+    static job want[N_JOBS], got[N_JOBS], plain[N_JOBS];
+    pi__config c = config();
+    jobs_fill(want), jobs_fill(got), jobs_fill(plain);
+    jobs_run(&c, false, PI__LOGITS_ALL, want);
+    jobs_run(&c, true, PI__LOGITS_NONE, plain);
+    for (int i = 0; i < N_JOBS; i++) assert_memory_equal(plain[i].tokens, want[i].tokens, sizeof want[i].tokens);
+    c.max_batch_tokens = 11;
+    jobs_run(&c, true, PI__LOGITS_ALL, got);
+    jobs_check(got, want, "all rows in steps of", 11);
+}
+
+/* ---- files that are refused */
+
+static void assert_refused(model_file f, const char *why)
+{
+    pi__config c = config();
+    model_refused(&c, f, why);
+    free(f.p);
+}
+
+static void refuse_numbers(const char *arch, bool moe)
+{
+    static const struct { const char *key; uint32_t v; const char *why; int in; } list[] = { /* in: 0 both, 1 dense, 2 experts */
+        {"attention.key_length", 48, "key_length 48", 0},
+        {"attention.value_length", 64, "value_length 64", 0},
+        {"attention.head_count", 3, "head_count 3 is not a multiple", 0},
+        {"attention.head_count_kv", 0, "head_count_kv is 0", 0},
+        {"rope.dimension_count", 7, "dimension_count is 7", 0},
+        {"rope.dimension_count", 34, "dimension_count is 34", 0},
+        {"block_count", 1, "leaves no layer", 0},
+        {"block_count", 7, "needs a bool for each", 0},
+        {"nextn_predict_layers", 2, "nextn_predict_layers is 2", 0},
+        {"ssm.state_size", 16, "inner_size is 128", 0},
+        {"ssm.group_count", 3, "not a multiple of group_count 3", 0},
+        {"ssm.time_step_rank", 2, "inner_size is 128", 0},
+        {"ssm.inner_size", 64, "inner_size is 64", 0},
+        {"ssm.conv_kernel", 3, "ssm_conv1d.weight has shape [4, 256], expected [3, 256]", 0},
+        {"ssm.conv_kernel", 1, "conv_kernel is 1", 0},
+        {"embedding_length", 32, "token_embd.weight has shape", 0},
+        {"feed_forward_length", 64, "blk.0.ffn_gate.weight", 1},
+        {"feed_forward_length", 0, "feed_forward_length is 0", 1},
+        {"expert_count", 5, "blk.0.ffn_gate_inp.weight", 2},
+        {"expert_count", 0, "expert_count is 0", 2},
+        {"expert_used_count", 7, "expert_used_count 7 is more", 2},
+        {"expert_used_count", 0, "expert_used_count is 0", 2},
+        {"expert_feed_forward_length", 64, "blk.0.ffn_gate_exps.weight", 2},
+        {"expert_shared_feed_forward_length", 32, "blk.0.ffn_gate_shexp.weight", 2}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (list[i].in == (moe ? 1 : 2)) continue;
+        char key[96];
+        snprintf(key, sizeof key, "%s.%s", arch, list[i].key);
+        model_file f = model_read(model_path);
+        char *at = model_find(f, key) + strlen(key);
+        memcpy(at + 4, &list[i].v, 4); /* after the type */
+        assert_refused(f, list[i].why);
+    }
+}
+
+static void test_refused(void **st)
+{
+    (void) st;
+    static const char *const needed[] = {
+        "blk.0.attn_qkv.weight", "blk.0.attn_gate.weight", "blk.1.ssm_alpha.weight", "blk.1.ssm_beta.weight",
+        "blk.3.ssm_conv1d.weight", "blk.3.ssm_dt.bias", "blk.0.ssm_a", "blk.1.ssm_norm.weight", "blk.3.ssm_out.weight",
+        "blk.2.attn_q.weight", "blk.2.attn_k_norm.weight", "blk.2.post_attention_norm.weight", "output_norm.weight"};
+    static const char *const needed_moe[] = {
+        "blk.0.ffn_up_exps.weight", "blk.1.ffn_down_exps.weight", "blk.2.ffn_gate_inp_shexp.weight",
+        "blk.3.ffn_down_shexp.weight"};
+    model_file f = model_read(model_path);
+    bool moe = f.n > 0 && memmem(f.p, f.n, "qwen35moe", 9);
+    free(f.p);
+    refuse_numbers(moe ? "qwen35moe" : "qwen35", moe);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed + (moe ? sizeof needed_moe / sizeof *needed_moe : 0); i++) {
+        size_t n = sizeof needed / sizeof *needed;
+        const char *name = i < n ? needed[i] : needed_moe[i - n];
+        f = model_read(model_path);
+        model_find(f, name)[0] = 'X';
+        assert_refused(f, name);
+    }
+    uint32_t type = PI__GGUF_U8;
+    f = model_read(model_path);
+    memcpy(model_find(f, "attention.recurrent_layers") + strlen("attention.recurrent_layers") + 4, &type, 4);
+    assert_refused(f, "needs a bool for each layer");
+    f = model_read(model_path);
+    model_find(f, "blk.0.attn_norm.weight")[0] = 'X';
+    assert_refused(f, "a draft head alone");
+}
+
+/* Without the array every fourth layer is attention: another model than the file's. */
+static void test_interval(void **st)
+{
+    (void) st;
+    model_file f = model_read(model_path);
+    model_find(f, "recurrent_layers")[0] = 'X';
+    assert_refused(f, "blk.2.attn_qkv.weight");
+}
+
+static int make_dense(void **st)
+{
+    (void) st;
+    pi_error err = {0};
+    return tiny_qwen35_write(tiny_path(model_path, "qwen35"), false, 512, &err);
+}
+
+static int make_experts(void **st)
+{
+    (void) st;
+    pi_error err = {0};
+    return tiny_qwen35_write(tiny_path(model_path, "qwen35"), true, 512, &err);
+}
+
+static int remove_model(void **st)
+{
+    (void) st;
+    return unlink(model_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_interval),
+    };
+    int dense = cmocka_run_group_tests_name("dense", tests, make_dense, remove_model);
+    return cmocka_run_group_tests_name("experts", tests, make_experts, remove_model) + dense;
+}
