@@ -244,6 +244,22 @@ PI_API int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int
  * flags: PI_TOK_SPECIAL prints control tokens too. */
 PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap);
 
+/* A conversation as text, the way the model's chat template writes it; the template is that of the GGUF, or of the
+ * options "chat-template" and "chat-template-file"; a model without one whose vocabulary has <|im_start|> gets ChatML.
+ *     messages  JSON list, as in OpenAI's API: role, content (a string, or parts of type text), tool_calls,
+ *               tool_call_id, reasoning_content
+ *     tools     JSON list of functions, or NULL
+ *     options   JSON object, or NULL: variables of the template. "add_generation_prompt" (true unless given) begins
+ *               the model's answer; many templates know "enable_thinking"; "chat-template-kwargs" are the defaults
+ * Submit the whole conversation for every turn: what is in the cache is not computed again. The text is meant for
+ * pi_request_prompt_text: the BOS that this adds is left out here. Caveat: text of control tokens within a message
+ * ("<|im_end|>") becomes those tokens; take it out of what you do not trust.
+ * Returns the number of bytes, which may exceed cap (then cap were written), or PI_EINVAL (no such JSON; the template
+ * failed or refused, err has its words), PI_EUNSUPPORTED (no template; content that is no text), PI_ETOOBIG (too deep,
+ * too long), PI_ENOMEM. No final NUL. Needs 1 MiB of stack. */
+PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
+                              size_t cap, pi_error *err);
+
 /* A vocabulary alone, without an engine; also from GGUFs that hold nothing else. */
 typedef struct pi_vocab pi_vocab;
 PI_API int pi_vocab_open(pi_vocab **out, const char *path, pi_error *err);

@@ -16,6 +16,7 @@
 #include "api/options.h"
 #include "api/output.h"
 #include "engine/core.h"
+#include "text/chat.h"
 
 enum pi__node_state {
     PI__NODE_IDLE,   /* in no list */
@@ -52,6 +53,8 @@ struct pi_engine {
     pi__core *core;        /* what runs */
     pi__log log;           /* of the options */
     pi__opt_set defaults;  /* of requests */
+    pi__chat *chat;        /* the chat template, or NULL */
+    pi_error chat_err;     /* why there is none */
     pthread_mutex_t lock;  /* guards all that follows, and requests as said there */
     pthread_cond_t polled; /* something for pi_poll: an event, or nothing left to wait for */
     pthread_cond_t pushed; /* something for the dispatch thread */
@@ -139,6 +142,11 @@ int pi__cond_init(pthread_cond_t *c);
 /* lock: gives back one reference. true: it was the last, and the caller calls pi__request_destroy without the lock. */
 bool pi__request_unref(pi_request *r);
 void pi__request_destroy(pi_request *r);
+
+/* ---- chat.c */
+
+/* Loads the chat template; what is wrong with the model's own is kept for pi_chat_render. */
+int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err);
 
 /* ---- gen_params.c, breakers.c */
 

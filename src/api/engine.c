@@ -140,7 +140,9 @@ int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
     }
     if (pi__opt_copy(&e->defaults, &o->set, true)) rc = pi__fail_mem(err, "options");
     if (!rc) rc = pi__core_open(&e->core, &c, err);
+    if (!rc) rc = pi__engine_open_chat(e, o, err);
     if (rc) {
+        if (e->core) pi__core_close(e->core);
         pi__opt_clear(&e->defaults);
         pi__events_destroy(e);
         pi__free(e);
@@ -162,6 +164,7 @@ void pi_engine_close(pi_engine *e)
     pthread_mutex_unlock(&e->lock);
     pi__core_drain(e->core, -1);
     pi__dispatch_stop(e);
+    pi__chat_free(e->chat);
     pi__core_close(e->core);
     pi__breakers_put(e, e->breakers);
     pi__opt_clear(&e->defaults);

@@ -66,6 +66,12 @@
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
     X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|neon|generic", "--cpu-isa", "", "cpu", false,                \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
+    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template", "", "template", false,                        \
+      "Chat template (Jinja text, or chatml) to use instead of the model's own.")                                      \
+    X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
+      "File with the chat template to use instead of the model's own.")                                                \
+    X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs", "", "template", false,            \
+      "JSON object with variables for the chat template.")                                                             \
     X(LOG_LEVEL, "log-level", ENUM, "info", "none|error|warn|info|debug", "--log-level", "", "general", false,         \
       "Lines up to this level are logged.")
 

@@ -1,7 +1,7 @@
 /* Values of expressions, as Python has them where templates can tell the difference.
  *
  * What is not there is "undefined": it is false, prints as nothing and iterates over nothing, but having members,
- * arithmetic and calls fail with its name. "a.b" looks for methods first and keys then, "a['b']" the other way round. */
+ * arithmetic and calls fail with its name. "a.b" looks for methods first, then keys; "a['b']" the other way round. */
 #include <string.h>
 #include <time.h>
 
@@ -11,7 +11,7 @@
 typedef pi__jnode node;
 typedef pi__jrun run;
 
-/* ------------------------------------------------------------------------------------------------------------- names */
+/* ------------------------------------------------------------------------------------------------------------ names */
 
 enum { FN_NAMESPACE, FN_RANGE, FN_DICT, FN_RAISE, FN_STRFTIME, N_FN };
 static const char *const functions[N_FN] = {"namespace", "range", "dict", "raise_exception", "strftime_now"};
@@ -41,7 +41,7 @@ bool pi__jdefined(run *r, const pi__val *v)
     return v->type != PI__V_UNDEFINED || pi__jfail(r, "'%.*s' is undefined", shown(v->s), v->s.p);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- members */
+/* ---------------------------------------------------------------------------------------------------------- members */
 
 static bool loop_member(const pi__jloop *l, pi__str name, pi__val *out)
 {
@@ -119,7 +119,7 @@ static bool eval_item(run *r, const node *n, pi__val *out)
     return pi__jeval(r, n->b, &index) && pi__jmember(r, &object, index, true, out);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- calls */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 const pi__val *pi__jarg(const pi__jargs *a, size_t i, const char *name)
 {
@@ -257,7 +257,7 @@ static bool eval_test(run *r, const node *n, pi__val *out)
     return true;
 }
 
-/* -------------------------------------------------------------------------------------------------------- expressions */
+/* ------------------------------------------------------------------------------------------------------ expressions */
 
 static bool eval_elements(run *r, const node *n, pi__val *out)
 {

@@ -119,7 +119,7 @@ static bool assign(run *r, const node *target, const pi__val *v)
     return i == l.n || pi__jfail(r, "too many values to unpack: %zu, not %zu", l.n, i);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ output */
+/* ----------------------------------------------------------------------------------------------------------- output */
 
 static bool print(run *r, const pi__val *v)
 {
@@ -143,7 +143,7 @@ bool pi__jcapture(run *r, const node *list, pi__val *out)
     return r->z->code ? pi__jno_room(r) : true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- loops */
+/* ------------------------------------------------------------------------------------------------------------ loops */
 
 /* The elements for which the loop's filter holds. */
 static bool filter_elements(run *r, const node *n, pi__list *l)
@@ -186,7 +186,7 @@ static bool exec_for(run *r, const node *n)
     return ok && (l.n || pi__jexec(r, n->e));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ macros */
+/* ----------------------------------------------------------------------------------------------------------- macros */
 
 static bool define_macro(run *r, const node *n, pi__val *out)
 {
@@ -250,7 +250,7 @@ static bool exec_caller(run *r, const node *n)
     return pi__jeval(r, call, &out) && print(r, &out);
 }
 
-/* -------------------------------------------------------------------------------------------------------- statements */
+/* ------------------------------------------------------------------------------------------------------- statements */
 
 static bool exec_if(run *r, const node *n)
 {

@@ -214,7 +214,7 @@ static node *parse_primary(pi__jparse *p)
     return NULL;
 }
 
-/* ---------------------------------------------------------------------------------------------- what follows a value */
+/* --------------------------------------------------------------------------------------------- what follows a value */
 
 /* Arguments behind "(". */
 static bool parse_args(pi__jparse *p, node **to)

@@ -91,7 +91,8 @@ static bool f_format(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
 
 static bool f_escape(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
-    static const char *const pairs[][2] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+    static const char *const pairs[][2] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"},
+                                           {"\"", "&#34;"}};
     (void) a;
     if (!f_string(r, in, a, out)) return false;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
@@ -254,7 +255,7 @@ static bool f_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- other */
+/* ------------------------------------------------------------------------------------------------------------ other */
 
 static bool f_default(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {

@@ -1,7 +1,7 @@
 /* Methods of strings, maps and lists, and the string functions that filters share with them.
  *
- * Letters change case within ASCII only; what counts as white space is what Python's str.strip takes. Strings are made in
- * the zone, in one pass, through a heap buffer where the length is not known. */
+ * Letters change case within ASCII only; what counts as white space is what Python's str.strip takes. Strings are made
+ * in the zone, in one pass, through a heap buffer where the length is not known. */
 #include <string.h>
 
 #include "text/jinja_impl.h"
@@ -44,7 +44,7 @@ int pi__jmethod_find(const pi__val *self, pi__str name)
     return -1;
 }
 
-/* ---------------------------------------------------------------------------------------------------- string helpers */
+/* --------------------------------------------------------------------------------------------------- string helpers */
 
 bool pi__jconcat(run *r, pi__str a, pi__str b, pi__val *out)
 {
@@ -247,7 +247,7 @@ static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__va
     if (!sep->n) return pi__jfail(r, "the separator is empty");
     size_t at = 0, k, parts = 0;
     for (k = find(s, 0, *sep); right && max >= 0 && k <= s.n; k = find(s, k + sep->n, *sep)) parts++;
-    for (; right && max >= 0 && parts > (size_t) max; parts--) at = find(s, at, *sep) + sep->n; /* these stay together */
+    for (; right && max >= 0 && parts > (size_t) max; parts--) at = find(s, at, *sep) + sep->n; /* not split */
     size_t start = 0;
     for (k = find(s, at, *sep); k <= s.n && max; k = find(s, at, *sep), max -= max > 0) {
         if (!add_part(r, out->list, (pi__str) {s.p + start, k - start})) return false;
@@ -473,8 +473,8 @@ static bool insert(run *r, pi__list *l, int64_t i, pi__val v)
 {
     if (!pi__jcost(r, l->n * 16)) return false;
     if (!pi__list_add(r->z, l, v)) return pi__jno_room(r);
-    size_t n = l->n - 1, at = i < 0 ? (i < -(int64_t) n ? 0 : (size_t) (i + (int64_t) n)) : (size_t) i > n ? n : (size_t) i;
-    memmove(&l->v[at + 1], &l->v[at], (n - at) * sizeof *l->v);
+    int64_t n = (int64_t) l->n - 1, at = i < 0 ? (i < -n ? 0 : i + n) : i > n ? n : i;
+    memmove(&l->v[at + 1], &l->v[at], (size_t) (n - at) * sizeof *l->v);
     l->v[at] = v;
     return true;
 }

@@ -11,7 +11,7 @@
 typedef pi__jnode node;
 typedef pi__jrun run;
 
-/* -------------------------------------------------------------------------------------------------------------- slices */
+/* ----------------------------------------------------------------------------------------------------------- slices */
 
 /* A part of a slice: *given false where it is missing or none. */
 static bool slice_part(run *r, const node *n, int64_t *out, bool *given)
@@ -88,7 +88,7 @@ bool pi__jeval_slice(run *r, const node *n, pi__val *out)
                                 : slice_str(r, v.s, start, count, step, out);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- operators */
+/* -------------------------------------------------------------------------------------------------------- operators */
 
 static int64_t whole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; }
 
@@ -204,7 +204,7 @@ bool pi__jeval_sign(run *r, const node *n, pi__val *out)
     return arithmetic(r, n->kind == PI__JN_NEG ? '-' : '+', &zero, &v, out);
 }
 
-/* -------------------------------------------------------------------------------------------------------- comparisons */
+/* ------------------------------------------------------------------------------------------------------ comparisons */
 
 bool pi__jequal(run *r, const pi__val *a, const pi__val *b, bool *out)
 {
@@ -284,7 +284,7 @@ bool pi__jeval_compare(run *r, const node *n, pi__val *out)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- iteration */
+/* -------------------------------------------------------------------------------------------------------- iteration */
 
 bool pi__jiterate(run *r, const pi__val *v, pi__list *out)
 {

@@ -197,7 +197,7 @@ static bool f_rejectattr(run *r, const pi__val *in, const pi__jargs *a, pi__val 
     return choose(r, in, a, true, false, out);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- sorting */
+/* ---------------------------------------------------------------------------------------------------------- sorting */
 
 typedef struct sorted { /* what is sorted, beside what it is sorted by */
     pi__val key, v;

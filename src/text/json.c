@@ -1,8 +1,8 @@
 /* Reading JSON: RFC 8259 and nothing beyond it.
  *
- * The text is checked for UTF-8 as a whole first; after that a string without escapes is a slice of it. Depth is bounded
- * (PI__VAL_DEPTH), so is memory (the zone). A key that comes twice has its last value, as in Python. No state but the
- * zone: any thread. */
+ * The text is checked for UTF-8 as a whole first; after that a string without escapes is a slice of it. Depth is
+ * bounded (PI__VAL_DEPTH), so is memory (the zone). A key that comes twice has its last value, as in Python. No state
+ * but the zone: any thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -283,7 +283,8 @@ bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work
 {
     /* Work doubles with each level where lists share their elements: beyond a bound they count as unequal. */
     if (depth > PI__VAL_DEPTH || ++*work > UINT32_MAX / 64) return false;
-    if (a->type != b->type || a->type < PI__V_STR) return a->type != PI__V_STR && b->type != PI__V_STR && key_equal(a, b);
+    if (a->type != b->type || a->type < PI__V_STR)
+        return a->type != PI__V_STR && b->type != PI__V_STR && key_equal(a, b);
     switch (a->type) {
     case PI__V_STR: *work += a->s.n / 64; return pi__str_eq(a->s, b->s);
     case PI__V_LIST:

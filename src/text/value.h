@@ -1,9 +1,10 @@
 /* Values of chat templates and of JSON: none, bool, int, float, string, list, map, and what a template adds to them.
  *
- * Everything that a rendering makes lies in one ZONE, which has a limit and is freed as a whole: values are never freed
- * one by one, may point at each other in circles, and copying one copies 24 bytes. Strings are UTF-8 and never change,
- * so that many may share their bytes. Whoever walks values counts the depth (PI__VAL_DEPTH), because a template can
- * put a list into itself. A zone and its values belong to one thread; what is not written any more may be read by all. */
+ * Everything that a rendering makes lies in one ZONE, which has a limit and is freed as a whole: values are never
+ * freed one by one, may point at each other in circles, and copying one copies 24 bytes. Strings are UTF-8 and never
+ * change, so that many may share their bytes. Whoever walks values counts the depth (PI__VAL_DEPTH), because a template
+ * can put a list into itself. A zone and its values belong to one thread; what is not written any more may be read by
+ * all. */
 #ifndef PI__VALUE_H
 #define PI__VALUE_H
 
@@ -77,7 +78,7 @@ typedef struct pi__entry {
 struct pi__dict { /* in the order in which keys came */
     pi__entry *e;    /* [n] */
     size_t n, cap;
-    uint32_t *slot;  /* [n_slot] 1 + index of an entry, 0: free; open addressing. NULL: few entries, they are searched */
+    uint32_t *slot;  /* [n_slot] 1 + index of an entry, 0: free; open addressing. NULL: few entries, just searched */
     size_t n_slot;   /* a power of two, or 0 */
 };
 

@@ -36,7 +36,7 @@ static void add_int(pi__text *t, int64_t i)
     pi__text_add(t, b, (size_t) snprintf(b, sizeof b, "%lld", (long long) i));
 }
 
-/* The fewest digits that read back as f: "d.ddde+xx" in b, with a point whatever the locale has; digits and exponent. */
+/* The fewest digits that read back as f, and the exponent of the first; the locale has no say. Returns how many. */
 static int shortest(double f, char digits[24], int *exponent)
 {
     char b[64];

@@ -1,0 +1,87 @@
+/* pi_chat_render, and the chat template of an engine (see text/chat.h).
+ *
+ * The template is loaded when the engine opens. One that was asked for must be good; where the model's own is not, the
+ * engine opens all the same, and rendering says why. Constant from then on: any thread may render. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { FILE_MAX = 1 << 20 }; /* bytes of a template */
+
+/* The n bytes of a file, with a NUL behind them. */
+static int read_text(int fd, size_t n, const char *path, char **out, pi_error *err)
+{
+    char *text = pi__malloc(n + 1);
+    size_t have = 0;
+    if (!text) return pi__fail_mem(err, "the chat template");
+    while (have < n) {
+        ssize_t got = read(fd, text + have, n - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        have += (size_t) got;
+    }
+    text[have] = 0;
+    if (have < n || strlen(text) < n) {
+        pi__free(text);
+        if (have < n) return pi__fail(err, PI_EIO, "%s: cannot be read", path);
+        return pi__fail(err, PI_EINVAL, "%s: not a text", path);
+    }
+    *out = text;
+    return PI_OK;
+}
+
+static int read_file(const char *path, char **out, pi_error *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return pi__fail(err, errno == ENOENT ? PI_ENOENT : PI_EIO, "%s: %s", path, strerror(errno));
+    int rc = PI_OK;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) rc = pi__fail(err, PI_EIO, "%s: not a file", path);
+    else if (st.st_size > FILE_MAX) rc = pi__fail(err, PI_ETOOBIG, "%s: larger than any chat template (1 MiB)", path);
+    else rc = read_text(fd, (size_t) st.st_size, path, out, err);
+    close(fd);
+    return rc;
+}
+
+int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err)
+{
+    const char *path = pi__opt_str(&o->set, PI__OPT_CHAT_TEMPLATE_FILE);
+    const char *kwargs = pi__opt_str(&o->set, PI__OPT_CHAT_KWARGS);
+    const char *text = pi__opt_str(&o->set, PI__OPT_CHAT_TEMPLATE);
+    bool asked = *path || *text || *kwargs;
+    pi_info info = {.size = sizeof info};
+    char *owned = NULL;
+    int rc = *path ? read_file(path, &owned, err) : PI_OK;
+    if (rc) return rc;
+    if (owned) text = owned;
+    if (!*text && !pi__core_info(e->core, &info)) text = info.chat_template;
+    rc = pi__chat_new(&e->chat, pi__core_vocab(e->core), *text ? text : NULL, *kwargs ? kwargs : NULL, &e->chat_err);
+    pi__free(owned);
+    if (!rc) return PI_OK;
+    if (rc == PI_ENOMEM || asked) {
+        if (err) *err = e->chat_err;
+        return rc;
+    }
+    if (rc != PI_EUNSUPPORTED) pi__logf(&e->log, PI_LOG_WARN, "the model's chat template: %s", e->chat_err.msg);
+    return PI_OK;
+}
+
+int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
+                       size_t cap, pi_error *err)
+{
+    if (!e || !messages || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_chat_render: an argument is NULL");
+    if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
+    pi__text text = {0};
+    int rc = pi__chat_render(e->chat, messages, tools, options, (int64_t) time(NULL), &text, err);
+    if (!rc && cap && text.n) memcpy(out, text.p, text.n < cap ? text.n : cap);
+    int64_t n = rc ? rc : (int64_t) text.n;
+    pi__free(text.p);
+    return n;
+}
