@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,11 +64,13 @@ def report(nvcc):
     lines = ["# Kernels: registers", "",
              f"Written by tools/kernel_report.py with nvcc {version}. Registers a thread, and the bytes of stack where there "
              "are any; no kernel spills. Shared memory is dynamic throughout: the launch functions in kernels/ compute it.", ""]
-    with tempfile.TemporaryDirectory() as tmp:
-        for source in sorted((ROOT / "kernels").glob("*.cu")):
+    sources = sorted((ROOT / "kernels").glob("*.cu"))
+    with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
+        jobs = {(s, t): pool.submit(compile_one, nvcc, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
+        for source in sources:
             seen = {}
             for t in TARGETS:
-                for name, (regs, stack, spill) in compile_one(nvcc, source, t, f"{tmp}/k.cubin").items():
+                for name, (regs, stack, spill) in jobs[source, t].result().items():
                     if spill:
                         sys.exit(f"{source.name}: {name} spills {spill} bytes for {t}")
                     seen.setdefault(name, {})[t] = f"{regs}" + (f" + {stack} B" if stack else "")

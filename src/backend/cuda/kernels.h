@@ -59,6 +59,31 @@ typedef struct pi__k_qkv {
 } pi__k_qkv;
 int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
 
+/* ---- attention.cu: fields as in pi__attn and pi__batch of backend.h */
+typedef struct pi__k_attn {
+    const float *q;
+    int64_t ldq, q_stride;
+    const float *gate;          /* like q, or NULL */
+    float *out;
+    int64_t ldo;
+    int32_t n_head, window;
+    float softcap;
+    const float *sinks;         /* [n_head] or NULL */
+    int32_t n_tokens, n_seqs;
+    const int32_t *pos;         /* [n_tokens] */
+    const int32_t *seq_start;   /* [n_seqs + 1] */
+    const int32_t *block_table; /* [n_seqs, table_stride] */
+    int32_t table_stride;
+    int32_t max_len;            /* most tokens in the cache of any of the sequences, after this step */
+    pi__k_cache cache;
+    void *scratch;              /* partial results when keys are split over blocks; NULL: never split */
+    size_t scratch_size;        /* bytes: what is not there is not split */
+    int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
+} pi__k_attn;
+int pi__k_attention(void *stream, const pi__k_attn *a);
+/* Whether there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
+int pi__k_attention_has(int32_t head_dim);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,228 @@
+/* attention.cu against double precision, and to the bit against itself: alone and in company, in every chunking, with keys
+ * split over blocks and not, for every block size of the cache. */
+#include "cache_ref.h"
+
+#include <memory>
+
+using simt_test::buffer;
+using simt_test::in_all_modes;
+using simt_test::paged;
+
+struct config {
+    int32_t type_k, type_v, n_head, n_head_kv, dim, window;
+    float softcap;
+    bool sinks, gate;
+};
+
+/* A sequence: its values, and the blocks that hold its cache. */
+struct sequence {
+    int32_t len;
+    std::vector<float> q, k, v, gate; /* [len, heads * dim] */
+    std::vector<int32_t> table;
+};
+
+struct world {
+    config c;
+    int32_t block_size;
+    std::vector<sequence> seqs;
+    std::unique_ptr<paged> cache;
+    std::vector<float> sinks;
+};
+
+static world make_world(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
+{
+    world w = {c, block_size, {}, nullptr, {}};
+    int32_t blocks = 1;
+    for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
+    w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
+    int32_t next = blocks - 1; /* from the end, so that no table is a row of numbers that ascend */
+    for (size_t i = 0; i < lens.size(); i++) {
+        simt_test::random r(i + 10);
+        size_t n = (size_t) lens[i], nq = n * (size_t) (c.n_head * c.dim), nk = n * (size_t) (c.n_head_kv * c.dim);
+        sequence s = {lens[i], r.normals(nq), r.normals(nk), r.normals(nk), r.normals(nq), {}};
+        for (float &f : s.q) f *= 2 / std::sqrt((float) c.dim);
+        for (int32_t b = 0; b * block_size < lens[i]; b++) s.table.push_back(next--);
+        for (int32_t t = 0; t < lens[i]; t++) {
+            for (int32_t h = 0; h < c.n_head_kv; h++) {
+                int32_t slot = s.table[(size_t) (t / block_size)] * block_size + t % block_size;
+                w.cache->write(false, slot, h, &s.k[(size_t) ((t * c.n_head_kv + h) * c.dim)]);
+                w.cache->write(true, slot, h, &s.v[(size_t) ((t * c.n_head_kv + h) * c.dim)]);
+            }
+        }
+        w.seqs.push_back(s);
+    }
+    for (int32_t h = 0; h < c.n_head; h++) w.sinks.push_back((float) h / 2 - 1);
+    return w;
+}
+
+/* Results of tokens from[i] .. to[i] - 1 of the sequences in which, one after the other. */
+struct span {
+    size_t seq;
+    int32_t from, to;
+};
+static std::vector<float> run(const world &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there)
+{
+    const config &c = w.c;
+    size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
+    std::vector<float> q, gate;
+    std::vector<int32_t> pos, start = {0}, table;
+    int32_t max_len = 0;
+    for (const span &s : spans) stride = std::max(stride, w.seqs[s.seq].table.size());
+    for (const span &s : spans) {
+        const sequence &seq = w.seqs[s.seq];
+        q.insert(q.end(), &seq.q[(size_t) s.from * nq], &seq.q[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
+        gate.insert(gate.end(), &seq.gate[(size_t) s.from * nq], &seq.gate[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
+        for (int32_t p = s.from; p < s.to; p++) pos.push_back(p);
+        start.push_back((int32_t) pos.size());
+        std::vector<int32_t> row = seq.table;
+        for (int32_t b = 0; c.window && (b + 1) * w.block_size <= s.from - c.window + 1; b++) row[(size_t) b] = -1;
+        row.resize(stride, -1);
+        table.insert(table.end(), row.begin(), row.end());
+        max_len = std::max(max_len, s.to);
+    }
+    buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
+    buffer<int32_t> dpos(pos), dstart(start), dtable(table);
+    buffer<char> scratch((size_t) 1 << 24);
+    pi__k_attn a = {};
+    a.q = dq.get();
+    a.ldq = (int64_t) nq;
+    a.q_stride = c.dim;
+    a.gate = c.gate ? dg.get() : nullptr;
+    a.out = out.get();
+    a.ldo = (int64_t) nq;
+    a.n_head = c.n_head;
+    a.window = c.window;
+    a.softcap = c.softcap;
+    a.sinks = c.sinks ? sinks.get() : nullptr;
+    a.n_tokens = (int32_t) pos.size();
+    a.n_seqs = (int32_t) spans.size();
+    a.pos = dpos.get();
+    a.seq_start = dstart.get();
+    a.block_table = dtable.get();
+    a.table_stride = (int32_t) stride;
+    a.max_len = max_len;
+    a.cache = w.cache->c;
+    a.scratch = scratch_there ? scratch.get() : nullptr;
+    a.scratch_size = scratch_there ? scratch.size() : 0;
+    a.n_sm = n_sm;
+    must_run(pi__k_attention(nullptr, &a));
+    return std::vector<float>(out.get(), out.get() + out.size());
+}
+
+static void check(const world &w, const std::vector<span> &spans, const std::vector<float> &got, double tolerance)
+{
+    const config &c = w.c;
+    size_t row = 0;
+    for (const span &s : spans) {
+        const sequence &seq = w.seqs[s.seq];
+        for (int32_t t = s.from; t < s.to; t++, row++) {
+            int32_t lo = c.window && t >= c.window ? t - c.window + 1 : 0;
+            for (int32_t h = 0; h < c.n_head; h++) {
+                int32_t kvh = h / (c.n_head / c.n_head_kv);
+                std::vector<double> p, o((size_t) c.dim);
+                double top = -1e300, sum = 0;
+                const float *q = &seq.q[(size_t) ((t * c.n_head + h) * c.dim)], *g = &seq.gate[(size_t) ((t * c.n_head + h) * c.dim)];
+                auto slot = [&](int32_t j) { return seq.table[(size_t) (j / w.block_size)] * w.block_size + j % w.block_size; };
+                for (int32_t j = lo; j <= t; j++) {
+                    std::vector<float> k = w.cache->read(false, slot(j), kvh);
+                    double dot = 0;
+                    for (int32_t d = 0; d < c.dim; d++) dot += (double) q[d] * k[(size_t) d];
+                    if (c.softcap != 0) dot = c.softcap * std::tanh(dot / c.softcap);
+                    p.push_back(dot);
+                    top = std::max(top, dot);
+                }
+                for (double &x : p) sum += x = std::exp(x - top);
+                if (c.sinks) sum += std::exp(w.sinks[(size_t) h] - top);
+                for (int32_t j = lo; j <= t; j++) {
+                    std::vector<float> v = w.cache->read(true, slot(j), kvh);
+                    for (int32_t d = 0; d < c.dim; d++) o[(size_t) d] += p[(size_t) (j - lo)] / sum * v[(size_t) d];
+                }
+                for (int32_t d = 0; d < c.dim; d++) {
+                    double want = o[(size_t) d] * (c.gate ? 1 / (1 + std::exp(-(double) g[d])) : 1);
+                    double have = got[(row * (size_t) c.n_head + (size_t) h) * (size_t) c.dim + (size_t) d];
+                    if (!(std::fabs(have - want) <= tolerance)) {
+                        fail_msg("k %d v %d heads %d/%d dim %d window %d: sequence %zu token %d head %d: %g, expected %g",
+                                 c.type_k, c.type_v, c.n_head, c.n_head_kv, c.dim, c.window, s.seq, t, h, have, want);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* 11 bits of P, and of K and V where the cache has more, as against an F32 cache. */
+static double tolerance_of(const config &c) { return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : 2e-3; }
+
+static void test_shapes(void **)
+{
+    const config cases[] = {
+        {PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false},     {PI__F16, PI__F16, 8, 2, 64, 20, 0, false, false},
+        {PI__BF16, PI__F16, 3, 3, 96, 0, 5, true, false},     {PI__Q8_0, PI__Q8_0, 4, 2, 128, 17, 0, false, true},
+        {PI__Q4_0, PI__Q8_0, 2, 2, 192, 0, 0, true, false},   {PI__F16, PI__BF16, 4, 1, 256, 33, 2, false, false},
+        {PI__F32, PI__F32, 2, 1, 64, 0, 0, true, true},       {PI__F32, PI__F16, 1, 1, 32, 9, 0, false, false},
+        {PI__F16, PI__Q4_0, 2, 1, 512, 0, 0, false, false},   {PI__F32, PI__F32, 1, 1, 256, 0, 0, false, false},
+        {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false},    {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false}};
+    for (const config &c : cases) {
+        world w = make_world(c, {37, 1, 70, 18}, 16);
+        std::vector<span> spans = {{0, 0, 5}, {2, 69, 70}, {1, 0, 1}, {0, 20, 37}, {3, 17, 18}};
+        std::vector<float> first;
+        in_all_modes([&] {
+            std::vector<float> got = run(w, spans, 0, false);
+            if (first.empty()) check(w, spans, first = got, tolerance_of(c));
+            assert_memory_equal(got.data(), first.data(), got.size() * 4);
+        });
+    }
+}
+
+/* Every way of computing the same rows gives the same bits. */
+static void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
+{
+    world w = make_world(c, lens, 16);
+    std::vector<span> all;
+    for (size_t i = 0; i < lens.size(); i++) all.push_back({i, from < lens[i] ? from : lens[i] - 1, lens[i]});
+    std::vector<float> want = run(w, all, 0, false), one, split;
+    check(w, all, want, tolerance_of(c));
+    for (const span &s : all) {
+        for (int32_t t = s.from; t < s.to;) { /* alone, in ragged chunks; keys split where they can be */
+            int32_t to = std::min(s.to, t + 1 + t % 7);
+            std::vector<float> a = run(w, {{s.seq, t, to}}, 0, false), b = run(w, {{s.seq, t, to}}, 1000, true);
+            one.insert(one.end(), a.begin(), a.end());
+            split.insert(split.end(), b.begin(), b.end());
+            t = to;
+        }
+    }
+    assert_memory_equal(want.data(), one.data(), want.size() * 4);
+    assert_memory_equal(want.data(), split.data(), want.size() * 4);
+    std::vector<float> wide = run(w, all, 1, true); /* more rows a block */
+    assert_memory_equal(want.data(), wide.data(), want.size() * 4);
+    for (int32_t size : {32, 64}) {
+        world other = make_world(c, lens, size);
+        std::vector<float> got = run(other, all, 0, false);
+        assert_memory_equal(want.data(), got.data(), want.size() * 4);
+    }
+}
+
+static void test_same_bits(void **)
+{
+    check_same({PI__F16, PI__F16, 4, 2, 64, 0, 0, false, false}, {600, 45}, 560);
+    check_same({PI__F16, PI__F16, 4, 2, 64, 300, 0, true, false}, {600, 300}, 570);
+    check_same({PI__Q8_0, PI__Q4_0, 2, 1, 32, 0, 30, false, false}, {530, 3}, 500);
+    check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false}, {290, 257}, 250);
+}
+
+/* The keys really were split in the test above: fewer launches would have done. */
+static void test_splits(void **)
+{
+    world w = make_world({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false}, {600}, 16);
+    unsigned long before = simt::n_launches;
+    run(w, {{0, 599, 600}}, 1000, true);
+    assert_int_equal(simt::n_launches - before, 2);
+    run(w, {{0, 599, 600}}, 1000, false);
+    assert_int_equal(simt::n_launches - before, 3);
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_splits)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
