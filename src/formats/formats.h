@@ -38,6 +38,10 @@ bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n);
  * Any input is defined: block formats store NaN as 0 and larger magnitudes than 65504 (infinities too) as that. */
 bool pi__quantize_row(int32_t type, const float *src, void *dst, int64_t n, const float *importance);
 
+/* The 32 codes of block j of the (super-)block at p, unsigned: Q8_0's with their highest bit turned over, those of table
+ * formats (IQ4, FP4) the index into the table. Types: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, the K formats, IQ4, FP4. */
+void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c);
+
 /* Scalars, exact; NaN and infinities kept, subnormals too. */
 float pi__f16_to_f32(uint16_t h);
 uint16_t pi__f32_to_f16(float f); /* round to nearest even */

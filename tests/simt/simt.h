@@ -213,6 +213,14 @@ inline unsigned __float_as_uint(float f)
 }
 template <class T> T __ldg(const T *p) { return *p; }
 inline int __float2int_rn(float f) { return (int) std::nearbyintf(f); }
+/* Byte i of the result is byte (s >> 4 i & 7) of b:a. */
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s)
+{
+    uint64_t all = (uint64_t) b << 32 | a;
+    unsigned r = 0;
+    for (int i = 0; i < 4; i++) r |= (unsigned) (all >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
+    return r;
+}
 inline int __popc(unsigned u) { return __builtin_popcount(u); }
 inline int __clz(int u) { return u ? __builtin_clz((unsigned) u) : 32; }
 template <class T> T min(T a, T b) { return b < a ? b : a; }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/cuda/pack.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -83,6 +85,35 @@ typedef struct pi__k_attn {
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Whether there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
+
+/* ---- linear.cu: matrices, packed as pack.h says */
+typedef struct pi__k_matrix {
+    const uint8_t *data;  /* of one matrix */
+    pi__cuda_shape shape; /* as it was packed */
+    int32_t type;         /* enum pi__type */
+    int64_t n_in, n_out;  /* columns, rows */
+    const float *scale;   /* factor of the result, or NULL */
+} pi__k_matrix;
+
+/* What matrices read, as in pi__lin_in of backend.h: kind is PI__IN_*. */
+typedef struct pi__k_input {
+    int32_t kind;
+    const float *x;
+    int64_t ldx;
+    const float *x2;
+    int64_t ldx2;
+    const float *w;
+    float eps;
+} pi__k_input;
+
+/* Bytes of n_rows prepared rows, for packed types or (floats) for F32, F16 and BF16. */
+size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats);
+/* Norm or gate, then rounding to 15 bits in blocks of 32 (or floats as they are): once for all matrices that read it. */
+int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared);
+/* y = W x for n_rows prepared rows; y [n_rows, n_out]. */
+int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+/* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
+int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,103 @@
+/* Packed matrices on the device: codes and scales of each block format, out of the planes of pack.h. */
+#ifndef PI_CODES_CUH
+#define PI_CODES_CUH
+
+#include "backend/cuda/kernels.h"
+#include "formats/formats.h"
+#include "warp.cuh"
+
+/* A format: value = scale * (code - OFFSET) - minimum, with one scale for a block of 32 columns, or one for each half. */
+template <int TYPE> struct format {
+    static constexpr bool FP4 = TYPE == PI__MXFP4 || TYPE == PI__NVFP4;
+    static constexpr bool IQ4 = TYPE == PI__IQ4_NL || TYPE == PI__IQ4_XS;
+    static constexpr bool TABLE = FP4 || IQ4;
+    static constexpr int BITS = TYPE == PI__Q8_0 ? 8
+        : TYPE == PI__Q6_K                       ? 6
+        : TYPE == PI__Q5_K || TYPE == PI__Q5_0 || TYPE == PI__Q5_1 ? 5
+        : TYPE == PI__Q3_K                       ? 3
+        : TYPE == PI__Q2_K                       ? 2
+                                                 : 4;
+    static constexpr int OFFSET = TYPE == PI__Q4_0 ? 8 : TYPE == PI__Q5_0 ? 16 : TYPE == PI__Q6_K ? 32 : TYPE == PI__Q3_K ? 4 : 0;
+    static constexpr bool HALVES = TYPE == PI__Q6_K || TYPE == PI__Q3_K || TYPE == PI__Q2_K || TYPE == PI__NVFP4;
+    static constexpr bool MINS = TYPE == PI__Q4_K || TYPE == PI__Q5_K || TYPE == PI__Q2_K || TYPE == PI__Q4_1 || TYPE == PI__Q5_1;
+};
+
+/* Four entries of a table of 16 signed bytes (table[i]: entries 4 i ..): w has an index in the low half of each byte. */
+PI_FN uint32_t look_up(uint32_t w, const uint32_t (&table)[4])
+{
+    uint32_t s = w & 0x07070707;
+    s = (s | s >> 4) & 0x00ff00ff;
+    s = (s | s >> 8) & 0xffff;
+    uint32_t upper = (w >> 3 & 0x01010101) * 255;
+    return (__byte_perm(table[0], table[1], s) & ~upper) | (__byte_perm(table[2], table[3], s) & upper);
+}
+
+/* The lane's words of A of a block: signed bytes, OFFSET not taken off. */
+template <int TYPE> PI_FN void load_codes(const uint8_t *block, int lane, uint32_t (&a)[4])
+{
+    using F = format<TYPE>;
+    if (F::BITS == 8) {
+        uint4 u = ((const uint4 *) block)[lane];
+        a[0] = u.x, a[1] = u.y, a[2] = u.z, a[3] = u.w;
+        return;
+    }
+    a[0] = a[1] = a[2] = a[3] = 0;
+    if (F::BITS >= 4) {
+        uint2 u = ((const uint2 *) block)[lane];
+        a[0] = u.x & 0x0f0f0f0f, a[1] = u.x >> 4 & 0x0f0f0f0f, a[2] = u.y & 0x0f0f0f0f, a[3] = u.y >> 4 & 0x0f0f0f0f;
+        block += 256;
+    }
+    constexpr int REST = F::BITS % 4, SHIFT = F::BITS >= 4 ? 4 : 0;
+    if (REST >= 2) {
+        uint32_t u = ((const uint32_t *) block)[lane];
+        for (int i = 0; i < 4; i++) a[i] |= (u >> 2 * i & 0x03030303) << SHIFT;
+        block += 128;
+    }
+    if (REST % 2) {
+        uint32_t u = ((const uint16_t *) block)[lane];
+        for (int i = 0; i < 4; i++) a[i] |= ((u >> 4 * i & 15) * 0x00204081u & 0x01010101) << (SHIFT + (REST & 2));
+    }
+    if (F::TABLE) { /* e2m1, doubled: 0 1 2 3 4 6 8 12 and negatives; IQ4: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 .. */
+        const uint32_t fp4[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc};
+        const uint32_t iq4[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535};
+        for (int i = 0; i < 4; i++) a[i] = look_up(a[i], F::FP4 ? fp4 : iq4);
+    }
+}
+
+PI_FN float half_at(const uint8_t *p, int i) { return half_to_float(((const uint16_t *) p)[i]); }
+
+/* Scales and minimums of a row (0..15) of block b of a tile, for its two halves. */
+template <int TYPE>
+PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t b, int row, float (&s)[2], float (&m)[2])
+{
+    const uint8_t *side = tile + shape.side_at + (size_t) b * shape.side_bytes;
+    const uint8_t *sup = tile + shape.super_at + (size_t) (b / 8) * shape.super_bytes;
+    m[0] = m[1] = 0;
+    if (TYPE == PI__Q4_K || TYPE == PI__Q5_K) {
+        s[0] = half_at(sup, row) * (float) side[row];
+        m[0] = half_at(sup + 32, row) * (float) side[16 + row];
+    } else if (TYPE == PI__Q6_K || TYPE == PI__Q3_K) {
+        for (int h = 0; h < 2; h++) s[h] = half_at(sup, row) * (float) (int8_t) side[16 * h + row];
+    } else if (TYPE == PI__Q2_K) {
+        for (int h = 0; h < 2; h++) {
+            s[h] = half_at(sup, row) * (float) (side[16 * h + row] & 15);
+            m[h] = half_at(sup + 32, row) * (float) (side[16 * h + row] >> 4);
+        }
+    } else if (TYPE == PI__IQ4_XS) {
+        s[0] = half_at(sup, row) * (float) (int8_t) side[row];
+    } else if (TYPE == PI__MXFP4) { /* half of 2^(e - 127) */
+        uint32_t e = side[row];
+        s[0] = __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+    } else if (TYPE == PI__NVFP4) { /* half of the ue4m3, bit 7 ignored; the byte 0x7f stands for 0 */
+        for (int h = 0; h < 2; h++) {
+            uint32_t u = side[16 * h + row], e = u >> 3 & 15, f = u & 7;
+            s[h] = u == 0x7f ? 0.0f : (float) (e ? f + 8 : f) * __uint_as_float(((e ? e : 1) + 116) << 23);
+        }
+    } else {
+        s[0] = half_at(side, row);
+        if (format<TYPE>::MINS) m[0] = -half_at(side + 32, row);
+    }
+    if (!format<TYPE>::HALVES) s[1] = s[0], m[1] = m[0];
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* Packing of matrices for the device (see pack.h). No memory; any thread. Reads are unaligned: src may be a mapped file. */
+#include "backend/cuda/pack.h"
+
+#include <string.h>
+
+#include "formats/formats_impl.h"
+
+/* What a type's planes and scales take. bits 0: rows as in the file. */
+typedef struct pack_format {
+    int bits;    /* of a code */
+    size_t side; /* bytes of a block's scales */
+    size_t sup;  /* bytes of the scales of 256 columns */
+} pack_format;
+
+static bool format_of(int32_t type, pack_format *f)
+{
+    switch (type) {
+    case PI__F32: case PI__F16: case PI__BF16: *f = (pack_format) {0, 0, 0}; return true;
+    case PI__Q8_0: *f = (pack_format) {8, 32, 0}; return true;              /* f16 d */
+    case PI__Q4_0: case PI__IQ4_NL: *f = (pack_format) {4, 32, 0}; return true;
+    case PI__Q5_0: *f = (pack_format) {5, 32, 0}; return true;
+    case PI__Q4_1: *f = (pack_format) {4, 64, 0}; return true;              /* f16 d, f16 m */
+    case PI__Q5_1: *f = (pack_format) {5, 64, 0}; return true;
+    case PI__Q4_K: *f = (pack_format) {4, 32, 64}; return true;             /* scale, minimum; f16 d, dmin */
+    case PI__Q5_K: *f = (pack_format) {5, 32, 64}; return true;
+    case PI__Q6_K: *f = (pack_format) {6, 32, 32}; return true;             /* int8 [2]; f16 d */
+    case PI__Q3_K: *f = (pack_format) {3, 32, 32}; return true;
+    case PI__Q2_K: *f = (pack_format) {2, 32, 64}; return true;             /* 4 + 4 bits [2]; f16 d, dmin */
+    case PI__IQ4_XS: *f = (pack_format) {4, 16, 32}; return true;           /* int8; f16 d */
+    case PI__MXFP4: *f = (pack_format) {4, 16, 0}; return true;             /* e8m0 */
+    case PI__NVFP4: *f = (pack_format) {4, 32, 0}; return true;             /* ue4m3 [2] */
+    default: return false;
+    }
+}
+
+bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s)
+{
+    pack_format f;
+    *s = (pi__cuda_shape) {0};
+    if (!format_of(type, &f) || n_in < 1 || n_out < 1 || n_in > INT32_MAX || n_out > INT32_MAX) return false;
+    const pi__type_info *t = pi__type_info_of(type);
+    if (n_in % t->blck_size) return false;
+    if (!f.bits) {
+        s->tile_bytes = pi__row_size(t, n_in);
+        s->mat_bytes = s->tile_bytes * (size_t) n_out;
+        return true;
+    }
+    s->n_block = n_in / 32;
+    s->code_bytes = (size_t) f.bits * 64;
+    s->side_at = (size_t) s->n_block * s->code_bytes;
+    s->side_bytes = f.side;
+    s->super_at = s->side_at + (size_t) s->n_block * f.side;
+    s->super_bytes = f.sup;
+    s->tile_bytes = s->super_at + (size_t) (s->n_block / 8) * f.sup;
+    s->mat_bytes = s->tile_bytes * (size_t) ((n_out + 15) / 16);
+    return true;
+}
+
+/* ---- codes */
+
+/* Code c of row r, column k of a block, into its planes. */
+static void put_code(int bits, int r, int k, unsigned c, uint8_t *block)
+{
+    int lane = r % 8 * 4 + k % 16 / 4, word = r / 8 + k / 16 * 2, byte = k % 4;
+    if (bits == 8) {
+        block[lane * 16 + word * 4 + byte] = (uint8_t) c;
+        return;
+    }
+    if (bits >= 4) {
+        block[lane * 8 + word / 2 * 4 + byte] |= (uint8_t) ((c & 15) << word % 2 * 4);
+        block += 256;
+        c >>= 4;
+        bits -= 4;
+    }
+    if (bits >= 2) {
+        block[lane * 4 + byte] |= (uint8_t) ((c & 3) << 2 * word);
+        block += 128;
+        c >>= 2;
+        bits -= 2;
+    }
+    if (bits) block[lane * 2 + word / 2] |= (uint8_t) ((c & 1) << (word % 2 * 4 + byte));
+}
+
+/* ---- scales: of row r, block j of the (super-)block p */
+
+static void put_k4_side(const uint8_t *s, int j, int r, uint8_t *side)
+{
+    side[r] = (uint8_t) (j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4);
+    side[16 + r] = (uint8_t) (j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4);
+}
+
+static uint8_t q3_k_scale(const uint8_t *s, int g)
+{
+    int low = g < 8 ? s[g] & 15 : s[g - 8] >> 4;
+    return (uint8_t) ((low | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4) - 32);
+}
+
+static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side)
+{
+    switch (type) {
+    case PI__Q8_0: case PI__Q4_0: case PI__Q5_0: case PI__IQ4_NL: pi__store16(side + 2 * r, pi__load16(p)); break;
+    case PI__Q4_1: case PI__Q5_1:
+        pi__store16(side + 2 * r, pi__load16(p));
+        pi__store16(side + 32 + 2 * r, pi__load16(p + 2));
+        break;
+    case PI__Q4_K: case PI__Q5_K: put_k4_side(p + 4, j, r, side); break;
+    case PI__Q6_K:
+        for (int h = 0; h < 2; h++) side[16 * h + r] = p[192 + 2 * j + h];
+        break;
+    case PI__Q3_K:
+        for (int h = 0; h < 2; h++) side[16 * h + r] = q3_k_scale(p + 96, 2 * j + h);
+        break;
+    case PI__Q2_K:
+        for (int h = 0; h < 2; h++) side[16 * h + r] = p[2 * j + h];
+        break;
+    case PI__IQ4_XS:
+        side[r] = (uint8_t) (((p[4 + j / 2] >> j % 2 * 4 & 15) | (pi__load16(p + 2) >> 2 * j & 3) << 4) - 32);
+        break;
+    case PI__MXFP4: side[r] = p[0]; break;
+    case PI__NVFP4:
+        for (int h = 0; h < 2; h++) side[16 * h + r] = p[2 * j + h];
+        break;
+    default: break;
+    }
+}
+
+static void put_super(int32_t type, const uint8_t *p, int r, uint8_t *sup)
+{
+    int at = type == PI__Q6_K ? 208 : type == PI__Q3_K ? 108 : type == PI__Q2_K ? 80 : 0;
+    pi__store16(sup + 2 * r, pi__load16(p + at));
+    if (type == PI__Q4_K || type == PI__Q5_K || type == PI__Q2_K) pi__store16(sup + 32 + 2 * r, pi__load16(p + at + 2));
+}
+
+void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile)
+{
+    const pi__type_info *t = pi__type_info_of(type);
+    size_t row = pi__row_size(t, n_in);
+    int per = (int) t->blck_size / 32; /* blocks of 32 columns in one of the file's */
+    pack_format f = {0};
+    format_of(type, &f);
+    memset(tile, 0, s->tile_bytes);
+    for (int r = 0; r < n; r++) {
+        for (int64_t b = 0; b < s->n_block; b++) {
+            const uint8_t *p = src + (size_t) r * row + (size_t) (b / per) * t->type_size;
+            uint8_t codes[32];
+            pi__block_codes(type, p, (int) (b % per), codes);
+            for (int k = 0; k < 32; k++) {
+                put_code(f.bits, r, k, type == PI__Q8_0 ? codes[k] ^ 0x80u : codes[k], tile + (size_t) b * s->code_bytes);
+            }
+            put_side(type, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
+            if (s->super_bytes && b % 8 == 0) put_super(type, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
+        }
+    }
+}

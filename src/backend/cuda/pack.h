@@ -1,0 +1,48 @@
+/* How matrices lie in device memory, and their packing at load on the host.
+ *
+ * A tile is 16 rows, a block 32 columns of it: the A operand of an integer mma.m16n8k32. Lane l = 4 g + t of a warp holds
+ * the words a0 (row g, columns 4t..4t+3), a1 (row g + 8), a2, a3 (the same rows, columns + 16). Codes keep the file's
+ * number of bits, cut into planes; each plane of a block is lane after lane, so that a warp reads it in one piece:
+ *
+ *     8 bits  16 bytes a lane   a0 a1 a2 a3
+ *     4 bits   8 bytes a lane   a0 in the low, a1 in the high nibbles of a word; a2, a3 in the next
+ *     2 bits   4 bytes a lane   bits 2r..2r+1 of byte b: byte b of word ar
+ *     1 bit    2 bytes a lane   bit 4r+b: byte b of word ar
+ *
+ *     tile: [blocks][planes] [blocks][scales] [blocks of 256 columns][scales of scales]
+ *
+ * Scales are [16 rows], or [2][16] where each half of a block has its own. Rows past n_out are zeros. F32, F16 and BF16
+ * keep the file's rows. Nothing is lost or recomputed, save that 6-bit scales become bytes. */
+#ifndef PI__CUDA_PACK_H
+#define PI__CUDA_PACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where things are in a tile. */
+typedef struct pi__cuda_shape {
+    int64_t n_block;     /* blocks of 32 columns; 0: rows as in the file */
+    size_t code_bytes;   /* of a block's planes */
+    size_t side_at;      /* first byte of the blocks' scales */
+    size_t side_bytes;   /* of a block's scales */
+    size_t super_at;     /* first byte of the scales of 256 columns */
+    size_t super_bytes;  /* of 256 columns */
+    size_t tile_bytes;   /* from tile to tile; with n_block 0: from row to row */
+    size_t mat_bytes;    /* of a matrix */
+} pi__cuda_shape;
+/* false: the type or the shape is not supported. */
+bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s);
+
+/* n rows of the file (n_in values each, at src) to one tile; n is at most 16, the other rows become zeros. */
+void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

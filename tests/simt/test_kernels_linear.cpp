@@ -1,0 +1,242 @@
+/* linear.cu against double precision for every format, and to the bit against itself in every company. */
+#include "cache_ref.h"
+
+#include <memory>
+#include <string>
+
+using simt_test::buffer;
+using simt_test::in_all_modes;
+
+enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of backend.h */
+
+static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
+                                PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
+static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+
+/* A matrix: packed on the device, and as the floats that the file's bytes stand for. */
+struct matrix {
+    pi__k_matrix m;
+    std::vector<float> values;
+    std::unique_ptr<buffer<uint8_t>> memory;
+};
+
+/* A half that is a small number, so that random bytes make a usable block. */
+static void put_half(uint8_t *p, simt_test::random &r)
+{
+    uint16_t h = pi__f32_to_f16(0.01f * r.normal());
+    std::memcpy(p, &h, 2);
+}
+
+/* Random blocks: every bit pattern of the codes occurs, also where no encoder exists. */
+static std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_out, simt_test::random &r)
+{
+    const pi__type_info *t = pi__type_info_of(type);
+    std::vector<uint8_t> bytes(pi__row_size(t, n_in) * (size_t) n_out);
+    for (size_t b = 0; b < bytes.size(); b += t->type_size) {
+        uint8_t *p = &bytes[b];
+        for (size_t i = 0; i < t->type_size; i++) p[i] = (uint8_t) r.bits();
+        switch (type) {
+        case PI__F32: {
+            float f = r.normal();
+            std::memcpy(p, &f, 4);
+            break;
+        }
+        case PI__F16: put_half(p, r); break;
+        case PI__BF16: {
+            uint16_t h = pi__f32_to_bf16(r.normal());
+            std::memcpy(p, &h, 2);
+            break;
+        }
+        case PI__Q2_K: put_half(p + 80, r), put_half(p + 82, r); break;
+        case PI__Q3_K: put_half(p + 108, r); break;
+        case PI__Q6_K: put_half(p + 208, r); break;
+        case PI__Q4_1: case PI__Q5_1: case PI__Q4_K: case PI__Q5_K: put_half(p, r), put_half(p + 2, r); break;
+        case PI__MXFP4: p[0] = (uint8_t) (118 + r.below(8)); break;
+        case PI__NVFP4: break; /* any byte is a scale */
+        default: put_half(p, r); break;
+        }
+    }
+    return bytes;
+}
+
+static matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
+{
+    simt_test::random r((uint64_t) (type * 1000 + n_in + n_out));
+    matrix w;
+    std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
+    size_t row = pi__row_size(pi__type_info_of(type), n_in);
+    w.values.resize((size_t) (n_in * n_out));
+    for (int64_t i = 0; i < n_out; i++) {
+        assert_true(pi__dequantize_row(type, &bytes[(size_t) i * row], &w.values[(size_t) (i * n_in)], n_in));
+    }
+    w.m = {};
+    w.m.type = type;
+    w.m.n_in = n_in;
+    w.m.n_out = n_out;
+    assert_true(pi__cuda_shape_of(type, n_in, n_out, &w.m.shape));
+    if (!is_float(type)) {
+        std::vector<uint8_t> packed(w.m.shape.mat_bytes);
+        for (int64_t i = 0; i < n_out; i += 16) {
+            pi__cuda_pack_tile(type, &w.m.shape, n_in, &bytes[(size_t) i * row], (int32_t) std::min<int64_t>(16, n_out - i),
+                               &packed[(size_t) (i / 16) * w.m.shape.tile_bytes]);
+        }
+        bytes = packed;
+    }
+    assert_int_equal(bytes.size(), w.m.shape.mat_bytes);
+    w.memory.reset(new buffer<uint8_t>(bytes));
+    w.m.data = w.memory->get();
+    return w;
+}
+
+static std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32_t n_rows)
+{
+    int floats = is_float(w.m.type);
+    buffer<char> prepared(pi__k_prepared_bytes(n_rows, w.m.n_in, floats));
+    buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
+    must_run(pi__k_prepare(nullptr, &in, n_rows, w.m.n_in, floats, prepared.get()));
+    must_run(pi__k_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out + 3));
+    std::vector<float> out;
+    for (int64_t r = 0; r < n_rows; r++) {
+        const float *row = &y[(size_t) (r * (w.m.n_out + 3))];
+        out.insert(out.end(), row, row + w.m.n_out);
+        for (int i = 0; i < 3; i++) assert_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* untouched */
+    }
+    return out;
+}
+
+/* Rounding of x to 15 bits moves a product by at most half a step of its block for each weight. */
+static void check(const matrix &w, const std::vector<double> &x, const std::vector<float> &y, int32_t n_rows)
+{
+    size_t n = (size_t) w.m.n_in;
+    for (size_t r = 0; r < (size_t) n_rows; r++) {
+        for (size_t o = 0; o < (size_t) w.m.n_out; o++) {
+            double want = 0, bound = 1e-6;
+            for (size_t i = 0; i < n; i++) {
+                double most = 0, v = w.values[o * n + i];
+                for (size_t j = i / 32 * 32; j < std::min(n, i / 32 * 32 + 32); j++) most = std::max(most, std::fabs(x[r * n + j]));
+                want += v * x[r * n + i];
+                bound += std::fabs(v) * ((is_float(w.m.type) ? 0 : most / 16256 * 0.51) + 1e-6 * most);
+            }
+            double got = y[r * (size_t) w.m.n_out + o];
+            if (!(std::fabs(got - want) <= bound)) {
+                fail_msg("%s %lldx%lld row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name,
+                         (long long) w.m.n_in, (long long) w.m.n_out, r, n_rows, o, got, want, bound);
+            }
+        }
+    }
+}
+
+static void test_formats(void **)
+{
+    const struct { int64_t blocks, n_out; int32_t rows; } cases[] = {{1, 1, 1}, {3, 33, 9}, {5, 16, 3}, {9, 50, 8}, {2, 17, 33}};
+    for (int32_t type : types) {
+        int64_t unit = is_float(type) ? 13 : (int64_t) pi__type_info_of(type)->blck_size;
+        for (auto c : cases) {
+            matrix w = make_matrix(type, c.blocks * unit, c.n_out);
+            simt_test::random r((uint64_t) c.rows);
+            std::vector<float> x0 = r.normals((size_t) (c.rows * w.m.n_in));
+            std::vector<double> xd(x0.begin(), x0.end());
+            buffer<float> x(x0);
+            pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0};
+            std::vector<float> y = multiply(w, in, c.rows);
+            check(w, xd, y, c.rows);
+            for (int32_t i = 0; i < c.rows; i += 4) { /* a row alone */
+                pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0};
+                assert_memory_equal(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
+            }
+        }
+    }
+}
+
+static void test_modes(void **)
+{
+    for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__F16}) {
+        matrix w = make_matrix(type, 512, 20);
+        simt_test::random r(1);
+        buffer<float> x(r.normals(11 * 512));
+        pi__k_input in = {PLAIN, x.get(), 512, nullptr, 0, nullptr, 0};
+        std::vector<float> first;
+        in_all_modes([&] {
+            std::vector<float> y = multiply(w, in, 11);
+            if (first.empty()) first = y;
+            assert_memory_equal(first.data(), y.data(), y.size() * 4);
+        });
+    }
+}
+
+/* Norm and gates on the way in, and the factor on the way out. */
+static void test_inputs(void **)
+{
+    for (int32_t type : {PI__Q8_0, PI__F32}) {
+        const int32_t rows = 5;
+        const int64_t n = 288, ld = 600;
+        matrix w = make_matrix(type, n, 9);
+        simt_test::random r(7);
+        std::vector<float> v = r.normals((size_t) (rows * ld)), nw = r.normals((size_t) n);
+        buffer<float> x(v), norm(nw), factor(std::vector<float>{0.5f});
+        w.m.scale = factor.get();
+        for (int kind : {PLAIN, RMSNORM, GEGLU, SWIGLU}) {
+            bool glu = kind == GEGLU || kind == SWIGLU;
+            pi__k_input in = {kind, x.get(), ld, glu ? x.get() + n : nullptr, ld, norm.get(), 1e-5f};
+            std::vector<double> want;
+            for (int32_t i = 0; i < rows; i++) {
+                double ss = 0;
+                for (int64_t j = 0; j < n; j++) ss += (double) v[(size_t) (i * ld + j)] * v[(size_t) (i * ld + j)];
+                for (int64_t j = 0; j < n; j++) {
+                    double a = v[(size_t) (i * ld + j)], up = glu ? v[(size_t) (i * ld + n + j)] : 1;
+                    if (kind == RMSNORM) a *= nw[(size_t) j] / std::sqrt(ss / (double) n + 1e-5);
+                    if (kind == GEGLU) a = 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))) * up;
+                    if (kind == SWIGLU) a = a / (1 + std::exp(-a)) * up;
+                    want.push_back(a * 0.5);
+                }
+            }
+            check(w, want, multiply(w, in, rows), rows);
+        }
+    }
+}
+
+static void test_embed(void **)
+{
+    for (int32_t type : types) {
+        matrix w = make_matrix(type, is_float(type) ? 77 : 512, 35);
+        buffer<int32_t> token(std::vector<int32_t>{34, 0, 15, 16, 7});
+        buffer<float> out((size_t) (5 * w.m.n_in));
+        must_run(pi__k_embed(nullptr, &w.m, token.get(), 5, 3.0f, out.get()));
+        for (size_t i = 0; i < out.size(); i++) {
+            float v = w.values[(size_t) token[i / (size_t) w.m.n_in] * (size_t) w.m.n_in + i % (size_t) w.m.n_in] * 3.0f;
+            if (!(std::fabs(out[i] - v) <= 1e-6f * std::fabs(v))) fail_msg("type %d value %zu: %g, expected %g", type, i,
+                                                                          (double) out[i], (double) v);
+        }
+    }
+}
+
+/* What is not a number stays with its row. */
+static void test_not_numbers(void **)
+{
+    matrix w = make_matrix(PI__Q8_0, 64, 16);
+    simt_test::random r(3);
+    std::vector<float> v = r.normals(3 * 64);
+    v[5] = NAN;
+    v[64 + 40] = INFINITY;
+    buffer<float> x(v);
+    pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0};
+    std::vector<float> y = multiply(w, in, 3);
+    for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
+}
+
+static void test_unsupported(void **)
+{
+    pi__cuda_shape s;
+    assert_false(pi__cuda_shape_of(PI__IQ2_XXS, 256, 16, &s));
+    assert_false(pi__cuda_shape_of(PI__Q4_K, 128, 16, &s));
+    assert_false(pi__cuda_shape_of(PI__Q8_0, 0, 16, &s));
+    assert_false(pi__cuda_shape_of(PI__Q8_0, 32, INT64_C(1) << 40, &s));
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_modes),
+                                cmocka_unit_test(test_inputs),  cmocka_unit_test(test_embed),
+                                cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_unsupported)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
