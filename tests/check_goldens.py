@@ -9,8 +9,8 @@ gap between its two highest logits at each) and NAME.f32 (the reference's logits
    within LOOSE with the default one;
 2. the logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with
    prefixes reused, and with a cache so small that requests are preempted.
-3. where the folder has mtp.json: the draft head's logits and drafts are the reference's; with drafting on, whatever their
-   number, tokens and logits are those of the plain run, in fewer steps.
+3. where the folder has mtp.json, or a drafter: its drafts (and a draft head's logits) are the reference's; with drafting
+   on, whatever their number, tokens and logits are those of the plain run, in fewer steps.
 4. where MEDIAN_KL names the folder: quantised files stay close to the reference; perplexities of texts at once are those
    of each alone.
 And the texts of DIR/tokenizer give the ids written there, for the vocabularies that are at hand.
@@ -189,6 +189,36 @@ def check_perplexity(model, text):
     return [] if len(out) == 1 else ['perplexities of texts at once are not those of each alone']
 
 
+def check_assistant(folder, model, target):
+    """A drafter beside its model: as many drafts are right as in the reference, and no token or logit is another."""
+    faults, n = [], 0
+    rounds = json.load(open(os.path.join(folder, 'golden.json')))['acceptance_greedy']
+    cases = []
+    for r in rounds:
+        ids = array.array('i')
+        ids.frombytes(open(os.path.join(folder, r['name'] + '.ids.i32'), 'rb').read())
+        if sys.byteorder == 'big': ids.byteswap()
+        # The last of ids is the first token sampled; each round gives the accepted drafts and one more token.
+        cases.append({'name': r['name'], 'ids': list(ids)[:-1], 'n': sum(r['accepted']) + r['rounds'] + 1, 'rows': 'last'})
+    drafts = ['-md', model, '--spec-draft-n-max']
+    f32 = run(target, cases, '-ctk', 'f32', '-ctv', 'f32')
+    got = run(target, cases, '-ctk', 'f32', '-ctv', 'f32', *drafts, '4')
+    faults += differences('with a drafter', got, f32)
+    for r, line in zip(rounds, got[0]):
+        if line['accepted'] != sum(r['accepted']):
+            faults.append(f"{r['name']}: {line['accepted']} drafts accepted, {sum(r['accepted'])} in the reference")
+    base = run(target, cases, '--no-prefix-cache')
+    longest = max(len(c['ids']) + c['n'] for c in cases)
+    many, want = crowd(cases, base, 3 * len(cases))
+    for flags in (['1', '-t', '1'], ['3', '-ub', '16'], ['16', '--block-size', '64'],
+                  ['4', '--parallel', '16', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]):
+        faults += differences(' '.join(flags), run(target, many, *drafts, *flags), want)
+        n += 1
+    print(f'{os.path.basename(folder)}: {len(cases)} cases, {sum(l["accepted"] for l in got[0])} of '
+          f'{sum(l["drafted"] for l in got[0])} drafts accepted, {n} ways to run them, {len(faults)} faults')
+    return faults
+
+
 def check_texts(label, model, texts):
     bad = []
     with tempfile.TemporaryDirectory() as d:
@@ -201,6 +231,13 @@ def check_texts(label, model, texts):
     return bad
 
 
+def unpack(golden, name, to):
+    folder, path = os.path.join(golden, name), os.path.join(to, name + '.gguf')
+    exact = json.load(open(os.path.join(folder, 'golden.json'))).get('exact') or name + '-BF16.gguf'
+    with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)
+    return path
+
+
 def main():
     golden = sys.argv[1] if len(sys.argv) > 1 else os.environ.get('PAGEDINFER_GOLDEN', os.path.join(HERE, '../../shared/golden'))
     if not os.path.isdir(golden):
@@ -209,11 +246,11 @@ def main():
     faults = []
     with tempfile.TemporaryDirectory() as d:
         for name in sys.argv[2:] or FOLDERS:
-            folder, model = os.path.join(golden, name), os.path.join(d, name + '.gguf')
-            exact = json.load(open(os.path.join(folder, 'golden.json')))['exact']
-            with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(model, 'wb') as o: shutil.copyfileobj(i, o)
+            folder, model = os.path.join(golden, name), unpack(golden, name, d)
             faults += [f'{name}: {f}' for f in check_folder(folder, model)]
             if name == 'gemma4-dense-tiny':
+                assistant = unpack(golden, 'gemma4-assistant-tiny', d)
+                faults += check_assistant(os.path.join(golden, 'gemma4-assistant-tiny'), assistant, model)
                 sets = json.load(open(os.path.join(golden, 'tokenizer', 'gemma4.json')))['sets']
                 faults += check_texts(name, model, sets['tok2048'])
                 real = os.environ.get('PAGEDINFER_VOCAB', '') + '/ggml-vocab-gemma-4.gguf'

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "pagedinfer.h"
 
-enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64 };
+enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__MAX_ROWS = 32 /* of logits at once */ };
 
 /* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
 typedef struct pi__weight {

@@ -77,6 +77,20 @@ static void take(pi__core *e, int32_t n_rows)
     }
 }
 
+/* Where the drafter finds the hidden state at position pos of step_seq[q], which was sampled from. */
+static int32_t hidden_of(const pi__core *e, int32_t q, int32_t pos)
+{
+    const pi__batch *b = &e->batch;
+    int32_t t = b->seq_start[q] + pos - b->pos[b->seq_start[q]], lo = 0, hi = b->n_rows - 1;
+    if (e->drafter == e->m) return t;
+    while (lo < hi) { /* rows are in the order of tokens */
+        int32_t mid = (lo + hi) / 2;
+        if (b->row[mid] < t) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo;
+}
+
 /* Drafts for up to max_rows sequences of the step from the q-th on; returns where to go on. */
 static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
 {
@@ -89,8 +103,7 @@ static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
         s->n_wish = wish(e, s);
         s->no_hidden = !s->n_wish; /* then a drafter with a cache misses this token */
         if (!s->n_wish) continue;
-        int32_t before = e->batch.seq_start[q] + s->n_computed - 1 - e->batch.pos[e->batch.seq_start[q]];
-        add(e, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, before);
+        add(e, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(e, q, s->n_computed - 1));
         ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
     }
     for (bool chained = false; b->n_seqs && !*rc; chained = true) {

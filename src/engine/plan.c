@@ -10,7 +10,7 @@
 #include "engine/core_impl.h"
 #include "formats/formats.h"
 
-enum { DEFAULT_KV_TOKENS = 32768, MAX_ROWS = 32, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
+enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
 
@@ -111,7 +111,7 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     e->ctx = c->ctx_size ? c->ctx_size : e->m->n_ctx_train;
     e->lim.max_tokens = c->max_batch_tokens;
     e->lim.max_seqs = c->max_seqs < c->max_batch_tokens ? c->max_seqs : c->max_batch_tokens;
-    e->lim.max_rows = MAX_ROWS;
+    e->lim.max_rows = PI__MAX_ROWS;
     e->lim.max_ctx = e->ctx;
     size_t scratch = pi__model_scratch(e->m, &e->lim), draft_weights = 0;
     if (e->drafter && e->drafter != e->m) {

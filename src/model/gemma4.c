@@ -1,4 +1,4 @@
-/* Gemma 4, text (31B, 26B-A4B, E2B, E4B): GGUF architecture "gemma4".
+/* Gemma 4, text (31B, 26B-A4B, E2B, E4B): GGUF architecture "gemma4"; and its drafters, "gemma4-assistant".
  *
  * As Gemma 3: layers that see a window and layers that see everything, a norm before and one after each block, norms on
  * query and key heads, gelu-gated MLP, tied output. New: the two kinds of layer have head sizes and numbers of KV heads
@@ -10,12 +10,17 @@
  *   per-layer embeddings  a second, narrow embedding of each token for each layer, gated in at the layer's end
  *   shared keys, values   the last layers keep no cache and attend that of the last layer of their kind which does
  *
+ * A drafter is a few layers of the dense kind without keys and values: they attend the cache of the target's last layer of
+ * their kind, always from the position of the last token that is sure. It reads that token's embedding and the hidden
+ * state before it, both in the target's width, and gives logits and the next hidden state.
+ *
  * After "Gemma 4" as its configuration and reference code in transformers describe it.
  *
  * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head size
  * (of the layer's kind), F feed-forward, X experts, G feed-forward of an expert, P per-layer embedding, L layers,
  * V vocabulary. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -85,6 +90,12 @@ typedef struct gemma4 {
     float *routes;              /* [T, X] logits of the router */
     float *ple, *ple_tmp;       /* [T, L*P] */
     float *rows;                /* [R, E] residual of the rows wanted */
+    /* of a drafter; W: the target's embedding */
+    pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
+    int32_t pair_row[2 * PI__MAX_ROWS]; /* 0, R, 1, R + 1, ... : rows of parts as they lie in pairs */
+    float *parts;               /* scratch: [2R, W] embeddings, then hidden states */
+    float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
+    float *hidden;              /* scratch: [R, W] given to the next draft */
 } gemma4;
 
 /* What a part of the graph runs on: all tokens of the step, or those whose logits are wanted. */
@@ -116,9 +127,11 @@ static int read_kind(pi__model *m, kind *k, const char *key, const char *value, 
 /* Which layers see a window, and what both kinds look like. */
 static int read_kinds(pi__model *m, gemma4 *p, pi_error *err)
 {
-    const pi__gguf_kv *kv = pi__gguf_find(m->g, "gemma4.attention.sliding_window_pattern");
+    char key[64];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", m->arch->name);
+    const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
     if (!kv || kv->type != PI__GGUF_ARR || kv->arr_type != PI__GGUF_BOOL || kv->n < (uint64_t) m->n_layer)
-        return pi__fail(err, PI_EFORMAT, "metadata gemma4.attention.sliding_window_pattern needs a bool for each layer");
+        return pi__fail(err, PI_EFORMAT, "metadata %s needs a bool for each layer", key);
     bool any[2] = {false, false};
     for (int32_t i = 0; i < m->n_layer; i++) {
         bool local = pi__gguf_elem_u64(kv, (uint64_t) i) != 0;
@@ -165,7 +178,8 @@ static int read_layers(pi__model *m, gemma4 *p, pi_error *err)
 static int read_params(pi__model *m, gemma4 *p, pi_error *err)
 {
     int32_t shared = 0;
-    int rc = pi__hp_u32(m, "attention.shared_kv_layers", false, 0, 0, (uint32_t) m->n_layer - 1, &shared, err);
+    uint32_t most_shared = (uint32_t) m->n_layer - !m->target;
+    int rc = pi__hp_u32(m, "attention.shared_kv_layers", m->target != NULL, 0, 0, most_shared, &shared, err);
     if (!rc) rc = pi__hp_u32(m, "embedding_length_per_layer_input", false, 0, 0, PI__MAX_EMBD, &p->n_ple, err);
     if (!rc) rc = pi__hp_u32(m, "expert_count", false, 0, 0, PI__MAX_EXPERTS, &p->n_expert, err);
     if (!rc && p->n_expert) {
@@ -180,9 +194,26 @@ static int read_params(pi__model *m, gemma4 *p, pi_error *err)
     return rc;
 }
 
+/* A drafter's layer attends the target's last layer of its kind. */
+static int lend_cache(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
+{
+    layer *l = &p->layers[i];
+    const gemma4 *t = m->target->arch_data;
+    const kind *k = l->kind == &p->local ? &t->local : &t->global;
+    int32_t d = m->target->n_layer - 1;
+    while (d >= 0 && t->layers[d].kind != k) d--;
+    if (d < 0 || k->head_dim != l->kind->head_dim || k->window != l->kind->window ||
+        l->n_head % m->target->kv[t->layers[d].kv].n_head_kv)
+        return pi__fail(err, PI_EINVAL, "model-draft: layer %d has heads of %d values, %d of them, in a window of %d: it was "
+                        "not made for this model", i, l->kind->head_dim, l->n_head, l->kind->window);
+    l->kv = t->layers[d].kv;
+    return PI_OK;
+}
+
 /* Its place in the cache: its own, or that of the last layer of its kind that has one. */
 static int want_cache(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
 {
+    if (m->target) return lend_cache(m, p, i, err);
     layer *l = &p->layers[i];
     int32_t d = i;
     if (l->shares)
@@ -253,12 +284,45 @@ static int want_layer(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
     return rc ? rc : pi__want_host(m, &l->out_scale, true, 1, "blk.%d.layer_output_scale.weight", i, err);
 }
 
+/* What a drafter has beside its layers. */
+static int want_drafter(pi__model *m, gemma4 *p, pi_error *err)
+{
+    int64_t E = m->n_embd, W = m->target->n_embd;
+    for (int32_t i = 0; i < 2 * PI__MAX_ROWS; i++) p->pair_row[i] = i / 2 + (i % 2) * PI__MAX_ROWS;
+    int rc = pi__want_weight(m, &p->pre, false, 2 * W, E, "nextn.pre_projection.weight", 0, err);
+    return rc ? rc : pi__want_weight(m, &p->post, false, E, W, "nextn.post_projection.weight", 0, err);
+}
+
+/* Whether m and its target, if there is one, are a pair. */
+static int check_target(pi__model *m, pi_error *err)
+{
+    int32_t width;
+    if (m->arch == &pi__arch_gemma4)
+        return m->target ? pi__fail(err, PI_EINVAL, "model-draft: a gemma4 model cannot draft; its drafters are "
+                                    "gemma4-assistant files") : PI_OK;
+    if (!m->target)
+        return pi__fail(err, PI_EUNSUPPORTED, "this file is a drafter: give it as model-draft, beside the model it drafts for");
+    if (m->target->arch != &pi__arch_gemma4)
+        return pi__fail(err, PI_EINVAL, "model-draft: a gemma4-assistant file drafts for gemma4, not for %s",
+                        m->target->arch->name);
+    int rc = pi__hp_u32(m, "embedding_length_out", true, 0, 1, PI__MAX_EMBD, &width, err);
+    if (!rc && width != m->target->n_embd)
+        rc = pi__fail(err, PI_EINVAL, "model-draft: it was made for an embedding of %d values, the model has %d", width,
+                      m->target->n_embd);
+    return rc;
+}
+
 static int declare(pi__model *m, pi_error *err)
 {
     gemma4 *p = m->arch_data;
+    int rc = check_target(m, err);
+    if (rc) return rc;
     p->layers = pi__calloc((size_t) m->n_layer, sizeof *p->layers);
     if (!p->layers) return pi__fail_mem(err, "the layers");
-    int rc = read_params(m, p, err);
+    rc = read_params(m, p, err);
+    if (!rc && m->target && (p->n_own || p->n_ple || p->n_expert))
+        rc = pi__fail(err, PI_EUNSUPPORTED, "a gemma4-assistant with keys and values, experts or per-layer embeddings of its "
+                      "own is not supported");
     if (!rc) rc = read_kinds(m, p, err);
     if (!rc) rc = read_layers(m, p, err);
     if (!rc) rc = pi__read_vocab_size(m, err);
@@ -271,6 +335,7 @@ static int declare(pi__model *m, pi_error *err)
     if (!rc && LP) rc = pi__want_weight(m, &p->ple_model, false, E, LP, "per_layer_model_proj.weight", 0, err);
     if (!rc && LP) rc = pi__want_vec(m, &p->ple_norm, false, p->n_ple, "per_layer_proj_norm.weight", 0, err);
     for (int32_t i = 0; i < m->n_layer && !rc; i++) rc = want_layer(m, p, i, err);
+    if (!rc && m->target) rc = want_drafter(m, p, err);
     return rc;
 }
 
@@ -305,7 +370,7 @@ static int loaded(pi__model *m, pi_error *err)
 static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 {
     gemma4 *p = m->arch_data;
-    const size_t T = (size_t) lim->max_tokens, E = (size_t) m->n_embd, f = sizeof(float);
+    const size_t T = m->target ? PI__MAX_ROWS : (size_t) lim->max_tokens, E = (size_t) m->n_embd, f = sizeof(float);
     const size_t LP = (size_t) m->n_layer * (size_t) p->n_ple;
     p->x = pi__arena_take(a, T * E * f);
     p->qkv = pi__arena_take(a, T * (size_t) p->max_qkv * f);
@@ -318,7 +383,11 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->ple_tmp = pi__arena_take(a, T * LP * f);
     p->global.rope = pi__arena_take(a, T * (size_t) p->global.head_dim * f);
     p->local.rope = pi__arena_take(a, T * (size_t) p->local.head_dim * f);
-    p->rows = pi__arena_take(a, T * E * f);
+    p->rows = pi__arena_take(a, m->target ? 0 : T * E * f);
+    const size_t W = m->target ? (size_t) m->target->n_embd : 0;
+    p->parts = pi__arena_take(a, 2 * T * W * f);
+    p->pairs = pi__arena_take(a, 2 * T * W * f);
+    p->hidden = pi__arena_take(a, T * W * f);
 }
 
 /* ---- the graph */
@@ -368,7 +437,7 @@ static void attend(pi__model *m, gemma4 *p, int32_t i, stream *s)
     else op->linear(m->be, &in, s->n, lin, l->shares ? 1 : l->wv.n_out ? 3 : 2);
     if (!l->wqkv.n_out && !l->wv.n_out) v = k; /* raw: before the keys' norm and rotation */
 
-    const pi__kv_layer *kv = &m->kv[l->kv];
+    const pi__kv_layer *kv = &(m->target ? m->target : m)->kv[l->kv];
     pi__qkv prep = {.q = q, .ldq = ld, .k = l->shares ? NULL : k, .ldk = ld, .v = v, .ldv = ld, .n_head = l->n_head,
                     .q_norm = l->q_norm, .k_norm = l->k_norm, .v_norm = true, .eps = p->eps,
                     .rope = l->kind->n_freq ? l->kind->rope : NULL, .n_rot = 2 * l->kind->n_freq,
@@ -376,7 +445,8 @@ static void attend(pi__model *m, gemma4 *p, int32_t i, stream *s)
     op->qkv(m->be, s->b, &prep, kv);
     if (i == p->n_own - 1) keep_rows(m, p, s, ld);
     if (!s->n) return;
-    pi__attn att = {.q = s->qkv, .ldq = ld, .out = s->att, .ldo = Q, .n_head = l->n_head, .window = l->kind->window};
+    pi__attn att = {.q = s->qkv, .ldq = ld, .out = s->att, .ldo = Q, .n_head = l->n_head, .window = l->kind->window,
+                    .past = m->target != NULL};
     op->attention(m->be, s->b, &att, kv);
 }
 
@@ -455,6 +525,32 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     if (p->softcap > 0) m->be->ops->softcap(m->be, out, p->softcap, (size_t) n * (size_t) m->n_vocab);
 }
 
+/* A drafter's step for the n tokens of b, all of whose rows are wanted. */
+static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
+{
+    gemma4 *p = m->arch_data;
+    const gemma4 *t = m->target->arch_data;
+    const pi__backend_ops *op = m->be->ops;
+    int32_t n = b->n_tokens, W = m->target->n_embd;
+    float *before = p->parts + (size_t) PI__MAX_ROWS * (size_t) W; /* [n, W] hidden states */
+    op->embed(m->be, b, &t->tok_embd, sqrtf((float) W), p->parts);
+    op->gather_rows(m->be, hidden, n, chained ? p->hidden : t->rows, W, chained ? before : p->pairs);
+    if (!chained) op->norm(m->be, before, W, p->pairs, t->output_norm, t->eps, n, W);
+    op->gather_rows(m->be, p->pair_row, 2 * n, p->parts, W, p->pairs);
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs, .ldx = 2 * W};
+    op->linear(m->be, &in, n, &(pi__lin) {&p->pre, p->x, m->n_embd}, 1);
+
+    stream s = {.b = b, .n = n, .x = p->x, .qkv = p->qkv, .att = p->att};
+    rotations(m, p, b);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        attend(m, p, i, &s);
+        after_attention(m, p, i, &s);
+    }
+    in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->x, .ldx = m->n_embd, .w = p->output_norm, .eps = p->eps};
+    const pi__weight *out = p->output.n_out ? &p->output : &p->tok_embd;
+    op->linear(m->be, &in, n, (pi__lin[]) {{out, logits, m->n_vocab}, {&p->post, p->hidden, W}}, 2);
+}
+
 static void free_arch(pi__model *m)
 {
     gemma4 *p = m->arch_data;
@@ -479,4 +575,9 @@ static const char *size_name(const pi__model *m)
 const pi__arch pi__arch_gemma4 = {
     .name = "gemma4", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,
     .logits = logits, .free = free_arch, .size_name = size_name,
+};
+
+const pi__arch pi__arch_gemma4_assistant = {
+    .name = "gemma4-assistant", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout,
+    .draft = draft, .free = free_arch,
 };

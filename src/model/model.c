@@ -14,7 +14,8 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_gemma4, &pi__arch_qwen35, &pi__arch_qwen35moe};
+static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_gemma4, &pi__arch_gemma4_assistant, &pi__arch_qwen35,
+                                      &pi__arch_qwen35moe};
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }

@@ -40,7 +40,8 @@ typedef struct pi__arch {
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
     /* Guesses what follows (a part of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
      * position, with the hidden state of the token before it (after the output norm): that of token hidden[t] of the
-     * target's last forward, -1: none is known, take zeros; or with chained that of row hidden[t] of the last draft.
+     * target's last forward (of row hidden[t] for a model beside it), -1: none is known, take zeros; or with chained that of
+     * row hidden[t] of the last draft.
      * logits [b->n_rows, n_vocab] on the device; NULL: only the drafter's cache is wanted. */
     void (*draft)(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits);
     /* The drafter keeps keys of its own, from position 1 on: it is run over all tokens. */
@@ -141,7 +142,7 @@ enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 };
 
 extern const pi__arch pi__arch_gemma3;
-extern const pi__arch pi__arch_gemma4;
+extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe;
 
