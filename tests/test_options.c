@@ -41,12 +41,12 @@ static void each_row_is_consistent(void **state)
 static void spellings_are_unique(void **state)
 {
     (void) state;
-    static const char *const own[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run"};
+    static const char *const own[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run", "chat"};
     pi_option_info a = {.size = sizeof a}, b = {.size = sizeof b};
     for (size_t i = 0; !pi_options_describe(i, &a); i++) {
         for (size_t k = 0; k < i && !pi_options_describe(k, &b); k++) {
             bool separate = false;
-            for (int s = 0; s < 6; s++) separate |= !strcmp(a.section, own[s]) != !strcmp(b.section, own[s]);
+            for (int s = 0; s < 7; s++) separate |= !strcmp(a.section, own[s]) != !strcmp(b.section, own[s]);
             for (const char *p = a.flags; *p && !separate;) {
                 size_t len = strcspn(p, " ?="), step = strcspn(p, " ");
                 for (const char *q = b.flags; *q;) {

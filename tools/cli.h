@@ -43,6 +43,7 @@ typedef struct cli_command {
 extern const cli_command cli_commands[]; /* main.c; ended by a NULL name */
 
 int cmd_run(const cli *c);
+int cmd_chat(const cli *c);
 int cmd_bench(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_quantize(const cli *c);
@@ -83,6 +84,10 @@ int cli_pi_error(const cli *c, const pi_error *err); /* err->msg, and the exit c
 int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len);
 /* A whole file ("-": standard input), NUL added; free it. Returns an exit code. */
 int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
+/* Replaces \n, \t, \xHH and the like in place; returns the new length. */
+size_t cli_unescape(char *s, size_t n);
+/* How fast n finished requests were, as one line on standard error. */
+void cli_print_speed(const cli *c, pi_request *const *r, size_t n);
 /* Flushes stdout; CLI_IO with a message when something could not be written. */
 int cli_flush(const cli *c);
 /* "1.50 GiB", in buf. */
@@ -95,6 +100,7 @@ void cli_close(const cli *c, pi_engine *e);
 int cli_catch_signals(void);  /* an exit code */
 int cli_signal(void);         /* 0, or the number of the signal that came */
 int cli_signal_fd(void);
+void cli_signal_reset(void);  /* forgets the one that came: the next one is the first again */
 /* pi_poll without a time limit that also ends (with 0) when a signal came. Some request must not have ended yet. */
 int cli_poll(pi_engine *e, pi_event **ev, size_t cap);
 

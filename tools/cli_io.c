@@ -59,7 +59,7 @@ static int hex_byte(const char *s, size_t n)
 }
 
 /* Replaces \n \r \t \' \" \\ and \xHH in place; other backslashes stay. Returns the new length. */
-static size_t unescape(char *s, size_t n)
+size_t cli_unescape(char *s, size_t n)
 {
     static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
     size_t out = 0;
@@ -99,8 +99,34 @@ int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len)
         if (code) return code;
         if (!keep_newline && *len && (*text)[*len - 1] == '\n') (*text)[--*len] = 0;
     }
-    if (cli_bool(c, "escape")) *len = unescape(*text, *len);
+    if (cli_bool(c, "escape")) *len = cli_unescape(*text, *len);
     return CLI_OK;
+}
+
+/* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
+void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
+{
+    uint64_t prompt = 0, cached = 0, generated = 0, drafted = 0, accepted = 0;
+    double prefill = 0, decode = 0;
+    for (size_t i = 0; i < n; i++) {
+        pi_result s = {.size = sizeof s};
+        pi_request_result(r[i], &s);
+        prompt += s.prompt_tokens;
+        cached += s.cached_tokens;
+        generated += s.generated_tokens;
+        drafted += s.n_drafted;
+        accepted += s.n_accepted;
+        if (s.prefill_ms > prefill) prefill = s.prefill_ms;
+        if (s.decode_ms > decode) decode = s.decode_ms;
+    }
+    fprintf(stderr, "%sprompt %llu tokens", cli_logs(c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
+    if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
+    if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
+    fprintf(stderr, "; generated %llu tokens", (unsigned long long) generated);
+    if (decode > 0 && generated > n) fprintf(stderr, ", %.1f t/s", (double) (generated - n) / decode * 1e3);
+    if (drafted)
+        fprintf(stderr, ", %llu of %llu drafts accepted", (unsigned long long) accepted, (unsigned long long) drafted);
+    fputc('\n', stderr);
 }
 
 int cli_flush(const cli *c)

@@ -19,6 +19,24 @@ static void on_signal(int sig)
     errno = saved;
 }
 
+static void catch_them(void)
+{
+    /* The handler is gone after the first signal: the second one kills. */
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int) SA_RESETHAND | SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+void cli_signal_reset(void)
+{
+    char b[16];
+    if (!caught) return;
+    while (read(signal_pipe[0], b, sizeof b) > 0) {}
+    caught = 0;
+    catch_them();
+}
+
 int cli_catch_signals(void)
 {
     if (signal_pipe[0] >= 0) return CLI_OK;
@@ -26,11 +44,7 @@ int cli_catch_signals(void)
         fprintf(stderr, "pagedinfer: pipe: %s\n", strerror(errno));
         return CLI_OS;
     }
-    /* The handler is gone after the first signal: the second one kills. */
-    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int) SA_RESETHAND | SA_RESTART};
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
+    catch_them();
     return CLI_OK;
 }
 

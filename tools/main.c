@@ -9,11 +9,17 @@
 #define ENGINE_SECTIONS "model kv scheduler speculation cpu"
 
 const cli_command cli_commands[] = {
-    {"run", "llama-cli llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
+    {"run", "llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
      "Continues a prompt and prints the answer on standard output as it comes; everything else goes to standard "
      "error. The prompt is taken as it is, with no chat template around it; without -p and -f it is read from "
      "standard input. Ctrl-C ends the answer where it is, a second one ends the program.",
-     "prompt " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_run},
+     "prompt " ENGINE_SECTIONS " generation sampling template run general", 0, false, cmd_run},
+    {"chat", "llama-cli", "a conversation", "-m MODEL [-sys TEXT] [-p TEXT] [options]",
+     "Talks with the model: what you type goes through its chat template with all that was said before, and the answer "
+     "appears on standard output as it comes; thoughts and everything else go to standard error. With -p the "
+     "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
+     "the answer where it is; /help tells the commands.",
+     "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
     {"bench", "llama-bench", "measure speed", "-m MODEL [options]",
      "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
      "decoding. Most options take comma lists; every combination is measured.",

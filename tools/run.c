@@ -99,31 +99,6 @@ static void loop(struct run *u)
     }
 }
 
-/* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
-static void print_speed(const struct run *u)
-{
-    uint64_t prompt = 0, cached = 0, generated = 0, drafted = 0, accepted = 0;
-    double prefill = 0, decode = 0;
-    for (size_t i = 0; i < u->n; i++) {
-        pi_result r = {.size = sizeof r};
-        pi_request_result(u->r[i], &r);
-        prompt += r.prompt_tokens;
-        cached += r.cached_tokens;
-        generated += r.generated_tokens;
-        drafted += r.n_drafted;
-        accepted += r.n_accepted;
-        if (r.prefill_ms > prefill) prefill = r.prefill_ms;
-        if (r.decode_ms > decode) decode = r.decode_ms;
-    }
-    fprintf(stderr, "%sprompt %llu tokens", cli_logs(u->c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
-    if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
-    if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
-    fprintf(stderr, "; generated %llu tokens", (unsigned long long) generated);
-    if (decode > 0 && generated > u->n) fprintf(stderr, ", %.1f t/s", (double) (generated - u->n) / decode * 1e3);
-    if (drafted) fprintf(stderr, ", %llu of %llu drafts accepted", (unsigned long long) accepted, (unsigned long long) drafted);
-    fputc('\n', stderr);
-}
-
 static int start(struct run *u, const char *text, size_t len)
 {
     pi_error err = {0};
@@ -154,7 +129,7 @@ static int with_engine(struct run *u, const char *text, size_t len)
         loop(u);
         code = u->code;
     }
-    if (!code && cli_bool(u->c, "perf")) print_speed(u);
+    if (!code && cli_bool(u->c, "perf")) cli_print_speed(u->c, u->r, u->n);
     if (!code) code = cli_flush(u->c);
     if (!code && cli_signal()) code = 128 + cli_signal();
     for (size_t i = 0; i < u->n; i++) {

@@ -174,6 +174,22 @@
       "At the end, say on stderr what the cache holds and what was reused.")                                           \
     X(T_COPIES, "copies", INT, "1", "1..4096", "--copies", "", "run", false,                                           \
       "Run the prompt so many times at once and print one answer after the other.")                                    \
+    X(T_SYSTEM_PROMPT, "system-prompt", STRING, "", "", "-sys --system-prompt", "", "chat", true,                      \
+      "System prompt: what the conversation begins with.")                                                             \
+    X(T_SYSTEM_FILE, "system-prompt-file", STRING, "", "", "-sysf --system-prompt-file", "", "chat", false,            \
+      "File that holds the system prompt.")                                                                            \
+    X(T_SINGLE_TURN, "single-turn", BOOL, "false", "", "-st --single-turn", "", "chat", true,                          \
+      "End after the first answer.")                                                                                   \
+    X(T_CNV, "conversation", BOOL, "true", "",                                                                         \
+      "-cnv --conversation -no-cnv=false -i=true --interactive=true -if=true --interactive-first=true", "", "chat",    \
+      false, "Hold a conversation; --no-conversation completes the prompt as 'run' does.")                             \
+    X(T_REASONING, "reasoning", ENUM, "auto", "on|off|auto", "-rea --reasoning", "", "template", true,                 \
+      "Tell the template that the model is to think, or not to (enable_thinking); auto: nothing.")                     \
+    X(T_REASONING_FORMAT, "reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",               \
+      "--reasoning-format", "", "template", true,                                                                      \
+      "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
+    X(T_REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "", "template",       \
+      false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
     X(T_IDS, "ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")       \
     X(T_STDIN, "stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")      \
     X(T_NO_BOS, "no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                      \
@@ -291,8 +307,9 @@
       "self-extend is not needed by models that come with a long context")                                             \
     X(T_GRP_ATTN_W, "grp-attn-w", STRING, "", "", "-gaw --grp-attn-w", "", "compat", false,                            \
       "self-extend is not needed by models that come with a long context")                                             \
-    X(T_NO_CNV, "conversation", BOOL, "false", "", "-no-cnv=false --no-conversation=false", "", "compat", false,       \
+    X(T_NO_CNV, "no-conversation-run", BOOL, "false", "", "-no-cnv=true --no-conversation=true", "", "compat", false,  \
       "'run' completes the prompt as it is")                                                                           \
+    X(T_JINJA, "jinja", BOOL, "true", "", "--jinja", "", "compat", false, "chat templates are always run as Jinja")    \
     X(T_SIMPLE_IO, "simple-io", BOOL, "false", "", "--simple-io", "", "compat", false, "output is always plain")       \
     X(T_COLOR, "color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "compat", false,                         \
       "only the answer is printed, without colours")                                                                   \

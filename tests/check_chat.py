@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""The tool's chat: turns through a template, commands, reasoning flags, a terminal with Ctrl-C and Ctrl-D.
+
+    check_chat.py [PAGEDINFER]
+
+Every answer must be the one that `run` gives to the conversation as the template writes it. Uses a tiny random model
+that it writes itself. Standard library only; PAGEDINFER_BIN names the tool otherwise."""
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import check_cli
+from check_cli import BIN, expect, faults
+
+TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}.{% endfor %}"
+            "{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{% if add_generation_prompt %}a:{% endif %}")
+GREEDY = ['-n', '6', '--ignore-eos', '--temp', '0']
+
+
+def same(what, got, want):
+    if got != want: faults.append(f'{what}: {got!r}, not {want!r}')
+
+
+def continuation(model, prompt):
+    return expect(0, 'run', '-m', model, '-p', prompt, '-sp', '--no-escape', *GREEDY).rstrip('\n').lstrip()
+
+
+def turns(model, base):
+    one = continuation(model, 'u:hi.a:')
+    same('one turn', expect(0, *base, '-st', '-p', 'hi'), one + '\n')
+    same('one line', expect(0, *base, '-st', stdin='hi\nmore\n'), one + '\n')
+    two = continuation(model, f'u:hi.a:{one}.u:the.a:')
+    same('two turns', expect(0, *base, stdin='hi\nthe\n'), f'{one}\n{two}\n')
+    same('first by -p', expect(0, *base, '-p', 'hi', stdin='the'), f'{one}\n{two}\n')
+    with_system = continuation(model, 's:be\nkind.u:hi.a:')
+    same('system prompt', expect(0, *base, '-sys', 'be\\nkind', '-st', '-p', 'hi'), with_system + '\n')
+    long = continuation(model, 'u:a\nb.a:')
+    same('continued line', expect(0, *base, stdin='a\\\nb\n'), long + '\n')
+    same('empty lines', expect(0, *base, stdin='\n\nhi\n\n'), one + '\n')
+    expect(0, *base, stdin='the ' * 20 + '\nthe\n', err='cached')
+
+
+def commands(model, base, folder):
+    one = continuation(model, 'u:hi.a:')
+    system = ['-sys', 'x']
+    cleared = continuation(model, 's:x.u:hi.a:')
+    same('/regen', expect(0, *base, stdin='hi\n/regen\n'), f'{one}\n{one}\n')
+    same('/clear', expect(0, *base, *system, stdin='hi\n/clear\nhi\n'), f'{cleared}\n{cleared}\n')
+    same('/exit', expect(0, *base, stdin='hi\n/exit\nhi\n'), one + '\n')
+    same('unknown', expect(0, *base, stdin='/nothing\nhi\n', err='There is no command /nothing'), one + '\n')
+    same('/regen at first', expect(0, *base, stdin='/regen\n', err='nothing to answer'), '')
+    path = os.path.join(folder, 'text')
+    with open(path, 'w', encoding='utf-8') as f: f.write('a')
+    same('/read', expect(0, *base, stdin=f'/read {path}\nb\n'), continuation(model, 'u:a\nb.a:') + '\n')
+    expect(0, *base, stdin=f'/read {path}.gone\n', err='gone')
+
+
+def options(model, base, folder):
+    thinks = continuation(model, 'u:hi.Falsea:')
+    for flags in (['--reasoning', 'off'], ['--reasoning-budget', '0'],
+                  ['--chat-template-kwargs', '{"enable_thinking": false}']):
+        same(str(flags), expect(0, *base, *flags, '-st', '-p', 'hi'), thinks + '\n')
+    same('--reasoning on', expect(0, *base, '-rea', 'on', '-st', '-p', 'hi'), continuation(model, 'u:hi.Truea:') + '\n')
+    expect(64, *base, '--reasoning-budget', '5', '-p', 'x', err='--reasoning-budget')
+    same('--jinja', expect(0, *base, '--jinja', '-cnv', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
+    path = os.path.join(folder, 'chat.jinja')
+    with open(path, 'w', encoding='utf-8') as f: f.write(TEMPLATE)
+    file = ['chat', '-m', model, '--chat-template-file', path, *GREEDY]
+    same('template file', expect(0, *file, '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
+    expect(66, 'chat', '-m', model, '--chat-template-file', path + '.gone', '-p', 'x', err='gone')
+    expect(78, 'chat', '-m', model, '--chat-template', '{% if %}', '-p', 'x', err='line 1')
+    expect(78, *base, '-p', 'x' * 9000, '-st', err='4096')
+    expect(78, 'chat', '-m', model, '--chat-template', "{{ raise_exception('No.') }}", '-p', 'x', err='No.')
+    # Without a template the prompt is completed as it is, unless a conversation was asked for.
+    bare = ['chat', '-m', model, *GREEDY]
+    same('no template', expect(0, *bare, '-p', 'hi', err='no chat template'), expect(0, 'run', '-m', model, '-p', 'hi', *GREEDY))
+    same('-no-cnv', expect(0, *base, '-no-cnv', '-p', 'hi'), expect(0, 'run', '-m', model, '-p', 'hi', *GREEDY))
+    expect(69, *bare, '-cnv', '-p', 'hi', err='no chat template')
+    expect(64, 'chat', '-p', 'hi', err='no model')
+
+
+class Terminal:
+    """The tool on a terminal of its own; standard output goes to a pipe."""
+
+    def __init__(self, *args):
+        self.master, slave = pty.openpty()
+        self.seen = b''
+        env = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
+        self.p = subprocess.Popen([BIN, *args], stdin=slave, stdout=subprocess.PIPE, stderr=slave,
+                                  env={**env, 'TERM': 'dumb'}, start_new_session=True)
+        os.close(slave)
+
+    def wait_for(self, text, n=1):
+        end = time.time() + 60
+        while self.seen.count(text) < n:
+            if time.time() > end or not select.select([self.master], [], [], max(0, end - time.time()))[0]:
+                faults.append(f'terminal: no {text!r} in {self.seen[-300:]!r}')
+                return
+            try:
+                self.seen += os.read(self.master, 4096)
+            except OSError:
+                faults.append(f'terminal: ended without {text!r}: {self.seen[-300:]!r}')
+                return
+
+    def type(self, text):
+        os.write(self.master, text)
+
+    def end(self, code):
+        try:
+            out = self.p.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            out = self.p.communicate()[0]
+            faults.append(f'terminal: does not end: {self.seen[-300:]!r}')
+        os.close(self.master)
+        if self.p.returncode != code: faults.append(f'terminal: exit {self.p.returncode}, not {code}: {self.seen[-300:]!r}')
+        return out
+
+
+def terminal(model):
+    chat = ['chat', '-m', model, '--chat-template', TEMPLATE, '--temp', '0', '--ignore-eos', '--no-perf']
+    t = Terminal(*chat, '-n', '6')
+    t.wait_for(b'> ')
+    t.type(b'hi\n')
+    t.wait_for(b'> ', 2)
+    t.type(b'/exit\n')
+    same('on a terminal', t.end(0).decode(), continuation(model, 'u:hi.a:') + '\n')
+
+    t = Terminal(*chat)  # the answer has no end: a signal ends it, and the conversation goes on
+    t.wait_for(b'> ')
+    t.type(b'hi\n')
+    first = t.p.stdout.read(1)
+    t.p.send_signal(signal.SIGINT)
+    t.wait_for(b'> ', 2)
+    t.type(b'/clear\n')
+    t.wait_for(b'is empty')
+    t.type(b'\x04')
+    if not (first + t.end(0)).endswith(b'\n'): faults.append('terminal: an answer that was ended has no newline')
+
+    t = Terminal(*chat)
+    t.wait_for(b'> ')
+    t.p.send_signal(signal.SIGINT)
+    t.end(130)
+
+    t = Terminal(*chat)
+    t.wait_for(b'> ')
+    t.type(b'hi\n')
+    t.p.stdout.read(1)
+    t.p.send_signal(signal.SIGTERM)
+    t.end(143)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, 'tiny.gguf')
+        check_cli.write_model(model)
+        base = ['chat', '-m', model, '--chat-template', TEMPLATE, *GREEDY]
+        start = time.time()
+        turns(model, base)
+        commands(model, base, folder)
+        options(model, base, folder)
+        terminal(model)
+    for f in faults: print(f)
+    print(f'chat: {len(faults)} faults, {time.time() - start:.1f} s')
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,373 @@
+/* pagedinfer chat: a conversation, line by line.
+ *
+ * Every turn renders the whole conversation through the model's chat template and submits all of it: the engine takes
+ * what it computed before from its cache. The answer goes to standard output, thoughts and everything else to standard
+ * error. Ctrl-C ends the answer that is being written, which stays in the conversation; at the prompt it ends the
+ * program. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "line.h"
+#include "reasoning.h"
+
+static const char help[] =
+    "  /clear      forget the conversation, but for the system prompt\n"
+    "  /regen      answer the last message again\n"
+    "  /read FILE  the file's text is the beginning of the next message\n"
+    "  /exit       end (also Ctrl-C or Ctrl-D)\n"
+    "A line that ends in \\ goes on with the next one.\n";
+
+struct text {
+    char *p;
+    size_t n, cap;
+};
+
+struct chat {
+    const cli *c;
+    pi_engine *e;
+    json_t *messages;          /* the conversation */
+    const char *options;       /* of rendering, JSON, or NULL */
+    line_input *in;
+    struct text draft;         /* the message being written */
+    struct text answer, thoughts; /* of the turn */
+    reasoning think;
+    bool split, hide;          /* tell thoughts from the answer; do not show them */
+    bool dimmed;               /* the terminal is in the style of thoughts */
+    bool color;                /* thoughts are dimmed: standard error is a terminal */
+    bool failed;               /* no memory, or standard output is gone */
+};
+
+static bool append(struct text *t, const char *p, size_t n)
+{
+    if (t->cap - t->n <= n) {
+        size_t cap = (t->n + n + 1) * 2;
+        char *q = realloc(t->p, cap);
+        if (!q) return false;
+        t->p = q;
+        t->cap = cap;
+    }
+    if (n) memcpy(t->p + t->n, p, n);
+    t->n += n;
+    t->p[t->n] = 0;
+    return true;
+}
+
+static int no_memory(const struct chat *u) { return cli_error(u->c, CLI_OS, "out of memory"); }
+
+/* --------------------------------------------------------------------------------------------------------- messages */
+
+static bool add_message(struct chat *u, const char *role, const struct text *t, const struct text *thoughts)
+{
+    json_t *m = json_pack("{s:s, s:o*}", "role", role, "content", json_stringn(t->p ? t->p : "", t->n));
+    if (m && thoughts && thoughts->n)
+        json_object_set_new(m, "reasoning_content", json_stringn(thoughts->p, thoughts->n));
+    return m && json_object_get(m, "content") && !json_array_append_new(u->messages, m);
+}
+
+static bool last_is(const struct chat *u, const char *role)
+{
+    const json_t *m = json_array_get(u->messages, json_array_size(u->messages) - 1);
+    const char *r = json_string_value(json_object_get(m, "role"));
+    return r && !strcmp(r, role);
+}
+
+static void drop_last(struct chat *u) { json_array_remove(u->messages, json_array_size(u->messages) - 1); }
+
+/* The conversation as the model's template writes it; free it. */
+static int render(const struct chat *u, char **out, size_t *len, pi_error *err)
+{
+    char *json = json_dumps(u->messages, JSON_COMPACT);
+    *out = NULL;
+    if (!json) return PI_ENOMEM;
+    int64_t n = pi_chat_render(u->e, json, NULL, u->options, NULL, 0, err);
+    if (n >= 0 && !(*out = malloc((size_t) n + 1))) n = PI_ENOMEM;
+    if (n >= 0) n = pi_chat_render(u->e, json, NULL, u->options, *out, *len = (size_t) n, err);
+    free(json);
+    return n < 0 ? (int) n : PI_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- output */
+
+static void show_thought(struct chat *u, const char *text, size_t n)
+{
+    if (u->hide) return;
+    if (u->color && !u->dimmed) fputs("\033[2m", stderr);
+    u->dimmed = true;
+    fwrite(text, 1, n, stderr);
+}
+
+static void end_thought(struct chat *u)
+{
+    if (!u->dimmed) return;
+    fputs(u->color ? "\033[0m\n" : "\n", stderr);
+    u->dimmed = false;
+}
+
+static void take_text(void *ud, bool thought, const char *text, size_t n)
+{
+    struct chat *u = ud;
+    u->failed |= !append(thought ? &u->thoughts : &u->answer, text, n);
+    if (thought) {
+        show_thought(u, text, n);
+        return;
+    }
+    end_thought(u);
+    u->failed |= fwrite(text, 1, n, stdout) < n || fflush(stdout) != 0;
+}
+
+static void take_event(struct chat *u, const pi_event *ev)
+{
+    if (u->split) reasoning_feed(&u->think, ev->text, ev->text_len, take_text, u);
+    else if (ev->text_len) take_text(u, false, ev->text, ev->text_len);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ turns */
+
+/* Takes events until the request ended. A signal, and an output that is gone, cancel it. */
+static int stream(struct chat *u, pi_request *r)
+{
+    pi_event *ev[32];
+    bool done = false, canceled = false;
+    int code = PI_OK;
+    while (!done) {
+        if (!canceled && (cli_signal() || u->failed)) {
+            pi_request_cancel(r);
+            canceled = true;
+        }
+        int n = canceled ? pi_poll(u->e, ev, 32, -1) : cli_poll(u->e, ev, 32);
+        if (n < 0) return n;
+        for (int i = 0; i < n; i++) {
+            take_event(u, ev[i]);
+            done |= ev[i]->kind == PI_EVENT_DONE;
+            if (ev[i]->kind == PI_EVENT_DONE && ev[i]->finish_reason != PI_FINISH_CANCEL) code = ev[i]->code;
+            pi_event_release(ev[i]);
+        }
+        if (!n && canceled) done = true;
+    }
+    if (u->split) reasoning_end(&u->think, take_text, u);
+    end_thought(u);
+    return code;
+}
+
+static int ask(struct chat *u, const char *prompt, size_t len, pi_request **out, pi_error *err)
+{
+    pi_request *r = *out = pi_request_new(u->e);
+    int rc = r ? pi_request_prompt_text(r, prompt, len, err) : PI_ENOMEM;
+    /* Tags of thoughts may be control tokens. */
+    if (!rc && u->split && !cli_given(u->c, "special")) rc = pi_request_set(r, "special", "true", err);
+    return rc ? rc : pi_request_submit(r, err);
+}
+
+static int turn_error(const struct chat *u, int rc, pi_error *err)
+{
+    if (!err->code) err->code = rc;
+    return cli_pi_error(u->c, err);
+}
+
+/* Answers the conversation. Returns an exit code. */
+static int take_turn(struct chat *u)
+{
+    char *prompt;
+    size_t len = 0;
+    pi_error err = {0};
+    pi_request *r = NULL;
+    u->answer.n = u->thoughts.n = 0;
+    int rc = render(u, &prompt, &len, &err);
+    if (!rc) reasoning_start(&u->think, prompt, len);
+    if (!rc) rc = ask(u, prompt, len, &r, &err);
+    free(prompt);
+    if (!rc) {
+        rc = stream(u, r);
+        putchar('\n');
+        pi_result res = {.size = sizeof res};
+        pi_request_result(r, &res);
+        if (rc) snprintf(err.msg, sizeof err.msg, "%s", *res.msg ? res.msg : pi_strerror(rc));
+        else if (cli_bool(u->c, "perf")) cli_print_speed(u->c, &r, 1);
+    }
+    pi_request_free(r);
+    if (rc) return turn_error(u, rc, &err);
+    int code = cli_flush(u->c);
+    if (!code && (u->failed || !add_message(u, "assistant", &u->answer, &u->thoughts))) code = no_memory(u);
+    return code;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- typing */
+
+enum typed { TYPED_MESSAGE, TYPED_AGAIN, TYPED_NOTHING, TYPED_END, TYPED_FAILED };
+
+static void clear(struct chat *u)
+{
+    const json_t *first = json_array_get(u->messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    size_t keep = role && !strcmp(role, "system");
+    while (json_array_size(u->messages) > keep) drop_last(u);
+    fputs("The conversation is empty.\n", stderr);
+}
+
+static enum typed read_file(struct chat *u, const char *path)
+{
+    char *text;
+    size_t n;
+    if (cli_read_file(u->c, path, &text, &n)) return TYPED_NOTHING;
+    bool ok = append(&u->draft, text, n) && append(&u->draft, "\n", 1);
+    free(text);
+    if (ok) fprintf(stderr, "%s: %zu bytes\n", path, n);
+    return ok ? TYPED_NOTHING : TYPED_FAILED;
+}
+
+static enum typed command(struct chat *u, const char *line)
+{
+    if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return TYPED_END;
+    if (!strncmp(line, "/read ", 6)) return read_file(u, line + 6 + strspn(line + 6, " "));
+    if (!strcmp(line, "/clear")) {
+        clear(u);
+    } else if (!strcmp(line, "/regen")) {
+        if (last_is(u, "assistant")) drop_last(u);
+        if (last_is(u, "user")) return TYPED_AGAIN;
+        fputs("There is nothing to answer yet.\n", stderr);
+    } else {
+        if (strcmp(line, "/help") != 0) fprintf(stderr, "There is no command %.40s. These are:\n", line);
+        fputs(help, stderr);
+    }
+    return TYPED_NOTHING;
+}
+
+/* The next line: a command, a message, or a part of one, which stays in the draft. */
+static enum typed next_line(struct chat *u, bool *more)
+{
+    const char *line;
+    size_t n;
+    int rc = line_read(u->in, &line, &n);
+    if (rc == -2) return TYPED_FAILED;
+    if (rc <= 0) return TYPED_END;
+    bool first = !*more;
+    *more = n && line[n - 1] == '\\';
+    if (first && n && line[0] == '/') {
+        struct text t = {0};
+        enum typed what = append(&t, line, n) ? command(u, t.p) : TYPED_FAILED;
+        free(t.p);
+        *more = false;
+        return what;
+    }
+    bool ok = append(&u->draft, line, n - *more) && (!*more || append(&u->draft, "\n", 1));
+    return !ok ? TYPED_FAILED : *more || !u->draft.n ? TYPED_NOTHING : TYPED_MESSAGE;
+}
+
+/* Reads what to answer next. *end: there is nothing more, or no more memory (the exit code). */
+static int next_message(struct chat *u, bool *end)
+{
+    bool more = false;
+    enum typed what = TYPED_NOTHING;
+    while (what == TYPED_NOTHING) what = next_line(u, &more);
+    *end = what == TYPED_END || what == TYPED_FAILED;
+    if (what == TYPED_FAILED) return no_memory(u);
+    if (what == TYPED_END && cli_signal()) return 128 + cli_signal();
+    if (what != TYPED_MESSAGE) return CLI_OK;
+    bool ok = add_message(u, "user", &u->draft, NULL);
+    u->draft.n = 0;
+    return ok ? CLI_OK : no_memory(u);
+}
+
+/* ----------------------------------------------------------------------------------------------------- conversation */
+
+/* Turn after turn. What one turn refuses (a conversation that became too long, say) does not end an interactive one. */
+static int converse(struct chat *u, bool first)
+{
+    bool single = cli_bool(u->c, "single-turn"), end = false;
+    int code = CLI_OK;
+    for (bool ready = first; !end; ready = false) {
+        if (!ready) code = next_message(u, &end);
+        if (end || code) break;
+        code = take_turn(u);
+        if (u->failed) break;
+        if (cli_signal() && cli_signal() != 2) return 128 + cli_signal();
+        if (cli_signal() && (single || !line_is_terminal(u->in))) return 128 + cli_signal();
+        cli_signal_reset();
+        if (code && last_is(u, "user")) drop_last(u);
+        if (single || (code && !line_is_terminal(u->in))) break;
+        code = CLI_OK;
+    }
+    return code;
+}
+
+/* --system-prompt or its file, and --prompt or --file: *first says that there is something to answer. */
+static int first_messages(struct chat *u, bool *first)
+{
+    struct text t = {0};
+    int code = CLI_OK;
+    *first = false;
+    if (cli_given(u->c, "system-prompt-file")) {
+        code = cli_read_file(u->c, cli_str(u->c, "system-prompt-file"), &t.p, &t.n);
+    } else if (cli_given(u->c, "system-prompt")) {
+        const char *s = cli_str(u->c, "system-prompt");
+        if (!append(&t, s, strlen(s))) return no_memory(u);
+        if (cli_bool(u->c, "escape")) t.n = cli_unescape(t.p, t.n);
+    }
+    if (!code && t.n && !add_message(u, "system", &t, NULL)) code = no_memory(u);
+    free(t.p);
+    if (code || (!cli_given(u->c, "prompt") && !cli_given(u->c, "file"))) return code;
+    t = (struct text) {0};
+    code = cli_prompt(u->c, false, &t.p, &t.n);
+    if (!code && !add_message(u, "user", &t, NULL)) code = no_memory(u);
+    free(t.p);
+    *first = !code;
+    return code;
+}
+
+/* Variables of the template that flags stand for. */
+static int make_options(struct chat *u)
+{
+    const char *reasoning = cli_str(u->c, "reasoning");
+    int64_t budget = cli_int(u->c, "reasoning-budget");
+    bool off = !strcmp(reasoning, "off") || budget == 0;
+    if (budget > 0) return cli_usage_error(u->c, "--reasoning-budget is -1 (any) or 0 (none)");
+    u->options = off ? "{\"enable_thinking\": false}" : !strcmp(reasoning, "on") ? "{\"enable_thinking\": true}" : NULL;
+    return CLI_OK;
+}
+
+static int with_engine(struct chat *u)
+{
+    bool first;
+    const char *format = cli_str(u->c, "reasoning-format");
+    int code = make_options(u);
+    u->messages = json_array();
+    u->split = strcmp(format, "none") != 0;
+    u->hide = !strcmp(format, "hidden");
+    u->color = isatty(STDERR_FILENO);
+    u->in = line_open("\n> ");
+    if (!code && (!u->in || !u->messages)) code = no_memory(u);
+    if (!code) code = cli_catch_signals();
+    if (!code) code = first_messages(u, &first);
+    if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
+    if (!code) code = converse(u, first);
+    line_close(u->in);
+    json_decref(u->messages);
+    free(u->draft.p);
+    free(u->answer.p);
+    free(u->thoughts.p);
+    return code;
+}
+
+int cmd_chat(const cli *c)
+{
+    struct chat u = {.c = c};
+    pi_error err = {0};
+    int code = CLI_OK;
+    if (!cli_bool(c, "conversation")) return cmd_run(c);
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    pi_options *o = cli_options(c, &code);
+    if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
+    if (o && !code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
+    static const char probe[] = "[{\"role\":\"user\",\"content\":\"\"}]";
+    bool no_template = u.e && pi_chat_render(u.e, probe, NULL, NULL, NULL, 0, &err) == PI_EUNSUPPORTED;
+    if (u.e && !no_template) code = with_engine(&u);
+    cli_close(c, u.e);
+    pi_options_free(o);
+    if (!no_template) return code;
+    if (cli_given(c, "conversation")) return cli_pi_error(c, &err);
+    fprintf(stderr, "%s: %s; completing the prompt as it is\n", c->name, err.msg);
+    return cmd_run(c);
+}
