@@ -266,7 +266,7 @@ static void test_draft_counts(void **state)
     alone(&a, &c, 1, lens);
     gdn_init(&b, &c, 1, lens);
     for (int from = 15; from < 32; from++) {
-        for (int drafts = 0; drafts <= MOST; drafts++) {
+        for (int drafts = 0; drafts <= MOST; drafts += drafts == 3 ? 11 : 1) {
             for (int right = 0; right <= drafts; right++) {
                 b.seq[0].done = 0;
                 gdn_step(&b, &(gdn_turn){.n = from});

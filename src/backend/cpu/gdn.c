@@ -20,6 +20,7 @@
 enum {
     C = PI__GDN_CHUNK,
     HISTORY = PI__GDN_TAPS - 1, /* raw inputs before a row that its convolution reads */
+    AHEAD = 4,                  /* tokens from the one that is computed to the one whose inputs are fetched */
     SMALL_WORK = 1 << 17,       /* multiply-adds below which one thread does all */
 };
 
@@ -171,6 +172,12 @@ static const float *key_of(const gdn_job *j, const gdn_seq *s, int32_t head, int
     return slot_k(j, s->slot, head, pos - s->base);
 }
 
+/* Rows of neighbouring tokens are far apart, where the processor fetches nothing by itself. */
+static void fetch(const float *row, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += 16) __builtin_prefetch(row + i, 0, 2);
+}
+
 static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t channel, float *y)
 {
     const float *x[PI__GDN_TAPS];
@@ -190,6 +197,10 @@ static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
         if (pos < s->pos) continue;
         int32_t token = s->first + pos - s->pos;
         float *k = new_kq(j, head, token), *q = k + dim, *d = new_dots(j, head, token);
+        if (pos + AHEAD < s->end) {
+            fetch(raw_of(j, s, pos + AHEAD, k_channel), dim);
+            fetch(raw_of(j, s, pos + AHEAD, q_channel), dim);
+        }
         convolve(j, s, pos, k_channel, k);
         convolve(j, s, pos, q_channel, q);
         j->kn->l2norm(k, dim, j->a->eps, 1.0f);
@@ -211,7 +222,8 @@ static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     }
 }
 
-/* Values, betas and decays of the new rows of a chunk that starts at position from. g: G of the chunk's rows. */
+/* Values, betas and decays of the new rows of a chunk that starts at position from. g: G of the chunk's rows. Fetches
+ * what the gate will read of this chunk, and the inputs of the next one. */
 static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, const pi__gdn_chunk *c, float *g,
                     float *v, float beta[C])
 {
@@ -224,6 +236,8 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
         alpha[r] = j->a->alpha[(token + r) * j->a->ld_ab + head];
         beta[r] = j->a->beta[(token + r) * j->a->ld_ab + head];
         convolve(j, s, from + c->n_old + r, channel, v + r * c->dim);
+        fetch(j->a->z + (token + r) * j->a->ld_z + head * c->dim, c->dim);
+        if (from + C + r < s->end) fetch(raw_of(j, s, from + C + r, channel), c->dim);
     }
     j->kn->gates(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
     for (int32_t r = 0; r < n; r++) {
@@ -241,11 +255,12 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     memmove(g, g + C, (size_t) left * sizeof(float));
 }
 
-static void finish_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
+/* Norm and gate of n tokens. */
+static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head)
 {
     const pi__gdn *a = j->a;
     int64_t dim = j->st->dim;
-    for (int64_t t = s->first; t < s->first + s->n; t++) {
+    for (int64_t t = token; t < token + n; t++) {
         j->kn->gate_norm(a->out + t * a->ldo + head * dim, a->z + t * a->ld_z + head * dim, a->norm, a->eps, j->st->dim);
     }
 }
@@ -278,6 +293,7 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
             c.o = j->a->out + token * j->a->ldo + (int64_t) head * dim;
             c.ldo = j->a->ldo;
             j->kn->chunk(&c);
+            finish_rows(j, token, c.n_rows - c.n_old, head);
         } else if (fold) {
             j->kn->fold(&c);
         }
@@ -289,7 +305,6 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
             state = w->s;
         }
     }
-    finish_rows(j, s, head);
 }
 
 /* ------------------------------------------------------------------------------------------------------- phase 3: keep */

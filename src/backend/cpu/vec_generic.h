@@ -25,6 +25,7 @@ static inline vf vf_add(vf a, vf b) { VF_EACH(a.v[i] + b.v[i]); }
 static inline vf vf_sub(vf a, vf b) { VF_EACH(a.v[i] - b.v[i]); }
 static inline vf vf_mul(vf a, vf b) { VF_EACH(a.v[i] * b.v[i]); }
 static inline vf vf_div(vf a, vf b) { VF_EACH(a.v[i] / b.v[i]); }
+static inline vf vf_rcp(vf a) { return vf_div(vf_set1(1.0f), a); }
 static inline vf vf_fma(vf a, vf b, vf c) { VF_EACH(a.v[i] * b.v[i] + c.v[i]); }
 static inline vf vf_max(vf a, vf b) { VF_EACH(f4_select(a.v[i] > b.v[i], a.v[i], b.v[i])); }
 static inline vf vf_min(vf a, vf b) { VF_EACH(f4_select(a.v[i] < b.v[i], a.v[i], b.v[i])); }

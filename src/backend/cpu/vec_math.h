@@ -12,11 +12,9 @@
 #define PI__UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* e^x within about 1 ulp for x in [-87.3, 88]; 0 below, so that what is masked counts for nothing. */
-PI__INLINE vf vf_exp(vf x)
+/* e^x within about 1 ulp, for c in [-87.3, 88] or NaN. */
+PI__INLINE vf vf_exp_of(vf c)
 {
-    vf lowest = vf_set1(-87.33654f);
-    vf c = vf_max(vf_min(x, vf_set1(88.0f)), lowest);
     vf n = vf_round(vf_mul(c, vf_set1(1.44269504088896341f)));
     vf r = vf_fma(n, vf_set1(-0.693359375f), c);
     r = vf_fma(n, vf_set1(2.12194440e-4f), r);
@@ -27,7 +25,14 @@ PI__INLINE vf vf_exp(vf x)
     y = vf_fma(y, r, vf_set1(1.6666665459e-1f));
     y = vf_fma(y, r, vf_set1(5.0000001201e-1f));
     y = vf_add(vf_fma(y, vf_mul(r, r), r), vf_set1(1.0f));
-    y = vf_scale2(y, n);
+    return vf_scale2(y, n);
+}
+
+/* The same for all x: 0 below, so that what is masked counts for nothing. */
+PI__INLINE vf vf_exp(vf x)
+{
+    vf lowest = vf_set1(-87.33654f);
+    vf y = vf_exp_of(vf_max(vf_min(x, vf_set1(88.0f)), lowest));
     return vf_select_lt(x, lowest, vf_zero(), vf_select_nan(x, y));
 }
 
@@ -54,10 +59,11 @@ PI__INLINE vf vf_tanh(vf x)
     return vf_select_lt(a, vf_set1(0.625f), p, vf_copysign(t, x));
 }
 
+/* The bounds are the first operand: a NaN stays one. */
 PI__INLINE vf vf_sigmoid(vf x)
 {
-    vf one = vf_set1(1.0f);
-    return vf_div(one, vf_add(one, vf_exp(vf_sub(vf_zero(), x))));
+    vf e = vf_exp_of(vf_min(vf_set1(87.0f), vf_max(vf_set1(-87.0f), vf_sub(vf_zero(), x))));
+    return vf_rcp(vf_add(vf_set1(1.0f), e));
 }
 
 /* log(1 + e^x) = max(x, 0) + log1p(z), z = e^-|x|; log1p(z) = 2 atanh(z / (2 + z)), whose series ends early as the

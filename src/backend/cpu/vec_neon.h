@@ -22,6 +22,7 @@ static inline vf vf_add(vf x, vf y) { VF_EACH(vaddq_f32(x.v[i], y.v[i])); }
 static inline vf vf_sub(vf x, vf y) { VF_EACH(vsubq_f32(x.v[i], y.v[i])); }
 static inline vf vf_mul(vf x, vf y) { VF_EACH(vmulq_f32(x.v[i], y.v[i])); }
 static inline vf vf_div(vf x, vf y) { VF_EACH(vdivq_f32(x.v[i], y.v[i])); }
+static inline vf vf_rcp(vf x) { return vf_div(vf_set1(1.0f), x); }
 static inline vf vf_fma(vf x, vf y, vf z) { VF_EACH(vfmaq_f32(z.v[i], x.v[i], y.v[i])); }
 static inline vf vf_max(vf x, vf y) { VF_EACH(vmaxq_f32(x.v[i], y.v[i])); }
 static inline vf vf_min(vf x, vf y) { VF_EACH(vminq_f32(x.v[i], y.v[i])); }
