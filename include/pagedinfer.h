@@ -1,7 +1,8 @@
 /* pagedinfer.h: the public interface of libpagedinfer, and its manual.
  *
  * Three nouns. An ENGINE holds a model's weights, one paged cache and a scheduler that runs on a thread of its own.
- * A REQUEST is one generation: a prompt goes in, events come out. An EVENT says what happened to a request.
+ * A REQUEST is a prompt and one answer to it, or several (option "n"): the prompt goes in, events come out. An EVENT
+ * says what happened to a request.
  *
  *     pi_options *o = pi_options_new();
  *     pi_options_set(o, "model", "gemma.gguf", &err);
@@ -118,7 +119,8 @@ typedef struct pi_option_info {
     const char *type;    /* "bool", "int", "float", "size", "string", "enum" or "list" */
     const char *def;     /* default as text; "" where there is none */
     const char *range;   /* "1..1024", "f32|f16|bf16", or "" */
-    const char *flags;   /* command line spellings, "-c --ctx-size"; "--x=V" takes no value and means V, "--x?V" may */
+    const char *flags;   /* command line spellings, "-c --ctx-size"; "--x=V" takes no value and means V, "--x?V" may;
+                            "" where only programs set it */
     const char *section; /* help section: "model", "kv", "cpu", "sampling", ... */
     const char *help;    /* one sentence */
     int scope;           /* PI_SCOPE_* */
@@ -196,7 +198,8 @@ typedef struct pi_info {
 } pi_info;
 PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
 
-/* A snapshot; each number is exact at some moment of the call, not all at the same one. Lock free. */
+/* A snapshot; each number is exact at some moment of the call, not all at the same one. Lock free. A request counts as
+ * many times as it has answers (option "n"). */
 typedef struct pi_stats {
     uint32_t size;                     /* sizeof(pi_stats) */
     uint32_t n_waiting, n_running;     /* requests by state */
@@ -279,7 +282,7 @@ enum {
     PI_FINISH_ERROR = 4,  /* see result.code */
 };
 
-/* How a request went; complete once it finished. */
+/* How a request went, or one answer of it; complete once it finished. */
 typedef struct pi_result {
     uint32_t size;              /* sizeof(pi_result) */
     int code;                   /* PI_OK, or why it failed */
@@ -298,7 +301,13 @@ typedef struct pi_result {
     uint32_t n_accepted;        /* of them, those that were right: tokens that took no step of their own */
 } pi_result;
 
-/* A new request with the engine's defaults. NULL: out of memory. */
+/* A new request with the engine's defaults. NULL: out of memory.
+ *
+ * SAMPLES. With option "n" above 1 it makes so many answers to its prompt at the same time: samples 0 to n - 1. The
+ * first computes the prompt, the others take over its blocks of the cache; with option "cache" off, too, but then
+ * nobody else finds them (with the engine's "prefix-cache" off each computes all of it). Sample i draws with seed + i:
+ * it is what a request of its own with that seed gives. Each has its own events, with its number in them, ends by
+ * itself, and counts as one request in the queue. */
 PI_API pi_request *pi_request_new(pi_engine *e);
 /* Sets a request option ("max-tokens", "temp", "stop", ...); keys and ranges from pi_options_describe. "stop" and
  * "logit-bias" add to what is there, an empty value clears. */
@@ -311,39 +320,46 @@ PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, p
 typedef struct pi_event pi_event;
 /* Events of this request go to fn instead of pi_poll. Called on the engine's dispatch thread, one call at a time; the
  * event is released after fn returns. fn may call anything but pi_engine_close, pi_engine_drain and pi_request_wait;
- * it may free r when ev is the last one (PI_EVENT_DONE). */
+ * it may free r when ev is the last one (PI_EVENT_DONE with n_left 0). */
 typedef void (*pi_event_fn)(void *ud, const pi_event *ev);
 PI_API void pi_request_on_event(pi_request *r, pi_event_fn fn, void *ud);
 
 /* For evaluation tools: the logits of positions, called on the STEP thread with n_vocab floats that are valid during
  * the call. pos is the token index in prompt+answer whose successor the row predicts. Everyone waits for fn; it must
  * not call the library. Which rows: option "logits" = "none", "last" (of the prompt) or "all" (of the prompt; with
- * "logits-from", those of that position and later), or "generated" (last of the prompt and each generated token). */
+ * "logits-from", those of that position and later), or "generated" (last of the prompt and each generated token). Of
+ * several samples only the first gives rows. */
 typedef void (*pi_logits_fn)(void *ud, uint32_t pos, const float *logits, size_t n_vocab);
 PI_API void pi_request_on_logits(pi_request *r, pi_logits_fn fn, void *ud);
 
-/* Validates everything and queues the request. It may be submitted once. PI_ETOOBIG (err names the number that would
- * fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL. After an error it is still unsubmitted. */
+/* Validates everything and queues the request, all of its samples or none. It may be submitted once. PI_ETOOBIG (err
+ * names the number that would fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL. After an error it is still
+ * unsubmitted. */
 PI_API int pi_request_submit(pi_request *r, pi_error *err);
-/* In any state, from any thread, any number of times; before submit it does nothing. The request ends with a
- * PI_EVENT_DONE. */
+/* In any state, from any thread, any number of times; before submit it does nothing. Each sample that runs ends with
+ * its PI_EVENT_DONE. */
 PI_API void pi_request_cancel(pi_request *r);
-/* Blocks until it ended (PI_OK) or timeout_ms passed (PI_ETIMEDOUT; -1: no limit). PI_EINVAL: it was not submitted. */
+/* Blocks until all of it ended (PI_OK) or timeout_ms passed (PI_ETIMEDOUT; -1: no limit). PI_EINVAL: not submitted. */
 PI_API int pi_request_wait(pi_request *r, int timeout_ms);
-/* PI_EBUSY while it runs: the numbers so far. PI_EINVAL: not submitted. Strings live as long as the request. */
+/* PI_EBUSY while it runs: the numbers so far. PI_EINVAL: not submitted. Strings live as long as the request. Of several
+ * samples: prompt, cached tokens and miss_reason of the first; how it ended, of the first that failed (or else of the
+ * first); the other counts are sums, and the times go from submit to the first start, the first token and the last. */
 PI_API int pi_request_result(const pi_request *r, pi_result *out);
-/* All tokens sampled so far: returns their number, writes at most cap. */
+/* All tokens of sample 0 so far: returns their number, writes at most cap. */
 PI_API size_t pi_request_tokens(const pi_request *r, int32_t *out, size_t cap);
+/* The same two of one sample. PI_EINVAL, and 0 tokens: it has none of this number, or was not submitted. */
+PI_API int pi_request_sample(const pi_request *r, uint32_t index, pi_result *out);
+PI_API size_t pi_request_sample_tokens(const pi_request *r, uint32_t index, int32_t *out, size_t cap);
 /* Cancels if it runs, and frees as soon as the engine let go of it. Its events that were not taken, by pi_poll or by its
- * callback, are forgotten: who wants them frees in or after PI_EVENT_DONE. Those that were stay valid until released.
- * When it returns, no callback of r runs or will run (but the one that it was called from). */
+ * callback, are forgotten: who wants them frees in or after the last PI_EVENT_DONE. Those that were stay valid until
+ * released. When it returns, no callback of r runs or will run (but the one that it was called from). */
 PI_API void pi_request_free(pi_request *r);
 
 /* ---------------------------------------------------------------------------------------------------------- events */
 
 enum {
     PI_EVENT_TEXT = 1, /* tokens were generated; text may be empty while a UTF-8 sequence is incomplete */
-    PI_EVENT_DONE = 2, /* the last event of a request; it may carry the rest of the text */
+    PI_EVENT_DONE = 2, /* the last event of a sample; it may carry the rest of the text */
 };
 
 typedef struct pi_token_prob {
@@ -364,13 +380,15 @@ struct pi_event {
     size_t n_logprobs;             /* 0 unless option "logprobs" is set: 1 + its value */
     int finish_reason;             /* PI_FINISH_*; in PI_EVENT_DONE */
     int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
+    uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */
+    uint32_t n_left;               /* in PI_EVENT_DONE: samples that have not ended; 0: the request's last event */
 };
 
 /* A pointer that its events carry. */
 PI_API void pi_request_set_user(pi_request *r, void *user);
 /* Up to cap events of requests without a callback, in order. Waits up to timeout_ms (0: not at all, -1: no limit) for
  * the first. Returns their number, 0: timed out or nothing left to wait for (no request unfinished), or PI_E*. Each
- * event must be released. With a time limit 0 does not tell the two apart: count the PI_EVENT_DONEs. */
+ * event must be released. With a time limit 0 does not tell the two apart: count the last events. */
 PI_API int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms);
 /* A descriptor that is readable while pi_poll has something, for event loops; negative: PI_E*. It is the engine's: do not
  * read it, and take it out of the loop before pi_engine_close. Requests with a callback never make it readable. */

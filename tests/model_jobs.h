@@ -79,7 +79,7 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     j->n_tokens = 0;
     j->rows = 0;
     atomic_store(&j->done, 0);
-    if (pi__core_submit(e, &p, &j->seq, &err)) fail_msg("submit: %s", err.msg);
+    if (pi__core_submit(e, &p, 1, &j->seq, &err)) fail_msg("submit: %s", err.msg);
 }
 
 /* Until it has ended, with this code. */

@@ -426,6 +426,200 @@ static void deadlines_and_cancels(void **state)
     pi_engine_close(e);
 }
 
+/* --------------------------------------------------------------------------------------------------------- samples */
+
+static const char *const long_prompt =
+    "and on and on and on and on and on and on and on and on the you in ing over and out and in";
+
+enum { N_SAMPLES = 4, SAMPLE_LEN = 16 };
+
+/* Tokens of requests of their own with these seeds. */
+static void alone(pi_engine *e, const char *temp, int64_t seed, int32_t ids[N_SAMPLES][SAMPLE_LEN])
+{
+    for (int i = 0; i < N_SAMPLES; i++) {
+        char set[32];
+        snprintf(set, sizeof set, "seed=%lld", (long long) seed + i);
+        pi_request *r = start(e, long_prompt, LIST("max-tokens=16", temp, set, "ignore-eos=true", "cache=false"));
+        result_of(r);
+        assert_int_equal(pi_request_tokens(r, ids[i], SAMPLE_LEN), SAMPLE_LEN);
+        pi_request_free(r);
+    }
+}
+
+/* Each sample is what a request of its own with its seed gives, and the prompt is computed once. */
+static void samples_share_the_prompt(void **state)
+{
+    (void) state;
+    static const struct { const char *temp, *seed, *cache; int64_t first; } cases[] = {
+        {"temp=0", "seed=-1", "cache=true", 0}, {"temp=0", "seed=5", "cache=false", 5},
+        {"temp=0.9", "seed=11", "cache=true", 11}, {"temp=0.9", "seed=9223372036854775807", "cache=false", -1}};
+    for (size_t c = 0; c < 4; c++) {
+        pi_engine *e = open_with(LIST("block-size=16", "ubatch-size=32"));
+        int32_t want[N_SAMPLES][SAMPLE_LEN], got[SAMPLE_LEN];
+        if (cases[c].first >= 0) alone(e, cases[c].temp, cases[c].first, want);
+        pi_stats s0 = {.size = sizeof s0}, s1 = s0;
+        pi_engine_stats(e, &s0);
+        pi_request *r = start(e, long_prompt, LIST("n=4", "max-tokens=16", cases[c].temp, cases[c].seed,
+                                                   "ignore-eos=true", cases[c].cache));
+        pi_result all = result_of(r), s = {.size = sizeof s};
+        uint32_t shared = (all.prompt_tokens - 1) / 16 * 16;
+        assert_true(shared >= 32 && all.cached_tokens == 0 && all.generated_tokens == N_SAMPLES * SAMPLE_LEN);
+        assert_true(all.finish_reason == PI_FINISH_LENGTH && all.code == PI_OK);
+        for (uint32_t i = 0; i < N_SAMPLES; i++) {
+            assert_int_equal(pi_request_sample(r, i, &s), PI_OK);
+            assert_int_equal(s.cached_tokens, i ? shared : 0);
+            assert_int_equal(s.generated_tokens, SAMPLE_LEN);
+            assert_int_equal(pi_request_sample_tokens(r, i, got, SAMPLE_LEN), SAMPLE_LEN);
+            if (cases[c].first >= 0) assert_memory_equal(got, want[i], sizeof got);
+        }
+        pi_engine_stats(e, &s1);
+        assert_int_equal(s1.prompt_tokens - s0.prompt_tokens, N_SAMPLES * all.prompt_tokens);
+        assert_int_equal(s1.cached_tokens - s0.cached_tokens, (N_SAMPLES - 1) * shared);
+        assert_int_equal(s1.n_finished - s0.n_finished, N_SAMPLES);
+        pi_request_free(r);
+        r = start(e, long_prompt, LIST("max-tokens=1"));
+        assert_int_equal(result_of(r).cached_tokens, strcmp(cases[c].cache, "cache=true") ? 0 : shared);
+        pi_request_free(r);
+        pi_engine_close(e);
+    }
+}
+
+static void a_random_seed_differs_for_each_sample(void **state)
+{
+    (void) state;
+    pi_engine *e = open_with(NULL);
+    int32_t ids[2 * N_SAMPLES][SAMPLE_LEN];
+    for (int k = 0; k < 2; k++) {
+        pi_request *r = start(e, "the", LIST("n=4", "max-tokens=16", "temp=2", "top-k=0", "ignore-eos=true"));
+        result_of(r);
+        for (uint32_t i = 0; i < N_SAMPLES; i++) pi_request_sample_tokens(r, i, ids[4 * k + (int) i], SAMPLE_LEN);
+        pi_request_free(r);
+    }
+    for (int i = 0; i < 2 * N_SAMPLES; i++) {
+        for (int k = 0; k < i; k++) assert_memory_not_equal(ids[i], ids[k], sizeof ids[i]);
+    }
+    pi_engine_close(e);
+}
+
+/* Texts of all samples of the one request of e, by their events. */
+static void collect_samples(pi_engine *e, char text[N_SAMPLES][512])
+{
+    uint32_t left = 1;
+    memset(text, 0, N_SAMPLES * sizeof *text);
+    while (left) {
+        pi_event *ev[3];
+        int k = pi_poll(e, ev, 3, 60000);
+        assert_true(k > 0);
+        for (int i = 0; i < k; i++) {
+            assert_true(ev[i]->index < N_SAMPLES);
+            strncat(text[ev[i]->index], ev[i]->text, 511 - strlen(text[ev[i]->index]));
+            if (ev[i]->kind == PI_EVENT_DONE) left = ev[i]->n_left;
+            pi_event_release(ev[i]);
+        }
+    }
+}
+
+static void a_stop_string_ends_its_sample_only(void **state)
+{
+    (void) state;
+    pi_engine *e = open_with(NULL);
+    char whole[N_SAMPLES][512], cut[N_SAMPLES][512], set[16];
+    pi_request *r = start(e, "you", LIST("n=4", "seed=3", "max-tokens=30", "temp=1", "top-k=20", "ignore-eos=true"));
+    collect_samples(e, whole);
+    pi_request_free(r);
+    int n_cut = 0, best = 0;
+    char stop[3] = "";
+    for (size_t at = 0; whole[2][at] && whole[2][at + 1]; at++) { /* two letters that some samples have, but not all */
+        char two[3] = {whole[2][at], whole[2][at + 1], 0};
+        int n = 0;
+        for (int i = 0; i < N_SAMPLES; i++) n += strstr(whole[i], two) != NULL;
+        if ((two[0] | two[1]) & 0x80 || n == N_SAMPLES || n <= best) continue;
+        best = n;
+        memcpy(stop, two, sizeof stop);
+    }
+    assert_true(best > 0);
+    snprintf(set, sizeof set, "stop=%s", stop);
+    r = start(e, "you", LIST("n=4", "seed=3", "max-tokens=30", "temp=1", "top-k=20", "ignore-eos=true", set));
+    collect_samples(e, cut);
+    for (uint32_t i = 0; i < N_SAMPLES; i++) {
+        pi_result s = {.size = sizeof s};
+        assert_int_equal(pi_request_sample(r, i, &s), PI_OK);
+        const char *at = strstr(whole[i], stop);
+        if (at) whole[i][at - whole[i]] = 0;
+        n_cut += at != NULL;
+        assert_string_equal(cut[i], whole[i]);
+        assert_int_equal(s.finish_reason, at ? PI_FINISH_STOP : PI_FINISH_LENGTH);
+        assert_string_equal(s.stop, at ? stop : "");
+    }
+    assert_int_equal(n_cut, best);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void wait_for_gate(void *ud, uint32_t pos, const float *x, size_t n)
+{
+    (void) pos, (void) x, (void) n;
+    while (!atomic_load((atomic_int *) ud)) usleep(100);
+}
+
+static void samples_are_queued_and_canceled_together(void **state)
+{
+    (void) state;
+    pi_engine *e = open_with(LIST("max-queue=3", "parallel=2"));
+    pi_error err = {0};
+    atomic_int gate = 0;
+    pi_request *slow = request_of(e, "the", LIST("logits=last", "max-tokens=1", "n=1"));
+    pi_request_on_logits(slow, wait_for_gate, &gate);
+    assert_int_equal(pi_request_submit(slow, &err), PI_OK); /* in a step that does not end, it counts as queued */
+    pi_request *r = request_of(e, "the", LIST("n=4", "ignore-eos=true", "max-tokens=300"));
+    assert_int_equal(pi_request_submit(r, &err), PI_ETOOBIG);
+    assert_non_null(strstr(err.msg, "max-queue"));
+    assert_int_equal(pi_request_set(r, "n", "3", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EBUSY);
+    assert_int_equal(pi_request_set(r, "n", "2", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    pi_request *one = request_of(e, "the", NULL);
+    assert_int_equal(pi_request_submit(one, &err), PI_EBUSY);
+    pi_request_cancel(r);
+    atomic_store(&gate, 1);
+    result_of(slow);
+    pi_result s = result_of(r);
+    assert_true(s.code == PI_ECANCELED && s.finish_reason == PI_FINISH_CANCEL);
+    pi_stats st = {.size = sizeof st};
+    pi_engine_stats(e, &st);
+    assert_int_equal(st.n_finished, 3);
+    pi_request_free(r);
+    pi_request_free(one);
+    pi_request_free(slow);
+    pi_engine_close(e);
+}
+
+/* More than run at once, canceled and freed at any moment, with company. */
+static void samples_come_and_go(void **state)
+{
+    (void) state;
+    pi_engine *e = open_with(LIST("parallel=2", "kv-cache-tokens=1024"));
+    int32_t want[N_SAMPLES][SAMPLE_LEN], ids[SAMPLE_LEN];
+    alone(e, "temp=0.9", 1, want);
+    for (unsigned i = 0; i < 12; i++) {
+        const char *cache = i % 2 ? "cache=false" : "cache=true";
+        pi_request *r = start(e, "and on and on and on and on", LIST("n=5", "ignore-eos=true", cache));
+        pi_request *b = start(e, long_prompt, LIST("n=4", "max-tokens=16", "temp=0.9", "seed=1", "ignore-eos=true",
+                                                   cache));
+        usleep(i * 500);
+        if (i % 3) pi_request_cancel(r);
+        if (i % 3 == 1) assert_int_equal(result_of(r).code, PI_ECANCELED);
+        pi_request_free(r);
+        assert_int_equal(result_of(b).generated_tokens, N_SAMPLES * SAMPLE_LEN);
+        for (uint32_t k = 0; k < N_SAMPLES; k++) {
+            pi_request_sample_tokens(b, k, ids, SAMPLE_LEN);
+            assert_memory_equal(ids, want[k], sizeof ids);
+        }
+        pi_request_free(b);
+    }
+    pi_engine_close(e);
+}
+
 /* ------------------------------------------------------------------------------------------------ life and threads */
 
 static void close_with_running_requests(void **state)
@@ -434,7 +628,7 @@ static void close_with_running_requests(void **state)
     for (int i = 0; i < 6; i++) {
         pi_engine *e = open_with(LIST("parallel=2"));
         for (int k = 0; k < 5; k++) {
-            pi_request *r = start(e, "and on", LIST("ignore-eos=true"));
+            pi_request *r = start(e, "and on", LIST("ignore-eos=true", k == 3 ? "n=3" : "n=1", "cache=false"));
             if (i % 2) usleep(500);
             pi_request_free(r);
         }
@@ -488,7 +682,9 @@ static void *work(void *ud)
         char prompt[64], seed[24];
         snprintf(prompt, sizeof prompt, "the %d and %d you", w->number, i);
         snprintf(seed, sizeof seed, "seed=%d", i);
-        pi_request *r = request_of(w->e, prompt, LIST("max-tokens=8", "ignore-eos=true", seed));
+        unsigned n = i % 6 == 5 ? 3 : 1; /* samples */
+        pi_request *r = request_of(w->e, prompt, LIST("max-tokens=8", "ignore-eos=true", seed, n > 1 ? "n=3" : "n=1",
+                                                      i % 12 == 11 ? "cache=false" : "cache=true"));
         atomic_int done = 0;
         if (i % 3) pi_request_on_event(r, count_done, &done);
         pi_error err = {0};
@@ -497,8 +693,8 @@ static void *work(void *ud)
         if (i % 5 != 4) {
             pi_result s = {.size = sizeof s};
             if (pi_request_wait(r, 60000) || pi_request_result(r, &s)) return NULL;
-            if (i % 4 != 3 && s.generated_tokens != 8) return NULL;
-            while (i % 3 && !done) usleep(100);
+            if (i % 4 != 3 && s.generated_tokens != 8 * n) return NULL;
+            while (i % 3 && done < (int) n) usleep(100);
         }
         pi_stats s = {.size = sizeof s};
         pi_engine_stats(w->e, &s);
@@ -575,7 +771,7 @@ static void l_free(void *ud, void *p) { LOCKED(counting_free(ud, p)); }
 static void l_unmap(void *ud, void *p, size_t n) { LOCKED(counting_unmap(ud, p, n)); }
 
 /* Opens, runs a request by events, closes. Returns the first error; *ended: a submitted request got its last event. */
-static int whole_run(bool *ended)
+static int whole_run(const char *n_samples, bool *ended)
 {
     pi_error err = {0};
     pi_engine *e = NULL;
@@ -591,6 +787,8 @@ static int whole_run(bool *ended)
     if (!rc) rc = pi_request_set(r, "max-tokens", "8", &err);
     if (!rc) rc = pi_request_set(r, "ignore-eos", "1", &err);
     if (!rc) rc = pi_request_set(r, "logprobs", "1", &err);
+    if (!rc) rc = pi_request_set(r, "n", n_samples, &err);
+    if (!rc) rc = pi_request_set(r, "cache", "0", &err);
     if (!rc) rc = pi_request_prompt_text(r, "the and you", 11, &err);
     if (!rc) rc = pi_request_submit(r, &err);
     *ended = rc != PI_OK;
@@ -599,8 +797,8 @@ static int whole_run(bool *ended)
         pi_event *ev[2];
         n = pi_poll(e, ev, 2, 60000);
         for (int i = 0; i < n; i++) {
-            if (ev[i]->kind == PI_EVENT_DONE) *ended = true;
-            if (ev[i]->kind == PI_EVENT_DONE) rc = ev[i]->code;
+            if (ev[i]->kind == PI_EVENT_DONE && !ev[i]->n_left) *ended = true;
+            if (ev[i]->kind == PI_EVENT_DONE && !rc) rc = ev[i]->code;
             pi_event_release(ev[i]);
         }
     }
@@ -610,9 +808,8 @@ static int whole_run(bool *ended)
     return rc;
 }
 
-static void every_allocation_fails_once(void **state)
+static void every_allocation_fails(const char *n_samples)
 {
-    (void) state;
     long failed = 0;
     bool clean = false;
     for (long i = 0; !clean && i < 20000; i++) {
@@ -620,7 +817,7 @@ static void every_allocation_fails_once(void **state)
         counting_use(&counts, i);
         const pi_allocator hooks = {sizeof hooks, &counts, l_malloc, l_realloc, l_free, l_map, l_unmap};
         assert_int_equal(pi_set_allocator(&hooks), PI_OK);
-        int rc = whole_run(&ended);
+        int rc = whole_run(n_samples, &ended);
         if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s", i, pi_err_name(rc));
         if (!ended) fail_msg("allocation %ld: the end of a request was lost", i);
         if (counts.live) fail_msg("allocation %ld: %ld blocks are left", i, counts.live);
@@ -629,6 +826,18 @@ static void every_allocation_fails_once(void **state)
     }
     pi_set_allocator(NULL);
     assert_true(clean && failed > 100);
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    (void) state;
+    every_allocation_fails("1");
+}
+
+static void every_allocation_fails_once_with_samples(void **state)
+{
+    (void) state;
+    every_allocation_fails("2");
 }
 
 int main(void)
@@ -643,11 +852,17 @@ int main(void)
         cmocka_unit_test(logits_and_logprobs),
         cmocka_unit_test(refusals_say_why),
         cmocka_unit_test(deadlines_and_cancels),
+        cmocka_unit_test(samples_share_the_prompt),
+        cmocka_unit_test(a_random_seed_differs_for_each_sample),
+        cmocka_unit_test(a_stop_string_ends_its_sample_only),
+        cmocka_unit_test(samples_are_queued_and_canceled_together),
+        cmocka_unit_test(samples_come_and_go),
         cmocka_unit_test(close_with_running_requests),
         cmocka_unit_test(close_delivers_last_events),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(descriptor_with_poll),
         cmocka_unit_test(every_allocation_fails_once),
+        cmocka_unit_test(every_allocation_fails_once_with_samples),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

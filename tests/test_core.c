@@ -85,7 +85,7 @@ static pi__core *open_core(const pi__config *c)
     return e;
 }
 
-static int submit(pi__core *e, job *j, pi_error *err)
+static pi__job job_of(job *j)
 {
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = on_token, .on_done = on_done,
                  .on_logits = on_logits, .logits_ud = j};
@@ -95,8 +95,21 @@ static int submit(pi__core *e, job *j, pi_error *err)
     j->n_tokens = 0;
     j->rows = 1469598103934665603u;
     atomic_store(&j->done, 0);
-    return pi__core_submit(e, &p, &j->seq, err);
+    return p;
 }
+
+/* n jobs in one call. */
+static int submit_all(pi__core *e, job *j, size_t n, pi_error *err)
+{
+    pi__job p[8];
+    pi__seq *seq[8];
+    for (size_t i = 0; i < n; i++) p[i] = job_of(&j[i]);
+    int rc = pi__core_submit(e, p, n, seq, err);
+    for (size_t i = 0; i < n; i++) j[i].seq = seq[i];
+    return rc;
+}
+
+static int submit(pi__core *e, job *j, pi_error *err) { return submit_all(e, j, 1, err); }
 
 static void must_submit(pi__core *e, job *j)
 {
@@ -104,10 +117,15 @@ static void must_submit(pi__core *e, job *j)
     if (submit(e, j, &err)) fail_msg("submit: %s", err.msg);
 }
 
-static void wait_job(job *j)
+static void wait_done(job *j)
 {
     for (int i = 0; i < 60000 && !atomic_load(&j->done); i++) usleep(1000);
     assert_true(atomic_load(&j->done));
+}
+
+static void wait_job(job *j)
+{
+    wait_done(j);
     pi__seq_release(j->seq);
     j->seq = NULL;
 }
@@ -244,6 +262,92 @@ static void prefix_hits_change_nothing(void **st)
     assert_int_equal(b.end.cached_tokens, 0);
     check_all_free(e);
     pi__core_close(e);
+}
+
+/* Jobs of one call share their prompt; with the cache off nobody else does, and nothing of it stays or goes to disk. */
+static void jobs_of_one_call(void **st)
+{
+    (void) st;
+    enum { N = 6 };
+    char dir[] = "/tmp/pagedinfer-family-XXXXXX", cmd[400];
+    assert_non_null(mkdtemp(dir));
+    static job alone, j[2][N], next;
+    pi_error err = {0};
+    pi_stats s = {.size = sizeof s};
+    for (int keep = 0; keep < 2; keep++) {
+        pi__config c = base_config();
+        c.max_batch_tokens = 32;
+        c.prefix_dir = dir;
+        c.prefix_dir_bytes = 64 << 20;
+        pi__core *e = open_core(&c);
+        for (int k = 0; k < 2; k++) /* two families with the same prompt */
+            for (int i = 0; i < N; i++) {
+                fill(&j[k][i], 7, 260, 20);
+                j[k][i].no_cache = !keep;
+            }
+        for (int k = 0; k < 2; k++) assert_int_equal(submit_all(e, j[k], N, &err), PI_OK);
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < N; i++) {
+                wait_job(&j[k][i]);
+                assert_int_equal(j[k][i].end.cached_tokens, i || (keep && k) ? 256 : 0);
+                assert_string_equal(j[k][i].end.miss_reason, i || (keep && k) ? "" : keep ? "not in the cache"
+                                                                                           : "prefix cache off");
+            }
+        check_all_free(e);
+        pi__core_stats(e, &s);
+        for (uint32_t g = 0; g < s.n_groups; g++) assert_true((s.group[g].n_cached > 0) == keep);
+        fill(&next, 7, 260, 20);
+        next.no_cache = !keep;
+        must_submit(e, &next);
+        wait_job(&next);
+        assert_int_equal(next.end.cached_tokens, keep ? 256 : 0);
+        if (!keep) alone = next;
+        for (int i = 0; i < 2 * N; i++) {
+            assert_memory_equal(j[i / N][i % N].tokens, alone.tokens, 20 * sizeof(int32_t));
+            assert_true(j[i / N][i % N].rows == alone.rows);
+        }
+        pi__core_close(e); /* writes what is staged */
+        snprintf(cmd, sizeof cmd, "test %s \"$(find %s -type f -size +1k)\"", keep ? "-n" : "-z", dir);
+        assert_int_equal(system(cmd), 0);
+    }
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+/* Families in a cache that is too small for all of their members at once. */
+static void a_family_without_room(void **st)
+{
+    (void) st;
+    enum { N = 8 };
+    pi__config c = base_config();
+    c.kv_tokens = 512;
+    c.max_seqs = 5;
+    pi__core *e = open_core(&c);
+    static job alone, j[N];
+    pi_error err = {0};
+    fill(&alone, 21, 130, MAX_GEN);
+    alone.no_cache = true;
+    must_submit(e, &alone);
+    wait_job(&alone);
+    for (int i = 0; i < N; i++) {
+        fill(&j[i], 21, 130, MAX_GEN);
+        j[i].no_cache = true;
+    }
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(submit_all(e, j, N, &err), PI_OK);
+        if (round == 2) pi__seq_cancel(e, j[0].seq); /* whoever computes the prompt then */
+        for (int i = 0; i < N; i++) {
+            wait_job(&j[i]);
+            if (i || round < 2) assert_memory_equal(j[i].tokens, alone.tokens, sizeof alone.tokens);
+        }
+    }
+    check_all_free(e);
+    pi_stats s = {.size = sizeof s};
+    pi__core_stats(e, &s);
+    assert_true(s.n_preempted > 0 && s.group[0].n_cached == 0);
+    assert_int_equal(submit_all(e, j, N, &err), PI_OK);
+    pi__core_close(e); /* with a family in every state */
+    for (int i = 0; i < N; i++) pi__seq_release(j[i].seq);
 }
 
 static void preemption_changes_nothing(void **st)
@@ -483,6 +587,25 @@ static void refusals(void **st)
     j.prompt[3] = -1;
     assert_int_equal(submit(e, &j, &err), PI_EINVAL);
 
+    static atomic_int go;
+    fill(&j, 1, 10, 5);
+    j.gate = &go;
+    must_submit(e, &j); /* in a step that does not end, it counts as queued */
+    for (int i = 0; i < 8; i++) fill(&many[i], 2, 10, 5);
+    assert_int_equal(submit_all(e, many, 4, &err), PI_ETOOBIG);
+    assert_non_null(strstr(err.msg, "queue of 3"));
+    assert_int_equal(submit_all(e, many, 3, &err), PI_EBUSY);
+    assert_int_equal(submit_all(e, many, 2, &err), PI_OK);
+    assert_int_equal(submit(e, &many[2], &err), PI_EBUSY);
+    many[4].prompt[0] = -1;
+    assert_int_equal(submit_all(e, many + 3, 2, &err), PI_EINVAL);
+    atomic_store(&go, 1);
+    wait_job(&j);
+    for (int i = 0; i < 2; i++) wait_job(&many[i]);
+    pi_stats s = {.size = sizeof s};
+    pi__core_stats(e, &s);
+    assert_int_equal(s.n_finished, 3);
+
     static atomic_int all_there;
     int busy = 0;
     for (int i = 0; i < 8; i++) { /* more than run and wait at once */
@@ -597,19 +720,23 @@ static void out_of_memory(void **st)
         counting_use(&a, i);
         pi__core *e;
         pi_error err = {0};
-        static job j;
-        fill(&j, 5, 40, 4);
+        static job j[2];
+        for (int k = 0; k < 2; k++) {
+            fill(&j[k], 5, 40, 4);
+            j[k].no_cache = true;
+        }
         int rc = pi__core_open(&e, &c, &err);
         if (!rc) {
-            rc = submit(e, &j, &err);
-            if (!rc) wait_job(&j);
+            rc = submit_all(e, j, 2, &err);
+            for (int k = 0; k < 2 && !rc; k++) wait_done(&j[k]);
             pi__core_close(e);
+            for (int k = 0; k < 2; k++) pi__seq_release(j[k].seq); /* the allocator is for one thread at a time */
         }
         pi_set_allocator(NULL);
         assert_int_equal(a.live, 0);
         if (a.count <= i) {
             assert_int_equal(rc, PI_OK);
-            assert_int_equal(j.n_tokens, 4);
+            assert_true(j[0].n_tokens == 4 && j[1].n_tokens == 4);
             break;
         }
         if (rc) {
@@ -638,6 +765,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(company_changes_nothing), cmocka_unit_test(prefix_hits_change_nothing),
+        cmocka_unit_test(jobs_of_one_call), cmocka_unit_test(a_family_without_room),
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
         cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),

@@ -37,6 +37,7 @@ struct pi__core {
     bool draining;
     int refuse;       /* submit returns this */
     int n_cancels;    /* calls of pi__seq_cancel */
+    double queue_ms, prefill_ms, decode_ms; /* what a job reports at its end */
 };
 
 static pi__core *core; /* the last one opened */
@@ -78,6 +79,7 @@ const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
 int pi__core_info(const pi__core *e, pi_info *out)
 {
     out->n_vocab = (uint32_t) pi__vocab_size(e->vocab);
+    out->chat_template = "";
     return PI_OK;
 }
 
@@ -90,20 +92,21 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
 
 void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
 
-int pi__core_submit(pi__core *e, const pi__job *j, pi__seq **out, pi_error *err)
+int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err)
 {
     if (e->refuse || e->draining) {
         if (err) *err = (pi_error) {e->refuse ? e->refuse : PI_ECLOSED, "refused"};
         return e->refuse ? e->refuse : PI_ECLOSED;
     }
-    pi__seq *s = calloc(1, sizeof *s);
-    s->ref = 2;
-    s->job = *j;
-    s->core = e;
     pthread_mutex_lock(&e->lock);
-    s->next = e->live;
-    e->live = s;
-    *out = s;
+    for (size_t i = 0; i < n; i++) {
+        pi__seq *s = calloc(1, sizeof *s);
+        s->ref = 2;
+        s->job = j[i];
+        s->core = e;
+        s->next = e->live;
+        e->live = out[i] = s;
+    }
     pthread_mutex_unlock(&e->lock);
     return PI_OK;
 }
@@ -152,8 +155,8 @@ static void end_job(pi__seq *s, int reason, int code)
     pthread_mutex_unlock(&e->lock);
     const pi__job_end end = {.reason = reason, .code = code, .msg = code ? "it broke" : "",
                              .prompt_tokens = (uint32_t) s->job.n_prompt, .cached_tokens = 1,
-                             .generated_tokens = 5, .miss_reason = "because", .queue_ms = 1,
-                             .prefill_ms = 2, .decode_ms = 3};
+                             .generated_tokens = 5, .miss_reason = "because", .queue_ms = e->queue_ms,
+                             .prefill_ms = e->prefill_ms, .decode_ms = e->decode_ms};
     s->job.on_done(s->job.ud, &end);
     pi__seq_release(s);
 }
@@ -210,6 +213,14 @@ static pi_request *new_request(pi_engine *e)
 static pi_request *submitted(pi_engine *e)
 {
     pi_request *r = new_request(e);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    return r;
+}
+
+static pi_request *submitted_samples(pi_engine *e, const char *n)
+{
+    pi_request *r = new_request(e);
+    assert_int_equal(pi_request_set(r, "n", n, NULL), PI_OK);
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
     return r;
 }
@@ -441,6 +452,156 @@ static void free_in_every_state(void **state)
     pi_engine_close(NULL);
 }
 
+/* ---------------------------------------------------------------------------------------------------------- samples */
+
+/* The next event must be there and be this sample's. n_left negative: a TEXT event. */
+static void expect_of(pi_engine *e, pi_request *r, uint32_t index, int n_left, const char *text)
+{
+    pi_event *ev = NULL;
+    assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+    assert_true(ev->request == r && ev->index == index);
+    assert_int_equal(ev->kind, n_left < 0 ? PI_EVENT_TEXT : PI_EVENT_DONE);
+    assert_int_equal(ev->n_left, n_left < 0 ? 0 : n_left);
+    assert_string_equal(ev->text, text);
+    pi_event_release(ev);
+}
+
+static void samples_have_events_and_ends_of_their_own(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    static const char *const set[][2] = {{"n", "3"}, {"seed", "40"}, {"stop", "END"}};
+    for (size_t i = 0; i < 3; i++) assert_int_equal(pi_request_set(r, set[i][0], set[i][1], NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    pi__seq *s[3] = {live(2), live(1), live(0)};
+    for (uint64_t i = 0; i < 3; i++) assert_int_equal(s[i]->job.params.sampling.seed, 40 + i);
+    pi_result res = {.size = sizeof res};
+    int32_t ids[8];
+    give_text(s[1], "b");
+    give_text(s[0], "aa");
+    give_text(s[1], "bb"); /* each has an event that takes more */
+    assert_true(give_text(s[2], "cEND"));
+    expect_of(e, r, 1, -1, "bbb");
+    end_job(s[2], PI_FINISH_STOP, PI_OK);
+    expect_of(e, r, 0, -1, "aa");
+    expect_of(e, r, 2, -1, "c");
+    expect_of(e, r, 2, 2, "");
+    assert_int_equal(pi_request_wait(r, 0), PI_ETIMEDOUT);
+    assert_int_equal(pi_request_result(r, &res), PI_EBUSY);
+    assert_true(res.prompt_tokens == 2 && res.generated_tokens == 3 + 2 + 5 && !res.finish_reason && !*res.stop);
+    assert_int_equal(pi_request_sample(r, 2, &res), PI_OK);
+    assert_true(res.finish_reason == PI_FINISH_STOP && res.cached_tokens == 1 && !strcmp(res.stop, "END"));
+    assert_int_equal(pi_request_sample(r, 1, &res), PI_EBUSY);
+    assert_true(res.generated_tokens == 3 && res.prompt_tokens == 2);
+    assert_int_equal(pi_request_sample(r, 3, &res), PI_EINVAL);
+    assert_int_equal(pi_request_sample_tokens(r, 1, ids, 8), 3);
+    assert_true(ids[2] == TINY_BYTE0 + 'b');
+    assert_int_equal(pi_request_sample_tokens(r, 2, ids, 1), 4);
+    assert_int_equal(pi_request_sample_tokens(r, 3, ids, 8), 0);
+    assert_int_equal(pi_request_tokens(r, ids, 8), 2);
+    give_text(s[1], "EN");
+    end_job(s[1], PI_FINISH_ERROR, PI_EDEVICE);
+    expect_of(e, r, 1, -1, ""); /* nothing could be shown yet */
+    expect_of(e, r, 1, 1, "EN");
+    end_job(s[0], PI_FINISH_LENGTH, PI_OK);
+    assert_int_equal(pi_request_wait(r, 0), PI_OK);
+    expect_of(e, r, 0, 0, "");
+    pi_event *ev;
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_true(res.code == PI_EDEVICE && res.finish_reason == PI_FINISH_ERROR && res.generated_tokens == 15);
+    assert_true(res.prompt_tokens == 2 && res.cached_tokens == 1 && !strcmp(res.miss_reason, "because"));
+    assert_string_equal(res.msg, "it broke");
+    assert_int_equal(pi_request_sample(r, 0, &res), PI_OK);
+    assert_true(res.code == PI_OK && res.finish_reason == PI_FINISH_LENGTH && res.generated_tokens == 5);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+/* From the first start to the first token of any, to the last of all. */
+static void times_of_samples_overlap(void **state)
+{
+    (void) state;
+    static const double t[3][3] = {{2, 5, 10}, {1, 8, 20}, {4, 1, 3}}; /* tokens at 7..17, 9..29, 5..8 */
+    pi_engine *e = open_engine();
+    pi_request *r = submitted_samples(e, "3");
+    for (int i = 0; i < 3; i++) {
+        core->queue_ms = t[i][0], core->prefill_ms = t[i][1], core->decode_ms = t[i][2];
+        end_job(live(2 - i), PI_FINISH_STOP, PI_OK);
+    }
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_true(res.queue_ms == 1 && res.prefill_ms == 4 && res.decode_ms == 24);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void samples_freed_in_every_state(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_event *ev[8];
+    pi_request *r = new_request(e);
+    assert_int_equal(pi_request_set(r, "n", "65", NULL), PI_EINVAL);
+    assert_int_equal(pi_request_set(r, "n", "64", NULL), PI_OK);
+    core->refuse = PI_EBUSY;
+    assert_int_equal(pi_request_submit(r, NULL), PI_EBUSY);
+    core->refuse = 0;
+    assert_int_equal(pi_request_sample(r, 0, &(pi_result) {.size = sizeof(pi_result)}), PI_EINVAL);
+    assert_int_equal(pi_request_set(r, "n", "2", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK); /* another number this time */
+    pi__seq *a = live(1), *b = live(0);
+    assert_null(b->next->next);
+    give_text(a, "a");
+    end_job(a, PI_FINISH_STOP, PI_OK);
+    give_text(b, "b");
+    pi_request_free(r); /* one is over, one runs; events of both wait */
+    assert_true(b->cancel);
+    assert_int_equal(pi_poll(e, ev, 8, -1), 0);
+    give_text(b, "nobody listens");
+    end_job(b, PI_FINISH_CANCEL, PI_ECANCELED);
+    r = submitted_samples(e, "2");
+    for (int i = 0; i < 2; i++) end_job(live(0), PI_FINISH_STOP, PI_OK);
+    pi_request_free(r); /* ended, its ends not taken */
+    assert_int_equal(pi_poll(e, ev, 8, -1), 0);
+    r = submitted_samples(e, "3");
+    for (int i = 0; i < 3; i++) give_text(live(i), "abc");
+    for (int i = 0; i < 2; i++) end_job(live(0), PI_FINISH_STOP, PI_OK);
+    assert_int_equal(pi_poll(e, ev, 8, 0), 5);
+    pi_request_free(r); /* events taken, one runs */
+    end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
+    assert_string_equal(ev[2]->text, "abc");
+    assert_true(ev[3]->kind == PI_EVENT_DONE && ev[3]->index == 2 && ev[4]->index == 1 && ev[4]->n_left == 1);
+    for (int i = 4; i >= 0; i--) pi_event_release(ev[i]);
+    pi_request_free(submitted_samples(e, "4")); /* all run when the engine closes */
+    r = submitted_samples(e, "2");
+    end_job(live(1), PI_FINISH_STOP, PI_OK);
+    pi_request_free(r); /* some do */
+    pi_engine_close(e);
+}
+
+static void cancel_ends_all_samples(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = submitted_samples(e, "3");
+    end_job(live(1), PI_FINISH_STOP, PI_OK);
+    pi_request_cancel(r);
+    pi_request_cancel(r);
+    assert_int_equal(core->n_cancels, 4); /* of the two that run */
+    while (live(0)) end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
+    pi_request_cancel(r);
+    assert_int_equal(core->n_cancels, 4);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_true(res.code == PI_ECANCELED && res.finish_reason == PI_FINISH_CANCEL);
+    assert_int_equal(pi_request_sample(r, 1, &res), PI_OK);
+    assert_int_equal(res.code, PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
 static void cancel_any_number_of_times(void **state)
 {
     (void) state;
@@ -555,6 +716,7 @@ typedef struct heard {
     pthread_mutex_t lock;
     char text[256];
     int n_done;
+    int n_last;       /* of them, last events of a request */
     bool free_it;     /* the request is freed in its last event */
     atomic_bool hold; /* the callback waits for this to become false */
     atomic_bool inside;
@@ -568,8 +730,10 @@ static void listen(void *ud, const pi_event *ev)
     pthread_mutex_lock(&h->lock);
     strncat(h->text, ev->text, sizeof h->text - 1 - strlen(h->text));
     h->n_done += ev->kind == PI_EVENT_DONE;
+    bool last = ev->kind == PI_EVENT_DONE && !ev->n_left;
+    h->n_last += last;
     pthread_mutex_unlock(&h->lock);
-    if (ev->kind == PI_EVENT_DONE && h->free_it) pi_request_free(ev->request);
+    if (last && h->free_it) pi_request_free(ev->request);
     h->inside = false;
 }
 
@@ -581,9 +745,10 @@ static int n_done(heard *h)
     return n;
 }
 
-static pi_request *submitted_to(pi_engine *e, heard *h)
+static pi_request *submitted_to(pi_engine *e, heard *h, const char *n)
 {
     pi_request *r = new_request(e);
+    assert_int_equal(pi_request_set(r, "n", n, NULL), PI_OK);
     pi_request_on_event(r, listen, h);
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
     return r;
@@ -594,7 +759,7 @@ static void callbacks_instead_of_polling(void **state)
     (void) state;
     pi_engine *e = open_engine();
     heard h = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    pi_request *r = submitted_to(e, &h);
+    pi_request *r = submitted_to(e, &h, "1");
     pi_event *ev;
     assert_int_equal(pi_poll(e, &ev, 1, -1), 0); /* not for pi_poll: nothing to wait for */
     give_text(live(0), "abc");
@@ -605,11 +770,15 @@ static void callbacks_instead_of_polling(void **state)
     pi_request_free(r);
     h.free_it = true;
     for (int i = 0; i < 3; i++) { /* freed by their own last event, two of them while the engine closes */
-        submitted_to(e, &h);
+        submitted_to(e, &h, "1");
         if (!i) end_job(live(0), PI_FINISH_STOP, PI_OK);
     }
+    for (int i = 0; i < 2; i++) { /* the same with samples */
+        submitted_to(e, &h, "3");
+        for (int k = 0; k < 3 - 2 * i; k++) end_job(live(0), PI_FINISH_STOP, PI_OK);
+    }
     pi_engine_close(e);
-    assert_int_equal(h.n_done, 4);
+    assert_true(h.n_done == 10 && h.n_last == 6);
 }
 
 static void *release_later(void *ud)
@@ -624,7 +793,7 @@ static void free_waits_for_a_running_callback(void **state)
     (void) state;
     pi_engine *e = open_engine();
     heard h = {.lock = PTHREAD_MUTEX_INITIALIZER, .hold = true};
-    pi_request *r = submitted_to(e, &h);
+    pi_request *r = submitted_to(e, &h, "1");
     give_text(live(0), "a");
     while (!h.inside) usleep(100);
     pthread_t t;
@@ -653,14 +822,17 @@ static void logits_until_freed(void **state)
     const float row = 0.5f;
     pi_request_on_logits(r, take_logits, &sum);
     assert_int_equal(pi_request_set(r, "logits", "all", NULL), PI_OK);
+    assert_int_equal(pi_request_set(r, "n", "2", NULL), PI_OK);
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
-    pi__seq *s = live(0);
+    pi__seq *s = live(1);
     assert_int_equal(s->job.params.logits, PI__LOGITS_ALL);
+    assert_true(live(0)->job.params.logits == PI__LOGITS_NONE && !live(0)->job.on_logits); /* the first only */
     s->job.on_logits(s->job.logits_ud, 2, &row, 1);
     pi_request_free(r);
     s->job.on_logits(s->job.logits_ud, 3, &row, 1);
     assert_true(sum == 3.5f);
     end_job(s, PI_FINISH_CANCEL, PI_ECANCELED);
+    end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
     pi_engine_close(e);
 }
 
@@ -680,7 +852,7 @@ static void *poller(void *ud)
         int n = pi_poll(c->e, ev, 4, 5);
         for (int i = 0; i < n; i++) {
             c->n_text += (int) ev[i]->text_len;
-            if (ev[i]->kind == PI_EVENT_DONE && ev[i]->user != c) { /* the canceller frees its own */
+            if (ev[i]->kind == PI_EVENT_DONE && !ev[i]->n_left && ev[i]->user != c) { /* the canceller frees its own */
                 pi_request_free(ev[i]->request);
                 c->n_done++;
             }
@@ -694,11 +866,16 @@ static void *canceller(void *ud)
 {
     crowd *c = ud;
     pi_stats s = {.size = sizeof s};
-    while (!c->stop) {
+    for (int round = 0; !c->stop;) {
         pi_request *r = new_request(c->e);
+        pi_result res = {.size = sizeof res};
         pi_request_set_user(r, c);
+        if (round++ % 2) assert_int_equal(pi_request_set(r, "n", "3", NULL), PI_OK);
         assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+        pi_request_sample(r, 2, &res);
+        pi_request_result(r, &res);
         pi_request_cancel(r);
+        pi_request_sample_tokens(r, 1, NULL, 0);
         pi_engine_stats(c->e, &s);
         pi_request_free(r);
         usleep(200);
@@ -717,7 +894,8 @@ static void many_threads(void **state)
     int started = 0;
     for (int round = 0; c.n_done < N; round++) { /* this is the step thread */
         if (started < N && round % 2) {
-            submitted(c.e);
+            static const char *const n[] = {"1", "2", "5"};
+            submitted_samples(c.e, n[started % 3]);
             started++;
         }
         pthread_mutex_lock(&core->lock);
@@ -760,11 +938,33 @@ static void a_poller_wakes_when_the_last_request_is_freed(void **state)
 
 /* ------------------------------------------------------------------------------------------------------- no memory */
 
-/* Fails each allocation of a whole run in turn: every request that was submitted ends with an event, nothing leaks. */
-static void out_of_memory(void **state)
+/* All jobs run, one after the other, to their stop string. Whether memory was there for all events. */
+static int run_jobs(pi_engine *e, int n_jobs)
 {
-    (void) state;
+    int failed = 0, n_done = 0, rc = PI_OK;
+    for (int j = n_jobs; j-- > 0;) { /* in the order of samples */
+        bool ended = give_text(live(j), "abc E");
+        for (int k = 0; k < 40 && !ended; k++) ended = give_text(live(j), "0123456789");
+        end_job(live(j), ended ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK);
+        failed += ended;
+        pi_event *ev[4];
+        int n = pi_poll(e, ev, 4, 0);
+        assert_true(n > 0 && ev[n - 1]->kind == PI_EVENT_DONE);
+        assert_int_equal(ev[n - 1]->code, ended ? PI_ENOMEM : PI_OK);
+        assert_int_equal(ev[n - 1]->n_left, n_jobs - ++n_done);
+        if (!rc) rc = ev[n - 1]->code;
+        for (int k = 0; k < n; k++) pi_event_release(ev[k]);
+    }
+    assert_true(failed <= 1); /* the others are not concerned */
+    return rc;
+}
+
+/* Fails each allocation of a whole run in turn: every request that was submitted ends with an event, nothing leaks. */
+static void every_allocation_fails(int n_samples)
+{
     counting_alloc a;
+    char n_text[8];
+    snprintf(n_text, sizeof n_text, "%d", n_samples);
     bool clean = false;
     long i = 0;
     for (; !clean && i < 5000; i++) {
@@ -776,22 +976,13 @@ static void out_of_memory(void **state)
         int rc = o ? pi_options_set(o, "model", model, &err) : PI_ENOMEM;
         if (!rc) rc = pi_engine_open(&e, o, &err);
         if (!rc && !(r = pi_request_new(e))) rc = PI_ENOMEM;
+        if (!rc) rc = pi_request_set(r, "n", n_text, &err);
         if (!rc) rc = pi_request_set(r, "stop", "END", &err);
         if (!rc) rc = pi_request_set(r, "logit-bias", "5+1", &err);
         if (!rc) rc = pi_request_set(r, "dry-multiplier", "1", &err);
         if (!rc) rc = pi_request_prompt_text(r, "the end", 7, &err);
         if (!rc) rc = pi_request_submit(r, &err);
-        if (!rc) {
-            bool ended = give_text(live(0), "abc E");
-            for (int k = 0; k < 40 && !ended; k++) ended = give_text(live(0), "0123456789");
-            end_job(live(0), ended ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK);
-            pi_event *ev[4];
-            int n = pi_poll(e, ev, 4, 0);
-            assert_true(n > 0 && ev[n - 1]->kind == PI_EVENT_DONE);
-            assert_int_equal(ev[n - 1]->code, ended ? PI_ENOMEM : PI_OK);
-            rc = ev[n - 1]->code;
-            for (int k = 0; k < n; k++) pi_event_release(ev[k]);
-        }
+        if (!rc) rc = run_jobs(e, n_samples);
         if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s: %s", i, pi_err_name(rc), err.msg);
         pi_request_free(r);
         pi_engine_close(e);
@@ -801,6 +992,18 @@ static void out_of_memory(void **state)
     }
     pi_set_allocator(NULL);
     assert_true(clean && i > 30);
+}
+
+static void out_of_memory(void **state)
+{
+    (void) state;
+    every_allocation_fails(1);
+}
+
+static void out_of_memory_with_samples(void **state)
+{
+    (void) state;
+    every_allocation_fails(3);
 }
 
 int main(void)
@@ -814,6 +1017,10 @@ int main(void)
         cmocka_unit_test(logprobs_and_user_pointer),
         cmocka_unit_test(a_taken_event_outlives_its_request),
         cmocka_unit_test(free_in_every_state),
+        cmocka_unit_test(samples_have_events_and_ends_of_their_own),
+        cmocka_unit_test(times_of_samples_overlap),
+        cmocka_unit_test(samples_freed_in_every_state),
+        cmocka_unit_test(cancel_ends_all_samples),
         cmocka_unit_test(cancel_any_number_of_times),
         cmocka_unit_test(a_refused_request_may_try_again),
         cmocka_unit_test(what_the_vocabulary_refuses),
@@ -824,6 +1031,7 @@ int main(void)
         cmocka_unit_test(many_threads),
         cmocka_unit_test(a_poller_wakes_when_the_last_request_is_freed),
         cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory_with_samples),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

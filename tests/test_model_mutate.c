@@ -75,7 +75,7 @@ static bool open_and_ask(const char *path)
                  .params = {.max_tokens = 2, .n_logprobs = -1,
                             .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}}};
     atomic_store(&done, 0);
-    if (!pi__core_submit(e, &j, &s, &err)) {
+    if (!pi__core_submit(e, &j, 1, &s, &err)) {
         for (int i = 0; i < 20000 && !atomic_load(&done); i++) usleep(500);
         assert_true(atomic_load(&done));
         pi__seq_release(s);

@@ -66,7 +66,7 @@ static void print_section(FILE *f, const char *section, bool common_only)
     pi_option_info o = {.size = sizeof o};
     bool any = false;
     for (size_t i = 0; !pi_options_describe(i, &o); i++, o.size = sizeof o) {
-        if (strcmp(o.section, section) || (common_only && !o.common)) continue;
+        if (!*o.flags || strcmp(o.section, section) || (common_only && !o.common)) continue;
         bool compat = !strcmp(section, "compat");
         if (!any && compat) fputs("\nFlags of other programs that are accepted and not needed:\n", f);
         else if (!any) fprintf(f, "\n%c%s:\n", section[0] & ~32, section + 1);

@@ -1,13 +1,15 @@
 /* Inside of src/api: the engine object, requests, and events on their way to the caller.
  *
- *     step thread                 lock                        caller
- *     on_token -> output.c ->  TEXT node of the request  ->  pi_poll, or the dispatch thread's callback
- *     on_done  ------------->  DONE node in the request  ->  the same
+ *     step thread                 lock                       caller
+ *     on_token -> output.c ->  TEXT node of the sample  ->  pi_poll, or the dispatch thread's callback
+ *     on_done  ------------->  DONE node in the sample  ->  the same
+ *
+ * A request asks for one answer or more: its samples, each a job of the core.
  *
  * One mutex an engine guards queues, nodes and what a request shows of itself. It is never held while a callback runs;
  * of the core only pi__seq_cancel and pi__seq_release are called with it (the core holds no lock when it calls back). A
- * request lives until nobody refers to it: its owner (until pi_request_free), the core (until on_done), each node that
- * is queued or taken. */
+ * request lives until nobody refers to it: its owner (until pi_request_free), the core (until on_done of its last
+ * sample), each node that is queued or taken. */
 #ifndef PI__API_H
 #define PI__API_H
 
@@ -28,7 +30,7 @@ typedef struct pi__node { /* an event and its memory */
     pi_event ev;             /* first: what the caller sees */
     struct pi__node *prev, *next; /* in the list that state names */
     int state;               /* enum pi__node_state */
-    bool embedded;           /* part of its request, not freed by itself */
+    bool embedded;           /* part of its sample, not freed by itself */
     char *text;              /* [cap_text] ev.text, NUL terminated */
     int32_t *ids;            /* [cap_ids] ev.tokens */
     pi_token_prob *probs;    /* [cap_probs] ev.logprobs */
@@ -74,7 +76,27 @@ struct pi_engine {
     pi__breakers *breakers; /* those used last, or NULL */
 };
 
+/* One answer of a request. */
+typedef struct pi__sample {
+    pi_request *r;            /* whose */
+    uint32_t index;           /* from 0 */
+
+    /* step thread only, while it runs */
+    pi__output out;           /* text on its way */
+    bool failed;              /* no memory for an event: it ends with PI_ENOMEM */
+
+    /* under the engine's lock */
+    bool over;                /* on_done was called */
+    pi__seq *seq;             /* from submit to on_done; NULL where submit has not returned yet */
+    pi__node *open_text;      /* queued TEXT node that takes more, or NULL */
+    pi__node done;            /* the last event */
+    int32_t *tokens;          /* [cap_tokens] all sampled so far */
+    size_t n_tokens, cap_tokens;
+    pi_result result;         /* complete once it is over */
+} pi__sample;
+
 enum { PI__REQ_NEW, PI__REQ_RUNNING, PI__REQ_DONE };
+enum { PI__MAX_SAMPLES = 64 }; /* the range of option n */
 
 struct pi_request {
     pi_engine *e;
@@ -88,29 +110,28 @@ struct pi_request {
     pi_logits_fn on_logits;
     void *logits_ud;
     pi__breakers *breakers;   /* referred to by params, or NULL */
-
-    /* step thread only, while it runs */
-    pi__output out;           /* text on its way */
     bool special;             /* control tokens are printed */
-    bool failed;              /* no memory for an event: it ends with PI_ENOMEM */
     int32_t n_probs;          /* 1 + option logprobs, 0: none */
+    uint32_t n_samples;       /* option n, at least 1 */
+    pi__sample first;         /* sample 0 */
+    pi__sample *more;         /* [n_samples - 1] the others, or NULL */
 
     /* under the engine's lock */
     uint32_t ref;             /* owner, core, nodes, submit */
     int state;                /* PI__REQ_* */
+    uint32_t n_live;          /* samples that are not over, while it runs */
     bool freed;               /* the owner let go: no more events */
     bool cancel;              /* asked for before the core knew it */
-    pi__seq *seq;             /* from submit to on_done; NULL where submit has not returned yet */
     pi_request *prev, *next;  /* in the engine's list of running ones */
     bool in_event, in_logits; /* a callback runs, on the dispatch or the step thread */
     pthread_cond_t changed;   /* state or in_* changed */
-    pi__node *open_text;      /* queued TEXT node that takes more, or NULL */
-    pi__node done;            /* the last event */
-    int32_t *tokens;          /* [cap_tokens] all sampled so far */
-    size_t n_tokens, cap_tokens;
-    pi_result result;         /* complete in PI__REQ_DONE */
     void *user;               /* of pi_request_set_user */
 };
+
+static inline pi__sample *pi__sample_at(const pi_request *r, uint32_t i)
+{
+    return i ? &r->more[i - 1] : (pi__sample *) &r->first;
+}
 
 /* ---- engine.c */
 
@@ -125,10 +146,10 @@ void pi__dispatch_stop(pi_engine *e);
 void pi__events_destroy(pi_engine *e);
 /* Starts the dispatch thread where it does not run. */
 int pi__dispatch_start(pi_engine *e, pi_error *err);
-/* lock: appends to r's open TEXT event, or opens one. false: out of memory, nothing changed. */
-bool pi__event_text(pi_request *r, int32_t id, const pi_token_prob *probs, const char *text, size_t n);
-/* lock: queues the last event; text of n bytes is given to it (may be NULL). Allocates nothing. */
-void pi__event_done(pi_request *r, char *text, size_t n);
+/* lock: appends to the sample's open TEXT event, or opens one. false: out of memory, nothing changed. */
+bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const char *text, size_t n);
+/* lock: queues a sample's last event; text of n bytes is given to it (may be NULL). Allocates nothing. */
+void pi__event_done(pi__sample *s, char *text, size_t n);
 /* lock: forgets queued events of r. */
 void pi__events_drop(pi_request *r);
 /* lock: pollers look again whether anything is left to wait for. */
@@ -137,7 +158,23 @@ void pi__events_recheck(pi_engine *e);
 struct timespec pi__deadline(int timeout_ms);
 int pi__cond_init(pthread_cond_t *c);
 
+/* ---- sample.c */
+
+void pi__sample_init(pi__sample *s, pi_request *r, uint32_t index);
+/* As many as the options of r say, ready to run. On failure pi__samples_free is needed all the same. */
+int pi__samples_make(pi_request *r, pi_error *err);
+void pi__samples_free(pi_request *r);
+/* The core's job for a sample of a request with these parameters, which are referred to. */
+void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j);
+/* lock: what all samples of r came to, or to so far. */
+void pi__samples_sum(const pi_request *r, pi_result *sum);
+
 /* ---- request.c */
+
+/* lock: asks the core to end it. */
+void pi__request_cancel(pi_request *r);
+/* lock: it is not running any more. */
+void pi__request_leave(pi_request *r);
 
 /* lock: gives back one reference. true: it was the last, and the caller calls pi__request_destroy without the lock. */
 bool pi__request_unref(pi_request *r);

@@ -157,10 +157,7 @@ void pi_engine_close(pi_engine *e)
     if (!e) return;
     pi__core_drain(e->core, 0); /* from now on submits are refused */
     pthread_mutex_lock(&e->lock);
-    for (pi_request *r = e->running; r; r = r->next) {
-        r->cancel = true;
-        if (r->seq) pi__seq_cancel(e->core, r->seq);
-    }
+    for (pi_request *r = e->running; r; r = r->next) pi__request_cancel(r);
     pthread_mutex_unlock(&e->lock);
     pi__core_drain(e->core, -1);
     pi__dispatch_stop(e);

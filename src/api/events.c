@@ -1,8 +1,8 @@
 /* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread of callbacks (see
  * api.h).
  *
- * Memory: TEXT nodes come and go; a request's DONE node is part of it, so that out of memory loses no end. A request
- * has at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which bounds what waits by the
+ * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end. A sample has
+ * at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which bounds what waits by the
  * length of the answers. Threads: any; each function says whether the engine's lock is held. Invariant: a node in a
  * list holds a reference to its request. */
 #include <errno.h>
@@ -124,18 +124,20 @@ static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_
     n->ev.n_logprobs = n_probs;
 }
 
-bool pi__event_text(pi_request *r, int32_t id, const pi_token_prob *probs, const char *text, size_t n)
+bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const char *text, size_t n)
 {
+    pi_request *r = s->r;
     if (r->freed) return true;
-    pi__node *node = r->open_text;
+    pi__node *node = s->open_text;
     size_t n_probs = probs ? (size_t) r->n_probs : 0;
     if (!node) {
         node = pi__calloc(1, sizeof *node);
         if (!node) return false;
-        node->ev = (pi_event) {.size = sizeof node->ev, .kind = PI_EVENT_TEXT, .request = r, .text = ""};
+        node->ev = (pi_event) {.size = sizeof node->ev, .kind = PI_EVENT_TEXT, .request = r, .text = "",
+                               .index = s->index};
     }
     if (!node_room(node, n, n_probs)) {
-        if (node != r->open_text) {
+        if (node != s->open_text) {
             node_free_buffers(node);
             pi__free(node);
         }
@@ -143,16 +145,17 @@ bool pi__event_text(pi_request *r, int32_t id, const pi_token_prob *probs, const
     }
     node_fill(node, id, probs, n_probs, text, n);
     node->ev.user = r->user;
-    if (node != r->open_text) enqueue(r, node);
-    r->open_text = node;
+    if (node != s->open_text) enqueue(r, node);
+    s->open_text = node;
     return true;
 }
 
-void pi__event_done(pi_request *r, char *text, size_t n)
+void pi__event_done(pi__sample *s, char *text, size_t n)
 {
-    pi__node *d = &r->done;
-    r->open_text = NULL; /* nothing is added to it any more */
-    if (!r->on_event && !r->freed) r->e->n_open--;
+    pi_request *r = s->r;
+    pi__node *d = &s->done;
+    s->open_text = NULL; /* nothing is added to it any more */
+    if (!r->on_event && !r->freed && !r->n_live) r->e->n_open--;
     if (r->freed) {
         pi__free(text);
         pi__events_recheck(r->e);
@@ -161,7 +164,8 @@ void pi__event_done(pi_request *r, char *text, size_t n)
     d->text = text;
     d->ev = (pi_event) {.size = sizeof d->ev, .kind = PI_EVENT_DONE, .request = r, .user = r->user,
                         .text = text ? text : "", .text_len = text ? n : 0,
-                        .finish_reason = r->result.finish_reason, .code = r->result.code};
+                        .finish_reason = s->result.finish_reason, .code = s->result.code, .index = s->index,
+                        .n_left = r->n_live};
     enqueue(r, d);
 }
 
@@ -175,8 +179,15 @@ void pi__events_drop(pi_request *r)
         list_remove(l, n);
         node_release(n); /* the caller holds a reference: never the last */
     }
-    r->open_text = NULL;
+    for (uint32_t i = 0; i < r->n_samples; i++) pi__sample_at(r, i)->open_text = NULL;
     update_fd(e);
+}
+
+/* lock: nothing is added to n any more. */
+static void close_text(pi__node *n)
+{
+    pi__sample *s = pi__sample_at(n->ev.request, n->ev.index);
+    if (s->open_text == n) s->open_text = NULL;
 }
 
 /* --------------------------------------------------------------------------------------------------------- polling */
@@ -227,7 +238,7 @@ int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms)
         list_remove(&e->queue, node);
         list_append(&e->taken, node);
         node->state = PI__NODE_TAKEN;
-        if (node->ev.request->open_text == node) node->ev.request->open_text = NULL;
+        close_text(node);
         buf[n] = &node->ev;
     }
     /* One signal was given for an event, and a thread that took several left another one waiting: pass it on. */
@@ -260,7 +271,7 @@ static void dispatch(pi_engine *e, pi__node *n)
     pi_request *r = n->ev.request;
     list_remove(&e->push, n);
     n->state = PI__NODE_IDLE;
-    if (r->open_text == n) r->open_text = NULL;
+    close_text(n);
     r->in_event = true;
     pthread_mutex_unlock(&e->lock);
     r->on_event(r->event_ud, &n->ev);

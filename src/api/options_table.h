@@ -5,6 +5,7 @@
  *   range   "LO..HI" (a side may be missing) for numbers, "a|b|c" for ENUM
  *   flags   command line spellings. A plain one takes a value (a BOOL none: it means true, and every long one has a
  *           --no- form). "--x=V" takes none and means V; "--x?V" takes one if the next word is one, else means V.
+ *           None at all: for programs only.
  *   env     variables beside LLAMA_ARG_X and PAGEDINFER_X, which exist for each long spelling --x
  *   section of --help; those that are named after a subcommand belong to it alone, and win over others there.
  *           "compat" holds flags that mean nothing here: they are accepted and `help` is what the tool says then. */
@@ -76,6 +77,8 @@
       "Lines up to this level are logged.")
 
 #define PI__REQUEST_OPTIONS(X)                                                                                         \
+    X(N, "n", INT, "1", "1..64", "", "", "generation", false,                                                          \
+      "Answers to generate at the same time, which share the prompt's part of the cache; seeds count up from seed.")   \
     X(MAX_TOKENS, "max-tokens", INT, "-1", "-2..2147483647", "-n --predict --n-predict --max-tokens", "",              \
       "generation", true, "Tokens to generate; -1 or -2: until the model ends or the context is full.")                \
     X(MIN_TOKENS, "min-tokens", INT, "0", "0..2147483647", "--min-tokens", "", "generation", false,                    \

@@ -1,10 +1,8 @@
-/* Requests: from options and a prompt to a job of the core, what the core reports back, and their end (see api.h).
+/* Requests: from options and a prompt to jobs of the core, one a sample (sample.c), and their end (see api.h).
  *
- * Memory: the request and its parts; everything that its end needs is there from the start. Threads: as in the header;
- * on_token, on_done and give_logits run on the step thread. Invariant: a submitted request is in the engine's list of
- * running ones until on_done, and the core's reference keeps it alive until then. */
+ * Memory: the request and its parts. Threads: as in the header. Invariant: a submitted request is in the engine's list
+ * of running ones until its last sample is over, and the core's reference keeps it alive until then. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"
@@ -29,8 +27,8 @@ pi_request *pi_request_new(pi_engine *e)
     }
     r->e = e;
     r->ref = 1;
-    r->done.embedded = true;
-    r->result = (pi_result) {.size = sizeof r->result, .miss_reason = "", .stop = ""};
+    r->n_samples = 1;
+    pi__sample_init(&r->first, r, 0);
     return r;
 }
 
@@ -39,27 +37,28 @@ bool pi__request_unref(pi_request *r) { return --r->ref == 0; }
 void pi__request_destroy(pi_request *r)
 {
     pi__breakers_put(r->e, r->breakers);
-    pi__output_free(&r->out);
+    pi__samples_free(r);
     pi__opt_clear(&r->set);
     pi__free(r->prompt);
-    pi__free(r->tokens);
     pthread_cond_destroy(&r->changed);
     pi__free(r);
 }
 
-/* lock: asks the core to end it. */
-static void cancel_locked(pi_request *r)
+void pi__request_cancel(pi_request *r)
 {
     if (r->state != PI__REQ_RUNNING) return;
     r->cancel = true; /* where submit has not returned yet, it looks */
-    if (r->seq) pi__seq_cancel(r->e->core, r->seq);
+    for (uint32_t i = 0; i < r->n_samples; i++) {
+        pi__seq *seq = pi__sample_at(r, i)->seq;
+        if (seq) pi__seq_cancel(r->e->core, seq);
+    }
 }
 
 void pi_request_cancel(pi_request *r)
 {
     if (!r) return;
     pthread_mutex_lock(&r->e->lock);
-    cancel_locked(r);
+    pi__request_cancel(r);
     pthread_mutex_unlock(&r->e->lock);
 }
 
@@ -74,7 +73,7 @@ void pi_request_free(pi_request *r)
         e->n_open--;
         pi__events_recheck(e);
     }
-    cancel_locked(r);
+    pi__request_cancel(r);
     /* The callbacks' ud may go away after this call: none of them may still run, but the one that called. */
     bool inside = e->dispatching && pthread_equal(e->dispatcher, pthread_self());
     while (r->in_logits || (r->in_event && !inside)) pthread_cond_wait(&r->changed, &e->lock);
@@ -161,125 +160,6 @@ void pi_request_set_user(pi_request *r, void *user)
     pthread_mutex_unlock(&r->e->lock);
 }
 
-/* ---------------------------------------------------------------------------------------------- on the step thread */
-
-/* Bytes of a token to text that may be shown. false: out of memory. */
-static bool feed(pi_request *r, int32_t id, const char **text, size_t *n)
-{
-    char small[256], *bytes = small;
-    const pi__vocab *v = pi__core_vocab(r->e->core);
-    size_t len = pi__token_bytes(v, id, r->special, small, sizeof small);
-    if (len > sizeof small) {
-        bytes = pi__malloc(len);
-        if (!bytes) return false;
-        pi__token_bytes(v, id, r->special, bytes, len);
-    }
-    int rc = pi__output_feed(&r->out, bytes, len, text, n);
-    if (bytes != small) pi__free(bytes);
-    return rc == PI_OK;
-}
-
-static bool on_token(void *ud, const pi__token_out *t)
-{
-    pi_request *r = ud;
-    const char *text = "";
-    size_t n = 0;
-    if (r->failed) return true;
-    if (!t->eog && !feed(r, t->id, &text, &n)) r->failed = true;
-    pthread_mutex_lock(&r->e->lock);
-    if (!r->failed) {
-        bool ok = pi__grow(&r->tokens, &r->cap_tokens, r->n_tokens + 1, sizeof *r->tokens) &&
-                  pi__event_text(r, t->id, r->n_probs ? t->probs : NULL, text, n);
-        if (ok) {
-            r->tokens[r->n_tokens++] = t->id;
-            r->result.generated_tokens = (uint32_t) r->n_tokens;
-        }
-        r->failed = !ok;
-    }
-    pthread_mutex_unlock(&r->e->lock);
-    return r->failed || r->out.hit;
-}
-
-static void give_logits(void *ud, uint32_t pos, const float *logits, size_t n_vocab)
-{
-    pi_request *r = ud;
-    pthread_mutex_lock(&r->e->lock);
-    bool go = r->in_logits = !r->freed;
-    pthread_mutex_unlock(&r->e->lock);
-    if (!go) return;
-    r->on_logits(r->logits_ud, pos, logits, n_vocab);
-    pthread_mutex_lock(&r->e->lock);
-    r->in_logits = false;
-    pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->e->lock);
-}
-
-/* One line a finished request. */
-static void log_end(const pi_request *r, const pi_result *s)
-{
-    static const char *const how[] = {"running", "stop", "length", "canceled", "failed"};
-    double rest = s->generated_tokens > 1 && s->decode_ms > 0 ? (s->generated_tokens - 1) / s->decode_ms * 1e3 : 0;
-    bool missed = *s->miss_reason;
-    char drafts[64] = "";
-    if (s->n_drafted) snprintf(drafts, sizeof drafts, ", %u of %u drafts accepted", s->n_accepted, s->n_drafted);
-    pi__logf(&r->e->log, PI_LOG_INFO, "request %llu: %u prompt tokens, %u cached%s%s%s, first token after %.1f ms, "
-             "%u generated at %.1f t/s%s, %s%s%s", (unsigned long long) r->id, s->prompt_tokens, s->cached_tokens,
-             missed ? " (" : "", s->miss_reason, missed ? ")" : "", s->queue_ms + s->prefill_ms, s->generated_tokens,
-             rest, drafts, how[s->finish_reason], *s->msg ? ": " : "", s->msg);
-}
-
-static void fill_result(pi_request *r, const pi__job_end *end)
-{
-    pi_result *s = &r->result;
-    s->code = r->failed ? PI_ENOMEM : end->code;
-    s->finish_reason = r->failed ? PI_FINISH_ERROR : end->reason;
-    s->prompt_tokens = end->prompt_tokens;
-    s->cached_tokens = end->cached_tokens;
-    s->generated_tokens = end->generated_tokens;
-    s->n_preempted = end->n_preempted;
-    s->n_drafted = end->n_drafted;
-    s->n_accepted = end->n_accepted;
-    s->miss_reason = end->miss_reason ? end->miss_reason : "";
-    s->queue_ms = end->queue_ms;
-    s->prefill_ms = end->prefill_ms;
-    s->decode_ms = end->decode_ms;
-    s->stop = r->out.hit && !r->failed ? r->out.hit : "";
-    const char *msg = r->failed ? "out of memory for the answer" : end->msg ? end->msg : pi_strerror(s->code);
-    snprintf(s->msg, sizeof s->msg, "%s", s->code ? msg : "");
-}
-
-/* lock: takes r out of the running state; gives back the core's reference to the sequence. */
-static void leave_core(pi_request *r)
-{
-    if (r->prev) r->prev->next = r->next;
-    else r->e->running = r->next;
-    if (r->next) r->next->prev = r->prev;
-    r->prev = r->next = NULL;
-    pi__seq_release(r->seq);
-    r->seq = NULL;
-}
-
-static void on_done(void *ud, const pi__job_end *end)
-{
-    pi_request *r = ud;
-    pi_engine *e = r->e;
-    size_t n;
-    char *text = pi__output_finish(&r->out, &n);
-    pthread_mutex_lock(&e->lock);
-    fill_result(r, end);
-    pi_result result = r->result;
-    pthread_mutex_unlock(&e->lock);
-    log_end(r, &result);
-    pthread_mutex_lock(&e->lock);
-    r->state = PI__REQ_DONE;
-    leave_core(r);
-    pi__event_done(r, text, n);
-    pthread_cond_broadcast(&r->changed);
-    bool last = pi__request_unref(r);
-    pthread_mutex_unlock(&e->lock);
-    if (last) pi__request_destroy(r);
-}
-
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
 /* Everything a run needs that can fail. */
@@ -288,10 +168,7 @@ static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
     if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt");
     int rc = pi__gen_params_of(r, p, err);
     if (rc) return rc;
-    const pi__opt_list *stop = pi__opt_list_of(&r->set, PI__OPT_STOP);
-    pi__output_free(&r->out); /* of an earlier submit that was refused */
-    rc = pi__output_init(&r->out, stop->item, stop->n);
-    if (rc) rc = pi__fail_mem(err, "stop strings");
+    rc = pi__samples_make(r, err);
     if (!rc && r->on_event) rc = pi__dispatch_start(r->e, err);
     if (rc) {
         pi__gen_params_free(p);
@@ -309,7 +186,8 @@ static void enter_core(pi_request *r)
     r->state = PI__REQ_RUNNING;
     r->cancel = false;
     r->id = ++e->n_requests;
-    r->result.prompt_tokens = (uint32_t) r->n_prompt;
+    r->n_live = r->n_samples;
+    for (uint32_t i = 0; i < r->n_samples; i++) pi__sample_at(r, i)->result.prompt_tokens = (uint32_t) r->n_prompt;
     r->ref += 2; /* the core's, and this call's: a callback may free r before submit returns */
     r->next = e->running;
     if (e->running) e->running->prev = r;
@@ -317,15 +195,52 @@ static void enter_core(pi_request *r)
     if (!r->on_event) e->n_open++;
 }
 
+void pi__request_leave(pi_request *r)
+{
+    if (r->prev) r->prev->next = r->next;
+    else r->e->running = r->next;
+    if (r->next) r->next->prev = r->prev;
+    r->prev = r->next = NULL;
+}
+
 /* lock: the core refused. */
 static void undo_enter(pi_request *r)
 {
-    leave_core(r);
+    pi__request_leave(r);
     r->state = PI__REQ_NEW;
     r->ref--;
     if (r->on_event) return;
     r->e->n_open--;
     pi__events_recheck(r->e);
+}
+
+/* lock: the core took the samples, some of which may be over already. */
+static void keep_seqs(pi_request *r, pi__seq **seq)
+{
+    for (uint32_t i = 0; i < r->n_samples; i++) {
+        pi__sample *s = pi__sample_at(r, i);
+        if (s->over) pi__seq_release(seq[i]);
+        else s->seq = seq[i];
+    }
+    if (r->cancel) pi__request_cancel(r);
+}
+
+/* Gives jobs to the core. */
+static int run(pi_request *r, const pi__job *job, pi_error *err)
+{
+    pi_engine *e = r->e;
+    pi__seq *seq[PI__MAX_SAMPLES] = {NULL};
+    pthread_mutex_lock(&e->lock);
+    enter_core(r);
+    pthread_mutex_unlock(&e->lock);
+    int rc = pi__core_submit(e->core, job, r->n_samples, seq, err);
+    pthread_mutex_lock(&e->lock);
+    if (rc) undo_enter(r);
+    else keep_seqs(r, seq);
+    bool last = pi__request_unref(r);
+    pthread_mutex_unlock(&e->lock);
+    if (last) pi__request_destroy(r);
+    return rc;
 }
 
 int pi_request_submit(pi_request *r, pi_error *err)
@@ -334,26 +249,11 @@ int pi_request_submit(pi_request *r, pi_error *err)
     int rc = check_new(r, err);
     if (!rc) rc = prepare(r, &params, err);
     if (rc) return rc;
-    pi_engine *e = r->e;
-    const pi__job job = {r->prompt, r->n_prompt, params, r, on_token, on_done, r->on_logits ? give_logits : NULL, r};
-    pthread_mutex_lock(&e->lock);
-    enter_core(r);
-    pthread_mutex_unlock(&e->lock);
-    pi__seq *seq = NULL;
-    rc = pi__core_submit(e->core, &job, &seq, err);
-    pthread_mutex_lock(&e->lock);
-    if (rc) {
-        undo_enter(r);
-    } else if (r->state == PI__REQ_DONE) {
-        pi__seq_release(seq);
-    } else {
-        r->seq = seq;
-        if (r->cancel) pi__seq_cancel(e->core, seq);
-    }
-    bool last = pi__request_unref(r);
-    pthread_mutex_unlock(&e->lock);
+    pi__job one, *job = r->n_samples > 1 ? pi__calloc(r->n_samples, sizeof *job) : &one;
+    for (uint32_t i = 0; job && i < r->n_samples; i++) pi__sample_job(pi__sample_at(r, i), &params, &job[i]);
+    rc = job ? run(r, job, err) : pi__fail_mem(err, "the request's answers");
+    if (job != &one) pi__free(job);
     pi__gen_params_free(&params);
-    if (last) pi__request_destroy(r);
     return rc;
 }
 
@@ -374,25 +274,53 @@ int pi_request_wait(pi_request *r, int timeout_ms)
     return state == PI__REQ_DONE ? PI_OK : state == PI__REQ_NEW ? PI_EINVAL : PI_ETIMEDOUT;
 }
 
+static void give_result(pi_result *s, pi_result *out)
+{
+    s->size = out->size < sizeof *out ? out->size : (uint32_t) sizeof *out;
+    memcpy(out, s, s->size);
+}
+
 int pi_request_result(const pi_request *r, pi_result *out)
 {
     if (!r || !out || out->size < sizeof out->size) return PI_EINVAL;
-    uint32_t size = out->size < sizeof *out ? out->size : (uint32_t) sizeof *out;
+    pi_result s;
     pthread_mutex_lock(&r->e->lock);
-    pi_result s = r->result;
+    pi__samples_sum(r, &s);
     int state = r->state;
     pthread_mutex_unlock(&r->e->lock);
-    s.size = size;
-    memcpy(out, &s, size);
+    give_result(&s, out);
     return state == PI__REQ_DONE ? PI_OK : state == PI__REQ_NEW ? PI_EINVAL : PI_EBUSY;
+}
+
+int pi_request_sample(const pi_request *r, uint32_t index, pi_result *out)
+{
+    if (!r || !out || out->size < sizeof out->size) return PI_EINVAL;
+    pthread_mutex_lock(&r->e->lock);
+    bool known = r->state != PI__REQ_NEW && index < r->n_samples;
+    pi_result s = known ? pi__sample_at(r, index)->result : (pi_result) {0};
+    bool over = known && pi__sample_at(r, index)->over;
+    pthread_mutex_unlock(&r->e->lock);
+    if (!known) return PI_EINVAL;
+    give_result(&s, out);
+    return over ? PI_OK : PI_EBUSY;
+}
+
+size_t pi_request_sample_tokens(const pi_request *r, uint32_t index, int32_t *out, size_t cap)
+{
+    if (!r) return 0;
+    size_t n = 0;
+    pthread_mutex_lock(&r->e->lock);
+    if (r->state != PI__REQ_NEW && index < r->n_samples) {
+        const pi__sample *s = pi__sample_at(r, index);
+        n = s->n_tokens;
+        size_t k = n < cap ? n : cap;
+        if (k && out) memcpy(out, s->tokens, k * sizeof *out);
+    }
+    pthread_mutex_unlock(&r->e->lock);
+    return n;
 }
 
 size_t pi_request_tokens(const pi_request *r, int32_t *out, size_t cap)
 {
-    if (!r) return 0;
-    pthread_mutex_lock(&r->e->lock);
-    size_t n = r->n_tokens, k = n < cap ? n : cap;
-    if (k && out) memcpy(out, r->tokens, k * sizeof *out);
-    pthread_mutex_unlock(&r->e->lock);
-    return n;
+    return pi_request_sample_tokens(r, 0, out, cap);
 }

@@ -43,7 +43,7 @@ static void list_put(pi__block_pool *p, int32_t id)
 
 static int32_t *bucket_of(const pi__block_pool *p, pi__key key) { return &p->bucket[key.lo & (p->n_buckets - 1)]; }
 
-/* The block leaves the hash table. It must not be on the free list, or the caller corrects n_cached. */
+/* The block, which is not on the free list, leaves the hash table. */
 static void forget_key(pi__block_pool *p, int32_t id)
 {
     int32_t *at = bucket_of(p, p->block[id].key);
@@ -145,8 +145,10 @@ void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant)
     uint64_t evicted = p->n_evicted; /* this is no eviction */
     for (int32_t id = 0; id < p->n_blocks; id++) {
         if (!p->block[id].keyed || !pi__key_of_tenant(p->block[id].key, tenant)) continue;
+        bool is_free = p->block[id].ref == 0;
+        if (is_free) list_remove(p, id);
         forget_key(p, id);
-        p->n_cached -= p->block[id].ref == 0;
+        if (is_free) list_put(p, id); /* it holds nothing now: the next one to be taken */
     }
     p->n_evicted = evicted;
 }

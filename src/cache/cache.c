@@ -81,6 +81,12 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
     c->seq[s].root = pi__key_root(salt);
 }
 
+void pi__cache_start_private(pi__cache *c, int32_t s, pi__key root)
+{
+    c->seq[s].root = root;
+    c->seq[s].quiet = true;
+}
+
 /* Keys of all whole hash blocks of tokens[0..n). */
 static void extend_keys(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
@@ -196,7 +202,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
             if (row[k] < 0) continue;
             pi__key key = keys_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
             pi__block_set_key(&g->pool, row[k], key, tokens + (size_t) k * (size_t) bs);
-            if (c->keyed && g->pool.block[row[k]].keyed)
+            if (c->keyed && !q->quiet && g->pool.block[row[k]].keyed)
                 c->keyed(c->keyed_ud, i, row[k], key, tokens + (size_t) k * (size_t) bs);
         }
         int32_t behind = min_i32(behind_window(&g->spec, n_computed), q->n_blocks[i]);
@@ -226,7 +232,7 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
     pi__key key = keys_of(c, s)[n / c->hash_block - 1];
     if (filled) {
         pi__block_set_key(&gr->pool, id, key, last);
-        if (c->keyed && gr->pool.block[id].keyed) c->keyed(c->keyed_ud, g, id, key, last);
+        if (c->keyed && !c->seq[s].quiet && gr->pool.block[id].keyed) c->keyed(c->keyed_ud, g, id, key, last);
     }
     pi__block_release(&gr->pool, id);
 }

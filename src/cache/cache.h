@@ -56,6 +56,7 @@ typedef struct pi__cache_seq {
     int32_t n_keyed[PI__CACHE_MAX_GROUPS];      /* leading entries whose blocks have their key */
     int32_t snapshot[PI__CACHE_MAX_GROUPS];     /* of a state group: the one that match found, -1: start from nothing */
     pi__key root;                               /* key of its empty prefix */
+    bool quiet;                                 /* `keyed` is not called for its blocks */
 } pi__cache_seq;
 
 /* Block sizes must be multiples of the smallest one. */
@@ -65,6 +66,8 @@ void pi__cache_destroy(pi__cache *c);
 
 /* Starts row s, empty. */
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
+/* Row s, just started, shares only with rows of the same root, and `keyed` hears nothing of it. */
+void pi__cache_start_private(pi__cache *c, int32_t s, pi__key root);
 /* Takes over the longest prefix of tokens[0..n) that every group still holds, at most n - 1 tokens, so that there is
  * something left to compute. Returns its length; *wanted becomes the longest any group held. */
 int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted);

@@ -102,35 +102,75 @@ static int seq_create(pi__core *e, const pi__job *j, int32_t max_total, pi__seq 
     return PI_OK;
 }
 
-int pi__core_submit(pi__core *e, const pi__job *j, pi__seq **out, pi_error *err)
+/* Whether n more may come; the lock is held. */
+static int admissible(const pi__core *e, size_t n, pi_error *err)
 {
-    *out = NULL;
-    int32_t max_total = 0;
-    int rc = validate(e, j, &max_total, err);
-    if (rc) return rc;
-    pi__seq *s = NULL;
-    rc = seq_create(e, j, max_total, &s, err);
-    if (rc) return rc;
-    s->t_submit = pi__now_ms();
+    if (e->closing || e->draining || e->state == PI_STATE_FAILED)
+        return pi__fail(err, PI_ECLOSED, "the engine %s and takes no requests",
+                        e->state == PI_STATE_FAILED ? "failed" : "is closing");
+    if (n > 1 && n > (size_t) e->cfg.max_queue)
+        return pi__fail(err, PI_ETOOBIG, "%zu answers at once do not fit the queue of %d (max-queue)", n,
+                        e->cfg.max_queue);
+    if (e->n_queued + (int64_t) n > e->cfg.max_queue)
+        return pi__fail(err, PI_EBUSY, "the queue holds %d requests, its limit (max-queue) is %d: try again later",
+                        e->n_queued, e->cfg.max_queue);
+    return PI_OK;
+}
 
-    pthread_mutex_lock(&e->lock);
-    if (e->closing || e->draining || e->state == PI_STATE_FAILED) {
-        rc = pi__fail(err, PI_ECLOSED, "the engine %s and takes no requests",
-                      e->state == PI_STATE_FAILED ? "failed" : "is closing");
-    } else if (e->n_queued >= e->cfg.max_queue) {
-        rc = pi__fail(err, PI_EBUSY, "the queue holds %d requests, its limit (max-queue): try again later", e->n_queued);
-    } else {
-        s->arrival = ++e->n_submitted;
-        e->n_live++;
-        e->n_queued++;
-        if (e->inbox_tail) e->inbox_tail->next = s;
-        else e->inbox_head = s;
-        e->inbox_tail = s;
-        *out = s; /* before the step thread may end it */
-        pthread_cond_signal(&e->wake);
+/* All n go to the inbox; the lock is held. */
+static void enqueue(pi__core *e, pi__seq **s, size_t n)
+{
+    if (s[0]->family) { /* another root, and another tenant, for each family */
+        s[0]->family->root.lo += e->n_submitted;
+        s[0]->family->root.hi += e->n_submitted;
     }
-    pthread_mutex_unlock(&e->lock);
-    if (rc) seq_free(s);
+    for (size_t i = 0; i < n; i++) {
+        s[i]->arrival = ++e->n_submitted;
+        if (e->inbox_tail) e->inbox_tail->next = s[i];
+        else e->inbox_head = s[i];
+        e->inbox_tail = s[i];
+    }
+    e->n_live += (int32_t) n;
+    e->n_queued += (int32_t) n;
+    pthread_cond_signal(&e->wake);
+}
+
+/* n sequences that keep nothing for others share among themselves. */
+static int make_family(pi__seq **s, size_t n, pi_error *err)
+{
+    if (n < 2 || s[0]->params.cache) return PI_OK;
+    pi__family *f = pi__calloc(1, sizeof *f);
+    if (!f) return pi__fail_mem(err, "the request");
+    f->n_left = n;
+    f->root = pi__key_root("jobs of one submit");
+    for (size_t i = 0; i < n; i++) s[i]->family = f;
+    return PI_OK;
+}
+
+int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err)
+{
+    size_t made = 0;
+    int rc = PI_OK;
+    double now = pi__now_ms();
+    for (; made < n && !rc; made += !rc) {
+        int32_t max_total = 0;
+        rc = validate(e, &j[made], &max_total, err);
+        if (!rc) rc = seq_create(e, &j[made], max_total, &out[made], err);
+        if (!rc) out[made]->t_submit = now;
+    }
+    if (!rc) rc = make_family(out, n, err);
+    if (!rc) {
+        pthread_mutex_lock(&e->lock);
+        rc = admissible(e, n, err);
+        if (!rc) enqueue(e, out, n);
+        pthread_mutex_unlock(&e->lock);
+    }
+    if (!rc) return PI_OK;
+    if (made) pi__free(out[0]->family);
+    for (size_t i = 0; i < n; i++) {
+        if (i < made) seq_free(out[i]);
+        out[i] = NULL;
+    }
     return rc;
 }
 

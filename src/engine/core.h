@@ -90,8 +90,10 @@ typedef struct pi__job {
 
 typedef struct pi__seq pi__seq; /* a submitted job; reference counted */
 
-/* Validates and queues. *out is a reference that pi__seq_release gives back (before or after on_done). */
-int pi__core_submit(pi__core *e, const pi__job *j, pi__seq **out, pi_error *err);
+/* Validates and queues j[0..n), all of them or none; n is at least 1. out[i] is a reference that pi__seq_release gives
+ * back (before or after on_done). Jobs of one call share what their prompts have in common even where params.cache is
+ * false: then nobody else finds it, and it is forgotten with the last of them. */
+int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err);
 /* In any state, any thread, any number of times, while the reference is held. */
 void pi__seq_cancel(pi__core *e, pi__seq *s);
 void pi__seq_release(pi__seq *s);

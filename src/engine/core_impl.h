@@ -11,6 +11,12 @@
 #include "engine/sampler.h"
 #include "model/model.h"
 
+/* Sequences that share prefixes with each other and with nobody else. */
+typedef struct pi__family {
+    pi__key root;              /* of their keys */
+    size_t n_left;             /* sequences that have not ended; the last one frees it */
+} pi__family;
+
 struct pi__seq {
     atomic_int ref;            /* the submitter's reference and the engine's */
     atomic_bool cancel;        /* asked for */
@@ -37,6 +43,7 @@ struct pi__seq {
     bool fetched;              /* the disk tier was asked for its prefix */
     uint64_t fetch_upto;       /* loads up to this number are waited for */
     pi__gen_params params;     /* arrays in it are owned */
+    pi__family *family;        /* or NULL; from submit on the step thread's */
     pi__sampler *sampler;      /* its own */
     pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
     void *ud;                  /* of the callbacks */
@@ -164,7 +171,7 @@ void pi__list_insert(pi__core *e, pi__seq_list *l, pi__seq *s); /* in order of p
 void pi__list_remove(pi__seq_list *l, pi__seq *s);
 /* Chooses this step's tokens (n_new of each running sequence). Returns the number of tokens, 0: nothing can run. */
 int32_t pi__schedule(pi__core *e);
-/* Its blocks may be found by others, and others' by it. */
+/* Its blocks may be found by others (of its family, where it has one), and others' by it. */
 bool pi__seq_keeps(const pi__core *e, const pi__seq *s);
 /* Gives back the sequence's cache row. intact: what it computed is right, and its state is worth a snapshot. */
 void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);

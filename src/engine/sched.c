@@ -18,7 +18,10 @@ enum {
     MAX_TRIES = 64,  /* waiting requests looked at in a step */
 };
 
-bool pi__seq_keeps(const pi__core *e, const pi__seq *s) { return s->params.cache && e->cfg.prefix_cache; }
+bool pi__seq_keeps(const pi__core *e, const pi__seq *s)
+{
+    return (s->params.cache || s->family) && e->cfg.prefix_cache;
+}
 
 static bool before(const pi__core *e, const pi__seq *a, const pi__seq *b)
 {
@@ -125,6 +128,7 @@ static enum admission admit(pi__core *e, pi__seq *s)
     if (row == e->lim.max_seqs) return NO_ROOM;
     s->row = row;
     pi__cache_start(&e->cache, row, s->params.salt);
+    if (s->family) pi__cache_start_private(&e->cache, row, s->family->root);
     int32_t wanted = 0, got = 0;
     bool all_rows = s->params.logits == PI__LOGITS_ALL && s->n_rows_given < s->n_prompt;
     bool reuse = pi__seq_keeps(e, s) && !all_rows;

@@ -129,7 +129,7 @@ static void build_wanted(pi__core *e)
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
 {
-    if (!s->params.cache || !e->cfg.prefix_cache) return "prefix cache off";
+    if ((!s->params.cache && !s->n_cached) || !e->cfg.prefix_cache) return "prefix cache off";
     if (s->params.logits == PI__LOGITS_ALL) return "logits of the whole prompt wanted";
     int32_t bs = e->cache.hash_block, most = (s->n_prompt - 1) / bs * bs;
     if (s->n_cached >= most) return "";
@@ -137,10 +137,19 @@ static const char *miss_reason(const pi__core *e, const pi__seq *s)
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
 
+/* The last of a family takes along what they shared. */
+static void leave_family(pi__core *e, pi__seq *s)
+{
+    if (!s->family || --s->family->n_left) return;
+    pi__cache_clear(&e->cache, &s->family->root);
+    pi__free(s->family);
+}
+
 void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int code, const char *msg)
 {
     if (l) pi__list_remove(l, s);
     pi__seq_drop_row(e, s, code != PI_EDEVICE && code != PI_EINTERNAL);
+    leave_family(e, s);
     double now = pi__now_ms(), start = s->t_start ? s->t_start : now, first = s->t_first ? s->t_first : now;
     pi__job_end end = {
         .reason = reason, .code = code, .msg = msg, .prompt_tokens = (uint32_t) s->n_prompt,
