@@ -265,6 +265,44 @@ static void snapshots_of_a_tree(void **st)
     pi__cache_destroy(&c);
 }
 
+static bool prompt_end(void *ud, int32_t s, int32_t n)
+{
+    (void) s;
+    return n == *(int32_t *) ud;
+}
+
+/* A long prompt runs through a small window pool: the window before its end stays findable, and so does what others left;
+ * what lies behind goes first. */
+static void windows_worth_keeping(void **st)
+{
+    (void) st;
+    pi__cache c;
+    int32_t a[64], b[512], end, wanted;
+    for (int32_t i = 0; i < 512; i++) b[i] = 100 + i;
+    for (int32_t i = 0; i < 64; i++) a[i] = i;
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"window", 16, 32, 12, false}}, 1, 1, 512, NULL), PI_OK);
+    c.place = prompt_end;
+    c.place_ud = &end;
+    for (int round = 0; round < 2; round++) {
+        const int32_t *tok = round ? b : a;
+        int32_t n = round ? 480 : 64, more = round ? 32 : 0;
+        end = n - 16;
+        pi__cache_start(&c, 0, NULL);
+        assert_int_equal(pi__cache_match(&c, 0, tok, n, &wanted), 0);
+        for (int32_t to = 16; to <= n + more; to += 16) { /* the prompt, and an answer that leaves its end behind */
+            assert_true(pi__cache_reserve(&c, 0, to));
+            pi__cache_commit(&c, 0, tok, to, true);
+        }
+        pi__cache_release(&c, 0);
+    }
+    for (int round = 0; round < 2; round++) {
+        pi__cache_start(&c, 0, NULL);
+        assert_int_equal(pi__cache_match(&c, 0, round ? b : a, round ? 480 : 64, &wanted), round ? 464 : 48);
+        pi__cache_release(&c, 0);
+    }
+    pi__cache_destroy(&c);
+}
+
 static void eviction_order(void **st)
 {
     (void) st;
@@ -366,6 +404,7 @@ int main(void)
         cmocka_unit_test(full_group), cmocka_unit_test(window_group), cmocka_unit_test(both_groups),
         cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(state_group), cmocka_unit_test(state_and_full),
         cmocka_unit_test(three_kinds), cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
+        cmocka_unit_test(windows_worth_keeping),
         cmocka_unit_test(salts_separate), cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ typedef struct world {
     pi__save save[SAVES];
     pi__saving saving[SAVES];
     pi__seq *step_seq[SEQS];
-    bool row_used[SEQS];
+    pi__seq *row_seq[SEQS];
     long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
 } world;
 
@@ -101,7 +101,7 @@ static void check(world *w)
     for (int g = 0; g < w->e.cache.n_groups; g++) check_group(w, g);
     for (const pi__seq *s = w->e.running.head; s; s = s->next, running++) {
         assert_in_range(s->row, 0, SEQS - 1);
-        assert_true(w->row_used[s->row] && !seen[s->row] && s->n_computed <= s->n_tokens);
+        assert_true(w->row_seq[s->row] == s && !seen[s->row] && s->n_computed <= s->n_tokens);
         seen[s->row] = true;
         if (s->next) assert_true(s->arrival < s->next->arrival);
     }
@@ -110,7 +110,7 @@ static void check(world *w)
         assert_int_equal(s->n_computed, 0);
         if (s->next) assert_true(s->arrival < s->next->arrival);
     }
-    for (int i = 0; i < SEQS; i++) rows += w->row_used[i];
+    for (int i = 0; i < SEQS; i++) rows += w->row_seq[i] != NULL;
     assert_int_equal(rows, running);
     assert_int_equal(running, w->e.running.n);
     assert_int_equal(waiting, w->e.waiting.n);
@@ -269,13 +269,15 @@ static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops)
     w->e.cfg.snapshot_interval = 64;
     w->e.lim.max_seqs = SEQS;
     w->e.state_group = -1;
-    w->e.row_used = w->row_used;
+    w->e.row_seq = w->row_seq;
     w->e.step_seq = w->step_seq;
     w->e.save = w->save;
     w->e.saving = w->saving;
     w->e.turn_id[0] = 500;
     w->e.n_turn_ids = 1;
     assert_int_equal(pi__cache_init(&w->e.cache, spec, n_groups, SEQS, CTX, NULL), PI_OK);
+    w->e.cache.place = pi__place;
+    w->e.cache.place_ud = &w->e;
     for (int g = 0; g < n_groups; g++) {
         w->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
         if (!spec[g].state) continue;

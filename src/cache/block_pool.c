@@ -21,10 +21,10 @@ static void list_remove(pi__block_pool *p, int32_t id)
     p->n_cached -= b->keyed;
 }
 
-static void list_put(pi__block_pool *p, int32_t id)
+static void list_put(pi__block_pool *p, int32_t id, bool last)
 {
     pi__block *b = &p->block[id];
-    if (b->keyed) { /* evicted last */
+    if (last) { /* to be evicted */
         b->prev = p->tail;
         b->next = -1;
         if (p->tail >= 0) p->block[p->tail].next = id;
@@ -69,7 +69,7 @@ int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size,
     }
     memset(p->bucket, 0xff, p->n_buckets * sizeof *p->bucket);
     p->head = p->tail = -1;
-    for (int32_t i = n_blocks - 1; i >= 0; i--) list_put(p, i);
+    for (int32_t i = n_blocks - 1; i >= 0; i--) list_put(p, i, false);
     return PI_OK;
 }
 
@@ -100,12 +100,15 @@ void pi__block_touch(pi__block_pool *p, int32_t id)
     p->n_shared += before == 1;
 }
 
-void pi__block_release(pi__block_pool *p, int32_t id)
+static void release(pi__block_pool *p, int32_t id, bool last)
 {
     int32_t left = --p->block[id].ref;
-    if (!left) list_put(p, id);
+    if (!left) list_put(p, id, last);
     p->n_shared -= left == 1;
 }
+
+void pi__block_release(pi__block_pool *p, int32_t id) { release(p, id, p->block[id].keyed); }
+void pi__block_release_cold(pi__block_pool *p, int32_t id) { release(p, id, false); }
 
 void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens)
 {

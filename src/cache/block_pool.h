@@ -7,7 +7,8 @@
  *
  * A full block is immutable and gets a key: the chained hash of every token up to its end, with the salt. get_new takes
  * the head of the free list and forgets its key; touch takes a block back from anywhere in the list in O(1). Blocks that
- * hold nothing are put at the head, blocks with a key at the tail, so prefixes live as long as there is room.
+ * hold nothing are put at the head, blocks with a key at the tail, so prefixes live as long as there is room. A key that
+ * hardly anybody will ask for goes to the head, too.
  * After vLLM V1's block pool. Memory: two allocations at create, none later. One thread. */
 #ifndef PI__BLOCK_POOL_H
 #define PI__BLOCK_POOL_H
@@ -55,6 +56,8 @@ int32_t pi__block_get_new(pi__block_pool *p);
 void pi__block_touch(pi__block_pool *p, int32_t id);
 /* One reference less; at 0 it joins the free list. Free a table from its end, so that tails are evicted before heads. */
 void pi__block_release(pi__block_pool *p, int32_t id);
+/* The same for a block that is not worth its place: at 0 it is the first to be evicted. */
+void pi__block_release_cold(pi__block_pool *p, int32_t id);
 /* Block id now holds these block_size tokens at the end of the prefix `key`. Does nothing if that prefix is known. */
 void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens);
 /* The block that ends the prefix `key` with these tokens, -1: none. No reference is taken. */

@@ -189,6 +189,14 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     return true;
 }
 
+/* Some place to go on from sees block i of the group: it lies behind the block, and the block in its window. */
+static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
+{
+    for (int32_t n = (i + 1) * g->block_size; c->place && behind_window(g, n) <= i; n += g->block_size)
+        if (c->place(c->place_ud, s, n)) return true;
+    return false;
+}
+
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -207,8 +215,10 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
         }
         int32_t behind = min_i32(behind_window(&g->spec, n_computed), q->n_blocks[i]);
         for (; q->n_freed[i] < behind; q->n_freed[i]++) {
-            pi__block_release(&g->pool, row[q->n_freed[i]]);
-            row[q->n_freed[i]] = -1;
+            int32_t k = q->n_freed[i];
+            if (keep && is_seen(c, s, &g->spec, k)) pi__block_release(&g->pool, row[k]);
+            else pi__block_release_cold(&g->pool, row[k]);
+            row[k] = -1;
         }
     }
 }

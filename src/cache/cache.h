@@ -43,6 +43,10 @@ typedef struct pi__cache {
     struct pi__cache_seq *seq; /* [max_seqs] */
     pi__key *keys;         /* [max_seqs, keys_stride] chained keys of each sequence */
     int32_t keys_stride;   /* keys a row */
+    /* Whether another sequence is likely to go on from the first n tokens of row s: blocks behind a window stay findable
+     * only as long as they are not needed, unless they cover the window of such a place. NULL: none is. */
+    bool (*place)(void *ud, int32_t s, int32_t n);
+    void *place_ud;        /* its first argument */
     /* Told of each block that gets its key; NULL: nobody wants to know. */
     void (*keyed)(void *ud, int32_t group, int32_t block, pi__key key, const int32_t *tokens);
     void *keyed_ud;        /* its first argument */

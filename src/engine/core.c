@@ -307,9 +307,9 @@ static int alloc_batch(pi__core *e, pi_error *err)
     e->save = pi__calloc(saves, sizeof *e->save);
     e->saving = pi__calloc(saves, sizeof *e->saving);
     e->step_seq = pi__calloc(S, sizeof(pi__seq *));
-    e->row_used = pi__calloc(S, sizeof *e->row_used);
+    e->row_seq = pi__calloc(S, sizeof(pi__seq *));
     e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
-    if (!e->buf || !e->wanted_buf || !e->save || !e->saving || !e->step_seq || !e->row_used || !e->raw_row)
+    if (!e->buf || !e->wanted_buf || !e->save || !e->saving || !e->step_seq || !e->row_seq || !e->raw_row)
         return pi__fail_mem(err, "a step's batch");
     e->batch.save = e->save;
     if (!e->drafter) return PI_OK;
@@ -366,6 +366,8 @@ static int alloc_pools(pi__core *e, pi_error *err)
     int rc = alloc_states(e, err);
     if (!rc) rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->ctx, err);
     e->cache_ready = rc == PI_OK;
+    e->cache.place = pi__place;
+    e->cache.place_ud = e;
     return rc;
 }
 
@@ -446,7 +448,7 @@ static void core_free(pi__core *e)
     pi__free(e->save);
     pi__free(e->saving);
     pi__free(e->step_seq);
-    pi__free(e->row_used);
+    pi__free(e->row_seq);
     pi__free(e->raw_row);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);

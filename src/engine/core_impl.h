@@ -37,6 +37,7 @@ struct pi__seq {
     int32_t n_cached;          /* tokens found in the cache when it first ran */
     int32_t n_wanted;          /* longest prefix that some group held then */
     uint32_t n_preempted;      /* times it lost its blocks */
+    int32_t n_found;           /* tokens it took over when it was last admitted */
     int32_t save_branch;       /* tokens after which others went another way: a snapshot belongs there; 0: none */
     int32_t save_asked;        /* the same, where a waiting request will go another way; 0: none */
     int32_t saved;             /* tokens after which the last snapshot was taken or found */
@@ -123,7 +124,7 @@ struct pi__core {
     float *logits;             /* [max_rows, n_vocab] on the device */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
-    bool *row_used;            /* [max_seqs] table rows in use */
+    pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
 
     pi__tier *tier;            /* disk tier, or NULL */
     pi__load *load;            /* [PI__MAX_LOADS] */
@@ -191,7 +192,9 @@ void pi__tiers_poll(pi__core *e);
 /* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them once. */
 bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got);
 
-/* snapshots.c: recurrent states, which cannot be taken over token by token. */
+/* snapshots.c: where others may go on from; recurrent states, which cannot be taken over token by token. */
+/* See pi__cache.place; ud: the engine. */
+bool pi__place(void *ud, int32_t row, int32_t n);
 /* Positions and memory of the snapshots that the step takes of step_seq[q], which computes up to `to`. */
 void pi__snapshots_plan(pi__core *e, int32_t q, int32_t to);
 /* The step is over; good: what it took can be found from now on. */

@@ -59,7 +59,7 @@ void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact)
     if (intact) pi__snapshot_last(e, s);
     pi__tiers_touch(e, s);
     pi__cache_release(&e->cache, s->row);
-    e->row_used[s->row] = false;
+    e->row_seq[s->row] = NULL;
     s->row = -1;
     s->n_computed = 0;
 }
@@ -124,7 +124,7 @@ enum admission { ADMITTED, NO_ROOM, LATER };
 static enum admission admit(pi__core *e, pi__seq *s)
 {
     int32_t row = 0;
-    while (row < e->lim.max_seqs && e->row_used[row]) row++;
+    while (row < e->lim.max_seqs && e->row_seq[row]) row++;
     if (row == e->lim.max_seqs) return NO_ROOM;
     s->row = row;
     pi__cache_start(&e->cache, row, s->params.salt);
@@ -140,8 +140,8 @@ static enum admission admit(pi__core *e, pi__seq *s)
         s->row = -1;
         return a;
     }
-    e->row_used[row] = true;
-    s->n_computed = got;
+    e->row_seq[row] = s;
+    s->n_computed = s->n_found = got;
     s->save_branch = wanted > got ? wanted : 0;
     s->no_hidden = true;
     pi__snapshot_restore(e, s);

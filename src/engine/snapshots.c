@@ -1,4 +1,4 @@
-/* Snapshots of recurrent states: when they are taken, and going on from one.
+/* Places to go on from: which they are, snapshots of recurrent states there, and going on from one.
  *
  * Keys and values of a prefix can be taken over at any block; a recurrent state only where somebody kept a copy. A copy is
  * worth its bytes where another request is likely to go on from:
@@ -10,7 +10,9 @@
  *   a sparse grid                everything else: so much is computed again at most
  *
  * all rounded down to whole blocks, since nothing else can be taken over. Snapshots are taken inside of the step that
- * passes the position, so that prompts need no cuts. Their pool evicts those that were used longest ago. One thread. */
+ * passes the position, so that prompts need no cuts. Their pool evicts those that were used longest ago.
+ *
+ * Windows are alike: of what lies behind them, only the windows of such places are worth keeping. One thread. */
 #include "engine/core_impl.h"
 
 static const pi__cache_group *group_of(const pi__core *e) { return &e->cache.group[e->state_group]; }
@@ -18,6 +20,19 @@ static const pi__cache_group *group_of(const pi__core *e) { return &e->cache.gro
 static bool takes_snapshots(const pi__core *e, const pi__seq *s)
 {
     return e->state_group >= 0 && group_of(e)->spec.n_blocks > 0 && pi__seq_keeps(e, s);
+}
+
+/* The places that are known without looking at the tokens, but for the grid. */
+static bool is_place(const pi__seq *s, int32_t n, int32_t bs)
+{
+    return n == (s->n_prompt - 1) / bs * bs || n == s->save_branch || n == s->save_asked;
+}
+
+bool pi__place(void *ud, int32_t row, int32_t n)
+{
+    const pi__core *e = ud;
+    const pi__seq *s = e->row_seq[row];
+    return is_place(s, n, e->cache.hash_block) || n == s->n_found; /* where one went on, others may */
 }
 
 /* Tokens between the snapshots of the grid: one long request takes a quarter of the pool at most. */
@@ -40,7 +55,7 @@ static bool turn_starts(const pi__core *e, const pi__seq *s, int32_t from, int32
 /* pos is a multiple of the block size bs. */
 static bool worth_it(const pi__core *e, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
 {
-    if (pos == (s->n_prompt - 1) / bs * bs || pos == s->save_branch || pos == s->save_asked || pos % grid == 0) return true;
+    if (is_place(s, pos, bs) || pos % grid == 0) return true;
     return pos - s->saved >= grid / 4 && turn_starts(e, s, pos, pos + bs);
 }
 
