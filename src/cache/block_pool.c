@@ -151,7 +151,7 @@ void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant)
         bool is_free = p->block[id].ref == 0;
         if (is_free) list_remove(p, id);
         forget_key(p, id);
-        if (is_free) list_put(p, id); /* it holds nothing now: the next one to be taken */
+        if (is_free) list_put(p, id, false); /* it holds nothing now: the next one to be taken */
     }
     p->n_evicted = evicted;
 }
