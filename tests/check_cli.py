@@ -114,6 +114,20 @@ def usage(model):
     expect(64, 'inspect', err='no model')
 
 
+def one_op():
+    op = 'bench', '--op', 'gdn', '--op-shape', '2,4,32,1', '-t', '1'
+    rows = [json.loads(l) for l in expect(0, *op, '-o', 'jsonl').splitlines()]
+    times = [(r['what'], r['n_seqs']) for r in rows]
+    if times != [('decode', n) for n in (1, 2, 4, 8, 16)] + [('prompt', 1), ('prompt', 16), ('save', 1), ('load', 1)]:
+        faults.append(f'bench --op gdn: other rows: {times}')
+    if any(not r['ns'] > 0 or not r['bytes'] > 0 for r in rows): faults.append(f'bench --op gdn: {rows}')
+    expect(0, *op, out='| decode |        16 |')
+    expect(64, 'bench', '--op', 'warp', err='there is: gdn')
+    expect(64, 'bench', '--op', 'gdn', '--op-shape', '1,2', err='HEAD_SIZE')
+    expect(64, *op, '-o', 'csv', err='md or jsonl')
+    expect(69, 'bench', '--op', 'gdn', '--op-shape', '2,4,33,1', err='not supported')
+
+
 def files(model, folder):
     bad = os.path.join(folder, 'bad.gguf')
     with open(bad, 'wb') as f: f.write(b'GGUF' + struct.pack('<IQQ', 3, 1, 1) + bytes(1000))
@@ -219,6 +233,7 @@ def main():
         write_model(vocab, tensors=False)
         start = time.time()
         usage(model)
+        one_op()
         files(model, folder)
         tokens(model, vocab, folder)
         answers(model)

@@ -6,13 +6,19 @@
 typedef struct op_table {
     const cli *c;
     bool json;
+    bool begun; /* the head was printed */
 } op_table;
 
 /* The share of the bound is the time that the bytes would take at full bandwidth. */
 static bool print_time(void *ud, const pi_op_time *t)
 {
-    const op_table *o = ud;
+    op_table *o = ud;
     double gbs = (double) t->bytes / t->ns, share = (double) t->bytes / t->bandwidth * 1e9 / t->ns;
+    if (!o->json && !o->begun) {
+        printf("| %-6s | sequences | tokens | all, ms   | a sequence  | MiB       | GB/s  | of bound  |\n", cli_str(o->c, "op"));
+        printf("|--------|-----------|--------|-----------|-------------|-----------|-------|-----------|\n");
+    }
+    o->begun = true;
     if (o->json) {
         printf("{\"op\": \"%s\", \"what\": \"%s\", \"n_seqs\": %u, \"n_tokens\": %u, \"ns\": %.0f, \"bytes\": %llu, "
                "\"bandwidth\": %.0f}\n", cli_str(o->c, "op"), t->what, t->n_seqs, t->n_tokens, t->ns,
@@ -39,17 +45,15 @@ static int set_options(const cli *c, pi_options *o)
 
 int bench_op(const cli *c)
 {
-    op_table t = {c, !strcmp(cli_str(c, "output"), "jsonl")};
+    op_table t = {c, !strcmp(cli_str(c, "output"), "jsonl"), false};
     pi_error err = {0};
     if (!t.json && strcmp(cli_str(c, "output"), "md")) return cli_usage_error(c, "--op: the output is md or jsonl");
     pi_options *o = pi_options_new();
     int code = o ? set_options(c, o) : cli_error(c, CLI_OS, "out of memory");
     if (!code) code = cli_catch_signals();
-    if (!code && !t.json) {
-        printf("| %-6s | sequences | tokens | all, ms   | a sequence  | MiB       | GB/s  | of bound  |\n", cli_str(c, "op"));
-        printf("|--------|-----------|--------|-----------|-------------|-----------|-------|-----------|\n");
-    }
-    if (!code && pi_bench_op(o, cli_str(c, "op"), cli_str(c, "op-shape"), print_time, &t, &err)) code = cli_pi_error(c, &err);
+    int rc = code ? PI_OK : pi_bench_op(o, cli_str(c, "op"), cli_str(c, "op-shape"), print_time, &t, &err);
+    if (rc == PI_EINVAL) code = cli_usage_error(c, "%s", err.msg);
+    else if (rc) code = cli_pi_error(c, &err);
     pi_options_free(o);
     if (!code && cli_signal()) code = 128 + cli_signal();
     return code ? code : cli_flush(c);
