@@ -87,6 +87,8 @@ TEMPLATES = list(whitespace()) + [
     "{% filter upper %}abc {{ s }}{% endfilter %}{% filter replace('a', 'b') | upper %}banana{% endfilter %}",
     "{% with a = 1, b = n %}{{ a }}{{ b }}{% endwith %}{{ a }}|", "{% with %}{% set q = 1 %}{{ q }}{% endwith %}",
     "{% generation %}{{ n }}{% set g = 1 %}{{ g }}{% endgeneration %}", "a\n  {% generation -%}\n  b\n  {%- endgeneration %}\nc",
+    "{% for i in range(4) %}{% for j in range(i) %}{{ i }}{{ j }}{% for k in range(j) %}{{ k }}{% endfor %} {% endfor %}{% endfor %}",
+    "{% set n = namespace(x=[]) %}{% for i in range(3) %}{% set n.x = n.x + [range(i + 2) | list] %}{% set r = range(2) %}{% for j in r %}{{ r[j] }}{% endfor %}{% endfor %}{{ n.x }}",
     # macros
     "{% macro m(a, b=2, c=none) %}[{{ a }},{{ b }},{{ c }}]{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(b=5, a=4) }}{{ m() }}{{ m(1, c=9) | length }}",
     "{% macro m() %}{{ n }}{{ late }}{% endmacro %}{% set late = 'L' %}{{ m() }}", "{% macro m(x) %}{% if x > 0 %}{{ x }}{{ m(x - 1) }}{% endif %}{% endmacro %}{{ m(5) }}",

@@ -422,6 +422,12 @@ static const struct {
      "71"},
     {"a\n  {% generation -%}\n  b\n  {%- endgeneration %}\nc",
      "a\nbc"},
+    {"{% for i in range(4) %}{% for j in range(i) %}{{ i }}{{ j }}{% for k in range(j) %}{{ k }}{% endfor "
+     "%} {% endfor %}{% endfor %}",
+     "10 20 210 30 310 3201 "},
+    {"{% set n = namespace(x=[]) %}{% for i in range(3) %}{% set n.x = n.x + [range(i + 2) | list] %}{% se"
+     "t r = range(2) %}{% for j in r %}{{ r[j] }}{% endfor %}{% endfor %}{{ n.x }}",
+     "010101[[0, 1], [0, 1, 2], [0, 1, 2, 3]]"},
     {"{% macro m(a, b=2, c=none) %}[{{ a }},{{ b }},{{ c }}]{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(b=5,"
      " a=4) }}{{ m() }}{{ m(1, c=9) | length }}",
      "[1,2,None][1,3,None][4,5,None][,2,None]7"},

@@ -50,14 +50,14 @@ static int render(const pi__vocab *v, const char *text, const char *messages, co
     pi__chat *c;
     int rc = pi__chat_new(&c, v, text, NULL, err);
     if (!rc)
-        rc = pi__chat_render(c, quotes(messages, m, sizeof m), quotes(tools, t, sizeof t), quotes(options, o, sizeof o), 0,
-                             out, err);
+        rc = pi__chat_render(c, quotes(messages, m, sizeof m), quotes(tools, t, sizeof t),
+                             quotes(options, o, sizeof o), 0, out, err);
     pi__chat_free(c);
     return rc;
 }
 
-static void expect_full(const pi__vocab *v, const char *text, const char *messages, const char *tools, const char *options,
-                        const char *want)
+static void expect_full(const pi__vocab *v, const char *text, const char *messages, const char *tools,
+                        const char *options, const char *want)
 {
     pi__text out = {0};
     pi_error err = {0};
@@ -72,7 +72,8 @@ static void expect(const char *text, const char *messages, const char *want)
     expect_full(bpe, text, messages, NULL, NULL, want);
 }
 
-static void refuse(const char *text, const char *messages, const char *tools, const char *options, int rc, const char *msg)
+static void refuse(const char *text, const char *messages, const char *tools, const char *options, int rc,
+                   const char *msg)
 {
     pi__text out = {0};
     pi_error err = {0};
@@ -153,8 +154,8 @@ static void test_content(void **state)
     expect(PLAIN, parts, "[user:a\nb\nc][tool:{'t': 1}][assistant:None]");
     expect(typed, "[{'role': 'user', 'content': 'U'}, {'role': 'user', 'content': [{'type': 'text', 'text': 'P'}]}]",
            "[<U>][<P>]");
-    refuse(PLAIN, "[{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}]", NULL, NULL, PI_EUNSUPPORTED,
-           "messages[0]: content of type 'image_url' is not supported, only text");
+    refuse(PLAIN, "[{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}]", NULL, NULL,
+           PI_EUNSUPPORTED, "messages[0]: content of type 'image_url' is not supported, only text");
     refuse(PLAIN, "[{'role': 'user'}, {'role': 'user', 'content': [{'type': 'text'}]}]", NULL, NULL, PI_EINVAL,
            "messages[1]: a part of content needs \"type\": \"text\" and a \"text\"");
     refuse(PLAIN, "[{'role': 'user', 'content': 5}]", NULL, NULL, PI_EINVAL,
@@ -210,7 +211,8 @@ static void test_calls(void **state)
                                     "{% endif %}{% endfor %}";
     expect(with_none, CALL("'content': '', ", "{'a': 1}"), "Uf{\"a\": 1}");
     expect(with_none, CALL("'content': 'A', ", "{'a': 1}"), "UA"); /* what the template cannot say is not said */
-    refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': 5}]", NULL, NULL, PI_EINVAL, "messages[0]: tool_calls must be a list");
+    refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': 5}]", NULL, NULL, PI_EINVAL,
+           "messages[0]: tool_calls must be a list");
     refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': [{'function': {}}]}]", NULL, NULL, PI_EINVAL,
            "messages[0]: a tool call needs a \"function\" with a \"name\"");
     refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': [7]}]", NULL, NULL, PI_EINVAL,
@@ -225,7 +227,8 @@ static void test_tools(void **state)
     expect_full(bpe, text, user, "[{'type': 'function', 'function': {'name': 'f'}}, {'name': 'g'}]", NULL,
                 "U{\"type\": \"function\", \"function\": {\"name\": \"f\"}}{\"type\": \"function\", \"function\": {\"name\": \"g\"}}");
     expect_full(bpe, text, user, "null", NULL, "U");
-    expect_full(bpe, "{{ messages[0].content }}{% for t in tools %}{{ t.function.name }}{% endfor %}", user, NULL, NULL, "U");
+    expect_full(bpe, "{{ messages[0].content }}{% for t in tools %}{{ t.function.name }}{% endfor %}", user, NULL,
+                NULL, "U");
     refuse(text, user, "{}", NULL, PI_EINVAL, "tools must be a list");
     refuse(text, user, "[1]", NULL, PI_EINVAL, "tools[0]: must be an object");
     refuse(text, user, "[", NULL, PI_EINVAL, "tools: line 1, column 2: the text ends where a value is expected");

@@ -156,7 +156,8 @@ static void test_bounds(void **state)
     expect_bound(strdup("{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}"), PI_ETOOBIG, "line 1: ");
     expect_bound(strdup("{{ 'a' * 1000000000 }}"), PI_ETOOBIG, "");
     expect_bound(strdup("{{ [1] * 1000000000 }}"), PI_ETOOBIG, "");
-    expect_bound(strdup("{% set l = range(99999) %}{% for i in l %}{% for j in l %}{% endfor %}{% endfor %}"), PI_ETOOBIG,
+    expect_bound(strdup("{% set l = range(99999) %}{% for i in l %}{% for j in l %}{% endfor %}{% endfor %}"),
+                 PI_ETOOBIG,
                  "too many steps");
     expect_bound(strdup("{% set x = 'abcdefgh' * 99999 %}{% for i in range(99999) %}{{ x }}{% endfor %}"), PI_ETOOBIG,
                  "the output is too long");
@@ -184,7 +185,19 @@ static void test_linear_memory(void **state)
     pi__free(r.out.p);
 }
 
-/* A long conversation is far from every bound: 2,000 messages, each compared with those before it. */
+/* The numbers that loops count through are not kept. */
+static void test_range_memory(void **state)
+{
+    (void) state;
+    static const char text[] = "{% set n = namespace(k=0) %}{% for i in range(1500) %}{% for j in range(i, -1, -1) %}"
+                               "{% if i == j %}{% set n.k = n.k + 1 %}{% endif %}{% endfor %}{% endfor %}{{ n.k }}";
+    result r = render_n(text, strlen(text), "{}", (size_t) 2 << 20, 1000);
+    if (r.rc) fail_msg("%s", r.err.msg);
+    assert_string_equal(r.out.p, "1500");
+    pi__free(r.out.p);
+}
+
+/* A long conversation is far from every bound: a thousand messages, each compared with those before it. */
 static void test_long_conversation(void **state)
 {
     (void) state;
@@ -280,8 +293,10 @@ static void test_out_of_memory(void **state)
         "{% macro m(a, b=1) %}{{ a ~ b }}{% endmacro %}{% set ns = namespace(x='') %}"
         "{% for k, v in d | dictsort if k != 'q' %}{% set ns.x = ns.x + m(k, b=v) %}{{ loop.index }}{% endfor %}"
         "{{ ns.x }}{{ d | tojson(indent=2) }}{{ 'a,b'.split(',') | map('upper') | join('-') }}{{ s[::-1] }}"
-        "{{ '{} {}'.format(1, 'x') }}{{ s | indent(2, true) }}{{ [3, 1] | sort }}{{ '%s' % s }}{% filter upper %}y{% endfilter %}"
-        "{{ '[1, {\"z\": \"\\\\n\"}]' | from_json }}{{ s.replace('l', 'xx') }}{{ d | items | list | length }}{{ [1, 1] | unique | list }}";
+        "{{ '{} {}'.format(1, 'x') }}{{ s | indent(2, true) }}{{ [3, 1] | sort }}{{ '%s' % s }}"
+        "{% filter upper %}y{% endfilter %}"
+        "{{ '[1, {\"z\": \"\\\\n\"}]' | from_json }}{{ s.replace('l', 'xx') }}"
+        "{{ d | items | list | length }}{{ [1, 1] | unique | list }}";
     static const char json[] = "{\"d\": {\"b\": 1.5, \"a\": \"\\u00e9\", \"q\": 0}, \"s\": \"hello\\n\"}";
     result whole = render(text, json);
     assert_int_equal(whole.rc, PI_OK);
@@ -330,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_beyond_jinja2),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_linear_memory),
+        cmocka_unit_test(test_range_memory),
         cmocka_unit_test(test_long_conversation),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_large_object),

@@ -1,4 +1,4 @@
-/* Lines of standard input (see line.h). Reading waits for input and for a signal at the same time, so that Ctrl-C ends it.
+/* Lines of standard input (see line.h). Reading waits for input and for a signal at once, so that Ctrl-C ends it.
  *
  * With libedit (PI_HAVE_LIBEDIT) a terminal gets line editing; its characters are fetched by the same waiting. */
 #include "line.h"

@@ -25,7 +25,7 @@ typedef struct pi__jinja_env {
     int64_t now;        /* seconds since 1970, for strftime_now */
     uint64_t max_steps; /* nodes visited, and every 64 bytes of text handled; 0: PI__JINJA_STEPS */
 } pi__jinja_env;
-enum { PI__JINJA_STEPS = 50000000 }; /* about a second */
+enum { PI__JINJA_STEPS = 100000000 }; /* a few seconds */
 
 /* Appends the template's output to out, whose limit bounds it. vars: the variables, names to values; they are not
  * changed, unless the template appends to a list in them. z: where everything is made that the rendering needs, with a

@@ -34,11 +34,9 @@ static bool eval_name(run *r, const node *n, pi__val *out)
     return true;
 }
 
-static int shown(pi__str s) { return (int) (s.n < 60 ? s.n : 60); }
-
 bool pi__jdefined(run *r, const pi__val *v)
 {
-    return v->type != PI__V_UNDEFINED || pi__jfail(r, "'%.*s' is undefined", shown(v->s), v->s.p);
+    return v->type != PI__V_UNDEFINED || pi__jfail(r, "'%.*s' is undefined", pi__jshort(v->s, 60), v->s.p);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- members */
@@ -164,6 +162,25 @@ static bool make_map(run *r, const pi__jargs *args, bool is_namespace, pi__val *
     return true;
 }
 
+bool pi__jis_range(run *r, const node *n)
+{
+    pi__val v;
+    return n->kind == PI__JN_CALL && n->a->kind == PI__JN_NAME && eval_name(r, n->a, &v) && v.type == PI__V_FUNC &&
+           v.i == FN_RANGE;
+}
+
+/* Memory for a range that a loop has left, the largest there is. */
+static void reuse_range(run *r, pi__list *l)
+{
+    int best = 0;
+    for (int i = 1; i < 4; i++)
+        if (r->spare[i].cap > r->spare[best].cap) best = i;
+    l->v = r->spare[best].v;
+    l->cap = r->spare[best].cap;
+    r->spare[best].v = NULL;
+    r->spare[best].cap = 0;
+}
+
 static bool make_range(run *r, const pi__jargs *args, pi__val *out)
 {
     int64_t v[3] = {0, 0, 1};
@@ -174,6 +191,7 @@ static bool make_range(run *r, const pi__jargs *args, pi__val *out)
     if (!args->n || !v[2]) return pi__jfail(r, args->n ? "range() with a step of 0" : "range() needs an end");
     if (args->n == 1) v[1] = v[0], v[0] = 0;
     if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
+    reuse_range(r, out->list);
     for (int64_t i = v[0]; v[2] > 0 ? i < v[1] : i > v[1];) {
         if (out->list->n >= PI__JINJA_RANGE) return pi__jfail(r, "range() of more than %d numbers", PI__JINJA_RANGE);
         if (!pi__jcost(r, 0)) return false;
@@ -187,7 +205,7 @@ static bool raise_exception(run *r, const pi__jargs *args)
 {
     pi__str s = {"", 0};
     if (args->n && !pi__jto_str(r, &args->v[0], &s)) return false;
-    r->code = pi__fail(r->err, PI_EINVAL, "chat template: %.*s", (int) (s.n < 200 ? s.n : 200), s.p);
+    r->code = pi__fail(r->err, PI_EINVAL, "chat template: %.*s", pi__jshort(s, 200), s.p);
     return false;
 }
 
@@ -239,7 +257,7 @@ static bool eval_filter(run *r, const node *n, pi__val *out)
 {
     pi__val in;
     pi__jargs args;
-    if (n->id < 0) return pi__jfail(r, "no filter named '%.*s'", shown(n->v.s), n->v.s.p);
+    if (n->id < 0) return pi__jfail(r, "no filter named '%.*s'", pi__jshort(n->v.s, 60), n->v.s.p);
     if (!pi__jeval(r, n->a, &in) || !eval_args(r, n->b, &args)) return false;
     r->line = n->line;
     return pi__jfilter_call(r, n->id, &in, &args, out);
@@ -250,7 +268,7 @@ static bool eval_test(run *r, const node *n, pi__val *out)
     pi__val in;
     pi__jargs args;
     bool yes;
-    if (n->id < 0) return pi__jfail(r, "no test named '%.*s'", shown(n->v.s), n->v.s.p);
+    if (n->id < 0) return pi__jfail(r, "no test named '%.*s'", pi__jshort(n->v.s, 60), n->v.s.p);
     if (!pi__jeval(r, n->a, &in) || !eval_args(r, n->b, &args) || !pi__jtest_call(r, n->id, &in, &args, &yes))
         return false;
     *out = pi__val_bool(yes);

@@ -173,16 +173,29 @@ static bool run_rounds(run *r, const node *n, pi__list *l, int32_t loop_name)
     return true;
 }
 
+/* Templates look back over the conversation with a range() for every message: its memory serves the next one. */
+static void leave_range(run *r, const pi__list *l)
+{
+    int least = 0;
+    for (int i = 1; i < 4; i++)
+        if (r->spare[i].cap < r->spare[least].cap) least = i;
+    if (l->cap <= r->spare[least].cap) return;
+    r->spare[least].v = l->v;
+    r->spare[least].cap = l->cap;
+}
+
 static bool exec_for(run *r, const node *n)
 {
     pi__val v;
     pi__list l;
+    bool range = pi__jis_range(r, n->b);
     pi__jscope *outer = r->scope;
     if (!pi__jeval(r, n->b, &v) || !pi__jiterate(r, &v, &l)) return false;
     if (!(r->scope = open_scope(r, outer))) return false;
     const pi__val *loop = pi__dict_get_str(&r->t->numbers, "loop");
     bool ok = (!n->c || filter_elements(r, n, &l)) && run_rounds(r, n, &l, loop ? (int32_t) loop->i : -1);
     r->scope = outer;
+    if (ok && range && v.type == PI__V_LIST) leave_range(r, v.list);
     return ok && (l.n || pi__jexec(r, n->e));
 }
 
@@ -207,7 +220,7 @@ static bool bind(run *r, const node *param, size_t i, const pi__jargs *args, siz
     if (given) v = args->v[i];
     for (size_t k = 0; k < args->n_kw; k++) {
         if (!pi__str_eq(args->kw[k].name, name)) continue;
-        if (given) return pi__jfail(r, "the macro got '%.*s' twice", (int) (name.n < 60 ? name.n : 60), name.p);
+        if (given) return pi__jfail(r, "the macro got '%.*s' twice", pi__jshort(name, 60), name.p);
         v = args->kw[k].v;
         given = true;
         ++*n_named;

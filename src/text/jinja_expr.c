@@ -62,7 +62,7 @@ static bool unexpected(pi__jparse *p, const char *what)
     const pi__jtok *t = pi__jcur(p);
     if (t->kind == PI__JT_END) return pi__jparse_fail(p, t->line, "expected %s, the template ends", what);
     if (t->kind == PI__JT_DATA) return pi__jparse_fail(p, t->line, "expected %s, found text", what);
-    return pi__jparse_fail(p, t->line, "expected %s, found '%.*s'", what, (int) (t->s.n < 60 ? t->s.n : 60), t->s.p);
+    return pi__jparse_fail(p, t->line, "expected %s, found '%.*s'", what, pi__jshort(t->s, 60), t->s.p);
 }
 
 bool pi__jexpect_op(pi__jparse *p, char op)

@@ -14,6 +14,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "text/jinja.h"
+#include "text/utf8.h"
+
+/* Bytes of s to show in a message: at most max, whole characters. */
+static inline int pi__jshort(pi__str s, size_t max) { return (int) pi__utf8_valid(s.p, s.n < max ? s.n : max); }
 
 /* ---------------------------------------------------------------------------------------------------------- tokens */
 
@@ -175,6 +179,10 @@ typedef struct pi__jrun {
     int depth;
     uint64_t steps, max_steps;
     int flow;          /* enum pi__jflow */
+    struct {
+        pi__val *v;    /* [cap] memory of range()s that loops went through and nobody else has */
+        size_t cap;
+    } spare[4];
 } pi__jrun;
 
 enum pi__jflow { PI__JF_NEXT, PI__JF_BREAK, PI__JF_CONTINUE };
@@ -192,6 +200,8 @@ bool pi__jset_name(pi__jrun *r, int32_t name, pi__val v);
 
 /* jinja_eval.c */
 bool pi__jeval(pi__jrun *r, const pi__jnode *n, pi__val *out);
+/* n is a call of the function range. */
+bool pi__jis_range(pi__jrun *r, const pi__jnode *n);
 bool pi__jcall(pi__jrun *r, const pi__val *callee, const pi__jargs *args, pi__val *out);
 /* Member of a value; where there is none, undefined. item: "v[name]" looks for keys before methods. */
 bool pi__jmember(pi__jrun *r, const pi__val *v, pi__val name, bool item, pi__val *out);

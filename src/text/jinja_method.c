@@ -332,7 +332,7 @@ static bool call_format(run *r, pi__str f, const pi__jargs *a, pi__val *out)
         const pi__val *v = end ? format_value(a, field, &next) : NULL;
         if (!v) {
             pi__free(t.p);
-            return pi__jfail(r, "format: no value for '{%.*s}'", (int) (field.n < 40 ? field.n : 40), field.p);
+            return pi__jfail(r, "format: no value for '{%.*s}'", pi__jshort(field, 40), field.p);
         }
         pi__text_value(&t, v);
         i += field.n + 1;

@@ -208,9 +208,10 @@ bool pi__jeval_sign(run *r, const node *n, pi__val *out)
 
 bool pi__jequal(run *r, const pi__val *a, const pi__val *b, bool *out)
 {
-    uint64_t work = 0;
-    *out = pi__val_equal(a, b, 0, &work);
-    return pi__jcost(r, work * 64);
+    uint64_t left = r->max_steps - r->steps, before = left;
+    *out = pi__val_equal(a, b, 0, &left);
+    r->steps += before - left;
+    return pi__jcost(r, 0);
 }
 
 bool pi__jcompare(run *r, const pi__val *a, const pi__val *b, int *out)

@@ -21,7 +21,7 @@ static bool end_tag(pi__jparse *p)
         return true;
     }
     const pi__jtok *t = pi__jcur(p);
-    return pi__jparse_fail(p, t->line, "expected '%%}', found '%.*s'", (int) (t->s.n < 60 ? t->s.n : 60), t->s.p);
+    return pi__jparse_fail(p, t->line, "expected '%%}', found '%.*s'", pi__jshort(t->s, 60), t->s.p);
 }
 
 /* The body of a tag, from behind "%}" on, to {% end %}. */
@@ -175,7 +175,7 @@ static node *parse_statement(pi__jparse *p)
         p->at++;
         return n && tags[i].parse(p, n) ? n : NULL;
     }
-    pi__jparse_fail(p, t->line, "unknown tag '%.*s'", (int) (t->s.n < 60 ? t->s.n : 60), t->s.p);
+    pi__jparse_fail(p, t->line, "unknown tag '%.*s'", pi__jshort(t->s, 60), t->s.p);
     return NULL;
 }
 
@@ -189,7 +189,7 @@ static node *parse_print(pi__jparse *p)
         p->at++;
         return n;
     }
-    pi__jparse_fail(p, t->line, "expected '}}', found '%.*s'", (int) (t->s.n < 60 ? t->s.n : 60), t->s.p);
+    pi__jparse_fail(p, t->line, "expected '}}', found '%.*s'", pi__jshort(t->s, 60), t->s.p);
     return NULL;
 }
 

@@ -281,12 +281,17 @@ static bool map_equal(const pi__dict *a, const pi__dict *b, int depth, uint64_t 
 
 bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work)
 {
-    /* Work doubles with each level where lists share their elements: beyond a bound they count as unequal. */
-    if (depth > PI__VAL_DEPTH || ++*work > UINT32_MAX / 64) return false;
+    /* Work doubles with each level where lists share their elements. */
+    uint64_t cost = 1 + (a->type == PI__V_STR ? a->s.n / 64 : 0);
+    if (depth > PI__VAL_DEPTH || *work < cost) {
+        *work = 0;
+        return false;
+    }
+    *work -= cost;
     if (a->type != b->type || a->type < PI__V_STR)
         return a->type != PI__V_STR && b->type != PI__V_STR && key_equal(a, b);
     switch (a->type) {
-    case PI__V_STR: *work += a->s.n / 64; return pi__str_eq(a->s, b->s);
+    case PI__V_STR: return pi__str_eq(a->s, b->s);
     case PI__V_LIST:
         if (a->list->n != b->list->n || a->list->tuple != b->list->tuple) return false;
         for (size_t i = 0; a->list != b->list && i < a->list->n; i++)

@@ -107,7 +107,8 @@ bool pi__dict_remove(pi__zone *z, pi__dict *m, pi__val key); /* false: z->code *
 bool pi__val_is_number(const pi__val *v); /* INT, FLOAT or BOOL, which counts as 0 and 1 */
 double pi__val_f64(const pi__val *v);     /* of a number */
 bool pi__val_truth(const pi__val *v);
-/* As Python's ==; what is nested too deeply is unequal. *work grows with the bytes that were compared. */
+/* As Python's ==. *work is how much may be compared, and what is left of it: where it is used up, or the values are
+ * nested too deeply, it becomes 0 and they count as unequal. */
 bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work);
 /* -1, 0 or 1 in *out; false: the two have no order. */
 bool pi__val_compare(const pi__val *a, const pi__val *b, int *out);
