@@ -21,7 +21,7 @@ typedef struct result {
     pi__text out; /* NUL terminated where rc is PI_OK */
 } result;
 
-static const pi__jinja_env env = {.now = JINJA_NOW};
+static const pi__jinja_env env = {.now = JINJA_NOW, .max_steps = 10000000}; /* a bound that is soon reached */
 
 /* Renders text with the members of json as variables. */
 static result render_n(const char *text, size_t n, const char *json, size_t memory, size_t output)
@@ -189,11 +189,11 @@ static void test_linear_memory(void **state)
 static void test_range_memory(void **state)
 {
     (void) state;
-    static const char text[] = "{% set n = namespace(k=0) %}{% for i in range(1500) %}{% for j in range(i, -1, -1) %}"
+    static const char text[] = "{% set n = namespace(k=0) %}{% for i in range(700) %}{% for j in range(i, -1, -1) %}"
                                "{% if i == j %}{% set n.k = n.k + 1 %}{% endif %}{% endfor %}{% endfor %}{{ n.k }}";
-    result r = render_n(text, strlen(text), "{}", (size_t) 2 << 20, 1000);
+    result r = render_n(text, strlen(text), "{}", (size_t) 1 << 20, 1000);
     if (r.rc) fail_msg("%s", r.err.msg);
-    assert_string_equal(r.out.p, "1500");
+    assert_string_equal(r.out.p, "700");
     pi__free(r.out.p);
 }
 
