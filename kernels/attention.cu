@@ -58,8 +58,9 @@ PI_FN int32_t row_head(const work &w, int32_t r) { return w.kv_head * w.group + 
 PI_FN bool row_there(const work &w, int32_t r) { return w.first + r < w.n_rows; }
 PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
 {
-    return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+    return max(a.first, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
 }
+PI_FN int32_t last_key(const pi__k_attn &a, int32_t pos) { return pos - (a.past ? 1 : 0); }
 
 /* The first tile of sequence s, leaving room for a partial one before each sequence. */
 PI_FN int32_t first_tile(const pi__k_attn &a, int32_t group, int32_t rows, int32_t s)
@@ -85,7 +86,7 @@ PI_FN bool find_work(const pi__k_attn &a, int32_t rows, work &w)
     if (w.first >= w.n_rows) return false;
     int32_t last = min(w.first + rows, w.n_rows) - 1 - w.first;
     w.lo = first_key(a, a.pos[row_token(w, 0)]);
-    w.hi = a.pos[row_token(w, last)];
+    w.hi = last_key(a, a.pos[row_token(w, last)]);
     return true;
 }
 
@@ -214,13 +215,13 @@ template <int D, int MT, bool SPLIT> PI_FN void softmax(const pi__k_attn &a, con
     float *m = (float *) (shared + S::state), *l = m + S::R, *c = l + S::R;
     for (int r = (int) threadIdx.x / 8; r < S::R; r += THREADS / 8) {
         int t = (int) threadIdx.x % 8;
-        int32_t pos = row_there(w, r) ? a.pos[row_token(w, r)] : -1, lo = first_key(a, pos);
+        int32_t pos = row_there(w, r) ? a.pos[row_token(w, r)] : -1, lo = first_key(a, pos), hi = last_key(a, pos);
         float x[EACH], top = m[r], old = top, sum = 0;
         for (int i = 0; i < EACH; i++) {
             int32_t key = key0 + t + 8 * i;
             float f = s[r * S::LDS + t + 8 * i];
             if (a.softcap != 0) f = a.softcap * tanhf(f / a.softcap);
-            x[i] = key >= lo && key <= pos ? f * LOG2E : PI_MINUS_INF;
+            x[i] = key >= lo && key <= hi ? f * LOG2E : PI_MINUS_INF;
             top = fmaxf(top, x[i]);
         }
         for (int o = 4; o; o >>= 1) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
@@ -316,10 +317,10 @@ PI_FN fold_by fold(float m_run, float m_part)
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_part - base)};
 }
 
-/* Factor of O: the sink joins the sum, which then divides. */
+/* Factor of O: the sink joins the sum, which then divides. A row that sees no key is zeros. */
 PI_FN float final_factor(const pi__k_attn &a, int32_t head, float m, float l)
 {
-    if (!a.sinks) return 1.0f / l;
+    if (!a.sinks) return l > 0 ? 1.0f / l : 0.0f;
     float sink = a.sinks[head] * LOG2E, top = fmaxf(m, sink), scale = ptx_exp2(m - top);
     return scale / fmaf(l, scale, ptx_exp2(sink - top));
 }
@@ -374,7 +375,7 @@ attention(pi__k_attn a, int32_t n_parts)
     if (!find_work(a, S::R, w)) return;
     int lane = (int) threadIdx.x % 32, col0 = (int) threadIdx.x / 32 * S::N * 8 + 2 * (lane % 4);
     int32_t part = UNITS ? w.lo / PART + (int32_t) blockIdx.z : w.lo / PART, last_part = w.hi / PART;
-    if (part > last_part) return;
+    if (UNITS && part > last_part) return;
     int32_t last = (UNITS ? min(w.hi, part * PART + PART - 1) : w.hi) / S::TILE;
     int32_t tile = max(w.lo, part * PART) / S::TILE;
     float *m = (float *) (shared + S::state), *l = m + S::R;
@@ -385,10 +386,11 @@ attention(pi__k_attn a, int32_t n_parts)
     clear(run);
     clear(acc);
 
+    if ((int) threadIdx.x < S::R) m[threadIdx.x] = PI_MINUS_INF, l[threadIdx.x] = 0;
     load_q<S>(a, w, shared, D);
     load_tile<S>(a, w, false, tile * S::TILE, k, D);
     load_tile<S>(a, w, true, tile * S::TILE, v, D);
-    for (bool fresh = true; tile <= last; tile++) {
+    for (bool fresh = false; tile <= last; tile++) {
         int32_t key0 = tile * S::TILE;
         if (fresh) {
             if ((int) threadIdx.x < S::R) m[threadIdx.x] = PI_MINUS_INF, l[threadIdx.x] = 0;
@@ -455,13 +457,8 @@ template <int D> __global__ void combine(pi__k_attn a, int32_t n_parts)
 
 /* -------------------------------------------------------------------------------------------------------------- launch */
 
-/* Parts that a tile of 16 rows can have. */
-static int32_t most_parts(const pi__k_attn *a)
-{
-    int32_t keys = a->max_len;
-    if (a->window > 0 && keys > a->window + 16) keys = a->window + 16; /* 16 rows are at most 16 tokens */
-    return keys / PART + 2;
-}
+/* Parts that a tile of rows can have: its keys may begin and end within one. */
+static int32_t most_parts(const pi__k_attn *a) { return a->max_keys / PART + 2; }
 
 template <int D, bool SPLIT> static int run(void *stream, const pi__k_attn *a)
 {

@@ -187,8 +187,9 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_f
     }
 #pragma unroll
     for (int r = 0; r < FLOAT_ROWS; r++) {
+        if (r >= n) break;
         float sum = warp_sum(acc[r]);
-        if (lane == 0 && r < n) p.y[(first + r) * p.ldy + w_row] = sum * factor;
+        if (lane == 0) p.y[(first + r) * p.ldy + w_row] = sum * factor;
     }
 }
 

@@ -7,20 +7,32 @@
 
 enum { ROW_THREADS = 256 };
 
+/* 1 / sqrt(mean(x^2) + eps), by the threads of a block. */
+PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
+{
+    float s = 0;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) s = fmaf(x[i], x[i], s);
+    return 1.0f / sqrtf(block_sum(s, scratch) / (float) n + eps);
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
+                                                    int64_t n)
+{
+    PI_SMEM(raw);
+    x += blockIdx.x * n;
+    out += blockIdx.x * ldo;
+    float factor = norm_factor(x, eps, n, (float *) raw);
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = x[i] * factor * w[i];
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y, const float *w, float eps, float scale,
                                                         int64_t n)
 {
     PI_SMEM(raw);
     x += blockIdx.x * n;
     y += blockIdx.x * n;
-    float norm = 1.0f;
-    if (w) {
-        float s = 0;
-        for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) s = fmaf(y[i], y[i], s);
-        s = block_sum(s, (float *) raw);
-        norm = 1.0f / sqrtf(s / (float) n + eps);
-    }
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = (x[i] + (w ? y[i] * norm * w[i] : y[i])) * scale;
+    float factor = w ? norm_factor(y, eps, n, (float *) raw) : 1.0f;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = (x[i] + (w ? y[i] * factor * w[i] : y[i])) * scale;
 }
 
 __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)
@@ -34,9 +46,9 @@ __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, floa
 
 __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
 {
-    const float *from = x + row[blockIdx.x] * n;
+    int64_t from = row[blockIdx.x];
     out += blockIdx.x * n;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from[i];
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from < 0 ? 0.0f : x[from * n + i];
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
@@ -83,6 +95,12 @@ int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float
 {
     if (n_rows < 1) return 0;
     return pi_launch(stream, add_norm, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, x, y, w, eps, scale, n);
+}
+
+int pi__k_norm(void *stream, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows, int64_t n)
+{
+    if (n_rows < 1) return 0;
+    return pi_launch(stream, norm, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, out, ldo, x, w, eps, n);
 }
 
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,

@@ -4,6 +4,7 @@
  * Memory: the object; the core holds the rest. Threads: as in the header. Closing goes from the outside in: no more
  * requests, all that run are cancelled and have ended, their callbacks have been called, then the core is freed, so
  * that a callback may use the engine to the last. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,13 @@
 /* This build's devices. */
 static int check_device(const char *name, pi_error *err)
 {
-    if (!strcasecmp(name, "auto") || !strcasecmp(name, "cpu") || !strcasecmp(name, "none") || !*name) return PI_OK;
-    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: cpu", name);
+    char all[64] = "";
+    if (pi__device_find(name)) return PI_OK;
+    for (int i = 0; i < pi__n_devices; i++) {
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", pi__devices[i].name);
+    }
+    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
 }
 
 pi__cpu_params pi__cpu_params_of(const pi_options *o)
@@ -64,6 +70,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .draft_model = pi__opt_str(s, PI__OPT_MODEL_DRAFT),
         .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
+        .device = pi__opt_str(s, PI__OPT_DEVICE),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
     };

@@ -275,6 +275,7 @@ typedef struct pi__backend_ops {
 
 struct pi__backend {
     const pi__backend_ops *ops;
+    bool far; /* the host cannot read memory of alloc: it uploads and downloads */
 };
 
 typedef struct pi__cpu_params {
@@ -285,5 +286,17 @@ typedef struct pi__cpu_params {
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+
+/* Devices of this build (devices.c), the best first. */
+typedef struct pi__device {
+    const char *name; /* as the option "device" has it */
+    int (*create)(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+} pi__device;
+extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
+extern const int pi__n_devices;
+/* The device of that name; "", "auto" (the best) and "none" (the CPU) are names too. NULL: not in this build. */
+const pi__device *pi__device_find(const char *name);
+/* Creates it; with "auto" the first one that starts. */
+int pi__device_create(pi__backend **out, const char *name, const pi__cpu_params *p, const pi__log *log, pi_error *err);
 
 #endif

@@ -429,6 +429,7 @@ static void core_free(pi__core *e)
     for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
         if (e->pool[i]) op->free(e->be, e->pool[i], pool_bytes(e, i));
     if (e->slots) op->free(e->be, e->slots, states_bytes(e));
+    if (e->rows != e->logits) pi__free(e->rows);
     if (e->logits) op->free(e->be, e->logits, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
     if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
@@ -478,12 +479,14 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (rc) return rc;
     e->logits = e->be->ops->alloc(e->be, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
     if (!e->logits) return pi__fail_mem(err, "logits");
+    e->rows = e->be->far ? pi__malloc((size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float)) : e->logits;
+    if (!e->rows) return pi__fail_mem(err, "logits");
     pi__update_stats(e);
     pi__gguf_close(e->g); /* what is needed of it was copied */
     pi__gguf_close(e->draft_g);
     e->g = e->draft_g = NULL;
     e->cfg.model = e->cfg.prefix_dir = e->cfg.draft_model = NULL;
-    e->cfg.cpu.isa = NULL;
+    e->cfg.cpu.isa = e->cfg.device = NULL;
     if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;

@@ -122,6 +122,7 @@ struct pi__core {
     pi__saving *saving;        /* the same, with their sequences */
     int32_t n_saving;          /* how many */
     float *logits;             /* [max_rows, n_vocab] on the device */
+    float *rows;               /* the same on the host; logits itself where the host reads device memory */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
     pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
@@ -217,6 +218,8 @@ int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w);
 void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n);
 
 /* step.c: runs what was scheduled. */
+/* n rows of logits to rows. PI_EDEVICE. */
+int pi__fetch_rows(pi__core *e, int32_t n, pi_error *err);
 void pi__step(pi__core *e);
 /* Publishes what pi__core_stats tells of lists and pools. */
 void pi__update_stats(pi__core *e);

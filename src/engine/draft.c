@@ -62,7 +62,7 @@ static int32_t wish(pi__core *e, const pi__seq *s)
     return n > 0 && pi__cache_reserve(&e->cache, s->row, s->n_tokens + n) ? n : 0;
 }
 
-/* The rows of the draft batch gave the tokens at e->logits; who wants more is in the next one. */
+/* The rows of the draft batch gave the tokens at e->rows; who wants more is in the next one. */
 static void take(pi__core *e, int32_t n_rows)
 {
     pi__batch *b = &e->draft_batch;
@@ -70,7 +70,7 @@ static void take(pi__core *e, int32_t n_rows)
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = e->draft_seq[r];
         int32_t last = s->n_tokens + s->n_draft++;
-        s->tokens[last] = pi__argmax(e->logits + (size_t) r * (size_t) e->m->n_vocab, e->m->n_vocab);
+        s->tokens[last] = pi__argmax(e->rows + (size_t) r * (size_t) e->m->n_vocab, e->m->n_vocab);
         if (s->n_draft == s->n_wish) continue;
         add(e, s, &s->tokens[last], e->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
         ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
@@ -108,6 +108,7 @@ static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
     }
     for (bool chained = false; b->n_seqs && !*rc; chained = true) {
         *rc = run(e, chained, e->logits, err);
+        if (!*rc) *rc = pi__fetch_rows(e, b->n_rows, err);
         if (!*rc) take(e, b->n_rows);
     }
     return q;

@@ -125,7 +125,7 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     pi_plan p = {.size = size};
     p.weights_bytes = e->m->weights_size + draft_weights;
     p.scratch_bytes = pi__tiers_bytes(e) + scratch + e->be->ops->scratch_bytes(e->be, &e->lim) +
-                      (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
+                      (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float) * (e->be->far ? 2 : 1);
     p.n_groups = (uint32_t) e->m->n_groups;
     p.ctx_size = (uint32_t) e->ctx;
     uint64_t full = 0, any = UINT64_MAX;
@@ -190,7 +190,10 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
         return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
                         "must be positive");
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
-    if (!rc) rc = pi__cpu_create(&e->be, &c->cpu, &c->log, err);
+    if (!rc) rc = pi__device_create(&e->be, c->device, &c->cpu, &c->log, err);
+    if (!rc && e->be->far && e->cfg.prefix_dir)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache in the host's memory: unset it, or use the "
+                      "device cpu");
     if (!rc) rc = declare(e, err);
     return rc;
 }

@@ -279,6 +279,13 @@ void pi__update_stats(pi__core *e)
     pi__tiers_stats(e);
 }
 
+int pi__fetch_rows(pi__core *e, int32_t n, pi_error *err)
+{
+    if (e->rows == e->logits) return PI_OK;
+    e->be->ops->download(e->be, e->rows, e->logits, (size_t) n * (size_t) e->m->n_vocab * sizeof(float));
+    return e->be->ops->finish(e->be, err);
+}
+
 void pi__step(pi__core *e)
 {
     double t0 = pi__now_ms();
@@ -290,6 +297,7 @@ void pi__step(pi__core *e)
     e->m->arch->forward(e->m, &e->batch);
     if (rows) e->m->arch->logits(e->m, 0, rows < most ? rows : most, e->logits);
     int rc = e->be->ops->finish(e->be, &err);
+    if (!rc && rows) rc = pi__fetch_rows(e, rows < most ? rows : most, &err);
     /* Keys are given before any sequence ends, so that what it computed can be found again. */
     if (!rc) rc = pi__drafts_catch_up(e, &err);
     pi__snapshots_done(e, rc == PI_OK);
@@ -299,9 +307,10 @@ void pi__step(pi__core *e)
         if (first) {
             e->m->arch->logits(e->m, first, n, e->logits);
             rc = e->be->ops->finish(e->be, &err);
+            if (!rc) rc = pi__fetch_rows(e, n, &err);
         }
         for (int32_t r = 0; r < n && !rc; r++)
-            deliver_row(e, first + r, e->logits + (size_t) r * (size_t) e->m->n_vocab);
+            deliver_row(e, first + r, e->rows + (size_t) r * (size_t) e->m->n_vocab);
     }
     if (!rc) rc = pi__drafts_make(e, &err);
     if (rc) fail_step(e, rc, err.msg);

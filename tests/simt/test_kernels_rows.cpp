@@ -28,6 +28,14 @@ static void test_add_norm(void **)
                     double add = with_w ? y0[(size_t) i] / std::sqrt(s / (double) n + 1e-6) * w0[(size_t) (i % n)] : y0[(size_t) i];
                     check_near(x[(size_t) i], (x0[(size_t) i] + add) * 0.5, 1e-6, "add_norm", (size_t) i);
                 }
+                if (with_w) {
+                    buffer<float> out((size_t) (rows * (n + 2)));
+                    must_run(pi__k_norm(nullptr, out.get(), n + 2, y.get(), w.get(), 1e-6f, rows, n));
+                    for (int64_t i = 0; i < rows * n; i++) { /* as add_norm has it: x is what is added */
+                        double want = x[(size_t) i] * 2 - x0[(size_t) i];
+                        check_near(out[(size_t) (i / n * (n + 2) + i % n)], want, 2e-6, "norm", (size_t) i);
+                    }
+                }
                 std::vector<float> now(x.get(), x.get() + x.size());
                 if (first.empty()) first = now;
                 assert_memory_equal(first.data(), now.data(), first.size() * 4);
@@ -60,12 +68,13 @@ static void test_gather_softcap(void **)
 {
     simt_test::random r(2);
     for (int64_t n : {1, 63, 640, 1031}) {
-        buffer<float> x(r.normals((size_t) (5 * n))), out((size_t) (3 * n));
-        buffer<int32_t> row(std::vector<int32_t>{1, 4, 4});
+        buffer<float> x(r.normals((size_t) (5 * n))), out((size_t) (4 * n));
+        buffer<int32_t> row(std::vector<int32_t>{1, 4, 4, -1});
         in_all_modes([&] {
             out.fill(0xff);
-            must_run(pi__k_gather_rows(nullptr, x.get(), row.get(), 3, n, out.get()));
+            must_run(pi__k_gather_rows(nullptr, x.get(), row.get(), 4, n, out.get()));
             for (size_t i = 0; i < 3; i++) assert_memory_equal(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
+            for (size_t i = 0; i < (size_t) n; i++) assert_true(out[(size_t) (3 * n) + i] == 0);
             must_run(pi__k_softcap(nullptr, out.get(), 0.7f, (size_t) (3 * n)));
             for (size_t i = 0; i < (size_t) (3 * n); i++) {
                 double v = x[(size_t) row[i / (size_t) n] * (size_t) n + i % (size_t) n];

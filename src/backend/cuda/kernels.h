@@ -19,10 +19,12 @@ extern "C" {
 
 /* x = (x + rmsnorm(y) * w) * scale; w NULL: x = (x + y) * scale. [n_rows, n] */
 int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows, int64_t n);
+/* out = x / sqrt(mean(x^2) + eps) * w. x [n_rows, n]; out's rows are ldo apart */
+int pi__k_norm(void *stream, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows, int64_t n);
 /* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
                float *table);
-/* out[i] = x[row[i]]. [n_rows, n] */
+/* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
 /* x = cap * tanh(x / cap). */
 int pi__k_softcap(void *stream, float *x, float cap, size_t n);
@@ -68,7 +70,7 @@ typedef struct pi__k_attn {
     const float *gate;          /* like q, or NULL */
     float *out;
     int64_t ldo;
-    int32_t n_head, window;
+    int32_t n_head, window, first, past;
     float softcap;
     const float *sinks;         /* [n_head] or NULL */
     int32_t n_tokens, n_seqs;
@@ -76,7 +78,7 @@ typedef struct pi__k_attn {
     const int32_t *seq_start;   /* [n_seqs + 1] */
     const int32_t *block_table; /* [n_seqs, table_stride] */
     int32_t table_stride;
-    int32_t max_len;            /* most tokens in the cache of any of the sequences, after this step */
+    int32_t max_keys;           /* most keys that the tokens of a sequence see between them, first to last */
     pi__k_cache cache;
     void *scratch;              /* partial results when keys are split over blocks; NULL: never split */
     size_t scratch_size;        /* bytes: what is not there is not split */

@@ -1,0 +1,10 @@
+/* The CUDA backend's only name for the outside. */
+#ifndef PI__CUDA_H
+#define PI__CUDA_H
+
+#include "backend/backend.h"
+
+/* The first device. PI_EDEVICE: there is none, or no driver. The parameters of the CPU are not used. */
+int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+
+#endif

@@ -1,0 +1,44 @@
+/* The few things that the CUDA backend wants from a runtime: memory, copies, one queue of work.
+ *
+ * Two implementations: runtime_cuda.c for devices, tests/simt/runtime_emu.cpp for the emulator, which makes the backend
+ * and its kernels run on any machine. Numbers returned are 0 or an error code of the runtime. */
+#ifndef PI__CUDA_RUNTIME_H
+#define PI__CUDA_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pi__rt pi__rt;
+
+typedef struct pi__rt_info {
+    char name[96];  /* of the device, as describe() shows it */
+    int32_t n_sm;   /* multiprocessors */
+} pi__rt_info;
+
+/* Opens the device number index. A code that is not 0: there is none, or it cannot run the kernels. */
+int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info);
+void pi__rt_close(pi__rt *rt);
+/* What a code means; never NULL. */
+const char *pi__rt_text(int code);
+
+/* Zeroed device memory, aligned to 256 bytes. NULL: none left. */
+void *pi__rt_alloc(pi__rt *rt, size_t size);
+void pi__rt_free(pi__rt *rt, void *p);
+
+/* Copies in the order of the queue. src of an upload may be changed after the call; a download waits. */
+int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n);
+int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n);
+/* Waits until the queue is empty. */
+int pi__rt_wait(pi__rt *rt);
+/* The queue, as kernels take it. */
+void *pi__rt_stream(pi__rt *rt);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
