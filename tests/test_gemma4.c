@@ -1,6 +1,8 @@
 /* Gemma 4 with everything it can have, on a tiny random model: however requests are run together and cut into steps, the
  * logits are the same bits; tokens that the file suppresses never come; what is wrong in a file is refused by name. */
 #include "model_jobs.h"
+
+#include "counting_alloc.h"
 #include "tiny_gemma4.h"
 
 static char model_path[256];
@@ -100,6 +102,31 @@ static void test_suppressed(void **st)
         for (int i = 0; i < N_GEN; i++) assert_int_equal(jobs[1].tokens[i] == liked[b].id, b == 2);
     }
     pi__core_close(e);
+}
+
+/* Opening with each allocation failing in turn: refused, and everything given back. */
+static void test_out_of_memory(void **st)
+{
+    (void) st;
+    static counting_alloc a;
+    pi__config c = config();
+    c.cpu.n_threads = 1;
+    long i = 0;
+    for (;; i++) {
+        pi__core *e = NULL;
+        pi_error err = {0};
+        counting_use(&a, i);
+        int rc = pi__core_open(&e, &c, &err);
+        pi__core_close(e);
+        pi_set_allocator(NULL);
+        assert_int_equal(a.live, 0);
+        if (a.count <= i) {
+            assert_int_equal(rc, PI_OK);
+            break;
+        }
+        if (rc) assert_int_equal(rc, PI_ENOMEM);
+    }
+    assert_true(i > 20);
 }
 
 /* ---- files that are refused */
@@ -204,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_all_rows),       cmocka_unit_test(test_suppressed),
-        cmocka_unit_test(test_window_type),
+        cmocka_unit_test(test_window_type),     cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays), cmocka_unit_test(test_refused_tensors),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);

@@ -112,11 +112,12 @@ static void expert(const world *t, int32_t e, double weight, const double *x, do
     free(mid), free(off);
 }
 
-static void check_rows(const world *t, int32_t n_rows, const char *what)
+/* The first row and each `step` rows one, and the last. */
+static void check_rows(const world *t, int32_t n_rows, int32_t step, const char *what)
 {
     const int64_t E = t->gate.w.n_in;
     double *x = malloc((size_t) E * sizeof *x), *y = malloc((size_t) E * sizeof *y), *bound = malloc((size_t) E * sizeof *y);
-    for (int32_t r = 0; r < n_rows; r++) {
+    for (int32_t r = 0; r < n_rows; r = r < n_rows - 1 && r + step >= n_rows ? n_rows - 1 : r + step) {
         int32_t id[PI__LIN_COLS];
         double weight[PI__LIN_COLS], ss = 0;
         for (int64_t k = 0; k < E; k++) ss += (double) t->x[r * E + k] * t->x[r * E + k];
@@ -139,7 +140,7 @@ static int64_t unit_of(int type) { return pi__type_info_of(type)->blck_size < 32
 /* Every format in each place, with sizes that fit no tile and, where the format allows it, no block. */
 static void formats(const pi__cpu_linear_kernels *k)
 {
-    static const int32_t experts[] = {1, 5, 16}, rows[] = {1, 3, 23};
+    static const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
     for (int i = 0; i < N_TYPES; i++) {
         const int types[3] = {all_types[i], all_types[(i + 7) % N_TYPES], all_types[(i + 3) % N_TYPES]};
         int64_t E = unit_of(types[0]) > unit_of(types[1]) ? unit_of(types[0]) : unit_of(types[1]), F = unit_of(types[2]);
@@ -147,13 +148,13 @@ static void formats(const pi__cpu_linear_kernels *k)
         if (E == 32) E = 96;
         F = is_float(types[2]) ? 77 : F == 32 ? 160 : F;
         world t;
-        const int32_t n_expert = experts[i % 3], n_used = n_expert == 1 ? 1 : 1 + i % 5;
+        const int32_t n_expert = experts[i % 3], n_used = n_expert == 1 ? 1 : 1 + i % 3;
         world_start(&t, k, 2, types, E, F, n_expert, n_used, rows[i / 3 % 3], i % 4 == 0);
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         const float edge = t.y[E];
         pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
-        check_rows(&t, t.max_rows, pi__type_info_of(types[0])->name);
+        check_rows(&t, t.max_rows, 11, pi__type_info_of(types[0])->name);
         assert_true(t.y[E] == edge); /* nothing past E is written */
         world_stop(&t);
     }
@@ -169,7 +170,7 @@ static void crowds(const pi__cpu_linear_kernels *k)
     for (int32_t r = 0; r < t.max_rows; r++)
         for (int32_t e = 0; e < 6; e++) t.logits[r * t.a.ldl + e] = r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : (float) (e % 2);
     pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
-    check_rows(&t, t.max_rows, "crowd");
+    check_rows(&t, t.max_rows, 1, "crowd");
     world_stop(&t);
 }
 static void test_crowds(void **state) { (void) state; each_isa(crowds); }
@@ -183,7 +184,7 @@ static void test_least_sum(void **state)
     world_start(&t, pi__lin_kernels_generic(), 1, types, 3, 2, 20000, 1, 1, true);
     for (int32_t e = 0; e < t.a.n_expert; e++) t.logits[e] = 1;
     pi__cpu_moe(&t.gate.cpu.be, &t.a, 1);
-    check_rows(&t, 1, "least sum");
+    check_rows(&t, 1, 1, "least sum");
     world_stop(&t);
 }
 
