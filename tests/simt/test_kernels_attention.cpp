@@ -209,6 +209,10 @@ static void check_same(const config &c, const std::vector<int32_t> &lens, int32_
 
 static void test_same_bits(void **)
 {
+    if (getenv("PI_TEST_EMULATED")) { /* an emulator in an emulator */
+        check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 280);
+        return;
+    }
     check_same({PI__F16, PI__F16, 4, 2, 64, 0, 0, false, false, 0, 0}, {600, 45}, 560);
     check_same({PI__F16, PI__F16, 4, 2, 64, 300, 0, true, false, 0, 0}, {600, 300}, 570);
     check_same({PI__Q8_0, PI__Q4_0, 2, 1, 32, 0, 30, false, false, 0, 0}, {530, 3}, 500);
