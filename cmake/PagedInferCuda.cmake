@@ -10,7 +10,7 @@ file(GLOB PI_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
 
 if(PAGEDINFER_CUDA STREQUAL "OFF")
     message(STATUS "CUDA: switched off, building for the CPU")
-elseif(PAGEDINFER_CUDA STREQUAL "AUTO" AND PAGEDINFER_TESTS)
+elseif(PAGEDINFER_CUDA STREQUAL "AUTO" AND (PAGEDINFER_TESTS OR PAGEDINFER_FUZZ))
     message(STATUS "CUDA: left out where tests are built, whose emulator runs the same kernels (PAGEDINFER_CUDA=ON asks "
                    "for it)")
 else()
