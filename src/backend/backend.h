@@ -233,7 +233,8 @@ typedef struct pi__backend_ops {
     size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
-    /* Brackets of a step. The batch is valid until finish. finish: PI_OK or PI_EDEVICE. */
+    /* Brackets of a step. The batch is valid until finish. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after
+     * uploads outside of a step. */
     void (*begin)(pi__backend *be, const pi__batch *b);
     int (*finish)(pi__backend *be, pi_error *err);
 

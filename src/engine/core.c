@@ -472,6 +472,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = e->be->ops->reserve(e->be, &e->lim, err);
     if (!rc) rc = pi__model_load(e->m, &e->lim, log_progress, e, err);
     if (!rc && e->drafter && e->drafter != e->m) rc = pi__model_load(e->drafter, &e->lim, NULL, NULL, err);
+    if (!rc) rc = e->be->ops->finish(e->be, err); /* uploads report nothing else */
     if (!rc) rc = alloc_pools(e, err);
     if (!rc) rc = alloc_batch(e, err);
     if (!rc) rc = pi__tiers_open(e, err);

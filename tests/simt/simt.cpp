@@ -421,7 +421,7 @@ void *device_alloc(size_t size)
         if (p == MAP_FAILED) return nullptr;
         region = static_cast<char *>(p);
     }
-    if (!size || size > DEVICE_REGION) return nullptr;
+    if (!size || size > DEVICE_REGION || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return nullptr;
     size_t used = (size + 255) / 256 * 256, pages = (used + PAGE - 1) / PAGE * PAGE;
     if (region_used + pages + PAGE > DEVICE_REGION) return nullptr;
     char *map = region + region_used;

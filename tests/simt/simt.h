@@ -59,6 +59,7 @@ struct config {
     order blocks = order::forward;  /* order of the grid's blocks */
     bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
     uint64_t seed = 1;              /* of the random orders */
+    long fail_alloc = -1;           /* device_alloc: after so many, one fails */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
 };
 extern config options;

@@ -11,6 +11,7 @@ extern "C" {
 #include "formats/formats.h"
 #include "pagedinfer.h"
 int simt_tiny_write(const char *path, int32_t type);
+int simt_open(const char *path, long fail_at, long *count, long *left);
 }
 
 /* What a request gave: the logits of each position, and its text. */
@@ -152,9 +153,41 @@ static void test_refused(void **)
     unlink(path);
 }
 
+/* Opening with each allocation of the host, then of the device, failing in turn: refused, and everything given back. */
+static void test_out_of_memory(void **)
+{
+    char path[256];
+    long count, left, i = 0;
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_tiny_write(path, PI__Q8_0), 0);
+    for (int rc = PI_ENOMEM;; i++) {
+        rc = simt_open(path, i, &count, &left);
+        assert_int_equal(left, 0);
+        if (count <= i) {
+            assert_int_equal(rc, PI_OK);
+            break;
+        }
+        if (rc) assert_int_equal(rc, PI_ENOMEM);
+    }
+    assert_true(i > 20);
+    for (long k = 0;; k++) {
+        simt::options.fail_alloc = k;
+        int rc = simt_open(path, -1, &count, &left);
+        bool all = simt::options.fail_alloc >= 0; /* there were no more */
+        simt::options.fail_alloc = -1;
+        assert_int_equal(left, 0);
+        assert_int_equal(rc, all ? PI_OK : PI_ENOMEM);
+        if (all) {
+            assert_true(k >= 4);
+            break;
+        }
+    }
+    unlink(path);
+}
+
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
-                                cmocka_unit_test(test_refused)};
+                                cmocka_unit_test(test_refused), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

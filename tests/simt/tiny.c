@@ -1,4 +1,6 @@
-/* tests/tiny_model.h for C++: a random Gemma 3 whose matrices are of a type. */
+/* Headers of tests/ for C++: a random Gemma 3 whose matrices are of a type, and an engine opened with little memory. */
+#include "counting_alloc.h"
+#include "engine/core.h"
 #include "tiny_model.h"
 
 int simt_tiny_write(const char *path, int32_t type);
@@ -13,4 +15,23 @@ int simt_tiny_write(const char *path, int32_t type)
     s.head_dim = 64;
     s.n_ff = 256;
     return tiny_write(path, &s, &err);
+}
+
+int simt_open(const char *path, long fail_at, long *count, long *left);
+/* Opens and closes an engine on the emulated device, host allocation fail_at failing; the result of opening. */
+int simt_open(const char *path, long fail_at, long *count, long *left)
+{
+    static counting_alloc a;
+    pi__core *e = NULL;
+    pi_error err = {0};
+    pi__config c = {.model = path, .device = "emu", .ctx_size = 64, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4,
+                    .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .snapshot_interval = 256,
+                    .cpu = {.n_threads = 1}};
+    counting_use(&a, fail_at);
+    int rc = pi__core_open(&e, &c, &err);
+    pi__core_close(e);
+    pi_set_allocator(NULL);
+    *count = a.count;
+    *left = a.live;
+    return rc;
 }

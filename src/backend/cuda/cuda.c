@@ -249,7 +249,7 @@ static int cuda_finish(pi__backend *be, pi_error *err)
     c->error = 0;
     c->no_room = false;
     if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
-    if (no_room) return pi__fail(err, PI_EDEVICE, "%s: no memory for what the device was given", c->info.name);
+    if (no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
     return PI_OK;
 }
 
