@@ -101,7 +101,7 @@ static pi__job job_of(job *j)
 /* n jobs in one call. */
 static int submit_all(pi__core *e, job *j, size_t n, pi_error *err)
 {
-    pi__job p[8];
+    pi__job p[8] = {{0}};
     pi__seq *seq[8];
     for (size_t i = 0; i < n; i++) p[i] = job_of(&j[i]);
     int rc = pi__core_submit(e, p, n, seq, err);

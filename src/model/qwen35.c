@@ -320,14 +320,11 @@ static int declare(pi__model *m, pi_error *err)
     qwen35 *p = m->arch_data;
     int rc = read_params(m, p, err);
     if (rc) return rc;
-    const pi__tensor *te = pi__gguf_find_tensor(m->g, "token_embd.weight");
-    if (!te) return pi__fail(err, PI_EFORMAT, "tensor token_embd.weight is missing: this file holds no weights");
-    if (te->ne[1] < 1 || te->ne[1] > 1 << 24)
-        return pi__fail(err, PI_EFORMAT, "tensor token_embd.weight has %lld rows", (long long) te->ne[1]);
+    rc = pi__read_vocab_size(m, err);
+    if (rc) return rc;
     if (p->n_trunk < m->n_layer && !pi__gguf_find_tensor(m->g, "blk.0.attn_norm.weight"))
         return pi__fail(err, PI_EFORMAT, "tensor blk.0.attn_norm.weight is missing: this file holds a draft head alone; give "
                         "the model it belongs to");
-    m->n_vocab = (int32_t) te->ne[1];
     rc = pi__want_weight(m, &p->tok_embd, false, m->n_embd, m->n_vocab, "token_embd.weight", 0, err);
     if (!rc) rc = pi__want_weight(m, &p->output, true, m->n_embd, m->n_vocab, "output.weight", 0, err);
     if (!rc) rc = pi__want_vec(m, &p->output_norm, false, m->n_embd, "output_norm.weight", 0, err);
