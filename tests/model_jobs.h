@@ -123,6 +123,19 @@ static void jobs_check(const job *got, const job *want, const char *what, int va
     }
 }
 
+/* With the logits of the whole prompt, too, in any chunks: tokens as without, rows the same. */
+static void jobs_all_rows(pi__config c)
+{
+    static job want[N_JOBS], got[N_JOBS], plain[N_JOBS];
+    jobs_fill(want), jobs_fill(got), jobs_fill(plain);
+    jobs_run(&c, false, PI__LOGITS_ALL, want);
+    jobs_run(&c, true, PI__LOGITS_NONE, plain);
+    for (int i = 0; i < N_JOBS; i++) assert_memory_equal(plain[i].tokens, want[i].tokens, sizeof want[i].tokens);
+    c.max_batch_tokens = 11;
+    jobs_run(&c, true, PI__LOGITS_ALL, got);
+    jobs_check(got, want, "all rows in steps of", 11);
+}
+
 /* ---- files that are refused */
 
 typedef struct model_file {

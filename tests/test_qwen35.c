@@ -77,19 +77,10 @@ static void test_same_bits(void **st)
     }
 }
 
-/* With the logits of the whole prompt, too, in any chunks: tokens as before, rows the same. */
 static void test_all_rows(void **st)
 {
     (void) st;
-    static job want[N_JOBS], got[N_JOBS], plain[N_JOBS];
-    pi__config c = config();
-    jobs_fill(want), jobs_fill(got), jobs_fill(plain);
-    jobs_run(&c, false, PI__LOGITS_ALL, want);
-    jobs_run(&c, true, PI__LOGITS_NONE, plain);
-    for (int i = 0; i < N_JOBS; i++) assert_memory_equal(plain[i].tokens, want[i].tokens, sizeof want[i].tokens);
-    c.max_batch_tokens = 11;
-    jobs_run(&c, true, PI__LOGITS_ALL, got);
-    jobs_check(got, want, "all rows in steps of", 11);
+    jobs_all_rows(config());
 }
 
 /* ---- files that are refused */

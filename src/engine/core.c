@@ -334,7 +334,7 @@ static int alloc_states(pi__core *e, pi_error *err)
         pi__state_layer *st = &e->m->state[i];
         st->base = e->slots + slot;
         st->stride = e->slot_bytes;
-        st->snap = (char *) e->pool[e->state_group] + snap;
+        st->snap = e->pool[e->state_group] ? (char *) e->pool[e->state_group] + snap : NULL; /* there may be none */
         st->snap_stride = e->gp[e->state_group].block_bytes;
         slot += (e->be->ops->state_bytes(e->be, st) + 63) & ~(size_t) 63;
         snap += (e->be->ops->snapshot_bytes(e->be, st) + 63) & ~(size_t) 63;
