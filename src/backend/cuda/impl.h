@@ -1,0 +1,74 @@
+/* Inside of the CUDA backend: its object, shared by cuda.c (memory, steps) and the files of ops. */
+#ifndef PI__CUDA_IMPL_H
+#define PI__CUDA_IMPL_H
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime.h"
+
+enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rope */ };
+
+/* A batch's arrays in device memory. */
+typedef struct cuda_batch {
+    const pi__batch *host;  /* NULL: none */
+    const int32_t *token, *pos, *seq_start;
+    const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
+} cuda_batch;
+
+/* Scratch in device memory: where its parts begin, and its size. */
+typedef struct cuda_scratch {
+    size_t batch, rows, freq, prepared, floats, parts, total; /* bytes */
+} cuda_scratch;
+
+typedef struct pi__cuda {
+    pi__backend be;         /* first: the public face */
+    pi__rt *rt;             /* device and queue */
+    pi__rt_info info;       /* describe(), multiprocessors */
+    pi__limits lim;         /* of reserve() */
+    cuda_scratch at;        /* layout of scratch */
+    char *scratch;          /* device memory */
+    int32_t *ints;          /* host image of the batch, at.rows - at.batch bytes */
+    size_t n_ints;          /* of it in use */
+    cuda_batch batch[2];    /* the step's, and its wanted rows */
+    char *pack;             /* host memory for packing weights */
+    size_t pack_size;       /* bytes */
+    int error;              /* the first one since the last finish() */
+    bool no_room;           /* a batch was larger than its limits, or the host had no memory */
+} pi__cuda;
+
+/* Whether something went wrong since the last finish(): then nothing is queued any more. */
+static inline bool pi__cuda_failed(const pi__cuda *c) { return c->error || c->no_room; }
+/* The first code that is not 0 is what finish() returns. */
+static inline void pi__cuda_keep(pi__cuda *c, int code)
+{
+    if (!c->error) c->error = code;
+}
+/* Queues a kernel, unless something failed. */
+#define PI__QUEUE(c, call)                                                                                              \
+    do {                                                                                                                \
+        if (!pi__cuda_failed(c)) pi__cuda_keep(c, call);                                                                \
+    } while (0)
+
+/* The device's arrays of the batch given to begin, or of its wanted rows. */
+static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)
+{
+    return c->batch[1].host == b ? &c->batch[1] : &c->batch[0];
+}
+
+/* cuda.c */
+void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
+
+/* ops.c: the ops of transformers (see backend.h) */
+void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
+void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin);
+void pi__cuda_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
+                       int64_t n);
+void pi__cuda_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
+                   int64_t n);
+void pi__cuda_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
+void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
+void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
+void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
+void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n);
+
+#endif

@@ -1,0 +1,130 @@
+/* The ops of transformers: backend.h's structs turned into the kernels' and queued (see kernels.h). No memory; the step
+ * thread. */
+#include "backend/cuda/impl.h"
+
+#include "formats/formats.h"
+
+static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+
+static pi__k_matrix matrix_of(const pi__weight *w)
+{
+    pi__k_matrix m = {.data = w->data, .type = w->type, .n_in = w->n_in, .n_out = w->n_out, .scale = w->scale};
+    pi__cuda_shape_of(w->type, w->n_in, w->n_out, &m.shape);
+    return m;
+}
+
+void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__k_matrix m = matrix_of(w);
+    PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, scale, out));
+}
+
+void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    void *stream = pi__rt_stream(c->rt), *to[2] = {c->scratch + c->at.prepared, c->scratch + c->at.floats};
+    pi__k_input k = {in->kind, in->x, in->ldx, NULL, in->ldx2, in->w, in->eps};
+    if (in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU) k.x2 = in->x2;
+    bool ready[2] = {false, false};
+    for (int32_t i = 0; i < n_lin; i++) {
+        pi__k_matrix m = matrix_of(lin[i].w);
+        int f = is_float(m.type);
+        if (!ready[f]) PI__QUEUE(c, pi__k_prepare(stream, &k, n_rows, m.n_in, f, to[f]));
+        ready[f] = true;
+        PI__QUEUE(c, pi__k_linear(stream, &m, to[f], n_rows, lin[i].y, lin[i].ldy));
+    }
+}
+
+void pi__cuda_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
+                          int64_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    PI__QUEUE(c, pi__k_add_norm(pi__rt_stream(c->rt), x, y, w, eps, scale, n_rows, n));
+}
+
+void pi__cuda_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
+                      int64_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    PI__QUEUE(c, pi__k_norm(pi__rt_stream(c->rt), out, ldo, x, w, eps, n_rows, n));
+}
+
+/* freq is the model's, on the host. */
+void pi__cuda_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    float *f = (float *) (c->scratch + c->at.freq);
+    if (n_freq > PI__CUDA_MAX_FREQ) {
+        c->no_room = true;
+        return;
+    }
+    pi__cuda_upload(be, f, freq, (size_t) n_freq * sizeof *f);
+    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, n_freq, mscale, table));
+}
+
+static pi__k_cache cache_of(const pi__batch *b, const pi__kv_layer *kv)
+{
+    return (pi__k_cache) {kv->base, kv->stride, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim,
+                          b->kv[kv->group].block_size};
+}
+
+void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    bool store = a->k && d->slot[kv->group];
+    pi__k_qkv k = {
+        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : kv->head_dim, .k = store ? a->k : NULL,
+        .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
+        .q_norm = a->q_norm, .k_norm = a->k_norm, .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
+        .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[kv->group], .cache = cache_of(b, kv),
+    };
+    PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
+}
+
+/* Keys from the first that a sequence's first token sees to the last of its last. */
+static int32_t most_keys(const pi__batch *b, int32_t window)
+{
+    int32_t most = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++) {
+        if (b->seq_start[s + 1] == b->seq_start[s]) continue;
+        int32_t from = b->pos[b->seq_start[s]], to = b->pos[b->seq_start[s + 1] - 1];
+        int32_t lo = window > 0 && from >= window ? from - window + 1 : 0;
+        if (to - lo + 1 > most) most = to - lo + 1;
+    }
+    return most;
+}
+
+void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    pi__k_attn k = {
+        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : kv->head_dim, .gate = a->gate, .out = a->out,
+        .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
+        .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
+        .block_table = d->table[kv->group], .table_stride = b->kv[kv->group].table_stride,
+        .max_keys = most_keys(b, a->window), .cache = cache_of(b, kv), .scratch = c->scratch + c->at.parts,
+        .scratch_size = c->at.total - c->at.parts, .n_sm = c->info.n_sm,
+    };
+    PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
+}
+
+void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    int32_t *rows = (int32_t *) (c->scratch + c->at.rows);
+    if (n_rows > c->lim.max_tokens) {
+        c->no_room = true;
+        return;
+    }
+    pi__cuda_upload(be, rows, row, (size_t) n_rows * sizeof *rows);
+    PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), x, rows, n_rows, n, out));
+}
+
+void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    PI__QUEUE(c, pi__k_softcap(pi__rt_stream(c->rt), x, cap, n));
+}
