@@ -1,33 +1,10 @@
-/* Matrices: y = W x with integer tensor cores, from one row of x to thousands with the same bits.
- *
- * x is rounded to 15 bits in blocks of 32 with a float scale, and a code is two digits of 8 bits, 128 * high + low: two
- * integer products cost little where reading W is what takes the time, and the result is as good as with floats. W is the
- * A operand (16 rows), 8 rows of x are B:
- *
- *     acc = fma(float(dot of 32 codes) * scale of W, scale of x, acc)             a block of 32 columns
- *
- * ORDER. The blocks are cut into 8 slices of equal length; a warp adds up one slice, in order, and the slices are added
- * in order. The same for every number of rows, so company never changes a bit.
- *
- *     prepared: [groups of 8 rows][blocks][32 lanes] words of B: high, high of the second half, low, low
- *               [groups of 8 rows][blocks][8 rows]   scale of the block, sums of the codes of its halves
+/* Matrices: y = W x with integer tensor cores, from one row of x to thousands with the same bits; linear.cuh says how x is
+ * prepared and in which order sums are made.
  *
  * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; for
  * prompts their arithmetic is what takes the time. */
 #include "backend/backend.h"
-#include "codes.cuh"
-#include "ptx.cuh"
-
-enum { SLICES = 8, THREADS = SLICES * 32, FLOAT_WARPS = 4, FLOAT_ROWS = 8 };
-
-/* Scale and sums of a block of a row of x. */
-struct alignas(16) block_meta {
-    float scale;
-    int32_t sum[2]; /* of the codes of each half */
-    int32_t unused;
-};
-
-static size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
+#include "linear.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
 
@@ -91,106 +68,38 @@ struct product {
     int32_t n_rows;         /* of x */
 };
 
-/* Adds a block: acc of rows lane / 4 and + 8, of x's rows 2 (lane % 4) and + 1 of a group. */
-template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float (&m)[2][2], uint4 b,
-                                         const block_meta *meta, int lane, float (&acc)[4])
-{
-    using F = format<TYPE>;
-    int32_t high[2][4] = {}, low[2][4] = {}; /* of each half; of the whole in [0] */
-    if (F::HALVES) {
-        ptx_mma_s8_k16(high[0], {a[0], a[1]}, b.x);
-        ptx_mma_s8_k16(high[1], {a[2], a[3]}, b.y);
-        ptx_mma_s8_k16(low[0], {a[0], a[1]}, b.z);
-        ptx_mma_s8_k16(low[1], {a[2], a[3]}, b.w);
-    } else {
-        ptx_mma_s8_k32(high[0], a, {b.x, b.y});
-        ptx_mma_s8_k32(low[0], a, {b.z, b.w});
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        block_meta x = meta[2 * (lane % 4) + i % 2];
-        for (int h = 0; h < (F::HALVES ? 2 : 1); h++) {
-            int32_t sum = F::HALVES ? x.sum[h] : x.sum[0] + x.sum[1], dot = 128 * high[h][i] + low[h][i] - F::OFFSET * sum;
-            acc[i] = fmaf((float) dot * s[i / 2][h], x.scale, acc[i]);
-            if (F::MINS) acc[i] = fmaf(-m[i / 2][h], x.scale * (float) sum, acc[i]);
-        }
-    }
-}
+/* Rows of x as they were prepared, from one group on. */
+struct prepared_rows {
+    const uint4 *words;      /* the lane's, of the first group */
+    const block_meta *metas; /* of the lane's first row */
+    int64_t n_block;         /* of a row */
+
+    __device__ __forceinline__ uint4 codes(int g, int64_t b) const { return words[(g * n_block + b) * 32]; }
+    __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const { return metas + (g * n_block + b) * 8 + i; }
+};
 
 /* A block of threads: 16 rows of W, NT groups of 8 rows of x. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(product p)
 {
     PI_SMEM(raw);
-    float *part = (float *) raw; /* [SLICES][NT * 8][16] */
     const pi__cuda_shape &shape = p.w.shape;
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
-    int64_t n = shape.n_block, group0 = (int64_t) blockIdx.y * NT;
-    const uint8_t *tile = p.w.data + blockIdx.x * shape.tile_bytes;
+    int lane = (int) threadIdx.x % 32;
+    int64_t first = (int64_t) blockIdx.y * NT * 8, at = first / 8 * shape.n_block, left = p.n_rows - first;
+    prepared_rows x = {p.codes + at * 32 + lane, p.meta + at * 8 + 2 * (lane % 4), shape.n_block};
     float acc[NT][4] = {};
-    for (int64_t b = n * slice / SLICES; b < n * (slice + 1) / SLICES; b++) {
-        uint32_t a[4];
-        float s[2][2], m[2][2];
-        load_codes<TYPE>(tile + (size_t) b * shape.code_bytes, lane, a);
-        load_scales<TYPE>(shape, tile, b, lane / 4, s[0], m[0]);
-        load_scales<TYPE>(shape, tile, b, lane / 4 + 8, s[1], m[1]);
-#pragma unroll
-        for (int g = 0; g < NT; g++) {
-            if (8 * (group0 + g) >= p.n_rows) break;
-            int64_t at = (group0 + g) * n + b;
-            add_block<TYPE>(a, s, m, p.codes[at * 32 + lane], p.meta + at * 8, lane, acc[g]);
-        }
-    }
-#pragma unroll
-    for (int g = 0; g < NT; g++) {
-        for (int i = 0; i < 4; i++) {
-            int row = 8 * g + 2 * (lane % 4) + i % 2;
-            part[(slice * NT * 8 + row) * 16 + lane / 4 + 8 * (i / 2)] = acc[g][i];
-        }
-    }
-    __syncthreads();
-    float factor = p.w.scale ? *p.w.scale : 1.0f;
-    for (int i = (int) threadIdx.x; i < NT * 8 * 16; i += THREADS) {
-        int64_t x_row = group0 * 8 + i / 16, w_row = blockIdx.x * 16 + i % 16;
-        float sum = 0;
-        for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + i];
-        if (x_row < p.n_rows && w_row < p.w.n_out) p.y[x_row * p.ldy + w_row] = sum * factor;
-    }
+    add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (int) (min((int64_t) NT * 8, left) + 7) / 8, acc);
+    put_sums(acc, (float *) raw, p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + blockIdx.x * 16, p.ldy, left,
+             p.w.n_out - blockIdx.x * 16);
 }
 
-/* -------------------------------------------------------------------------------------------------- matrices of floats */
-
-template <int TYPE> PI_FN float value_at(const uint8_t *row, int64_t i)
-{
-    if (TYPE == PI__F32) return ((const float *) row)[i];
-    uint16_t h = ((const uint16_t *) row)[i];
-    return TYPE == PI__F16 ? half_to_float(h) : bf16_to_float(h);
-}
-
-/* A warp: one row of W, FLOAT_ROWS rows of x. Lane l adds up columns l, l + 32, ..., then the lanes are summed. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
-    int lane = (int) threadIdx.x % 32;
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, first = (int64_t) blockIdx.y * FLOAT_ROWS;
-    int64_t n_in = p.w.n_in;
-    const float *x = (const float *) p.codes + first * n_in;
+    const float *x = (const float *) p.codes + first * p.w.n_in;
     int n = (int) min((int64_t) FLOAT_ROWS, p.n_rows - first);
     if (w_row >= p.w.n_out) return;
-    const uint8_t *row = p.w.data + (size_t) w_row * p.w.shape.tile_bytes;
-    float acc[FLOAT_ROWS] = {}, factor = p.w.scale ? *p.w.scale : 1.0f;
-#pragma unroll 4
-    for (int64_t i = lane; i < n_in; i += 32) {
-        float w = value_at<TYPE>(row, i);
-#pragma unroll
-        for (int r = 0; r < FLOAT_ROWS; r++) {
-            if (r < n) acc[r] = fmaf(w, x[r * n_in + i], acc[r]);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < FLOAT_ROWS; r++) {
-        if (r >= n) break;
-        float sum = warp_sum(acc[r]);
-        if (lane == 0) p.y[(first + r) * p.ldy + w_row] = sum * factor;
-    }
+    float_rows<TYPE>(p.w.data + (size_t) w_row * p.w.shape.tile_bytes, p.w.n_in, [&](int r) { return x + r * p.w.n_in; }, n,
+                     p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + w_row, p.ldy);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- embedding */
@@ -247,9 +156,8 @@ template <int TYPE> static int run_packed(void *stream, const product &p)
 {
     constexpr int NT = 4; /* one group is for decoding, four for prompts */
     unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16), groups = (unsigned) ((p.n_rows + 7) / 8);
-    if (groups == 1) return pi_launch(stream, linear<TYPE, 1>, dim3(tiles), dim3(THREADS), SLICES * 8 * 16 * sizeof(float), p);
-    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles, (groups + NT - 1) / NT), dim3(THREADS),
-                     SLICES * NT * 8 * 16 * sizeof(float), p);
+    if (groups == 1) return pi_launch(stream, linear<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
+    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles, (groups + NT - 1) / NT), dim3(THREADS), sums_bytes<NT>, p);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)
@@ -257,12 +165,6 @@ template <int TYPE> static int run_floats(void *stream, const product &p)
     dim3 grid((unsigned) ((p.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
     return pi_launch(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
-
-/* Every supported type. */
-#define PACKED_TYPES(X)                                                                                                 \
-    X(PI__Q8_0) X(PI__Q4_0) X(PI__Q4_1) X(PI__Q5_0) X(PI__Q5_1) X(PI__Q2_K) X(PI__Q3_K) X(PI__Q4_K) X(PI__Q5_K)         \
-    X(PI__Q6_K) X(PI__IQ4_NL) X(PI__IQ4_XS) X(PI__MXFP4) X(PI__NVFP4)
-#define FLOAT_TYPES(X) X(PI__F32) X(PI__F16) X(PI__BF16)
 
 int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
 {
