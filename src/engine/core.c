@@ -287,12 +287,12 @@ static void *step_thread(void *arg)
         if (closing) return NULL;
         pi__tiers_poll(e);
         int32_t n = pi__schedule(e);
+        pthread_mutex_lock(&e->lock);
+        e->n_queued = e->n_live - e->running.n; /* before the step: who was admitted leaves room in the queue */
+        pthread_mutex_unlock(&e->lock);
         if (n) pi__step(e);
         idle = n == 0;
         pi__update_stats(e);
-        pthread_mutex_lock(&e->lock);
-        e->n_queued = e->n_live - e->running.n;
-        pthread_mutex_unlock(&e->lock);
     }
 }
 

@@ -148,6 +148,11 @@ static void leave_family(pi__core *e, pi__seq *s)
 void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int code, const char *msg)
 {
     if (l) pi__list_remove(l, s);
+    if (l == &e->waiting) {
+        pthread_mutex_lock(&e->lock);
+        e->n_queued--; /* who hears of the end may submit the next one */
+        pthread_mutex_unlock(&e->lock);
+    }
     pi__seq_drop_row(e, s, code != PI_EDEVICE && code != PI_EINTERNAL);
     leave_family(e, s);
     double now = pi__now_ms(), start = s->t_start ? s->t_start : now, first = s->t_first ? s->t_first : now;
