@@ -77,7 +77,7 @@ static void run_all(tool *t, FILE *out)
     int32_t start[2], len[1];
     pi_error err = {0};
     pi__batch b = batch_of(t, start, len, 0, t->n);
-    t->be->ops->begin(t->be, &b);
+    t->be->ops->begin(t->be, &b, PI__STEP_ANY);
     t->m->arch->forward(t->m, &b);
     for (int32_t from = 1; from < t->n; from += PART) {
         int32_t n = t->n - from < PART ? t->n - from : PART;

@@ -128,7 +128,7 @@ static double step(op_bench *b, int32_t n_seqs, const int32_t *n)
     pi__gdn g = {.qkv = b->rows, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = conv,
                  .dt_bias = dt, .a = a, .norm = norm, .eps = 1e-6f, .out = b->out, .ldo = (int64_t) n_values(b)};
     double t0 = now_ns();
-    b->be->ops->begin(b->be, &batch);
+    b->be->ops->begin(b->be, &batch, PI__STEP_ANY);
     for (int32_t i = 0; i < b->n_layers; i++) {
         pi__state_layer st = b->st;
         st.base += (size_t) i * b->slot;

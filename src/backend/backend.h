@@ -198,6 +198,14 @@ typedef struct pi__limits {
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
 } pi__limits;
 
+/* What is known of a step when it begins. */
+enum {
+    PI__STEP_ANY,    /* nothing */
+    PI__STEP_DECODE, /* a token and its row of logits for each sequence, no drafts, no snapshots; its ops are the model's
+                      * graph and the first rows of logits, always at the same place: a step can be recorded for others
+                      * with as many sequences */
+};
+
 typedef struct pi__backend pi__backend;
 
 typedef struct pi__backend_ops {
@@ -213,8 +221,12 @@ typedef struct pi__backend_ops {
      * it, whose contents are lost (the next read gives zeros or garbage). */
     void (*commit)(pi__backend *be, void *p, size_t size);
     void (*trim)(pi__backend *be, void *p, size_t size);
+    /* Copies in the order of ops. src may be changed after upload returns; dst is filled when finish has returned. */
     void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
     void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
+    /* Memory of the host that downloads are fastest to. NULL: none left. */
+    void *(*host_alloc)(pi__backend *be, size_t size);
+    void (*host_free)(pi__backend *be, void *p, size_t size);
 
     /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
@@ -233,12 +245,14 @@ typedef struct pi__backend_ops {
     size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
-    /* Brackets of a step. The batch is valid until finish. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after
-     * uploads outside of a step. */
-    void (*begin)(pi__backend *be, const pi__batch *b);
+    /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
+     * finish: b; or the like of it with more sequences behind its own, each of a token that belongs to nobody (position
+     * and slots -1, seq_len 0), whose rows mean nothing; or NULL: this step is a recorded one that is played again, and
+     * none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step. */
+    const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
 
-    /* ---- ops; b is the batch given to begin */
+    /* ---- ops; b is the batch that begin returned */
 
     /* out[i] = row token[i] of w, times scale. [n_tokens, n_in of w] */
     void (*embed)(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
@@ -247,7 +261,8 @@ typedef struct pi__backend_ops {
     /* x = (x + rmsnorm(y) * w) * scale. w NULL: (x + y) * scale. [n_rows, n] */
     void (*add_norm)(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
                      int64_t n);
-    /* Cosines and sines of pos * freq[i], times mscale, for each token: table [n_tokens, 2 * n_freq], see pi__qkv.rope. */
+    /* Cosines and sines of pos * freq[i], times mscale, for each token: table [n_tokens, 2 * n_freq], see pi__qkv.rope.
+     * freq is host memory that stays and does not change while the backend lives. */
     void (*rope)(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
     /* Norm, rotation and scale of q; norm and rotation of k, norm of v, and their write to the cache at slot. */
     void (*qkv)(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);

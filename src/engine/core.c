@@ -320,6 +320,10 @@ static int alloc_batch(pi__core *e, pi_error *err)
 }
 
 static size_t pool_bytes(const pi__core *e, int32_t g) { return (size_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes; }
+static size_t logits_bytes(const pi__core *e)
+{
+    return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
+}
 static size_t states_bytes(const pi__core *e) { return (size_t) e->lim.max_seqs * e->slot_bytes; }
 
 /* A slot for each sequence, and where each layer's part of slots and snapshots is. */
@@ -429,8 +433,8 @@ static void core_free(pi__core *e)
     for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
         if (e->pool[i]) op->free(e->be, e->pool[i], pool_bytes(e, i));
     if (e->slots) op->free(e->be, e->slots, states_bytes(e));
-    if (e->rows != e->logits) pi__free(e->rows);
-    if (e->logits) op->free(e->be, e->logits, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
+    if (e->rows != e->logits && e->rows) op->host_free(e->be, e->rows, logits_bytes(e));
+    if (e->logits) op->free(e->be, e->logits, logits_bytes(e));
     if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
     if (op) op->destroy(e->be);
@@ -478,10 +482,11 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = pi__tiers_open(e, err);
     if (!rc) rc = pi__sampler_scratch_create(&e->scratch, e->m->n_vocab, err);
     if (rc) return rc;
-    e->logits = e->be->ops->alloc(e->be, (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float));
-    if (!e->logits) return pi__fail_mem(err, "logits");
-    e->rows = e->be->far ? pi__malloc((size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float)) : e->logits;
-    if (!e->rows) return pi__fail_mem(err, "logits");
+    e->logits = e->be->ops->alloc(e->be, logits_bytes(e));
+    e->rows = e->be->far ? e->be->ops->host_alloc(e->be, logits_bytes(e)) : e->logits;
+    if (!e->logits || !e->rows) return pi__fail_mem(err, "logits");
+    rc = e->be->ops->finish(e->be, err); /* what alloc and upload do not tell */
+    if (rc) return rc;
     pi__update_stats(e);
     pi__gguf_close(e->g); /* what is needed of it was copied */
     pi__gguf_close(e->draft_g);
@@ -507,6 +512,9 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
     pthread_condattr_destroy(&clock);
     int rc = open_all(e, c, err);
     if (rc) {
+        pi_error why; /* a device that is dead has no memory either: then say that */
+        if (rc == PI_ENOMEM && e->be && e->be->ops->finish(e->be, &why) == PI_EDEVICE)
+            rc = pi__fail(err, PI_EDEVICE, "%s", why.msg);
         core_free(e);
         return rc;
     }

@@ -218,7 +218,7 @@ int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w);
 void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n);
 
 /* step.c: runs what was scheduled. */
-/* n rows of logits to rows. PI_EDEVICE. */
+/* Waits for the device, and for the first n rows of logits to come to rows. PI_EDEVICE. */
 int pi__fetch_rows(pi__core *e, int32_t n, pi_error *err);
 void pi__step(pi__core *e);
 /* Publishes what pi__core_stats tells of lists and pools. */

@@ -21,12 +21,12 @@ static void add(pi__core *e, pi__seq *s, const int32_t *tokens, int32_t pos, int
     pi__batch_add(e, b, s->row, tokens, pos, n);
 }
 
-static int run(pi__core *e, bool chained, float *logits, pi_error *err)
+/* Runs the drafter over the draft batch; logits: and its rows to e->rows. */
+static int run(pi__core *e, bool chained, bool logits, pi_error *err)
 {
-    pi__batch *b = &e->draft_batch;
-    e->be->ops->begin(e->be, b);
-    e->drafter->arch->draft(e->drafter, b, e->draft_hidden, chained, logits);
-    return e->be->ops->finish(e->be, err);
+    const pi__batch *b = e->be->ops->begin(e->be, &e->draft_batch, PI__STEP_ANY);
+    e->drafter->arch->draft(e->drafter, b, e->draft_hidden, chained, logits ? e->logits : NULL);
+    return pi__fetch_rows(e, logits ? b->n_rows : 0, err);
 }
 
 static void clear(pi__batch *b) { b->n_tokens = b->n_seqs = b->n_rows = 0; }
@@ -50,7 +50,7 @@ int pi__drafts_catch_up(pi__core *e, pi_error *err)
             add(e, s, b->token + first + 1, pos + 1, n - 1, first);
         }
     }
-    return d->n_tokens ? run(e, false, NULL, err) : PI_OK;
+    return d->n_tokens ? run(e, false, false, err) : PI_OK;
 }
 
 /* How many drafts s can use: no more than it may still generate beside the token that verifying gives anyway, if there is
@@ -107,8 +107,7 @@ static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
         ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
     }
     for (bool chained = false; b->n_seqs && !*rc; chained = true) {
-        *rc = run(e, chained, e->logits, err);
-        if (!*rc) *rc = pi__fetch_rows(e, b->n_rows, err);
+        *rc = run(e, chained, true, err);
         if (!*rc) take(e, b->n_rows);
     }
     return q;

@@ -286,9 +286,20 @@ void pi__update_stats(pi__core *e)
 
 int pi__fetch_rows(pi__core *e, int32_t n, pi_error *err)
 {
-    if (e->rows == e->logits) return PI_OK;
-    e->be->ops->download(e->be, e->rows, e->logits, (size_t) n * (size_t) e->m->n_vocab * sizeof(float));
+    if (n && e->rows != e->logits)
+        e->be->ops->download(e->be, e->rows, e->logits, (size_t) n * (size_t) e->m->n_vocab * sizeof(float));
     return e->be->ops->finish(e->be, err);
+}
+
+/* Queues the model's graph and the first rows of logits, unless the backend knows how they go. */
+static void run_graph(pi__core *e)
+{
+    const pi__batch *b = &e->batch;
+    bool decode = b->n_tokens == b->n_seqs && b->n_rows == b->n_seqs && !e->n_saving;
+    b = e->be->ops->begin(e->be, b, decode ? PI__STEP_DECODE : PI__STEP_ANY);
+    if (!b) return;
+    e->m->arch->forward(e->m, b);
+    if (b->n_rows) e->m->arch->logits(e->m, 0, b->n_rows < e->lim.max_rows ? b->n_rows : e->lim.max_rows, e->logits);
 }
 
 void pi__step(pi__core *e)
@@ -298,11 +309,8 @@ void pi__step(pi__core *e)
     build_batch(e);
     build_wanted(e);
     int32_t rows = e->batch.n_rows, most = e->lim.max_rows;
-    e->be->ops->begin(e->be, &e->batch);
-    e->m->arch->forward(e->m, &e->batch);
-    if (rows) e->m->arch->logits(e->m, 0, rows < most ? rows : most, e->logits);
-    int rc = e->be->ops->finish(e->be, &err);
-    if (!rc && rows) rc = pi__fetch_rows(e, rows < most ? rows : most, &err);
+    run_graph(e);
+    int rc = pi__fetch_rows(e, rows < most ? rows : most, &err);
     /* Keys are given before any sequence ends, so that what it computed can be found again. */
     if (!rc) rc = pi__drafts_catch_up(e, &err);
     pi__snapshots_done(e, rc == PI_OK);
@@ -311,8 +319,7 @@ void pi__step(pi__core *e)
         int32_t n = rows - first < most ? rows - first : most;
         if (first) {
             e->m->arch->logits(e->m, first, n, e->logits);
-            rc = e->be->ops->finish(e->be, &err);
-            if (!rc) rc = pi__fetch_rows(e, n, &err);
+            rc = pi__fetch_rows(e, n, &err);
         }
         for (int32_t r = 0; r < n && !rc; r++)
             deliver_row(e, first + r, e->rows + (size_t) r * (size_t) e->m->n_vocab);

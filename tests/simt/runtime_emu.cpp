@@ -26,13 +26,20 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 
 void pi__rt_close(pi__rt *) {}
 
-void *pi__rt_alloc(pi__rt *, size_t size)
+int pi__rt_alloc(pi__rt *, void **out, size_t size)
 {
-    void *p = simt::device_alloc(size);
-    if (p) std::memset(p, 0, size);
-    return p;
+    *out = simt::device_alloc(size);
+    if (*out) std::memset(*out, 0, size);
+    return 0;
 }
 void pi__rt_free(pi__rt *, void *p) { simt::device_free(p); }
+
+int pi__rt_host_alloc(pi__rt *, void **out, size_t size)
+{
+    *out = std::malloc(size);
+    return 0;
+}
+void pi__rt_host_free(pi__rt *, void *p) { std::free(p); }
 
 int pi__rt_upload(pi__rt *, void *dst, const void *src, size_t n)
 {

@@ -83,14 +83,15 @@ static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 /* --------------------------------------------------------------------------------------------------------------- steps */
 
 /* The step thread is thread 0 of every job: it is pinned like the others, when it first shows up. */
-static void cpu_begin(pi__backend *be, const pi__batch *b)
+static const pi__batch *cpu_begin(pi__backend *be, const pi__batch *b, int kind)
 {
-    (void) b;
+    (void) kind;
     pi__cpu *cpu = (pi__cpu *) be;
-    if (!cpu->pin || (cpu->has_pinned && pthread_equal(cpu->pinned, pthread_self()))) return;
+    if (!cpu->pin || (cpu->has_pinned && pthread_equal(cpu->pinned, pthread_self()))) return b;
     pi__pool_pin_caller(cpu->pool);
     cpu->pinned = pthread_self();
     cpu->has_pinned = true;
+    return b;
 }
 
 static int cpu_finish(pi__backend *be, pi_error *err)
@@ -124,6 +125,8 @@ static const pi__backend_ops cpu_ops = {
     .trim = cpu_trim,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .host_alloc = cpu_alloc,
+    .host_free = cpu_free,
     .weight_size = pi__cpu_weight_size,
     .weight_load = pi__cpu_weight_load,
     .kv_bytes = pi__cpu_kv_bytes,

@@ -1,4 +1,4 @@
-/* The CUDA backend: the op table over the kernels of kernels/, what lies in device memory, and a step's way there.
+/* The CUDA backend: the op table over the kernels of kernels/, and what lies in device memory.
  *
  * Memory: a small object and a buffer for packing on the host; weights, cache and activations are the caller's, from
  * alloc; scratch holds the step's batch and what ops need between kernels:
@@ -17,11 +17,17 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { PART = 256, MAX_UNITS = 4096, MIN_BLOCK = 16 };
+enum { PART = 256, MAX_UNITS = 4096 };
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
-static void *cuda_alloc(pi__backend *be, size_t size) { return pi__rt_alloc(((pi__cuda *) be)->rt, size); }
+static void *cuda_alloc(pi__backend *be, size_t size)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    void *p;
+    pi__cuda_keep(c, pi__rt_alloc(c->rt, &p, size));
+    return p;
+}
 static void cuda_free(pi__backend *be, void *p, size_t size)
 {
     (void) size;
@@ -45,6 +51,19 @@ static void cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
+}
+
+static void *cuda_host_alloc(pi__backend *be, size_t size)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    void *p;
+    pi__cuda_keep(c, pi__rt_host_alloc(c->rt, &p, size));
+    return p;
+}
+static void cuda_host_free(pi__backend *be, void *p, size_t size)
+{
+    (void) size;
+    pi__rt_host_free(((pi__cuda *) be)->rt, p);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- weights */
@@ -124,14 +143,13 @@ static size_t take(size_t *at, size_t size)
 
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
-    size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs, i = sizeof(int32_t), at = 0;
-    size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), dim = (size_t) lim->max_head_dim;
+    size_t dim = (size_t) lim->max_head_dim, i = sizeof(int32_t), at = 0;
     size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / PART + 2);
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
-    s.batch = take(&at, 2 * (2 * tokens + seqs + 1) * i + PI__MAX_GROUPS * (tokens + table) * i);
-    s.rows = take(&at, tokens * i);
-    s.freq = take(&at, PI__CUDA_MAX_FREQ * sizeof(float));
+    s.batch = take(&at, pi__cuda_image_ints(lim) * i);
+    s.rows = take(&at, (size_t) lim->max_tokens * i);
+    s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.prepared = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 0));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.parts = take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
@@ -148,72 +166,22 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
     cuda_scratch at = scratch_of(c, lim);
-    char *p = pi__rt_alloc(c->rt, at.total);
-    int32_t *ints = pi__malloc(at.rows - at.batch);
-    if (!p || !ints) {
+    size_t ints = pi__cuda_image_ints(lim);
+    char *p = cuda_alloc(be, at.total);
+    int32_t *image = cuda_host_alloc(be, ints * sizeof *image);
+    if (!p || !image) {
         pi__rt_free(c->rt, p);
-        pi__free(ints);
+        pi__rt_host_free(c->rt, image);
         return pi__fail_mem(err, "scratch of the device");
     }
     pi__rt_free(c->rt, c->scratch);
-    pi__free(c->ints);
+    pi__rt_host_free(c->rt, c->image);
     c->scratch = p;
-    c->ints = ints;
+    c->image = image;
+    c->max_ints = ints;
+    memset(c->freq, 0, sizeof c->freq);
     c->at = at;
     c->lim = *lim;
-    return PI_OK;
-}
-
-/* --------------------------------------------------------------------------------------------------------------- steps */
-
-/* n integers of the batch: where they will be on the device. NULL: no room. */
-static const int32_t *put(pi__cuda *c, const int32_t *src, size_t n)
-{
-    size_t room = (c->at.rows - c->at.batch) / sizeof(int32_t);
-    if (!src || n > room - c->n_ints) {
-        c->no_room |= src != NULL;
-        return NULL;
-    }
-    memcpy(c->ints + c->n_ints, src, n * sizeof(int32_t));
-    const int32_t *p = (const int32_t *) (c->scratch + c->at.batch) + c->n_ints;
-    c->n_ints += n;
-    return p;
-}
-
-static void put_batch(pi__cuda *c, cuda_batch *d, const pi__batch *b)
-{
-    size_t n = (size_t) b->n_tokens, seqs = (size_t) b->n_seqs;
-    d->host = b;
-    d->token = put(c, b->token, n);
-    d->pos = put(c, b->pos, n);
-    d->seq_start = put(c, b->seq_start, seqs + 1);
-}
-
-static void cuda_begin(pi__backend *be, const pi__batch *b)
-{
-    pi__cuda *c = (pi__cuda *) be;
-    memset(c->batch, 0, sizeof c->batch);
-    c->n_ints = 0;
-    put_batch(c, &c->batch[0], b);
-    if (b->wanted) put_batch(c, &c->batch[1], b->wanted);
-    for (int32_t g = 0; g < b->n_groups; g++) {
-        const pi__kv_batch *kv = &b->kv[g];
-        c->batch[0].slot[g] = put(c, kv->slot, (size_t) b->n_tokens);
-        c->batch[0].table[g] = put(c, kv->block_table, (size_t) b->n_seqs * (size_t) kv->table_stride);
-        c->batch[1].table[g] = c->batch[0].table[g]; /* the same sequences */
-    }
-    pi__cuda_upload(be, c->scratch + c->at.batch, c->ints, c->n_ints * sizeof(int32_t));
-}
-
-static int cuda_finish(pi__backend *be, pi_error *err)
-{
-    pi__cuda *c = (pi__cuda *) be;
-    int code = c->error ? c->error : pi__rt_wait(c->rt);
-    bool no_room = c->no_room;
-    c->error = 0;
-    c->no_room = false;
-    if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
-    if (no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
     return PI_OK;
 }
 
@@ -231,8 +199,8 @@ static void cuda_destroy(pi__backend *be)
     pi__cuda *c = (pi__cuda *) be;
     if (!c) return;
     pi__rt_free(c->rt, c->scratch);
+    pi__rt_host_free(c->rt, c->image);
     pi__rt_close(c->rt);
-    pi__free(c->ints);
     pi__free(c->pack);
     pi__free(c);
 }
@@ -247,6 +215,8 @@ static const pi__backend_ops cuda_ops = {
     .trim = cuda_commit_trim,
     .upload = pi__cuda_upload,
     .download = cuda_download,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
     .weight_size = cuda_weight_size,
     .weight_load = cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,
@@ -254,8 +224,8 @@ static const pi__backend_ops cuda_ops = {
     .snapshot_bytes = cuda_state_bytes,
     .scratch_bytes = cuda_scratch_bytes,
     .reserve = cuda_reserve,
-    .begin = cuda_begin,
-    .finish = cuda_finish,
+    .begin = pi__cuda_begin,
+    .finish = pi__cuda_finish,
     .embed = pi__cuda_embed,
     .linear = pi__cuda_linear,
     .add_norm = pi__cuda_add_norm,

@@ -6,14 +6,21 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
 
-enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rope */ };
+enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rotation */, PI__CUDA_MAX_ROPES = 8 /* rotations of all models */ };
 
-/* A batch's arrays in device memory. */
+/* A batch as ops are given it, and its arrays in device memory: see pi__batch. */
 typedef struct cuda_batch {
-    const pi__batch *host;  /* NULL: none */
-    const int32_t *token, *pos, *seq_start;
+    pi__batch host;         /* arrays in the image */
+    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *row, *seq_sure, *state_slot, *save_start;
+    const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
 } cuda_batch;
+
+/* Frequencies of a rotation that are on the device. */
+typedef struct cuda_freq {
+    const float *host;      /* the model's; NULL: this entry is free */
+    int32_t n;              /* how many */
+} cuda_freq;
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
@@ -27,9 +34,10 @@ typedef struct pi__cuda {
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */
-    int32_t *ints;          /* host image of the batch, at.rows - at.batch bytes */
-    size_t n_ints;          /* of it in use */
+    int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
+    size_t n_ints, max_ints; /* of it in use, in all */
     cuda_batch batch[2];    /* the step's, and its wanted rows */
+    cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     char *pack;             /* host memory for packing weights */
     size_t pack_size;       /* bytes */
     int error;              /* the first one since the last finish() */
@@ -52,8 +60,14 @@ static inline void pi__cuda_keep(pi__cuda *c, int code)
 /* The device's arrays of the batch given to begin, or of its wanted rows. */
 static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)
 {
-    return c->batch[1].host == b ? &c->batch[1] : &c->batch[0];
+    return &c->batch[1].host == b ? &c->batch[1] : &c->batch[0];
 }
+
+/* step.c */
+/* Integers that the batches of limits take. */
+size_t pi__cuda_image_ints(const pi__limits *lim);
+const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
+int pi__cuda_finish(pi__backend *be, pi_error *err);
 
 /* cuda.c */
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);

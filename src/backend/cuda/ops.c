@@ -50,16 +50,26 @@ void pi__cuda_norm(pi__backend *be, float *out, int64_t ldo, const float *x, con
     PI__QUEUE(c, pi__k_norm(pi__rt_stream(c->rt), out, ldo, x, w, eps, n_rows, n));
 }
 
-/* freq is the model's, on the host. */
+/* Where the frequencies at freq are on the device: copied when they are seen for the first time. NULL: no room. */
+static const float *frequencies(pi__cuda *c, const float *freq, int32_t n)
+{
+    for (int32_t i = 0; i < PI__CUDA_MAX_ROPES && n <= PI__CUDA_MAX_FREQ; i++) {
+        cuda_freq *f = &c->freq[i];
+        float *at = (float *) (c->scratch + c->at.freq) + i * PI__CUDA_MAX_FREQ;
+        if (f->host == freq && f->n == n) return at;
+        if (f->host) continue;
+        pi__cuda_upload(&c->be, at, freq, (size_t) n * sizeof *at);
+        if (!pi__cuda_failed(c)) *f = (cuda_freq) {freq, n};
+        return at;
+    }
+    c->no_room = true;
+    return NULL;
+}
+
 void pi__cuda_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
 {
     pi__cuda *c = (pi__cuda *) be;
-    float *f = (float *) (c->scratch + c->at.freq);
-    if (n_freq > PI__CUDA_MAX_FREQ) {
-        c->no_room = true;
-        return;
-    }
-    pi__cuda_upload(be, f, freq, (size_t) n_freq * sizeof *f);
+    const float *f = frequencies(c, freq, n_freq);
     PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, n_freq, mscale, table));
 }
 
@@ -114,13 +124,14 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, 
 void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
 {
     pi__cuda *c = (pi__cuda *) be;
-    int32_t *rows = (int32_t *) (c->scratch + c->at.rows);
-    if (n_rows > c->lim.max_tokens) {
-        c->no_room = true;
-        return;
+    const int32_t *at = c->batch[0].row;
+    if (row != c->batch[0].host.row) { /* not the rows of the batch, which are there already */
+        int32_t *room = (int32_t *) (c->scratch + c->at.rows);
+        c->no_room |= n_rows > c->lim.max_tokens;
+        pi__cuda_upload(be, room, row, (size_t) n_rows * sizeof *room);
+        at = room;
     }
-    pi__cuda_upload(be, rows, row, (size_t) n_rows * sizeof *rows);
-    PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), x, rows, n_rows, n, out));
+    PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), x, at, n_rows, n, out));
 }
 
 void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n)

@@ -25,11 +25,16 @@ void pi__rt_close(pi__rt *rt);
 /* What a code means; never NULL. */
 const char *pi__rt_text(int code);
 
-/* Zeroed device memory, aligned to 256 bytes. NULL: none left. */
-void *pi__rt_alloc(pi__rt *rt, size_t size);
+/* Zeroed device memory, aligned to 256 bytes. 0 with *out NULL: none left. */
+int pi__rt_alloc(pi__rt *rt, void **out, size_t size);
+/* What is queued is done first; so it is after an error, whose code a later call gives. */
 void pi__rt_free(pi__rt *rt, void *p);
+/* Memory of the host that copies need no other copy of. 0 with *out NULL: none left. */
+int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size);
+void pi__rt_host_free(pi__rt *rt, void *p);
 
-/* Copies in the order of the queue. src of an upload may be changed after the call; a download waits. */
+/* Copies in the order of the queue. What is in host_alloc's memory is read and written when the queue comes to it, at the
+ * latest in wait; src elsewhere may be changed after the call. */
 int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n);
 int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n);
 /* Waits until the queue is empty. */

@@ -46,19 +46,22 @@ void pi__rt_close(pi__rt *rt)
     pi__free(rt);
 }
 
-void *pi__rt_alloc(pi__rt *rt, size_t size)
+int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
 {
-    void *p = NULL;
-    cudaSetDevice(rt->device);
-    if (cudaMalloc(&p, size)) {
+    *out = NULL;
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaMalloc(out, size);
+    if (e == cudaErrorMemoryAllocation) {
         cudaGetLastError(); /* that there is no memory is not an error of the next kernel */
-        return NULL;
+        *out = NULL;
+        return 0;
     }
-    if (cudaMemsetAsync(p, 0, size, rt->stream)) {
-        cudaFree(p);
-        return NULL;
+    if (!e) e = cudaMemsetAsync(*out, 0, size, rt->stream);
+    if (e) {
+        cudaFree(*out);
+        *out = NULL;
     }
-    return p;
+    return (int) e;
 }
 
 void pi__rt_free(pi__rt *rt, void *p)
@@ -66,6 +69,24 @@ void pi__rt_free(pi__rt *rt, void *p)
     if (!p) return;
     cudaSetDevice(rt->device);
     cudaFree(p);
+}
+
+int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size)
+{
+    *out = NULL;
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaHostAlloc(out, size, cudaHostAllocDefault);
+    if (e) *out = NULL;
+    if (e != cudaErrorMemoryAllocation) return (int) e;
+    cudaGetLastError();
+    return 0;
+}
+
+void pi__rt_host_free(pi__rt *rt, void *p)
+{
+    if (!p) return;
+    cudaSetDevice(rt->device);
+    cudaFreeHost(p);
 }
 
 int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
@@ -77,8 +98,7 @@ int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
 int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     cudaError_t e = cudaSetDevice(rt->device);
-    if (!e) e = cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, rt->stream);
-    return (int) (e ? e : cudaStreamSynchronize(rt->stream));
+    return (int) (e ? e : cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, rt->stream));
 }
 
 int pi__rt_wait(pi__rt *rt)
