@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "pagedinfer.h"
 
-enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__MAX_ROWS = 32 /* of logits at once */ };
+enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
 
 /* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
 typedef struct pi__weight {
@@ -31,6 +31,9 @@ typedef struct pi__weight {
     void *data;         /* device memory, part of the weights region */
     size_t size;        /* bytes at data */
     const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
+    int64_t part[3];    /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
+    int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
+                         * and attention read; 0: results are for all */
 } pi__weight;
 
 /* How a cache group looks to the ops of one step. Host memory, valid until the step's finish(). */
@@ -231,7 +234,7 @@ typedef struct pi__backend_ops {
     /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
     /* Converts n of the file's rows (of pi__row_size each, at src), from row `row` of matrix mat on, into w->data. row is
-     * a multiple of PI__LOAD_ROWS, and so is n, save at the matrix's end. */
+     * a multiple of PI__TILE_ROWS, and so is n, save at the matrix's end. */
     void (*weight_load)(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
     /* Bytes that one layer takes in one block; 0: not supported (head_dim, types). */
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,

@@ -124,12 +124,14 @@ static int want_layer(pi__model *m, gemma3 *p, int32_t i, pi_error *err)
 {
     layer *l = &p->layers[i];
     int64_t E = m->n_embd, F = p->n_ff, Q = (int64_t) p->n_head * p->head_dim, KV = (int64_t) p->n_head_kv * p->head_dim;
+    int32_t K = p->n_head_kv;
+    const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
     int rc = pi__want_vec(m, &l->attn_norm, false, E, "blk.%d.attn_norm.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->wqkv, true, E, Q + 2 * KV, "blk.%d.attn_qkv.weight", i, err);
+    if (!rc) rc = pi__want_heads(m, &l->wqkv, true, E, K, all, "blk.%d.attn_qkv.weight", i, err);
     if (!rc && !l->wqkv.n_out) {
-        rc = pi__want_weight(m, &l->wq, false, E, Q, "blk.%d.attn_q.weight", i, err);
-        if (!rc) rc = pi__want_weight(m, &l->wk, false, E, KV, "blk.%d.attn_k.weight", i, err);
-        if (!rc) rc = pi__want_weight(m, &l->wv, false, E, KV, "blk.%d.attn_v.weight", i, err);
+        rc = pi__want_heads(m, &l->wq, false, E, K, q, "blk.%d.attn_q.weight", i, err);
+        if (!rc) rc = pi__want_heads(m, &l->wk, false, E, K, kv, "blk.%d.attn_k.weight", i, err);
+        if (!rc) rc = pi__want_heads(m, &l->wv, false, E, K, kv, "blk.%d.attn_v.weight", i, err);
     }
     if (!rc) rc = pi__want_vec(m, &l->q_norm, false, p->head_dim, "blk.%d.attn_q_norm.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->k_norm, false, p->head_dim, "blk.%d.attn_k_norm.weight", i, err);

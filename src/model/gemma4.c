@@ -231,14 +231,17 @@ static int want_attention(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
 {
     layer *l = &p->layers[i];
     int64_t E = m->n_embd, D = l->kind->head_dim, Q = l->n_head * D, KV = l->n_head_kv * D;
+    const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
     int rc = want_cache(m, p, i, err);
-    if (!rc) rc = pi__want_vec(m, &l->attn_norm, false, E, "blk.%d.attn_norm.weight", i, err);
-    if (!rc && !l->shares) rc = pi__want_weight(m, &l->wqkv, true, E, Q + 2 * KV, "blk.%d.attn_qkv.weight", i, err);
+    if (rc) return rc;
+    const int32_t K = (m->target ? m->target : m)->kv[l->kv].n_head_kv;
+    rc = pi__want_vec(m, &l->attn_norm, false, E, "blk.%d.attn_norm.weight", i, err);
+    if (!rc && !l->shares) rc = pi__want_heads(m, &l->wqkv, true, E, K, all, "blk.%d.attn_qkv.weight", i, err);
     if (!rc && !l->wqkv.n_out) {
-        rc = pi__want_weight(m, &l->wq, false, E, Q, "blk.%d.attn_q.weight", i, err);
-        if (!rc && !l->shares) rc = pi__want_weight(m, &l->wk, false, E, KV, "blk.%d.attn_k.weight", i, err);
+        rc = pi__want_heads(m, &l->wq, false, E, K, q, "blk.%d.attn_q.weight", i, err);
+        if (!rc && !l->shares) rc = pi__want_heads(m, &l->wk, false, E, K, kv, "blk.%d.attn_k.weight", i, err);
         if (!rc && !l->shares)
-            rc = pi__want_weight(m, &l->wv, l->kind == &p->global, E, KV, "blk.%d.attn_v.weight", i, err);
+            rc = pi__want_heads(m, &l->wv, l->kind == &p->global, E, K, kv, "blk.%d.attn_v.weight", i, err);
     }
     if (!rc) rc = pi__want_vec(m, &l->q_norm, false, D, "blk.%d.attn_q_norm.weight", i, err);
     if (!rc && !l->shares) rc = pi__want_vec(m, &l->k_norm, false, D, "blk.%d.attn_k_norm.weight", i, err);
@@ -257,7 +260,7 @@ static int want_experts(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
     if (!rc) rc = pi__want_vec(m, &l->moe_norm, false, E, "blk.%d.pre_ffw_norm_2.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->post_mlp_norm, false, E, "blk.%d.post_ffw_norm_1.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->post_moe_norm, false, E, "blk.%d.post_ffw_norm_2.weight", i, err);
-    if (!rc) rc = pi__want_experts(m, &l->gate_exps, true, E, 2 * G, X, "blk.%d.ffn_gate_up_exps.weight", i, err);
+    if (!rc) rc = pi__want_gate_up(m, &l->gate_exps, true, E, G, X, "blk.%d.ffn_gate_up_exps.weight", i, err);
     if (!rc && !l->gate_exps.n_out) {
         rc = pi__want_experts(m, &l->gate_exps, false, E, G, X, "blk.%d.ffn_gate_exps.weight", i, err);
         if (!rc) rc = pi__want_experts(m, &l->up_exps, false, E, G, X, "blk.%d.ffn_up_exps.weight", i, err);

@@ -114,8 +114,8 @@ static int want_scale(pi__model *m, pi__weight *w, const char *full, pi_error *e
     return add_want(m, (pi__want) {.tensor = t, .scale = w, .size = (size_t) w->n_mat * sizeof(float)}, err);
 }
 
-/* ne: columns, rows, matrices. scaled: takes NAME.scale along. */
-static int want_matrices(pi__model *m, pi__weight *w, bool optional, const int64_t ne[3], const char *name, int layer,
+/* shape: columns, rows, matrices, and what the rows are. scaled: takes NAME.scale along. */
+static int want_matrices(pi__model *m, pi__weight *w, bool optional, pi__weight shape, const char *name, int layer,
                          bool scaled, pi_error *err)
 {
     char full[96];
@@ -123,14 +123,12 @@ static int want_matrices(pi__model *m, pi__weight *w, bool optional, const int64
     memset(w, 0, sizeof *w);
     if (!t && optional) return PI_OK;
     if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
-    if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != ne[2] || t->ne[3] != 1)
+    if (t->ne[0] != shape.n_in || t->ne[1] != shape.n_out || t->ne[2] != shape.n_mat || t->ne[3] != 1)
         return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld, %lld]", full,
-                        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) ne[0],
-                        (long long) ne[1], (long long) ne[2]);
+                        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) shape.n_in,
+                        (long long) shape.n_out, (long long) shape.n_mat);
+    *w = shape;
     w->type = t->type;
-    w->n_in = ne[0];
-    w->n_out = ne[1];
-    w->n_mat = ne[2];
     w->size = m->be->ops->weight_size(m->be, w);
     if (!w->size) {
         const pi__type_info *ti = pi__type_info_of(t->type);
@@ -146,19 +144,35 @@ static int want_matrices(pi__model *m, pi__weight *w, bool optional, const int64
 int pi__want_unscaled(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
                       pi_error *err)
 {
-    return want_matrices(m, w, optional, (int64_t[3]) {n_in, n_out, 1}, name, layer, false, err);
+    return want_matrices(m, w, optional, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = 1}, name, layer, false, err);
 }
 
 int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
                     pi_error *err)
 {
-    return want_matrices(m, w, optional, (int64_t[3]) {n_in, n_out, 1}, name, layer, true, err);
+    return want_matrices(m, w, optional, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = 1}, name, layer, true, err);
 }
 
 int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
                      const char *name, int layer, pi_error *err)
 {
-    return want_matrices(m, w, optional, (int64_t[3]) {n_in, n_out, n_mat}, name, layer, true, err);
+    return want_matrices(m, w, optional, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat}, name, layer, true,
+                         err);
+}
+
+int pi__want_heads(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int32_t n_head_kv, const int64_t part[3],
+                   const char *name, int layer, pi_error *err)
+{
+    const pi__weight shape = {.n_in = n_in, .n_out = part[0] + part[1] + part[2], .n_mat = 1, .n_head = n_head_kv,
+                              .part = {part[0], part[1], part[2]}};
+    return want_matrices(m, w, optional, shape, name, layer, true, err);
+}
+
+int pi__want_gate_up(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_ff, int64_t n_mat,
+                     const char *name, int layer, pi_error *err)
+{
+    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .part = {n_ff, n_ff}};
+    return want_matrices(m, w, optional, shape, name, layer, true, err);
 }
 
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)

@@ -117,8 +117,15 @@ int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, in
 /* The same where NAME.scale, if it is there, is something else. */
 int pi__want_unscaled(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
                       pi_error *err);
+/* The same for queries, keys and values of a layer with n_head_kv heads in its cache; part: rows of each matrix in it, as
+ * in pi__weight. */
+int pi__want_heads(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int32_t n_head_kv, const int64_t part[3],
+                   const char *name, int layer, pi_error *err);
 /* The same for n_mat stacked matrices, with one factor or n_mat of them. */
 int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
+                     const char *name, int layer, pi_error *err);
+/* The same where each is two of [n_ff, n_in], gate above up. */
+int pi__want_gate_up(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_ff, int64_t n_mat,
                      const char *name, int layer, pi_error *err);
 /* Wants n f32 values, times factor. optional: *vec stays NULL where absent. */
 int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err);

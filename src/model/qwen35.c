@@ -228,9 +228,11 @@ static int read_params(pi__model *m, qwen35 *p, pi_error *err)
 static int want_attention(pi__model *m, qwen35 *p, layer *l, int32_t i, pi_error *err)
 {
     int64_t E = m->n_embd, D = p->head_dim, Q = p->n_head * D, KV = p->n_head_kv * D;
-    int rc = pi__want_weight(m, &l->wq, false, E, 2 * Q, "blk.%d.attn_q.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->wk, false, E, KV, "blk.%d.attn_k.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->wv, false, E, KV, "blk.%d.attn_v.weight", i, err);
+    const int64_t q[3] = {2 * Q}, kv[3] = {KV};
+    int32_t K = p->n_head_kv;
+    int rc = pi__want_heads(m, &l->wq, false, E, K, q, "blk.%d.attn_q.weight", i, err);
+    if (!rc) rc = pi__want_heads(m, &l->wk, false, E, K, kv, "blk.%d.attn_k.weight", i, err);
+    if (!rc) rc = pi__want_heads(m, &l->wv, false, E, K, kv, "blk.%d.attn_v.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->q_norm, false, D, "blk.%d.attn_q_norm.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->k_norm, false, D, "blk.%d.attn_k_norm.weight", i, err);
     if (!rc) rc = pi__want_weight(m, &l->wo, false, Q, E, "blk.%d.attn_output.weight", i, err);
@@ -266,7 +268,7 @@ static int want_experts(pi__model *m, qwen35 *p, layer *l, int32_t i, pi_error *
     l->n_ff = p->n_ff_shared;
     pi__need_experts(m, p->n_expert, p->n_used, E, F);
     rc = pi__want_weight(m, &l->router, false, E, N, "blk.%d.ffn_gate_inp.weight", i, err);
-    if (!rc) rc = pi__want_experts(m, &l->gate_exps, true, E, 2 * (int64_t) F, N, "blk.%d.ffn_gate_up_exps.weight", i, err);
+    if (!rc) rc = pi__want_gate_up(m, &l->gate_exps, true, E, F, N, "blk.%d.ffn_gate_up_exps.weight", i, err);
     if (!rc && !l->gate_exps.n_out) {
         rc = pi__want_experts(m, &l->gate_exps, false, E, F, N, "blk.%d.ffn_gate_exps.weight", i, err);
         if (!rc) rc = pi__want_experts(m, &l->up_exps, false, E, F, N, "blk.%d.ffn_up_exps.weight", i, err);
