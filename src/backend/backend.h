@@ -231,6 +231,17 @@ typedef struct pi__backend_ops {
     void *(*host_alloc)(pi__backend *be, size_t size);
     void (*host_free)(pi__backend *be, void *p, size_t size);
 
+    /* Of far devices only: copies between their memory and the host's that steps do not wait for. One starts when all that
+     * was queued before it is done; its result is its number, counted from 1 in the order in which copies end, or 0: it
+     * was not queued. The host's memory must be pinned. */
+    uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
+    uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
+    /* The number up to which they have ended; wait: all of them. false: the rest will never end well. */
+    bool (*copies)(pi__backend *be, bool wait, uint64_t *ended);
+    /* Whole pages of the host's memory become such that copies run by themselves. Any thread. false: they do not. */
+    bool (*pin)(pi__backend *be, void *host, size_t n);
+    void (*unpin)(pi__backend *be, void *host, size_t n);
+
     /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
     /* Converts n of the file's rows (of pi__row_size each, at src), from row `row` of matrix mat on, into w->data. row is

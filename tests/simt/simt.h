@@ -60,6 +60,8 @@ struct config {
     bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
     uint64_t seed = 1;              /* of the random orders */
     long fail_alloc = -1;           /* device_alloc: after so many, one fails */
+    long fail_copy = -1;            /* copies beside the queue: after so many, one is refused */
+    bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
 };
 extern config options;

@@ -66,6 +66,28 @@ static void cuda_host_free(pi__backend *be, void *p, size_t size)
     pi__rt_host_free(((pi__cuda *) be)->rt, p);
 }
 
+/* A copy that is refused is not an error of the step: what it was for goes without it. */
+static uint64_t cuda_copy_out(pi__backend *be, void *host, const void *src, size_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    return pi__rt_copy_out(c->rt, host, src, n) ? 0 : ++c->n_copies;
+}
+static uint64_t cuda_copy_in(pi__backend *be, void *dst, const void *host, size_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    return pi__rt_copy_in(c->rt, dst, host, n) ? 0 : ++c->n_copies;
+}
+static bool cuda_copies(pi__backend *be, bool wait, uint64_t *ended)
+{
+    return pi__rt_copies(((pi__cuda *) be)->rt, wait, ended) == 0;
+}
+static bool cuda_pin(pi__backend *be, void *host, size_t n) { return pi__rt_pin(((pi__cuda *) be)->rt, host, n) == 0; }
+static void cuda_unpin(pi__backend *be, void *host, size_t n)
+{
+    (void) n;
+    pi__rt_unpin(((pi__cuda *) be)->rt, host);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- weights */
 
 static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
@@ -217,6 +239,11 @@ static const pi__backend_ops cuda_ops = {
     .download = cuda_download,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
+    .copy_out = cuda_copy_out,
+    .copy_in = cuda_copy_in,
+    .copies = cuda_copies,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
     .weight_size = cuda_weight_size,
     .weight_load = cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,

@@ -40,6 +40,7 @@ typedef struct pi__cuda {
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     char *pack;             /* host memory for packing weights */
     size_t pack_size;       /* bytes */
+    uint64_t n_copies;      /* copies beside the queue so far */
     int error;              /* the first one since the last finish() */
     bool no_room;           /* a batch was larger than its limits, or the host had no memory */
 } pi__cuda;

@@ -37,6 +37,15 @@ void pi__rt_host_free(pi__rt *rt, void *p);
  * latest in wait; src elsewhere may be changed after the call. */
 int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n);
 int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n);
+/* Copies beside the queue: each starts when all that was queued before it is done, they end in order, and what is queued
+ * after them does not wait. The host's memory must be pinned. */
+int pi__rt_copy_out(pi__rt *rt, void *dst, const void *src, size_t n); /* from the device */
+int pi__rt_copy_in(pi__rt *rt, void *dst, const void *src, size_t n);  /* to the device */
+/* How many of all copies that were queued have ended; wait: all of them, when this returns. */
+int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended);
+/* Host memory, whole pages, that the device reaches by itself. Any thread. */
+int pi__rt_pin(pi__rt *rt, void *p, size_t n);
+void pi__rt_unpin(pi__rt *rt, void *p);
 /* Waits until the queue is empty. */
 int pi__rt_wait(pi__rt *rt);
 /* The queue, as kernels take it. */

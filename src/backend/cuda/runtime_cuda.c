@@ -1,7 +1,7 @@
 /* The runtime of the CUDA backend: one device, one stream (see runtime.h).
  *
  * Memory: a small object; device memory is the caller's. Threads: as backend.h says, one at a time; the opening thread may
- * be another than the step thread, so every call names its device. */
+ * be another than the step thread, and pinning has one of its own, so every call names its device. */
 #include "backend/cuda/runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -9,9 +9,17 @@
 
 #include "base/alloc.h"
 
+enum { N_MARKS = 8 };
+
 struct pi__rt {
-    int device;          /* index */
-    cudaStream_t stream; /* all work */
+    int device;                 /* index */
+    cudaStream_t stream;        /* all work but copies beside it */
+    cudaStream_t copies;        /* those */
+    cudaEvent_t order;          /* what was queued before a copy is done */
+    cudaEvent_t mark[N_MARKS];  /* a ring: in the stream of copies, after so many of them: */
+    uint64_t mark_at[N_MARKS];  /* how many */
+    int first_mark, n_marks;    /* those that were not seen to have passed */
+    uint64_t n_copies, n_ended; /* queued, and known to have ended */
 };
 
 const char *pi__rt_text(int code) { return cudaGetErrorString((cudaError_t) code); }
@@ -28,8 +36,11 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     rt->device = index;
     e = cudaSetDevice(index);
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
+    if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
+    if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
+    for (int i = 0; i < N_MARKS && !e; i++) e = cudaEventCreateWithFlags(&rt->mark[i], cudaEventDisableTiming);
     if (e) {
-        pi__free(rt);
+        pi__rt_close(rt);
         return (int) e;
     }
     snprintf(info->name, sizeof info->name, "cuda (%.60s, sm_%d%d)", prop.name, prop.major, prop.minor);
@@ -42,7 +53,11 @@ void pi__rt_close(pi__rt *rt)
 {
     if (!rt) return;
     cudaSetDevice(rt->device);
-    cudaStreamDestroy(rt->stream);
+    for (int i = 0; i < N_MARKS; i++)
+        if (rt->mark[i]) cudaEventDestroy(rt->mark[i]);
+    if (rt->order) cudaEventDestroy(rt->order);
+    if (rt->copies) cudaStreamDestroy(rt->copies);
+    if (rt->stream) cudaStreamDestroy(rt->stream);
     pi__free(rt);
 }
 
@@ -99,6 +114,68 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     return (int) (e ? e : cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, rt->stream));
+}
+
+static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n, enum cudaMemcpyKind kind)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaEventRecord(rt->order, rt->stream);
+    if (!e) e = cudaStreamWaitEvent(rt->copies, rt->order, 0);
+    if (!e) e = cudaMemcpyAsync(dst, src, n, kind, rt->copies);
+    rt->n_copies += !e;
+    return (int) e;
+}
+
+int pi__rt_copy_out(pi__rt *rt, void *dst, const void *src, size_t n)
+{
+    return copy_beside(rt, dst, src, n, cudaMemcpyDeviceToHost);
+}
+int pi__rt_copy_in(pi__rt *rt, void *dst, const void *src, size_t n)
+{
+    return copy_beside(rt, dst, src, n, cudaMemcpyHostToDevice);
+}
+
+/* What was queued since the last mark gets one, if there is one left; then marks that were passed are taken back. */
+int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e && wait) {
+        e = cudaStreamSynchronize(rt->copies);
+        rt->n_marks = 0;
+        if (!e) rt->n_ended = rt->n_copies;
+    }
+    int last = (rt->first_mark + rt->n_marks) % N_MARKS;
+    uint64_t marked = rt->n_marks ? rt->mark_at[(last + N_MARKS - 1) % N_MARKS] : rt->n_ended;
+    if (!e && rt->n_marks < N_MARKS && marked < rt->n_copies) {
+        e = cudaEventRecord(rt->mark[last], rt->copies);
+        rt->mark_at[last] = rt->n_copies;
+        rt->n_marks += !e;
+    }
+    for (; !e && rt->n_marks; rt->n_marks--, rt->first_mark = (rt->first_mark + 1) % N_MARKS) {
+        e = cudaEventQuery(rt->mark[rt->first_mark]);
+        if (e) break;
+        rt->n_ended = rt->mark_at[rt->first_mark];
+    }
+    if (e == cudaErrorNotReady) {
+        cudaGetLastError(); /* nor is this one */
+        e = cudaSuccess;
+    }
+    *ended = rt->n_ended;
+    return (int) e;
+}
+
+int pi__rt_pin(pi__rt *rt, void *p, size_t n)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaHostRegister(p, n, cudaHostRegisterPortable);
+    if (e) cudaGetLastError(); /* that there is no memory is not an error of the next kernel */
+    return (int) e;
+}
+
+void pi__rt_unpin(pi__rt *rt, void *p)
+{
+    cudaSetDevice(rt->device);
+    cudaHostUnregister(p);
 }
 
 int pi__rt_wait(pi__rt *rt)
