@@ -1,5 +1,5 @@
-/* Matrices: y = W x with integer tensor cores, from one row of x to thousands with the same bits; linear.cuh says how x is
- * prepared and in which order sums are made.
+/* Matrices: y = W x with integer tensor cores, from one row of x to 32; more rows are the matter of gemm.cu, with the same
+ * bits. linear.cuh says how x is prepared and in which order sums are made.
  *
  * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; for
  * prompts their arithmetic is what takes the time. */
@@ -59,16 +59,7 @@ __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_row
 
 /* ---------------------------------------------------------------------------------------------------------- the product */
 
-struct product {
-    pi__k_matrix w;
-    const uint4 *codes;     /* of x */
-    const block_meta *meta;
-    float *y;
-    int64_t ldy;
-    int32_t n_rows;         /* of x */
-};
-
-/* Rows of x as they were prepared, from one group on. */
+/* Rows of x as they were prepared. */
 struct prepared_rows {
     const uint4 *words;      /* the lane's, of the first group */
     const block_meta *metas; /* of the lane's first row */
@@ -78,17 +69,16 @@ struct prepared_rows {
     __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const { return metas + (g * n_block + b) * 8 + i; }
 };
 
-/* A block of threads: 16 rows of W, NT groups of 8 rows of x. */
+/* A block of threads: 16 rows of W, up to NT groups of 8 rows of x. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(product p)
 {
     PI_SMEM(raw);
     const pi__cuda_shape &shape = p.w.shape;
     int lane = (int) threadIdx.x % 32;
-    int64_t first = (int64_t) blockIdx.y * NT * 8, at = first / 8 * shape.n_block, left = p.n_rows - first;
-    prepared_rows x = {p.codes + at * 32 + lane, p.meta + at * 8 + 2 * (lane % 4), shape.n_block};
+    prepared_rows x = {p.codes + lane, p.meta + 2 * (lane % 4), shape.n_block};
     float acc[NT][4] = {};
-    add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (int) (min((int64_t) NT * 8, left) + 7) / 8, acc);
-    put_sums(acc, (float *) raw, p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + blockIdx.x * 16, p.ldy, left,
+    add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (p.n_rows + 7) / 8, acc);
+    put_sums(acc, (float *) raw, p.w.scale ? *p.w.scale : 1.0f, p.y + blockIdx.x * 16, p.ldy, p.n_rows,
              p.w.n_out - blockIdx.x * 16);
 }
 
@@ -154,10 +144,11 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
 
 template <int TYPE> static int run_packed(void *stream, const product &p)
 {
-    constexpr int NT = 4; /* one group is for decoding, four for prompts */
+    constexpr int NT = 4; /* one group is for decoding, four for a few drafts or sequences, gemm.cu for prompts */
+    if (p.n_rows > NT * 8) return pi__k_gemm(stream, p);
     unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16), groups = (unsigned) ((p.n_rows + 7) / 8);
     if (groups == 1) return pi_launch(stream, linear<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
-    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles, (groups + NT - 1) / NT), dim3(THREADS), sums_bytes<NT>, p);
+    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)

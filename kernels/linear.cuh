@@ -34,6 +34,18 @@ struct alignas(16) block_meta {
     int32_t unused;
 };
 
+/* A product with prepared rows. */
+struct product {
+    pi__k_matrix w;
+    const uint4 *codes;     /* of x */
+    const block_meta *meta;
+    float *y;
+    int64_t ldy;
+    int32_t n_rows;         /* of x */
+};
+/* gemm.cu: packed matrices, any number of rows; made for more than 32. */
+int pi__k_gemm(void *stream, const product &p);
+
 static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
 
 /* Adds a block: acc of rows lane / 4 and + 8, of x's rows 2 (lane % 4) and + 1 of a group, whose metas are x0 and x1. */

@@ -1,0 +1,143 @@
+/* Packed matrices times many rows of x (prompts): the same bits as linear.cu, which reads W again for every 32 rows.
+ *
+ * A block of 8 warps makes 128 rows of W times 64 rows of x; a warp 16 of them times all 64, so that each weight is
+ * unpacked once a block. Two blocks of 32 columns of both operands are a stage; while a stage is multiplied the next ones
+ * are on their way to shared memory:
+ *
+ *     shared: STAGES x { 8 tiles of W:        codes [2], scales [2], scales of scales
+ *                        8 groups of 8 rows:  words of B [2][32 lanes], metas [2][8 rows] }
+ *
+ * Warp w copies tile w and group w. ORDER: as linear.cuh says. There a warp has one slice; here it has all, one after the
+ * other: what a slice gives is added to the total when it is done. */
+#include "linear.cuh"
+
+enum { WARPS = 8, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
+static_assert((int) WARPS == (int) GROUPS, "warp w copies group w");
+
+/* Where things are in a stage; bytes. */
+struct stage_map {
+    uint32_t code, side, sup;  /* of a tile: two blocks of codes, of scales; scales of scales */
+    uint32_t tile;             /* from tile to tile */
+    uint32_t b;                /* first byte of the words of B; a group has 1024 */
+    uint32_t meta;             /* of the metas; a group has 256 */
+    uint32_t size;             /* of the stage */
+};
+
+static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape &s)
+{
+    stage_map m;
+    m.code = STAGE * (uint32_t) s.code_bytes;
+    m.side = STAGE * (uint32_t) s.side_bytes;
+    m.sup = (uint32_t) s.super_bytes;
+    m.tile = m.code + m.side + m.sup;
+    m.b = WARPS * m.tile;
+    m.meta = m.b + GROUPS * STAGE * 512;
+    m.size = m.meta + GROUPS * STAGE * 8 * (uint32_t) sizeof(block_meta);
+    return m;
+}
+
+/* n bytes, a multiple of 16, by the lanes of a warp. */
+PI_FN void copy(uint32_t dst, const uint8_t *src, uint32_t n)
+{
+    for (uint32_t i = threadIdx.x % 32 * 16; i < n; i += 512) ptx_cp_async16(dst + i, src + i);
+}
+
+/* The blocks from b on: warp w's tile and group, where they exist. */
+PI_FN void fill(const product &p, const stage_map &m, unsigned char *stage, int64_t b)
+{
+    const pi__cuda_shape &s = p.w.shape;
+    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min((int64_t) STAGE, s.n_block - b), to = ptx_shared(stage);
+    int64_t tile = (int64_t) blockIdx.y * WARPS + warp, group = (int64_t) blockIdx.x * GROUPS + warp;
+    if (tile * 16 < p.w.n_out) {
+        const uint8_t *src = p.w.data + (size_t) tile * s.tile_bytes;
+        uint32_t dst = to + warp * m.tile;
+        copy(dst, src + (size_t) b * s.code_bytes, n * (uint32_t) s.code_bytes);
+        copy(dst + m.code, src + s.side_at + (size_t) b * s.side_bytes, n * (uint32_t) s.side_bytes);
+        copy(dst + m.code + m.side, src + s.super_at + (size_t) (b / 8) * s.super_bytes, m.sup);
+    }
+    if (group * 8 < p.n_rows) {
+        size_t at = (size_t) (group * s.n_block + b);
+        copy(to + m.b + warp * STAGE * 512, (const uint8_t *) p.codes + at * 512, n * 512);
+        copy(to + m.meta + warp * STAGE * 128, (const uint8_t *) p.meta + at * 128, n * 128);
+    }
+}
+
+/* First block of the slice behind the one that b is in. */
+PI_FN int64_t slice_end(int64_t n, int64_t b)
+{
+    int64_t k = 1;
+    while (k < SLICES && n * k / SLICES <= b) k++;
+    return n * k / SLICES;
+}
+
+template <int TYPE> __global__ void __launch_bounds__(THREADS) gemm(product p)
+{
+    PI_SMEM(raw);
+    stage_map m = map_of(p.w.shape);
+    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    int64_t tile = (int64_t) blockIdx.y * WARPS + warp, first = (int64_t) blockIdx.x * GROUPS * 8;
+    int64_t n = p.w.shape.n_block, end = slice_end(n, 0);
+    int n_group = (int) (min((int64_t) GROUPS * 8, p.n_rows - first) + 7) / 8;
+    bool works = tile * 16 < p.w.n_out;
+    pi__cuda_shape in_stage = p.w.shape; /* of the warp's tile there */
+    in_stage.side_at = m.code;
+    in_stage.super_at = m.code + m.side;
+    float acc[GROUPS][4] = {}, total[GROUPS][4] = {};
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s * STAGE < n) fill(p, m, raw + s * m.size, s * STAGE);
+        ptx_cp_async_commit();
+    }
+    for (int64_t b = 0, now = 0; b < n; b += STAGE, now = (now + 1) % STAGES) {
+        int64_t ahead = b + (STAGES - 1) * STAGE;
+        ptx_cp_async_wait<STAGES - 2>();
+        __syncthreads(); /* all have what they waited for, and are done with the stage before */
+        if (ahead < n) fill(p, m, raw + (now + STAGES - 1) % STAGES * m.size, ahead);
+        ptx_cp_async_commit();
+        const unsigned char *stage = raw + now * m.size, *w = stage + warp * m.tile;
+        for (int k = 0; k < STAGE && b + k < n && works; k++) {
+            uint32_t a[4];
+            float s[2][2], mins[2][2];
+            load_codes<TYPE>(w + k * in_stage.code_bytes, lane, a);
+            load_scales<TYPE>(in_stage, w, k, lane / 4, s[0], mins[0]);
+            load_scales<TYPE>(in_stage, w, k, lane / 4 + 8, s[1], mins[1]);
+            const uint4 *words = (const uint4 *) (stage + m.b) + k * 32 + lane;
+            const block_meta *metas = (const block_meta *) (stage + m.meta) + k * 8 + 2 * (lane % 4);
+#pragma unroll
+            for (int g = 0; g < GROUPS; g++) {
+                if (g >= n_group) break;
+                const block_meta *meta = metas + g * STAGE * 8;
+                add_block<TYPE>(a, s, mins, words[g * STAGE * 32], meta, meta + 1, acc[g]);
+            }
+            if (b + k + 1 < end) continue;
+#pragma unroll
+            for (int i = 0; i < GROUPS * 4; i++) {
+                total[i / 4][i % 4] += acc[i / 4][i % 4];
+                acc[i / 4][i % 4] = 0;
+            }
+            end = slice_end(n, end);
+        }
+    }
+    float factor = p.w.scale ? *p.w.scale : 1.0f;
+#pragma unroll
+    for (int i = 0; i < GROUPS * 4; i++) {
+        int64_t row = first + 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = tile * 16 + lane / 4 + 8 * (i % 4 / 2);
+        if (row < p.n_rows && o < p.w.n_out) p.y[row * p.ldy + o] = total[i / 4][i % 4] * factor;
+    }
+}
+
+template <int TYPE> static int run_gemm(void *stream, const product &p)
+{
+    unsigned groups = (unsigned) ((p.n_rows + GROUPS * 8 - 1) / (GROUPS * 8));
+    unsigned tiles = (unsigned) ((p.w.n_out + WARPS * 16 - 1) / (WARPS * 16)); /* neighbours share W, x stays in the cache */
+    return pi_launch(stream, gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), STAGES * map_of(p.w.shape).size, p);
+}
+
+int pi__k_gemm(void *stream, const product &p)
+{
+    switch (p.w.type) {
+#define RUN(t) case t: return run_gemm<t>(stream, p);
+        PACKED_TYPES(RUN)
+#undef RUN
+    default: return 1;
+    }
+}

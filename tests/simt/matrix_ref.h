@@ -1,0 +1,116 @@
+/* Matrices for the tests of kernels: random blocks of every format, packed on the device and as floats. */
+#ifndef MATRIX_REF_H
+#define MATRIX_REF_H
+
+#include "simt_test.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "backend/cuda/kernels.h"
+extern "C" {
+#include "formats/formats.h"
+}
+
+namespace simt_test {
+
+enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of backend.h */
+
+static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
+                                PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
+inline bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+
+/* A matrix: packed on the device, and as the floats that the file's bytes stand for. */
+struct matrix {
+    pi__k_matrix m;
+    std::vector<float> values;
+    std::unique_ptr<buffer<uint8_t>> memory;
+};
+
+/* A half that is a small number, so that random bytes make a usable block. */
+inline void put_half(uint8_t *p, random &r)
+{
+    uint16_t h = pi__f32_to_f16(0.01f * r.normal());
+    std::memcpy(p, &h, 2);
+}
+
+/* Random blocks: every bit pattern of the codes occurs, also where no encoder exists. */
+inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_out, random &r)
+{
+    const pi__type_info *t = pi__type_info_of(type);
+    std::vector<uint8_t> bytes(pi__row_size(t, n_in) * (size_t) n_out);
+    for (size_t b = 0; b < bytes.size(); b += t->type_size) {
+        uint8_t *p = &bytes[b];
+        for (size_t i = 0; i < t->type_size; i++) p[i] = (uint8_t) r.bits();
+        switch (type) {
+        case PI__F32: {
+            float f = r.normal();
+            std::memcpy(p, &f, 4);
+            break;
+        }
+        case PI__F16: put_half(p, r); break;
+        case PI__BF16: {
+            uint16_t h = pi__f32_to_bf16(r.normal());
+            std::memcpy(p, &h, 2);
+            break;
+        }
+        case PI__Q2_K: put_half(p + 80, r), put_half(p + 82, r); break;
+        case PI__Q3_K: put_half(p + 108, r); break;
+        case PI__Q6_K: put_half(p + 208, r); break;
+        case PI__Q4_1: case PI__Q5_1: case PI__Q4_K: case PI__Q5_K: put_half(p, r), put_half(p + 2, r); break;
+        case PI__MXFP4: p[0] = (uint8_t) (118 + r.below(8)); break;
+        case PI__NVFP4: break; /* any byte is a scale */
+        default: put_half(p, r); break;
+        }
+    }
+    return bytes;
+}
+
+inline matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
+{
+    random r((uint64_t) (type * 1000 + n_in + n_out));
+    matrix w;
+    std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
+    size_t row = pi__row_size(pi__type_info_of(type), n_in);
+    w.values.resize((size_t) (n_in * n_out));
+    for (int64_t i = 0; i < n_out; i++) {
+        assert_true(pi__dequantize_row(type, &bytes[(size_t) i * row], &w.values[(size_t) (i * n_in)], n_in));
+    }
+    w.m = {};
+    w.m.type = type;
+    w.m.n_in = n_in;
+    w.m.n_out = n_out;
+    assert_true(pi__cuda_shape_of(type, n_in, n_out, &w.m.shape));
+    if (!is_float(type)) {
+        std::vector<uint8_t> packed(w.m.shape.mat_bytes);
+        for (int64_t i = 0; i < n_out; i += 16) {
+            pi__cuda_pack_tile(type, &w.m.shape, n_in, &bytes[(size_t) i * row], (int32_t) std::min<int64_t>(16, n_out - i),
+                               &packed[(size_t) (i / 16) * w.m.shape.tile_bytes]);
+        }
+        bytes = packed;
+    }
+    assert_int_equal(bytes.size(), w.m.shape.mat_bytes);
+    w.memory.reset(new buffer<uint8_t>(bytes));
+    w.m.data = w.memory->get();
+    return w;
+}
+
+inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32_t n_rows)
+{
+    int floats = is_float(w.m.type);
+    buffer<char> prepared(pi__k_prepared_bytes(n_rows, w.m.n_in, floats));
+    buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
+    must_run(pi__k_prepare(nullptr, &in, n_rows, w.m.n_in, floats, prepared.get()));
+    must_run(pi__k_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out + 3));
+    std::vector<float> out;
+    for (int64_t r = 0; r < n_rows; r++) {
+        const float *row = &y[(size_t) (r * (w.m.n_out + 3))];
+        out.insert(out.end(), row, row + w.m.n_out);
+        for (int i = 0; i < 3; i++) assert_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* untouched */
+    }
+    return out;
+}
+
+} // namespace simt_test
+
+#endif
