@@ -37,7 +37,7 @@ int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 template <class... P, class... A>
 int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
-    (void) stream;
+    if (stream) return simt::queue(static_cast<simt::stream *>(stream), kernel, grid, block, shared, args...);
     return simt::launch(kernel, grid, block, shared, args...);
 }
 

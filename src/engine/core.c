@@ -105,9 +105,9 @@ static int seq_create(pi__core *e, const pi__job *j, int32_t max_total, pi__seq 
 /* Whether n more may come; the lock is held. */
 static int admissible(const pi__core *e, size_t n, pi_error *err)
 {
-    if (e->closing || e->draining || e->state == PI_STATE_FAILED)
-        return pi__fail(err, PI_ECLOSED, "the engine %s and takes no requests",
-                        e->state == PI_STATE_FAILED ? "failed" : "is closing");
+    if (e->state == PI_STATE_FAILED)
+        return pi__fail(err, PI_ECLOSED, "the engine failed and takes no requests, close it: %s", e->failure);
+    if (e->closing || e->draining) return pi__fail(err, PI_ECLOSED, "the engine is closing and takes no requests");
     if (n > 1 && n > (size_t) e->cfg.max_queue)
         return pi__fail(err, PI_ETOOBIG, "%zu answers at once do not fit the queue of %d (max-queue)", n,
                         e->cfg.max_queue);

@@ -143,6 +143,7 @@ struct pi__core {
     int32_t n_queued;          /* of them, not running */
     uint64_t n_submitted;      /* arrival numbers */
     bool closing, draining;    /* no more submits */
+    char failure[256];         /* why state is FAILED */
     bool poke;                 /* a cancel or clear is to be looked at */
     uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is not done */
     const char *clear_salt;    /* of that one: whose prefixes, NULL: all */

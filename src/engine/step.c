@@ -3,6 +3,7 @@
  * Nothing here allocates. Rows of logits are computed a few at a time, so their memory does not grow with the number of
  * sequences. A device error ends the sequences of the step. Only the step thread is here. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -153,7 +154,8 @@ void pi__seq_finish(pi__core *e, pi__seq_list *l, pi__seq *s, int reason, int co
         e->n_queued--; /* who hears of the end may submit the next one */
         pthread_mutex_unlock(&e->lock);
     }
-    pi__seq_drop_row(e, s, code != PI_EDEVICE && code != PI_EINTERNAL);
+    bool broken = code == PI_EDEVICE || code == PI_EINTERNAL || code == PI_ENOMEM || e->state == PI_STATE_FAILED;
+    pi__seq_drop_row(e, s, !broken);
     leave_family(e, s);
     double now = pi__now_ms(), start = s->t_start ? s->t_start : now, first = s->t_first ? s->t_first : now;
     pi__job_end end = {
@@ -251,12 +253,19 @@ static void deliver_row(pi__core *e, int32_t r, float *row)
     if (last && next_token(e, s, row)) e->step_seq[b->seq[t]] = NULL;
 }
 
-/* Every sequence of the step that did not end yet ends with this error. */
+/* Every sequence of the step that did not end yet ends with this error. After one of the device nothing that lies there can
+ * be relied on, so the engine has failed. */
 static void fail_step(pi__core *e, int code, const char *msg)
 {
+    if (code == PI_EDEVICE) {
+        pthread_mutex_lock(&e->lock);
+        snprintf(e->failure, sizeof e->failure, "%s", msg);
+        e->state = PI_STATE_FAILED;
+        pthread_mutex_unlock(&e->lock);
+        pi__logf(&e->cfg.log, PI_LOG_ERROR, "the engine failed: %s", msg);
+    }
     for (int32_t i = 0; i < e->batch.n_seqs; i++)
         if (e->step_seq[i]) pi__seq_finish(e, &e->running, e->step_seq[i], PI_FINISH_ERROR, code, msg);
-    if (code == PI_EDEVICE) e->state = PI_STATE_FAILED;
 }
 
 static void commit_step(pi__core *e)

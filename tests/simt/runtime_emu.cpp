@@ -1,13 +1,40 @@
-/* The runtime of the CUDA backend over the emulator: device memory that only looks separate, kernels that are done when
- * their launch returns.
+/* The runtime of the CUDA backend over the emulator.
+ *
+ * As late as is legal: what is queued runs when somebody waits for it, and reads its memory then. With simt::options.eager
+ * it runs when it is queued. While a queue is recorded nothing runs, and what a real recording cannot hold is an error.
+ * An error of queued work stays: every later call of the device gives it.
  *
  * Copies beside the queue are as bad as they may be: one half of the bytes moves at once, the other when the copy is said
  * to have ended, which is 0 to 3 questions later. */
+#include "runtime_emu.h"
+
 #include <cstdio>
 #include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
 
 #include "backend/cuda/runtime.h"
-#include "simt.h"
+#include "simt_impl.h"
+
+namespace simt {
+runtime_watch watch;
+}
+
+enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE };
+
+typedef std::function<int()> work;
+
+struct pi__rt_graph {
+    std::shared_ptr<std::vector<work>> list; /* in order */
+};
+
+/* Counts a call; the code that it fails with. */
+static int counted()
+{
+    long n = simt::watch.n_calls++, at = simt::watch.fail_at;
+    return at >= 0 && (n == at || (simt::watch.dead && n > at)) ? CALL_FAILED : 0;
+}
 
 struct copy {
     char *dst;
@@ -16,58 +43,157 @@ struct copy {
     unsigned left; /* questions that find it under way */
 };
 
-struct pi__rt {
-    std::deque<copy> copies; /* under way */
-    uint64_t n_copies = 0;   /* queued so far */
-    uint64_t rng = 1;        /* how long they take */
+struct pi__rt : simt::stream {
+    std::deque<copy> copies;                         /* beside the queue, under way */
+    uint64_t n_copies = 0;                           /* of them, queued so far */
+    uint64_t rng = 1;                                /* how long they take */
+    std::vector<work> queue;                         /* not yet run */
+    std::shared_ptr<std::vector<work>> recording;    /* NULL: nothing is recorded */
+    bool spoiled = false;                            /* the recording was asked for what it cannot hold */
+    int failed = 0;                                  /* code of queued work that failed */
+
+    /* Counts a call; now: it is one that cannot be recorded. */
+    int call(bool now)
+    {
+        int code = counted();
+        if (!code) code = failed;
+        if (!code && now && recording) {
+            code = NOT_IN_RECORDING;
+            spoiled = true;
+        }
+        return code;
+    }
+    void run_all()
+    {
+        for (size_t i = 0; i < queue.size() && !failed; i++) failed = queue[i]();
+        queue.clear();
+    }
+    int add(work w)
+    {
+        if (recording) recording->push_back(std::move(w));
+        else queue.push_back(std::move(w));
+        if (!recording && simt::options.eager) run_all();
+        return failed;
+    }
+    int take(std::function<int()> w) override
+    {
+        int code = call(false);
+        if (simt::watch.idle) w = [] { return 0; };
+        return code ? code : add(std::move(w));
+    }
 };
-static pi__rt the_device;
+
+static std::mutex host_lock;
+static std::map<char *, size_t> host_memory; /* of host_alloc */
+
+static bool in_host_memory(const void *p)
+{
+    std::lock_guard<std::mutex> guard(host_lock);
+    char *c = const_cast<char *>(static_cast<const char *>(p));
+    auto it = host_memory.upper_bound(c);
+    return it != host_memory.begin() && c < (--it)->first + it->second;
+}
 
 const char *pi__rt_text(int code)
 {
-    (void) code;
-    return *simt::last_error() ? simt::last_error() : "no such device";
+    switch (code) {
+    case CALL_FAILED: return "a call was made to fail";
+    case NOT_IN_RECORDING: return "what cannot be recorded was asked for while the queue is";
+    case BAD_ADDRESS: return "a copy leaves device memory";
+    case NO_DEVICE: return "no such device";
+    default: return simt::last_error();
+    }
 }
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
-    *out = index == 0 ? &the_device : nullptr;
+    int code = index ? (int) NO_DEVICE : counted();
+    *out = code ? nullptr : new pi__rt;
+    if (code) return code;
     snprintf(info->name, sizeof info->name, "emu");
     info->n_sm = 4;
-    return index != 0;
+    info->records = simt::watch.records;
+    simt::watch.live++;
+    return 0;
 }
 
-void pi__rt_close(pi__rt *rt) { rt->copies.clear(); }
-
-int pi__rt_alloc(pi__rt *, void **out, size_t size)
+void pi__rt_close(pi__rt *rt)
 {
+    if (rt) simt::watch.live--;
+    delete rt;
+}
+
+int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
+{
+    *out = nullptr;
+    simt::watch.n_allocs++;
+    int code = rt->call(true);
+    if (code) return code;
     *out = simt::device_alloc(size);
-    if (*out) std::memset(*out, 0, size);
+    if (!*out) return 0;
+    std::memset(*out, 0, size);
+    simt::watch.live++;
     return 0;
 }
-void pi__rt_free(pi__rt *, void *p) { simt::device_free(p); }
 
-int pi__rt_host_alloc(pi__rt *, void **out, size_t size)
+void pi__rt_free(pi__rt *rt, void *p)
 {
+    if (!p) return;
+    rt->run_all();
+    simt::device_free(p);
+    simt::watch.live--;
+}
+
+int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size)
+{
+    *out = nullptr;
+    simt::watch.n_allocs++;
+    int code = rt->call(true);
+    if (code) return code;
     *out = std::malloc(size);
+    if (!*out) return 0;
+    simt::watch.live++;
+    std::lock_guard<std::mutex> guard(host_lock);
+    host_memory[static_cast<char *>(*out)] = size;
     return 0;
 }
-void pi__rt_host_free(pi__rt *, void *p) { std::free(p); }
 
-int pi__rt_upload(pi__rt *, void *dst, const void *src, size_t n)
+void pi__rt_host_free(pi__rt *rt, void *p)
 {
-    std::memcpy(dst, src, n);
-    return 0;
+    if (!p) return;
+    rt->run_all();
+    std::lock_guard<std::mutex> guard(host_lock);
+    host_memory.erase(static_cast<char *>(p));
+    std::free(p);
+    simt::watch.live--;
 }
-int pi__rt_download(pi__rt *, void *dst, const void *src, size_t n)
+
+int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
 {
-    std::memcpy(dst, src, n);
-    return 0;
+    bool now = !in_host_memory(src);
+    int code = rt->call(now);
+    if (!code && !simt::in_device_memory(dst, n)) code = BAD_ADDRESS;
+    if (code) return code;
+    work copy = [=] { return std::memcpy(dst, src, n), 0; };
+    code = rt->add(copy);
+    if (now) rt->run_all();
+    return code ? code : rt->failed;
+}
+
+int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
+{
+    int code = rt->call(!in_host_memory(dst));
+    if (!code && !simt::in_device_memory(src, n)) code = BAD_ADDRESS;
+    if (code) return code;
+    return rt->add([=] { return std::memcpy(dst, src, n), 0; });
 }
 
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n)
 {
-    if (simt::options.fail_copy >= 0 && simt::options.fail_copy-- == 0) return 1;
+    int code = rt->call(true);
+    if (!code && simt::options.fail_copy >= 0 && simt::options.fail_copy-- == 0) code = CALL_FAILED;
+    if (code) return code;
+    rt->run_all(); /* what was queued before it */
     rt->rng = rt->rng * 6364136223846793005u + 1442695040888963407u;
     std::memcpy(dst, src, n / 2);
     rt->copies.push_back({static_cast<char *>(dst) + n / 2, static_cast<const char *>(src) + n / 2, n - n / 2,
@@ -80,16 +206,70 @@ int pi__rt_copy_in(pi__rt *rt, void *dst, const void *src, size_t n) { return co
 
 int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended)
 {
-    while (!rt->copies.empty() && (wait || rt->copies.front().left-- == 0)) {
+    int code = rt->call(true);
+    while (!code && !rt->copies.empty() && (wait || rt->copies.front().left-- == 0)) {
         const copy &c = rt->copies.front();
         std::memcpy(c.dst, c.src, c.n);
         rt->copies.pop_front();
     }
     *ended = rt->n_copies - rt->copies.size();
+    return code;
+}
+
+int pi__rt_pin(pi__rt *, void *, size_t)
+{
+    int code = counted();
+    return code ? code : simt::options.fail_pin ? CALL_FAILED : 0;
+}
+void pi__rt_unpin(pi__rt *, void *) {}
+
+int pi__rt_wait(pi__rt *rt)
+{
+    int code = rt->call(true);
+    if (code) return code;
+    rt->run_all();
+    return rt->failed;
+}
+
+void *pi__rt_stream(pi__rt *rt) { return static_cast<simt::stream *>(rt); }
+
+int pi__rt_record(pi__rt *rt)
+{
+    simt::watch.n_recorded++;
+    int code = rt->call(true);
+    if (code) return code;
+    rt->recording = std::make_shared<std::vector<work>>();
+    rt->spoiled = false;
     return 0;
 }
 
-int pi__rt_pin(pi__rt *, void *, size_t) { return simt::options.fail_pin; }
-void pi__rt_unpin(pi__rt *, void *) {}
-int pi__rt_wait(pi__rt *) { return 0; }
-void *pi__rt_stream(pi__rt *) { return nullptr; }
+int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out)
+{
+    *out = nullptr;
+    std::shared_ptr<std::vector<work>> list;
+    list.swap(rt->recording); /* it ends even where the call fails */
+    int code = rt->call(false);
+    if (!code && (!list || rt->spoiled)) code = NOT_IN_RECORDING;
+    if (code) return code;
+    *out = new pi__rt_graph{list};
+    simt::watch.live++;
+    return 0;
+}
+
+int pi__rt_play(pi__rt *rt, pi__rt_graph *g)
+{
+    simt::watch.n_replayed++;
+    int code = rt->call(true);
+    if (code) return code;
+    return rt->add([list = g->list] {
+        int failed = 0;
+        for (size_t i = 0; i < list->size() && !failed; i++) failed = (*list)[i]();
+        return failed;
+    });
+}
+
+void pi__rt_graph_free(pi__rt *, pi__rt_graph *g)
+{
+    if (g) simt::watch.live--;
+    delete g;
+}

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -104,6 +105,20 @@ int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args
         call *c = static_cast<call *>(p);
         std::apply(c->kernel, c->args);
     }, &c);
+}
+
+/* What launches go to that are not run at once: see runtime_emu.cpp. */
+struct stream {
+    virtual int take(std::function<int()> work) = 0;
+    virtual ~stream() = default;
+};
+template <class... P, class... A>
+int queue(stream *to, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    std::tuple<P...> copied(static_cast<P>(args)...);
+    return to->take([=] {
+        return std::apply([=](auto... a) { return launch(kernel, grid, block, shared, a...); }, copied);
+    });
 }
 
 /* Warp collectives: the last lane of the mask to arrive runs the operation for all. arg[i] is lane i's, NULL for lanes

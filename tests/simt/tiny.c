@@ -17,6 +17,17 @@ int simt_tiny_write(const char *path, int32_t type)
     return tiny_write(path, &s, &err);
 }
 
+int simt_tiny_write_small(const char *path, int32_t type);
+int simt_tiny_write_small(const char *path, int32_t type)
+{
+    tiny_spec s = tiny_default;
+    pi_error err;
+    s.type = type;
+    s.n_layer = 2;
+    s.every = 2;
+    return tiny_write(path, &s, &err);
+}
+
 int simt_open(const char *path, long fail_at, long *count, long *left);
 /* Opens and closes an engine on the emulated device, host allocation fail_at failing; the result of opening. */
 int simt_open(const char *path, long fail_at, long *count, long *left)

@@ -47,11 +47,6 @@ void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
     pi__cuda *c = (pi__cuda *) be;
     if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
 }
-static void cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
-{
-    pi__cuda *c = (pi__cuda *) be;
-    if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
-}
 
 static void *cuda_host_alloc(pi__backend *be, size_t size)
 {
@@ -196,6 +191,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
         pi__rt_host_free(c->rt, image);
         return pi__fail_mem(err, "scratch of the device");
     }
+    pi__cuda_free_graphs(c);
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
     c->scratch = p;
@@ -220,6 +216,7 @@ static void cuda_destroy(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (!c) return;
+    pi__cuda_free_graphs(c);
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
     pi__rt_close(c->rt);
@@ -236,7 +233,7 @@ static const pi__backend_ops cuda_ops = {
     .commit = cuda_commit_trim,
     .trim = cuda_commit_trim,
     .upload = pi__cuda_upload,
-    .download = cuda_download,
+    .download = pi__cuda_download,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
     .copy_out = cuda_copy_out,

@@ -14,7 +14,18 @@ typedef struct cuda_batch {
     const int32_t *token, *pos, *seq, *seq_start, *seq_len, *row, *seq_sure, *state_slot, *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
+    int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
+
+/* A decoding step as it was recorded, for batches padded to this size. */
+typedef struct cuda_graph {
+    int32_t n_seqs;         /* sequences, each of one token; 0: this entry is free */
+    int32_t keys;           /* most that a token sees */
+    uint64_t used;          /* number of the last such step */
+    bool seen;              /* there was one before this */
+    pi__rt_graph *graph;    /* NULL: it was not recorded yet */
+} cuda_graph;
+enum { PI__CUDA_MAX_GRAPHS = 32 };
 
 /* Frequencies of a rotation that are on the device. */
 typedef struct cuda_freq {
@@ -37,6 +48,9 @@ typedef struct pi__cuda {
     int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
     size_t n_ints, max_ints; /* of it in use, in all */
     cuda_batch batch[2];    /* the step's, and its wanted rows */
+    cuda_graph graph[PI__CUDA_MAX_GRAPHS]; /* in no order */
+    cuda_graph *recording;  /* the one that this step's ops become, or NULL */
+    uint64_t n_steps;       /* that could be recorded */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     char *pack;             /* host memory for packing weights */
     size_t pack_size;       /* bytes */
@@ -69,6 +83,9 @@ static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__b
 size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
+void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
+/* Forgets what was recorded; nothing is queued. */
+void pi__cuda_free_graphs(pi__cuda *c);
 
 /* cuda.c */
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);

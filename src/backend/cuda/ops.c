@@ -106,6 +106,9 @@ static int32_t most_keys(const pi__batch *b, int32_t window)
     return most;
 }
 
+/* Of so many keys, those that a window shows. */
+static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
+
 void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -115,8 +118,8 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, 
         .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[kv->group], .table_stride = b->kv[kv->group].table_stride,
-        .max_keys = most_keys(b, a->window), .cache = cache_of(b, kv), .scratch = c->scratch + c->at.parts,
-        .scratch_size = c->at.total - c->at.parts, .n_sm = c->info.n_sm,
+        .max_keys = d->keys ? seen_of(d->keys, a->window) : most_keys(b, a->window), .cache = cache_of(b, kv),
+        .scratch = c->scratch + c->at.parts, .scratch_size = c->at.total - c->at.parts, .n_sm = c->info.n_sm,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
 }

@@ -5,6 +5,7 @@
 #ifndef PI__CUDA_RUNTIME_H
 #define PI__CUDA_RUNTIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,10 +14,12 @@ extern "C" {
 #endif
 
 typedef struct pi__rt pi__rt;
+typedef struct pi__rt_graph pi__rt_graph; /* recorded work */
 
 typedef struct pi__rt_info {
     char name[96];  /* of the device, as describe() shows it */
     int32_t n_sm;   /* multiprocessors */
+    bool records;   /* record and the like work */
 } pi__rt_info;
 
 /* Opens the device number index. A code that is not 0: there is none, or it cannot run the kernels. */
@@ -50,6 +53,16 @@ void pi__rt_unpin(pi__rt *rt, void *p);
 int pi__rt_wait(pi__rt *rt);
 /* The queue, as kernels take it. */
 void *pi__rt_stream(pi__rt *rt);
+
+/* From now on what is queued is taken down instead of being done: kernels with their arguments, copies to and from memory
+ * of host_alloc. Nothing else may be called until the end. */
+int pi__rt_record(pi__rt *rt);
+/* Ends that, also after an error. *out: what was queued, NULL after an error. */
+int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out);
+/* Queues all of it. */
+int pi__rt_play(pi__rt *rt, pi__rt_graph *g);
+/* g may be NULL, and must not be queued. */
+void pi__rt_graph_free(pi__rt *rt, pi__rt_graph *g);
 
 #ifdef __cplusplus
 }

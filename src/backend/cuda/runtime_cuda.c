@@ -45,6 +45,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     }
     snprintf(info->name, sizeof info->name, "cuda (%.60s, sm_%d%d)", prop.name, prop.major, prop.minor);
     info->n_sm = prop.multiProcessorCount;
+    info->records = true;
     *out = rt;
     return 0;
 }
@@ -185,3 +186,35 @@ int pi__rt_wait(pi__rt *rt)
 }
 
 void *pi__rt_stream(pi__rt *rt) { return rt->stream; }
+
+/* Other threads may go on allocating: theirs is no part of it. */
+int pi__rt_record(pi__rt *rt)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    return (int) (e ? e : cudaStreamBeginCapture(rt->stream, cudaStreamCaptureModeThreadLocal));
+}
+
+int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    *out = NULL;
+    cudaError_t e = cudaStreamEndCapture(rt->stream, &graph);
+    if (!e) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (!e) *out = (pi__rt_graph *) exec;
+    return (int) e;
+}
+
+int pi__rt_play(pi__rt *rt, pi__rt_graph *g)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    return (int) (e ? e : cudaGraphLaunch((cudaGraphExec_t) g, rt->stream));
+}
+
+void pi__rt_graph_free(pi__rt *rt, pi__rt_graph *g)
+{
+    if (!g) return;
+    cudaSetDevice(rt->device);
+    cudaGraphExecDestroy((cudaGraphExec_t) g);
+}

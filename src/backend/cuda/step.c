@@ -1,17 +1,29 @@
-/* A step's way to the device: the batch, its copy in device memory, and what finish() tells.
+/* A step's way to the device: the batch, its copy in device memory, recorded steps, and what finish() tells.
  *
  * A batch's arrays lie one behind the other in an image, twice: in host memory, where begin() gathers them, and at the
  * same offsets in device memory, where one copy takes them. Ops get the batch of the host image, whose tables of blocks
  * are as wide as the longest sequence needs.
  *
- * Memory: c->image on the host and c->scratch on the device, both of reserve(). Threads: as backend.h says. Invariant: the
- * image is written only when nothing is queued that reads it: between a finish() and the next begin(). */
+ * RECORDED STEPS. Steps of one token a sequence come in few shapes once they are rounded up: as many sequences as a power
+ * of two, as many keys as one. What the ops of such a step queue is the same whenever the shape is, for all that differs
+ * they read from the image, which lies at the same place. So the queue of a shape is recorded when it is seen for the
+ * second time (the first run loads kernels and copies frequencies, which a recording cannot hold), and from then on a
+ * step is one copy and one launch:
+ *
+ *     3 sequences, 700 keys ->  [a b c -]  4 sequences, 1023 keys ->  recorded? played : recorded, then played
+ *
+ * The sequences added are of one token at position -1, which sees no key and is not stored. What rows of others give does
+ * not depend on them, nor on how keys are split over blocks, so a result is the same to the bit either way.
+ *
+ * Memory: c->image on the host and c->scratch on the device, both of reserve(); recordings are the runtime's. Threads: as
+ * backend.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
+ * next begin(). */
 #include <string.h>
 
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 
-enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t) };
+enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255 };
 
 size_t pi__cuda_image_ints(const pi__limits *lim)
 {
@@ -20,7 +32,9 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
     return 7 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
 }
 
-/* Room for n integers of the image; NULL: there is none. */
+/* ------------------------------------------------------------------------------------------------------------- image */
+
+/* Room for n integers; NULL: there is none. */
 static int32_t *take(pi__cuda *c, size_t n)
 {
     if (n > c->max_ints - c->n_ints) {
@@ -37,97 +51,180 @@ static const int32_t *on_device(const pi__cuda *c, const int32_t *p)
     return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image) : NULL;
 }
 
-/* Takes an array along, if there is one: *array points into the image then. Returns where it will be on the device. */
-static const int32_t *put(pi__cuda *c, const int32_t **array, size_t n)
+/* Takes the n values of an array along, if there is one, and `more` behind them: fill, fill + step, ...; *array points into
+ * the image then. Returns where it will be on the device. */
+static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t more, int32_t fill, int32_t step)
 {
-    int32_t *p = *array ? take(c, n) : NULL;
-    if (p) memcpy(p, *array, n * sizeof *p);
+    int32_t *p = *array ? take(c, (size_t) n + (size_t) more) : NULL;
+    if (p) memcpy(p, *array, (size_t) n * sizeof *p);
+    for (int32_t i = 0; p && i < more; i++) p[n + i] = fill + i * step;
     *array = p;
     return on_device(c, p);
 }
 
-/* Tables of blocks: the first entries of each row, as many as the longest sequence has. */
-static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, const pi__batch *b)
+/* Tables of blocks: the first entries of each row, those for so many keys. */
+static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_t more, int32_t keys)
 {
-    int32_t most = 0;
-    for (int32_t s = 0; s < b->n_seqs; s++) most = b->seq_len[s] > most ? b->seq_len[s] : most;
-    int32_t width = (most + kv->block_size - 1) / kv->block_size;
+    int32_t width = keys / kv->block_size + 1;
     if (width > kv->table_stride) width = kv->table_stride;
-    int32_t *p = take(c, (size_t) b->n_seqs * (size_t) width);
-    for (int32_t s = 0; p && s < b->n_seqs; s++)
+    int32_t *p = take(c, (size_t) (n + more) * (size_t) width);
+    for (int32_t s = 0; p && s < n; s++)
         memcpy(p + (size_t) s * (size_t) width, kv->block_table + (size_t) s * (size_t) kv->table_stride,
                (size_t) width * sizeof *p);
+    for (int32_t i = 0; p && i < more * width; i++) p[n * width + i] = -1;
     kv->block_table = p;
     kv->table_stride = width;
     return on_device(c, p);
 }
 
-/* What comes with the tokens alone. */
-static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b)
+/* What comes with the tokens alone; more: tokens, each of a sequence, that belong to nobody. */
+static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more)
 {
-    size_t n = (size_t) b->n_tokens;
-    d->host = *b;
-    d->token = put(c, &d->host.token, n);
-    d->pos = put(c, &d->host.pos, n);
-    d->seq = put(c, &d->host.seq, n);
-    d->seq_start = put(c, &d->host.seq_start, (size_t) b->n_seqs + 1);
+    pi__batch *h = &d->host;
+    d->token = put(c, &h->token, b->n_tokens, more, 0, 0);
+    d->pos = put(c, &h->pos, b->n_tokens, more, -1, 0);
+    d->seq = put(c, &h->seq, b->n_tokens, more, b->n_seqs, 1);
+    d->seq_start = put(c, &h->seq_start, b->n_seqs + 1, more, b->n_tokens + 1, 1);
+    h->n_tokens = b->n_tokens + more;
 }
 
-static void put_batch(pi__cuda *c, cuda_batch *d, const pi__batch *b)
+static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t keys)
 {
-    size_t seqs = (size_t) b->n_seqs;
+    cuda_batch *d = &c->batch[0];
     pi__batch *h = &d->host;
-    put_tokens(c, d, b);
-    d->row = put(c, &h->row, (size_t) b->n_rows);
-    d->seq_len = put(c, &h->seq_len, seqs);
-    d->seq_sure = put(c, &h->seq_sure, seqs);
-    d->state_slot = put(c, &h->state_slot, seqs);
+    int32_t n = b->n_seqs, saves = b->save && b->save_start ? b->save_start[n] : 0;
     const int32_t *save = (const int32_t *) b->save;
-    size_t saves = save && b->save_start ? (size_t) b->save_start[seqs] : 0;
-    d->save_start = put(c, &h->save_start, seqs + 1);
-    d->save = (const pi__save *) put(c, &save, saves * SAVE_INTS);
+    *h = *b;
+    put_tokens(c, d, b, more);
+    d->row = put(c, &h->row, b->n_rows, more, b->n_tokens, 1);
+    d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
+    d->seq_sure = put(c, &h->seq_sure, n, more, 1, 0);
+    d->state_slot = put(c, &h->state_slot, n, more, -1, 0);
+    d->save_start = put(c, &h->save_start, n + 1, more, saves, 0);
+    d->save = (const pi__save *) put(c, &save, saves * SAVE_INTS, 0, 0, 0);
     h->save = (const pi__save *) save;
     for (int32_t g = 0; g < b->n_groups; g++) {
-        d->slot[g] = put(c, &h->kv[g].slot, (size_t) b->n_tokens);
-        d->table[g] = put_table(c, &h->kv[g], b);
+        d->slot[g] = put(c, &h->kv[g].slot, b->n_tokens, more, -1, 0);
+        d->table[g] = put_table(c, &h->kv[g], n, more, keys);
     }
+    h->n_seqs = n + more;
+    h->n_rows = b->n_rows + more;
 }
 
-/* The rows wanted: other tokens of the same sequences, which write nothing. */
-static void put_wanted(pi__cuda *c, const pi__batch *w)
+/* The rows wanted: tokens of the same sequences, which write nothing. */
+static void put_wanted(pi__cuda *c, const pi__batch *w, int32_t more)
 {
-    const cuda_batch *all = &c->batch[0];
     cuda_batch *d = &c->batch[1];
-    cuda_batch tokens = {0};
-    put_tokens(c, &tokens, w);
-    *d = *all;
-    d->host.n_tokens = w->n_tokens;
-    d->host.n_rows = 0;
-    d->host.wanted = NULL;
-    d->host.row = d->row = NULL;
-    d->host.token = tokens.host.token, d->token = tokens.token;
-    d->host.pos = tokens.host.pos, d->pos = tokens.pos;
-    d->host.seq = tokens.host.seq, d->seq = tokens.seq;
-    d->host.seq_start = tokens.host.seq_start, d->seq_start = tokens.seq_start;
-    for (int32_t g = 0; g < w->n_groups; g++) d->host.kv[g].slot = d->slot[g] = NULL;
-    c->batch[0].host.wanted = &d->host;
+    pi__batch *h = &d->host;
+    *d = c->batch[0];
+    h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
+    put_tokens(c, d, w, more);
+    h->row = d->row = NULL;
+    h->n_rows = 0;
+    h->wanted = NULL;
+    for (int32_t g = 0; g < w->n_groups; g++) h->kv[g].slot = d->slot[g] = NULL;
+    c->batch[0].host.wanted = h;
+}
+
+/* --------------------------------------------------------------------------------------------------- recorded steps */
+
+/* Its recording, or the place for it: that of the one used longest ago, if need be. */
+static cuda_graph *graph_for(pi__cuda *c, int32_t n_seqs, int32_t keys)
+{
+    cuda_graph *old = &c->graph[0];
+    c->n_steps++;
+    for (int i = 0; i < PI__CUDA_MAX_GRAPHS; i++) {
+        cuda_graph *g = &c->graph[i];
+        if (g->n_seqs == n_seqs && g->keys == keys) {
+            g->used = c->n_steps;
+            return g;
+        }
+        if (g->used < old->used) old = g;
+    }
+    pi__rt_graph_free(c->rt, old->graph);
+    *old = (cuda_graph) {n_seqs, keys, c->n_steps, false, NULL};
+    return old;
+}
+
+void pi__cuda_free_graphs(pi__cuda *c)
+{
+    for (int i = 0; i < PI__CUDA_MAX_GRAPHS; i++) pi__rt_graph_free(c->rt, c->graph[i].graph);
+    memset(c->graph, 0, sizeof c->graph);
+}
+
+/* Plays the step's recording, begins one, or leaves both for the next time. true: the ops are not needed. */
+static bool played(pi__cuda *c, cuda_graph *g)
+{
+    if (pi__cuda_failed(c)) return false;
+    if (g->graph) {
+        pi__cuda_keep(c, pi__rt_play(c->rt, g->graph));
+        return true;
+    }
+    if (g->seen) {
+        pi__cuda_keep(c, pi__rt_record(c->rt));
+        c->recording = pi__cuda_failed(c) ? NULL : g;
+    }
+    g->seen = true;
+    return false;
+}
+
+/* The step's ops have been queued: where they were recorded instead, they are played now. */
+static void end_recording(pi__cuda *c)
+{
+    cuda_graph *g = c->recording;
+    pi__rt_graph *made;
+    if (!g) return;
+    c->recording = NULL;
+    pi__cuda_keep(c, pi__rt_record_end(c->rt, &made));
+    if (pi__cuda_failed(c)) {
+        pi__rt_graph_free(c->rt, made);
+        return;
+    }
+    g->graph = made;
+    pi__cuda_keep(c, pi__rt_play(c->rt, made));
+}
+
+/* ------------------------------------------------------------------------------------------------------------- steps */
+
+static int32_t most_keys(const pi__batch *b)
+{
+    int32_t most = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++) most = b->seq_len[s] > most ? b->seq_len[s] : most;
+    return most;
 }
 
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
-    (void) kind;
+    bool decode = kind == PI__STEP_DECODE && c->info.records;
+    int32_t n = b->n_seqs, keys = most_keys(b);
+    if (decode) {
+        int32_t bucket = LEAST_KEYS;
+        while (bucket < keys) bucket = 2 * bucket + 1;
+        keys = bucket;
+        for (n = 1; n < b->n_seqs;) n *= 2;
+        if (n > c->lim.max_seqs) n = c->lim.max_seqs;
+    }
     memset(c->batch, 0, sizeof c->batch);
     c->n_ints = 0;
-    put_batch(c, &c->batch[0], b);
-    if (b->wanted) put_wanted(c, b->wanted);
+    c->batch[0].keys = decode ? keys : 0;
+    put_batch(c, b, n - b->n_seqs, keys);
+    if (b->wanted) put_wanted(c, b->wanted, n - b->n_seqs);
     pi__cuda_upload(be, c->scratch + c->at.batch, c->image, c->n_ints * sizeof *c->image);
-    return &c->batch[0].host;
+    return decode && played(c, graph_for(c, n, keys)) ? NULL : &c->batch[0].host;
+}
+
+void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    end_recording(c);
+    if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
 }
 
 int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
+    end_recording(c);
     int code = pi__rt_wait(c->rt); /* also after an error: what was queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;

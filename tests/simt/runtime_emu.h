@@ -1,0 +1,25 @@
+/* The emulated runtime as tests see it: what was asked of it, and how to make it fail. */
+#ifndef RUNTIME_EMU_H
+#define RUNTIME_EMU_H
+
+#include <atomic>
+
+namespace simt {
+
+/* Of all devices together. Calls are those of runtime.h that give a code, and launches of kernels. */
+struct runtime_watch {
+    std::atomic<long> fail_at{-1};   /* the call that fails, from 0; negative: none */
+    std::atomic<bool> dead{false};   /* and so do all that come later */
+    std::atomic<bool> idle{false};   /* kernels are counted, but not run */
+    std::atomic<bool> records{true}; /* devices opened from now on can record their queue */
+    std::atomic<long> n_calls{0};    /* so far */
+    std::atomic<long> n_allocs{0};   /* of them, for memory of device or host */
+    std::atomic<long> n_recorded{0}; /* of them, recordings that were begun */
+    std::atomic<long> n_replayed{0}; /* of them, recordings that were played */
+    std::atomic<long> live{0};       /* devices, memory and recordings not given back */
+};
+extern runtime_watch watch;
+
+} // namespace simt
+
+#endif

@@ -1,0 +1,314 @@
+/* The CUDA backend and its runtime, emulated: steps that are recorded and played again, and every call failing. */
+#include "simt_test.h"
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <unistd.h>
+
+#include "backend/cuda/runtime.h"
+#include "runtime_emu.h"
+
+extern "C" {
+#include "formats/formats.h"
+#include "pagedinfer.h"
+int simt_tiny_write_small(const char *path, int32_t type);
+}
+
+static std::string model_path;
+
+static void set(pi_options *o, const char *key, const char *value)
+{
+    pi_error err;
+    if (pi_options_set(o, key, value, &err)) fail_msg("%s: %s", key, err.msg);
+}
+
+static int open_engine(pi_engine **e, const char *batch, pi_error *err)
+{
+    pi_options *o = pi_options_new();
+    if (!o) return PI_ENOMEM;
+    set(o, "model", model_path.c_str());
+    set(o, "device", "emu");
+    set(o, "ubatch-size", batch);
+    set(o, "ctx-size", "512");
+    set(o, "parallel", "5");
+    set(o, "temp", "0");
+    set(o, "ignore-eos", "true");
+    set(o, "logits", "generated");
+    int rc = pi_engine_open(e, o, err);
+    pi_options_free(o);
+    return rc;
+}
+
+/* A prompt, and how many tokens are to follow. */
+struct job {
+    std::vector<int32_t> prompt;
+    const char *max_tokens;
+};
+
+/* The logits of each position, as they came. */
+typedef std::map<uint32_t, std::vector<float>> rows;
+
+static void take_logits(void *ud, uint32_t pos, const float *logits, size_t n)
+{
+    (*static_cast<rows *>(ud))[pos].assign(logits, logits + n);
+}
+
+static pi_request *submit(pi_engine *e, const job &j, rows *out, int *code, pi_error *err)
+{
+    pi_request *r = pi_request_new(e);
+    if (!r) return nullptr;
+    pi_request_set_user(r, code);
+    pi_request_on_logits(r, take_logits, out);
+    *code = pi_request_set(r, "max-tokens", j.max_tokens, err);
+    if (!*code) *code = pi_request_prompt_tokens(r, j.prompt.data(), j.prompt.size(), err);
+    if (!*code) *code = pi_request_submit(r, err);
+    return r;
+}
+
+/* Takes events until nothing runs; codes go to where the requests' users point. first: told once of the first event. */
+template <class F> static void take_events(pi_engine *e, F first)
+{
+    bool told = false;
+    pi_event *ev[8];
+    for (int n; (n = pi_poll(e, ev, 8, -1)) > 0;) {
+        for (int k = 0; k < n; k++) {
+            if (ev[k]->code) *static_cast<int *>(ev[k]->user) = ev[k]->code;
+            pi_event_release(ev[k]);
+        }
+        if (!told) first();
+        told = true;
+    }
+}
+
+/* Runs the jobs: all but the last at once, the last when the first event came. */
+static std::vector<rows> run_jobs(pi_engine *e, const std::vector<job> &jobs)
+{
+    std::vector<rows> out(jobs.size());
+    std::vector<int> code(jobs.size());
+    std::vector<pi_request *> r;
+    pi_error err;
+    for (size_t i = 0; i + 1 < jobs.size() || i == 0; i++) r.push_back(submit(e, jobs[i], &out[i], &code[i], &err));
+    take_events(e, [&] {
+        if (jobs.size() > 1) r.push_back(submit(e, jobs.back(), &out.back(), &code.back(), &err));
+    });
+    for (pi_request *q : r) pi_request_free(q);
+    for (int c : code) assert_int_equal(c, PI_OK);
+    return out;
+}
+
+/* Tokens from the small vocabulary's pieces, always the same. */
+static std::vector<int32_t> prompt(size_t n, int32_t seed)
+{
+    std::vector<int32_t> p = {2};
+    for (size_t i = 1; i < n; i++) p.push_back(260 + (int32_t) ((i * 7 + i * i * (size_t) seed) % 50));
+    return p;
+}
+
+/* --------------------------------------------------------------------------------------------------- recorded steps */
+
+static void same_rows(const std::vector<rows> &a, const std::vector<rows> &b)
+{
+    assert_int_equal(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); i++) {
+        assert_int_equal(a[i].size(), b[i].size());
+        for (const auto &p : a[i]) {
+            const std::vector<float> &other = b[i].at(p.first);
+            assert_int_equal(p.second.size(), other.size());
+            assert_memory_equal(p.second.data(), other.data(), other.size() * sizeof(float));
+        }
+    }
+}
+
+/* Sequences that join and leave, with and without recording: the same bytes. One of them grows over the number of keys that
+ * a recording is for. Nothing is allocated for it. */
+static void test_recorded(void **)
+{
+    const std::vector<job> jobs = {{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "14"}, {prompt(9, 4), "7"}};
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
+    pi_error err;
+    pi_engine *e;
+    simt::watch.records = false;
+    assert_int_equal(open_engine(&e, "64", &err), PI_OK);
+    simt::watch.n_recorded = simt::watch.n_replayed = 0;
+    std::vector<rows> want = run_jobs(e, jobs);
+    assert_int_equal(simt::watch.n_recorded, 0);
+    pi_engine_close(e);
+    simt::watch.records = true;
+    for (int i = 0; i < 2; i++) {
+        simt::options.eager = i == 1;
+        assert_int_equal(open_engine(&e, i ? "5" : "64", &err), PI_OK);
+        long allocs = simt::watch.n_allocs;
+        same_rows(want, run_jobs(e, jobs));
+        assert_true(simt::watch.n_recorded >= 1);
+        long recorded = simt::watch.n_recorded, replayed = simt::watch.n_replayed;
+        assert_true(replayed > recorded);
+        std::vector<rows> alone;
+        for (const job &j : jobs) alone.push_back(run_jobs(e, {j})[0]);
+        same_rows(want, alone);
+        assert_true(simt::watch.n_replayed > replayed + 20);
+        assert_int_equal(simt::watch.n_allocs, allocs);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    simt::options.eager = false;
+    unlink(model_path.c_str());
+}
+
+/* What cannot be recorded is refused, and spoils the recording. */
+static void test_forbidden(void **)
+{
+    pi__rt *rt;
+    pi__rt_info info;
+    pi__rt_graph *g;
+    void *dev, *host, *p;
+    uint64_t ended;
+    char pageable[16] = "fifteen letters";
+    assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
+    assert_int_equal(pi__rt_alloc(rt, &dev, 16), 0);
+    assert_int_equal(pi__rt_host_alloc(rt, &host, 16), 0);
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(pi__rt_record(rt), 0);
+        int code = i == 0   ? pi__rt_wait(rt)
+                   : i == 1 ? pi__rt_alloc(rt, &p, 16)
+                   : i == 2 ? pi__rt_host_alloc(rt, &p, 16)
+                   : i == 3 ? pi__rt_upload(rt, dev, pageable, 16)
+                   : i == 4 ? pi__rt_download(rt, pageable, dev, 16)
+                   : i == 5 ? pi__rt_record(rt)
+                   : i == 6 ? pi__rt_copy_out(rt, host, dev, 16)
+                   : i == 7 ? pi__rt_copies(rt, 0, &ended)
+                            : 0;
+        assert_int_equal(code != 0, i < 8);
+        code = pi__rt_record_end(rt, &g);
+        assert_int_equal(code != 0, i < 8);
+        assert_int_equal(g != nullptr, i == 8);
+    }
+    assert_int_equal(pi__rt_play(rt, g), 0);
+    pi__rt_graph_free(rt, g);
+
+    /* A recording reads its memory when it is played, each time. */
+    char *h = static_cast<char *>(host);
+    assert_int_equal(pi__rt_record(rt), 0);
+    assert_int_equal(pi__rt_upload(rt, dev, h, 8), 0);
+    assert_int_equal(pi__rt_download(rt, h + 8, dev, 8), 0);
+    assert_int_equal(pi__rt_record_end(rt, &g), 0);
+    for (int i = 0; i < 2; i++) {
+        std::memcpy(h, i ? "another" : "the one", 8);
+        assert_int_equal(pi__rt_play(rt, g), 0);
+        assert_int_equal(pi__rt_wait(rt), 0);
+        assert_string_equal(h + 8, h);
+    }
+    pi__rt_graph_free(rt, g);
+    pi__rt_host_free(rt, host);
+    pi__rt_free(rt, dev);
+    pi__rt_close(rt);
+    assert_int_equal(simt::watch.live, 0);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- failures */
+
+static std::atomic<long> host_live; /* blocks of the host's memory */
+
+static void *count_malloc(void *, size_t size) { return host_live++, std::malloc(size); }
+static void *count_realloc(void *, void *p, size_t size) { return host_live += !p, std::realloc(p, size); }
+static void count_free(void *, void *p) { host_live -= p != nullptr, std::free(p); }
+static void *count_map(void *, size_t size)
+{
+    void *p = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    return host_live++, std::memset(p, 0, size);
+}
+static void count_unmap(void *, void *p, size_t) { host_live -= p != nullptr, std::free(p); }
+
+/* Opens, generates, closes; what becomes of it has to be clean. false: it went as if nothing had failed. */
+static bool survives()
+{
+    pi_error err = {};
+    pi_engine *e = nullptr;
+    int rc = open_engine(&e, "16", &err), code[2] = {};
+    if (rc) {
+        if (rc != PI_EDEVICE) fail_msg("call %ld: open gives %d: %s", (long) simt::watch.fail_at, rc, err.msg);
+        assert_non_null(strstr(err.msg, "a call was made to fail"));
+        return true;
+    }
+    rows out[2];
+    pi_request *r[2];
+    const job jobs[2] = {{prompt(3, 1), "5"}, {prompt(2, 2), "3"}};
+    for (int i = 0; i < 2; i++) {
+        r[i] = submit(e, jobs[i], &out[i], &code[i], &err);
+        if (code[i]) assert_int_equal(code[i], PI_ECLOSED); /* the first one had failed by then */
+    }
+    take_events(e, [] {});
+    bool failed = code[0] || code[1];
+    for (int i = 0; i < 2; i++) assert_true(!code[i] || code[i] == PI_EDEVICE || code[i] == PI_ECLOSED);
+    assert_true(!failed || code[0] == PI_EDEVICE || code[1] == PI_EDEVICE);
+    assert_int_equal(pi_engine_state(e), failed ? PI_STATE_FAILED : PI_STATE_READY);
+    if (failed) {
+        int again;
+        pi_request_free(submit(e, jobs[0], &out[0], &again, &err));
+        assert_int_equal(again, PI_ECLOSED);
+        assert_non_null(strstr(err.msg, "a call was made to fail"));
+    }
+    for (int i = 0; i < 2; i++) pi_request_free(r[i]);
+    pi_engine_close(e);
+    return failed;
+}
+
+/* Each call of the runtime in turn, from opening to closing; then all from it on. */
+static void test_calls_fail(void **)
+{
+    const pi_allocator hooks = {sizeof hooks, nullptr, count_malloc, count_realloc, count_free, count_map, count_unmap};
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
+    pi_set_allocator(&hooks);
+    simt::watch.idle = true; /* what they compute does not matter */
+    for (int dead = 0; dead < 2; dead++) {
+        simt::watch.dead = dead == 1;
+        long n = 0, harmless = 0;
+        for (bool reached = true; reached; n += dead ? 7 : 1) { /* deaths are all alike */
+            simt::watch.n_calls = 0;
+            simt::watch.fail_at = n;
+            bool failed = survives();
+            simt::watch.fail_at = -1;
+            reached = simt::watch.n_calls > n;
+            harmless += reached && !failed;
+            if (simt::watch.live) fail_msg("call %ld: %ld things of the device are left", n, (long) simt::watch.live);
+            if (host_live) fail_msg("call %ld: %ld blocks of memory are left", n, (long) host_live);
+        }
+        assert_true(n > 200);
+        assert_int_equal(harmless, 0);
+    }
+    simt::watch.dead = simt::watch.idle = false;
+    pi_set_allocator(nullptr);
+    unlink(model_path.c_str());
+}
+
+/* A kernel that dies long after it was queued. */
+static void test_kernel_dies(void **)
+{
+    pi_error err;
+    pi_engine *e;
+    rows out;
+    int code = 0;
+    size_t before = simt::options.max_shared;
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
+    assert_int_equal(open_engine(&e, "16", &err), PI_OK);
+    simt::options.max_shared = 16;
+    pi_request *r = submit(e, {prompt(3, 1), "5"}, &out, &code, &err);
+    take_events(e, [] {});
+    simt::options.max_shared = before;
+    assert_int_equal(code, PI_EDEVICE);
+    assert_int_equal(pi_engine_state(e), PI_STATE_FAILED);
+    pi_request_free(r);
+    pi_engine_close(e);
+    assert_int_equal(simt::watch.live, 0);
+    simt::clear_error();
+    unlink(model_path.c_str());
+}
+
+int main()
+{
+    const char *tmp = getenv("TMPDIR");
+    model_path = std::string(tmp && *tmp ? tmp : "/tmp") + "/pagedinfer-runtime-" + std::to_string(getpid()) + ".gguf";
+    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_kernel_dies),
+                                cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_recorded)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
