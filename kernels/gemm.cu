@@ -7,11 +7,12 @@
  *     shared: STAGES x { 8 tiles of W:        codes [2], scales [2], scales of scales
  *                        8 groups of 8 rows:  words of B [2][32 lanes], metas [2][8 rows] }
  *
- * Warp w copies tile w and group w. ORDER: as linear.cuh says. There a warp has one slice; here it has all, one after the
+ * Warp w copies tile w and group w: with cp.async, or where there are bulk copies with five of those, counted by an mbarrier
+ * a stage. ORDER: as linear.cuh says. There a warp has one slice; here it has all, one after the
  * other: what a slice gives is added to the total when it is done. */
 #include "linear.cuh"
 
-enum { WARPS = 8, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
+enum { BARRIERS = 128 /* bytes before the stages: 8 for each */, WARPS = 8, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
 static_assert((int) WARPS == (int) GROUPS, "warp w copies group w");
 
 /* Where things are in a stage; bytes. */
@@ -36,64 +37,85 @@ static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape
     return m;
 }
 
-/* n bytes, a multiple of 16, by the lanes of a warp. */
-PI_FN void copy(uint32_t dst, const uint8_t *src, uint32_t n)
+/* n bytes, a multiple of 16, by the lanes of a warp, or by one of them with a bulk copy. */
+PI_FN void copy(uint32_t dst, const uint8_t *src, uint32_t n, uint32_t barrier)
 {
-    for (uint32_t i = threadIdx.x % 32 * 16; i < n; i += 512) ptx_cp_async16(dst + i, src + i);
+    uint32_t lane = threadIdx.x % 32;
+    if (!ptx_has_bulk()) {
+        for (uint32_t i = lane * 16; i < n; i += 512) ptx_cp_async16(dst + i, src + i);
+    } else if (lane == 0 && n) {
+        ptx_bulk_copy(dst, src, n, barrier);
+    }
 }
 
-/* The blocks from b on: warp w's tile and group, where they exist. */
-PI_FN void fill(const product &p, const stage_map &m, unsigned char *stage, int64_t b)
+/* The blocks from b on to stage i: warp w's tile and group, where they exist. */
+PI_FN void fill(const product &p, const stage_map &m, unsigned char *raw, int32_t i, int32_t b)
 {
     const pi__cuda_shape &s = p.w.shape;
-    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min((int64_t) STAGE, s.n_block - b), to = ptx_shared(stage);
-    int64_t tile = (int64_t) blockIdx.y * WARPS + warp, group = (int64_t) blockIdx.x * GROUPS + warp;
-    if (tile * 16 < p.w.n_out) {
+    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min((int32_t) STAGE, (int32_t) s.n_block - b);
+    uint32_t barrier = ptx_shared(raw) + 8 * (uint32_t) i, to = ptx_shared(raw) + BARRIERS + (uint32_t) i * m.size;
+    int32_t tile = (int32_t) (blockIdx.y * WARPS + warp), group = (int32_t) (blockIdx.x * GROUPS + warp);
+    if (ptx_has_bulk() && threadIdx.x % 32 == 0) {
+        uint32_t bytes = (int64_t) tile * 16 < p.w.n_out ? n * (uint32_t) (s.code_bytes + s.side_bytes) + m.sup : 0;
+        ptx_mbarrier_arrive_expect(barrier, bytes + (group * 8 < p.n_rows ? n * 640 : 0));
+    }
+    if ((int64_t) tile * 16 < p.w.n_out) {
         const uint8_t *src = p.w.data + (size_t) tile * s.tile_bytes;
         uint32_t dst = to + warp * m.tile;
-        copy(dst, src + (size_t) b * s.code_bytes, n * (uint32_t) s.code_bytes);
-        copy(dst + m.code, src + s.side_at + (size_t) b * s.side_bytes, n * (uint32_t) s.side_bytes);
-        copy(dst + m.code + m.side, src + s.super_at + (size_t) (b / 8) * s.super_bytes, m.sup);
+        copy(dst, src + (size_t) b * s.code_bytes, n * (uint32_t) s.code_bytes, barrier);
+        copy(dst + m.code, src + s.side_at + (size_t) b * s.side_bytes, n * (uint32_t) s.side_bytes, barrier);
+        copy(dst + m.code + m.side, src + s.super_at + (size_t) (b / 8) * s.super_bytes, m.sup, barrier);
     }
     if (group * 8 < p.n_rows) {
-        size_t at = (size_t) (group * s.n_block + b);
-        copy(to + m.b + warp * STAGE * 512, (const uint8_t *) p.codes + at * 512, n * 512);
-        copy(to + m.meta + warp * STAGE * 128, (const uint8_t *) p.meta + at * 128, n * 128);
+        size_t at = (size_t) group * (size_t) s.n_block + (size_t) b;
+        copy(to + m.b + warp * STAGE * 512, (const uint8_t *) p.codes + at * 512, n * 512, barrier);
+        copy(to + m.meta + warp * STAGE * 128, (const uint8_t *) p.meta + at * 128, n * 128, barrier);
     }
+}
+
+PI_FN void make_barriers(unsigned char *raw)
+{
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < STAGES; i++) ptx_mbarrier_init(ptx_shared(raw) + 8 * i, WARPS);
+        ptx_fence_async();
+    }
+    __syncthreads();
 }
 
 /* First block of the slice behind the one that b is in. */
-PI_FN int64_t slice_end(int64_t n, int64_t b)
+PI_FN int32_t slice_end(int32_t n, int32_t b)
 {
-    int64_t k = 1;
+    int32_t k = 1;
     while (k < SLICES && n * k / SLICES <= b) k++;
     return n * k / SLICES;
 }
 
-template <int TYPE> __global__ void __launch_bounds__(THREADS) gemm(product p)
+template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
 {
     PI_SMEM(raw);
     stage_map m = map_of(p.w.shape);
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    int64_t tile = (int64_t) blockIdx.y * WARPS + warp, first = (int64_t) blockIdx.x * GROUPS * 8;
-    int64_t n = p.w.shape.n_block, end = slice_end(n, 0);
-    int n_group = (int) (min((int64_t) GROUPS * 8, p.n_rows - first) + 7) / 8;
-    bool works = tile * 16 < p.w.n_out;
+    int32_t tile = (int32_t) blockIdx.y * WARPS + warp, first = (int32_t) blockIdx.x * GROUPS * 8;
+    int32_t n = (int32_t) p.w.shape.n_block, end = slice_end(n, 0), n_group = (min(GROUPS * 8, p.n_rows - first) + 7) / 8;
+    bool works = (int64_t) tile * 16 < p.w.n_out;
     pi__cuda_shape in_stage = p.w.shape; /* of the warp's tile there */
     in_stage.side_at = m.code;
     in_stage.super_at = m.code + m.side;
     float acc[GROUPS][4] = {}, total[GROUPS][4] = {};
+    if (ptx_has_bulk()) make_barriers(raw);
     for (int s = 0; s < STAGES - 1; s++) {
-        if (s * STAGE < n) fill(p, m, raw + s * m.size, s * STAGE);
-        ptx_cp_async_commit();
+        if (s * STAGE < n) fill(p, m, raw, s, s * STAGE);
+        if (!ptx_has_bulk()) ptx_cp_async_commit();
     }
-    for (int64_t b = 0, now = 0; b < n; b += STAGE, now = (now + 1) % STAGES) {
-        int64_t ahead = b + (STAGES - 1) * STAGE;
-        ptx_cp_async_wait<STAGES - 2>();
+    for (int32_t b = 0, now = 0, round = 0; b < n; b += STAGE) {
+        int32_t ahead = b + (STAGES - 1) * STAGE;
+        if (!ptx_has_bulk()) ptx_cp_async_wait<STAGES - 2>();
         __syncthreads(); /* all have what they waited for, and are done with the stage before */
-        if (ahead < n) fill(p, m, raw + (now + STAGES - 1) % STAGES * m.size, ahead);
-        ptx_cp_async_commit();
-        const unsigned char *stage = raw + now * m.size, *w = stage + warp * m.tile;
+        if (ahead < n) fill(p, m, raw, (now + STAGES - 1) % STAGES, ahead);
+        if (ptx_has_bulk()) ptx_mbarrier_wait(ptx_shared(raw) + 8 * (uint32_t) now, (uint32_t) round % 2);
+        else ptx_cp_async_commit();
+        const unsigned char *stage = raw + BARRIERS + (uint32_t) now * m.size, *w = stage + warp * m.tile;
+        if (++now == STAGES) now = 0, round++;
         for (int k = 0; k < STAGE && b + k < n && works; k++) {
             uint32_t a[4];
             float s[2][2], mins[2][2];
@@ -120,7 +142,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) gemm(product p)
     float factor = p.w.scale ? *p.w.scale : 1.0f;
 #pragma unroll
     for (int i = 0; i < GROUPS * 4; i++) {
-        int64_t row = first + 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = tile * 16 + lane / 4 + 8 * (i % 4 / 2);
+        int64_t row = first + 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = (int64_t) tile * 16 + lane / 4 + 8 * (i % 4 / 2);
         if (row < p.n_rows && o < p.w.n_out) p.y[row * p.ldy + o] = total[i / 4][i % 4] * factor;
     }
 }
@@ -129,7 +151,7 @@ template <int TYPE> static int run_gemm(void *stream, const product &p)
 {
     unsigned groups = (unsigned) ((p.n_rows + GROUPS * 8 - 1) / (GROUPS * 8));
     unsigned tiles = (unsigned) ((p.w.n_out + WARPS * 16 - 1) / (WARPS * 16)); /* neighbours share W, x stays in the cache */
-    return pi_launch(stream, gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), STAGES * map_of(p.w.shape).size, p);
+    return pi_launch(stream, gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), BARRIERS + STAGES * map_of(p.w.shape).size, p);
 }
 
 int pi__k_gemm(void *stream, const product &p)

@@ -31,6 +31,47 @@ PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "me
 /* Until at most N groups of this thread are pending. */
 template <int N> PI_FN void ptx_cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
+/* Bulk copies and mbarriers are there from sm_90 on: asked in a kernel, answered when it is compiled. */
+PI_FN constexpr bool ptx_has_bulk()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    return true;
+#else
+    return false;
+#endif
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/* A phase ends when count threads have arrived and all bytes that they expect have come. */
+PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+/* By the thread that made them, before the barrier that lets the others use them. */
+PI_FN void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+/* Until the phase of that parity, 0 for the first, has ended. */
+PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity)
+{
+    asm volatile("{\n\t.reg .pred p;\n\tAGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+                 "@!p bra AGAIN;\n\t}" ::"r"(at), "r"(parity) : "memory");
+}
+/* n bytes; n and both addresses are multiples of 16. */
+PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mbarrier)
+{
+    asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
+                 "r"(n), "r"(mbarrier) : "memory");
+}
+#else
+PI_FN void ptx_mbarrier_init(uint32_t, uint32_t) { __trap(); }
+PI_FN void ptx_fence_async() { __trap(); }
+PI_FN void ptx_mbarrier_arrive_expect(uint32_t, uint32_t) { __trap(); }
+PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
+PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
+#endif
+
 /* Lane l gives the address of row l % 8 of matrix l / 8. */
 PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
 {
@@ -112,6 +153,18 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 }
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
+PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
+PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count, SIMT_AT) { simt::mbarrier_init(at, count, file, line); }
+PI_FN void ptx_fence_async() { simt::fence_async(); }
+PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes, SIMT_AT)
+{
+    simt::mbarrier_arrive_expect(at, bytes, file, line);
+}
+PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity, SIMT_AT) { simt::mbarrier_wait(at, parity, file, line); }
+PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mbarrier, SIMT_AT)
+{
+    simt::bulk_copy(dst, src, n, mbarrier, file, line);
+}
 PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address, SIMT_AT) { simt::ldmatrix(r, 4, false, address, file, line); }
 PI_FN void ptx_ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address, SIMT_AT)
 {

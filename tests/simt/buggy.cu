@@ -39,6 +39,37 @@ __global__ void staged(int bug, const float *x, float *y, int n_tiles)
     if (t < 32) y[31 - t] = s;
 }
 
+/* Tile i, by one thread. */
+PI_FN void bring_tile(int bug, unsigned char *raw, const float *x, int i)
+{
+    uint32_t full = ptx_shared(raw) + 8 * (unsigned) (i % 2);
+    ptx_mbarrier_arrive_expect(full, bug == BUG_BULK_TOO_FEW ? 112 : 128);
+    if (bug == BUG_BULK_TWICE) ptx_mbarrier_arrive_expect(full, 0);
+    ptx_bulk_copy(ptx_shared(raw) + 128 + 128 * (unsigned) (i % 2), x + 32 * i, 128, full);
+}
+
+__global__ void bulk(int bug, const float *x, float *y, int n_tiles)
+{
+    PI_SMEM(raw);
+    int t = (int) threadIdx.x;
+    float s = 0;
+    if (t == 0) {
+        for (unsigned i = 0; i < 2; i++) ptx_mbarrier_init(ptx_shared(raw) + 8 * i, 1);
+        if (bug != BUG_BULK_NO_FENCE) ptx_fence_async();
+    }
+    __syncthreads();
+    if (t == 0) bring_tile(bug, raw, x, 0);
+    for (int i = 0; i < n_tiles; i++) {
+        const float *now = (const float *) (raw + 128 + 128 * (i % 2));
+        bool waits = bug == BUG_BULK_NO_WAIT ? false : bug == BUG_BULK_ONE_WAITS ? t == 0 : bug != BUG_BULK_SKIPS || i;
+        if (t == 0 && (i + 1 < n_tiles || bug == BUG_BULK_LEFT)) bring_tile(bug, raw, x, i + 1 < n_tiles ? i + 1 : 1);
+        if (waits) ptx_mbarrier_wait(ptx_shared(raw) + 8 * (unsigned) (i % 2), (unsigned) i / 2 % 2);
+        if (i || bug != BUG_BULK_SKIPS) s += now[31 - t % 32];
+        if (bug != BUG_BULK_REUSE) __syncthreads();
+    }
+    if (t < 32) y[31 - t] = s;
+}
+
 __global__ void swap(int bug, const float *x, float *y)
 {
     PI_SMEM(raw);
@@ -83,6 +114,10 @@ int launch_sum(int bug, const float *x, float *y, int n, int blocks)
 int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads)
 {
     return pi_launch(nullptr, staged, dim3(1), dim3((unsigned) threads), 256, bug, x, y, n_tiles);
+}
+int launch_bulk(int bug, const float *x, float *y, int n_tiles)
+{
+    return pi_launch(nullptr, bulk, dim3(1), dim3(64), 384, bug, x, y, n_tiles);
 }
 int launch_swap(int bug, const float *x, float *y) { return pi_launch(nullptr, swap, dim3(1), dim3(32), 128, bug, x, y); }
 int launch_count(int bug, const int *x, int *y) { return pi_launch(nullptr, count, dim3(1), dim3(64), 4, bug, x, y); }

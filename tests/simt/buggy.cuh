@@ -20,13 +20,23 @@ enum bug {
     BUG_SPLIT_BARRIER,   /* sum: half a warp at a barrier, half in a shuffle */
     BUG_SAME_WORD,       /* count: plain adds where atomics are needed */
     BUG_READ_ATOMIC,     /* count: reads the atomic sum too early */
-    BUG_WRONG_MASK       /* swap: a lane calls a collective that its mask leaves out */
+    BUG_WRONG_MASK,      /* swap: a lane calls a collective that its mask leaves out */
+    BUG_BULK_NO_WAIT,    /* bulk: reads what may not have come */
+    BUG_BULK_ONE_WAITS,  /* bulk: so do all threads but one, with no barrier after its wait */
+    BUG_BULK_REUSE,      /* bulk: the next tile overwrites the one in use */
+    BUG_BULK_NO_FENCE,   /* bulk: the copies may not know the mbarrier */
+    BUG_BULK_TOO_FEW,    /* bulk: expects fewer bytes than come */
+    BUG_BULK_TWICE,      /* bulk: one arrival more than was announced */
+    BUG_BULK_SKIPS,      /* bulk: leaves a phase out */
+    BUG_BULK_LEFT        /* bulk: ends with a copy under way */
 };
 
 /* y[block] = sum of the block's n values of x; 64 threads, 16 bytes of shared memory. */
 int launch_sum(int bug, const float *x, float *y, int n, int blocks);
 /* y[i] = sum over the n tiles of 32 values at x of value i, through two buffers of 128 bytes; 32 or 64 threads. */
 int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads);
+/* The same through two mbarriers and bulk copies; 64 threads. */
+int launch_bulk(int bug, const float *x, float *y, int n_tiles);
 /* y[l] = x[31 - l]; one warp, 128 bytes. */
 int launch_swap(int bug, const float *x, float *y);
 /* *y = number of odd values among the 64 at x; 4 bytes. */

@@ -1,4 +1,4 @@
-/* Instructions that move data: asynchronous copies and matrix loads.
+/* Instructions that move data: asynchronous copies, also in bulk with the mbarriers that count them, and matrix loads.
  *
  * An asynchronous copy may land at any moment between its issue and the wait that must see it. Both ends are played: as
  * late as possible, so that a wait too few leaves old bytes, or (simt::options.eager) at once, so that a buffer still in
@@ -43,6 +43,175 @@ void cp_async_wait(unsigned n, const char *file, int line)
         shadow_access(me->lin, c.dst, c.size, access::copy_done, file, line);
     }
     me->async.erase(me->async.begin(), me->async.begin() + (ptrdiff_t) i);
+}
+
+/* ------------------------------------------------------------------------------------------- mbarriers and bulk copies */
+
+struct mbarrier {
+    uint32_t at;             /* shared address */
+    unsigned owner;          /* thread that made it */
+    bool fenced;             /* bulk copies can see it */
+    unsigned count, pending; /* arrivals a phase, and those that this phase still wants */
+    int64_t tx;              /* bytes expected less bytes come, in this phase */
+    uint64_t phase;          /* phases that have ended */
+};
+struct transfer {
+    async_copy c;    /* group is not used */
+    size_t barrier;  /* that counts it */
+    bool landed;
+    uint64_t phase;  /* in which it landed */
+    uint32_t seen;   /* 1 + barriers of the block before a thread first saw that it had; 0: none did */
+};
+static std::vector<mbarrier> barriers; /* of the block */
+static std::vector<transfer> transfers;
+static const uint64_t magic = UINT64_C(0x6d62617272696572);
+enum : int64_t { MOST_TX = (1 << 20) - 1 };
+
+void bulk_begin()
+{
+    barriers.clear();
+    transfers.clear();
+}
+
+void bulk_end()
+{
+    for (const transfer &t : transfers) {
+        if (!t.seen) fail(nullptr, 0, "a bulk copy of %u bytes is under way when its block ends", t.c.size);
+    }
+}
+
+bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch)
+{
+    const transfer &t = transfers[copy];
+    const std::vector<uint64_t> &seen = thread_of(lin)->seen;
+    return (t.barrier < seen.size() && seen[t.barrier] > t.phase) || (t.seen && t.seen <= block_epoch);
+}
+
+/* The barrier at an address; the first one after an error, which ends the block. */
+static size_t find(uint32_t at, const char *file, int line)
+{
+    size_t i = 0;
+    uint64_t word;
+    while (i < barriers.size() && barriers[i].at != at) i++;
+    if (i == barriers.size()) {
+        fail(file, line, "no mbarrier at shared address %u", at);
+        return 0;
+    }
+    shadow_access(self->lin, shared_pointer(at), 8, access::atomic, file, line);
+    std::memcpy(&word, shared_pointer(at), 8);
+    if (word != magic) fail(file, line, "the mbarrier at shared address %u was overwritten", at);
+    return i;
+}
+
+void mbarrier_init(uint32_t at, unsigned count, const char *file, int line)
+{
+    if (at % 8) fail(file, line, "misaligned: mbarrier at shared address %u", at);
+    if (!count || count >= 1 << 20) fail(file, line, "an mbarrier of %u arrivals", count);
+    shadow_access(self->lin, shared_pointer(at), 8, access::write, file, line);
+    std::memcpy(shared_pointer(at), &magic, 8);
+    barriers.push_back({at, self->lin, false, count, count, 0, 0});
+}
+
+void fence_async()
+{
+    for (mbarrier &b : barriers) b.fenced |= b.owner == self->lin;
+}
+
+static void end_phase(size_t i)
+{
+    mbarrier &b = barriers[i];
+    if (b.pending || b.tx) return;
+    b.phase++;
+    b.pending = b.count;
+    for (unsigned l = 0; l < block_threads(); l++) {
+        fiber *f = thread_of(l);
+        if (f->st == state::at_mbarrier && f->waits_for == i) f->st = state::runs;
+    }
+}
+
+static void count_bytes(size_t i, int64_t n, const char *file, int line)
+{
+    mbarrier &b = barriers[i];
+    b.tx += n;
+    if (b.tx > MOST_TX || b.tx < -MOST_TX) fail(file, line, "an mbarrier cannot count %lld bytes", (long long) b.tx);
+}
+
+static void bring(size_t k, const char *file, int line)
+{
+    transfer &t = transfers[k];
+    land(t.c);
+    shadow_arrival(t.c.dst, t.c.size, k);
+    t.landed = true;
+    t.phase = barriers[t.barrier].phase;
+    count_bytes(t.barrier, -(int64_t) t.c.size, file, line);
+}
+
+/* Late copies: now that a thread waits and only they are missing. */
+static void bring_all(size_t i, const char *file, int line)
+{
+    if (barriers[i].pending) return;
+    for (size_t k = transfers.size(); k-- > 0;) {
+        if (transfers[k].barrier == i && !transfers[k].landed) bring(k, file, line);
+    }
+    end_phase(i);
+}
+
+static bool awaited(size_t i)
+{
+    for (unsigned l = 0; l < block_threads(); l++) {
+        if (thread_of(l)->st == state::at_mbarrier && thread_of(l)->waits_for == i) return true;
+    }
+    return false;
+}
+
+void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int line)
+{
+    size_t i = find(at, file, line);
+    if (!barriers[i].pending) fail(file, line, "phase overflow: more arrivals than the mbarrier's %u", barriers[i].count);
+    count_bytes(i, bytes, file, line);
+    barriers[i].pending--;
+    end_phase(i);
+    if (awaited(i)) bring_all(i, file, line);
+}
+
+void bulk_copy(uint32_t dst, const void *src, unsigned size, uint32_t at, const char *file, int line)
+{
+    size_t i = find(at, file, line);
+    unsigned char *d = shared_pointer(dst);
+    if (!barriers[i].fenced) {
+        fail(file, line, "a bulk copy counted by an mbarrier that no fence has made visible to it");
+    } else if (!size || size % 16 || dst % 16 || (uintptr_t) src % 16) {
+        fail(file, line, "misaligned: bulk copy of %u bytes from %p to shared address %u", size, src, dst);
+    } else if (in_device_region(src) && !in_device_memory(src, size)) {
+        fail(file, line, "out of bounds: bulk copy of %u bytes from %p, in no allocation", size, src);
+    }
+    shadow_access(self->lin, d, size, access::copy_issued, file, line);
+    transfers.push_back({{d, src, size, size, 0}, i, false, 0, 0});
+    if (options.eager) bring(transfers.size() - 1, file, line);
+    end_phase(i);
+    if (awaited(i)) bring_all(i, file, line);
+}
+
+void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line)
+{
+    fiber *me = current();
+    size_t i = find(at, file, line);
+    if (me->seen.size() < barriers.size()) me->seen.resize(barriers.size());
+    while ((barriers[i].phase & 1) == (parity & 1)) {
+        bring_all(i, file, line);
+        if ((barriers[i].phase & 1) != (parity & 1)) break;
+        me->st = state::at_mbarrier;
+        me->waits_for = i;
+        me->file = file;
+        me->line = line;
+        wait();
+        if (barriers[i].phase > me->seen[i] + 1) break;
+    }
+    if (barriers[i].phase > me->seen[i] + 1) fail(file, line, "phase overflow: a phase that this thread waits for has passed");
+    me->seen[i] = barriers[i].phase;
+    for (transfer &t : transfers) {
+        if (t.barrier == i && t.landed && t.phase < me->seen[i] && !t.seen) t.seen = shadow_epoch() + 1;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ldmatrix */

@@ -14,6 +14,17 @@ void cp_async_commit();
 /* Until at most n groups of this thread are pending. */
 void cp_async_wait(unsigned n, const char *file, int line);
 
+/* mbarriers: count arrivals and all expected bytes end a phase. The word itself is opaque. */
+void mbarrier_init(uint32_t at, unsigned count, const char *file, int line);
+/* Makes this thread's inits visible to bulk copies. */
+void fence_async();
+void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int line);
+/* Until the phase of that parity has ended. Every thread that waits for a barrier is taken to wait for each of its
+ * phases: one that another thread's arrivals pass by is an error. */
+void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line);
+/* cp.async.bulk from global to shared memory. */
+void bulk_copy(uint32_t dst, const void *src, unsigned size, uint32_t mbarrier, const char *file, int line);
+
 /* ldmatrix of n (1, 2, 4) 8x8 matrices of 16-bit values. */
 void ldmatrix(uint32_t *r, int n, bool trans, uint32_t address, const char *file, int line);
 /* ldmatrix m8n16 b8x16.b4x16_p64: rows of 16 codes of 4 bits (8 bytes, 8 of padding), each code widened to a byte. */

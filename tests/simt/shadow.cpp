@@ -17,6 +17,7 @@ struct cell {
     bool atomic;                     /* the last write was atomic */
     bool in_flight;                  /* an asynchronous copy to it was issued and not waited for */
     bool written;                    /* there is a value in it */
+    uint32_t bulk;                   /* bulk copy that brought it, by its number + 1; 0: none */
     uint32_t w_block, w_warp;        /* barriers before the last write: of the block, of the writer's warp */
     uint32_t r_block, r_warp;        /* the same for the last read */
 };
@@ -36,6 +37,18 @@ void shadow_begin(size_t shared_size)
 }
 void shadow_block_barrier() { block_epoch++; }
 void shadow_warp_barrier(unsigned warp) { warp_epoch[warp]++; }
+uint32_t shadow_epoch() { return block_epoch; }
+
+void shadow_arrival(const void *p, size_t size, size_t copy)
+{
+    if (!instrumented()) return;
+    size_t at = (size_t) (static_cast<const unsigned char *>(p) - here.shared);
+    for (size_t i = at; i < at + size; i++) {
+        cells[i] = cell();
+        cells[i].written = true;
+        cells[i].bulk = (uint32_t) copy + 1;
+    }
+}
 
 static bool unordered(unsigned lin, unsigned other, uint32_t block, uint32_t warp)
 {
@@ -73,6 +86,7 @@ static void note_write(unsigned lin, cell &c, access kind)
     c.atomic = kind == access::atomic;
     c.in_flight = kind == access::copy_issued;
     c.written = true;
+    c.bulk = 0;
 }
 
 void shadow_access(unsigned lin, const void *p, size_t size, access kind, const char *file, int line)
@@ -88,6 +102,8 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
         cell &c = cells[i];
         if (c.in_flight && kind != access::copy_done) {
             fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
+        } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, block_epoch)) {
+            fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
         } else if (kind == access::read && !c.written) {
             fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
         } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic)) {

@@ -150,7 +150,7 @@ void fail(const char *file, int line, const char *fmt, ...)
 
 static void fail_stuck()
 {
-    static const char *const names[] = {"could run", "a warp collective", "a barrier", "has ended"};
+    static const char *const names[] = {"could run", "a warp collective", "a barrier", "an mbarrier", "has ended"};
     failed = true;
     size_t at = append(0, "deadlock in block (%u,%u,%u): no thread can go on;", here.idx.x, here.idx.y, here.idx.z);
     for (unsigned i = 0; i < n_threads; i++) {
@@ -159,14 +159,14 @@ static void fail_stuck()
         if (i && f.st == last.st && f.line == last.line && f.mask == last.mask) continue;
         at = append(at, " from thread %u on: %s", i, names[(int) f.st]);
         if (f.st == state::in_warp_op) at = append(at, " of mask %08x", f.mask);
-        if (f.st == state::in_warp_op || f.st == state::at_barrier) at = append(at, " at %s:%d", f.file, f.line);
+        if (f.st != state::runs && f.st != state::done) at = append(at, " at %s:%d", f.file, f.line);
         at = append(at, ";");
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------- waiting */
 
-static void wait() { simt_switch(&current()->sp, scheduler_sp); }
+void wait() { simt_switch(&current()->sp, scheduler_sp); }
 
 void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line)
 {
@@ -296,6 +296,7 @@ static bool start_thread(unsigned i, dim3 dim)
     f.pc = nullptr;
     f.group = 0;
     f.async.clear();
+    f.seen.clear();
     return true;
 }
 
@@ -336,6 +337,7 @@ static void run_block()
 {
     if (here.shared_size) std::memset(here.shared, 0xff, here.shared_size);
     shadow_begin(here.shared_size);
+    bulk_begin();
     for (unsigned i = 0; i < n_threads; i++) {
         if (!start_thread(i, here.dim)) {
             fail(nullptr, 0, "no memory for the stacks of %u threads", n_threads);
@@ -352,7 +354,10 @@ static void run_block()
         }
         if (failed) return;
         for (unsigned i = 0; i < n_threads; i++) live += threads[i].st != state::done;
-        if (!live) return;
+        if (!live) {
+            bulk_end();
+            return;
+        }
         progress |= open_barrier(live);
         if (!progress) {
             fail_stuck();

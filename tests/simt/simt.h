@@ -64,6 +64,7 @@ struct config {
     long fail_copy = -1;            /* copies beside the queue: after so many, one is refused */
     bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
+    int arch = 120;                 /* 80, 90 or 120: what the device has, for kernels that go more than one way */
 };
 extern config options;
 

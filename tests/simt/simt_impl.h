@@ -12,7 +12,7 @@
 
 namespace simt {
 
-enum class state : uint8_t { runs, in_warp_op, at_barrier, done };
+enum class state : uint8_t { runs, in_warp_op, at_barrier, at_mbarrier, done };
 
 /* An asynchronous copy that was issued and not yet waited for. */
 struct async_copy {
@@ -34,6 +34,8 @@ struct fiber : thread_view {
     const void *pc;                /* code of its last access to shared memory, in instrumented kernels */
     unsigned group;                /* number of the open group of asynchronous copies */
     std::vector<async_copy> async; /* issued, in order */
+    size_t waits_for;              /* mbarrier, by its number in the block */
+    std::vector<uint64_t> seen;    /* of each mbarrier, phases whose end this thread has waited for */
 };
 
 /* Ends the block with an error: printf-like. Inside a kernel it does not return; outside it only takes note. Not marked
@@ -44,12 +46,24 @@ fiber *current();
 fiber *thread_of(unsigned lin);
 unsigned block_threads();
 
+/* simt.cpp: lets the thread that runs wait until something changes its state. */
+void wait();
+
+/* ptx.cpp: mbarriers and bulk copies are a block's. end: all copies must have been waited for. */
+void bulk_begin();
+void bulk_end();
+/* Whether a thread may use what a bulk copy, by its number, has brought. */
+bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch);
+
 /* shadow.cpp. Accesses of shared memory by thread lin, as race and initialisation checks see them. They do nothing
  * unless the kernels are instrumented. */
 enum class access { read, write, atomic, copy_issued, copy_done };
 void shadow_begin(size_t shared_size);
 void shadow_block_barrier();
 void shadow_warp_barrier(unsigned warp);
+uint32_t shadow_epoch();
+/* A bulk copy has brought size bytes. */
+void shadow_arrival(const void *p, size_t size, size_t copy);
 void shadow_access(unsigned lin, const void *p, size_t size, access kind, const char *file, int line);
 /* An access of size bytes by instrumented code at pc. aligned: the code relies on p being a multiple of size. */
 void compiled_access(const void *p, size_t size, bool write, bool aligned, const void *pc);

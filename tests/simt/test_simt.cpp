@@ -47,6 +47,19 @@ static bool run_staged(int bug, int threads)
     return true;
 }
 
+static bool run_bulk(int bug)
+{
+    const int tiles = 5;
+    buffer<float> x(numbers(32 * tiles)), y(32);
+    if (launch_bulk(bug, x.get(), y.get(), tiles)) return false;
+    for (size_t i = 0; i < 32; i++) {
+        float s = 0;
+        for (size_t t = 0; t < tiles; t++) s += x[32 * t + i];
+        if (y[i] != s) return false;
+    }
+    return true;
+}
+
 static bool run_swap(int bug)
 {
     buffer<float> x(numbers(32)), y(32);
@@ -75,6 +88,7 @@ static void test_correct_kernels(void **)
         assert_true(run_sum(BUG_NONE));
         assert_true(run_staged(BUG_NONE, 32));
         assert_true(run_staged(BUG_NONE, 64));
+        assert_true(run_bulk(BUG_NONE));
         assert_true(run_swap(BUG_NONE));
         assert_true(run_count(BUG_NONE));
         assert_string_equal(simt::last_error(), "");
@@ -119,6 +133,21 @@ static void test_missing_barriers(void **)
     must_find("uninitialised", [] { return run_swap(BUG_NO_WARP_SYNC); });
     must_find("race", [] { return run_count(BUG_SAME_WORD); });
     must_find("race", [] { return run_count(BUG_READ_ATOMIC); });
+}
+
+static void test_bulk_copies(void **)
+{
+    must_fail([] { return run_bulk(BUG_BULK_NO_WAIT); });
+    must_fail([] { return run_bulk(BUG_BULK_ONE_WAITS); });
+    must_find("phase overflow", [] { return run_bulk(BUG_BULK_REUSE); }); /* its thread runs ahead of the others */
+    must_find("fence", [] { return run_bulk(BUG_BULK_NO_FENCE); });
+    must_find("mbarrier at", [] { return run_bulk(BUG_BULK_TOO_FEW); });
+    must_find("phase overflow", [] { return run_bulk(BUG_BULK_TWICE); });
+    must_find("phase overflow", [] { return run_bulk(BUG_BULK_SKIPS); });
+    must_find("under way", [] { return run_bulk(BUG_BULK_LEFT); });
+    if (!race_build) return;
+    must_find("race", [] { return run_bulk(BUG_BULK_NO_WAIT); });
+    must_find("race", [] { return run_bulk(BUG_BULK_ONE_WAITS); });
 }
 
 static void test_memory_errors(void **)
@@ -189,6 +218,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_correct_kernels), cmocka_unit_test(test_missing_barriers),
         cmocka_unit_test(test_memory_errors),   cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_bulk_copies),
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_launch_limits),   cmocka_unit_test(test_device_memory),
     };
