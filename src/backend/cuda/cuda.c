@@ -3,11 +3,11 @@
  * Memory: a small object and a buffer for packing on the host; weights, cache and activations are the caller's, from
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
- *     [batch: integers][row numbers][frequencies][prepared input][the same as floats][parts of attention]
+ *     [batch: integers][row numbers][frequencies][prepared input][the same as floats][experts][parts of attention]
  *
  * Threads: as backend.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
- * more, and finish() returns it. Mixtures of experts and recurrent states have no kernels here: weight_size and state_bytes
- * say so, before any such op could be called. */
+ * more, and finish() returns it. Recurrent states have no kernels here: state_bytes says so, before any such op could be
+ * called. */
 #include "backend/cuda/impl.h"
 
 #include <stdio.h>
@@ -90,7 +90,9 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
     (void) be;
     pi__cuda_shape s;
     w->layout = 0;
-    return w->n_mat == 1 && pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s) ? (s.mat_bytes + 63) & ~(size_t) 63 : 0;
+    if (w->n_mat < 1 || !pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s)) return 0;
+    if ((size_t) w->n_mat > SIZE_MAX / 2 / s.mat_bytes) return 0;
+    return (s.mat_bytes * (size_t) w->n_mat + 63) & ~(size_t) 63;
 }
 
 static bool pack_room(pi__cuda *c, size_t size)
@@ -108,12 +110,12 @@ static bool pack_room(pi__cuda *c, size_t size)
 
 static void cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src)
 {
-    (void) mat; /* there is one */
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_shape s;
     pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s);
+    char *data = (char *) w->data + (size_t) mat * s.mat_bytes;
     if (!s.n_block) {
-        pi__cuda_upload(be, (char *) w->data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
+        pi__cuda_upload(be, data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
         return;
     }
     size_t tiles = (size_t) (n + 15) / 16, file_row = pi__row_size(pi__type_info_of(w->type), w->n_in);
@@ -123,7 +125,7 @@ static void cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, 
         pi__cuda_pack_tile(w->type, &s, w->n_in, (const uint8_t *) src + i * 16 * file_row, left < 16 ? (int32_t) left : 16,
                            (uint8_t *) c->pack + i * s.tile_bytes);
     }
-    pi__cuda_upload(be, (char *) w->data + (size_t) (row / 16) * s.tile_bytes, c->pack, tiles * s.tile_bytes);
+    pi__cuda_upload(be, data + (size_t) (row / 16) * s.tile_bytes, c->pack, tiles * s.tile_bytes);
 }
 
 /* --------------------------------------------------------------------------------------------------- cache and scratch */
@@ -165,10 +167,11 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
     s.batch = take(&at, pi__cuda_image_ints(lim) * i);
-    s.rows = take(&at, (size_t) lim->max_tokens * i);
+    s.rows = take(&at, (size_t) pi__cuda_max_gather(lim) * i);
     s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.prepared = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 0));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
+    s.experts = take(&at, pi__cuda_moe_bytes(lim));
     s.parts = take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
     s.total = at;
     return s;
@@ -258,6 +261,7 @@ static const pi__backend_ops cuda_ops = {
     .attention = pi__cuda_attention,
     .gather_rows = pi__cuda_gather_rows,
     .softcap = pi__cuda_softcap,
+    .moe = pi__cuda_moe,
     .norm = pi__cuda_norm,
 };
 

@@ -35,7 +35,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, prepared, floats, parts, total; /* bytes */
+    size_t batch, rows, freq, prepared, floats, experts, parts, total; /* bytes */
 } cuda_scratch;
 
 typedef struct pi__cuda {
@@ -87,8 +87,19 @@ void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
 /* Forgets what was recorded; nothing is queued. */
 void pi__cuda_free_graphs(pi__cuda *c);
 
+/* Most rows that are gathered at once: tokens, or a drafter's pairs. */
+static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
+{
+    return lim->max_tokens > 2 * PI__MAX_ROWS ? lim->max_tokens : 2 * PI__MAX_ROWS;
+}
+
 /* cuda.c */
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
+
+/* ops.c: backend.h's structs as the kernels have them */
+bool pi__cuda_is_float(int32_t type);
+pi__k_matrix pi__cuda_matrix(const pi__weight *w);
+pi__k_input pi__cuda_input(const pi__lin_in *in);
 
 /* ops.c: the ops of transformers (see backend.h) */
 void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
@@ -102,5 +113,9 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const p
 void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
 void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
 void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n);
+
+/* ops_moe.c */
+size_t pi__cuda_moe_bytes(const pi__limits *lim);
+void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
 
 #endif

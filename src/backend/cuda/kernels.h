@@ -117,6 +117,48 @@ int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int3
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
+/* ---- moe.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
+
+#define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
+
+typedef struct pi__k_tile {
+    int32_t expert;
+    int32_t first; /* column */
+    int32_t n;     /* columns */
+} pi__k_tile;
+
+/* Where pairs go. All but logits is written by pi__k_route, and read by the others. */
+typedef struct pi__k_routes {
+    const float *logits;  /* [n_rows, n_expert] */
+    int64_t ldl;
+    int32_t n_rows, n_expert, n_used;
+    float weights_scale;
+    int32_t *id;          /* [n_rows, n_used] experts by rank: the largest logits, equal ones by index */
+    float *weight;        /* [n_rows, n_used] softmax over all, divided by the sum of those used, times weights_scale */
+    int32_t *column;      /* [n_rows, n_used] of the pair */
+    int32_t *row;         /* [n_rows * n_used] of the column */
+    pi__k_tile *tile[2];  /* [pi__k_max_tiles] each: few columns, many columns */
+    int32_t *n_tile;      /* [2] how many there are */
+} pi__k_routes;
+
+/* Most tiles of a list that there can be. */
+int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int large);
+int pi__k_route(void *stream, const pi__k_routes *a);
+
+/* One matrix an expert, or two of the same shape and type. */
+typedef struct pi__k_experts {
+    pi__k_matrix w;         /* of expert 0; the next is shape.mat_bytes on; scale: a factor an expert, or NULL */
+    const uint8_t *data2;   /* the second ones, or NULL */
+    const float *scale2;    /* as scale */
+    const int32_t *row;     /* [n_rows * n_used] prepared row of a column (routes.row); NULL: columns are prepared */
+    float *y, *y2;          /* [n_rows * n_used, n_out] by column; of the second */
+    int64_t ldy;
+} pi__k_experts;
+/* y = W x by column; prepared has n_rows rows, or as many as there are columns. */
+int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
+int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
+
 #ifdef __cplusplus
 }
 #endif

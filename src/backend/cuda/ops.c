@@ -4,19 +4,25 @@
 
 #include "formats/formats.h"
 
-static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+bool pi__cuda_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
-static pi__k_matrix matrix_of(const pi__weight *w)
+pi__k_matrix pi__cuda_matrix(const pi__weight *w)
 {
     pi__k_matrix m = {.data = w->data, .type = w->type, .n_in = w->n_in, .n_out = w->n_out, .scale = w->scale};
     pi__cuda_shape_of(w->type, w->n_in, w->n_out, &m.shape);
     return m;
 }
 
+pi__k_input pi__cuda_input(const pi__lin_in *in)
+{
+    const bool glu = in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU;
+    return (pi__k_input) {in->kind, in->x, in->ldx, glu ? in->x2 : NULL, in->ldx2, in->w, in->eps};
+}
+
 void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
 {
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_matrix m = matrix_of(w);
+    pi__k_matrix m = pi__cuda_matrix(w);
     PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, scale, out));
 }
 
@@ -24,12 +30,11 @@ void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, cons
 {
     pi__cuda *c = (pi__cuda *) be;
     void *stream = pi__rt_stream(c->rt), *to[2] = {c->scratch + c->at.prepared, c->scratch + c->at.floats};
-    pi__k_input k = {in->kind, in->x, in->ldx, NULL, in->ldx2, in->w, in->eps};
-    if (in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU) k.x2 = in->x2;
+    pi__k_input k = pi__cuda_input(in);
     bool ready[2] = {false, false};
     for (int32_t i = 0; i < n_lin; i++) {
-        pi__k_matrix m = matrix_of(lin[i].w);
-        int f = is_float(m.type);
+        pi__k_matrix m = pi__cuda_matrix(lin[i].w);
+        int f = pi__cuda_is_float(m.type);
         if (!ready[f]) PI__QUEUE(c, pi__k_prepare(stream, &k, n_rows, m.n_in, f, to[f]));
         ready[f] = true;
         PI__QUEUE(c, pi__k_linear(stream, &m, to[f], n_rows, lin[i].y, lin[i].ldy));
@@ -130,7 +135,7 @@ void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, c
     const int32_t *at = c->batch[0].row;
     if (row != c->batch[0].host.row) { /* not the rows of the batch, which are there already */
         int32_t *room = (int32_t *) (c->scratch + c->at.rows);
-        c->no_room |= n_rows > c->lim.max_tokens;
+        c->no_room |= n_rows > pi__cuda_max_gather(&c->lim);
         pi__cuda_upload(be, room, row, (size_t) n_rows * sizeof *room);
         at = room;
     }

@@ -1,0 +1,301 @@
+/* Mixture of experts: which experts a row goes to, and the products of each expert with the rows that come to it.
+ *
+ * A pair is a row and one of its experts. Pairs are sorted by expert and lie in that order, those of an expert by row:
+ * column j of the products.
+ *
+ *     rows      r0      r1      r2            prepared once each
+ *     experts   4 1     1 7     1 4           by rank
+ *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
+ *     tiles     columns of one expert: up to 8, or up to 32
+ *
+ * How many columns an expert has is known to the device alone. Grids are of the worst case's size, and blocks without a
+ * tile end at once: the host never waits, and a step can be captured in a graph. Tiles of up to 8 columns, where an
+ * expert has few, have a kernel with fewer registers; in which tile a column is, or where the tile is in its list (which
+ * the device fills in any order), changes no bit of it: sums are linear.cuh's, and a row's pairs are added up by rank. */
+#include "linear.cuh"
+
+enum { FEW_ROWS = 32 /* routed and sorted in one launch */, FEW_WARPS = 16, ROUTE_WARPS = 8, SMALL = 8, LARGE = 32 /* columns of tiles */ };
+
+/* ------------------------------------------------------------------------------------------------------------- routing */
+
+/* A logit and its index as one number, the better the larger: by value, then the lower index; NaN is the worst. */
+PI_FN uint64_t rank_key(float f, int32_t i)
+{
+    uint32_t u = __float_as_uint(f + 0.0f); /* zeros of both signs are equal */
+    u = f != f ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+    return (uint64_t) u << 32 | (0xffffffffu - (uint32_t) i);
+}
+
+/* The lane's best logit that is worse than `than`; 0: none. */
+PI_FN uint64_t next_best(const float *logits, int32_t n, uint64_t than)
+{
+    uint64_t best = 0;
+    for (int32_t i = (int32_t) threadIdx.x % 32; i < n; i += 32) {
+        uint64_t k = rank_key(logits[i], i);
+        if (k < than && k > best) best = k;
+    }
+    return best;
+}
+
+/* A warp: experts of a row and their weights. */
+PI_FN void route_row(const pi__k_routes &a, int64_t r)
+{
+    const float *logits = a.logits + r * a.ldl;
+    int32_t *id = a.id + r * a.n_used;
+    float *weight = a.weight + r * a.n_used, most = 0, all = 0, sum = 0;
+    int lane = (int) threadIdx.x % 32;
+    uint64_t mine = next_best(logits, a.n_expert, ~UINT64_C(0));
+    for (int32_t k = 0; k < a.n_used; k++) {
+        uint64_t best = mine;
+        for (int o = 16; o; o >>= 1) {
+            uint64_t v = __shfl_xor_sync(PI_FULL, best, o);
+            best = v > best ? v : best;
+        }
+        int32_t e = (int32_t) (0xffffffffu - (uint32_t) best);
+        if (k == 0) {
+            most = logits[e];
+            for (int32_t i = lane; i < a.n_expert; i += 32) all += expf(logits[i] - most);
+            all = warp_sum(all);
+        }
+        float w = expf(logits[e] - most) / all;
+        sum += w;
+        if (lane == 0) id[k] = e, weight[k] = w;
+        if (mine == best) mine = next_best(logits, a.n_expert, best);
+    }
+    if (sum < PI__K_LEAST_SUM) sum = PI__K_LEAST_SUM;
+    __syncwarp();
+    for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
+}
+
+/* A warp: the columns of expert e, and its tiles. All rows are routed. */
+PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
+{
+    int32_t n_pair = a.n_rows * a.n_used, before = 0, n = 0;
+    int lane = (int) threadIdx.x % 32;
+#pragma unroll 4
+    for (int32_t p = lane; p < n_pair; p += 32) {
+        before += a.id[p] < e;
+        n += a.id[p] == e;
+    }
+    before = warp_sum_int(before);
+    n = warp_sum_int(n);
+    if (!n) return;
+    int32_t large = n / LARGE + (n % LARGE > SMALL), small = n % LARGE && n % LARGE <= SMALL, at[2] = {0, 0};
+    if (lane == 0) {
+        if (small) at[0] = atomicAdd(&a.n_tile[0], 1);
+        if (large) at[1] = atomicAdd(&a.n_tile[1], large);
+    }
+    at[1] = __shfl_sync(PI_FULL, at[1], 0);
+    for (int32_t i = lane; i < large; i += 32) {
+        a.tile[1][at[1] + i] = {e, before + i * LARGE, min((int32_t) LARGE, n - i * LARGE)};
+    }
+    if (lane == 0 && small) a.tile[0][at[0]] = {e, before + large * LARGE, n % LARGE};
+#pragma unroll 4
+    for (int32_t p0 = 0; p0 < n_pair; p0 += 32) {
+        int32_t p = p0 + lane;
+        bool here = p < n_pair && a.id[p] == e;
+        uint32_t which = __ballot_sync(PI_FULL, here);
+        if (here) {
+            int32_t column = before + __popc(which & ((1u << lane) - 1));
+            a.column[p] = column;
+            a.row[column] = p / a.n_used;
+        }
+        before += __popc(which);
+    }
+}
+
+/* One block: everything. */
+__global__ void __launch_bounds__(FEW_WARPS * 32) route_few(pi__k_routes a)
+{
+    int32_t warp = (int32_t) threadIdx.x / 32, n_warp = (int32_t) blockDim.x / 32;
+    if (threadIdx.x < 2) a.n_tile[threadIdx.x] = 0;
+    for (int32_t r = warp; r < a.n_rows; r += n_warp) route_row(a, r);
+    __syncthreads();
+    for (int32_t e = warp; e < a.n_expert; e += n_warp) sort_expert(a, e);
+}
+
+__global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(pi__k_routes a)
+{
+    int64_t r = (int64_t) blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
+    if (blockIdx.x == 0 && threadIdx.x < 2) a.n_tile[threadIdx.x] = 0;
+    if (r < a.n_rows) route_row(a, r);
+}
+
+__global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
+{
+    int32_t e = (int32_t) (blockIdx.x * ROUTE_WARPS + threadIdx.x / 32);
+    if (e < a.n_expert) sort_expert(a, e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ products */
+
+struct grouped {
+    pi__k_experts a;
+    const pi__k_tile *tile;
+    const int32_t *n_tile;
+    const uint4 *codes;     /* of the prepared rows, packed types */
+    const block_meta *meta;
+    const float *floats;    /* of the prepared rows, float types */
+};
+
+/* Prepared rows from anywhere: each lane knows where the row is whose words it holds, and the two whose metas. */
+template <int NT> struct gathered_rows {
+    const uint4 *words;
+    const block_meta *metas;
+    uint32_t at[NT], meta_at[NT][2]; /* from words, from metas, of block 0 */
+
+    __device__ __forceinline__ uint4 codes(int g, int64_t b) const { return words[at[g] + (size_t) b * 32]; }
+    __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const
+    {
+        return metas + meta_at[g][i] + (size_t) b * 8;
+    }
+};
+
+/* The prepared row of column c of a tile; of its last one where there is no such column. */
+PI_FN int32_t row_of(const pi__k_experts &a, const pi__k_tile &t, int c)
+{
+    int32_t column = t.first + min(c, t.n - 1);
+    return a.row ? a.row[column] : column;
+}
+
+template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_tile &t, int64_t n_block)
+{
+    int lane = (int) threadIdx.x % 32;
+    gathered_rows<NT> x = {p.codes, p.meta, {}, {}};
+#pragma unroll
+    for (int g = 0; g < NT; g++) {
+        int32_t r = row_of(p.a, t, 8 * g + lane / 4);
+        x.at[g] = (uint32_t) (r / 8 * n_block * 32 + r % 8 * 4 + lane % 4);
+        for (int i = 0; i < 2; i++) {
+            r = row_of(p.a, t, 8 * g + 2 * (lane % 4) + i);
+            x.meta_at[g][i] = (uint32_t) (r / 8 * n_block * 8 + r % 8);
+        }
+    }
+    return x;
+}
+
+/* A block of threads: 16 rows of an expert's matrix times the columns of a tile. */
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) experts(grouped p)
+{
+    PI_SMEM(raw);
+    if ((int32_t) blockIdx.y >= *p.n_tile) return;
+    const pi__k_tile t = p.tile[blockIdx.y];
+    const pi__cuda_shape &shape = p.a.w.shape;
+    const uint8_t *data = blockIdx.z ? p.a.data2 : p.a.w.data;
+    const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
+    float *y = (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + blockIdx.x * 16, acc[NT][4] = {};
+    add_slice<TYPE>(shape, data + (size_t) t.expert * shape.mat_bytes + blockIdx.x * shape.tile_bytes,
+                    gather<NT>(p, t, shape.n_block), (t.n + 7) / 8, acc);
+    put_sums(acc, (float *) raw, scale ? scale[t.expert] : 1.0f, y, p.a.ldy, t.n, p.a.w.n_out - blockIdx.x * 16);
+}
+
+template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
+{
+    int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, n_in = p.a.w.n_in;
+    if ((int32_t) blockIdx.y >= *p.n_tile || w_row >= p.a.w.n_out) return;
+    const pi__k_tile t = p.tile[blockIdx.y];
+    const uint8_t *data = (blockIdx.z ? p.a.data2 : p.a.w.data) + (size_t) t.expert * p.a.w.shape.mat_bytes;
+    const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
+    float *y = (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + w_row;
+    for (int first = 0; first < t.n; first += FLOAT_ROWS) {
+        const float *x[FLOAT_ROWS];
+#pragma unroll
+        for (int r = 0; r < FLOAT_ROWS; r++) x[r] = p.floats + row_of(p.a, t, first + r) * n_in;
+        float_rows<TYPE>(data + (size_t) w_row * p.a.w.shape.tile_bytes, n_in, [&](int r) { return x[r]; },
+                         min((int) FLOAT_ROWS, t.n - first), scale ? scale[t.expert] : 1.0f, y + first * p.a.ldy, p.a.ldy);
+    }
+}
+
+/* A block: a row. Its experts' results, weighted, in the order of rank. */
+__global__ void __launch_bounds__(THREADS) add_experts(pi__k_routes a, const float *x, int64_t n, float *y, int64_t ldy)
+{
+    const int32_t *column = a.column + (int64_t) blockIdx.x * a.n_used;
+    const float *weight = a.weight + (int64_t) blockIdx.x * a.n_used;
+    y += blockIdx.x * ldy;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        float sum = 0;
+        for (int32_t k = 0; k < a.n_used; k++) sum = fmaf(weight[k], x[column[k] * n + i], sum);
+        y[i] = sum;
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- launch */
+
+int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int large)
+{
+    int64_t pairs = (int64_t) n_rows * n_used;
+    return (int32_t) (large ? pairs / (SMALL + 1) : min(pairs, (int64_t) n_expert));
+}
+
+int pi__k_route(void *stream, const pi__k_routes *a)
+{
+    if (a->n_rows < 1) return 0;
+    if (a->n_used < 1 || a->n_used > a->n_expert) return 1;
+    if (a->n_rows <= FEW_ROWS) {
+        return pi_launch(stream, route_few, dim3(1), dim3(FEW_WARPS * 32), 0, *a);
+    }
+    unsigned rows = (unsigned) (a->n_rows + ROUTE_WARPS - 1) / ROUTE_WARPS;
+    int code = pi_launch(stream, route_rows, dim3(rows), dim3(ROUTE_WARPS * 32), 0, *a);
+    if (code) return code;
+    unsigned experts = (unsigned) (a->n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS;
+    return pi_launch(stream, sort_pairs, dim3(experts), dim3(ROUTE_WARPS * 32), 0, *a);
+}
+
+/* fn<small> for the small tiles, fn<large> for the others: an expert has no more columns than there are rows. */
+template <class S, class L> static int each_list(const pi__k_routes *r, grouped p, S small, L large)
+{
+    p.tile = r->tile[0];
+    p.n_tile = &r->n_tile[0];
+    int code = small((unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, 0), p);
+    if (code || r->n_rows <= SMALL) return code;
+    p.tile = r->tile[1];
+    p.n_tile = &r->n_tile[1];
+    return large((unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, 1), p);
+}
+
+template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, const grouped &p)
+{
+    unsigned tiles = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
+    return each_list(
+        r, p,
+        [=](unsigned most, const grouped &q) {
+            return pi_launch(stream, experts<TYPE, SMALL / 8>, dim3(tiles, most, n), dim3(THREADS), sums_bytes<SMALL / 8>, q);
+        },
+        [=](unsigned most, const grouped &q) {
+            return pi_launch(stream, experts<TYPE, LARGE / 8>, dim3(tiles, most, n), dim3(THREADS), sums_bytes<LARGE / 8>, q);
+        });
+}
+
+template <int TYPE> static int run_floats(void *stream, const pi__k_routes *r, const grouped &p)
+{
+    auto run = [=](unsigned most, const grouped &q) {
+        dim3 grid((unsigned) ((q.a.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), most, q.a.data2 ? 2 : 1);
+        return pi_launch(stream, experts_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, q);
+    };
+    return each_list(r, p, run, run);
+}
+
+int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
+{
+    if (r->n_rows < 1) return 0;
+    const uint8_t *codes = (const uint8_t *) prepared;
+    int64_t n_rows = a->row ? r->n_rows : (int64_t) r->n_rows * r->n_used;
+    if (codes_bytes(n_rows, a->w.n_in) / sizeof(uint4) > UINT32_MAX) return 1;
+    grouped p = {*a, nullptr, nullptr, (const uint4 *) codes, (const block_meta *) (codes + codes_bytes(n_rows, a->w.n_in)),
+                 (const float *) prepared};
+    switch (a->w.type) {
+#define RUN(t) case t: return run_packed<t>(stream, r, p);
+        PACKED_TYPES(RUN)
+#undef RUN
+#define RUN(t) case t: return run_floats<t>(stream, r, p);
+        FLOAT_TYPES(RUN)
+#undef RUN
+    default: return 1;
+    }
+}
+
+int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy)
+{
+    if (r->n_rows < 1) return 0;
+    return pi_launch(stream, add_experts, dim3((unsigned) r->n_rows), dim3(THREADS), 0, *r, x, n, y, ldy);
+}

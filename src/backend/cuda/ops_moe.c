@@ -1,0 +1,99 @@
+/* Routed experts on the device (kernels/moe.cu). The step thread; memory is a part of the backend's scratch:
+ *
+ *     [ids][weights][columns][rows][tiles, few columns][tiles, many][numbers of tiles][prepared activations][results]
+ *
+ * Results of gate and up lie where those of down will, who reads what was made of them. */
+#include "backend/cuda/impl.h"
+
+#include "formats/formats.h"
+
+/* Where the parts are, in bytes from the scratch's start. */
+typedef struct parts {
+    size_t id, weight, column, row; /* [pairs] each */
+    size_t tile[2], n_tile;         /* lists of tiles; [2] */
+    size_t mid;                     /* [pairs, F] prepared */
+    size_t out;                     /* [pairs, 2F], then [pairs, E] */
+    size_t end;
+} parts;
+
+static size_t take(size_t *at, size_t size)
+{
+    size_t p = *at;
+    *at += (size + 255) & ~(size_t) 255;
+    return p;
+}
+
+/* n_in, n_ff: columns of gate, and of down. */
+static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
+{
+    const int64_t pairs = (int64_t) n_rows * n_used, n_ff32 = (n_ff + 31) / 32 * 32, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
+    const size_t codes = pi__k_prepared_bytes((int32_t) pairs, n_ff32, 0), floats = pi__k_prepared_bytes((int32_t) pairs, n_ff, 1);
+    parts p;
+    p.id = take(&at, (size_t) pairs * sizeof(int32_t));
+    p.weight = take(&at, (size_t) pairs * sizeof(float));
+    p.column = take(&at, (size_t) pairs * sizeof(int32_t));
+    p.row = take(&at, (size_t) pairs * sizeof(int32_t));
+    for (int i = 0; i < 2; i++)
+        p.tile[i] = take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
+    p.n_tile = take(&at, 2 * sizeof(int32_t));
+    p.mid = take(&at, codes > floats ? codes : floats);
+    p.out = take(&at, (size_t) (pairs * wide) * sizeof(float));
+    p.end = at;
+    return p;
+}
+
+size_t pi__cuda_moe_bytes(const pi__limits *lim)
+{
+    if (!lim->max_expert) return 0;
+    return layout(0, lim->max_tokens, lim->max_expert, lim->max_used, lim->max_in_exp, (lim->max_ff_exp + 1) / 2).end;
+}
+
+/* The results of gate (and up) by column: [pairs, 2F]. */
+static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
+{
+    const int64_t n_ff = a->down->n_in;
+    void *stream = pi__rt_stream(c->rt), *to[2] = {c->scratch + c->at.prepared, c->scratch + c->at.floats};
+    pi__k_input in = pi__cuda_input(&a->in);
+    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
+    const int f = pi__cuda_is_float(e.w.type), f2 = a->up && pi__cuda_is_float(a->up->type);
+    PI__QUEUE(c, pi__k_prepare(stream, &in, r->n_rows, e.w.n_in, f, to[f]));
+    if (a->up && a->up->type == a->gate->type) {
+        e.data2 = a->up->data;
+        e.scale2 = a->up->scale;
+        e.y2 = h + n_ff;
+    }
+    PI__QUEUE(c, pi__k_experts_run(stream, r, &e, to[f]));
+    if (!a->up || e.data2) return;
+    if (f2 != f) PI__QUEUE(c, pi__k_prepare(stream, &in, r->n_rows, e.w.n_in, f2, to[f2]));
+    e.w = pi__cuda_matrix(a->up);
+    e.y = h + n_ff;
+    PI__QUEUE(c, pi__k_experts_run(stream, r, &e, to[f2]));
+}
+
+void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in;
+    if (n_rows < 1) return;
+    const parts p = layout(c->at.experts, n_rows, a->n_expert, a->n_used, n_in, n_ff);
+    if (p.end > c->at.parts) {
+        c->no_room = true;
+        return;
+    }
+    void *stream = pi__rt_stream(c->rt), *mid = c->scratch + p.mid;
+    float *h = (float *) (void *) (c->scratch + p.out);
+    const pi__k_routes r = {
+        .logits = a->logits, .ldl = a->ldl, .n_rows = n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
+        .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
+        .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
+        .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
+        .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile[0]), (pi__k_tile *) (void *) (c->scratch + p.tile[1])},
+    };
+    PI__QUEUE(c, pi__k_route(stream, &r));
+    gate_up(c, a, &r, h);
+    const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
+    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_in};
+    PI__QUEUE(c, pi__k_prepare(stream, &glu, n_rows * a->n_used, n_ff, pi__cuda_is_float(down.w.type), mid));
+    PI__QUEUE(c, pi__k_experts_run(stream, &r, &down, mid));
+    PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_in, a->y, a->ldy));
+}

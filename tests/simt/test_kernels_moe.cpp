@@ -1,0 +1,422 @@
+/* moe.cu: routing against double precision and by its own rules; the CUDA backend's op against double precision for every
+ * format, and to the bit against linear.cu and against itself in every company. */
+#include "matrix_ref.h"
+
+#include <cfloat>
+
+extern "C" {
+#include "backend/backend.h"
+}
+
+using simt_test::buffer;
+using simt_test::in_all_modes;
+using simt_test::is_float;
+using simt_test::types;
+
+/* ------------------------------------------------------------------------------------------------------------- routing */
+
+/* The reference's: ids by rank, and their weights. */
+static void route(const float *logits, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
+                  std::vector<double> &weight)
+{
+    double all = 0, sum = 0, most = -DBL_MAX;
+    for (int32_t e = 0; e < n_expert; e++) most = std::max(most, (double) logits[e]);
+    for (int32_t e = 0; e < n_expert; e++) all += std::exp(logits[e] - most);
+    id.assign((size_t) n_used, -1);
+    weight.assign((size_t) n_used, 0);
+    for (size_t i = 0; i < id.size(); i++) {
+        for (int32_t e = 0; e < n_expert; e++) {
+            bool taken = std::find(id.begin(), id.begin() + (long) i, e) != id.begin() + (long) i;
+            if (!taken && (id[i] < 0 || logits[e] > logits[id[i]])) id[i] = e;
+        }
+        weight[i] = std::exp(logits[id[i]] - most) / all;
+        sum += weight[i];
+    }
+    for (double &w : weight) w *= scale / std::max(sum, (double) PI__K_LEAST_SUM);
+}
+
+/* What pi__k_route writes. */
+struct routes {
+    pi__k_routes a;
+    buffer<int32_t> id, column, row, n_tile;
+    buffer<float> weight, logits;
+    buffer<pi__k_tile> small, large;
+
+    routes(const std::vector<float> &l, int32_t n_rows, int32_t n_expert, int32_t n_used)
+        : a(), id(n(n_rows, n_used)), column(n(n_rows, n_used)), row(n(n_rows, n_used)), n_tile(2), weight(n(n_rows, n_used)),
+          logits(l), small((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
+          large((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1))
+    {
+        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, id.get(), weight.get(), column.get(), row.get(),
+             {small.get(), large.get()}, n_tile.get()};
+    }
+    static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
+};
+
+/* Columns are sorted by expert, then row; each is in one tile, and the tile of its expert. */
+static void check_columns(routes &t)
+{
+    size_t pairs = t.id.size();
+    std::vector<std::pair<int32_t, int32_t>> order;
+    for (size_t p = 0; p < pairs; p++) order.push_back({t.id[p], (int32_t) p / t.a.n_used});
+    std::sort(order.begin(), order.end());
+    for (size_t p = 0; p < pairs; p++) {
+        size_t c = (size_t) t.column[p];
+        assert_true(c < pairs && order[c].first == t.id[p] && order[c].second == (int32_t) p / t.a.n_used);
+        assert_int_equal(t.row[c], order[c].second);
+    }
+    std::vector<int> seen(pairs);
+    for (int k = 0; k < 2; k++) {
+        assert_true(t.n_tile[(size_t) k] <= pi__k_max_tiles(t.a.n_rows, t.a.n_expert, t.a.n_used, k));
+        for (int32_t i = 0; i < t.n_tile[(size_t) k]; i++) {
+            const pi__k_tile tile = t.a.tile[k][i];
+            assert_in_range(tile.n, k ? 9 : 1, k ? 32 : 8);
+            for (int32_t c = tile.first; c < tile.first + tile.n; c++) {
+                assert_true(order[(size_t) c].first == tile.expert);
+                seen[(size_t) c]++;
+            }
+        }
+    }
+    assert_true(std::count(seen.begin(), seen.end(), 1) == (long) pairs);
+}
+
+static void test_routing(void **)
+{
+    const struct { int32_t rows, experts, used; int kind; } cases[] = {
+        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40, 64, 33, 0}};
+    for (auto c : cases) {
+        simt_test::random r((uint64_t) (c.rows + c.experts));
+        std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));
+        for (size_t i = 0; i < l.size(); i++) { /* 1: many ties, zeros of both signs; 2: almost all rows to a few experts */
+            if (c.kind == 1) l[i] = r.below(3) ? (float) r.below(2) : -0.0f;
+            if (c.kind == 2 && i % 7) l[i] += (int32_t) i % (c.experts + 1) < c.used ? 9 : 0;
+        }
+        routes t(l, c.rows, c.experts, c.used);
+        must_run(pi__k_route(nullptr, &t.a));
+        check_columns(t);
+        for (int32_t i = 0; i < c.rows; i++) {
+            std::vector<int32_t> id;
+            std::vector<double> weight;
+            route(&l[(size_t) (i * (c.experts + 1))], c.experts, c.used, 0.5, id, weight);
+            for (size_t k = 0; k < id.size(); k++) {
+                size_t at = (size_t) (i * c.used) + k;
+                if (t.id[at] != id[k] || !(std::fabs(t.weight[at] - weight[k]) <= 2e-6 * weight[k]))
+                    fail_msg("%d of %d experts, row %d rank %zu: %d (%g), expected %d (%g)", c.used, c.experts, i, k, t.id[at],
+                             (double) t.weight[at], id[k], weight[k]);
+            }
+        }
+    }
+}
+
+/* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are
+ * is an error. */
+static void test_odd_logits(void **)
+{
+    std::vector<float> l(3 * 5, NAN);
+    l[2] = -INFINITY;
+    for (size_t i = 5; i < 9; i++) l[i] = i == 6 ? NAN : (float) i;
+    routes t(l, 3, 4, 3);
+    must_run(pi__k_route(nullptr, &t.a));
+    const int32_t want[] = {2, 0, 1, 3, 2, 0, 0, 1, 2};
+    for (size_t i = 0; i < 9; i++) assert_int_equal(t.id[i], want[i]);
+    check_columns(t);
+
+    routes many(std::vector<float>(20001, 1.0f), 1, 20000, 1);
+    must_run(pi__k_route(nullptr, &many.a));
+    assert_true(std::fabs(many.weight[0] - 0.5 / 20000 / PI__K_LEAST_SUM) < 1e-6);
+    t.a.n_used = 5;
+    assert_int_equal(pi__k_route(nullptr, &t.a), 1);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- the op */
+
+/* An emulated device. */
+struct device {
+    pi__backend *be = nullptr;
+    device()
+    {
+        const pi__cpu_params cpu = {};
+        pi_error err;
+        if (pi__device_create(&be, "emu", &cpu, nullptr, &err)) fail_msg("%s", err.msg);
+    }
+    void reserve(const pi__limits &lim)
+    {
+        pi_error err;
+        if (be->ops->reserve(be, &lim, &err)) fail_msg("%s", err.msg);
+    }
+    void finish()
+    {
+        pi_error err;
+        if (be->ops->finish(be, &err)) fail_msg("%s", err.msg);
+    }
+    ~device() { be->ops->destroy(be); }
+};
+
+/* Matrices of experts: on the device, and as the floats that the file's bytes stand for. */
+struct stack {
+    pi__weight w = {};
+    std::vector<float> values, factors;
+    std::unique_ptr<buffer<char>> memory;
+    std::unique_ptr<buffer<float>> scale;
+
+    stack(device &d, int32_t type, int64_t n_in, int64_t n_out, int64_t n_mat)
+    {
+        simt_test::random r((uint64_t) (type * 999 + n_in + n_out));
+        std::vector<uint8_t> bytes = simt_test::random_rows(type, n_in, n_out * n_mat, r);
+        size_t row = pi__row_size(pi__type_info_of(type), n_in);
+        values.resize((size_t) (n_in * n_out * n_mat));
+        for (int64_t i = 0; i < n_out * n_mat; i++)
+            pi__dequantize_row(type, &bytes[(size_t) i * row], &values[(size_t) (i * n_in)], n_in);
+        w.type = type, w.n_in = n_in, w.n_out = n_out, w.n_mat = n_mat;
+        w.size = d.be->ops->weight_size(d.be, &w);
+        assert_true(w.size > 0);
+        memory.reset(new buffer<char>(w.size));
+        w.data = memory->get();
+        for (int64_t m = 0; m < n_mat; m++) {
+            for (int64_t i = 0; i < n_out; i += PI__LOAD_ROWS)
+                d.be->ops->weight_load(d.be, &w, m, i, std::min<int64_t>(PI__LOAD_ROWS, n_out - i),
+                                       &bytes[(size_t) (m * n_out + i) * row]);
+            factors.push_back(0.5f + 0.1f * (float) m);
+        }
+        d.finish();
+        scale.reset(new buffer<float>(factors));
+        w.scale = scale->get();
+    }
+};
+
+/* A layer of experts and rows for it. */
+struct world {
+    device d;
+    std::unique_ptr<stack> gate, up, down;
+    int32_t max_rows;
+    std::vector<float> x0, w0, l0;
+    buffer<float> x, w, logits, y;
+    pi__moe a = {};
+
+    world(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused)
+        : max_rows(rows), x0(simt_test::random(1).normals((size_t) (rows * E))), w0(simt_test::random(2).normals((size_t) E)),
+          l0(simt_test::random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0), y((size_t) (rows * (E + 2)))
+    {
+        pi__limits lim = {};
+        lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = std::max(E, F);
+        lim.max_n_out = lim.max_n_in, lim.max_n_head = 1, lim.max_head_dim = 64;
+        lim.max_expert = n_expert, lim.max_used = n_used, lim.max_in_exp = E, lim.max_ff_exp = 2 * F;
+        d.reserve(lim);
+        gate.reset(new stack(d, type[0], E, fused ? 2 * F : F, n_expert));
+        if (!fused) up.reset(new stack(d, type[1], E, F, n_expert));
+        down.reset(new stack(d, type[2], F, E, n_expert));
+        a.in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, w.get(), 1e-6f};
+        a.logits = logits.get(), a.ldl = n_expert + 1, a.n_expert = n_expert, a.n_used = n_used, a.weights_scale = 1.5f;
+        a.gate = &gate->w, a.up = fused ? nullptr : &up->w, a.down = &down->w, a.act = PI__IN_GEGLU;
+        a.y = y.get(), a.ldy = E + 2;
+    }
+    int64_t E() const { return gate->w.n_in; }
+    int64_t F() const { return down->w.n_in; }
+    void set_logits(const std::vector<float> &l) { std::copy(l.begin(), l.end(), logits.get()), l0 = l; }
+    /* Rows first .. first + n - 1 alone. */
+    std::vector<float> run(int32_t first, int32_t n)
+    {
+        pi__moe part = a;
+        y.fill(0xff);
+        part.in.x += first * part.in.ldx;
+        part.logits += first * part.ldl;
+        part.y += first * part.ldy;
+        d.be->ops->moe(d.be, &part, n);
+        d.finish();
+        std::vector<float> out;
+        for (size_t i = 0; i < y.size(); i++) {
+            int64_t r = (int64_t) i / a.ldy;
+            bool inside = r >= first && r < first + n && (int64_t) i % a.ldy < E();
+            if (inside) out.push_back(y[i]);
+            else assert_true(y[i] != y[i]); /* untouched */
+        }
+        return out;
+    }
+};
+
+/* Row o of matrix e of a stack times x, and in *off by how much rounding x to 15 bits may move it. */
+static double dot(const stack &s, int32_t e, int64_t o, const std::vector<double> &x, double *off)
+{
+    const int64_t n = s.w.n_in;
+    const float *w = &s.values[(size_t) ((e * s.w.n_out + o) * n)];
+    double sum = 0;
+    *off = 0;
+    for (int64_t b = 0; b < n; b += 32) {
+        double most = 0, abs = 0;
+        for (int64_t i = b; i < std::min(n, b + 32); i++) {
+            most = std::max(most, std::fabs(x[(size_t) i]));
+            abs += std::fabs(w[i]);
+            sum += w[i] * x[(size_t) i];
+        }
+        *off += abs * most * ((is_float(s.w.type) ? 0 : 0.51 / 16256) + 2e-6);
+    }
+    *off *= s.factors[(size_t) e];
+    return sum * s.factors[(size_t) e];
+}
+
+static double activated(int act, double v)
+{
+    if (act == PI__IN_SWIGLU) return v / (1 + std::exp(-v));
+    return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+}
+
+/* y += weight * expert e of x; bound grows by how far off that may be. */
+static void add_expert(const world &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
+                       std::vector<double> &bound)
+{
+    std::vector<double> mid, off;
+    for (int64_t i = 0; i < t.F(); i++) {
+        double og, ou, g = dot(*t.gate, e, i, x, &og), u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
+        mid.push_back(activated(t.a.act, g) * u);
+        off.push_back(1.2 * og * (std::fabs(u) + ou) + (std::fabs(g) + og) * ou);
+    }
+    for (int64_t o = 0; o < t.E(); o++) {
+        double size, v = dot(*t.down, e, o, mid, &size);
+        for (int64_t i = 0; i < t.F(); i++)
+            size += std::fabs(t.down->values[(size_t) ((e * t.E() + o) * t.F() + i)] * t.down->factors[(size_t) e]) * off[(size_t) i];
+        y[(size_t) o] += weight * v;
+        bound[(size_t) o] += std::fabs(weight) * (1.1 * size + 1e-5 * std::fabs(v));
+    }
+}
+
+static void check_row(const world &t, int32_t r, const std::vector<float> &got)
+{
+    const size_t E = (size_t) t.E(), first = (size_t) r * E;
+    std::vector<double> x(t.x0.begin() + (long) first, t.x0.begin() + (long) (first + E)), y(E), bound(E, 1e-6), weight;
+    std::vector<int32_t> id;
+    double ss = 0;
+    for (double v : x) ss += v * v;
+    for (size_t i = 0; i < E; i++) x[i] *= t.a.in.kind == PI__IN_RMSNORM ? t.w0[i] / std::sqrt(ss / (double) E + 1e-6) : 1;
+    route(&t.l0[(size_t) (r * t.a.ldl)], t.a.n_expert, t.a.n_used, t.a.weights_scale, id, weight);
+    for (size_t k = 0; k < id.size(); k++) add_expert(t, id[k], weight[k], x, y, bound);
+    for (size_t i = 0; i < E; i++) {
+        if (!(std::fabs(got[first + i] - y[i]) <= bound[i]))
+            fail_msg("%s, row %d of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(t.gate->w.type)->name, r, t.max_rows,
+                     i, (double) got[first + i], y[i], bound[i]);
+    }
+}
+
+static int64_t unit_of(int32_t type) { return std::max<int64_t>(32, pi__type_info_of(type)->blck_size); }
+
+/* Every format in each place, with sizes that fit no tile. */
+static void test_formats(void **)
+{
+    const int n = sizeof types / sizeof *types;
+    const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
+    for (int i = 0; i < n; i++) {
+        const int32_t type[3] = {types[i], types[(i + i % 2 * 7) % n], types[(i + 3) % n]};
+        int64_t E = std::max(unit_of(type[0]), unit_of(type[1])), F = is_float(type[2]) ? 77 : unit_of(type[2]);
+        if (is_float(type[0]) && is_float(type[1])) E = 45;
+        if (E == 32) E = 96;
+        if (F == 32) F = 160;
+        world t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
+        t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
+        t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
+        std::vector<float> y = t.run(0, t.max_rows);
+        for (int32_t r = 0; r < t.max_rows; r += 11) check_row(t, r, y);
+    }
+}
+
+/* Rows that crowd at few experts make tiles of every width; the last experts get none. */
+static void test_crowds(void **)
+{
+    world t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
+    for (int32_t kind = 0; kind < 2; kind++) {
+        std::vector<float> l;
+        for (int32_t r = 0; r < t.max_rows; r++)
+            for (int32_t e = 0; e < 7; e++) l.push_back(kind ? 1.0f : e > 4 ? -3.0f : r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : 0);
+        t.set_logits(l);
+        std::vector<float> y = t.run(0, t.max_rows);
+        for (int32_t r = 0; r < t.max_rows; r += 3) check_row(t, r, y);
+    }
+}
+
+/* One expert for all with a routing weight of 1 and nothing after it is a matrix: linear.cu's bits. */
+static void test_linear(void **)
+{
+    const int32_t rows = 45, E = 512, F = 48;
+    for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__F32}) {
+        device d;
+        stack s(d, type, E, F, 3);
+        simt_test::matrix one = simt_test::make_matrix(type, E, F);
+        simt_test::random random(5);
+        buffer<float> x(random.normals((size_t) (rows * E))), want((size_t) (rows * F)), got((size_t) (rows * F));
+        std::vector<float> l;
+        for (int32_t r = 0; r < rows; r++) l.insert(l.end(), {0, r % 9 ? 1.0f : -1.0f, -2, 0});
+        routes t(l, rows, 3, 1);
+        must_run(pi__k_route(nullptr, &t.a));
+        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0};
+        buffer<char> prepared(pi__k_prepared_bytes(rows, E, is_float(type)));
+        must_run(pi__k_prepare(nullptr, &in, rows, E, is_float(type), prepared.get()));
+        pi__k_experts e = {};
+        e.w = one.m;
+        e.w.data = (const uint8_t *) s.w.data;
+        e.row = t.row.get();
+        e.y = got.get(), e.ldy = F;
+        must_run(pi__k_experts_run(nullptr, &t.a, &e, prepared.get()));
+        for (int32_t k = 0; k < 2; k++) {
+            pi__k_matrix m = e.w;
+            m.data += (size_t) k * m.shape.mat_bytes;
+            must_run(pi__k_linear(nullptr, &m, prepared.get(), rows, want.get(), F));
+            for (int32_t r = 0; r < rows; r++)
+                if ((r % 9 != 0) == k) assert_memory_equal(want.get() + r * F, got.get() + t.column[(size_t) r] * F, F * 4);
+        }
+    }
+}
+
+/* Alone, in any company, in every order of threads and blocks: the same bits. */
+static void test_company(void **)
+{
+    const int32_t kinds[][3] = {{PI__Q4_K, PI__Q4_K, PI__Q5_1}, {PI__Q6_K, PI__NVFP4, PI__IQ4_NL}, {PI__BF16, PI__BF16, PI__F32}};
+    for (auto &k : kinds) {
+        world t(k, 256, 64, 9, 4, 37, false);
+        const size_t E = (size_t) t.E();
+        std::vector<float> all = t.run(0, t.max_rows);
+        for (int32_t first = 0; first < t.max_rows; first += 12) {
+            for (int32_t n : {1, 11}) {
+                n = std::min(n, t.max_rows - first);
+                assert_memory_equal(t.run(first, n).data(), &all[(size_t) first * E], (size_t) n * E * 4);
+            }
+        }
+        if (getenv("PI_TEST_EMULATED")) return; /* an emulator in an emulator */
+        if (k[0] == PI__Q4_K) in_all_modes([&] { assert_memory_equal(t.run(0, t.max_rows).data(), all.data(), all.size() * 4); });
+    }
+}
+
+/* What is not a number stays with its row. */
+static void test_not_numbers(void **)
+{
+    world t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 12, false);
+    std::vector<float> before = t.run(0, 12), l = t.l0;
+    for (size_t e = 0; e < 5; e++) l[3 * 5 + e] = NAN, l[4 * 5 + e] = e == 2 ? INFINITY : 0;
+    t.set_logits(l);
+    t.x[5 * 32 + 7] = NAN;
+    std::vector<float> y = t.run(0, 12);
+    for (size_t r = 0; r < 12; r++) {
+        if (r < 3 || r > 5) assert_memory_equal(&y[r * 32], &before[r * 32], 128);
+        else for (size_t i = 0; i < 32; i++) assert_false(std::isfinite(y[r * 32 + i]));
+    }
+}
+
+/* More rows than there is room for, and types without kernels, are errors. */
+static void test_refused(void **)
+{
+    world t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);
+    pi__weight w = {};
+    pi_error err;
+    w.type = PI__IQ1_S, w.n_in = 256, w.n_out = 16, w.n_mat = 4;
+    assert_int_equal(t.d.be->ops->weight_size(t.d.be, &w), 0);
+    t.d.be->ops->moe(t.d.be, &t.a, 400);
+    assert_int_equal(t.d.be->ops->finish(t.d.be, &err), PI_ENOMEM);
+    t.a.n_used = 5;
+    t.d.be->ops->moe(t.d.be, &t.a, 1);
+    assert_int_equal(t.d.be->ops->finish(t.d.be, &err), PI_EDEVICE);
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_routing),  cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
+                                cmocka_unit_test(test_crowds),   cmocka_unit_test(test_linear),     cmocka_unit_test(test_company),
+                                cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
