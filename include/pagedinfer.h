@@ -165,6 +165,11 @@ typedef struct pi_plan {
     } group[8];
     uint32_t ctx_size;            /* longest request, prompt and answer */
     uint64_t state_bytes;         /* recurrent states of the requests that run at once; part of total_bytes */
+    uint32_t n_places;            /* entries used in place[]: 2 where the model is split between a device and the CPU */
+    struct {
+        char name[64];            /* "cuda (...)", "cpu (avx2)" */
+        uint64_t weights_bytes, kv_bytes, state_bytes, scratch_bytes; /* of the sums above */
+    } place[8];
 } pi_plan;
 /* Reads the metadata of the model and computes; loads nothing. */
 PI_API int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err);

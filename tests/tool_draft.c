@@ -54,7 +54,7 @@ static void open_model(tool *t, const char *path)
     pi__limits lim = {.max_tokens = MOST, .max_seqs = 1, .max_rows = PART, .max_ctx = MOST};
     if (pi__cpu_create(&t->be, &(pi__cpu_params){.poll = 50}, &(pi__log){0}, &err)) die("cpu", &err);
     if (pi__gguf_open(&t->g, path, PI__LOAD_MMAP, &err)) die(path, &err);
-    if (pi__model_declare(&t->m, t->g, t->be, 1, NULL, &err)) die(path, &err);
+    if (pi__model_declare(&t->m, t->g, t->be, NULL, 1, NULL, &err)) die(path, &err);
     (void) pi__model_scratch(t->m, &lim);
     if (t->be->ops->reserve(t->be, &lim, &err) || pi__model_load(t->m, &lim, NULL, NULL, &err)) die(path, &err);
     for (int32_t i = 0; i < t->m->n_kv; i++) {

@@ -20,6 +20,20 @@ static void print_amount(const char *what, uint64_t bytes)
     printf("  %-12s %12s  %16llu bytes", what, cli_bytes(bytes, b), (unsigned long long) bytes);
 }
 
+static void print_places(const pi_plan *p)
+{
+    if (p->n_places < 2) return;
+    printf("\nOf that, with each device:\n");
+    for (uint32_t i = 0; i < p->n_places; i++) {
+        char b[4][32];
+        uint64_t cache = p->place[i].kv_bytes + p->place[i].state_bytes, weights = p->place[i].weights_bytes;
+        uint64_t scratch = p->place[i].scratch_bytes;
+        printf("  %-40s %12s: weights %s, cache %s, scratch %s\n", p->place[i].name,
+               cli_bytes(weights + cache + scratch, b[0]), cli_bytes(weights, b[1]), cli_bytes(cache, b[2]),
+               cli_bytes(scratch, b[3]));
+    }
+}
+
 static void print_plan(const pi_plan *p)
 {
     char b[32];
@@ -43,6 +57,17 @@ static void print_plan(const pi_plan *p)
     }
     print_amount("scratch", p->scratch_bytes);
     printf("\n");
+    print_places(p);
+}
+
+static json_t *places_json(const pi_plan *p)
+{
+    json_t *places = json_array();
+    for (uint32_t i = 0; i < p->n_places; i++)
+        json_array_append_new(places, json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", p->place[i].name, "weights_bytes",
+            (json_int_t) p->place[i].weights_bytes, "kv_bytes", (json_int_t) p->place[i].kv_bytes, "state_bytes",
+            (json_int_t) p->place[i].state_bytes, "scratch_bytes", (json_int_t) p->place[i].scratch_bytes));
+    return places;
 }
 
 static json_t *plan_json(const pi_plan *p)
@@ -54,10 +79,11 @@ static json_t *plan_json(const pi_plan *p)
             (json_int_t) p->group[i].window, "blocks", (json_int_t) p->group[i].n_blocks, "block_bytes",
             (json_int_t) p->group[i].block_bytes));
     }
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "total_bytes", (json_int_t) p->total_bytes,
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "total_bytes", (json_int_t) p->total_bytes,
                      "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes,
                      "state_bytes", (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes,
-                     "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "groups", groups);
+                     "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "groups", groups,
+                     "places", places_json(p));
 }
 
 /* {"lines": [...], "plan": {...}}; plan is null where the model cannot run, and plan_error says why. */

@@ -40,6 +40,23 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
     };
 }
 
+/* What is with the CPU; negative numbers of layers mean all, as auto and all do. */
+static pi__place_rules places_of(const pi__opt_set *s)
+{
+    int64_t layers;
+    const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
+    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
+    const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
+    return (pi__place_rules) {
+        .limited = limited,
+        .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
+        .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
+        .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
+        .override = (const char *const *) over->item,
+        .n_override = over->n,
+    };
+}
+
 static int config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
     static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
@@ -71,6 +88,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
+        .places = places_of(s),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
     };
@@ -91,6 +109,19 @@ int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
     p.size = out->size < sizeof p ? out->size : (uint32_t) sizeof p;
     memcpy(out, &p, p.size);
     return PI_OK;
+}
+
+/* How much of a split model is where. */
+static void log_places(const pi__log *log, const pi_plan *p)
+{
+    const double mib = 1 << 20;
+    for (uint32_t i = 0; p->n_places > 1 && i < p->n_places; i++) {
+        const uint64_t weights = p->place[i].weights_bytes, scratch = p->place[i].scratch_bytes;
+        const uint64_t cache = p->place[i].kv_bytes + p->place[i].state_bytes;
+        pi__logf(log, PI_LOG_INFO, "of that  %8.1f  %s: weights %.1f, cache %.1f, scratch %.1f",
+                 (double) (weights + cache + scratch) / mib, p->place[i].name, (double) weights / mib,
+                 (double) cache / mib, (double) scratch / mib);
+    }
 }
 
 /* What the engine is about to allocate, as log lines. */
@@ -123,6 +154,7 @@ static int log_plan(const pi__config *c, pi_error *err)
              c->max_batch_tokens);
     pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, %d requests at once", (double) p.total_bytes / mib,
              p.ctx_size, c->max_seqs);
+    log_places(log, &p);
     return PI_OK;
 }
 

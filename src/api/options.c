@@ -102,6 +102,9 @@ static int check_form(const row *r, const char *value, pi_error *err)
     case PI__OPT_LOGIT_BIAS:
         if (pi__parse_logit_bias(value, &token, &bias)) break;
         return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
+    case PI__OPT_GPU_LAYERS:
+        if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
+        return refuse(r, value, "is not a number of layers, auto or all", err);
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_MASK: {
         const char *h = !strncmp(value, "0x", 2) || !strncmp(value, "0X", 2) ? value + 2 : value;

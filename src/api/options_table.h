@@ -20,6 +20,16 @@
       "model", false, "How the file is read: mapped (mmap, which auto means), read, or past the page cache (dio).")    \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has.")                                        \
+    X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
+      "model", true, "Layers on the device, the last ones, with the output as one more; the others run on the CPU. Or auto, all.")\
+    X(CPU_MOE, "cpu-moe", BOOL, "false", "", "-cmoe --cpu-moe", "", "model", true,                                     \
+      "The experts of all layers are kept and run on the CPU.")                                                        \
+    X(N_CPU_MOE, "n-cpu-moe", INT, "0", "0..2147483647", "-ncmoe --n-cpu-moe", "", "model", true,                      \
+      "The experts of the first so many layers are kept and run on the CPU.")                                          \
+    X(OVERRIDE_TENSOR, "override-tensor", LIST, "", "", "-ot --override-tensor", "", "model", false,                   \
+      "REGEX=DEVICE,...: where tensors are kept and run whose name the expression finds; may be given several times.") \
+    X(KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "kv", false,                    \
+      "The cache is kept, and attention run, where the layer is; --no-kv-offload: on the CPU.")                        \
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Longest request, prompt and answer, in tokens; 0: what the model was trained for.")                             \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \
@@ -272,15 +282,11 @@
       "a paged cache does not fragment")                                                                               \
     X(T_FLASH_ATTN, "flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",  \
       false, "attention always reads the paged cache in one pass")                                                     \
-    X(T_NGL, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS", "compat", \
-      false, "a model runs on one device as a whole; --device chooses it")                                             \
     X(T_SPLIT_MODE, "split-mode", STRING, "", "", "-sm --split-mode", "", "compat", false,                             \
       "a model runs on one device as a whole; --device chooses it")                                                    \
     X(T_TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "compat", false,                       \
       "a model runs on one device as a whole; --device chooses it")                                                    \
     X(T_MAIN_GPU, "main-gpu", STRING, "", "", "-mg --main-gpu", "", "compat", false, "--device chooses the device")    \
-    X(T_KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "compat", false,              \
-      "the cache is where the model runs; --device chooses it")                                                        \
     X(T_OP_OFFLOAD, "op-offload", BOOL, "true", "", "--op-offload", "", "compat", false,                               \
       "a model runs on one device as a whole; --device chooses it")                                                    \
     X(T_NO_HOST, "no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                       \

@@ -21,10 +21,15 @@
 
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
 
+/* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.side). All that a
+ * single backend runs is with "the device". What both read, activations and small vectors, is in both. */
+enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_SIDES, PI__AT_BOTH = PI__N_SIDES, PI__N_PLACES };
+
 /* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
 typedef struct pi__weight {
     int32_t type;       /* enum pi__type it has in the file */
     int32_t layout;     /* the backend's own code for what data looks like */
+    int32_t place;      /* PI__AT_DEVICE or PI__AT_CPU */
     int64_t n_in;       /* columns: ne[0] in the file */
     int64_t n_out;      /* rows: ne[1] */
     int64_t n_mat;      /* ne[2], 1 for a plain matrix */
@@ -78,6 +83,7 @@ typedef struct pi__kv_layer {
     int32_t type_v;    /* the same, chosen separately */
     int32_t n_head_kv; /* heads */
     int32_t head_dim;  /* values a head, of K and of V; a multiple of 32 */
+    int32_t place;     /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
 } pi__kv_layer;
@@ -91,6 +97,7 @@ typedef struct pi__state_layer {
     int32_t dim;        /* values a head */
     int32_t n_conv;     /* taps of the convolution */
     int32_t n_draft;    /* most drafts a sequence brings to a step */
+    int32_t place;      /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;         /* slot i is at base + i * stride */
     size_t stride;      /* bytes from slot to slot (all layers) */
     char *snap;         /* snapshot i is at snap + i * snap_stride */
@@ -260,9 +267,10 @@ typedef struct pi__backend_ops {
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
     /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
-     * finish: b; or the like of it with more sequences behind its own, each of a token that belongs to nobody (position
-     * and slots -1, seq_len 0), whose rows mean nothing; or NULL: this step is a recorded one that is played again, and
-     * none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step. */
+     * the next begin: b; or the like of it with more sequences behind its own, each of a token that belongs to nobody
+     * (position and slots -1, seq_len 0), whose rows mean nothing; or NULL: this step is a recorded one that is played
+     * again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step,
+     * and for those in the midst of one of kind ANY. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
 
@@ -306,7 +314,14 @@ typedef struct pi__backend_ops {
 struct pi__backend {
     const pi__backend_ops *ops;
     bool far; /* the host cannot read memory of alloc: it uploads and downloads */
+    struct pi__backend *side[PI__N_SIDES]; /* of two that act as one (split.c), each of them; NULL: it is one */
 };
+
+/* Who allocates, loads and measures what lies there. */
+static inline pi__backend *pi__backend_at(pi__backend *be, int32_t place)
+{
+    return place < PI__N_SIDES && be->side[place] ? be->side[place] : be;
+}
 
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */

@@ -220,14 +220,20 @@ typedef struct trim_job {
 static void trim_block(void *ud, int32_t id)
 {
     const trim_job *j = ud;
-    size_t bytes = j->e->gp[j->group].block_bytes;
-    j->e->be->ops->trim(j->e->be, (char *) j->e->pool[j->group] + (size_t) id * bytes, bytes);
+    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+        pi__backend *be = pi__backend_at(j->e->be, i);
+        size_t bytes = j->e->gp[j->group].block_bytes[i];
+        if (bytes) be->ops->trim(be, (char *) j->e->pool[j->group][i] + (size_t) id * bytes, bytes);
+    }
 }
 
 /* Nobody runs: blocks that hold no prefix go back to the system, and all states. */
 static void trim_pools(pi__core *e)
 {
-    if (e->slots) e->be->ops->trim(e->be, e->slots, (size_t) e->lim.max_seqs * e->slot_bytes);
+    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+        pi__backend *be = pi__backend_at(e->be, i);
+        if (e->slots[i]) be->ops->trim(be, e->slots[i], (size_t) e->lim.max_seqs * e->slot_bytes[i]);
+    }
     for (int32_t i = 0; i < e->cache.n_groups; i++)
         pi__block_pool_trim(&e->cache.group[i].pool, trim_block, &(trim_job){e, i});
     pi__update_stats(e);
@@ -319,55 +325,74 @@ static int alloc_batch(pi__core *e, pi_error *err)
     return e->draft_buf && e->draft_hidden && e->draft_seq ? PI_OK : pi__fail_mem(err, "drafts");
 }
 
-static size_t pool_bytes(const pi__core *e, int32_t g) { return (size_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes; }
+static size_t pool_bytes(const pi__core *e, int32_t g, int32_t side)
+{
+    return (size_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes[side];
+}
 static size_t logits_bytes(const pi__core *e)
 {
     return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
 }
-static size_t states_bytes(const pi__core *e) { return (size_t) e->lim.max_seqs * e->slot_bytes; }
+static size_t states_bytes(const pi__core *e, int32_t side) { return (size_t) e->lim.max_seqs * e->slot_bytes[side]; }
 
 /* A slot for each sequence, and where each layer's part of slots and snapshots is. */
 static int alloc_states(pi__core *e, pi_error *err)
 {
-    if (!e->slot_bytes) return PI_OK;
-    e->slots = e->be->ops->alloc(e->be, states_bytes(e));
-    if (!e->slots)
-        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel", states_bytes(e) >> 20);
-    size_t slot = 0, snap = 0;
+    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+        pi__backend *be = pi__backend_at(e->be, i);
+        if (!e->slot_bytes[i]) continue;
+        e->slots[i] = be->ops->alloc(be, states_bytes(e, i));
+        if (!e->slots[i])
+            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel",
+                            states_bytes(e, i) >> 20);
+    }
+    size_t slot[PI__N_SIDES] = {0}, snap[PI__N_SIDES] = {0};
     for (int32_t i = 0; i < e->m->n_state; i++) {
         pi__state_layer *st = &e->m->state[i];
-        st->base = e->slots + slot;
-        st->stride = e->slot_bytes;
-        st->snap = e->pool[e->state_group] ? (char *) e->pool[e->state_group] + snap : NULL; /* there may be none */
-        st->snap_stride = e->gp[e->state_group].block_bytes;
-        slot += (e->be->ops->state_bytes(e->be, st) + 63) & ~(size_t) 63;
-        snap += (e->be->ops->snapshot_bytes(e->be, st) + 63) & ~(size_t) 63;
+        const int32_t side = st->place;
+        const pi__backend *be = pi__backend_at(e->be, side);
+        char *pool = e->pool[e->state_group][side];
+        st->base = e->slots[side] + slot[side];
+        st->stride = e->slot_bytes[side];
+        st->snap = pool ? pool + snap[side] : NULL; /* there may be none */
+        st->snap_stride = e->gp[e->state_group].block_bytes[side];
+        slot[side] += (be->ops->state_bytes(be, st) + 63) & ~(size_t) 63;
+        snap[side] += (be->ops->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
     }
+    return PI_OK;
+}
+
+/* The parts of group g's blocks on one side. */
+static int alloc_pool(pi__core *e, int32_t g, int32_t side, pi_error *err)
+{
+    pi__backend *be = pi__backend_at(e->be, side);
+    size_t bytes = pool_bytes(e, g, side);
+    if (!bytes) return PI_OK; /* no layers there, or no snapshots */
+    void *p = e->pool[g][side] = be->ops->alloc(be, bytes);
+    if (!p)
+        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,
+                        e->gp[g].spec.name);
+    if (e->cfg.kv_commit) be->ops->commit(be, p, bytes);
     return PI_OK;
 }
 
 static int alloc_pools(pi__core *e, pi_error *err)
 {
     pi__group_spec spec[PI__MAX_GROUPS];
+    int rc = PI_OK;
     for (int32_t i = 0; i < e->m->n_groups; i++) {
         spec[i] = e->gp[i].spec;
-        size_t bytes = pool_bytes(e, i);
-        if (!bytes) continue; /* no snapshots */
-        e->pool[i] = e->be->ops->alloc(e->be, bytes);
-        if (!e->pool[i])
-            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size",
-                            bytes >> 20, spec[i].name);
-        if (e->cfg.kv_commit) e->be->ops->commit(e->be, e->pool[i], bytes);
+        for (int32_t side = 0; side < PI__N_SIDES && !rc; side++) rc = alloc_pool(e, i, side, err);
     }
-    size_t at[PI__MAX_GROUPS] = {0};
+    if (rc) return rc;
+    size_t at[PI__MAX_GROUPS][PI__N_SIDES] = {0};
     for (int32_t i = 0; i < e->m->n_kv; i++) {
         pi__kv_layer *kv = &e->m->kv[i];
-        size_t one = e->be->ops->kv_bytes(e->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
-        kv->base = (char *) e->pool[kv->group] + at[kv->group];
-        kv->stride = e->gp[kv->group].block_bytes;
-        at[kv->group] += (one + 63) & ~(size_t) 63;
+        kv->base = (char *) e->pool[kv->group][kv->place] + at[kv->group][kv->place];
+        kv->stride = e->gp[kv->group].block_bytes[kv->place];
+        at[kv->group][kv->place] += pi__kv_bytes(e, kv);
     }
-    int rc = alloc_states(e, err);
+    rc = alloc_states(e, err);
     if (!rc) rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->ctx, err);
     e->cache_ready = rc == PI_OK;
     e->cache.place = pi__place;
@@ -425,20 +450,29 @@ static int collect_text(pi__core *e, pi_error *err)
     return e->chat_template ? PI_OK : pi__fail_mem(err, "the chat template");
 }
 
+static void free_pools(pi__core *e)
+{
+    for (int32_t side = 0; e->be && side < PI__N_SIDES; side++) {
+        pi__backend *be = pi__backend_at(e->be, side);
+        for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
+            if (e->pool[i][side]) be->ops->free(be, e->pool[i][side], pool_bytes(e, i, side));
+        if (e->slots[side]) be->ops->free(be, e->slots[side], states_bytes(e, side));
+    }
+}
+
 static void core_free(pi__core *e)
 {
     const pi__backend_ops *op = e->be ? e->be->ops : NULL;
     pi__tiers_close(e); /* its loads write into the pools */
     if (e->cache_ready) pi__cache_destroy(&e->cache);
-    for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
-        if (e->pool[i]) op->free(e->be, e->pool[i], pool_bytes(e, i));
-    if (e->slots) op->free(e->be, e->slots, states_bytes(e));
+    free_pools(e);
     if (e->rows != e->logits && e->rows) op->host_free(e->be, e->rows, logits_bytes(e));
     if (e->logits) op->free(e->be, e->logits, logits_bytes(e));
     if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
     if (op) op->destroy(e->be);
     pi__vocab_free(e->vocab);
+    pi__places_free(e->places);
     pi__gguf_close(e->g);
     pi__gguf_close(e->draft_g);
     pi__sampler_scratch_free(e->scratch);
@@ -493,6 +527,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     e->g = e->draft_g = NULL;
     e->cfg.model = e->cfg.prefix_dir = e->cfg.draft_model = NULL;
     e->cfg.cpu.isa = e->cfg.device = NULL;
+    e->cfg.places.override = NULL;
     if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;
@@ -578,8 +613,8 @@ int pi__core_stats(const pi__core *ce, pi_stats *out)
         s.group[i].n_used = s.group[i].n_blocks - s.group[i].n_free;
         s.group[i].n_shared = e->st.group[i].n_shared;
         s.group[i].n_evicted = e->st.group[i].n_evicted;
-        s.group[i].committed_bytes = e->cfg.kv_commit ? s.group[i].n_blocks * e->gp[i].block_bytes
-                                                      : e->st.group[i].n_written * e->gp[i].block_bytes;
+        s.group[i].committed_bytes = (e->cfg.kv_commit ? s.group[i].n_blocks : e->st.group[i].n_written) *
+                                     pi__block_bytes(e, (int32_t) i);
     }
     memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
     return PI_OK;

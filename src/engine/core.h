@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "engine/params.h"
+#include "model/place.h"
 #include "pagedinfer.h"
 #include "text/vocab.h"
 
@@ -38,6 +39,7 @@ typedef struct pi__config {
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
     const char *device;        /* "auto", or one of pi__devices */
+    pi__place_rules places;    /* what of the model is with the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
 } pi__config;

@@ -73,7 +73,7 @@ enum { PI__MAX_LOADS = 256 };
 /* What one group costs; pools are allocated from this. */
 typedef struct pi__group_plan {
     pi__group_spec spec;   /* name, block size, window, blocks */
-    size_t block_bytes;    /* all its layers */
+    size_t block_bytes[PI__N_SIDES]; /* of the layers on each side */
     int32_t n_layers;      /* layers in it */
 } pi__group_plan;
 
@@ -86,7 +86,8 @@ typedef struct pi__saving {
 struct pi__core {
     pi__config cfg;            /* strings copied */
     pi__gguf *g;               /* open until loaded */
-    pi__backend *be;           /* device */
+    pi__backend *be;           /* device, or two sides */
+    pi__places *places;        /* what lies where, while models are declared */
     pi__model *m;              /* weights and graph */
     pi__gguf *draft_g;         /* open until loaded */
     pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
@@ -94,10 +95,11 @@ struct pi__core {
     pi__limits lim;            /* sizes of a step */
     int32_t ctx;               /* longest request */
     pi__group_plan gp[PI__MAX_GROUPS]; /* the plan of each group */
-    void *pool[PI__MAX_GROUPS];        /* device memory of each group */
+    void *pool[PI__MAX_GROUPS][PI__N_SIDES]; /* memory of each group's blocks; a block is a part on each side that has
+                                              * layers of the group */
     int32_t state_group;       /* the group of recurrent states, -1: the model has none */
-    size_t slot_bytes;         /* a sequence's state, all layers; 0: none */
-    char *slots;               /* [max_seqs] slots of slot_bytes on the device; the slot is the table row */
+    size_t slot_bytes[PI__N_SIDES]; /* a sequence's state, the layers on each side; 0: none */
+    char *slots[PI__N_SIDES];  /* [max_seqs] slots of slot_bytes; the slot is the table row */
     pi__cache cache;           /* block tables and prefixes */
     bool cache_ready;          /* cache was initialised */
     int32_t *eog;              /* [n_eog] tokens that end a generation */
@@ -164,7 +166,11 @@ struct pi__core {
 
 double pi__now_ms(void);
 
-/* plan.c: what everything costs. Fills gp, lim and ctx; *weights etc. of out where out is given. */
+/* plan.c: what everything costs. */
+/* Bytes of group g's blocks, all parts; and of a layer's part. 0: such a layer is not supported. */
+size_t pi__block_bytes(const pi__core *e, int32_t g);
+size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv);
+/* Fills gp, lim and ctx; *weights etc. of out where out is given. */
 int pi__core_size(pi__core *e, pi_plan *out, pi_error *err);
 /* Opens file, backend, vocabulary and model description, without loading. */
 int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err);

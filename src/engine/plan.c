@@ -6,6 +6,7 @@
  * for each sequence that runs, and as many snapshots as its own budget holds. */
 #include <string.h>
 
+#include "backend/split.h"
 #include "base/error.h"
 #include "engine/core_impl.h"
 #include "formats/formats.h"
@@ -13,6 +14,20 @@
 enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
+
+size_t pi__block_bytes(const pi__core *e, int32_t g)
+{
+    size_t all = 0;
+    for (int32_t side = 0; side < PI__N_SIDES; side++) all += e->gp[g].block_bytes[side];
+    return all;
+}
+
+size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv)
+{
+    const pi__backend *be = pi__backend_at(e->be, kv->place);
+    size_t n = be->ops->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
+    return (n + 63) & ~(size_t) 63;
+}
 
 static int32_t blocks_for(const pi__core *e, const pi__group_spec *g, int64_t tokens)
 {
@@ -31,7 +46,7 @@ static size_t pools_bytes(const pi__core *e, int64_t tokens)
 {
     size_t total = 0, one;
     for (int32_t i = 0; i < e->m->n_groups; i++) {
-        if (!pi__mul_ok((size_t) blocks_for(e, &e->gp[i].spec, tokens), e->gp[i].block_bytes, &one) ||
+        if (!pi__mul_ok((size_t) blocks_for(e, &e->gp[i].spec, tokens), pi__block_bytes(e, i), &one) ||
             !pi__add_ok(total, one, &total)) return SIZE_MAX;
     }
     return total;
@@ -41,17 +56,19 @@ static size_t pools_bytes(const pi__core *e, int64_t tokens)
 static int size_states(pi__core *e, pi_error *err)
 {
     pi__model *m = e->m;
-    e->slot_bytes = 0;
+    memset(e->slot_bytes, 0, sizeof e->slot_bytes);
     e->state_group = -1;
     for (int32_t i = 0; i < m->n_groups; i++)
         if (m->group[i].recurrent) e->state_group = i;
     for (int32_t i = 0; i < m->n_state; i++) {
-        size_t slot = e->be->ops->state_bytes(e->be, &m->state[i]), snap = e->be->ops->snapshot_bytes(e->be, &m->state[i]);
+        const int32_t place = m->state[i].place;
+        const pi__backend *be = pi__backend_at(e->be, place);
+        size_t slot = be->ops->state_bytes(be, &m->state[i]), snap = be->ops->snapshot_bytes(be, &m->state[i]);
         if (!slot || !snap)
             return pi__fail(err, PI_EUNSUPPORTED, "recurrent layers of %d key and %d value heads of %d values are not "
-                            "supported", m->state[i].n_k, m->state[i].n_v, m->state[i].dim);
-        e->slot_bytes += (slot + 63) & ~(size_t) 63;
-        e->gp[e->state_group].block_bytes += (snap + 63) & ~(size_t) 63;
+                            "supported by %s", m->state[i].n_k, m->state[i].n_v, m->state[i].dim, be->ops->describe(be));
+        e->slot_bytes[place] += (slot + 63) & ~(size_t) 63;
+        e->gp[e->state_group].block_bytes[place] += (snap + 63) & ~(size_t) 63;
     }
     return PI_OK;
 }
@@ -60,7 +77,7 @@ static int size_states(pi__core *e, pi_error *err)
 static int32_t n_snapshots(const pi__core *e, size_t kv)
 {
     if (!e->cfg.prefix_cache) return 0;
-    size_t one = e->gp[e->state_group].block_bytes, n = (e->cfg.snapshot_bytes ? e->cfg.snapshot_bytes : kv) / one;
+    size_t one = pi__block_bytes(e, e->state_group), n = (e->cfg.snapshot_bytes ? e->cfg.snapshot_bytes : kv) / one;
     if (!e->cfg.snapshot_bytes && n < MIN_SNAPSHOTS) n = MIN_SNAPSHOTS;
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
 }
@@ -69,18 +86,18 @@ static int size_groups(pi__core *e, pi_error *err)
 {
     pi__model *m = e->m;
     for (int32_t i = 0; i < m->n_groups; i++)
-        e->gp[i] = (pi__group_plan){{m->group[i].name, e->cfg.block_size, m->group[i].window, 0, m->group[i].recurrent}, 0,
+        e->gp[i] = (pi__group_plan){{m->group[i].name, e->cfg.block_size, m->group[i].window, 0, m->group[i].recurrent}, {0},
                                     m->group[i].n_layers};
     for (int32_t i = 0; i < m->n_kv; i++) {
         pi__kv_layer *kv = &m->kv[i];
         const bool other = e->cfg.window_differs && m->group[kv->group].window;
         kv->type_k = other ? e->cfg.type_window : e->cfg.type_k;
         kv->type_v = other ? e->cfg.type_window : e->cfg.type_v;
-        size_t one = e->be->ops->kv_bytes(e->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
+        size_t one = pi__kv_bytes(e, kv);
         if (!one)
             return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with heads of %d values is not supported",
                             pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name, kv->head_dim);
-        e->gp[kv->group].block_bytes += (one + 63) & ~(size_t) 63;
+        e->gp[kv->group].block_bytes[kv->place] += one;
     }
     int rc = size_states(e, err);
     if (rc) return rc;
@@ -105,6 +122,48 @@ static int size_groups(pi__core *e, pi_error *err)
     return PI_OK;
 }
 
+static void tell_groups(const pi__core *e, pi_plan *p)
+{
+    uint64_t full = 0, any = UINT64_MAX;
+    p->n_groups = (uint32_t) e->m->n_groups;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        const pi__group_plan *g = &e->gp[i];
+        strncpy(p->group[i].name, g->spec.name, sizeof p->group[i].name - 1);
+        p->group[i].n_layers = (uint32_t) g->n_layers;
+        p->group[i].block_size = (uint32_t) g->spec.block_size;
+        p->group[i].window = (uint32_t) g->spec.window;
+        p->group[i].n_blocks = (uint64_t) g->spec.n_blocks;
+        p->group[i].block_bytes = pi__block_bytes(e, (int32_t) i);
+        if (g->spec.state) continue;
+        uint64_t tokens = (uint64_t) g->spec.n_blocks * (uint64_t) g->spec.block_size;
+        if (!g->spec.window) full = tokens;
+        if (tokens < any) any = tokens;
+    }
+    p->kv_tokens = full ? full : any == UINT64_MAX ? 0 : any;
+}
+
+/* What one side takes, where activations are scratch bytes. */
+static void tell_side(const pi__core *e, pi_plan *p, int32_t side, size_t scratch)
+{
+    const pi__backend *be = e->be->side[side] ? e->be->side[side] : e->be;
+    const pi__model *beside = e->drafter != e->m ? e->drafter : NULL;
+    const size_t logits = (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
+    const bool split = be != e->be, host = !split || side == PI__AT_CPU; /* the host's own things are told here */
+    uint32_t i = p->n_places++;
+    strncpy(p->place[i].name, be->ops->describe(be), sizeof p->place[i].name - 1);
+    p->place[i].weights_bytes = e->m->weights_size[side] + (beside ? beside->weights_size[side] : 0);
+    if (split) p->place[i].weights_bytes += e->m->weights_size[PI__AT_BOTH] + (beside ? beside->weights_size[PI__AT_BOTH] : 0);
+    for (int32_t g = 0; g < e->m->n_groups; g++)
+        p->place[i].kv_bytes += (uint64_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes[side];
+    p->place[i].state_bytes = (uint64_t) e->lim.max_seqs * e->slot_bytes[side];
+    p->place[i].scratch_bytes = scratch + be->ops->scratch_bytes(be, &e->lim) + logits;
+    if (host) p->place[i].scratch_bytes += pi__tiers_bytes(e) + (e->be->far ? logits : 0);
+    p->weights_bytes += p->place[i].weights_bytes;
+    p->kv_bytes += p->place[i].kv_bytes;
+    p->state_bytes += p->place[i].state_bytes;
+    p->scratch_bytes += p->place[i].scratch_bytes;
+}
+
 int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
 {
     const pi__config *c = &e->cfg;
@@ -113,38 +172,15 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     e->lim.max_seqs = c->max_seqs < c->max_batch_tokens ? c->max_seqs : c->max_batch_tokens;
     e->lim.max_rows = PI__MAX_ROWS;
     e->lim.max_ctx = e->ctx;
-    size_t scratch = pi__model_scratch(e->m, &e->lim), draft_weights = 0;
-    if (e->drafter && e->drafter != e->m) {
-        scratch += pi__model_scratch(e->drafter, &e->lim);
-        draft_weights = e->drafter->weights_size;
-    }
+    size_t scratch = pi__model_scratch(e->m, &e->lim);
+    if (e->drafter && e->drafter != e->m) scratch += pi__model_scratch(e->drafter, &e->lim);
     int rc = size_groups(e, err);
     if (rc || !out) return rc;
 
     uint32_t size = out->size;
-    pi_plan p = {.size = size};
-    p.weights_bytes = e->m->weights_size + draft_weights;
-    p.scratch_bytes = pi__tiers_bytes(e) + scratch + e->be->ops->scratch_bytes(e->be, &e->lim) +
-                      (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float) * (e->be->far ? 2 : 1);
-    p.n_groups = (uint32_t) e->m->n_groups;
-    p.ctx_size = (uint32_t) e->ctx;
-    uint64_t full = 0, any = UINT64_MAX;
-    for (uint32_t i = 0; i < p.n_groups; i++) {
-        const pi__group_plan *g = &e->gp[i];
-        strncpy(p.group[i].name, g->spec.name, sizeof p.group[i].name - 1);
-        p.group[i].n_layers = (uint32_t) g->n_layers;
-        p.group[i].block_size = (uint32_t) g->spec.block_size;
-        p.group[i].window = (uint32_t) g->spec.window;
-        p.group[i].n_blocks = (uint64_t) g->spec.n_blocks;
-        p.group[i].block_bytes = g->block_bytes;
-        p.kv_bytes += (uint64_t) g->spec.n_blocks * g->block_bytes;
-        if (g->spec.state) continue;
-        uint64_t tokens = (uint64_t) g->spec.n_blocks * (uint64_t) g->spec.block_size;
-        if (!g->spec.window) full = tokens;
-        if (tokens < any) any = tokens;
-    }
-    p.kv_tokens = full ? full : any == UINT64_MAX ? 0 : any;
-    p.state_bytes = (uint64_t) e->lim.max_seqs * e->slot_bytes;
+    pi_plan p = {.size = size, .ctx_size = (uint32_t) e->ctx};
+    tell_groups(e, &p);
+    for (int32_t side = 0; side < (e->be->side[PI__AT_CPU] ? PI__N_SIDES : 1); side++) tell_side(e, &p, side, scratch);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
     memcpy(out, &p, size < sizeof p ? size : sizeof p);
     return PI_OK;
@@ -160,11 +196,11 @@ static int declare(pi__core *e, pi_error *err)
         return pi__fail(err, PI_EINVAL, "spec-type draft needs model-draft, the drafter's GGUF file");
     if (n_draft < 0 || n_draft > PI__MAX_DRAFT)
         return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", n_draft, PI__MAX_DRAFT);
-    int rc = pi__model_declare(&e->m, e->g, e->be, n_draft, NULL, err);
+    int rc = pi__model_declare(&e->m, e->g, e->be, e->be->side[PI__AT_CPU] ? e->places : NULL, n_draft, NULL, err);
     if (rc || !n_draft) return rc;
     if (spec == PI__SPEC_DRAFT) {
         rc = pi__gguf_open(&e->draft_g, c->draft_model, c->load_mode, err);
-        if (!rc) rc = pi__model_declare(&e->drafter, e->draft_g, e->be, n_draft, e->m, err);
+        if (!rc) rc = pi__model_declare(&e->drafter, e->draft_g, e->be, NULL, n_draft, e->m, err);
         if (rc) return rc;
     } else {
         e->drafter = e->m;
@@ -176,6 +212,26 @@ static int declare(pi__core *e, pi_error *err)
         return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
                         e->drafter->n_vocab, e->m->n_vocab);
     return PI_OK;
+}
+
+/* The device; or the CPU alone, or both, where the rules want it. */
+static int open_devices(pi__core *e, pi_error *err)
+{
+    const pi__config *c = &e->cfg;
+    const pi__device *dev = pi__device_find(c->device);
+    pi__backend *cpu = NULL;
+    int rc = pi__places_create(&e->places, &c->places, dev ? dev->name : "cpu", e->g, err);
+    const bool none = !rc && pi__places_cpu(e->places);
+    if (!rc) rc = pi__device_create(&e->be, none ? "cpu" : c->device, &c->cpu, &c->log, err);
+    if (rc || !e->be->far || !pi__places_both(e->places)) return rc;
+    pi__backend *device = e->be;
+    rc = pi__device_create(&cpu, "cpu", &c->cpu, &c->log, err);
+    if (!rc) rc = pi__split_create(&e->be, device, cpu, err);
+    if (rc) {
+        if (cpu) cpu->ops->destroy(cpu);
+        e->be = device;
+    }
+    return rc;
 }
 
 int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
@@ -190,7 +246,7 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
         return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
                         "must be positive");
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
-    if (!rc) rc = pi__device_create(&e->be, c->device, &c->cpu, &c->log, err);
+    if (!rc) rc = open_devices(e, err);
     if (!rc && e->be->far && e->cfg.prefix_dir)
         rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache in the host's memory: unset it, or use the "
                       "device cpu");
@@ -207,6 +263,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
     if (e->be) e->be->ops->destroy(e->be);
+    pi__places_free(e->places);
     pi__gguf_close(e->draft_g);
     pi__gguf_close(e->g);
     pi__free(e);

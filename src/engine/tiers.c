@@ -38,8 +38,9 @@ static void wake(void *ud)
 static void keyed(void *ud, int32_t g, int32_t block, pi__key key, const int32_t *tokens)
 {
     pi__core *e = ud;
-    size_t bytes = e->gp[g].block_bytes;
-    pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, (char *) e->pool[g] + (size_t) block * bytes, bytes);
+    size_t bytes = e->gp[g].block_bytes[PI__AT_DEVICE]; /* which is the host's memory, or there were no tier */
+    char *p = (char *) e->pool[g][PI__AT_DEVICE] + (size_t) block * bytes;
+    pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, p, bytes);
 }
 
 static pi__tier_config config_of(const pi__core *e)
@@ -177,9 +178,9 @@ static bool start_load(pi__core *e, const pi__seq *s, int32_t g, int32_t i)
     pi__load *l = &e->load[k];
     *l = (pi__load){.number = ++e->n_loads, .key = key, .group = g, .block = block};
     memcpy(l->tokens, s->tokens + (size_t) i * (size_t) bs, (size_t) bs * sizeof *l->tokens);
-    size_t bytes = e->gp[g].block_bytes;
-    if (pi__tier_load(e->tier, key, g, l->tokens, bs, (char *) e->pool[g] + (size_t) block * bytes, bytes, (uint64_t) k))
-        return true;
+    size_t bytes = e->gp[g].block_bytes[PI__AT_DEVICE];
+    char *p = (char *) e->pool[g][PI__AT_DEVICE] + (size_t) block * bytes;
+    if (pi__tier_load(e->tier, key, g, l->tokens, bs, p, bytes, (uint64_t) k)) return true;
     l->number = 0;
     pi__block_release(&e->cache.group[g].pool, block);
     return false;

@@ -142,7 +142,7 @@ static int want_layer(pi__model *m, gemma3 *p, int32_t i, pi_error *err)
     if (!rc) rc = pi__want_weight(m, &l->up, false, E, F, "blk.%d.ffn_up.weight", i, err);
     if (!rc) rc = pi__want_weight(m, &l->down, false, F, E, "blk.%d.ffn_down.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->post_ffn_norm, false, E, "blk.%d.post_ffw_norm.weight", i, err);
-    if (!rc) rc = pi__want_kv(m, l->local ? p->window : 0, p->n_head_kv, p->head_dim, &l->kv, err);
+    if (!rc) rc = pi__want_kv(m, i, l->local ? p->window : 0, p->n_head_kv, p->head_dim, &l->kv, err);
     return rc;
 }
 

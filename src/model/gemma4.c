@@ -222,7 +222,7 @@ static int want_cache(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
     if (l->n_head % p->layers[d].n_head_kv)
         return pi__fail(err, PI_EFORMAT, "metadata gemma4.attention: layer %d has %d heads for %d of keys", i, l->n_head,
                         p->layers[d].n_head_kv);
-    if (!l->shares) return pi__want_kv(m, l->kind->window, l->n_head_kv, l->kind->head_dim, &l->kv, err);
+    if (!l->shares) return pi__want_kv(m, i, l->kind->window, l->n_head_kv, l->kind->head_dim, &l->kv, err);
     l->kv = p->layers[d].kv;
     return PI_OK;
 }

@@ -82,7 +82,7 @@ static int add_want(pi__model *m, pi__want want, pi_error *err)
 {
     if (!pi__grow(&m->want, &m->cap_want, m->n_want + 1, sizeof *m->want)) return pi__fail_mem(err, "the tensor list");
     m->want[m->n_want++] = want;
-    if (!pi__add_ok(m->weights_size, align64(want.size), &m->weights_size))
+    if (!pi__add_ok(m->weights_size[want.place], align64(want.size), &m->weights_size[want.place]))
         return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
     return PI_OK;
 }
@@ -111,7 +111,8 @@ static int want_scale(pi__model *m, pi__weight *w, const char *full, pi_error *e
         return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [1] or [%lld]", name,
                         (long long) t->ne[0], (long long) t->ne[1], (long long) w->n_mat);
     if (t->type != PI__F32) return pi__fail(err, PI_EFORMAT, "tensor %s must be F32", name);
-    return add_want(m, (pi__want) {.tensor = t, .scale = w, .size = (size_t) w->n_mat * sizeof(float)}, err);
+    const size_t size = (size_t) w->n_mat * sizeof(float);
+    return add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .place = w->place}, err);
 }
 
 /* shape: columns, rows, matrices, and what the rows are. scaled: takes NAME.scale along. */
@@ -129,15 +130,17 @@ static int want_matrices(pi__model *m, pi__weight *w, bool optional, pi__weight 
                         (long long) shape.n_out, (long long) shape.n_mat);
     *w = shape;
     w->type = t->type;
-    w->size = m->be->ops->weight_size(m->be, w);
+    w->place = m->places ? pi__place_of_matrix(m->places, t) : PI__AT_DEVICE;
+    const pi__backend *be = pi__backend_at(m->be, w->place);
+    w->size = be->ops->weight_size(be, w);
     if (!w->size) {
         const pi__type_info *ti = pi__type_info_of(t->type);
         return pi__fail(err, PI_EUNSUPPORTED, "tensor %s is %s with %lld columns, which %s cannot multiply", full,
-                        ti ? ti->name : "?", (long long) w->n_in, m->be->ops->describe(m->be));
+                        ti ? ti->name : "?", (long long) w->n_in, be->ops->describe(be));
     }
     if (w->n_in > m->lim.max_n_in) m->lim.max_n_in = w->n_in;
     if (w->n_out > m->lim.max_n_out) m->lim.max_n_out = w->n_out;
-    int rc = add_want(m, (pi__want) {.tensor = t, .weight = w, .size = w->size}, err);
+    int rc = add_want(m, (pi__want) {.tensor = t, .weight = w, .size = w->size, .place = w->place}, err);
     return rc || !scaled ? rc : want_scale(m, w, full, err);
 }
 
@@ -198,6 +201,7 @@ static int want_values(pi__model *m, pi__want want, bool optional, const int64_t
     if (t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         return pi__fail(err, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
     want.size = want.vec ? (size_t) (ne[0] * ne[1]) * sizeof(float) : 0;
+    want.place = m->be->side[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE;
     return add_want(m, want, err);
 }
 
@@ -224,7 +228,8 @@ int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const c
     return want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, (int64_t[2]) {n, n_rows}, name, layer, err);
 }
 
-int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err)
+int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index,
+                pi_error *err)
 {
     int32_t g = 0;
     while (g < m->n_groups && (m->group[g].recurrent || m->group[g].window != window)) g++;
@@ -236,12 +241,13 @@ int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_di
     }
     m->group[g].n_layers++;
     if (!pi__grow(&m->kv, &m->cap_kv, (size_t) m->n_kv + 1, sizeof *m->kv)) return pi__fail_mem(err, "the layer list");
-    m->kv[m->n_kv] = (pi__kv_layer){.group = g, .n_head_kv = n_head_kv, .head_dim = head_dim};
+    const int32_t place = m->places ? pi__place_of_cache(m->places, layer) : PI__AT_DEVICE;
+    m->kv[m->n_kv] = (pi__kv_layer){.group = g, .n_head_kv = n_head_kv, .head_dim = head_dim, .place = place};
     *index = m->n_kv++;
     return PI_OK;
 }
 
-int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, pi_error *err)
+int pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape, int32_t *index, pi_error *err)
 {
     int32_t g = 0;
     while (g < m->n_groups && !m->group[g].recurrent) g++;
@@ -256,6 +262,7 @@ int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, p
         return pi__fail_mem(err, "the layer list");
     m->state[m->n_state] = *shape;
     m->state[m->n_state].n_draft = m->n_draft;
+    m->state[m->n_state].place = m->places ? pi__place_of_cache(m->places, layer) : PI__AT_DEVICE;
     *index = m->n_state++;
     pi__state_layer *most = &m->lim.state;
     at_least32(&most->n_k, shape->n_k);
@@ -320,8 +327,8 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, int32_t n_draft, pi__model *target,
-                      pi_error *err)
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__places *places, int32_t n_draft,
+                      pi__model *target, pi_error *err)
 {
     *out = NULL;
     pi_error why = {0};
@@ -333,6 +340,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, int32
         m->arch = arch;
         m->g = g;
         m->be = be;
+        m->places = places;
         m->n_draft = n_draft;
         m->target = target;
         m->arch_data = pi__calloc(1, arch->size);
@@ -346,6 +354,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, int32
     if (!rc) rc = pi__hp_u32(m, "block_count", true, 0, 1, PI__MAX_LAYERS, &m->n_layer, err);
     if (!rc) rc = arch->declare(m, err);
     if (!rc) rc = describe(m, err);
+    m->places = NULL;
 out:
     if (rc) {
         pi__model_free(m);
@@ -415,7 +424,8 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     for (int64_t i = n_file; i < n; i++) tmp[i] = tmp[0]; /* one factor for all matrices */
     for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
     if (w->host) return PI_OK;
-    m->be->ops->upload(m->be, dst, tmp, (size_t) n * sizeof *tmp);
+    pi__backend *be = pi__backend_at(m->be, w->place);
+    be->ops->upload(be, dst, tmp, (size_t) n * sizeof *tmp);
     pi__free(tmp);
     return PI_OK;
 }
@@ -423,6 +433,7 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
 static int load_weight(pi__model *m, const pi__want *want, stage *st, pi_error *err)
 {
     const pi__weight *w = want->weight;
+    pi__backend *be = pi__backend_at(m->be, w->place);
     size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
     int64_t step = (int64_t) (LOAD_BYTES / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
     if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
@@ -433,9 +444,30 @@ static int load_weight(pi__model *m, const pi__want *want, stage *st, pi_error *
             uint64_t off = (uint64_t) (mat * w->n_out + r) * row;
             const char *src = piece(m, want->tensor, off, (size_t) n * row, st, &rc, err);
             if (!src) return rc;
-            m->be->ops->weight_load(m->be, w, mat, r, n, src);
+            be->ops->weight_load(be, w, mat, r, n, src);
             pi__gguf_drop(m->g, want->tensor, off, (uint64_t) n * row);
         }
+    return PI_OK;
+}
+
+static size_t weights_total(const pi__model *m)
+{
+    size_t all = 0;
+    for (int32_t i = 0; i < PI__N_PLACES; i++) all += m->weights_size[i];
+    return all;
+}
+
+/* A region in each place. */
+static int alloc_weights(pi__model *m, pi_error *err)
+{
+    for (int32_t i = 0; i < PI__N_PLACES; i++) {
+        pi__backend *be = pi__backend_at(m->be, i);
+        if (!m->weights_size[i]) continue;
+        m->weights[i] = be->ops->alloc(be, m->weights_size[i]);
+        if (!m->weights[i])
+            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights on %s%s", m->weights_size[i] >> 20,
+                            be->ops->describe(be), be->far ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
+    }
     return PI_OK;
 }
 
@@ -443,25 +475,26 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
 {
     pi__limits own = *lim;
     m->scratch_size = pi__model_scratch(m, &own);
-    m->weights = m->be->ops->alloc(m->be, m->weights_size);
-    if (!m->weights) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights", m->weights_size >> 20);
+    int rc = alloc_weights(m, err);
+    if (rc) return rc;
     m->scratch = m->be->ops->alloc(m->be, m->scratch_size);
     if (!m->scratch) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of activations", m->scratch_size >> 20);
     pi__arena a = {m->scratch, m->scratch_size, 0};
     m->arch->layout(m, &own, &a);
 
-    size_t at = 0;
+    size_t at[PI__N_PLACES] = {0}, done = 0, all = weights_total(m);
     stage st = {0};
-    int rc = PI_OK;
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];
-        float *values = (float *) (void *) (m->weights + at);
-        if (w->weight) w->weight->data = m->weights + at;
+        char *p = w->size ? m->weights[w->place] + at[w->place] : NULL;
+        float *values = (float *) (void *) p;
+        if (w->weight) w->weight->data = p;
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
         rc = w->weight ? load_weight(m, w, &st, err) : load_values(m, w, values, &st, err);
-        at += align64(w->size);
-        if (progress) progress(ud, (float) at / (float) m->weights_size);
+        at[w->place] += align64(w->size);
+        done += align64(w->size);
+        if (progress) progress(ud, (float) done / (float) all);
     }
     pi__free(st.p);
     if (!rc && m->arch->loaded) rc = m->arch->loaded(m, err);
@@ -473,7 +506,10 @@ void pi__model_free(pi__model *m)
 {
     if (!m) return;
     if (m->arch_data && m->arch->free) m->arch->free(m);
-    if (m->weights) m->be->ops->free(m->be, m->weights, m->weights_size);
+    for (int32_t i = 0; i < PI__N_PLACES; i++) {
+        pi__backend *be = pi__backend_at(m->be, i);
+        if (m->weights[i]) be->ops->free(be, m->weights[i], m->weights_size[i]);
+    }
     if (m->scratch) m->be->ops->free(m->be, m->scratch, m->scratch_size);
     pi__free(m->want);
     pi__free(m->kv);

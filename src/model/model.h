@@ -4,13 +4,14 @@
  * have; from the list follow the bytes of weights and scratch (the plan). load() allocates exactly those bytes and
  * fills them. A new architecture is one file with a pi__arch and one line in model.c.
  *
- * Memory: the model owns one weights region and one scratch region on the device. One thread. */
+ * Memory: the model owns a weights region in each place where it has any, and one scratch region. One thread. */
 #ifndef PI__MODEL_H
 #define PI__MODEL_H
 
 #include "backend/backend.h"
 #include "base/alloc.h"
 #include "gguf/gguf.h"
+#include "model/place.h"
 
 typedef struct pi__model pi__model;
 
@@ -23,6 +24,7 @@ typedef struct pi__want {
     float factor;             /* of vec: multiplies what is in the file */
     float *host;              /* f32 values in ordinary memory, for loaded() */
     size_t size;              /* bytes on the device */
+    int32_t place;            /* PI__AT_*: in which region */
 } pi__want;
 
 typedef struct pi__arch {
@@ -56,6 +58,7 @@ struct pi__model {
     void *arch_data;           /* its struct */
     const pi__gguf *g;         /* the file; only during declare and load */
     pi__backend *be;           /* where it runs */
+    const pi__places *places;  /* of matrices and caches, only during declare; NULL: everything is with the device */
     pi__model *target;         /* for whom a drafter beside it guesses, or NULL */
     int32_t n_draft;           /* most drafts a sequence gets in a step; 0: drafting is not wanted and not declared */
     int32_t n_vocab;           /* rows of the token embedding */
@@ -80,8 +83,8 @@ struct pi__model {
     pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */
     uint64_t n_params;         /* values in all tensors of the file */
     uint64_t file_bytes;       /* bytes of all tensors in the file */
-    size_t weights_size;       /* bytes of the region */
-    char *weights;             /* region on the device */
+    size_t weights_size[PI__N_PLACES]; /* bytes of the regions of weights */
+    char *weights[PI__N_PLACES]; /* region of each place; NULL: nothing lies there */
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
@@ -90,10 +93,11 @@ struct pi__model {
     char name[64];             /* general.name */
 };
 
-/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. n_draft: see pi__model;
- * target: NULL, or the model that the file is a drafter of, which must outlive it. */
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, int32_t n_draft, pi__model *target,
-                      pi_error *err);
+/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. places: of g, where be is
+ * two sides and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that the file is
+ * a drafter of, which must outlive it. */
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__places *places, int32_t n_draft,
+                      pi__model *target, pi_error *err);
 /* Bytes of scratch for lim, whose fields that depend on the model are raised to what it needs. */
 size_t pi__model_scratch(pi__model *m, pi__limits *lim);
 /* Allocates and fills weights and scratch. progress: 0..1, may be NULL. */
@@ -139,10 +143,11 @@ int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 
 /* A layer that keeps K,V in the group with this window, which is made where there is none. *index: its place in m->kv. */
-int pi__want_kv(pi__model *m, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index, pi_error *err);
+int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index,
+                pi_error *err);
 
 /* A layer that keeps a recurrent state of this shape. *index: its place in m->state. */
-int pi__want_state(pi__model *m, const pi__state_layer *shape, int32_t *index, pi_error *err);
+int pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape, int32_t *index, pi_error *err);
 
 /* Largest allowed counts: metadata beyond them is refused, so that arithmetic on them is safe. */
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };

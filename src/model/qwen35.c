@@ -236,7 +236,7 @@ static int want_attention(pi__model *m, qwen35 *p, layer *l, int32_t i, pi_error
     if (!rc) rc = pi__want_vec(m, &l->q_norm, false, D, "blk.%d.attn_q_norm.weight", i, err);
     if (!rc) rc = pi__want_vec(m, &l->k_norm, false, D, "blk.%d.attn_k_norm.weight", i, err);
     if (!rc) rc = pi__want_weight(m, &l->wo, false, Q, E, "blk.%d.attn_output.weight", i, err);
-    if (!rc) rc = pi__want_kv(m, 0, p->n_head_kv, p->head_dim, &l->cache, err);
+    if (!rc) rc = pi__want_kv(m, i, 0, p->n_head_kv, p->head_dim, &l->cache, err);
     return rc;
 }
 
@@ -255,7 +255,7 @@ static int want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i, pi_error *er
     if (!rc) rc = pi__want_vec(m, &l->a, false, nv, "blk.%d.ssm_a", i, err);
     if (!rc) rc = pi__want_vec(m, &l->head_norm, false, p->delta.dim, "blk.%d.ssm_norm.weight", i, err);
     if (!rc) rc = pi__want_weight(m, &l->wo, false, VD, E, "blk.%d.ssm_out.weight", i, err);
-    if (!rc) rc = pi__want_state(m, &p->delta, &l->cache, err);
+    if (!rc) rc = pi__want_state(m, i, &p->delta, &l->cache, err);
     return rc;
 }
 

@@ -43,6 +43,14 @@ struct copy {
     unsigned left; /* questions that find it under way */
 };
 
+/* A copy between device and host. */
+static int move(void *dst, const void *src, size_t n)
+{
+    simt::visible all;
+    std::memcpy(dst, src, n);
+    return 0;
+}
+
 struct pi__rt : simt::stream {
     std::deque<copy> copies;                         /* beside the queue, under way */
     uint64_t n_copies = 0;                           /* of them, queued so far */
@@ -129,6 +137,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     simt::watch.n_allocs++;
     int code = rt->call(true);
     if (code) return code;
+    simt::visible all;
     *out = simt::device_alloc(size);
     if (!*out) return 0;
     std::memset(*out, 0, size);
@@ -174,7 +183,7 @@ int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
     int code = rt->call(now);
     if (!code && !simt::in_device_memory(dst, n)) code = BAD_ADDRESS;
     if (code) return code;
-    work copy = [=] { return std::memcpy(dst, src, n), 0; };
+    work copy = [=] { return move(dst, src, n); };
     code = rt->add(copy);
     if (now) rt->run_all();
     return code ? code : rt->failed;
@@ -185,7 +194,7 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
     int code = rt->call(!in_host_memory(dst));
     if (!code && !simt::in_device_memory(src, n)) code = BAD_ADDRESS;
     if (code) return code;
-    return rt->add([=] { return std::memcpy(dst, src, n), 0; });
+    return rt->add([=] { return move(dst, src, n); });
 }
 
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n)

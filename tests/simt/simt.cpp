@@ -401,7 +401,10 @@ int run(dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
         thread_main = thread;
         thread_arg = arg;
         rng = options.seed;
+        visible all;
+        if (options.on_launch) options.on_launch(true);
         run_blocks(total);
+        if (options.on_launch) options.on_launch(false);
         n_threads = 0;
     }
     return failed ? 1 : 0;
@@ -447,6 +450,27 @@ void device_free(void *p)
     mprotect(it->second.map, it->second.pages, PROT_NONE);
     allocations.erase(it);
     if (allocations.empty()) region_used = 0;
+}
+
+size_t device_bytes()
+{
+    std::lock_guard<std::mutex> guard(lock);
+    size_t n = 0;
+    for (const auto &a : allocations) n += a.second.size;
+    return n;
+}
+
+static void device_protect(int prot)
+{
+    for (const auto &a : allocations) mprotect(a.second.map, a.second.pages, prot);
+}
+visible::visible()
+{
+    if (options.hide) device_protect(PROT_READ | PROT_WRITE);
+}
+visible::~visible()
+{
+    if (options.hide) device_protect(PROT_NONE);
 }
 
 bool in_device_region(const void *p)

@@ -65,6 +65,8 @@ struct config {
     bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
     int arch = 120;                 /* 80, 90 or 120: what the device has, for kernels that go more than one way */
+    bool hide = false;              /* device memory can be reached by kernels and the runtime's copies only */
+    void (*on_launch)(bool begins) = nullptr; /* called around each launch */
 };
 extern config options;
 
@@ -77,6 +79,13 @@ extern unsigned long n_launches, n_switches;
 /* Device memory: what instrumented kernels may access. Ends at an inaccessible page; filled with 0xFF. NULL: too much. */
 void *device_alloc(size_t size);
 void device_free(void *p);
+size_t device_bytes(); /* allocated */
+
+/* While one exists, device memory can be reached by everybody. */
+struct visible {
+    visible();
+    ~visible();
+};
 
 /* ------------------------------------------------------------------------------------ behind the names that kernels use */
 

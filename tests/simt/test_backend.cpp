@@ -1,34 +1,13 @@
 /* The CUDA backend as a whole, emulated: a tiny Gemma 3 gives the CPU's tokens and, nearly, its logits, and its own to the
  * bit in any company. */
-#include "simt_test.h"
+#include "answers.h"
 
-#include <algorithm>
-#include <map>
-#include <string>
 #include <unistd.h>
 
 extern "C" {
 #include "formats/formats.h"
-#include "pagedinfer.h"
 int simt_tiny_write(const char *path, int32_t type);
 int simt_open(const char *path, long fail_at, long *count, long *left);
-}
-
-/* What a request gave: the logits of each position, and its text. */
-struct answer {
-    std::string text;
-    std::map<uint32_t, std::vector<float>> logits;
-};
-
-static void take_logits(void *ud, uint32_t pos, const float *logits, size_t n)
-{
-    static_cast<answer *>(ud)->logits[pos].assign(logits, logits + n);
-}
-
-static void set(pi_options *o, const char *key, const char *value)
-{
-    pi_error err;
-    if (pi_options_set(o, key, value, &err)) fail_msg("%s: %s", key, err.msg);
 }
 
 static pi_engine *open_engine(const char *model, const char *device, const char *cache, const char *batch)
@@ -50,53 +29,6 @@ static pi_engine *open_engine(const char *model, const char *device, const char 
     if (pi_engine_open(&e, o, &err)) fail_msg("%s: %s", device, err.msg);
     pi_options_free(o);
     return e;
-}
-
-/* All prompts at once, or one after the other. */
-static std::vector<answer> ask(pi_engine *e, const std::vector<std::string> &prompts, bool together)
-{
-    std::vector<answer> out(prompts.size());
-    std::vector<pi_request *> requests;
-    pi_error err;
-    for (size_t i = 0; i < prompts.size(); i++) {
-        pi_request *r = pi_request_new(e);
-        pi_request_set_user(r, &out[i]);
-        pi_request_on_logits(r, take_logits, &out[i]);
-        requests.push_back(r);
-        if (pi_request_prompt_text(r, prompts[i].data(), prompts[i].size(), &err)) fail_msg("%s", err.msg);
-        if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
-        if (!together || i + 1 == prompts.size()) {
-            pi_event *ev[8];
-            for (int n; (n = pi_poll(e, ev, 8, -1)) > 0;) {
-                for (int k = 0; k < n; k++) {
-                    static_cast<answer *>(ev[k]->user)->text.append(ev[k]->text, ev[k]->text_len);
-                    assert_int_equal(ev[k]->code, PI_OK);
-                    pi_event_release(ev[k]);
-                }
-            }
-        }
-    }
-    for (pi_request *r : requests) pi_request_free(r);
-    return out;
-}
-
-static size_t best(const std::vector<float> &row) { return (size_t) (std::max_element(row.begin(), row.end()) - row.begin()); }
-
-static void compare(const char *what, const std::vector<answer> &a, const std::vector<answer> &b, double tolerance)
-{
-    for (size_t i = 0; i < a.size(); i++) {
-        assert_int_equal(a[i].logits.size(), b[i].logits.size());
-        assert_true(a[i].logits.size() >= 8);
-        for (const auto &p : a[i].logits) {
-            const std::vector<float> &x = p.second, &y = b[i].logits.at(p.first);
-            if (best(x) != best(y)) fail_msg("%s: prompt %zu, position %u: another token", what, i, p.first);
-            for (size_t k = 0; k < x.size(); k++) {
-                if (!(std::fabs(x[k] - y[k]) <= tolerance)) fail_msg("%s: prompt %zu, position %u, logit %zu: %g and %g",
-                                                                     what, i, p.first, k, (double) x[k], (double) y[k]);
-            }
-        }
-        assert_string_equal(a[i].text.c_str(), b[i].text.c_str());
-    }
 }
 
 static void test_model(int32_t type, const char *cache)

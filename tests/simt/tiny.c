@@ -1,7 +1,9 @@
-/* Headers of tests/ for C++: a random Gemma 3 whose matrices are of a type, and an engine opened with little memory. */
+/* Headers of tests/ for C++: random models, and an engine opened with little memory. */
 #include "counting_alloc.h"
 #include "engine/core.h"
+#include "tiny_gemma4.h"
 #include "tiny_model.h"
+#include "tiny_qwen35.h"
 
 int simt_tiny_write(const char *path, int32_t type);
 int simt_tiny_write(const char *path, int32_t type)
@@ -28,9 +30,29 @@ int simt_tiny_write_small(const char *path, int32_t type)
     return tiny_write(path, &s, &err);
 }
 
+/* Four layers of gemma3, or what there is of another architecture. */
+int simt_small_write(const char *path, const char *arch, int32_t type);
+int simt_small_write(const char *path, const char *arch, int32_t type)
+{
+    tiny_spec s = tiny_default;
+    pi_error err;
+    s.type = type;
+    s.n_layer = 4;
+    if (!strcmp(arch, "gemma4")) return tiny_gemma4_write(path, 512, &err);
+    if (!strncmp(arch, "qwen35", 6)) return tiny_qwen35_write(path, !strcmp(arch, "qwen35moe"), 512, &err);
+    return tiny_write(path, &s, &err);
+}
+
 int simt_open(const char *path, long fail_at, long *count, long *left);
-/* Opens and closes an engine on the emulated device, host allocation fail_at failing; the result of opening. */
+int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left);
+
 int simt_open(const char *path, long fail_at, long *count, long *left)
+{
+    return simt_open_split(path, NULL, fail_at, count, left);
+}
+
+/* Opens and closes an engine on the emulated device, host allocation fail_at failing; the result of opening. */
+int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left)
 {
     static counting_alloc a;
     pi__core *e = NULL;
@@ -38,6 +60,7 @@ int simt_open(const char *path, long fail_at, long *count, long *left)
     pi__config c = {.model = path, .device = "emu", .ctx_size = 64, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4,
                     .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .snapshot_interval = 256,
                     .cpu = {.n_threads = 1}};
+    if (places) c.places = *places;
     counting_use(&a, fail_at);
     int rc = pi__core_open(&e, &c, &err);
     pi__core_close(e);

@@ -1,0 +1,528 @@
+/* Two backends as one: a device, and the CPU beside it, for models of which a part lies with each.
+ *
+ * Matrices, caches and states belong to one side, and an op that reads much of one runs there; other ops run where the
+ * last one did. What such ops hand each other (activations, small vectors of the model) is allocated here and lies in
+ * both memories, at the same offset of two regions, so that models know one address, the host's:
+ *
+ *     model       x [T, E]
+ *     host        [ x | qkv | att | ... ]   what the CPU wrote last is newer here
+ *     device      [ x | qkv | att | ... ]   what the device wrote last, here; all else is equal or not needed any more
+ *
+ * A list of ranges tells which bytes are newer on one side. Before a side reads a range, what the other has newer of it
+ * is copied; that and nothing else is where the two wait for each other: to have a copy from the device, the CPU waits
+ * until its queue is empty. An error on the way is kept for finish().
+ *
+ * Memory: one small object; the regions are the two sides' own. Threads: as backend.h says. Invariant: no byte is in two
+ * ranges. An op that writes rows with gaps between them first makes the gaps as new as the other side's, so that a range
+ * never has holes. The list has a fixed length: where it is full, something is copied that might not have been needed. */
+#include "backend/split.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { MAX_REGIONS = 8, MAX_NEWER = 64, MAX_LIN = 8 };
+
+/* Memory that lies on both sides. */
+typedef struct region {
+    char *host;   /* CPU's; NULL: this entry is free */
+    char *device; /* the device's */
+    size_t size;  /* bytes of each */
+} region;
+
+/* Bytes at lo..hi (host addresses) that are newer on one side. */
+typedef struct newer {
+    const char *lo, *hi;
+    int32_t side; /* PI__AT_* that has them */
+} newer;
+
+typedef struct split {
+    pi__backend be;           /* first: the public face, with both sides */
+    char desc[256];           /* "cuda (...) + cpu (...)" */
+    region region[MAX_REGIONS];
+    newer newer[MAX_NEWER];
+    int32_t n_newer;          /* entries of newer in use */
+    int32_t last;             /* side of the last op */
+    const pi__batch *batch;   /* the step's, as models have it */
+    const pi__batch *own[PI__N_SIDES]; /* the same as each side has it */
+    pi_error error;           /* the first one since the last finish() */
+} split;
+
+/* Rows of floats. */
+typedef struct rows {
+    const float *p; /* NULL: none */
+    int64_t n, ld, width; /* rows, floats from row to row, floats of a row that count */
+} rows;
+
+static split *of(pi__backend *be) { return (split *) be; }
+static pi__backend *side_of(const split *s, int32_t side) { return s->be.side[side]; }
+
+/* ------------------------------------------------------------------------------------------------------- both memories */
+
+static region *region_of(split *s, const void *p)
+{
+    const char *c = p;
+    for (int32_t i = 0; i < MAX_REGIONS; i++) {
+        region *r = &s->region[i];
+        if (r->host && c >= r->host && c < r->host + r->size) return r;
+    }
+    return NULL;
+}
+
+/* The device's address of p; p itself where only one side has it. */
+static void *device_at(split *s, const void *p)
+{
+    const region *r = p ? region_of(s, p) : NULL;
+    return r ? r->device + ((const char *) p - r->host) : (void *) p;
+}
+
+/* p as that side sees it. */
+static void *at(split *s, int32_t side, const void *p) { return side == PI__AT_DEVICE ? device_at(s, p) : (void *) p; }
+
+static void *split_alloc(pi__backend *be, size_t size)
+{
+    split *s = of(be);
+    pi__backend *dev = side_of(s, PI__AT_DEVICE), *cpu = side_of(s, PI__AT_CPU);
+    int32_t i = 0;
+    while (i < MAX_REGIONS && s->region[i].host) i++;
+    if (i == MAX_REGIONS) return NULL;
+    region r = {cpu->ops->alloc(cpu, size), dev->ops->alloc(dev, size), size};
+    if (!r.host || !r.device) {
+        if (r.host) cpu->ops->free(cpu, r.host, size);
+        if (r.device) dev->ops->free(dev, r.device, size);
+        return NULL;
+    }
+    s->region[i] = r;
+    return r.host;
+}
+
+/* Copies lo..hi to the other side. */
+static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
+{
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    const size_t n = (size_t) (hi - lo);
+    if (from == PI__AT_CPU) {
+        dev->ops->upload(dev, device_at(s, lo), lo, n);
+        return;
+    }
+    pi_error err = {0};
+    dev->ops->download(dev, (char *) lo, device_at(s, lo), n);
+    if (dev->ops->finish(dev, &err) && !s->error.code) s->error = err;
+}
+
+/* lo..hi is newer nowhere any more. sync: because it is copied to the side that has it not. */
+static void forget(split *s, const char *lo, const char *hi, bool sync)
+{
+    for (int32_t i = 0; i < s->n_newer;) {
+        newer *w = &s->newer[i], had = *w;
+        const char *a = lo > w->lo ? lo : w->lo, *b = hi < w->hi ? hi : w->hi;
+        if (a >= b) {
+            i++;
+            continue;
+        }
+        const bool two = a > w->lo && b < w->hi, room = s->n_newer < MAX_NEWER;
+        if (sync) copy_over(s, a, two && !room ? w->hi : b, w->side);
+        else if (two && !room) copy_over(s, b, w->hi, w->side);
+        if (a > w->lo) w->hi = a;
+        else if (b < w->hi) w->lo = b;
+        else *w = s->newer[--s->n_newer]; /* looked at next */
+        if (two && room) s->newer[s->n_newer++] = (newer) {b, had.hi, had.side};
+        if (a > had.lo || b < had.hi) i++;
+    }
+}
+
+/* The other side's newer bytes of lo..hi come here. */
+static void fetch(split *s, int32_t side, const char *lo, const char *hi)
+{
+    for (int32_t i = 0; i < s->n_newer;) {
+        const newer w = s->newer[i];
+        if (w.side == side || w.hi <= lo || w.lo >= hi) {
+            i++;
+            continue;
+        }
+        forget(s, lo > w.lo ? lo : w.lo, hi < w.hi ? hi : w.hi, true);
+        i = 0;
+    }
+}
+
+static const char *end_of(rows r) { return (const char *) (r.p + (r.n - 1) * r.ld + r.width); }
+
+/* The side is about to read. */
+static void reads(split *s, int32_t side, rows r)
+{
+    if (r.p && r.n > 0) fetch(s, side, (const char *) r.p, end_of(r));
+}
+
+/* The side is about to write. */
+static void writes(split *s, int32_t side, rows r)
+{
+    if (!r.p || r.n < 1) return;
+    const char *lo = (const char *) r.p, *hi = end_of(r);
+    if (r.n > 1 && r.ld != r.width) fetch(s, side, lo, hi);
+    forget(s, lo, hi, false);
+    for (int32_t i = 0; i < s->n_newer; i++) { /* neighbours become one */
+        const newer w = s->newer[i];
+        if (w.side != side || (w.hi != lo && w.lo != hi)) continue;
+        if (w.hi == lo) lo = w.lo;
+        else hi = w.hi;
+        s->newer[i] = s->newer[--s->n_newer];
+        i = -1;
+    }
+    if (s->n_newer == MAX_NEWER) forget(s, s->newer[0].lo, s->newer[0].hi, true);
+    s->newer[s->n_newer++] = (newer) {lo, hi, side};
+}
+
+static void updates(split *s, int32_t side, rows r)
+{
+    reads(s, side, r);
+    writes(s, side, r);
+}
+
+static void split_free(pi__backend *be, void *p, size_t size)
+{
+    split *s = of(be);
+    region *r = p ? region_of(s, p) : NULL;
+    if (!r) return;
+    forget(s, r->host, r->host + r->size, false);
+    pi__backend *dev = side_of(s, PI__AT_DEVICE), *cpu = side_of(s, PI__AT_CPU);
+    dev->ops->free(dev, r->device, size);
+    cpu->ops->free(cpu, r->host, size);
+    memset(r, 0, sizeof *r);
+}
+
+/* To both sides. */
+static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    split *s = of(be);
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    forget(s, dst, (char *) dst + n, false);
+    memcpy(dst, src, n);
+    dev->ops->upload(dev, device_at(s, dst), dst, n);
+}
+
+/* Straight from the device where all of it is newer there. */
+static void split_download(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    split *s = of(be);
+    const char *lo = src, *hi = lo + n;
+    for (int32_t i = 0; i < s->n_newer; i++) {
+        const newer *w = &s->newer[i];
+        if (w->side != PI__AT_DEVICE || w->lo > lo || w->hi < hi) continue;
+        pi__backend *dev = side_of(s, PI__AT_DEVICE);
+        dev->ops->download(dev, dst, device_at(s, lo), n);
+        return;
+    }
+    fetch(s, PI__AT_CPU, lo, hi);
+    memcpy(dst, src, n);
+}
+
+static void *split_host_alloc(pi__backend *be, size_t size)
+{
+    return be->side[PI__AT_DEVICE]->ops->host_alloc(be->side[PI__AT_DEVICE], size);
+}
+
+static void split_host_free(pi__backend *be, void *p, size_t size)
+{
+    be->side[PI__AT_DEVICE]->ops->host_free(be->side[PI__AT_DEVICE], p, size);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- steps */
+
+static size_t split_scratch_bytes(const pi__backend *be, const pi__limits *lim)
+{
+    const pi__backend *dev = be->side[PI__AT_DEVICE], *cpu = be->side[PI__AT_CPU];
+    return dev->ops->scratch_bytes(dev, lim) + cpu->ops->scratch_bytes(cpu, lim);
+}
+
+static int split_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int32_t i = 0; i < PI__N_SIDES && !rc; i++) rc = be->side[i]->ops->reserve(be->side[i], lim, err);
+    return rc;
+}
+
+/* No step is like another to a device that shares it: none is recorded. */
+static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kind)
+{
+    (void) kind;
+    split *s = of(be);
+    for (int32_t i = 0; i < PI__N_SIDES; i++) s->own[i] = be->side[i]->ops->begin(be->side[i], b, PI__STEP_ANY);
+    return s->batch = b;
+}
+
+static int split_finish(pi__backend *be, pi_error *err)
+{
+    split *s = of(be);
+    pi_error first = s->error, why = {0};
+    memset(&s->error, 0, sizeof s->error);
+    for (int32_t i = 0; i < PI__N_SIDES; i++)
+        if (be->side[i]->ops->finish(be->side[i], &why) && !first.code) first = why;
+    return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- ops */
+
+/* The op runs there. */
+static pi__backend *go(split *s, int32_t side) { return side_of(s, s->last = side); }
+
+/* The batch, or that of its wanted rows, as the side of the last op has it. */
+static const pi__batch *own(const split *s, const pi__batch *b)
+{
+    return b == s->batch ? s->own[s->last] : s->own[s->last]->wanted;
+}
+
+/* What a matrix reads, on that side. */
+static pi__lin_in input_at(split *s, int32_t side, const pi__lin_in *in, int32_t n_rows, int64_t n_in)
+{
+    pi__lin_in to = *in;
+    const bool pair = in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU;
+    reads(s, side, (rows) {in->x, n_rows, in->ldx, n_in});
+    if (pair) reads(s, side, (rows) {in->x2, n_rows, in->ldx2, n_in});
+    to.x = at(s, side, in->x);
+    to.x2 = pair ? at(s, side, in->x2) : NULL;
+    to.w = at(s, side, in->w);
+    return to;
+}
+
+static void split_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, w->place);
+    writes(s, s->last, (rows) {out, b->n_tokens, w->n_in, w->n_in});
+    to->ops->embed(to, own(s, b), w, scale, at(s, s->last, out));
+}
+
+/* The matrices of one side, at most MAX_LIN; returns how many of lin[0..n_lin) were looked at. */
+static int32_t linear_on(split *s, int32_t side, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    pi__lin some[MAX_LIN];
+    int32_t n = 0, i = 0;
+    for (; i < n_lin && n < MAX_LIN; i++)
+        if (lin[i].w->place == side) some[n++] = lin[i];
+    if (!n) return i;
+    pi__backend *to = go(s, side);
+    pi__lin_in from = input_at(s, side, in, n_rows, some[0].w->n_in);
+    for (int32_t k = 0; k < n; k++) {
+        writes(s, side, (rows) {some[k].y, n_rows, some[k].ldy, some[k].w->n_out});
+        some[k].y = at(s, side, some[k].y);
+    }
+    to->ops->linear(to, &from, n_rows, some, n);
+    return i;
+}
+
+static void split_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    for (int32_t side = 0; side < PI__N_SIDES; side++)
+        for (int32_t i = 0; i < n_lin;) i += linear_on(of(be), side, in, n_rows, lin + i, n_lin - i);
+}
+
+static void split_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale,
+                           int32_t n_rows, int64_t n)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, s->last);
+    reads(s, s->last, (rows) {y, n_rows, n, n});
+    updates(s, s->last, (rows) {x, n_rows, n, n});
+    to->ops->add_norm(to, at(s, s->last, x), at(s, s->last, y), at(s, s->last, w), eps, scale, n_rows, n);
+}
+
+static void split_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, s->last);
+    writes(s, s->last, (rows) {table, b->n_tokens, 2 * n_freq, 2 * n_freq});
+    to->ops->rope(to, own(s, b), freq, n_freq, mscale, at(s, s->last, table));
+}
+
+/* Queries of all heads in a row, which may have something between them. */
+static rows heads(const float *p, const pi__batch *b, int64_t ld, int32_t n_head, int64_t stride, int64_t dim)
+{
+    return (rows) {p, b->n_tokens, ld, (n_head - 1) * (stride ? stride : dim) + dim};
+}
+
+static void split_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, kv->place);
+    const int32_t side = s->last;
+    const int64_t width = (int64_t) kv->n_head_kv * kv->head_dim;
+    pi__qkv t = *a;
+    updates(s, side, heads(a->q, b, a->ldq, a->n_head, a->q_stride, kv->head_dim));
+    reads(s, side, (rows) {a->k, b->n_tokens, a->ldk, width});
+    if (a->k) reads(s, side, (rows) {a->v, b->n_tokens, a->ldv, width});
+    reads(s, side, (rows) {a->rope, b->n_tokens, a->n_rot, a->n_rot});
+    t.q = at(s, side, a->q);
+    t.k = at(s, side, a->k);
+    t.v = at(s, side, a->v);
+    t.q_norm = at(s, side, a->q_norm);
+    t.k_norm = at(s, side, a->k_norm);
+    t.rope = at(s, side, a->rope);
+    to->ops->qkv(to, own(s, b), &t, kv);
+}
+
+static void split_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, kv->place);
+    const int32_t side = s->last;
+    const int64_t width = (int64_t) a->n_head * kv->head_dim;
+    pi__attn t = *a;
+    reads(s, side, heads(a->q, b, a->ldq, a->n_head, a->q_stride, kv->head_dim));
+    reads(s, side, heads(a->gate, b, a->ldq, a->n_head, a->q_stride, kv->head_dim));
+    writes(s, side, (rows) {a->out, b->n_tokens, a->ldo, width});
+    t.q = at(s, side, a->q);
+    t.gate = at(s, side, a->gate);
+    t.out = at(s, side, a->out);
+    t.sinks = at(s, side, a->sinks);
+    to->ops->attention(to, own(s, b), &t, kv);
+}
+
+static void split_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, s->last);
+    int32_t most = -1;
+    for (int32_t i = 0; i < n_rows; i++) most = row[i] > most ? row[i] : most;
+    if (row == s->batch->row) row = s->own[s->last]->row;
+    reads(s, s->last, (rows) {x, most + 1, n, n});
+    writes(s, s->last, (rows) {out, n_rows, n, n});
+    to->ops->gather_rows(to, row, n_rows, at(s, s->last, x), n, at(s, s->last, out));
+}
+
+static void split_softcap(pi__backend *be, float *x, float cap, size_t n)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, s->last);
+    updates(s, s->last, (rows) {x, 1, (int64_t) n, (int64_t) n});
+    to->ops->softcap(to, at(s, s->last, x), cap, n);
+}
+
+/* A layer's experts lie in one place (model/place.c). */
+static void split_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, a->down->place);
+    pi__moe t = *a;
+    t.in = input_at(s, s->last, &a->in, n_rows, a->gate->n_in);
+    reads(s, s->last, (rows) {a->logits, n_rows, a->ldl, a->n_expert});
+    writes(s, s->last, (rows) {a->y, n_rows, a->ldy, a->down->n_out});
+    t.logits = at(s, s->last, a->logits);
+    t.y = at(s, s->last, a->y);
+    to->ops->moe(to, &t, n_rows);
+}
+
+static void split_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
+                       int64_t n)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, s->last);
+    reads(s, s->last, (rows) {x, n_rows, n, n});
+    writes(s, s->last, (rows) {out, n_rows, ldo, n});
+    to->ops->norm(to, at(s, s->last, out), ldo, at(s, s->last, x), at(s, s->last, w), eps, n_rows, n);
+}
+
+static void split_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
+                            int64_t n)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, s->last);
+    reads(s, s->last, (rows) {x, n_rows, n, n});
+    reads(s, s->last, (rows) {gate, n_rows, ldg, 1});
+    updates(s, s->last, (rows) {y, n_rows, n, n});
+    to->ops->add_gated(to, at(s, s->last, y), at(s, s->last, x), at(s, s->last, gate), ldg, n_rows, n);
+}
+
+static void split_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
+{
+    split *s = of(be);
+    pi__backend *to = go(s, st->place);
+    const int32_t side = s->last, n = b->n_tokens;
+    const int64_t values = (int64_t) st->n_v * st->dim;
+    pi__gdn t = *a;
+    reads(s, side, (rows) {a->qkv, n, a->ld_qkv, (2 * (int64_t) st->n_k + st->n_v) * st->dim});
+    reads(s, side, (rows) {a->z, n, a->ld_z, values});
+    reads(s, side, (rows) {a->alpha, n, a->ld_ab, st->n_v});
+    reads(s, side, (rows) {a->beta, n, a->ld_ab, st->n_v});
+    writes(s, side, (rows) {a->out, n, a->ldo, values});
+    t.qkv = at(s, side, a->qkv);
+    t.z = at(s, side, a->z);
+    t.alpha = at(s, side, a->alpha);
+    t.beta = at(s, side, a->beta);
+    t.conv = at(s, side, a->conv);
+    t.dt_bias = at(s, side, a->dt_bias);
+    t.a = at(s, side, a->a);
+    t.norm = at(s, side, a->norm);
+    t.out = at(s, side, a->out);
+    to->ops->gdn(to, own(s, b), &t, st);
+}
+
+static void split_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    pi__backend *to = be->side[st->place];
+    to->ops->state_save(to, st, slot, pos, snap);
+}
+
+static void split_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    pi__backend *to = be->side[st->place];
+    to->ops->state_load(to, st, slot, pos, snap);
+}
+
+/* ---------------------------------------------------------------------------------------------------- create, destroy */
+
+static const char *split_describe(const pi__backend *be) { return ((const split *) be)->desc; }
+static int32_t split_n_threads(const pi__backend *be) { return be->side[PI__AT_CPU]->ops->n_threads(be->side[PI__AT_CPU]); }
+
+static void split_destroy(pi__backend *be)
+{
+    if (!be) return;
+    for (int32_t i = 0; i < PI__N_SIDES; i++) be->side[i]->ops->destroy(be->side[i]);
+    pi__free(of(be));
+}
+
+/* What is measured, loaded or trimmed is asked of the side it is on (pi__backend_at): none of that is here. */
+static const pi__backend_ops split_ops = {
+    .destroy = split_destroy,
+    .describe = split_describe,
+    .n_threads = split_n_threads,
+    .alloc = split_alloc,
+    .free = split_free,
+    .upload = split_upload,
+    .download = split_download,
+    .host_alloc = split_host_alloc,
+    .host_free = split_host_free,
+    .scratch_bytes = split_scratch_bytes,
+    .reserve = split_reserve,
+    .begin = split_begin,
+    .finish = split_finish,
+    .embed = split_embed,
+    .linear = split_linear,
+    .add_norm = split_add_norm,
+    .rope = split_rope,
+    .qkv = split_qkv,
+    .attention = split_attention,
+    .gather_rows = split_gather_rows,
+    .softcap = split_softcap,
+    .moe = split_moe,
+    .norm = split_norm,
+    .add_gated = split_add_gated,
+    .gdn = split_gdn,
+    .state_save = split_state_save,
+    .state_load = split_state_load,
+};
+
+int pi__split_create(pi__backend **out, pi__backend *device, pi__backend *cpu, pi_error *err)
+{
+    *out = NULL;
+    split *s = pi__calloc(1, sizeof *s);
+    if (!s) return pi__fail_mem(err, "the devices");
+    s->be.ops = &split_ops;
+    s->be.far = true;
+    s->be.side[PI__AT_DEVICE] = device;
+    s->be.side[PI__AT_CPU] = cpu;
+    snprintf(s->desc, sizeof s->desc, "%.120s + %.120s", device->ops->describe(device), cpu->ops->describe(cpu));
+    *out = &s->be;
+    return PI_OK;
+}

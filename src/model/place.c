@@ -1,0 +1,298 @@
+/* Which matrices and caches of a model are with the device and which with the CPU.
+ *
+ * Words and meanings are llama.cpp's. Of a model with n layers, gpu-layers = 3 is
+ *
+ *     token embedding   layer 0   ...   layer n-3   layer n-2   layer n-1   output
+ *     CPU               CPU             CPU         device      device      device
+ *
+ * The embedding of tokens is with the CPU, where only a few rows of it are read, unless it is the output matrix too. Then
+ * override-tensor decides by name, and what it does not name, cpu-moe and n-cpu-moe. All expert matrices of a layer are
+ * in one place, as one op reads them: if one is with the CPU, all are. A layer's cache is with its layer.
+ *
+ * Every tensor of the file is looked at once, when the rules are read. Memory: one byte a tensor, and the expressions
+ * while that happens. One thread. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "model/place.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "model/model.h"
+
+struct pi__places {
+    const pi__gguf *g;     /* the file */
+    size_t n;              /* its tensors */
+    uint8_t *place;        /* [n] PI__AT_*, as pi__gguf_tensor_at counts */
+    int32_t first;         /* layers from this one on are with the device */
+    bool kv_on_cpu;        /* but not their caches */
+    bool has[PI__N_SIDES]; /* matrices or caches are there */
+};
+
+/* One REGEX=DEVICE. */
+typedef struct rule {
+    pcre2_code *pattern; /* searched for in names */
+    uint8_t place;       /* PI__AT_* */
+} rule;
+
+typedef struct rules {
+    const char *device;          /* its name */
+    pcre2_general_context *mem;  /* the library's allocator */
+    pcre2_match_data *match;     /* for all of them */
+    rule *list;                  /* [n] in the order given */
+    size_t n, cap;               /* entries used, allocated */
+} rules;
+
+/* --------------------------------------------------------------------------------------------------------------- rules */
+
+static void *pcre_malloc(size_t n, void *ud)
+{
+    (void) ud;
+    return pi__malloc(n);
+}
+
+static void pcre_free(void *p, void *ud)
+{
+    (void) ud;
+    pi__free(p);
+}
+
+static void rules_free(rules *r)
+{
+    for (size_t i = 0; i < r->n; i++) pcre2_code_free(r->list[i].pattern);
+    pcre2_match_data_free(r->match);
+    pcre2_general_context_free(r->mem);
+    pi__free(r->list);
+}
+
+/* "cuda", "CUDA0" and "cpu". Host memory that a device reads well (CUDA_Host) is the CPU's. false: neither. */
+static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *place)
+{
+    const size_t dev = strlen(r->device);
+    const bool host = n == dev + 5 && !strncasecmp(name, r->device, dev) && !strncasecmp(name + dev, "_host", 5);
+    *place = PI__AT_CPU;
+    if (host || (n == 3 && !strncasecmp(name, "cpu", 3))) return true;
+    *place = PI__AT_DEVICE;
+    return !strncasecmp(name, r->device, dev) && (n == dev || (n == dev + 1 && name[dev] == '0'));
+}
+
+/* regex is n bytes of the text. */
+static int add_rule(rules *r, const char *regex, size_t n, uint8_t place, pi_error *err)
+{
+    int number = 0;
+    PCRE2_SIZE where = 0;
+    pcre2_compile_context *cc = pcre2_compile_context_create(r->mem);
+    pcre2_code *code = cc ? pcre2_compile((PCRE2_SPTR) regex, n, 0, &number, &where, cc) : NULL;
+    pcre2_compile_context_free(cc);
+    if (code && pi__grow(&r->list, &r->cap, r->n + 1, sizeof *r->list)) {
+        r->list[r->n++] = (rule) {code, place};
+        return PI_OK;
+    }
+    if (code || !cc || number == PCRE2_ERROR_HEAP_FAILED) {
+        pcre2_code_free(code);
+        return pi__fail_mem(err, "override-tensor");
+    }
+    char text[100] = "";
+    pcre2_get_error_message(number, (PCRE2_UCHAR *) text, sizeof text);
+    return pi__fail(err, PI_EINVAL, "override-tensor '%.*s': %s at byte %zu", (int) (n < 80 ? n : 80), regex, text,
+                    (size_t) where);
+}
+
+/* "REGEX=DEVICE,REGEX=DEVICE". An expression may have commas, but no "=". */
+static int add_rules(rules *r, const char *text, pi_error *err)
+{
+    for (const char *p = text; *p;) {
+        const char *eq = strchr(p, '='), *device = eq ? eq + 1 : "";
+        const size_t n = strcspn(device, ",");
+        uint8_t place;
+        if (!eq || eq == p || !n)
+            return pi__fail(err, PI_EINVAL, "override-tensor '%.80s': expected REGEX=DEVICE,...", p);
+        if (!parse_device(r, device, n, &place))
+            return pi__fail(err, PI_EINVAL, "override-tensor: there is no device '%.*s' here, only: %s%scpu",
+                            (int) (n < 40 ? n : 40), device, strcasecmp(r->device, "cpu") ? r->device : "",
+                            strcasecmp(r->device, "cpu") ? ", " : "");
+        int rc = add_rule(r, p, (size_t) (eq - p), place, err);
+        if (rc) return rc;
+        p = device + n + (device[n] == ',');
+    }
+    return PI_OK;
+}
+
+static int rules_open(rules *r, const pi__place_rules *from, const char *device, pi_error *err)
+{
+    *r = (rules) {.device = device};
+    if (!from->n_override) return PI_OK;
+    r->mem = pcre2_general_context_create(pcre_malloc, pcre_free, NULL);
+    r->match = r->mem ? pcre2_match_data_create(1, r->mem) : NULL;
+    if (!r->match) return pi__fail_mem(err, "override-tensor");
+    int rc = PI_OK;
+    for (size_t i = 0; i < from->n_override && !rc; i++) rc = add_rules(r, from->override[i], err);
+    return rc;
+}
+
+/* The first rule that finds the name decides; *place stays where none does. */
+static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *place, pi_error *err)
+{
+    *found = false;
+    for (size_t i = 0; i < r->n; i++) {
+        int n = pcre2_match(r->list[i].pattern, (PCRE2_SPTR) t->name.p, t->name.n, 0, 0, r->match, NULL);
+        if (n >= 0) {
+            *found = true;
+            *place = r->list[i].place;
+            return PI_OK;
+        }
+        if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT) return pi__fail_mem(err, "override-tensor");
+        if (n != PCRE2_ERROR_NOMATCH)
+            return pi__fail(err, PI_EINVAL, "override-tensor: expression %zu gives up on the name '%.80s'", i + 1, t->cname);
+    }
+    return PI_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- names */
+
+/* N of "blk.N."; -1: not of a layer. */
+static int32_t layer_of(const pi__tensor *t)
+{
+    char *end;
+    if (strncmp(t->cname, "blk.", 4) || t->cname[4] < '0' || t->cname[4] > '9') return -1;
+    long n = strtol(t->cname + 4, &end, 10);
+    return *end == '.' && n < PI__MAX_LAYERS ? (int32_t) n : -1;
+}
+
+/* "blk.7.ffn_gate_up_exps.weight" and the like. */
+static bool is_experts(const pi__tensor *t)
+{
+    static const char *const kinds[] = {"up_", "down_", "gate_up_", "gate_"};
+    const char *p = strstr(t->cname, ".ffn_");
+    for (size_t i = 0; p && i < sizeof kinds / sizeof *kinds; i++) {
+        const char *rest = p + 5;
+        const size_t n = strlen(kinds[i]);
+        if (strncmp(rest, kinds[i], n)) continue;
+        rest += n;
+        if (!strncmp(rest, "ch", 2)) rest += 2;
+        if (!strncmp(rest, "exps", 4)) return true;
+    }
+    return false;
+}
+
+/* A matrix of which a step reads the rows of its tokens only. */
+static bool is_embedding(const pi__places *p, const pi__tensor *t)
+{
+    if (!strcmp(t->cname, "per_layer_token_embd.weight")) return true;
+    return !strcmp(t->cname, "token_embd.weight") && pi__gguf_find_tensor(p->g, "output.weight");
+}
+
+/* ------------------------------------------------------------------------------------------------------------- placing */
+
+/* What gpu-layers and cpu-moe say. */
+static uint8_t by_layer(const pi__places *p, const pi__place_rules *r, int32_t n_layer, const pi__tensor *t)
+{
+    const int32_t layer = layer_of(t);
+    if (layer >= 0 && layer < r->n_cpu_moe && is_experts(t)) return PI__AT_CPU;
+    return (layer < 0 ? n_layer : layer) >= p->first ? PI__AT_DEVICE : PI__AT_CPU;
+}
+
+enum { LATER = PI__N_SIDES }; /* of embeddings that no rule names: where they go follows from all else */
+
+static int place_tensors(pi__places *p, const pi__place_rules *r, const rules *over, int32_t n_layer, pi_error *err)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(p->g, i);
+        bool named;
+        p->place[i] = by_layer(p, r, n_layer, t);
+        int rc = apply(over, t, &named, &p->place[i], err);
+        if (rc) return rc;
+        if (is_embedding(p, t) && !named) p->place[i] = LATER;
+    }
+    return PI_OK;
+}
+
+/* One expert matrix with the CPU takes its layer's others along. */
+static void join_experts(pi__places *p)
+{
+    bool cpu[PI__MAX_LAYERS] = {false};
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < p->n; i++) {
+            const pi__tensor *t = pi__gguf_tensor_at(p->g, i);
+            const int32_t layer = layer_of(t);
+            if (layer < 0 || t->n_dims < 2 || !is_experts(t)) continue;
+            if (p->place[i] == PI__AT_CPU) cpu[layer] = true;
+            else if (cpu[layer]) p->place[i] = PI__AT_CPU;
+        }
+}
+
+/* What is on which side, and embeddings. */
+static void settle(pi__places *p, int32_t n_layer)
+{
+    for (int32_t i = 0; i < n_layer; i++) p->has[p->kv_on_cpu || i < p->first ? PI__AT_CPU : PI__AT_DEVICE] = true;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->place[i] != LATER && pi__gguf_tensor_at(p->g, i)->n_dims > 1) p->has[p->place[i]] = true;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->place[i] == LATER) p->place[i] = p->has[PI__AT_CPU] ? PI__AT_CPU : PI__AT_DEVICE;
+}
+
+/* Layers of the file, as far as rules have to know before the model is declared, which checks. */
+static int count_layers(const pi__gguf *g, int32_t *n, pi_error *err)
+{
+    pi__str arch;
+    char key[128];
+    uint32_t v = 0;
+    int rc = pi__gguf_get_str(g, "general.architecture", &arch, err);
+    if (rc) return rc;
+    snprintf(key, sizeof key, "%.*s.block_count", (int) (arch.n < 64 ? arch.n : 64), arch.p ? arch.p : "");
+    rc = pi__gguf_get_u32(g, key, &v, 0, err);
+    *n = v < PI__MAX_LAYERS ? (int32_t) v : PI__MAX_LAYERS;
+    return rc;
+}
+
+int pi__places_create(pi__places **out, const pi__place_rules *r, const char *device, const pi__gguf *g, pi_error *err)
+{
+    rules over = {0};
+    int32_t n_layer = 0;
+    *out = NULL;
+    pi__places *p = pi__calloc(1, sizeof *p);
+    if (!p) return pi__fail_mem(err, "the places of tensors");
+    p->g = g;
+    p->n = pi__gguf_n_tensors(g);
+    p->kv_on_cpu = r->kv_on_cpu;
+    p->place = pi__calloc(p->n, 1);
+    int rc = p->place ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the places of tensors");
+    if (!rc) rc = count_layers(g, &n_layer, err);
+    if (!rc) {
+        p->first = r->limited && r->gpu_layers <= n_layer ? n_layer + 1 - r->gpu_layers : 0;
+        rc = place_tensors(p, r, &over, n_layer, err);
+    }
+    rules_free(&over);
+    if (rc) {
+        pi__places_free(p);
+        return rc;
+    }
+    join_experts(p);
+    settle(p, n_layer);
+    *out = p;
+    return PI_OK;
+}
+
+void pi__places_free(pi__places *p)
+{
+    if (!p) return;
+    pi__free(p->place);
+    pi__free(p);
+}
+
+bool pi__places_both(const pi__places *p) { return p->has[PI__AT_DEVICE] && p->has[PI__AT_CPU]; }
+bool pi__places_cpu(const pi__places *p) { return !p->has[PI__AT_DEVICE]; }
+
+int32_t pi__place_of_matrix(const pi__places *p, const pi__tensor *t)
+{
+    return pi__places_both(p) ? p->place[t - pi__gguf_tensor_at(p->g, 0)] : PI__AT_DEVICE;
+}
+
+int32_t pi__place_of_cache(const pi__places *p, int32_t layer)
+{
+    return pi__places_both(p) && (p->kv_on_cpu || layer < p->first) ? PI__AT_CPU : PI__AT_DEVICE;
+}

@@ -1,0 +1,316 @@
+/* Models split between the emulated device and the CPU: the tokens and nearly the logits of the CPU alone however they are
+ * split, the same bits in any company, memory as planned, and nothing reached from the wrong side. */
+#include "answers.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern "C" {
+#include "formats/formats.h"
+#include "model/place.h"
+int simt_small_write(const char *path, const char *arch, int32_t type);
+int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left);
+}
+
+typedef std::vector<std::pair<const char *, const char *>> settings;
+
+static const std::vector<std::string> prompts = {"the other hand and the other day in the morning you and", "you", "once and on"};
+
+static std::string model_file(const char *arch, int32_t type)
+{
+    char path[256];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/pagedinfer-split-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
+    assert_int_equal(simt_small_write(path, arch, type), 0);
+    return path;
+}
+
+static pi_options *options_of(const std::string &model, const char *device, const settings &more)
+{
+    const settings all = {{"model", model.c_str()}, {"device", device}, {"ctx-size", "256"}, {"parallel", "4"},
+                          {"threads", "2"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
+                          {"logits", "generated"}};
+    pi_options *o = pi_options_new();
+    for (const auto &s : all) set(o, s.first, s.second);
+    for (const auto &s : more) set(o, s.first, s.second);
+    return o;
+}
+
+static pi_engine *open_engine(const std::string &model, const char *device, const settings &more)
+{
+    pi_error err;
+    pi_engine *e = nullptr;
+    pi_options *o = options_of(model, device, more);
+    if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+    pi_options_free(o);
+    return e;
+}
+
+static std::string text_of(const settings &s)
+{
+    std::string t;
+    for (const auto &i : s) t += std::string(i.first) + "=" + i.second + " ";
+    return t;
+}
+
+/* Whether the engine runs on both. */
+static bool is_split(pi_engine *e)
+{
+    pi_info info;
+    info.size = sizeof info;
+    assert_int_equal(pi_engine_info(e, &info), PI_OK);
+    return strstr(info.device, "emu + cpu") != nullptr;
+}
+
+/* Each way to split it gives the CPU's answers; those with `bits` also their own to the bit, alone and in short steps. */
+static void check_ways(const char *arch, int32_t type, const std::vector<settings> &ways, bool bits)
+{
+    const std::string model = model_file(arch, type);
+    pi_engine *cpu = open_engine(model, "cpu", {});
+    const std::vector<answer> want = ask(cpu, prompts, true);
+    pi_engine_close(cpu);
+    for (settings way : ways) {
+        const std::string what = std::string(arch) + " " + text_of(way);
+        pi_engine *e = open_engine(model, "emu", way);
+        if (!is_split(e)) fail_msg("%s is not split", what.c_str());
+        const std::vector<answer> got = ask(e, prompts, true);
+        compare(what.c_str(), want, got, 5e-3);
+        if (bits) compare(what.c_str(), got, ask(e, prompts, false), 0);
+        pi_engine_close(e);
+        if (!bits) continue;
+        way.push_back({"ubatch-size", "5"});
+        e = open_engine(model, "emu", way);
+        compare(what.c_str(), got, ask(e, prompts, true), 0);
+        pi_engine_close(e);
+    }
+    unlink(model.c_str());
+}
+
+static void test_layers(void **)
+{
+    check_ways("gemma3", PI__F32, {{{"gpu-layers", "1"}}, {{"gpu-layers", "2"}}, {{"gpu-layers", "4"}}}, false);
+}
+
+static void test_bits(void **)
+{
+    check_ways("gemma3", PI__Q8_0, {{{"gpu-layers", "3"}}, {{"override-tensor", "attn_v=CPU,blk\\.1\\.ffn=CPU"}}}, true);
+}
+
+static void test_overrides(void **)
+{
+    check_ways("gemma3", PI__Q8_0, {{{"override-tensor", "token_embd=CPU"}},
+                                    {{"override-tensor", "ffn_(up|down)=CPU"}, {"override-tensor", "attn_k\\.=cpu"}},
+                                    {{"gpu-layers", "0"}, {"override-tensor", "ffn_gate=EMU0"}},
+                                    {{"kv-offload", "false"}}}, false);
+}
+
+/* ---- prefixes and preemption */
+
+static void test_cache(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    const std::vector<std::string> two = {"the other hand and the other day in the morning you and the other day on",
+                                          "in the morning you and on the other hand the other day and once and the"};
+    pi_engine *e = open_engine(model, "emu", {{"gpu-layers", "2"}});
+    const std::vector<answer> first = ask(e, two, true), again = ask(e, two, true);
+    compare("again", first, again, 0);
+    for (const answer &a : again) assert_true(a.result.cached_tokens >= 16);
+    pi_engine_close(e);
+
+    e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "112"}, {"max-tokens", "24"}});
+    const std::vector<answer> crowd = ask(e, {two[0], two[1], two[0] + " you"}, true);
+    pi_engine_close(e);
+    uint32_t n_preempted = 0;
+    for (const answer &a : crowd) n_preempted += a.result.n_preempted;
+    assert_true(n_preempted > 0);
+    e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"max-tokens", "24"}});
+    compare("preempted", ask(e, {two[0], two[1], two[0] + " you"}, true), crowd, 0);
+    pi_engine_close(e);
+    unlink(model.c_str());
+}
+
+/* ---- memory */
+
+/* Large pieces that the library maps: the CPU's side of the model. */
+struct mapping {
+    void *p;
+    size_t size;
+};
+static std::vector<mapping> mappings;
+static const size_t LARGE = 4 << 10; /* what is smaller belongs to threads, and kernels may run meanwhile */
+
+static void *hook_map(void *, size_t size)
+{
+    void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    if (size >= LARGE) mappings.push_back({p, size});
+    return p;
+}
+static void hook_unmap(void *, void *p, size_t size)
+{
+    if (!p) return;
+    munmap(p, size);
+    for (size_t i = 0; i < mappings.size(); i++) {
+        if (mappings[i].p != p) continue;
+        mappings.erase(mappings.begin() + (long) i);
+        break;
+    }
+}
+static void *hook_malloc(void *, size_t size) { return malloc(size); }
+static void *hook_realloc(void *, void *p, size_t size) { return realloc(p, size); }
+static void hook_free(void *, void *p) { free(p); }
+
+static void use_hooks(bool on)
+{
+    const pi_allocator a = {sizeof a, nullptr, hook_malloc, hook_realloc, hook_free, hook_map, hook_unmap};
+    assert_int_equal(pi_set_allocator(on ? &a : nullptr), PI_OK);
+}
+
+static void hide_host(bool begins)
+{
+    for (const mapping &m : mappings) mprotect(m.p, m.size, begins ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
+/* No kernel reads or writes the CPU's memory, and the CPU not the device's. */
+static void test_apart(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    use_hooks(true);
+    simt::options.hide = true;
+    simt::options.on_launch = hide_host;
+    for (const settings &way : {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "attn_v=CPU,ffn_down=CPU"}},
+                                settings {{"kv-offload", "false"}}}) {
+        pi_engine *e = open_engine(model, "emu", way);
+        assert_int_equal(ask(e, prompts, true).size(), prompts.size());
+        pi_engine_close(e);
+    }
+    simt::options.hide = false;
+    simt::options.on_launch = nullptr;
+    use_hooks(false);
+    unlink(model.c_str());
+}
+
+static void test_plan(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    pi_error err;
+    for (const settings &way : {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "ffn_down=CPU"}}}) {
+        pi_plan p;
+        p.size = sizeof p;
+        pi_options *o = options_of(model, "emu", way);
+        use_hooks(true);
+        if (pi_engine_plan(o, &p, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(p.n_places, 2);
+        assert_string_equal(p.place[0].name, "emu");
+        assert_int_equal(strncmp(p.place[1].name, "cpu", 3), 0);
+        uint64_t total[2];
+        for (int i = 0; i < 2; i++) {
+            const auto &q = p.place[i];
+            total[i] = q.weights_bytes + q.kv_bytes + q.state_bytes + q.scratch_bytes;
+        }
+        assert_int_equal(total[0] + total[1], p.total_bytes);
+        pi_engine *e = open_engine(model, "emu", way);
+        assert_int_equal(simt::device_bytes(), total[0]);
+        pi_info info;
+        info.size = sizeof info;
+        assert_int_equal(pi_engine_info(e, &info), PI_OK);
+        uint64_t host = (uint64_t) PI__MAX_ROWS * info.n_vocab * sizeof(float); /* of logits, from the runtime */
+        for (const mapping &m : mappings) host += m.size;
+        assert_int_equal(host, total[1]);
+        pi_engine_close(e);
+        assert_int_equal(simt::device_bytes(), 0);
+        assert_int_equal(mappings.size(), 0);
+        use_hooks(false);
+        pi_options_free(o);
+    }
+    unlink(model.c_str());
+}
+
+/* Opening with each allocation of the host, then of the device, failing in turn: refused, and everything given back. */
+static void test_out_of_memory(void **)
+{
+    const std::string model = model_file("gemma3", PI__Q8_0);
+    const char *const over[] = {"attn_v=CPU"};
+    pi__place_rules rules = {};
+    rules.limited = true;
+    rules.gpu_layers = 2;
+    rules.override = over;
+    rules.n_override = 1;
+    long count, left, i = 0;
+    for (int rc = PI_ENOMEM; rc; i++) {
+        rc = simt_open_split(model.c_str(), &rules, i, &count, &left);
+        assert_int_equal(left, 0);
+        assert_int_equal(simt::device_bytes(), 0);
+        if (count <= i) break;
+        if (rc) assert_int_equal(rc, PI_ENOMEM);
+        else if (count > i) rc = PI_ENOMEM; /* one that can be done without */
+    }
+    assert_true(i > 20);
+    for (long k = 0;; k++) {
+        simt::options.fail_alloc = k;
+        int rc = simt_open_split(model.c_str(), &rules, -1, &count, &left);
+        bool all = simt::options.fail_alloc >= 0; /* there were no more */
+        simt::options.fail_alloc = -1;
+        assert_int_equal(left, 0);
+        assert_int_equal(simt::device_bytes(), 0);
+        assert_int_equal(rc, all ? PI_OK : PI_ENOMEM);
+        if (all) {
+            assert_true(k >= 6);
+            break;
+        }
+    }
+    unlink(model.c_str());
+}
+
+/* ---- options */
+
+static void refused(const std::string &model, const char *device, const settings &way, const char *why)
+{
+    pi_error err = {};
+    pi_engine *e = nullptr;
+    pi_options *o = options_of(model, device, way);
+    assert_int_equal(pi_engine_open(&e, o, &err), PI_EINVAL);
+    if (!strstr(err.msg, why)) fail_msg("%s: not \"%s\" but: %s", text_of(way).c_str(), why, err.msg);
+    pi_options_free(o);
+}
+
+static void test_options(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    refused(model, "emu", {{"override-tensor", "attn_(q=CPU"}}, "'attn_(q': missing closing parenthesis at byte 7");
+    refused(model, "emu", {{"override-tensor", "ffn_up=CUDA0"}}, "no device 'CUDA0' here, only: emu, cpu");
+    refused(model, "cpu", {{"override-tensor", "ffn_up=emu"}}, "no device 'emu' here, only: cpu");
+    refused(model, "emu", {{"override-tensor", "ffn_up=CPU,attn"}}, "'attn': expected REGEX=DEVICE");
+    refused(model, "emu", {{"override-tensor", "=CPU"}}, "expected REGEX=DEVICE");
+    refused(model, "emu", {{"override-tensor", "ffn_up="}}, "expected REGEX=DEVICE");
+    pi_error err;
+    pi_options *o = pi_options_new();
+    for (const char *bad : {"some", "", "2.5", "1e3x"}) {
+        assert_int_equal(pi_options_set(o, "n-gpu-layers", bad, &err), PI_EINVAL);
+        assert_non_null(strstr(err.msg, "is not a number of layers, auto or all"));
+    }
+    assert_int_equal(pi_options_set(o, "n-cpu-moe", "-1", &err), PI_EINVAL);
+    pi_options_free(o);
+    /* All on one side is no split. */
+    for (const settings &way : {settings {{"gpu-layers", "0"}}, settings {{"gpu-layers", "5"}}, settings {{"gpu-layers", "-1"}},
+                                settings {{"gpu-layers", "ALL"}}, settings {{"cpu-moe", "true"}},
+                                settings {{"override-tensor", "nothing=CPU"}}, settings {{"gpu-layers", "99"}}}) {
+        pi_plan p;
+        p.size = sizeof p;
+        o = options_of(model, "emu", way);
+        if (pi_engine_plan(o, &p, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(p.n_places, 1);
+        assert_int_equal(!strcmp(p.place[0].name, "emu"), strcmp(way[0].second, "0") != 0);
+        pi_options_free(o);
+    }
+    unlink(model.c_str());
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_options)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
