@@ -65,16 +65,19 @@ static bool is_split(pi_engine *e)
 /* Each way to split it gives the CPU's answers; those with `bits` also their own to the bit, alone and in short steps. */
 static void check_ways(const char *arch, int32_t type, const std::vector<settings> &ways, bool bits)
 {
+    const double tolerance = strcmp(arch, "gemma4") ? 5e-3 : 0.02; /* of its larger logits */
     const std::string model = model_file(arch, type);
     pi_engine *cpu = open_engine(model, "cpu", {});
     const std::vector<answer> want = ask(cpu, prompts, true);
     pi_engine_close(cpu);
-    for (settings way : ways) {
+    const size_t n = getenv("PI_TEST_EMULATED") ? 1 : ways.size(); /* all would take minutes there */
+    for (size_t i = 0; i < n; i++) {
+        settings way = ways[i];
         const std::string what = std::string(arch) + " " + text_of(way);
         pi_engine *e = open_engine(model, "emu", way);
         if (!is_split(e)) fail_msg("%s is not split", what.c_str());
         const std::vector<answer> got = ask(e, prompts, true);
-        compare(what.c_str(), want, got, 5e-3);
+        compare(what.c_str(), want, got, tolerance);
         if (bits) compare(what.c_str(), got, ask(e, prompts, false), 0);
         pi_engine_close(e);
         if (!bits) continue;
@@ -102,6 +105,47 @@ static void test_overrides(void **)
                                     {{"override-tensor", "ffn_(up|down)=CPU"}, {"override-tensor", "attn_k\\.=cpu"}},
                                     {{"gpu-layers", "0"}, {"override-tensor", "ffn_gate=EMU0"}},
                                     {{"kv-offload", "false"}}}, false);
+}
+
+/* Experts apart from the rest; the other architectures' ops. */
+static void test_experts(void **)
+{
+    check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"n-cpu-moe", "2"}, {"gpu-layers", "5"}},
+                                    {{"override-tensor", "blk\\.1\\.ffn_gate_up_exps=CPU,per_layer_model_proj=CPU"}}}, false);
+    check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}, {"gpu-layers", "3"}}}, true);
+}
+
+static uint64_t cpu_weights(const std::string &model, const settings &way)
+{
+    pi_plan p;
+    pi_error err;
+    p.size = sizeof p;
+    pi_options *o = options_of(model, "emu", way);
+    if (pi_engine_plan(o, &p, &err)) fail_msg("%s", err.msg);
+    pi_options_free(o);
+    return p.place[1].weights_bytes;
+}
+
+/* Which experts are where: whole layers, counted from the first, and what a rule names goes before. */
+static void test_expert_layers(void **)
+{
+    const std::string model = model_file("gemma4", PI__Q8_0);
+    const uint64_t none = cpu_weights(model, {{"override-tensor", "nothing=CPU,per_layer_token_embd=CPU"}}),
+                   all = cpu_weights(model, {{"cpu-moe", "true"}}), two = cpu_weights(model, {{"n-cpu-moe", "2"}}),
+                   one = cpu_weights(model, {{"n-cpu-moe", "1"}});
+    assert_true(none < one && one < two && two < all);
+    assert_int_equal(cpu_weights(model, {{"n-cpu-moe", "6"}}), all);
+    assert_int_equal(cpu_weights(model, {{"override-tensor", "ffn_(gate|gate_up)_exps=CPU"}}), all);
+    assert_int_equal(cpu_weights(model, {{"override-tensor", "blk\\.[01]\\.ffn_down_exps=CPU"}}), two);
+    assert_int_equal(cpu_weights(model, {{"override-tensor", "blk\\.[1-9]\\.ffn_.*_exps=emu"}, {"cpu-moe", "true"}}), one);
+    unlink(model.c_str());
+}
+
+/* Recurrent states on the CPU, and drafts, which read what the last step left. */
+static void test_states(void **)
+{
+    check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "3"}, {"kv-offload", "false"}},
+                                    {{"kv-offload", "false"}, {"spec-type", "mtp"}}}, true);
 }
 
 /* ---- prefixes and preemption */
@@ -310,6 +354,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
         cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,0 +1,222 @@
+/* Two backends as one (src/backend/split.c), both of them the CPU here: random ops on random rows give what one CPU gives,
+ * to the bit, whichever side each ran on. Whole models on the emulated device are in simt/test_sides.cpp. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/split.h"
+#include "counting_alloc.h"
+#include "formats/formats.h"
+
+enum { N = 32, SLOT = 512, N_SLOTS = 12, ALL = SLOT * N_SLOTS, ROWS = 4 };
+
+static uint64_t seed;
+static uint32_t below(uint32_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) (seed >> 33) % n;
+}
+static float value(void) { return (float) below(2001) / 1000.0f - 1.0f; }
+
+/* The same memory twice: of the two sides as the ops know it, and of one CPU alone. */
+typedef struct world {
+    pi__backend *two, *one;
+    float *x, *x1;         /* [ALL] of both */
+    float *w, *w1;         /* [N] a vector of the model */
+    pi__weight mat[3];     /* [N, N] with the device, with the CPU; and of `one` */
+    float rows[N * N];     /* as in a file */
+} world;
+
+static pi__backend *cpu(void)
+{
+    pi__backend *be;
+    const pi__cpu_params p = {.n_threads = 1, .isa = "auto"};
+    assert_int_equal(pi__cpu_create(&be, &p, NULL, NULL), PI_OK);
+    return be;
+}
+
+static void load(pi__backend *be, pi__weight *w, int32_t place, const float *rows)
+{
+    *w = (pi__weight) {.type = PI__F32, .place = place, .n_in = N, .n_out = N, .n_mat = 1};
+    w->size = be->ops->weight_size(be, w);
+    w->data = be->ops->alloc(be, w->size);
+    assert_non_null(w->data);
+    be->ops->weight_load(be, w, 0, 0, N, rows);
+}
+
+static void *both(pi__backend *be, size_t n)
+{
+    void *p = be->ops->alloc(be, n * sizeof(float));
+    assert_non_null(p);
+    return p;
+}
+
+static void open_world(world *v)
+{
+    const pi__limits lim = {.max_tokens = ROWS, .max_seqs = 1, .max_rows = 1, .max_ctx = 16, .max_n_in = N, .max_n_out = N,
+                            .max_n_head = 1, .max_head_dim = 32};
+    static const pi__batch none;
+    seed = 5;
+    v->one = cpu();
+    assert_int_equal(pi__split_create(&v->two, cpu(), cpu(), NULL), PI_OK);
+    pi__backend *be[] = {v->two, v->one};
+    for (int i = 0; i < N * N; i++) v->rows[i] = value() / N;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(be[i]->ops->reserve(be[i], &lim, NULL), PI_OK);
+        assert_ptr_equal(be[i]->ops->begin(be[i], &none, PI__STEP_DECODE), &none);
+        load(v->two->side[i], &v->mat[i], i, v->rows);
+    }
+    load(v->one, &v->mat[2], 0, v->rows);
+    v->x = both(v->two, ALL);
+    v->x1 = both(v->one, ALL);
+    v->w = both(v->two, N);
+    v->w1 = both(v->one, N);
+    for (int i = 0; i < ALL; i++) v->x1[i] = value();
+    for (int i = 0; i < N; i++) v->w1[i] = 1 + value() / 4;
+    v->two->ops->upload(v->two, v->x, v->x1, ALL * sizeof(float));
+    v->two->ops->upload(v->two, v->w, v->w1, N * sizeof(float));
+}
+
+static void close_world(world *v)
+{
+    pi__backend *be[] = {v->two->side[0], v->two->side[1], v->one};
+    for (int i = 0; i < 3; i++) be[i]->ops->free(be[i], v->mat[i].data, v->mat[i].size);
+    v->two->ops->free(v->two, v->x, ALL * sizeof(float));
+    v->two->ops->free(v->two, v->w, N * sizeof(float));
+    v->one->ops->free(v->one, v->x1, ALL * sizeof(float));
+    v->one->ops->free(v->one, v->w1, N * sizeof(float));
+    v->two->ops->destroy(v->two);
+    v->one->ops->destroy(v->one);
+}
+
+/* n floats from at on are the same. */
+static void check(world *v, int32_t at, int32_t n, int step)
+{
+    static float got[ALL];
+    v->two->ops->download(v->two, got, v->x + at, (size_t) n * sizeof *got);
+    assert_int_equal(v->two->ops->finish(v->two, NULL), PI_OK);
+    for (int32_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &v->x1[at + i], sizeof *got)) fail_msg("step %d: value %d of slot %d", step, (at + i) % SLOT, (at + i) / SLOT);
+}
+
+/* The matrix on this side, or those on both where it is 2, from slot b to slot a: results side by side in each row. */
+static void multiply(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
+{
+    const int64_t ld = N + below(16), ldy = 2 * N + below(16);
+    const int first = side == 2 ? (int) below(2) : side;
+    for (int i = 0; i < 2; i++) {
+        pi__backend *be = i ? v->one : v->two;
+        float *x = i ? v->x1 : v->x;
+        pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = x + b * SLOT, .ldx = ld, .w = i ? v->w1 : v->w, .eps = 1e-5f};
+        pi__lin lin[] = {{&v->mat[i ? 2 : first], x + a * SLOT, ldy}, {&v->mat[i ? 2 : !first], x + a * SLOT + N, ldy}};
+        be->ops->linear(be, &in, rows, lin, side == 2 ? 2 : 1);
+    }
+}
+
+static void cap(world *v, int32_t at, int32_t n)
+{
+    v->two->ops->softcap(v->two, v->x + at, 2.0f, (size_t) n);
+    v->one->ops->softcap(v->one, v->x1 + at, 2.0f, (size_t) n);
+}
+
+/* An op that runs where the last one did, from slot b to slot a. */
+static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
+{
+    int32_t row[ROWS];
+    for (int i = 0; i < ROWS; i++) row[i] = (int32_t) below(SLOT / N + 1) - 1;
+    const bool vector = below(2);
+    const int64_t ld = N + below(2) * below(32);
+    for (int i = 0; i < 2; i++) {
+        pi__backend *be = i ? v->one : v->two;
+        const pi__backend_ops *op = be->ops;
+        float *x = (i ? v->x1 : v->x) + a * SLOT, *w = vector ? (i ? v->w1 : v->w) : NULL;
+        const float *y = (i ? v->x1 : v->x) + b * SLOT;
+        if (kind == 0) op->add_norm(be, x, y, w, 1e-5f, 0.5f, rows, N);
+        if (kind == 1) op->norm(be, x, ld, y, i ? v->w1 : v->w, 1e-5f, rows, N);
+        if (kind == 2) op->gather_rows(be, row, rows, y, N, x);
+        if (kind == 3) op->add_gated(be, x, y, y + N * ROWS, ld, rows, N);
+    }
+    if (kind == 3) cap(v, a * SLOT, rows * N);
+}
+
+static void put(world *v, int32_t at, int32_t n)
+{
+    for (int32_t i = at; i < at + n; i++) v->x1[i] = value();
+    v->two->ops->upload(v->two, v->x + at, v->x1 + at, (size_t) n * sizeof(float));
+}
+
+static void test_ops(void **state)
+{
+    (void) state;
+    static world v;
+    open_world(&v);
+    for (int step = 0; step < 4000; step++) {
+        int32_t a = (int32_t) below(N_SLOTS), b = (a + 1 + (int32_t) below(N_SLOTS - 1)) % N_SLOTS;
+        int32_t rows = 1 + (int32_t) below(ROWS), at = (int32_t) below(ALL - SLOT), n = 1 + (int32_t) below(SLOT);
+        switch (below(8)) {
+        case 0: case 1: multiply(&v, (int32_t) below(3), a, b, rows); break;
+        case 2: case 3: case 4: small_op(&v, (int) below(4), a, b, rows); break;
+        case 5: cap(&v, at, 1 + (int32_t) below(40)); break;
+        case 6: put(&v, at, n); break;
+        default: check(&v, at, n, step);
+        }
+    }
+    check(&v, 0, ALL, 4000);
+    close_world(&v);
+}
+
+/* More pieces than the list has entries, newer on one side and the other in turn, in any order. */
+static void test_pieces(void **state)
+{
+    (void) state;
+    static world v;
+    open_world(&v);
+    for (int step = 0; step < 3000; step++) {
+        if (below(3)) multiply(&v, (int32_t) below(2), 0, 1, 1);
+        cap(&v, SLOT * 2 + (int32_t) below(ALL - SLOT * 2 - 8), 1 + (int32_t) below(8));
+        if (step % 500 == 499) check(&v, 0, ALL, step);
+    }
+    close_world(&v);
+}
+
+/* Memory for as many regions as models ask for, and not without end; what is not there is told. */
+static void test_memory(void **state)
+{
+    (void) state;
+    pi__backend *two;
+    void *p[64];
+    int n = 0;
+    assert_int_equal(pi__split_create(&two, cpu(), cpu(), NULL), PI_OK);
+    while (n < 64 && (p[n] = two->ops->alloc(two, 4096))) n++;
+    assert_in_range(n, 6, 63);
+    two->ops->free(two, p[--n], 4096);
+    assert_non_null(p[n] = two->ops->alloc(two, 4096));
+    for (int i = 0; i <= n; i++) two->ops->free(two, p[i], 4096);
+    two->ops->free(two, NULL, 0);
+    two->ops->destroy(two);
+
+    static counting_alloc a;
+    for (long i = 0; i < 2; i++) { /* the first side's memory, the other's */
+        counting_use(&a, -1);
+        assert_int_equal(pi__split_create(&two, cpu(), cpu(), NULL), PI_OK);
+        const long live = a.live;
+        a.fail_at = a.count + i;
+        assert_null(two->ops->alloc(two, 4096));
+        assert_int_equal(a.live, live);
+        two->ops->destroy(two);
+        assert_int_equal(a.live, 0);
+        pi_set_allocator(NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
