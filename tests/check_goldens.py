@@ -18,7 +18,7 @@ Standard library only. Exit 77: no such models here.
 """
 import array, json, lzma, math, os, shutil, statistics, subprocess, sys, tempfile, unicodedata
 
-from eval_runs import BIN, crowd, differences, run
+from eval_runs import BIN, crowd, differences, floats, run, unpack, worst_row
 
 FOLDERS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-mtp-tiny',
            'qwen35-moe64-micro']
@@ -27,25 +27,6 @@ MEDIAN_KL = {'qwen35-dense-tiny': {'Q8_0': 2.5e-5, 'Q4_K_M': 3e-3, 'NVFP4': 7e-3
 TIE, TIGHT, LOOSE = 1e-3, 5e-4, 5e-3
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'tool_draft')
-
-
-def floats(raw):
-    a = array.array('f')
-    a.frombytes(raw)
-    if sys.byteorder == 'big': a.byteswap()
-    return a
-
-
-def worst_row(want, got, width):
-    """Largest difference of a logit, in units of its row's spread (at least 1)."""
-    worst = math.inf if len(want) != len(got) or len(want) % width else 0.0
-    for i in range(0, len(want), width):
-        p, q = want[i:i + width], got[i:i + width]
-        mean = sum(p) / width
-        spread = max(1.0, math.sqrt(sum((x - mean) ** 2 for x in p) / width))
-        d = max(abs(a - b) for a, b in zip(p, q)) / spread
-        worst = max(worst, d if d == d else math.inf)
-    return worst
 
 
 def against_reference(folder, width, result, tolerance):
@@ -229,13 +210,6 @@ def check_texts(label, model, texts):
             if r.returncode or json.loads(r.stdout) != t['ids']: bad.append(f"{label}: {t['text'][:40]!r}")
     print(f'tokenizer {label}: {len(texts) - len(bad)} of {len(texts)} texts')
     return bad
-
-
-def unpack(golden, name, to):
-    folder, path = os.path.join(golden, name), os.path.join(to, name + '.gguf')
-    exact = json.load(open(os.path.join(folder, 'golden.json'))).get('exact') or name + '-BF16.gguf'
-    with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)
-    return path
 
 
 def main():

@@ -1,7 +1,8 @@
 """Runs of `pagedinfer eval --cases` for the checks that compare them with a reference or with each other."""
-import json, os, subprocess, sys, tempfile
+import array, json, lzma, math, os, shutil, subprocess, sys, tempfile
 
 BIN = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer')
+SECONDS = 3600 if os.environ.get('PAGEDINFER_LONG') else 900 # of a run, at most
 
 
 def run(model, cases, *flags):
@@ -10,7 +11,7 @@ def run(model, cases, *flags):
         path = os.path.join(d, 'cases.json')
         with open(path, 'w') as f: json.dump(cases, f)
         r = subprocess.run([BIN, 'eval', '-m', model, '--cases', path, '--logits-dir', d, *flags],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=900)
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=SECONDS)
         if r.returncode:
             print(r.stderr[-2000:])
             sys.exit(f'eval {" ".join(flags)} exited with {r.returncode}')
@@ -33,3 +34,30 @@ def crowd(cases, run_of_cases, n):
     many = [dict(cases[i % len(cases)], name=f"{cases[i % len(cases)]['name']}_{i}") for i in range(n)]
     lines, logits = run_of_cases
     return many, ([lines[i % len(cases)] for i in range(n)], [logits[i % len(cases)] for i in range(n)])
+
+
+def floats(raw):
+    a = array.array('f')
+    a.frombytes(raw)
+    if sys.byteorder == 'big': a.byteswap()
+    return a
+
+
+def worst_row(want, got, width):
+    """Largest difference of a logit, in units of its row's spread (at least 1)."""
+    worst = math.inf if len(want) != len(got) or len(want) % width else 0.0
+    for i in range(0, len(want), width):
+        p, q = want[i:i + width], got[i:i + width]
+        mean = sum(p) / width
+        spread = max(1.0, math.sqrt(sum((x - mean) ** 2 for x in p) / width))
+        d = max(abs(a - b) for a, b in zip(p, q)) / spread
+        worst = max(worst, d if d == d else math.inf)
+    return worst
+
+
+def unpack(golden, name, to):
+    """The file of a reference model that its reference is of, in folder `to`."""
+    folder, path = os.path.join(golden, name), os.path.join(to, name + '.gguf')
+    exact = json.load(open(os.path.join(folder, 'golden.json'))).get('exact') or name + '-BF16.gguf'
+    with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)
+    return path

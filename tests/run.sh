@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # run.sh: every test there is, from a fresh clone.
 #
-#     bash tests/run.sh [--quick] [--only STEP,...] [--jobs N]
+#     bash tests/run.sh [--quick | --long] [--only STEP,...] [--jobs N]
 #
 # Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; kernels by nvcc
 # (where it is); Release build with -Werror and its tests; exported interface; installed tree with README's first
 # program; the real model through the tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads under TSan; ten seconds
 # of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests and the interface only.
+# --long: checks of the CUDA backend, whose kernels are emulated, run more cases; that takes an hour.
 # --only takes names of steps: layout cuda release abi install tool scripts asan tsan fuzz aarch64.
 #
 # Builds go to build/test/, logs to build/test/log/, what is fetched (model, Python packages) to the cache folder and
@@ -26,10 +27,11 @@ exec </dev/null
 source tools/common.sh
 export LC_ALL=C.UTF-8
 
-quick=0 only_steps=''
+quick=0 only_steps='' check_seconds=900
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=1; shift ;;
+        --long) export PAGEDINFER_LONG=1; check_seconds=7200; shift ;;
         --only) [ $# -ge 2 ] || pi_die "--only needs names of steps"; only_steps=$2; shift 2 ;;
         --jobs) [ $# -ge 2 ] || pi_die "--jobs needs a number"; PI_JOBS=$2; shift 2 ;;
         -h|--help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' tests/run.sh; exit 0 ;;
@@ -240,7 +242,7 @@ scripts() {
         printf -- '-- %s\n' "$name"
         if arguments=$(check_arguments "$name"); then
             mapfile -t arguments < <(printf '%s' "$arguments")
-            check "$name" 900 "$python" "$f" "${arguments[@]}"
+            check "$name" $check_seconds "$python" "$f" "${arguments[@]}"
         else
             skip "$name: what it reads could not be fetched"
         fi

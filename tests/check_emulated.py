@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Small reference models on the CUDA backend, whose kernels an emulator runs: the tokens of the CPU, and nearly its logits.
+
+    check_emulated.py [--long] [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+
+For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
+within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. With
+--long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library only.
+Exit 77: no such models, or no emulator in the build.
+"""
+import json, os, sys, tempfile, time
+
+import eval_runs
+from eval_runs import differences, floats, run, unpack, worst_row
+
+# Cases, and tokens of each: short ones; those that pass the window once.
+FOLDERS = {
+    'gemma4-dense-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+    'gemma4-moe-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+    'gemma4-e-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+}
+TOLERANCE = 5e-3
+HERE = os.path.dirname(os.path.abspath(__file__))
+EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
+
+
+def choose(folder, long):
+    cases = {c['name']: c for c in json.load(open(os.path.join(folder, 'cases.json')))}
+    if long: return [dict(c, n=16) for c in cases.values() if len(c['ids']) <= 300]
+    return [dict(cases[name], n=n) for name, n in FOLDERS[os.path.basename(folder)]]
+
+
+def compare(label, cases, cpu, emulated, width):
+    faults, worst = [], 0.0
+    for case, want, got, a, b in zip(cases, cpu[0], emulated[0], cpu[1], emulated[1]):
+        d = worst_row(floats(a), floats(b), width)
+        worst = max(worst, d)
+        if got['greedy'] != want['greedy']: faults.append(f"{label}: tokens of {case['name']} are not the CPU's")
+        if not d <= TOLERANCE: faults.append(f"{label}: logits of {case['name']} off by {d:.5f}")
+    return faults, worst
+
+
+def check_drafter(model, drafter, cases, plain):
+    """Drafts change the number of steps alone."""
+    got = run(model, cases, '--device', 'emu', '--no-prefix-cache', '-md', drafter, '--spec-draft-n-max', '3')
+    faults = differences('with a drafter', got, plain)
+    if not sum(l['accepted'] for l in got[0]): faults.append('with a drafter: no draft was accepted')
+    return faults
+
+
+def check_folder(golden, name, to, long):
+    folder, start = os.path.join(golden, name), time.time()
+    model, cases = unpack(golden, name, to), choose(folder, long)
+    width = json.load(open(os.path.join(folder, 'golden.json')))['vocab']
+    cpu = run(model, cases, '--device', 'cpu', '--no-prefix-cache')
+    emulated = run(model, cases, '--device', 'emu', '--no-prefix-cache', '--parallel', '4')
+    faults, worst = compare(name, cases, cpu, emulated, width)
+    alone = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', '--parallel', '1')
+    faults += differences(f'{name}, alone', alone, emulated)
+    if name == 'gemma4-dense-tiny':
+        drafter = unpack(golden, 'gemma4-assistant-tiny', to)
+        faults += check_drafter(model, drafter, cases if long else cases[:1], emulated)
+    print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
+    os.unlink(model)
+    return faults
+
+
+def main():
+    args = sys.argv[1:]
+    long = '--long' in args or bool(os.environ.get('PAGEDINFER_LONG'))
+    args = [a for a in args if a != '--long']
+    golden = args[0] if args else os.environ.get('PAGEDINFER_GOLDEN', os.path.join(HERE, '../../shared/golden'))
+    for path in (golden, EMULATED):
+        if os.path.exists(path): continue
+        print(f'no {path}')
+        return 77
+    eval_runs.BIN = EMULATED
+    with tempfile.TemporaryDirectory() as d:
+        faults = [f for name in args[1:] or FOLDERS for f in check_folder(golden, name, d, long)]
+    for f in faults[:20]: print(f)
+    return 1 if faults else 0
+
+
+sys.exit(main())
