@@ -3,8 +3,8 @@
 #define PI_CODES_CUH
 
 #include "backend/cuda/kernels.h"
+#include "codebooks.cuh"
 #include "formats/formats.h"
-#include "warp.cuh"
 
 /* A format: value = scale * (code - OFFSET) - minimum, with one scale for a block of 32 columns, or one for each half. */
 template <int TYPE> struct format {
@@ -18,7 +18,8 @@ template <int TYPE> struct format {
         : TYPE == PI__Q2_K                       ? 2
                                                  : 4;
     static constexpr int OFFSET = TYPE == PI__Q4_0 ? 8 : TYPE == PI__Q5_0 ? 16 : TYPE == PI__Q6_K ? 32 : TYPE == PI__Q3_K ? 4 : 0;
-    static constexpr bool HALVES = TYPE == PI__Q6_K || TYPE == PI__Q3_K || TYPE == PI__Q2_K || TYPE == PI__NVFP4;
+    static constexpr bool HALVES = TYPE == PI__Q6_K || TYPE == PI__Q3_K || TYPE == PI__Q2_K || TYPE == PI__NVFP4 ||
+                                   codebook<TYPE>::HALVES;
     static constexpr bool MINS = TYPE == PI__Q4_K || TYPE == PI__Q5_K || TYPE == PI__Q2_K || TYPE == PI__Q4_1 || TYPE == PI__Q5_1;
 };
 
@@ -36,6 +37,10 @@ PI_FN uint32_t look_up(uint32_t w, const uint32_t (&table)[4])
 template <int TYPE> PI_FN void load_codes(const uint8_t *block, int lane, uint32_t (&a)[4])
 {
     using F = format<TYPE>;
+    if constexpr (codebook<TYPE>::POINTS) {
+        load_points<TYPE>(block, lane, a);
+        return;
+    }
     if (F::BITS == 8) {
         uint4 u = ((const uint4 *) block)[lane];
         a[0] = u.x, a[1] = u.y, a[2] = u.z, a[3] = u.w;
@@ -64,8 +69,6 @@ template <int TYPE> PI_FN void load_codes(const uint8_t *block, int lane, uint32
     }
 }
 
-PI_FN float half_at(const uint8_t *p, int i) { return half_to_float(((const uint16_t *) p)[i]); }
-
 /* Scales and minimums of a row (0..15) of block b of a tile, for its two halves. */
 template <int TYPE>
 PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t b, int row, float (&s)[2], float (&m)[2])
@@ -73,6 +76,10 @@ PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t
     const uint8_t *side = tile + shape.side_at + (size_t) b * shape.side_bytes;
     const uint8_t *sup = tile + shape.super_at + (size_t) (b / 8) * shape.super_bytes;
     m[0] = m[1] = 0;
+    if constexpr (codebook<TYPE>::POINTS) {
+        point_scales<TYPE>(tile + (size_t) b * shape.code_bytes, side, half_at(sup, row), row, s);
+        return;
+    }
     if (TYPE == PI__Q4_K || TYPE == PI__Q5_K) {
         s[0] = half_at(sup, row) * (float) side[row];
         m[0] = half_at(sup + 32, row) * (float) side[16 + row];

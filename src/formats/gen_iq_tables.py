@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes iq_tables.c: the codebooks of the IQ formats, taken from the reference package (pip install gguf).
+"""Writes iq_codes.h: the codebooks of the IQ formats, taken from the reference package (pip install gguf).
 
-usage: python3 src/formats/gen_iq_tables.py > src/formats/iq_tables.c
+usage: python3 src/formats/gen_iq_tables.py > src/formats/iq_codes.h
 """
 from gguf import quants
 
-HEAD = """/* Codebooks of the IQ formats, packed (see iq_tables.h). Written by gen_iq_tables.py; constants only. */
-#include "formats/iq_tables.h"
+HEAD = """/* Codebooks of the IQ formats as lists of numbers, for tables of hosts and devices (see iq_tables.h). Written by
+ * gen_iq_tables.py. */
+#ifndef PI__IQ_CODES_H
+#define PI__IQ_CODES_H
 """
 
 TABLES = (("pi__iq2xxs_codes", quants.IQ2_XXS, 2), ("pi__iq2xs_codes", quants.IQ2_XS, 2), ("pi__iq2s_codes", quants.IQ2_S, 2),
@@ -23,7 +25,6 @@ def pack(cls, bits):
 print(HEAD, end="")
 for name, cls, bits in TABLES:
     codes = pack(cls, bits)
-    print(f"\nconst uint16_t {name}[{len(codes)}] = {{")
-    for i in range(0, len(codes), 14):
-        print("    " + " ".join(f"0x{c:04x}," for c in codes[i:i + 14]))
-    print("};")
+    rows = [", ".join(f"0x{c:04x}" for c in codes[i:i + 14]) for i in range(0, len(codes), 14)]
+    print(f"\n#define {name.upper()} \\\n    " + ", \\\n    ".join(rows))
+print("\n#endif")

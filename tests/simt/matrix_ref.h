@@ -17,7 +17,8 @@ namespace simt_test {
 enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of backend.h */
 
 static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
-                                PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
+                                PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4,
+                                PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M};
 inline bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 /* A matrix: packed on the device, and as the floats that the file's bytes stand for. */
@@ -60,6 +61,11 @@ inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_ou
         case PI__Q4_1: case PI__Q5_1: case PI__Q4_K: case PI__Q5_K: put_half(p, r), put_half(p + 2, r); break;
         case PI__MXFP4: p[0] = (uint8_t) (118 + r.below(8)); break;
         case PI__NVFP4: break; /* any byte is a scale */
+        case PI__IQ1_M: { /* a nibble of each of four halfwords */
+            uint16_t h = pi__f32_to_f16(0.01f * r.normal());
+            for (int k = 0; k < 4; k++) p[49 + 2 * k] = (uint8_t) ((p[49 + 2 * k] & 15) | (h >> 4 * k & 15) << 4);
+            break;
+        }
         default: put_half(p, r); break;
         }
     }

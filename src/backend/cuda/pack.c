@@ -5,30 +5,38 @@
 
 #include "formats/formats_impl.h"
 
-/* What a type's planes and scales take. bits 0: rows as in the file. */
+/* What a type's planes and scales take. */
 typedef struct pack_format {
-    int bits;    /* of a code */
-    size_t side; /* bytes of a block's scales */
-    size_t sup;  /* bytes of the scales of 256 columns */
+    int bits;     /* of a code; 0: rows as in the file, or points */
+    size_t side;  /* bytes of a block's scales */
+    size_t sup;   /* bytes of the scales of 256 columns */
+    size_t point; /* bytes that 16 rows of a block take in codebook formats, or 0 */
 } pack_format;
 
 static bool format_of(int32_t type, pack_format *f)
 {
     switch (type) {
-    case PI__F32: case PI__F16: case PI__BF16: *f = (pack_format) {0, 0, 0}; return true;
-    case PI__Q8_0: *f = (pack_format) {8, 32, 0}; return true;              /* f16 d */
-    case PI__Q4_0: case PI__IQ4_NL: *f = (pack_format) {4, 32, 0}; return true;
-    case PI__Q5_0: *f = (pack_format) {5, 32, 0}; return true;
-    case PI__Q4_1: *f = (pack_format) {4, 64, 0}; return true;              /* f16 d, f16 m */
-    case PI__Q5_1: *f = (pack_format) {5, 64, 0}; return true;
-    case PI__Q4_K: *f = (pack_format) {4, 32, 64}; return true;             /* scale, minimum; f16 d, dmin */
-    case PI__Q5_K: *f = (pack_format) {5, 32, 64}; return true;
-    case PI__Q6_K: *f = (pack_format) {6, 32, 32}; return true;             /* int8 [2]; f16 d */
-    case PI__Q3_K: *f = (pack_format) {3, 32, 32}; return true;
-    case PI__Q2_K: *f = (pack_format) {2, 32, 64}; return true;             /* 4 + 4 bits [2]; f16 d, dmin */
-    case PI__IQ4_XS: *f = (pack_format) {4, 16, 32}; return true;           /* int8; f16 d */
-    case PI__MXFP4: *f = (pack_format) {4, 16, 0}; return true;             /* e8m0 */
-    case PI__NVFP4: *f = (pack_format) {4, 32, 0}; return true;             /* ue4m3 [2] */
+    case PI__F32: case PI__F16: case PI__BF16: *f = (pack_format) {0}; return true;
+    case PI__Q8_0: *f = (pack_format) {8, 32, 0, 0}; return true;           /* f16 d */
+    case PI__Q4_0: case PI__IQ4_NL: *f = (pack_format) {4, 32, 0, 0}; return true;
+    case PI__Q5_0: *f = (pack_format) {5, 32, 0, 0}; return true;
+    case PI__Q4_1: *f = (pack_format) {4, 64, 0, 0}; return true;           /* f16 d, f16 m */
+    case PI__Q5_1: *f = (pack_format) {5, 64, 0, 0}; return true;
+    case PI__Q4_K: *f = (pack_format) {4, 32, 64, 0}; return true;          /* scale, minimum; f16 d, dmin */
+    case PI__Q5_K: *f = (pack_format) {5, 32, 64, 0}; return true;
+    case PI__Q6_K: *f = (pack_format) {6, 32, 32, 0}; return true;          /* int8 [2]; f16 d */
+    case PI__Q3_K: *f = (pack_format) {3, 32, 32, 0}; return true;
+    case PI__Q2_K: *f = (pack_format) {2, 32, 64, 0}; return true;          /* 4 + 4 bits [2]; f16 d, dmin */
+    case PI__IQ4_XS: *f = (pack_format) {4, 16, 32, 0}; return true;        /* int8; f16 d */
+    case PI__MXFP4: *f = (pack_format) {4, 16, 0, 0}; return true;          /* e8m0 */
+    case PI__NVFP4: *f = (pack_format) {4, 32, 0, 0}; return true;          /* ue4m3 [2] */
+    case PI__IQ2_XXS: *f = (pack_format) {0, 0, 32, 128}; return true;      /* f16 d */
+    case PI__IQ2_XS: *f = (pack_format) {0, 16, 32, 128}; return true;      /* 4 bits [2]; f16 d */
+    case PI__IQ2_S: *f = (pack_format) {0, 16, 32, 144}; return true;       /* 4 bits [2]; f16 d */
+    case PI__IQ3_XXS: *f = (pack_format) {0, 0, 32, 192}; return true;      /* f16 d */
+    case PI__IQ3_S: *f = (pack_format) {0, 16, 32, 208}; return true;       /* 4 bits; f16 d */
+    case PI__IQ1_S: *f = (pack_format) {0, 0, 32, 96}; return true;         /* f16 d */
+    case PI__IQ1_M: *f = (pack_format) {0, 16, 32, 96}; return true;        /* 4 bits [2]; f16 d */
     default: return false;
     }
 }
@@ -40,13 +48,13 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
     if (!format_of(type, &f) || n_in < 1 || n_out < 1 || n_in > INT32_MAX || n_out > INT32_MAX) return false;
     const pi__type_info *t = pi__type_info_of(type);
     if (n_in % t->blck_size) return false;
-    if (!f.bits) {
+    if (!f.bits && !f.point) {
         s->tile_bytes = pi__row_size(t, n_in);
         s->mat_bytes = s->tile_bytes * (size_t) n_out;
         return true;
     }
     s->n_block = n_in / 32;
-    s->code_bytes = (size_t) f.bits * 64;
+    s->code_bytes = f.point ? f.point : (size_t) f.bits * 64;
     s->side_at = (size_t) s->n_block * s->code_bytes;
     s->side_bytes = f.side;
     s->super_at = s->side_at + (size_t) s->n_block * f.side;
@@ -79,6 +87,33 @@ static void put_code(int bits, int r, int k, unsigned c, uint8_t *block)
         bits -= 2;
     }
     if (bits) block[lane * 2 + word / 2] |= (uint8_t) ((c & 1) << (word % 2 * 4 + byte));
+}
+
+/* Row r, block j of a codebook format's super-block p: what the file has of it. */
+static void put_points(int32_t type, const uint8_t *p, int j, int r, uint8_t *block)
+{
+    uint8_t *q = block + 4 * r, *s = block + 64 + 4 * r; /* indices; signs */
+    uint32_t signs = 0;
+    switch (type) {
+    case PI__IQ2_XXS: memcpy(q, p + 2 + 8 * j, 4), memcpy(s, p + 6 + 8 * j, 4); break;
+    case PI__IQ2_XS: /* halfwords of 9 bits of index, 7 of signs */
+        for (int k = 0; k < 4; k++) {
+            const uint32_t u = pi__load16(p + 2 + 8 * j + 2 * k);
+            q[k] = (uint8_t) u;
+            signs |= u >> 9 << 7 * k | (u >> 8 & 1) << (28 + k);
+        }
+        pi__store32(s, signs);
+        break;
+    case PI__IQ2_S: memcpy(q, p + 2 + 4 * j, 4), memcpy(s, p + 34 + 4 * j, 4), block[128 + r] = p[66 + j]; break;
+    case PI__IQ3_XXS: memcpy(block + 8 * r, p + 2 + 8 * j, 8), memcpy(s + 64, p + 66 + 4 * j, 4); break;
+    case PI__IQ3_S:
+        memcpy(block + 8 * r, p + 2 + 8 * j, 8), memcpy(s + 64, p + 74 + 4 * j, 4);
+        block[192 + r] = p[66 + j];
+        break;
+    case PI__IQ1_S: memcpy(q, p + 2 + 4 * j, 4), memcpy(block + 64 + 2 * r, p + 34 + 2 * j, 2); break;
+    case PI__IQ1_M: memcpy(q, p + 4 * j, 4), memcpy(block + 64 + 2 * r, p + 32 + 2 * j, 2); break;
+    default: break;
+    }
 }
 
 /* ---- scales: of row r, block j of the (super-)block p */
@@ -120,6 +155,14 @@ static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side
     case PI__NVFP4:
         for (int h = 0; h < 2; h++) side[16 * h + r] = p[2 * j + h];
         break;
+    case PI__IQ2_XS: side[r] = p[66 + j]; break;
+    case PI__IQ2_S: side[r] = p[74 + j]; break;
+    case PI__IQ3_S: side[r] = p[106 + j / 2] >> j % 2 * 4 & 15; break;
+    case PI__IQ1_M: { /* 3 bits each */
+        const int u = pi__load16(p + 48 + j / 2 * 2) >> j % 2 * 6;
+        side[r] = (uint8_t) ((u & 7) | (u >> 3 & 7) << 4);
+        break;
+    }
     default: break;
     }
 }
@@ -127,7 +170,10 @@ static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side
 static void put_super(int32_t type, const uint8_t *p, int r, uint8_t *sup)
 {
     int at = type == PI__Q6_K ? 208 : type == PI__Q3_K ? 108 : type == PI__Q2_K ? 80 : 0;
-    pi__store16(sup + 2 * r, pi__load16(p + at));
+    uint16_t d = pi__load16(p + at);
+    if (type == PI__IQ1_M) /* a nibble of each of four halfwords */
+        d = (uint16_t) (p[49] >> 4 | (p[51] & 0xf0) | (p[53] & 0xf0) << 4 | (p[55] & 0xf0) << 8);
+    pi__store16(sup + 2 * r, d);
     if (type == PI__Q4_K || type == PI__Q5_K || type == PI__Q2_K) pi__store16(sup + 32 + 2 * r, pi__load16(p + at + 2));
 }
 
@@ -142,11 +188,11 @@ void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, con
     for (int r = 0; r < n; r++) {
         for (int64_t b = 0; b < s->n_block; b++) {
             const uint8_t *p = src + (size_t) r * row + (size_t) (b / per) * t->type_size;
-            uint8_t codes[32];
-            pi__block_codes(type, p, (int) (b % per), codes);
-            for (int k = 0; k < 32; k++) {
-                put_code(f.bits, r, k, type == PI__Q8_0 ? codes[k] ^ 0x80u : codes[k], tile + (size_t) b * s->code_bytes);
-            }
+            uint8_t codes[32] = {0}, *block = tile + (size_t) b * s->code_bytes;
+            if (f.point) put_points(type, p, (int) (b % per), r, block);
+            else pi__block_codes(type, p, (int) (b % per), codes);
+            for (int k = 0; k < 32 && !f.point; k++)
+                put_code(f.bits, r, k, type == PI__Q8_0 ? codes[k] ^ 0x80u : codes[k], block);
             put_side(type, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
             if (s->super_bytes && b % 8 == 0) put_super(type, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
         }

@@ -9,6 +9,13 @@
  *     2 bits   4 bytes a lane   bits 2r..2r+1 of byte b: byte b of word ar
  *     1 bit    2 bytes a lane   bit 4r+b: byte b of word ar
  *
+ * Codebook formats (IQ1, IQ2, IQ3) keep what the file has of each row, for 32 columns: bytes of indices, 4 or 8; then
+ *
+ *     IQ2_XXS, IQ3_XXS  the word of signs and scale          IQ2_XS   4 x 7 signs, 4 x 1 upper bit of an index
+ *     IQ2_S, IQ3_S      32 signs; a byte of upper bits       IQ1      a halfword of upper bits, signs (IQ1_S: and scale)
+ *
+ * each kind for all 16 rows, row after row.
+ *
  *     tile: [blocks][planes] [blocks][scales] [blocks of 256 columns][scales of scales]
  *
  * Scales are [16 rows], or [2][16] where each half of a block has its own. Rows past n_out are zeros. F32, F16 and BF16
