@@ -142,6 +142,20 @@ PI_API void pi_options_set_log(pi_options *o, pi_log_fn fn, void *ud, int level)
 PI_API int pi_options_describe(size_t i, pi_option_info *out);
 PI_API void pi_options_free(pi_options *o);
 
+/* --------------------------------------------------------------------------------------------------------- devices */
+
+/* Where a model can run: what this build has code for, whether this machine has it or not. */
+typedef struct pi_device {
+    uint32_t size;         /* sizeof(pi_device) */
+    char name[16];         /* what option "device" takes: "cpu", "cuda" */
+    char desc[96];         /* "NVIDIA H200, sm_90", or "" */
+    char lacks[256];       /* what it cannot run; where it is not usable, why; "": nothing */
+    uint64_t memory_bytes; /* that it has, 0: not known */
+    bool usable;           /* it is there, and this build can use it */
+} pi_device;
+/* Device number i, from 0, the one that "auto" would take first; PI_ENOENT past the last. May wake up a driver. */
+PI_API int pi_device_describe(size_t i, pi_device *out);
+
 /* ---------------------------------------------------------------------------------------------------------- engine */
 
 typedef struct pi_engine pi_engine;

@@ -92,6 +92,7 @@ def usage(model):
     expect(64)
     expect(64, 'no-such-command', err='no-such-command')
     expect(0, '--version', out='pagedinfer ')
+    expect(0, 'run', '--list-devices', out='cpu: ')
     expect(0, 'version', out='pagedinfer ')
     expect(0, 'help', out='tokenize')
     for cmd in 'run bench eval inspect quantize tokenize'.split():

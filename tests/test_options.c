@@ -39,6 +39,24 @@ static void each_row_is_consistent(void **state)
 }
 
 /* No two rows may take the same spelling on one command line. */
+/* The last device is the CPU, which every build and every machine has. */
+static void devices_end_with_the_cpu(void **state)
+{
+    (void) state;
+    pi_device d = {.size = sizeof d};
+    size_t n = 0;
+    while (!pi_device_describe(n, &d)) n++;
+    assert_true(n >= 1);
+    assert_string_equal(d.name, "cpu");
+    assert_true(d.usable && d.memory_bytes > 0 && *d.desc && !*d.lacks);
+    assert_int_equal(pi_device_describe(n, &d), PI_ENOENT);
+    struct { uint32_t size; char name[16], after[4]; } old = {offsetof(pi_device, desc), "", "old"};
+    assert_int_equal(pi_device_describe(n - 1, (pi_device *) &old), PI_OK);
+    assert_string_equal(old.name, "cpu");
+    assert_string_equal(old.after, "old");
+    assert_int_equal(pi_device_describe(0, NULL), PI_EINVAL);
+}
+
 static void spellings_are_unique(void **state)
 {
     (void) state;
@@ -297,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_is_consistent),
+        cmocka_unit_test(devices_end_with_the_cpu),
         cmocka_unit_test(spellings_are_unique),
         cmocka_unit_test(older_callers_get_a_shorter_struct),
         cmocka_unit_test(whole_numbers),

@@ -413,6 +413,19 @@ static int open_log(cli *c)
     return cli_error(c, CLI_IO, "%s: %s", cli_str(c, "log-file"), strerror(errno));
 }
 
+static void list_devices(void)
+{
+    pi_device d = {.size = sizeof d};
+    for (size_t i = 0; !pi_device_describe(i, &d); i++, d.size = sizeof d) {
+        char memory[32];
+        printf("%s:", d.name);
+        if (*d.desc) printf(" %s", d.desc);
+        if (d.memory_bytes) printf(", %s", cli_bytes(d.memory_bytes, memory));
+        if (*d.lacks) printf("%s %s%s", *d.desc ? ";" : "", d.usable ? "cannot run " : "not usable: ", d.lacks);
+        printf("\n");
+    }
+}
+
 /* --help and its kin answer and end. */
 static int parse_answers(cli *c)
 {
@@ -425,7 +438,7 @@ static int parse_answers(cli *c)
         return cli_flush(c);
     }
     if (cli_bool(c, "version")) printf("pagedinfer %s\n", pi_version());
-    else if (cli_bool(c, "list-devices")) printf("cpu\n");
+    else if (cli_bool(c, "list-devices")) list_devices();
     else return -1;
     return cli_flush(c);
 }

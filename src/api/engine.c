@@ -27,6 +27,29 @@ static int check_device(const char *name, pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
 }
 
+int pi_device_describe(size_t i, pi_device *out)
+{
+    pi__device_info info;
+    pi_device d = {0};
+    if (!out || out->size < sizeof out->size) return PI_EINVAL;
+    for (int k = 0; k < pi__n_devices; k++) {
+        const pi__device *kind = &pi__devices[k];
+        for (int32_t index = 0; kind->tell(index, &info); index++) {
+            if (i--) continue;
+            if (index) snprintf(d.name, sizeof d.name, "%.4s%d", kind->name, index);
+            else snprintf(d.name, sizeof d.name, "%s", kind->name);
+            memcpy(d.desc, info.desc, sizeof d.desc);
+            memcpy(d.lacks, info.lacks, sizeof d.lacks);
+            d.memory_bytes = info.memory;
+            d.usable = info.usable;
+            d.size = out->size < sizeof d ? out->size : (uint32_t) sizeof d;
+            memcpy(out, &d, d.size);
+            return PI_OK;
+        }
+    }
+    return PI_ENOENT;
+}
+
 pi__cpu_params pi__cpu_params_of(const pi_options *o)
 {
     static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"}; /* as the words in the table */
@@ -129,7 +152,9 @@ static int log_plan(const pi__config *c, pi_error *err)
 {
     pi_plan p = {.size = sizeof p};
     if (!c->log.fn || c->log.level < PI_LOG_INFO) return PI_OK;
-    int rc = pi__core_plan(c, &p, err);
+    pi__config quiet = *c; /* what opening says is said once */
+    quiet.log.fn = NULL;
+    int rc = pi__core_plan(&quiet, &p, err);
     if (rc) return rc;
     const pi__log *log = &c->log;
     const double mib = 1 << 20;

@@ -323,6 +323,14 @@ static inline pi__backend *pi__backend_at(pi__backend *be, int32_t place)
     return place < PI__N_SIDES && be->side[place] ? be->side[place] : be;
 }
 
+/* What can be told of a device without using it. */
+typedef struct pi__device_info {
+    char desc[96];   /* "NVIDIA H200, sm_90" */
+    char lacks[256]; /* what it cannot run, or why it cannot be used; "": nothing */
+    uint64_t memory; /* bytes, 0: not known */
+    bool usable;     /* create() can be expected to succeed */
+} pi__device_info;
+
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
     uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
@@ -331,11 +339,14 @@ typedef struct pi__cpu_params {
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+bool pi__cpu_tell(int32_t index, pi__device_info *out);
 
 /* Devices of this build (devices.c), the best first. */
 typedef struct pi__device {
     const char *name; /* as the option "device" has it */
     int (*create)(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+    /* What there is of the index-th of its kind. false: there is none, save the first, of which it says why. */
+    bool (*tell)(int32_t index, pi__device_info *out);
 } pi__device;
 extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
 extern const int pi__n_devices;

@@ -13,12 +13,12 @@
 
 const pi__device pi__devices[] = {
 #ifdef PI_HAVE_CUDA
-    {"cuda", pi__cuda_create},
+    {"cuda", pi__cuda_create, pi__cuda_tell},
 #endif
 #ifdef PI_HAVE_EMU
-    {"emu", pi__cuda_create},
+    {"emu", pi__cuda_create, pi__cuda_tell},
 #endif
-    {"cpu", pi__cpu_create},
+    {"cpu", pi__cpu_create, pi__cpu_tell},
 };
 const int pi__n_devices = sizeof pi__devices / sizeof *pi__devices;
 

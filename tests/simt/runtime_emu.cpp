@@ -21,6 +21,8 @@ namespace simt {
 runtime_watch watch;
 }
 
+const char *const pi__rt_kind = "emu";
+
 enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE };
 
 typedef std::function<int()> work;
@@ -113,16 +115,23 @@ const char *pi__rt_text(int code)
     }
 }
 
-int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
+int pi__rt_tell(int32_t index, pi__rt_info *info)
 {
-    int code = index ? (int) NO_DEVICE : counted();
-    *out = code ? nullptr : new pi__rt;
-    if (code) return code;
-    snprintf(info->name, sizeof info->name, "emu");
+    *info = pi__rt_info();
+    if (index) return NO_DEVICE;
+    snprintf(info->name, sizeof info->name, "emulator");
+    info->memory = UINT64_C(1) << 35;
     info->n_sm = 4;
     info->records = simt::watch.records;
-    simt::watch.live++;
-    return 0;
+    return counted();
+}
+
+int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
+{
+    int code = pi__rt_tell(index, info);
+    *out = code ? nullptr : new pi__rt;
+    simt::watch.live += !code;
+    return code;
 }
 
 void pi__rt_close(pi__rt *rt)

@@ -281,6 +281,23 @@ static void test_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
+/* Devices tell what they are, and one that does not answer why. */
+static void test_told(void **)
+{
+    pi_device d = {};
+    d.size = sizeof d;
+    assert_int_equal(pi_device_describe(0, &d), PI_OK);
+    assert_string_equal(d.name, "emu");
+    assert_true(d.usable && d.memory_bytes && strstr(d.lacks, "IQ2_XXS") && !strstr(d.lacks, "Q4_K"));
+    simt::watch.n_calls = simt::watch.fail_at = 0;
+    assert_int_equal(pi_device_describe(0, &d), PI_OK);
+    simt::watch.fail_at = -1;
+    assert_false(d.usable);
+    assert_string_equal(d.lacks, "a call was made to fail");
+    assert_int_equal(pi_device_describe(1, &d), PI_OK);
+    assert_string_equal(d.name, "cpu");
+}
+
 /* A kernel that dies long after it was queued. */
 static void test_kernel_dies(void **)
 {
@@ -308,7 +325,7 @@ int main()
 {
     const char *tmp = getenv("TMPDIR");
     model_path = std::string(tmp && *tmp ? tmp : "/tmp") + "/pagedinfer-runtime-" + std::to_string(getpid()) + ".gguf";
-    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_kernel_dies),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_told), cmocka_unit_test(test_kernel_dies),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_recorded)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -152,6 +152,18 @@ static const pi__backend_ops cpu_ops = {
     .state_load = pi__cpu_state_load,
 };
 
+bool pi__cpu_tell(int32_t index, pi__device_info *out)
+{
+    int isa = PI__ISA_GENERIC;
+    const long pages = sysconf(_SC_PHYS_PAGES), cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *out = (pi__device_info) {.usable = true};
+    if (index) return false;
+    pi__isa_choose("auto", &isa, NULL);
+    snprintf(out->desc, sizeof out->desc, "%s, %ld processors", pi__isa_names[isa].desc, cores);
+    if (pages > 0) out->memory = (uint64_t) pages * page_size();
+    return true;
+}
+
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     *out = NULL;

@@ -208,7 +208,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------------- create, destroy */
 
-static const char *cuda_describe(const pi__backend *be) { return ((const pi__cuda *) be)->info.name; }
+static const char *cuda_describe(const pi__backend *be) { return ((const pi__cuda *) be)->desc; }
 static int32_t cuda_n_threads(const pi__backend *be)
 {
     (void) be;
@@ -265,6 +265,37 @@ static const pi__backend_ops cuda_ops = {
     .norm = pi__cuda_norm,
 };
 
+/* Adds to a list of things, as far as there is room. */
+static void add_word(char *list, size_t size, const char *word)
+{
+    size_t n = strlen(list);
+    snprintf(list + n, size - n, "%s%s", n ? ", " : "", word);
+}
+
+/* Types of matrices that files have and kernels do not know, and ops that are not there. */
+static void tell_lacks(char *list, size_t size)
+{
+    pi__cuda_shape s;
+    *list = 0;
+    if (!cuda_ops.moe) add_word(list, size, "experts");
+    if (!cuda_ops.gdn) add_word(list, size, "recurrent layers");
+    for (int32_t i = 0; i < PI__N_TYPES; i++) {
+        const pi__type_info *t = pi__type_info_of(i);
+        if (t && t->readable && !pi__cuda_shape_of(i, t->blck_size, 1, &s)) add_word(list, size, t->name);
+    }
+}
+
+bool pi__cuda_tell(int32_t index, pi__device_info *out)
+{
+    pi__rt_info info = {0};
+    int code = pi__rt_tell(index, &info);
+    *out = (pi__device_info) {.memory = info.memory, .usable = !code};
+    snprintf(out->desc, sizeof out->desc, "%s", info.name);
+    if (code) snprintf(out->lacks, sizeof out->lacks, "%s", pi__rt_text(code));
+    else tell_lacks(out->lacks, sizeof out->lacks);
+    return !code || info.memory || !index;
+}
+
 int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     (void) p;
@@ -277,8 +308,9 @@ int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *l
     int code = pi__rt_open(&c->rt, 0, &c->info);
     if (code) {
         pi__free(c);
-        return pi__fail(err, PI_EDEVICE, "no CUDA device: %.200s", pi__rt_text(code));
+        return pi__fail(err, PI_EDEVICE, "no CUDA device can be used: %.200s", pi__rt_text(code));
     }
+    snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, c->info.name);
     *out = &c->be;
     return PI_OK;
 }

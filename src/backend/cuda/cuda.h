@@ -1,4 +1,4 @@
-/* The CUDA backend's only name for the outside. */
+/* The CUDA backend's names for the outside. */
 #ifndef PI__CUDA_H
 #define PI__CUDA_H
 
@@ -6,5 +6,6 @@
 
 /* The first device. PI_EDEVICE: there is none, or no driver. The parameters of the CPU are not used. */
 int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+bool pi__cuda_tell(int32_t index, pi__device_info *out);
 
 #endif

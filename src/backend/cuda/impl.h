@@ -41,7 +41,8 @@ typedef struct cuda_scratch {
 typedef struct pi__cuda {
     pi__backend be;         /* first: the public face */
     pi__rt *rt;             /* device and queue */
-    pi__rt_info info;       /* describe(), multiprocessors */
+    pi__rt_info info;       /* of the device */
+    char desc[112];         /* describe() */
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */

@@ -18,11 +18,16 @@ typedef struct pi__rt_graph pi__rt_graph; /* recorded work */
 
 typedef struct pi__rt_info {
     char name[96];  /* of the device, as describe() shows it */
+    uint64_t memory; /* bytes */
     int32_t n_sm;   /* multiprocessors */
     bool records;   /* record and the like work */
 } pi__rt_info;
 
-/* Opens the device number index. A code that is not 0: there is none, or it cannot run the kernels. */
+/* "cuda", or "emu". */
+extern const char *const pi__rt_kind;
+/* What device number index is. A code that is not 0: there is none (memory is 0 then), or it cannot run the kernels. */
+int pi__rt_tell(int32_t index, pi__rt_info *info);
+/* Opens it, with the same codes. */
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info);
 void pi__rt_close(pi__rt *rt);
 /* What a code means; never NULL. */

@@ -22,15 +22,40 @@ struct pi__rt {
     uint64_t n_copies, n_ended; /* queued, and known to have ended */
 };
 
-const char *pi__rt_text(int code) { return cudaGetErrorString((cudaError_t) code); }
+const char *const pi__rt_kind = "cuda";
+
+/* CUDA's own words, save where they do not say what to do. */
+const char *pi__rt_text(int code)
+{
+    switch ((cudaError_t) code) {
+    case cudaErrorInsufficientDriver: return "there is no NVIDIA driver, or it is older than this build's CUDA needs";
+    case cudaErrorNoDevice: return "the NVIDIA driver finds no device";
+    case cudaErrorNoKernelImageForDevice: return "it is older than compute capability 8.0, or newer than this build";
+    case cudaErrorInvalidDevice: return "there is no device of that number";
+    default: return cudaGetErrorString((cudaError_t) code);
+    }
+}
+
+int pi__rt_tell(int32_t index, pi__rt_info *info)
+{
+    struct cudaDeviceProp prop;
+    *info = (pi__rt_info) {.records = true};
+    cudaError_t e = cudaGetDeviceProperties(&prop, index);
+    if (e) {
+        cudaGetLastError(); /* that there is none is not an error of the next kernel */
+        return (int) e;
+    }
+    snprintf(info->name, sizeof info->name, "%.60s, sm_%d%d", prop.name, prop.major, prop.minor);
+    info->memory = prop.totalGlobalMem;
+    info->n_sm = prop.multiProcessorCount;
+    return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
+}
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
-    struct cudaDeviceProp prop;
     *out = NULL;
-    cudaError_t e = cudaGetDeviceProperties(&prop, index);
+    cudaError_t e = (cudaError_t) pi__rt_tell(index, info);
     if (e) return (int) e;
-    if (prop.major < 8) return (int) cudaErrorNoKernelImageForDevice;
     pi__rt *rt = pi__calloc(1, sizeof *rt);
     if (!rt) return (int) cudaErrorMemoryAllocation;
     rt->device = index;
@@ -43,9 +68,6 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
         pi__rt_close(rt);
         return (int) e;
     }
-    snprintf(info->name, sizeof info->name, "cuda (%.60s, sm_%d%d)", prop.name, prop.major, prop.minor);
-    info->n_sm = prop.multiProcessorCount;
-    info->records = true;
     *out = rt;
     return 0;
 }
