@@ -119,7 +119,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
 {
     *info = pi__rt_info();
     if (index) return NO_DEVICE;
-    snprintf(info->name, sizeof info->name, "emulator");
+    snprintf(info->name, sizeof info->name, "emu");
     info->memory = UINT64_C(1) << 35;
     info->n_sm = 4;
     info->records = simt::watch.records;

@@ -310,7 +310,9 @@ int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *l
         pi__free(c);
         return pi__fail(err, PI_EDEVICE, "no CUDA device can be used: %.200s", pi__rt_text(code));
     }
-    snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, c->info.name);
+    const char *name = c->info.name;
+    if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
+    else snprintf(c->desc, sizeof c->desc, "%s", name);
     *out = &c->be;
     return PI_OK;
 }
