@@ -184,6 +184,7 @@ typedef struct pi_plan {
         char name[64];            /* "cuda (...)", "cpu (avx2)" */
         uint64_t weights_bytes, kv_bytes, state_bytes, scratch_bytes; /* of the sums above */
     } place[8];
+    uint64_t host_cache_bytes;    /* most that evicted prefixes take in the host's memory; beside total_bytes */
 } pi_plan;
 /* Reads the metadata of the model and computes; loads nothing. */
 PI_API int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err);
@@ -243,6 +244,8 @@ typedef struct pi_stats {
     uint64_t disk_entries, disk_bytes; /* of this model in prefix-cache-dir; and what all models take there */
     uint64_t n_drafted, n_accepted;    /* drafts that were verified, and those that were right */
     uint64_t disk_reads, disk_writes;  /* blocks and snapshots taken from there, and put there */
+    uint64_t host_entries, host_bytes; /* what the device evicted and the host keeps (cache-ram); 0 on the CPU */
+    uint64_t host_reads, host_writes;  /* blocks and snapshots taken from there, and put there */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 

@@ -124,7 +124,7 @@ static void jobs_check(const job *got, const job *want, const char *what, int va
 }
 
 /* With the logits of the whole prompt, too, in any chunks: tokens as without, rows the same. */
-static void jobs_all_rows(pi__config c)
+static inline void jobs_all_rows(pi__config c)
 {
     static job want[N_JOBS], got[N_JOBS], plain[N_JOBS];
     jobs_fill(want), jobs_fill(got), jobs_fill(plain);
@@ -143,7 +143,7 @@ typedef struct model_file {
     size_t n;
 } model_file;
 
-static model_file model_read(const char *path)
+static inline model_file model_read(const char *path)
 {
     model_file f;
     FILE *in = fopen(path, "rb");
@@ -158,7 +158,7 @@ static model_file model_read(const char *path)
     return f;
 }
 
-static char *model_find(model_file f, const char *text)
+static inline char *model_find(model_file f, const char *text)
 {
     for (size_t i = 0; i + strlen(text) < f.n; i++)
         if (!memcmp(f.p + i, text, strlen(text))) return f.p + i;
@@ -167,7 +167,7 @@ static char *model_find(model_file f, const char *text)
 }
 
 /* The file opens no more, and the error says why. */
-static void model_refused(const pi__config *c0, model_file f, const char *why)
+static inline void model_refused(const pi__config *c0, model_file f, const char *why)
 {
     char path[300];
     snprintf(path, sizeof path, "%s.bad", c0->model);

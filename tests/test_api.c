@@ -570,14 +570,14 @@ static void samples_are_queued_and_canceled_together(void **state)
     atomic_int gate = 0;
     pi_request *slow = request_of(e, "the", LIST("logits=last", "max-tokens=1", "n=1"));
     pi_request_on_logits(slow, wait_for_gate, &gate);
-    assert_int_equal(pi_request_submit(slow, &err), PI_OK); /* in a step that does not end, it counts as queued */
+    assert_int_equal(pi_request_submit(slow, &err), PI_OK);
     pi_request *r = request_of(e, "the", LIST("n=4", "ignore-eos=true", "max-tokens=300"));
     assert_int_equal(pi_request_submit(r, &err), PI_ETOOBIG);
     assert_non_null(strstr(err.msg, "max-queue"));
     assert_int_equal(pi_request_set(r, "n", "3", &err), PI_OK);
-    assert_int_equal(pi_request_submit(r, &err), PI_EBUSY);
-    assert_int_equal(pi_request_set(r, "n", "2", &err), PI_OK);
-    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    int rc = PI_EBUSY;
+    for (int i = 0; i < 10000 && rc == PI_EBUSY; i++, usleep(1000)) rc = pi_request_submit(r, &err);
+    assert_int_equal(rc, PI_OK); /* the slow one is in a step that does not end: no longer queued */
     pi_request *one = request_of(e, "the", NULL);
     assert_int_equal(pi_request_submit(one, &err), PI_EBUSY);
     pi_request_cancel(r);
@@ -587,7 +587,7 @@ static void samples_are_queued_and_canceled_together(void **state)
     assert_true(s.code == PI_ECANCELED && s.finish_reason == PI_FINISH_CANCEL);
     pi_stats st = {.size = sizeof st};
     pi_engine_stats(e, &st);
-    assert_int_equal(st.n_finished, 3);
+    assert_int_equal(st.n_finished, 4);
     pi_request_free(r);
     pi_request_free(one);
     pi_request_free(slow);

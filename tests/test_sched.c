@@ -1,9 +1,12 @@
 /* The scheduler over the real cache, without a model: random submits, cancels, failures, ends and step budgets in pools
  * that are too small, against a simple model of what the cache memory would contain.
  *
- * After each operation: references equal the tables that hold a block, free and used add up to all, rows and lists agree.
+ * After each operation: references equal the tables that hold a block and the loads that fill one, free and used add up
+ * to all, rows and lists agree.
  * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; nobody who
- * decodes was left out; the budget was kept. */
+ * decodes was left out; the budget was kept.
+ *
+ * Once more with a host tier: what the pools evict is copied there and back, torn and late, and must be what it was. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "engine/core_impl.h"
+#include "far_device.h"
 
 enum { SEQS = 8, CTX = 400, MOST = 24, PROMPT = 150, SAVES = 64 };
 
@@ -75,20 +79,61 @@ static void load_state(pi__backend *be, const pi__state_layer *st, int32_t slot,
 
 static const pi__backend_ops state_ops = {.state_save = save_state, .state_load = load_state};
 
+/* A host tier as large as twice the pools, whose memory is the world's. */
+static void open_tier(world *w, pi__backend_ops *ops)
+{
+    *ops = far_ops(*w->be.ops);
+    w->be.ops = ops;
+    w->be.far = true;
+    w->m.n_groups = w->e.cache.n_groups;
+    for (int g = 0; g < w->m.n_groups; g++) {
+        const pi__group_spec *sp = &w->e.cache.group[g].spec;
+        w->e.pool[g][PI__AT_DEVICE] = w->slot[g];
+        w->e.cfg.block_size = sp->block_size;
+        w->e.gp[g] = (pi__group_plan) {*sp, {(size_t) sp->block_size * sizeof(uint64_t), 0}, 1};
+        w->e.cfg.cache_ram += 2 * (int64_t) w->e.gp[g].block_bytes[PI__AT_DEVICE] * sp->n_blocks;
+    }
+    assert_int_equal(pi__tiers_open(&w->e, NULL), PI_OK);
+    assert_non_null(w->e.host);
+}
+
+/* References to slots of the host tier: copies and loads. */
+static void check_host(world *w, int g)
+{
+    const pi__block_pool *p = pi__host_pool(w->e.host, g);
+    int32_t *refs = calloc((size_t) p->n_blocks, sizeof *refs), used = 0;
+    for (int32_t i = 0; i < w->e.n_copies; i++) {
+        const pi__copy *c = &w->e.copy[(w->e.first_copy + i) % PI__MAX_COPIES];
+        if (c->group == g) refs[c->slot]++;
+    }
+    for (int32_t i = 0; i < PI__MAX_LOADS; i++)
+        if (w->e.load[i].number && w->e.load[i].group == g) refs[w->e.load[i].slot]++;
+    for (int32_t b = 0; b < p->n_blocks; b++) {
+        assert_int_equal(p->block[b].ref, refs[b]);
+        used += refs[b] > 0;
+    }
+    assert_int_equal(p->n_free + used, p->n_blocks);
+    free(refs);
+}
+
 /* ------------------------------------------------------------------------------------------------------- conservation */
 
 static void check_group(world *w, int g)
 {
     const pi__cache_group *gr = &w->e.cache.group[g];
-    int32_t *refs = calloc((size_t) gr->spec.n_blocks, sizeof *refs), used = 0, on_list = 0;
+    int32_t *refs = calloc((size_t) gr->spec.n_blocks, sizeof *refs), used = 0, held = 0, on_list = 0;
     for (const pi__seq *s = w->e.running.head; s && !gr->spec.state; s = s->next)
         for (int32_t i = w->e.cache.seq[s->row].n_freed[g]; i < w->e.cache.seq[s->row].n_blocks[g]; i++)
             refs[gr->table[s->row * gr->stride + i]]++;
+    for (int32_t i = 0; w->e.load && i < PI__MAX_LOADS; i++)
+        if (w->e.load[i].number && w->e.load[i].group == g) refs[w->e.load[i].block]++;
     for (int32_t b = gr->pool.head; b >= 0; b = gr->pool.block[b].next) on_list++;
     for (int32_t b = 0; b < gr->spec.n_blocks; b++) {
         assert_int_equal(gr->pool.block[b].ref, refs[b]);
         used += refs[b] > 0;
+        held += gr->pool.block[b].held && !refs[b];
     }
+    assert_int_equal(held, gr->pool.n_held);
     assert_int_equal(on_list, gr->pool.n_free);
     assert_int_equal(on_list + used, gr->spec.n_blocks);
     free(refs);
@@ -98,7 +143,10 @@ static void check(world *w)
 {
     int32_t rows = 0, running = 0, waiting = 0;
     bool seen[SEQS] = {false};
-    for (int g = 0; g < w->e.cache.n_groups; g++) check_group(w, g);
+    for (int g = 0; g < w->e.cache.n_groups; g++) {
+        check_group(w, g);
+        if (w->e.host) check_host(w, g);
+    }
     for (const pi__seq *s = w->e.running.head; s; s = s->next, running++) {
         assert_in_range(s->row, 0, SEQS - 1);
         assert_true(w->row_seq[s->row] == s && !seen[s->row] && s->n_computed <= s->n_tokens);
@@ -222,6 +270,7 @@ static void step(world *w)
         before[n_before++] = s;
         if (s->n_tokens - s->n_computed == 1) decoder[n_decoders++] = s;
     }
+    pi__tiers_poll(&w->e);
     int32_t n = pi__schedule(&w->e);
     w->preempted += (long) (w->e.st.n_preempted - preempted);
     note_new(w, before, n_before);
@@ -230,7 +279,7 @@ static void step(world *w)
     for (pi__seq *s = w->e.running.head; s; s = s->next) used += s->n_new;
     assert_int_equal(used, n);
     assert_true(n <= w->e.lim.max_tokens);
-    assert_true(n > 0 || !w->n_live); /* somebody can always go on */
+    assert_true(n > 0 || !w->n_live || pi__tiers_busy(&w->e)); /* somebody can always go on */
     bool failed = rnd(w, 50) == 0;
     for (pi__seq *s = w->e.running.head; s; s = s->next) {
         if (!s->n_new) continue;
@@ -257,8 +306,9 @@ static void step(world *w)
     w->steps++;
 }
 
-static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops)
+static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
 {
+    pi__backend_ops ops;
     world *w = calloc(1, sizeof *w);
     w->rng = 5 + (uint64_t) n_groups;
     w->be.ops = &state_ops;
@@ -284,47 +334,68 @@ static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops)
         w->e.state_group = g;
         w->m.n_state = 1;
     }
+    if (tier) open_tier(w, &ops);
     for (int i = 0; i < n_ops; i++) {
         uint32_t what = rnd(w, 100);
         pi__seq *s = any(w);
         if (what < 20) submit(w);
         else if (what < 24 && s) end(w, s, true); /* cancelled in whatever state */
-        else if (what == 99 && rnd(w, 20) == 0) pi__cache_clear(&w->e.cache, NULL);
+        else if (what == 99 && rnd(w, 20) == 0) {
+            pi__cache_clear(&w->e.cache, NULL);
+            pi__tiers_clear(&w->e, NULL);
+        }
         else step(w);
         check(w);
     }
     while (w->n_live) end(w, any(w), true);
     check(w);
+    if (tier) assert_true(w->e.st.host_writes > 1000 && w->e.st.host_reads > 200);
+    for (int i = 0; tier && i < 4 * PI__MAX_LOADS; i++) pi__tiers_poll(&w->e);
+    pi__tiers_close(&w->e);
     for (int g = 0; g < n_groups; g++) assert_int_equal(w->e.cache.group[g].pool.n_free, spec[g].n_blocks);
-    assert_true(w->submitted > 1000 && w->preempted > 100 && w->resumed > 100 && w->reused > 10000);
+    long least = tier ? 20 : 100; /* who waits for copies is not preempted */
+    assert_true(w->submitted > 1000 && w->preempted > least && w->resumed > least && w->reused > 10000);
     if (w->e.state_group >= 0) assert_true(w->saved > 500 && w->restored > 200);
     for (int g = 0; g < n_groups; g++) free(w->slot[g]);
     pi__cache_destroy(&w->e.cache);
     free(w);
 }
 
+static const pi__group_spec only_full[] = {{"full", 16, 0, 40, false}};
+static const pi__group_spec with_window[] = {{"full", 16, 0, 44, false}, {"window", 16, 50, 40, false}};
+static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false}, {"recurrent", 16, 0, 12, true}};
+
 static void full(void **st)
 {
     (void) st;
-    run_world((pi__group_spec[]){{"full", 16, 0, 40, false}}, 1, 40000);
+    run_world(only_full, 1, 40000, false);
 }
 
 static void full_and_window(void **st)
 {
     (void) st;
-    run_world((pi__group_spec[]){{"full", 16, 0, 44, false}, {"window", 16, 50, 40, false}}, 2, 40000);
+    run_world(with_window, 2, 40000, false);
 }
 
 static void full_and_recurrent(void **st)
 {
     (void) st;
-    run_world((pi__group_spec[]){{"full", 16, 0, 44, false}, {"recurrent", 16, 0, 12, true}}, 2, 40000);
+    run_world(with_states, 2, 40000, false);
+}
+
+static void host_tier(void **st)
+{
+    (void) st;
+    run_world(only_full, 1, 40000, true);
+    run_world(with_window, 2, 40000, true);
+    run_world(with_states, 2, 40000, true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full), cmocka_unit_test(full_and_window), cmocka_unit_test(full_and_recurrent),
+        cmocka_unit_test(host_tier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,10 @@ static void print_kv_stats(const cli *c, const pi_engine *e)
         fprintf(stderr, "%s: disk: %llu entries, %s; %llu read, %llu written\n", c->name,
                 (unsigned long long) s.disk_entries, cli_bytes(s.disk_bytes, bytes), (unsigned long long) s.disk_reads,
                 (unsigned long long) s.disk_writes);
+    if (s.host_entries || s.host_reads || s.host_writes)
+        fprintf(stderr, "%s: host memory: %llu entries, %s; %llu read, %llu written\n", c->name,
+                (unsigned long long) s.host_entries, cli_bytes(s.host_bytes, bytes), (unsigned long long) s.host_reads,
+                (unsigned long long) s.host_writes);
     fprintf(stderr, "%-10s %8s %8s %8s %8s %8s %9s %12s\n", "group", "blocks", "free", "used", "cached", "shared",
             "evicted", "committed");
     for (uint32_t i = 0; i < s.n_groups; i++)

@@ -57,6 +57,10 @@ static void print_plan(const pi_plan *p)
     }
     print_amount("scratch", p->scratch_bytes);
     printf("\n");
+    if (p->host_cache_bytes) {
+        print_amount("beside it", p->host_cache_bytes);
+        printf("  of the host's memory at most, for evicted prefixes\n");
+    }
     print_places(p);
 }
 
@@ -79,11 +83,11 @@ static json_t *plan_json(const pi_plan *p)
             (json_int_t) p->group[i].window, "blocks", (json_int_t) p->group[i].n_blocks, "block_bytes",
             (json_int_t) p->group[i].block_bytes));
     }
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "total_bytes", (json_int_t) p->total_bytes,
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "total_bytes", (json_int_t) p->total_bytes,
                      "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes,
                      "state_bytes", (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes,
-                     "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "groups", groups,
-                     "places", places_json(p));
+                     "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "host_cache_bytes",
+                     (json_int_t) p->host_cache_bytes, "groups", groups, "places", places_json(p));
 }
 
 /* {"lines": [...], "plan": {...}}; plan is null where the model cannot run, and plan_error says why. */

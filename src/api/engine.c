@@ -85,6 +85,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
     static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
     static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
     const pi__opt_set *s = &o->set;
+    const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
     const int64_t window_type = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW);
     *c = (pi__config) {
         .model = pi__opt_str(s, PI__OPT_MODEL),
@@ -101,6 +102,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
         .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
         .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
+        .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
@@ -177,6 +179,9 @@ static int log_plan(const pi__config *c, pi_error *err)
     }
     pi__logf(log, PI_LOG_INFO, "scratch  %8.1f  one step of at most %d tokens", (double) p.scratch_bytes / mib,
              c->max_batch_tokens);
+    if (p.host_cache_bytes)
+        pi__logf(log, PI_LOG_INFO, "host     %8.1f  of the host's memory at most, for prefixes that the device evicts",
+                 (double) p.host_cache_bytes / mib);
     pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, %d requests at once", (double) p.total_bytes / mib,
              p.ctx_size, c->max_seqs);
     log_places(log, &p);

@@ -18,6 +18,7 @@ static void list_remove(pi__block_pool *p, int32_t id)
     else p->tail = b->prev;
     b->prev = b->next = -1;
     p->n_free--;
+    p->n_held -= b->held;
     p->n_cached -= b->keyed;
 }
 
@@ -38,6 +39,7 @@ static void list_put(pi__block_pool *p, int32_t id, bool last)
         p->head = id;
     }
     p->n_free++;
+    p->n_held += b->held;
     p->n_cached += b->keyed;
 }
 
@@ -84,19 +86,33 @@ void pi__block_pool_destroy(pi__block_pool *p)
 int32_t pi__block_get_new(pi__block_pool *p)
 {
     int32_t id = p->head;
+    while (id >= 0 && p->block[id].held) id = p->block[id].next;
     if (id < 0) return -1;
     list_remove(p, id);
-    if (p->block[id].keyed) forget_key(p, id);
-    p->block[id].ref = 1;
-    p->n_written += !p->block[id].written;
-    p->block[id].written = true;
+    pi__block *b = &p->block[id];
+    if (b->keyed) forget_key(p, id);
+    b->ref = 1;
+    b->cold = b->offered = b->quiet = false;
+    b->round++;
+    p->n_written += !b->written;
+    b->written = true;
     return id;
+}
+
+void pi__block_hold(pi__block_pool *p, int32_t id, bool held)
+{
+    pi__block *b = &p->block[id];
+    if (!b->ref) p->n_held += held - b->held;
+    b->held = held;
 }
 
 void pi__block_touch(pi__block_pool *p, int32_t id)
 {
     int32_t before = p->block[id].ref++;
-    if (!before) list_remove(p, id);
+    if (!before) {
+        list_remove(p, id);
+        p->block[id].cold = p->block[id].offered = false;
+    }
     p->n_shared += before == 1;
 }
 
@@ -108,7 +124,11 @@ static void release(pi__block_pool *p, int32_t id, bool last)
 }
 
 void pi__block_release(pi__block_pool *p, int32_t id) { release(p, id, p->block[id].keyed); }
-void pi__block_release_cold(pi__block_pool *p, int32_t id) { release(p, id, false); }
+void pi__block_release_cold(pi__block_pool *p, int32_t id)
+{
+    p->block[id].cold = p->block[id].ref == 1;
+    release(p, id, false);
+}
 
 void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens)
 {

@@ -31,6 +31,11 @@ typedef struct pi__block {
     int32_t chain;     /* next block in the hash bucket, -1: none */
     bool keyed;        /* it is in the hash table */
     bool written;      /* its memory was handed out since it was last given back to the system */
+    bool cold;         /* on the free list as not worth its place */
+    bool offered;      /* since somebody last took it: a tier was offered a copy of it */
+    bool held;         /* it is being copied: get_new passes it by while it is on the free list */
+    bool quiet;        /* its prefix is nobody else's business: no tier is offered it */
+    uint32_t round;    /* times it was handed out as new: whoever remembers it sees that it is another one now */
 } pi__block;
 
 typedef struct pi__block_pool {
@@ -42,6 +47,7 @@ typedef struct pi__block_pool {
     uint32_t n_buckets;    /* a power of two */
     int32_t head, tail;    /* of the free list, -1: empty */
     int32_t n_free;        /* blocks on the free list */
+    int32_t n_held;        /* of them, passed by */
     int32_t n_cached;      /* of them, keyed */
     int32_t n_shared;      /* blocks in more than one table */
     int32_t n_written;     /* blocks whose memory the system may have committed */
@@ -50,7 +56,11 @@ typedef struct pi__block_pool {
 
 int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err);
 void pi__block_pool_destroy(pi__block_pool *p);
-/* A block with ref 1 and no key; -1: none free. */
+/* Blocks that get_new can give. */
+static inline int32_t pi__block_available(const pi__block_pool *p) { return p->n_free - p->n_held; }
+/* From now on get_new does, or does not, pass the block by. */
+void pi__block_hold(pi__block_pool *p, int32_t id, bool held);
+/* A block with ref 1 and no key; -1: none available. */
 int32_t pi__block_get_new(pi__block_pool *p);
 /* One more reference. */
 void pi__block_touch(pi__block_pool *p, int32_t id);

@@ -179,7 +179,8 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     pi__cache_seq *q = &c->seq[s];
     for (int32_t i = 0; i < c->n_groups; i++) {
         const pi__cache_group *g = &c->group[i];
-        if (!g->spec.state && ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > g->pool.n_free) return false;
+        if (!g->spec.state && ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > pi__block_available(&g->pool))
+            return false;
     }
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
@@ -210,6 +211,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
             if (row[k] < 0) continue;
             pi__key key = keys_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
             pi__block_set_key(&g->pool, row[k], key, tokens + (size_t) k * (size_t) bs);
+            g->pool.block[row[k]].quiet = q->quiet;
             if (c->keyed && !q->quiet && g->pool.block[row[k]].keyed)
                 c->keyed(c->keyed_ud, i, row[k], key, tokens + (size_t) k * (size_t) bs);
         }
@@ -242,6 +244,7 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
     pi__key key = keys_of(c, s)[n / c->hash_block - 1];
     if (filled) {
         pi__block_set_key(&gr->pool, id, key, last);
+        gr->pool.block[id].quiet = c->seq[s].quiet;
         if (c->keyed && !c->seq[s].quiet && gr->pool.block[id].keyed) c->keyed(c->keyed_ud, g, id, key, last);
     }
     pi__block_release(&gr->pool, id);

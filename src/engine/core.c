@@ -239,20 +239,21 @@ static void trim_pools(pi__core *e)
     pi__update_stats(e);
 }
 
-enum { LOOK_MS = 10, TRIM_MS = 500 }; /* how often deadlines are looked at; how long idle before pools are trimmed */
+/* How often copies and deadlines are looked at; how long idle before pools are trimmed. */
+enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 
 /* Sleeps until there is something to do. The lock is held. */
 static void wait_for_work(pi__core *e)
 {
-    bool trimmed = e->cfg.kv_commit;
+    bool trimmed = e->cfg.kv_commit, busy = pi__tiers_busy(e);
     while (!e->inbox_head && !e->poke && !e->closing) {
-        if (trimmed && !e->waiting.n) {
+        if (trimmed && !e->waiting.n && !busy) {
             pthread_cond_wait(&e->wake, &e->lock);
             continue;
         }
-        struct timespec t = in_ms(e->waiting.n ? LOOK_MS : TRIM_MS);
+        struct timespec t = in_ms(busy ? COPY_MS : e->waiting.n ? LOOK_MS : TRIM_MS);
         int rc = pthread_cond_timedwait(&e->wake, &e->lock, &t);
-        if (e->waiting.n) return;
+        if (e->waiting.n || busy) return;
         if (rc != ETIMEDOUT) continue;
         trim_pools(e);
         trimmed = true;
@@ -605,6 +606,10 @@ int pi__core_stats(const pi__core *ce, pi_stats *out)
     s.disk_bytes = e->st.disk_bytes;
     s.disk_reads = e->st.disk_reads;
     s.disk_writes = e->st.disk_writes;
+    s.host_entries = e->st.host_entries;
+    s.host_bytes = e->st.host_bytes;
+    s.host_reads = e->st.host_reads;
+    s.host_writes = e->st.host_writes;
     for (uint32_t i = 0; i < s.n_groups; i++) {
         s.group_name[i] = e->gp[i].spec.name;
         s.group[i].n_blocks = (uint64_t) e->gp[i].spec.n_blocks;

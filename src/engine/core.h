@@ -32,6 +32,7 @@ typedef struct pi__config {
     bool prefix_cache;         /* find and keep prefixes across requests */
     uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
     int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
+    int64_t cache_ram;         /* bytes of host memory for what a far device evicts; -1: all that is free, 0: none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     int policy;                /* PI__POLICY_* */

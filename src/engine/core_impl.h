@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "cache/cache.h"
+#include "cache/host_tier.h"
 #include "cache/tier.h"
 #include "engine/core.h"
 #include "engine/sampler.h"
@@ -41,8 +42,9 @@ struct pi__seq {
     int32_t save_branch;       /* tokens after which others went another way: a snapshot belongs there; 0: none */
     int32_t save_asked;        /* the same, where a waiting request will go another way; 0: none */
     int32_t saved;             /* tokens after which the last snapshot was taken or found */
-    bool fetched;              /* the disk tier was asked for its prefix */
+    int32_t fetches;           /* rounds of loads that are left, plus one; 0: the tiers were not asked yet */
     uint64_t fetch_upto;       /* loads up to this number are waited for */
+    uint64_t fetch_bad;        /* loads that had failed when they were asked */
     pi__gen_params params;     /* arrays in it are owned */
     pi__family *family;        /* or NULL; from submit on the step thread's */
     pi__sampler *sampler;      /* its own */
@@ -60,15 +62,30 @@ typedef struct pi__seq_list { /* ordered by who runs first */
     int32_t n;
 } pi__seq_list;
 
-/* A block that is being read from the disk tier. */
+/* A block that is on its way from a tier to its pool: from a slot of the host tier, into which it is first read where only
+ * the disk has it; or, where the host reads device memory, straight from the disk. */
 typedef struct pi__load {
     uint64_t number;           /* counted from 1; 0: this entry is free */
     pi__key key;               /* the block's */
     int32_t group, block;      /* where it goes; the load holds the block's only reference */
+    int32_t slot;              /* where it comes from, held as well; -1: no slot */
+    bool copying;              /* from there to the block; before that it is read from disk */
+    uint64_t copy;             /* with copying: number of the copy that is the last */
     bool forgotten;            /* its prefix was cleared meanwhile */
     int32_t tokens[64];        /* its tokens */
 } pi__load;
 enum { PI__MAX_LOADS = 256 };
+
+/* A block of which a copy is on its way to a slot of the host tier. While it is held nobody else gets the block; where one
+ * that is not was handed out meanwhile, the copy is worth nothing. */
+typedef struct pi__copy {
+    uint64_t number;           /* as the backend counts */
+    uint32_t round;            /* of the block when it was queued */
+    int32_t group, block;      /* where it comes from */
+    int32_t slot;              /* where it goes; the copy holds its only reference */
+    bool held;                 /* the block is */
+} pi__copy;
+enum { PI__MAX_COPIES = 1024 };
 
 /* What one group costs; pools are allocated from this. */
 typedef struct pi__group_plan {
@@ -132,6 +149,14 @@ struct pi__core {
     pi__tier *tier;            /* disk tier, or NULL */
     pi__load *load;            /* [PI__MAX_LOADS] */
     uint64_t n_loads;          /* started so far */
+    uint64_t n_bad_loads;      /* of them, those that brought nothing */
+    pi__host_tier *host;       /* host tier of a far device, or NULL */
+    bool host_keeps;           /* it keeps what it gets; else it is only the way to the disk */
+    pi__copy *copy;            /* [PI__MAX_COPIES] a ring, in the order in which they end */
+    int32_t first_copy, n_copies; /* those under way */
+    uint64_t last_copy;        /* number of the backend's last copy */
+    uint64_t copies_ended;     /* number up to which they have ended */
+    bool copies_lost;          /* the others never will */
 
     /* step thread only */
     pi__seq_list waiting, running;
@@ -159,12 +184,18 @@ struct pi__core {
         atomic_ullong n_drafted, n_accepted;
         atomic_ullong n_prefix_hits, n_saved, n_restored;
         atomic_ullong disk_entries, disk_bytes, disk_reads, disk_writes;
+        atomic_ullong host_entries, host_bytes, host_reads, host_writes;
         atomic_ullong last_step_us;
         struct { atomic_ullong n_free, n_cached, n_shared, n_written, n_evicted; } group[PI__MAX_GROUPS];
     } st;
 };
 
 double pi__now_ms(void);
+/* The part of a block of group g on one side. */
+static inline char *pi__block_at(const pi__core *e, int32_t g, int32_t block, int32_t side)
+{
+    return (char *) e->pool[g][side] + (size_t) block * e->gp[g].block_bytes[side];
+}
 
 /* plan.c: what everything costs. */
 /* Bytes of group g's blocks, all parts; and of a layer's part. 0: such a layer is not supported. */
@@ -185,20 +216,41 @@ bool pi__seq_keeps(const pi__core *e, const pi__seq *s);
 /* Gives back the sequence's cache row. intact: what it computed is right, and its state is worth a snapshot. */
 void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);
 
-/* tiers.c: prefixes on disk. */
+/* tiers.c: prefixes in the host's memory and on disk. */
 int pi__tiers_open(pi__core *e, pi_error *err);
 void pi__tiers_close(pi__core *e);
+/* Bytes of the disk tier. */
 size_t pi__tiers_bytes(const pi__core *e);
 /* What s leaves behind was used: the tier evicts it later than what was used before, and its end before its beginning. */
 void pi__tiers_touch(pi__core *e, const pi__seq *s);
-/* Forgets what the tier holds of a tenant (NULL: of all), and what is being read. */
+/* Forgets what the tiers hold of a tenant (NULL: of all), and what is being read. */
 void pi__tiers_clear(pi__core *e, const pi__key *tenant);
-/* Publishes the tier's counters. */
+/* Publishes the tiers' counters. */
 void pi__tiers_stats(pi__core *e);
-/* Takes finished loads. */
+/* Takes finished loads and copies, and starts copies of what will be evicted next. */
 void pi__tiers_poll(pi__core *e);
-/* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them once. */
+/* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them. */
 bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got);
+/* Something is to be polled soon. */
+bool pi__tiers_busy(const pi__core *e);
+
+/* offload.c: the host tier of far devices. */
+/* Slots and bytes of the host tier for the pools as planned; false: there is none. */
+bool pi__offload_plan(const pi__core *e, pi__host_config *out);
+int pi__offload_open(pi__core *e, pi_error *err);
+/* Ends all copies, and keeps what they brought. */
+void pi__offload_end(pi__core *e);
+void pi__offload_close(pi__core *e);
+/* Queues a copy of the block to the host. false: not now. */
+bool pi__offload(pi__core *e, int32_t group, int32_t block);
+/* The slot goes to the block, as soon as the copy *number has ended. false: it does not. */
+bool pi__offload_back(pi__core *e, int32_t group, int32_t block, int32_t slot, uint64_t *number);
+/* One more block that is being copied may be handed out from now on. false: there is none. */
+bool pi__offload_yield(pi__core *e);
+/* Takes copies that have ended. */
+void pi__offload_poll(pi__core *e);
+/* Copies of what will be evicted next, as far as there is none. */
+void pi__offload_ahead(pi__core *e);
 
 /* snapshots.c: where others may go on from; recurrent states, which cannot be taken over token by token. */
 /* See pi__cache.place; ud: the engine. */

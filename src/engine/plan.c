@@ -182,6 +182,8 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     tell_groups(e, &p);
     for (int32_t side = 0; side < (e->be->side[PI__AT_CPU] ? PI__N_SIDES : 1); side++) tell_side(e, &p, side, scratch);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
+    pi__host_config host;
+    if (pi__offload_plan(e, &host)) p.host_cache_bytes = pi__host_memory(&host);
     memcpy(out, &p, size < sizeof p ? size : sizeof p);
     return PI_OK;
 }
@@ -247,9 +249,6 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
                         "must be positive");
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
     if (!rc) rc = open_devices(e, err);
-    if (!rc && e->be->far && e->cfg.prefix_dir)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache in the host's memory: unset it, or use the "
-                      "device cpu");
     if (!rc) rc = declare(e, err);
     return rc;
 }

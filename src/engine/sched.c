@@ -69,6 +69,7 @@ static int32_t preempt(pi__core *e, pi__seq *s)
 {
     int32_t back = s->n_new;
     s->n_new = s->n_draft = 0;
+    s->fetches = 0; /* what it loses the tiers may have when it comes back */
     s->n_preempted++;
     e->st.n_preempted++;
     pi__seq_drop_row(e, s, true);
@@ -82,6 +83,7 @@ static int32_t preempt(pi__core *e, pi__seq *s)
 static bool take(pi__core *e, pi__seq *s, int32_t n, int32_t *budget, bool *preempted)
 {
     while (!pi__cache_reserve(&e->cache, s->row, s->n_computed + n)) {
+        if (pi__offload_yield(e)) continue;
         pi__seq *victim = e->running.tail;
         *preempted = true;
         *budget += preempt(e, victim);
@@ -98,7 +100,7 @@ static bool has_room(const pi__core *e, const pi__seq *s)
     for (int32_t i = 0; i < e->cache.n_groups; i++) {
         const pi__cache_group *g = &e->cache.group[i];
         int32_t held = e->cache.seq[s->row].n_blocks[i] - e->cache.seq[s->row].n_freed[i];
-        if (pi__group_need(&g->spec, s->n_tokens, e->lim.max_tokens) - held > g->pool.n_free) return false;
+        if (pi__group_need(&g->spec, s->n_tokens, e->lim.max_tokens) - held > pi__block_available(&g->pool)) return false;
     }
     return true;
 }

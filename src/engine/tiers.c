@@ -1,5 +1,8 @@
-/* The disk tier in the engine: blocks that get a key are offered to it, and a waiting request whose prefix it holds gets
- * the missing blocks read into the pools before it is admitted.
+/* The tiers below the pools: the host's memory (offload.c says how things get there) and a directory on disk. A waiting
+ * request whose prefix they hold gets the missing blocks read into the pools before it is admitted.
+ *
+ *     pool on a far device    <-- copy --  slot of the host tier  <-- read --  file
+ *     pool in host memory     <------------------------------------ read --  file
  *
  * A load fills a block that nobody else has; when it is done the block gets its key and joins the free list as if a
  * request had left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So nothing
@@ -22,7 +25,10 @@ static pi__key fingerprint(const pi__core *e)
                      e->cfg.window_differs ? e->cfg.type_window : -1, e->m->n_kv,
                      (unsigned long long) e->m->digest.hi, (unsigned long long) e->m->digest.lo);
     XXH128_hash_t h = XXH3_128bits(text, (size_t) n);
-    return (pi__key){h.low64, h.high64};
+    pi__key key = {h.low64, h.high64};
+    for (int32_t i = 0; i < e->m->n_kv; i++) key = pi__key_extend(key, &e->m->kv[i].place, 1); /* a block's parts */
+    for (int32_t i = 0; i < e->m->n_state; i++) key = pi__key_extend(key, &e->m->state[i].place, 1);
+    return key;
 }
 
 static void wake(void *ud)
@@ -34,13 +40,20 @@ static void wake(void *ud)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* A block of group g got its key. */
+/* A block that is in the host's memory as a whole: where there is no host tier. */
+static char *near_block(const pi__core *e, int32_t g, int32_t block)
+{
+    return pi__block_at(e, g, block, e->gp[g].block_bytes[PI__AT_DEVICE] ? PI__AT_DEVICE : PI__AT_CPU);
+}
+
+/* A block of group g got its key: the disk gets it, from a far device when a copy of it has come. */
 static void keyed(void *ud, int32_t g, int32_t block, pi__key key, const int32_t *tokens)
 {
     pi__core *e = ud;
-    size_t bytes = e->gp[g].block_bytes[PI__AT_DEVICE]; /* which is the host's memory, or there were no tier */
-    char *p = (char *) e->pool[g][PI__AT_DEVICE] + (size_t) block * bytes;
-    pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, p, bytes);
+    if (!e->host)
+        pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, near_block(e, g, block), pi__block_bytes(e, g));
+    else if (pi__tier_has(e->tier, key, g)) pi__tier_touch(e->tier, key, g);
+    else pi__offload(e, g, block);
 }
 
 static pi__tier_config config_of(const pi__core *e)
@@ -55,13 +68,10 @@ size_t pi__tiers_bytes(const pi__core *e)
     return e->cfg.prefix_dir ? pi__tier_memory(&c) : 0;
 }
 
-int pi__tiers_open(pi__core *e, pi_error *err)
+static int open_disk(pi__core *e, pi_error *err)
 {
-    if (!e->cfg.prefix_dir || !e->cfg.prefix_cache) return PI_OK;
     pi__tier_config c = config_of(e);
     c.fingerprint = fingerprint(e);
-    e->load = pi__calloc(PI__MAX_LOADS, sizeof *e->load);
-    if (!e->load) return pi__fail_mem(err, "the disk tier");
     int rc = pi__tier_open(&e->tier, &c, err);
     if (rc) return rc;
     e->cache.keyed = keyed;
@@ -69,9 +79,20 @@ int pi__tiers_open(pi__core *e, pi_error *err)
     return PI_OK;
 }
 
+int pi__tiers_open(pi__core *e, pi_error *err)
+{
+    int rc = pi__offload_open(e, err);
+    if (!rc && e->cfg.prefix_dir && e->cfg.prefix_cache) rc = open_disk(e, err);
+    if (rc || (!e->host && !e->tier)) return rc;
+    e->load = pi__calloc(PI__MAX_LOADS, sizeof *e->load);
+    return e->load ? PI_OK : pi__fail_mem(err, "the cache's tiers");
+}
+
 void pi__tiers_close(pi__core *e)
 {
+    pi__offload_end(e);
     pi__tier_close(e->tier);
+    pi__offload_close(e);
     pi__free(e->load);
     e->tier = NULL;
     e->load = NULL;
@@ -88,14 +109,20 @@ void pi__tiers_touch(pi__core *e, const pi__seq *s)
 
 void pi__tiers_clear(pi__core *e, const pi__key *tenant)
 {
-    if (!e->tier) return;
-    pi__tier_clear(e->tier, tenant);
-    for (int32_t i = 0; i < PI__MAX_LOADS; i++)
+    if (e->tier) pi__tier_clear(e->tier, tenant);
+    if (e->host) pi__host_clear(e->host, tenant);
+    for (int32_t i = 0; e->load && i < PI__MAX_LOADS; i++)
         if (pi__key_of_tenant(e->load[i].key, tenant)) e->load[i].forgotten = true;
 }
 
 void pi__tiers_stats(pi__core *e)
 {
+    uint64_t entries, bytes;
+    if (e->host) {
+        pi__host_count(e->host, &entries, &bytes);
+        e->st.host_entries = entries;
+        e->st.host_bytes = bytes;
+    }
     pi__tier_stats t;
     if (!e->tier) return;
     pi__tier_get_stats(e->tier, &t);
@@ -105,17 +132,51 @@ void pi__tiers_stats(pi__core *e)
     e->st.disk_writes = (uint64_t) t.writes;
 }
 
+/* ------------------------------------------------------------------------------------------------------------- loads */
+
+static void end_load(pi__core *e, pi__load *l, bool ok)
+{
+    pi__block_pool *p = &e->cache.group[l->group].pool;
+    if (ok && !l->forgotten) pi__block_set_key(p, l->block, l->key, l->tokens);
+    pi__block_release(p, l->block);
+    if (l->slot >= 0) pi__block_release(pi__host_pool(e->host, l->group), l->slot);
+    e->n_bad_loads += !ok;
+    l->number = 0;
+}
+
+/* From the slot to the block. */
+static void bring(pi__core *e, pi__load *l)
+{
+    l->copying = pi__offload_back(e, l->group, l->block, l->slot, &l->copy);
+    if (!l->copying) end_load(e, l, false);
+}
+
+static void take_read(pi__core *e, pi__load *l, bool ok)
+{
+    if (l->slot < 0 || !ok) {
+        end_load(e, l, ok);
+        return;
+    }
+    if (e->host_keeps && !l->forgotten)
+        pi__block_set_key(pi__host_pool(e->host, l->group), l->slot, l->key, l->tokens);
+    bring(e, l);
+}
+
 void pi__tiers_poll(pi__core *e)
 {
     pi__tier_done done[16];
+    pi__offload_poll(e);
     for (int32_t n; e->tier && (n = pi__tier_poll(e->tier, done, 16)) > 0;)
-        for (int32_t i = 0; i < n; i++) {
-            pi__load *l = &e->load[done[i].tag];
-            pi__block_pool *p = &e->cache.group[l->group].pool;
-            if (done[i].ok && !l->forgotten) pi__block_set_key(p, l->block, l->key, l->tokens);
-            pi__block_release(p, l->block);
-            l->number = 0;
-        }
+        for (int32_t i = 0; i < n; i++) take_read(e, &e->load[done[i].tag], done[i].ok);
+    for (int32_t i = 0; e->host && i < PI__MAX_LOADS; i++) {
+        pi__load *l = &e->load[i];
+        if (!l->number || !l->copying) continue;
+        bool ended = l->copy <= e->copies_ended;
+        if (!ended && !e->copies_lost) continue;
+        e->st.host_reads += ended;
+        end_load(e, l, ended);
+    }
+    pi__offload_ahead(e);
 }
 
 /* A load with number 1..upto is still under way. */
@@ -135,6 +196,13 @@ static bool loading(const pi__core *e, int32_t g, pi__key key)
     return false;
 }
 
+/* The slot of the host tier that holds block i, -1: none. */
+static int32_t find_slot(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
+{
+    const int32_t *tokens = s->tokens + (size_t) i * (size_t) e->cfg.block_size;
+    return e->host ? pi__block_find(pi__host_pool(e->host, g), pi__cache_key(&e->cache, s->row, i), tokens) : -1;
+}
+
 static bool in_pool(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
     int32_t bs = e->cfg.block_size;
@@ -143,10 +211,11 @@ static bool in_pool(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 
 static bool somewhere(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
-    return in_pool(e, s, g, i) || pi__tier_has(e->tier, pi__cache_key(&e->cache, s->row, i), g);
+    return in_pool(e, s, g, i) || find_slot(e, s, g, i) >= 0 ||
+           (e->tier && pi__tier_has(e->tier, pi__cache_key(&e->cache, s->row, i), g));
 }
 
-/* Longest prefix in blocks that pools and tier hold together. */
+/* Longest prefix in blocks that pools and tiers hold together. */
 static int32_t longest(const pi__core *e, const pi__seq *s)
 {
     int32_t end = (s->n_tokens - 1) / e->cfg.block_size, before;
@@ -167,38 +236,52 @@ static int32_t longest(const pi__core *e, const pi__seq *s)
     return end;
 }
 
-/* Starts reading block i of group g. false: no room for it. */
+/* Starts bringing block i of group g. false: no room for it, or what there was has just gone to make room. */
 static bool start_load(pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
-    int32_t bs = e->cfg.block_size, k = 0;
+    int32_t bs = e->cfg.block_size, k = 0, slot = find_slot(e, s, g, i);
+    pi__block_pool *pool = &e->cache.group[g].pool;
     pi__key key = pi__cache_key(&e->cache, s->row, i);
+    const bool there = slot >= 0;
+    if (!there && (!e->tier || !pi__tier_has(e->tier, key, g))) return false;
     while (k < PI__MAX_LOADS && e->load[k].number) k++;
-    int32_t block = k < PI__MAX_LOADS ? pi__block_get_new(&e->cache.group[g].pool) : -1;
-    if (block < 0) return false;
+    if (k == PI__MAX_LOADS || !pi__block_available(pool)) return false;
+    if (there) pi__block_touch(pi__host_pool(e->host, g), slot);
+    else if (e->host && (slot = pi__host_take(e->host, g)) < 0) return false;
     pi__load *l = &e->load[k];
-    *l = (pi__load){.number = ++e->n_loads, .key = key, .group = g, .block = block};
+    *l = (pi__load){.number = ++e->n_loads, .key = key, .group = g, .block = pi__block_get_new(pool), .slot = slot};
     memcpy(l->tokens, s->tokens + (size_t) i * (size_t) bs, (size_t) bs * sizeof *l->tokens);
-    size_t bytes = e->gp[g].block_bytes[PI__AT_DEVICE];
-    char *p = (char *) e->pool[g][PI__AT_DEVICE] + (size_t) block * bytes;
-    if (pi__tier_load(e->tier, key, g, l->tokens, bs, p, bytes, (uint64_t) k)) return true;
-    l->number = 0;
-    pi__block_release(&e->cache.group[g].pool, block);
-    return false;
+    void *to = slot >= 0 ? pi__host_at(e->host, g, slot) : near_block(e, g, l->block);
+    if (there) bring(e, l);
+    else if (!pi__tier_load(e->tier, key, g, l->tokens, bs, to, pi__block_bytes(e, g), (uint64_t) k)) end_load(e, l, false);
+    return l->number != 0;
+}
+
+bool pi__tiers_busy(const pi__core *e)
+{
+    return e->host && (e->n_copies || e->waiting.n || pi__host_grows(e->host));
 }
 
 bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got)
 {
-    if (!e->tier) return false;
-    if (s->fetched) return pending(e, s->fetch_upto);
-    s->fetched = true;
-    int32_t end = longest(e, s);
-    if (end * e->cfg.block_size <= got) return false;
+    if (!e->tier && !e->host) return false;
+    if (pending(e, s->fetch_upto)) return true;
+    if (!s->fetches) { /* in rounds of what can be under way at a time; one that fails is the last */
+        s->fetches = 2 * (s->n_tokens / e->cfg.block_size * e->cache.n_groups / PI__MAX_LOADS + 2);
+        s->fetch_bad = e->n_bad_loads;
+    }
+    int32_t end = s->fetches > 1 && s->fetch_bad == e->n_bad_loads ? longest(e, s) : 0;
+    if (end * e->cfg.block_size <= got) {
+        s->fetches = 1;
+        return false;
+    }
+    s->fetches--;
+    bool room = true;
     for (int32_t g = 0; g < e->cache.n_groups; g++)
-        for (int32_t i = pi__group_first(&e->cache.group[g].spec, end); i < end; i++) {
-            if (in_pool(e, s, g, i) || loading(e, g, pi__cache_key(&e->cache, s->row, i))) continue;
-            if (!start_load(e, s, g, i)) goto out;
-        }
-out:
+        for (int32_t i = pi__group_first(&e->cache.group[g].spec, end); i < end && room; i++)
+            if (!in_pool(e, s, g, i) && !loading(e, g, pi__cache_key(&e->cache, s->row, i))) room = start_load(e, s, g, i);
     s->fetch_upto = e->n_loads;
-    return pending(e, s->fetch_upto);
+    if (pending(e, s->fetch_upto) || (e->host && pi__host_grows(e->host))) return true;
+    s->fetches = 1;
+    return false;
 }

@@ -5,7 +5,7 @@
  * An error of queued work stays: every later call of the device gives it.
  *
  * Copies beside the queue are as bad as they may be: one half of the bytes moves at once, the other when the copy is said
- * to have ended, which is 0 to 3 questions later. */
+ * to have ended, some questions later. */
 #include "runtime_emu.h"
 
 #include <cstdio>
@@ -215,7 +215,7 @@ static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n)
     rt->rng = rt->rng * 6364136223846793005u + 1442695040888963407u;
     std::memcpy(dst, src, n / 2);
     rt->copies.push_back({static_cast<char *>(dst) + n / 2, static_cast<const char *>(src) + n / 2, n - n / 2,
-                          (unsigned) (rt->rng >> 62)});
+                          rt->rng >> 62 ? 0 : 1 + (unsigned) (rt->rng >> 60 & 1)});
     rt->n_copies++;
     return 0;
 }

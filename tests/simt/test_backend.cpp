@@ -64,6 +64,39 @@ static void test_q8_0(void **)
 }
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
 
+/* What other prompts evict comes back from the host's memory, with the same answers; so many layers on the device. */
+static void test_evicted_of(const char *layers)
+{
+    const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
+    char path[256];
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_tiny_write(path, PI__Q4_K), 0);
+    pi_error err;
+    pi_engine *e = nullptr;
+    pi_options *o = pi_options_new();
+    const char *const options[] = {"model", path, "device", "emu", "temp", "0", "max-tokens", "8", "ignore-eos", "true",
+                                   "logits", "generated", "parallel", "2", "kv-cache-tokens", "96", "ctx-size", "96",
+                                   "gpu-layers", layers};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i += 2) set(o, options[i], options[i + 1]);
+    if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+    pi_options_free(o);
+    unlink(path);
+    pi_stats s = {};
+    s.size = sizeof s;
+    std::vector<answer> first = ask(e, {a, b}, false);
+    for (int i = 0; i < 1000 && s.host_entries < 3; i++, usleep(1000)) pi_engine_stats(e, &s);
+    compare("evicted", first, ask(e, {a, b}, false), 0);
+    pi_engine_stats(e, &s);
+    assert_true(s.host_reads > 0 && s.host_writes > 2 && s.cached_tokens > 0);
+    pi_engine_close(e);
+}
+
+static void test_evicted(void **)
+{
+    test_evicted_of("all");
+    test_evicted_of("2"); /* the output, and the last layer */
+}
+
 /* What the device cannot do is refused with a reason. */
 static void test_refused(void **)
 {
@@ -75,9 +108,6 @@ static void test_refused(void **)
     pi_options *o = pi_options_new();
     set(o, "model", path);
     set(o, "device", "emu");
-    set(o, "prefix-cache-dir", "/tmp");
-    assert_int_equal(pi_engine_open(&e, o, &err), PI_EUNSUPPORTED);
-    assert_non_null(strstr(err.msg, "prefix-cache-dir"));
     set(o, "device", "nothing");
     assert_int_equal(pi_engine_open(&e, o, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "emu, cpu"));
@@ -120,6 +150,6 @@ static void test_out_of_memory(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
-                                cmocka_unit_test(test_refused), cmocka_unit_test(test_out_of_memory)};
+                                cmocka_unit_test(test_evicted), cmocka_unit_test(test_refused), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

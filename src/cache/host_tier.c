@@ -1,0 +1,235 @@
+/* The host tier (see host_tier.h): slots, and the thread that takes their memory. */
+#include "cache/host_tier.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { CHUNK = 32 << 20 /* bytes that are taken at a time, at least a slot */ };
+
+typedef struct host_group {
+    pi__block_pool pool;   /* slots */
+    char *base;            /* first chunk */
+    size_t bytes;          /* a slot */
+    size_t chunk_bytes;    /* a chunk, whole pages */
+    int32_t per_chunk;     /* slots in it */
+    int32_t n_chunks;      /* in all */
+    atomic_int n_ready;    /* chunks that are there */
+    atomic_int wanted;     /* chunks that should be; under lock where it grows */
+} host_group;
+
+struct pi__host_tier {
+    pi__host_config config; /* as given */
+    host_group group[PI__HOST_MAX_GROUPS];
+    char *region;          /* all chunks */
+    size_t region_size;    /* bytes */
+    atomic_bool full;      /* no chunk can be had any more */
+    pthread_mutex_t lock;  /* of wanted and closing, for the sleep of the thread */
+    pthread_cond_t wake;   /* it has something to do */
+    pthread_t thread;
+    bool thread_started;
+    bool closing;
+};
+
+static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
+
+/* Chunks of group g as config has it; the bytes of all. 0: it keeps nothing. SIZE_MAX: too much. */
+static size_t lay_out(host_group *g, const pi__host_config *c, int32_t i)
+{
+    size_t page = page_size(), all;
+    g->bytes = c->group[i].bytes;
+    if (!c->group[i].n_slots) return 0;
+    if (!g->bytes || g->bytes > SIZE_MAX / 4) return SIZE_MAX;
+    g->per_chunk = g->bytes < CHUNK ? (int32_t) (CHUNK / g->bytes) : 1;
+    if (g->per_chunk > c->group[i].n_slots) g->per_chunk = c->group[i].n_slots;
+    g->chunk_bytes = ((size_t) g->per_chunk * g->bytes + page - 1) / page * page;
+    g->n_chunks = (int32_t) (((int64_t) c->group[i].n_slots + g->per_chunk - 1) / g->per_chunk);
+    return pi__mul_ok((size_t) g->n_chunks, g->chunk_bytes, &all) ? all : SIZE_MAX;
+}
+
+size_t pi__host_memory(const pi__host_config *c)
+{
+    size_t all = 0;
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        host_group g = {.bytes = 0};
+        if (!pi__add_ok(all, lay_out(&g, c, i), &all)) return SIZE_MAX;
+    }
+    return all;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the thread */
+
+/* The group whose slots are in shortest supply; NULL: all have what they want. */
+static host_group *next_to_grow(pi__host_tier *h)
+{
+    host_group *best = NULL;
+    for (int32_t i = 0; i < h->config.n_groups; i++) {
+        host_group *g = &h->group[i];
+        if (g->n_ready < g->wanted && (!best || g->n_ready < best->n_ready)) best = g;
+    }
+    return best;
+}
+
+/* Takes the group's next chunk. */
+static void take_chunk(pi__host_tier *h, host_group *g)
+{
+    if (h->config.pin(h->config.ud, g->base + (size_t) g->n_ready * g->chunk_bytes, g->chunk_bytes)) {
+        atomic_fetch_add(&g->n_ready, 1);
+        return;
+    }
+    atomic_store(&h->full, true);
+    pi__logf(&h->config.log, PI_LOG_WARN, "the host cache (cache-ram) gets no more memory and stays at what it has");
+}
+
+static void *grow(void *arg)
+{
+    pi__host_tier *h = arg;
+    pthread_mutex_lock(&h->lock);
+    while (!h->closing) {
+        host_group *g = h->full ? NULL : next_to_grow(h);
+        if (!g) {
+            pthread_cond_wait(&h->wake, &h->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&h->lock);
+        take_chunk(h, g);
+        pthread_mutex_lock(&h->lock);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return NULL;
+}
+
+static void want_chunks(pi__host_tier *h, host_group *g, int32_t n)
+{
+    if (n > g->n_chunks) n = g->n_chunks;
+    if (g->wanted >= n || h->full) return;
+    pthread_mutex_lock(&h->lock);
+    g->wanted = n;
+    pthread_cond_signal(&h->wake);
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* ------------------------------------------------------------------------------------------------------- open, close */
+
+static int open_groups(pi__host_tier *h, pi_error *err)
+{
+    const pi__host_config *c = &h->config;
+    h->region_size = pi__host_memory(c);
+    h->region = h->region_size && h->region_size != SIZE_MAX ? pi__map(h->region_size) : NULL;
+    if (!h->region) return pi__fail_mem(err, "the host cache (cache-ram)");
+    size_t at = 0;
+    for (int32_t i = 0; i < c->n_groups; i++) {
+        host_group *g = &h->group[i];
+        g->base = h->region + at;
+        at += lay_out(g, c, i);
+        int rc = pi__block_pool_init(&g->pool, c->group[i].n_slots, c->group[i].block_size, err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+/* The thread takes no signals: they are for the threads of the program. */
+static bool start_thread(pi__host_tier *h)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    h->thread_started = pthread_create(&h->thread, NULL, grow, h) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return h->thread_started;
+}
+
+int pi__host_open(pi__host_tier **out, const pi__host_config *config, pi_error *err)
+{
+    *out = NULL;
+    pi__host_tier *h = pi__calloc(1, sizeof *h);
+    if (!h) return pi__fail_mem(err, "the host cache");
+    h->config = *config;
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->wake, NULL);
+    int rc = open_groups(h, err);
+    for (int32_t i = 0; i < config->n_groups && !rc && !h->full; i++) {
+        h->group[i].wanted = h->group[i].n_chunks > 0;
+        if (h->group[i].wanted) take_chunk(h, &h->group[i]);
+    }
+    if (!rc && !start_thread(h)) rc = pi__fail(err, PI_ENOMEM, "cannot start the host cache's thread");
+    if (rc) {
+        pi__host_close(h);
+        return rc;
+    }
+    *out = h;
+    return PI_OK;
+}
+
+void pi__host_close(pi__host_tier *h)
+{
+    if (!h) return;
+    pthread_mutex_lock(&h->lock);
+    h->closing = true;
+    pthread_cond_signal(&h->wake);
+    pthread_mutex_unlock(&h->lock);
+    if (h->thread_started) pthread_join(h->thread, NULL);
+    for (int32_t i = 0; i < h->config.n_groups; i++) {
+        host_group *g = &h->group[i];
+        for (int32_t k = 0; k < g->n_ready; k++)
+            h->config.unpin(h->config.ud, g->base + (size_t) k * g->chunk_bytes, g->chunk_bytes);
+        pi__block_pool_destroy(&g->pool);
+    }
+    pthread_cond_destroy(&h->wake);
+    pthread_mutex_destroy(&h->lock);
+    if (h->region) pi__unmap(h->region, h->region_size);
+    pi__free(h);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ slots */
+
+int32_t pi__host_take(pi__host_tier *h, int32_t group)
+{
+    host_group *g = &h->group[group];
+    for (;;) {
+        int32_t id = pi__block_get_new(&g->pool);
+        if (id < 0) return -1;
+        int32_t chunk = id / g->per_chunk;
+        bool full = h->full; /* then n_ready is final */
+        if (id % g->per_chunk >= g->per_chunk / 2) want_chunks(h, g, chunk + 2); /* the next one will be needed */
+        if (chunk < g->n_ready) return id;
+        if (full) continue; /* its memory will never be there: nobody gets it again */
+        want_chunks(h, g, chunk + 1);
+        pi__block_release(&g->pool, id);
+        return -1;
+    }
+}
+
+void *pi__host_at(const pi__host_tier *h, int32_t group, int32_t slot)
+{
+    const host_group *g = &h->group[group];
+    return g->base + (size_t) (slot / g->per_chunk) * g->chunk_bytes + (size_t) (slot % g->per_chunk) * g->bytes;
+}
+
+bool pi__host_grows(const pi__host_tier *h)
+{
+    bool any = false;
+    for (int32_t i = 0; i < h->config.n_groups; i++) any = any || h->group[i].n_ready < h->group[i].wanted;
+    return any && !h->full;
+}
+
+pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group) { return &h->group[group].pool; }
+
+void pi__host_clear(pi__host_tier *h, const pi__key *tenant)
+{
+    for (int32_t i = 0; i < h->config.n_groups; i++) pi__block_pool_clear(&h->group[i].pool, tenant);
+}
+
+void pi__host_count(const pi__host_tier *h, uint64_t *entries, uint64_t *bytes)
+{
+    *entries = *bytes = 0;
+    for (int32_t i = 0; i < h->config.n_groups; i++) {
+        *entries += (uint64_t) h->group[i].pool.n_cached;
+        *bytes += (uint64_t) h->group[i].pool.n_cached * h->group[i].bytes;
+    }
+}

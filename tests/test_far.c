@@ -1,0 +1,266 @@
+/* The cache's tiers under a device that is far from the host: what it evicts comes back, answers are the same bits
+ * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. */
+#include "counting_alloc.h"
+#include "far_device.h"
+#include "model_jobs.h"
+#include "tiny_qwen35.h"
+
+enum { PROMPTS = 6, LONG = 260 };
+
+static char path[2][256]; /* gemma3: full and window groups; qwen35: a full and a recurrent one */
+
+/* Pools that hold little more than one request. */
+static pi__config config(int model)
+{
+    return (pi__config) {.model = path[model], .device = "far", .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 20,
+                         .ctx_size = 320, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
+                         .kv_tokens = 320, .prefix_cache = true, .cache_ram = 16 << 20, .cpu = {.n_threads = 1}};
+}
+
+static void fill(job *j, uint32_t seed)
+{
+    uint64_t rng = seed;
+    memset(j, 0, sizeof *j);
+    j->n_prompt = LONG;
+    for (int32_t i = 0; i < LONG; i++) j->prompt[i] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
+}
+
+static pi_stats stats_of(pi__core *e)
+{
+    pi_stats s = {.size = sizeof s};
+    pi__core_stats(e, &s);
+    return s;
+}
+
+/* Until copies have ended: nothing changes any more. */
+static void settle(pi__core *e)
+{
+    uint64_t last = UINT64_MAX;
+    for (int calm = 0; calm < 6;) {
+        pi_stats s = stats_of(e);
+        uint64_t now = s.host_writes + s.disk_writes;
+        calm = now == last ? calm + 1 : 0;
+        last = now;
+        usleep(2000);
+    }
+}
+
+static void ask(pi__core *e, job *j, uint32_t seed)
+{
+    fill(j, seed);
+    job_submit(e, j, PI__LOGITS_GENERATED, NULL);
+    job_await(j, PI_OK);
+    settle(e);
+}
+
+static void check_same(const job *a, const job *b)
+{
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+    assert_true(a->rows == b->rows);
+}
+
+/* The answers without a far device. */
+static const job *wanted(int model)
+{
+    static job want[2][PROMPTS];
+    static bool known[2];
+    if (known[model]) return want[model];
+    known[model] = true;
+    pi__config c = config(model);
+    c.device = "cpu";
+    c.prefix_cache = false;
+    pi__core *e = job_core(&c);
+    for (int i = 0; i < PROMPTS; i++) ask(e, &want[model][i], (uint32_t) i + 1);
+    assert_int_equal(stats_of(e).host_entries + stats_of(e).host_writes, 0);
+    pi__core_close(e);
+    return want[model];
+}
+
+/* Each prompt evicts the one before; all are found when they come again. */
+static void evicted_comes_back(void **st)
+{
+    (void) st;
+    for (int trial = 0; trial < 4; trial++) {
+        int model = trial % 2;
+        const job *want = wanted(model);
+        static job got;
+        pi__config c = config(model);
+        if (trial > 1) c.places = (pi__place_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* blocks of two parts */
+        pi__core *e = job_core(&c);
+        for (int round = 0; round < 3; round++)
+            for (int i = 0; i < PROMPTS; i++) {
+                ask(e, &got, (uint32_t) i + 1);
+                check_same(&got, &want[i]);
+                assert_int_equal(got.n_cached, round ? 256 : 0);
+            }
+        pi_stats s = stats_of(e);
+        assert_true(s.host_entries > 5 * 16 && s.host_bytes <= 16 << 20 && s.host_reads >= 2 * 5 * 16);
+        pi__core_cache_clear(e, NULL);
+        assert_int_equal(stats_of(e).host_entries, 0);
+        ask(e, &got, 1);
+        check_same(&got, &want[0]);
+        assert_int_equal(got.n_cached, 0);
+        pi__core_close(e);
+
+        c.cache_ram = 0;
+        e = job_core(&c);
+        ask(e, &got, 1);
+        ask(e, &got, 2);
+        ask(e, &got, 1);
+        assert_int_equal(got.n_cached, 0);
+        assert_int_equal(stats_of(e).host_writes, 0);
+        pi__core_close(e);
+    }
+}
+
+/* Many at once in pools that are too small, copies torn and late, some refused, the device's copies dead in the middle. */
+static void copies_change_nothing(void **st)
+{
+    (void) st;
+    for (int trial = 0; trial < 8; trial++) {
+        int model = trial % 2;
+        const job *want = wanted(model);
+        static job got[PROMPTS];
+        pi__config c = config(model);
+        c.max_seqs = 4;
+        c.kv_tokens = 480;
+        if (trial >= 6) atomic_store(&far_device.pins, trial == 6 ? 0 : 2);
+        far_device.rng = (uint64_t) trial;
+        pi__core *e = job_core(&c);
+        for (int round = 0; round < 5; round++) {
+            far_device.refuse = trial >= 2 ? 7 * round : -1;
+            for (int i = 0; i < PROMPTS; i++) fill(&got[i], (uint32_t) i + 1);
+            for (int i = 0; i < PROMPTS; i++) {
+                job_submit(e, &got[i], PI__LOGITS_GENERATED, NULL);
+                if (trial == 4 && round == 3 && i == 3) far_device.dead = true;
+            }
+            for (int i = 0; i < PROMPTS; i++) {
+                job_await(&got[i], PI_OK);
+                check_same(&got[i], &want[i]);
+            }
+        }
+        if (trial == 6) assert_int_equal(stats_of(e).host_writes, 0); /* no memory for it */
+        if (trial < 4) assert_true(stats_of(e).host_writes > 0);
+        pi__core_close(e);
+        far_device.refuse = -1;
+        far_device.dead = false;
+        atomic_store(&far_device.pins, 1 << 20);
+    }
+}
+
+/* Least recently used entries go; what is there stays within the bytes that the plan tells. */
+static void budget(void **st)
+{
+    (void) st;
+    pi__config c = config(0);
+    pi_plan p = {.size = sizeof p};
+    assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
+    assert_true(p.host_cache_bytes > (15 << 20) && p.host_cache_bytes <= (16 << 20) + 8192);
+    uint64_t pools = p.kv_bytes;
+    c.cache_ram = (int64_t) (3 * pools); /* three requests or so */
+    assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
+    assert_true(p.host_cache_bytes <= 3 * pools + 8192);
+    static job got;
+    pi__core *e = job_core(&c);
+    for (int i = 0; i < PROMPTS; i++) ask(e, &got, (uint32_t) i + 1);
+    assert_true(stats_of(e).host_bytes <= 3 * pools && stats_of(e).host_bytes > pools);
+    ask(e, &got, PROMPTS - 1); /* the last but one is there */
+    assert_int_equal(got.n_cached, 256);
+    ask(e, &got, 1); /* the first is gone */
+    assert_int_equal(got.n_cached, 0);
+    pi__core_close(e);
+    c.cache_ram = 100; /* not a block */
+    assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
+    assert_int_equal(p.host_cache_bytes, 0);
+    c.cache_ram = -1;
+    assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
+    assert_true(p.host_cache_bytes > 16 << 20);
+    c.device = "cpu";
+    assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
+    assert_int_equal(p.host_cache_bytes, 0);
+}
+
+/* Prefixes on disk, with a host tier that keeps them and with one that does not. */
+static void disk(void **st)
+{
+    (void) st;
+    for (int trial = 0; trial < 5; trial++) {
+        int model = trial % 2;
+        const job *want = wanted(model);
+        char dir[] = "/tmp/pagedinfer-far-XXXXXX", cmd[100];
+        assert_non_null(mkdtemp(dir));
+        static job got;
+        pi__config c = config(model);
+        c.prefix_dir = dir;
+        c.prefix_dir_bytes = 64 << 20;
+        c.cache_ram = trial < 2 ? 16 << 20 : 0;
+        c.places.kv_on_cpu = trial == 4; /* all blocks in the host's memory */
+        for (int round = 0; round < 4; round++) { /* engines */
+            pi__core *e = job_core(&c);
+            for (int i = 0; i < 3; i++) {
+                ask(e, &got, (uint32_t) i + 1);
+                check_same(&got, &want[i]);
+                assert_int_equal(got.n_cached, round == 1 || round == 2 ? 256 : 0);
+            }
+            pi_stats s = stats_of(e);
+            assert_true((s.disk_reads > 0) == (round == 1 || round == 2));
+            assert_true((s.host_entries > 0) == (c.cache_ram > 0));
+            if (round == 2) pi__core_cache_clear(e, ""); /* the files go, too */
+            pi__core_close(e);
+        }
+        snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+        assert_int_equal(system(cmd), 0);
+    }
+}
+
+/* Opening with each allocation failing in turn. */
+static void out_of_memory(void **st)
+{
+    (void) st;
+    static counting_alloc a;
+    char dir[] = "/tmp/pagedinfer-far-XXXXXX", cmd[100];
+    assert_non_null(mkdtemp(dir));
+    pi__config c = config(0);
+    c.prefix_dir = dir;
+    c.prefix_dir_bytes = 1 << 20;
+    c.cache_ram = 1 << 20;
+    for (long i = 0;; i++) {
+        pi__core *e;
+        pi_error err = {0};
+        counting_use(&a, i);
+        int rc = pi__core_open(&e, &c, &err);
+        pi__core_close(e);
+        pi_set_allocator(NULL);
+        assert_int_equal(a.live, 0);
+        if (a.count <= i) {
+            assert_int_equal(rc, PI_OK);
+            break;
+        }
+        if (rc) assert_int_equal(rc, PI_ENOMEM);
+    }
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+static int setup(void **st)
+{
+    (void) st;
+    pi_error err;
+    return tiny_write(tiny_path(path[0], "far-gemma3"), NULL, &err) ||
+           tiny_qwen35_write(tiny_path(path[1], "far-qwen35"), false, 512, &err);
+}
+
+static int teardown(void **st)
+{
+    (void) st;
+    return unlink(path[0]) || unlink(path[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(evicted_comes_back), cmocka_unit_test(copies_change_nothing), cmocka_unit_test(budget),
+        cmocka_unit_test(disk), cmocka_unit_test(out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
