@@ -104,7 +104,7 @@ static int far_create(pi__backend **out, const pi__cpu_params *p, const pi__log 
     return PI_OK;
 }
 
-const pi__device pi__devices[] = {{"far", far_create}, {"cpu", pi__cpu_create}};
+const pi__device pi__devices[] = {{"far", far_create, pi__cpu_tell}, {"cpu", pi__cpu_create, pi__cpu_tell}};
 const int pi__n_devices = 2;
 
 const pi__device *pi__device_find(const char *name)
