@@ -132,7 +132,7 @@ static void weight_drop(fixture *f)
     free(f->w.data);
 }
 
-static bool is_float(int type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+static inline bool is_float(int type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 static float *random_rows(int64_t n)
 {

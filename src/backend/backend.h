@@ -173,6 +173,21 @@ typedef struct pi__moe {
     int64_t ldy;            /* floats from row to row */
 } pi__moe;
 
+/* A head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
+ * logits[order[c * n + i]] = row i of matrix c times x, for the n_pick best c; every other token gets the least of these
+ * values minus 1. n_pick equal scores at the edge: the lower index wins. */
+typedef struct pi__clustered {
+    pi__lin_in in;               /* what all matrices read */
+    const pi__weight *centroids; /* [n_mat of head, E] */
+    const pi__weight *head;      /* a matrix of [n, E] for each cluster, without factors */
+    const int32_t *order;        /* [n_vocab] token of each row of head, in the host's memory */
+    int32_t n_pick;              /* clusters, at most n_mat */
+    float *scores;               /* scratch: [n_rows, n_mat] */
+    int32_t *pick;               /* scratch: [n_rows, n_pick] */
+    float *some;                 /* scratch: [n_rows, n_pick * n] */
+    float *logits;               /* [n_rows, n_mat * n] */
+} pi__clustered;
+
 /* Gated delta rule of a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated norm.
  * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). C = (2 n_k + n_v) * dim channels, rows q, k, v. */
 typedef struct pi__gdn {
@@ -299,6 +314,8 @@ typedef struct pi__backend_ops {
     /* out = x / sqrt(mean(x^2) + eps) * w. x [n_rows, n], out's rows ldo floats apart; out is not x */
     void (*norm)(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
                  int64_t n);
+    /* NULL: the backend has it not, and a model takes its head as one matrix. n_rows is at most limits.max_rows. */
+    void (*clustered)(pi__backend *be, const pi__clustered *a, int32_t n_rows);
     /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
     void (*add_gated)(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
     /* All sequences of the step at once, through batch.state_slot; a sequence that starts at position 0 starts from zeros.

@@ -12,7 +12,8 @@
  *
  * A drafter is a few layers of the dense kind without keys and values: they attend the cache of the target's last layer of
  * their kind, always from the position of the last token that is sure. It reads that token's embedding and the hidden
- * state before it, both in the target's width, and gives logits and the next hidden state.
+ * state before it, both in the target's width, and gives logits and the next hidden state. The head of small drafters is
+ * sorted into clusters of tokens, and only those are looked at that score best (op clustered).
  *
  * After "Gemma 4" as its configuration and reference code in transformers describe it.
  *
@@ -91,6 +92,12 @@ typedef struct gemma4 {
     float *ple, *ple_tmp;       /* [T, L*P] */
     float *rows;                /* [R, E] residual of the rows wanted */
     /* of a drafter; W: the target's embedding */
+    int32_t n_cluster, n_pick;  /* of its head, which has few rows multiplied; n_cluster 0: a head like any other */
+    int32_t *order;             /* [V] token of each row of the clusters */
+    pi__weight centroids;       /* [n_cluster, E] */
+    pi__weight clusters;        /* n_cluster of [V / n_cluster, E], instead of tok_embd or output */
+    float *scores, *some;       /* scratch: [R, n_cluster], [R, n_pick * V / n_cluster] */
+    int32_t *pick;              /* scratch: [R, n_pick] */
     pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
     int32_t pair_row[2 * PI__MAX_ROWS]; /* 0, R, 1, R + 1, ... : rows of parts as they lie in pairs */
     float *parts;               /* scratch: [2R, W] embeddings, then hidden states */
@@ -287,6 +294,28 @@ static int want_layer(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
     return rc ? rc : pi__want_host(m, &l->out_scale, true, 1, "blk.%d.layer_output_scale.weight", i, err);
 }
 
+/* The head of a drafter, sorted into clusters where the file has them and the backend knows what to do with them. */
+static int want_head(pi__model *m, gemma4 *p, pi_error *err)
+{
+    const pi__tensor *t = pi__gguf_find_tensor(m->g, "masked_embd_centroids.weight");
+    const int64_t E = m->n_embd, V = m->n_vocab;
+    const char *name = pi__gguf_find_tensor(m->g, "output.weight") ? "output.weight" : "token_embd.weight";
+    if (!t || !m->be->ops->clustered) return pi__want_weight(m, &p->tok_embd, false, E, V, name, 0, err);
+    if (t->ne[1] < 1 || t->ne[1] > V || V % t->ne[1])
+        return pi__fail(err, PI_EFORMAT, "tensor masked_embd_centroids.weight has %lld rows, expected a divisor of the "
+                        "vocabulary's %lld", (long long) t->ne[1], (long long) V);
+    p->n_cluster = (int32_t) t->ne[1];
+    p->order = pi__malloc((size_t) V * sizeof *p->order);
+    if (!p->order) return pi__fail_mem(err, "the order of the vocabulary");
+    int rc = pi__hp_u32(m, "centroid_top_k", false, 32, 1, 1 << 20, &p->n_pick, err);
+    if (p->n_pick > p->n_cluster) p->n_pick = p->n_cluster;
+    bool found = false; /* converters name it without and with ".weight" */
+    if (!rc) rc = pi__want_order(m, p->order, &found, V, "masked_embd_ordering", 0, err);
+    if (!rc && !found) rc = pi__want_order(m, p->order, NULL, V, "masked_embd_ordering.weight", 0, err);
+    if (!rc) rc = pi__want_weight(m, &p->centroids, false, E, p->n_cluster, "masked_embd_centroids.weight", 0, err);
+    return rc ? rc : pi__want_clusters(m, &p->clusters, E, V / p->n_cluster, p->n_cluster, p->order, name, 0, err);
+}
+
 /* What a drafter has beside its layers. */
 static int want_drafter(pi__model *m, gemma4 *p, pi_error *err)
 {
@@ -331,8 +360,9 @@ static int declare(pi__model *m, pi_error *err)
     if (!rc) rc = pi__read_vocab_size(m, err);
     if (rc) return rc;
     int64_t E = m->n_embd, V = m->n_vocab, LP = (int64_t) m->n_layer * p->n_ple;
-    rc = pi__want_weight(m, &p->tok_embd, false, E, V, "token_embd.weight", 0, err);
-    if (!rc) rc = pi__want_weight(m, &p->output, true, E, V, "output.weight", 0, err);
+    if (m->target) rc = want_head(m, p, err);
+    else rc = pi__want_weight(m, &p->tok_embd, false, E, V, "token_embd.weight", 0, err);
+    if (!rc && !m->target) rc = pi__want_weight(m, &p->output, true, E, V, "output.weight", 0, err);
     if (!rc) rc = pi__want_vec(m, &p->output_norm, false, E, "output_norm.weight", 0, err);
     if (!rc && LP) rc = pi__want_weight(m, &p->ple_embd, false, LP, V, "per_layer_token_embd.weight", 0, err);
     if (!rc && LP) rc = pi__want_weight(m, &p->ple_model, false, E, LP, "per_layer_model_proj.weight", 0, err);
@@ -391,6 +421,10 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->parts = pi__arena_take(a, 2 * T * W * f);
     p->pairs = pi__arena_take(a, 2 * T * W * f);
     p->hidden = pi__arena_take(a, T * W * f);
+    const size_t C = (size_t) p->n_cluster, K = (size_t) p->n_pick;
+    p->scores = pi__arena_take(a, T * C * f);
+    p->pick = pi__arena_take(a, T * K * sizeof *p->pick);
+    p->some = pi__arena_take(a, C ? T * K * ((size_t) m->n_vocab / C) * f : 0);
 }
 
 /* ---- the graph */
@@ -550,8 +584,13 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
         after_attention(m, p, i, &s);
     }
     in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->x, .ldx = m->n_embd, .w = p->output_norm, .eps = p->eps};
-    const pi__weight *out = p->output.n_out ? &p->output : &p->tok_embd;
-    op->linear(m->be, &in, n, (pi__lin[]) {{out, logits, m->n_vocab}, {&p->post, p->hidden, W}}, 2);
+    op->linear(m->be, &in, n, (pi__lin[]) {{&p->post, p->hidden, W}, {&p->tok_embd, logits, m->n_vocab}},
+               p->n_cluster ? 1 : 2);
+    if (!p->n_cluster) return;
+    const pi__clustered head = {.in = in, .centroids = &p->centroids, .head = &p->clusters, .order = p->order,
+                                .n_pick = p->n_pick, .scores = p->scores, .pick = p->pick, .some = p->some,
+                                .logits = logits};
+    op->clustered(m->be, &head, n);
 }
 
 static void free_arch(pi__model *m)
@@ -560,6 +599,7 @@ static void free_arch(pi__model *m)
     pi__free(p->global.freq);
     pi__free(p->local.freq);
     pi__free(p->rope_factor);
+    pi__free(p->order);
     pi__free(p->layers);
 }
 

@@ -115,19 +115,10 @@ static int want_scale(pi__model *m, pi__weight *w, const char *full, pi_error *e
     return add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .place = w->place}, err);
 }
 
-/* shape: columns, rows, matrices, and what the rows are. scaled: takes NAME.scale along. */
-static int want_matrices(pi__model *m, pi__weight *w, bool optional, pi__weight shape, const char *name, int layer,
-                         bool scaled, pi_error *err)
+/* shape: columns, rows, matrices, and what the rows are. row: see pi__want. */
+static int add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, const int32_t *row,
+                        const char *full, pi_error *err)
 {
-    char full[96];
-    const pi__tensor *t = find(m, name, layer, full);
-    memset(w, 0, sizeof *w);
-    if (!t && optional) return PI_OK;
-    if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
-    if (t->ne[0] != shape.n_in || t->ne[1] != shape.n_out || t->ne[2] != shape.n_mat || t->ne[3] != 1)
-        return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld, %lld]", full,
-                        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) shape.n_in,
-                        (long long) shape.n_out, (long long) shape.n_mat);
     *w = shape;
     w->type = t->type;
     w->place = m->places ? pi__place_of_matrix(m->places, t) : PI__AT_DEVICE;
@@ -138,9 +129,30 @@ static int want_matrices(pi__model *m, pi__weight *w, bool optional, pi__weight 
         return pi__fail(err, PI_EUNSUPPORTED, "tensor %s is %s with %lld columns, which %s cannot multiply", full,
                         ti ? ti->name : "?", (long long) w->n_in, be->ops->describe(be));
     }
-    if (w->n_in > m->lim.max_n_in) m->lim.max_n_in = w->n_in;
-    if (w->n_out > m->lim.max_n_out) m->lim.max_n_out = w->n_out;
-    int rc = add_want(m, (pi__want) {.tensor = t, .weight = w, .size = w->size, .place = w->place}, err);
+    at_least(&m->lim.max_n_in, w->n_in);
+    at_least(&m->lim.max_n_out, w->n_out);
+    return add_want(m, (pi__want) {.tensor = t, .weight = w, .row = row, .size = w->size, .place = w->place}, err);
+}
+
+static int wrong_shape(const pi__tensor *t, const char *full, const int64_t ne[3], pi_error *err)
+{
+    return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld, %lld]", full,
+                    (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) ne[0], (long long) ne[1],
+                    (long long) ne[2]);
+}
+
+/* scaled: takes NAME.scale along. */
+static int want_matrices(pi__model *m, pi__weight *w, bool optional, pi__weight shape, const char *name, int layer,
+                         bool scaled, pi_error *err)
+{
+    char full[96];
+    const pi__tensor *t = find(m, name, layer, full);
+    memset(w, 0, sizeof *w);
+    if (!t && optional) return PI_OK;
+    if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
+    if (t->ne[0] != shape.n_in || t->ne[1] != shape.n_out || t->ne[2] != shape.n_mat || t->ne[3] != 1)
+        return wrong_shape(t, full, (int64_t[3]) {shape.n_in, shape.n_out, shape.n_mat}, err);
+    int rc = add_matrices(m, w, t, shape, NULL, full, err);
     return rc || !scaled ? rc : want_scale(m, w, full, err);
 }
 
@@ -176,6 +188,29 @@ int pi__want_gate_up(pi__model *m, pi__weight *w, bool optional, int64_t n_in, i
 {
     const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .part = {n_ff, n_ff}};
     return want_matrices(m, w, optional, shape, name, layer, true, err);
+}
+
+int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+                      const char *name, int layer, pi_error *err)
+{
+    char full[96];
+    const pi__tensor *t = find(m, name, layer, full);
+    const int64_t ne[3] = {n_in, n_out * n_mat, 1};
+    memset(w, 0, sizeof *w);
+    if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
+    if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != 1 || t->ne[3] != 1) return wrong_shape(t, full, ne, err);
+    return add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat}, row, full, err);
+}
+
+int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const char *name, int layer, pi_error *err)
+{
+    char full[96];
+    const pi__tensor *t = find(m, name, layer, full);
+    if (found) *found = t != NULL;
+    if (!t) return found ? PI_OK : pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
+    if (t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3] != n || (t->type != PI__I32 && t->type != PI__I64))
+        return pi__fail(err, PI_EFORMAT, "tensor %s must be %lld whole numbers, I32 or I64", full, (long long) n);
+    return add_want(m, (pi__want) {.tensor = t, .order = dst}, err);
 }
 
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
@@ -430,7 +465,44 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     return PI_OK;
 }
 
-static int load_weight(pi__model *m, const pi__want *want, stage *st, pi_error *err)
+/* A permutation: each number once, so that whoever uses it stays inside. */
+static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
+{
+    const pi__tensor *t = w->tensor;
+    const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+    int rc = PI_OK;
+    const char *src = piece(m, t, 0, t->size, st, &rc, err);
+    if (!src) return rc;
+    uint8_t *seen = pi__calloc((size_t) n, 1);
+    if (!seen) return pi__fail_mem(err, "reading a tensor");
+    for (int64_t i = 0; i < n && !rc; i++) {
+        int64_t v = 0;
+        int32_t v32 = 0;
+        if (t->type == PI__I64) memcpy(&v, src + 8 * i, 8);
+        else memcpy(&v32, src + 4 * i, 4), v = v32;
+        if (v < 0 || v >= n || seen[v]++)
+            rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected each below %lld once", t->cname,
+                          (long long) i, (long long) v, (long long) n);
+        else w->order[i] = (int32_t) v;
+    }
+    pi__free(seen);
+    return rc;
+}
+
+/* n rows of a matrix from the first-th on, in the order that want says. st: of the file, and of rows put together. */
+static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, int64_t n, size_t row, stage st[2], int *rc,
+                           pi_error *err)
+{
+    if (!want->row) return piece(m, want->tensor, (uint64_t) first * row, (size_t) n * row, &st[0], rc, err);
+    if (!pi__grow(&st[1].p, &st[1].cap, (size_t) n * row, 1)) *rc = pi__fail_mem(err, "reading a tensor");
+    for (int64_t i = 0; i < n && !*rc; i++) {
+        const char *src = piece(m, want->tensor, (uint64_t) want->row[first + i] * row, row, &st[0], rc, err);
+        if (src) memcpy(st[1].p + (size_t) i * row, src, row);
+    }
+    return *rc ? NULL : st[1].p;
+}
+
+static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error *err)
 {
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->place);
@@ -441,11 +513,11 @@ static int load_weight(pi__model *m, const pi__want *want, stage *st, pi_error *
     for (int64_t mat = 0; mat < w->n_mat; mat++)
         for (int64_t r = 0; r < w->n_out; r += step) {
             int64_t n = w->n_out - r < step ? w->n_out - r : step;
-            uint64_t off = (uint64_t) (mat * w->n_out + r) * row;
-            const char *src = piece(m, want->tensor, off, (size_t) n * row, st, &rc, err);
+            const char *src = rows_of(m, want, mat * w->n_out + r, n, row, st, &rc, err);
             if (!src) return rc;
             be->ops->weight_load(be, w, mat, r, n, src);
-            pi__gguf_drop(m->g, want->tensor, off, (uint64_t) n * row);
+            if (!want->row)
+                pi__gguf_drop(m->g, want->tensor, (uint64_t) (mat * w->n_out + r) * row, (uint64_t) n * row);
         }
     return PI_OK;
 }
@@ -483,7 +555,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
     m->arch->layout(m, &own, &a);
 
     size_t at[PI__N_PLACES] = {0}, done = 0, all = weights_total(m);
-    stage st = {0};
+    stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];
         char *p = w->size ? m->weights[w->place] + at[w->place] : NULL;
@@ -491,12 +563,13 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
         if (w->weight) w->weight->data = p;
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
-        rc = w->weight ? load_weight(m, w, &st, err) : load_values(m, w, values, &st, err);
+        rc = w->weight ? load_weight(m, w, st, err) : w->order ? load_order(m, w, st, err)
+                                                               : load_values(m, w, values, st, err);
         at[w->place] += align64(w->size);
         done += align64(w->size);
         if (progress) progress(ud, (float) done / (float) all);
     }
-    pi__free(st.p);
+    for (int i = 0; i < 2; i++) pi__free(st[i].p);
     if (!rc && m->arch->loaded) rc = m->arch->loaded(m, err);
     m->g = NULL;
     return rc;

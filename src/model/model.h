@@ -15,7 +15,7 @@
 
 typedef struct pi__model pi__model;
 
-/* A tensor that the graph reads; exactly one of weight, scale, vec and host is set. */
+/* A tensor that the graph reads; exactly one of weight, scale, vec, host and order is set. */
 typedef struct pi__want {
     const pi__tensor *tensor; /* in the file */
     pi__weight *weight;       /* a matrix, or a stack of them, in the backend's layout */
@@ -23,6 +23,8 @@ typedef struct pi__want {
     float **vec;              /* f32 values on the device */
     float factor;             /* of vec: multiplies what is in the file */
     float *host;              /* f32 values in ordinary memory, for loaded() */
+    int32_t *order;           /* a permutation of the numbers below its length, in ordinary memory */
+    const int32_t *row;       /* of weight: file row of each of its rows, loaded before; NULL: as in the file */
     size_t size;              /* bytes on the device */
     int32_t place;            /* PI__AT_*: in which region */
 } pi__want;
@@ -139,6 +141,12 @@ int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, floa
 int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err);
 /* Wants n f32 values at dst, which is filled by load. optional: *dst stays as it is where absent. */
 int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char *name, int layer, pi_error *err);
+/* Wants a permutation of n numbers, I32 or I64 in the file, at dst. optional: *found tells whether it is there. */
+int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const char *name, int layer, pi_error *err);
+/* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones whose rows are those that row names; row is
+ * filled by a tensor that was wanted before. */
+int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+                      const char *name, int layer, pi_error *err);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 

@@ -145,6 +145,7 @@ static const pi__backend_ops cpu_ops = {
     .gather_rows = pi__cpu_gather_rows,
     .softcap = pi__cpu_softcap,
     .moe = pi__cpu_moe,
+    .clustered = pi__cpu_clustered,
     .norm = pi__cpu_norm,
     .add_gated = pi__cpu_add_gated,
     .gdn = pi__cpu_gdn,

@@ -51,6 +51,11 @@ void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, flo
 /* moe.c: routed experts. */
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim);
 void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
+/* id = the n_used largest of n logits, largest first, equal ones by index. A NaN is taken only where there is no other. */
+void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id);
+
+/* clustered.c: heads of which only some rows are multiplied. */
+void pi__cpu_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows);
 
 /* attention.c: the paged cache and attention over it. */
 const pi__cpu_attn_kernels *pi__cpu_attn_kernels_of(int isa);

@@ -109,8 +109,7 @@ size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 /* ---- routing */
 
-/* id = the n_used largest of n logits, largest first, equal ones by index. A NaN is taken only where there is no other. */
-static void best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id)
+void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id)
 {
     int32_t k = 0;
     for (int32_t e = 0; e < n; e++) {
@@ -127,7 +126,7 @@ static void route_row(const moe_job *m, int32_t r)
     const float *logits = a->logits + r * a->ldl;
     int32_t *id = m->id + (size_t) r * (size_t) a->n_used;
     float *weight = m->weight + (size_t) r * (size_t) a->n_used;
-    best_of(logits, a->n_expert, a->n_used, id);
+    pi__cpu_best_of(logits, a->n_expert, a->n_used, id);
     const float max = logits[id[0]];
     float all = 0, sum = 0;
     for (int32_t e = 0; e < a->n_expert; e++) all += expf(logits[e] - max);

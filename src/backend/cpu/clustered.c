@@ -1,0 +1,86 @@
+/* A head of which only some clusters of rows are multiplied (pi__clustered), on the CPU.
+ *
+ * The centroids are an ordinary matrix. Then one pool job: the rows are rounded | tiles of the clusters that each row chose,
+ * a row at a time, since rows seldom agree | each row's logits are filled and its values put where they belong. Memory:
+ * cpu->scratch, laid out as a linear op's is, for the rounded rows and the tiles. */
+#include "backend/cpu/linear.h"
+
+typedef struct clustered_job {
+    pi__cpu *cpu;
+    const pi__clustered *a;
+    int32_t n_rows;
+    pi__lin_shape s;    /* of the head */
+    int64_t n_blk;      /* blocks of 32 columns */
+    size_t stride;      /* bytes of a rounded row */
+    bool floats;        /* the head is of a float format */
+    char *tiles;        /* canonical tile of thread 0 */
+} clustered_job;
+
+/* Row r alone as a group. */
+static void row_at(const clustered_job *j, int32_t r, pi__lin_x *x)
+{
+    pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->n_blk, 1, j->floats, x);
+}
+
+static void round_rows(const clustered_job *j, int32_t ith, int32_t nth)
+{
+    const pi__weight *w = j->a->head;
+    for (int32_t r = ith; r < j->n_rows; r += nth) {
+        pi__lin_x x;
+        row_at(j, r, &x);
+        j->cpu->lin->input(&j->a->in, w->n_in, r, 1, 0, j->n_blk, &x, 0, 1u << pi__lin_format_of(w->type).kind);
+    }
+}
+
+/* Item i: one of a row's clusters. */
+static void run_item(const clustered_job *j, int32_t i, uint8_t *buf)
+{
+    const pi__weight *w = j->a->head;
+    float *y = j->a->some + (int64_t) i * w->n_out;
+    pi__lin_x x;
+    row_at(j, i / j->a->n_pick, &x);
+    for (int64_t t = 0; t < j->s.n_tile; t++) {
+        pi__lin_tile tile = pi__lin_tile_of(j->cpu->lin, w, &j->s, j->a->pick[i], t, buf);
+        pi__lin_tile_mul(&tile, &x, y + 16 * t, w->n_out, true);
+    }
+}
+
+static void spread(const clustered_job *j, int32_t r)
+{
+    const pi__clustered *a = j->a;
+    const int64_t n = a->head->n_out, n_vocab = n * a->head->n_mat;
+    const float *some = a->some + (int64_t) r * a->n_pick * n;
+    const int32_t *pick = a->pick + (int64_t) r * a->n_pick;
+    float *logits = a->logits + r * n_vocab, least = some[0];
+    for (int64_t i = 1; i < a->n_pick * n; i++)
+        if (some[i] < least) least = some[i];
+    for (int64_t i = 0; i < n_vocab; i++) logits[i] = least - 1.0f;
+    for (int32_t k = 0; k < a->n_pick; k++)
+        for (int64_t i = 0; i < n; i++) logits[a->order[pick[k] * n + i]] = some[k * n + i];
+}
+
+static void clustered_main(void *arg, int32_t ith, int32_t nth)
+{
+    const clustered_job *j = arg;
+    uint8_t *buf = (uint8_t *) j->tiles + (size_t) ith * pi__lin_tile_bytes(j->n_blk);
+    round_rows(j, ith, nth);
+    pi__pool_barrier(j->cpu->pool);
+    for (int32_t i; (i = pi__pool_next(j->cpu->pool, j->n_rows * j->a->n_pick)) >= 0;) run_item(j, i, buf);
+    pi__pool_barrier(j->cpu->pool);
+    for (int32_t r = ith; r < j->n_rows; r += nth) spread(j, r);
+}
+
+void pi__cpu_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    clustered_job j = {.cpu = cpu, .a = a, .n_rows = n_rows, .n_blk = (a->head->n_in + 31) / 32};
+    if (n_rows <= 0 || !pi__lin_shape_of(a->head, &j.s)) return;
+    j.floats = pi__lin_format_of(a->head->type).kind >= PI__LK_F32;
+    j.stride = pi__lin_row_stride(j.n_blk, j.floats);
+    j.tiles = cpu->scratch + (size_t) n_rows * j.stride;
+    const int32_t n_mat = (int32_t) a->head->n_mat;
+    pi__cpu_linear(be, &a->in, n_rows, &(pi__lin) {a->centroids, a->scores, n_mat}, 1);
+    for (int32_t r = 0; r < n_rows; r++)
+        pi__cpu_best_of(a->scores + (int64_t) r * n_mat, n_mat, a->n_pick, a->pick + (int64_t) r * a->n_pick);
+    pi__pool_run(cpu->pool, clustered_main, &j);
+}

@@ -1,0 +1,121 @@
+/* Heads whose rows are sorted into clusters, on the CPU: the clusters whose centroids score best are those that are
+ * multiplied, with the bits that an ordinary matrix gives; every other token lies below. Alone and in company, with one
+ * thread and several, in formats of each kind. Each instruction set the machine has runs the same tests. */
+#include "weights.h"
+
+enum { E = 256, PER = 24, N_MAT = 10, N_VOCAB = PER * N_MAT, ROWS = 5 };
+
+typedef struct world {
+    fixture centroids, head;
+    int32_t order[N_VOCAB];
+    float *x, *norm;
+    float scores[ROWS * N_MAT], some[ROWS * N_VOCAB], logits[ROWS * N_VOCAB];
+    int32_t pick[ROWS * N_MAT];
+} world;
+
+static void world_start(world *t, const pi__cpu_linear_kernels *k, int32_t threads, int type)
+{
+    memset(t, 0, sizeof *t);
+    cpu_start(&t->head.cpu, k, threads, &(pi__limits) {.max_tokens = ROWS, .max_rows = ROWS, .max_n_in = E});
+    t->centroids.cpu = t->head.cpu;
+    weight_make(&t->centroids, PI__BF16, E, N_MAT, 1);
+    weight_make(&t->head, type, E, PER, N_MAT);
+    for (int32_t i = 0; i < N_VOCAB; i++) t->order[i] = (i * 77 + 5) % N_VOCAB; /* 77 and 240 have no common factor */
+    t->x = random_rows(ROWS * E);
+    t->norm = random_rows(E);
+}
+
+static void world_stop(world *t)
+{
+    weight_drop(&t->centroids);
+    weight_drop(&t->head);
+    free(t->x), free(t->norm);
+    backend_stop(&t->head.cpu);
+}
+
+/* Rows first..first + n with n_pick clusters each. */
+static void run(world *t, int32_t first, int32_t n, int32_t n_pick)
+{
+    const pi__clustered a = {.in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E, .w = t->norm, .eps = 1e-6f},
+                             .centroids = &t->centroids.w, .head = &t->head.w, .order = t->order, .n_pick = n_pick,
+                             .scores = t->scores, .pick = t->pick, .some = t->some, .logits = t->logits};
+    for (int32_t i = 0; i < ROWS * N_VOCAB; i++) t->logits[i] = NAN;
+    pi__cpu_clustered(&t->head.cpu.be, &a, n);
+}
+
+/* What an ordinary linear op gives for all rows of cluster c and row r of x. */
+static void cluster_alone(world *t, int32_t c, int32_t r, float *y)
+{
+    pi__lin_shape s;
+    pi__weight one = t->head.w;
+    assert_true(pi__lin_shape_of(&one, &s));
+    one.n_mat = 1;
+    one.data = (char *) one.data + (size_t) c * s.mat;
+    const pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = t->x + r * E, .ldx = E, .w = t->norm, .eps = 1e-6f};
+    pi__cpu_linear(&t->head.cpu.be, &in, 1, &(pi__lin) {&one, y, PER}, 1);
+}
+
+/* Row r of the last run, which was row `at` of it. */
+static void check_row(world *t, int32_t r, int32_t at, int32_t n_pick)
+{
+    double score[N_MAT], norm = 0;
+    bool picked[N_MAT] = {false};
+    float y[PER], least = INFINITY;
+    const float *logits = t->logits + at * N_VOCAB;
+    for (int k = 0; k < E; k++) norm += (double) t->x[r * E + k] * t->x[r * E + k];
+    for (int c = 0; c < N_MAT; c++) {
+        score[c] = 0;
+        for (int k = 0; k < E; k++)
+            score[c] += t->centroids.ref[c * E + k] * (t->x[r * E + k] / sqrt(norm / E + 1e-6) * t->norm[k]);
+    }
+    for (int k = 0; k < n_pick; k++) picked[t->pick[at * n_pick + k]] = true;
+    for (int a = 0; a < N_MAT; a++)
+        for (int b = 0; b < N_MAT; b++)
+            if (picked[a] && !picked[b]) assert_true(score[a] > score[b] - 1e-3);
+    int seen = 0;
+    for (int c = 0; c < N_MAT; c++) {
+        if (!picked[c]) continue;
+        cluster_alone(t, c, r, y);
+        for (int i = 0; i < PER; i++) {
+            assert_memory_equal(&logits[t->order[c * PER + i]], &y[i], sizeof y[i]);
+            if (y[i] < least) least = y[i];
+        }
+        seen++;
+    }
+    assert_int_equal(seen, n_pick);
+    for (int c = 0; c < N_MAT; c++)
+        for (int i = 0; i < PER && !picked[c]; i++) assert_true(logits[t->order[c * PER + i]] == least - 1.0f);
+}
+
+static void clusters(const pi__cpu_linear_kernels *k)
+{
+    static const int types[] = {PI__F32, PI__BF16, PI__Q8_0, PI__Q4_K, PI__NVFP4, PI__IQ2_XXS};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        world t;
+        float all[ROWS * N_VOCAB];
+        world_start(&t, k, 1 + (int32_t) i % 3, types[i]);
+        for (int32_t n_pick = 1; n_pick <= N_MAT; n_pick += 3) {
+            run(&t, 0, ROWS, n_pick);
+            memcpy(all, t.logits, sizeof all);
+            for (int32_t r = 0; r < ROWS; r++) check_row(&t, r, r, n_pick);
+            for (int32_t r = 0; r < ROWS; r++) {
+                run(&t, r, 1, n_pick);
+                check_row(&t, r, 0, n_pick);
+                assert_memory_equal(t.logits, all + r * N_VOCAB, N_VOCAB * sizeof *all);
+            }
+        }
+        world_stop(&t);
+    }
+}
+
+static void test_clusters(void **st)
+{
+    (void) st;
+    each_isa(clusters);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clusters)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
