@@ -6,15 +6,16 @@
  *     rows      r0      r1      r2            prepared once each
  *     experts   4 1     1 7     1 4           by rank
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
- *     tiles     columns of one expert: up to 8, or up to 32
+ *     tiles     columns of one expert: up to 8, up to 32, or up to 64
  *
  * How many columns an expert has is known to the device alone. Grids are of the worst case's size, and blocks without a
- * tile end at once: the host never waits, and a step can be captured in a graph. Tiles of up to 8 columns, where an
- * expert has few, have a kernel with fewer registers; in which tile a column is, or where the tile is in its list (which
- * the device fills in any order), changes no bit of it: sums are linear.cuh's, and a row's pairs are added up by rank. */
-#include "linear.cuh"
+ * tile end at once: the host never waits, and a step can be captured in a graph. Each size of tile has a kernel of its
+ * own: with few registers where an expert has few columns, with shared memory where it has many (moe_many.cu). In which
+ * tile a column is, or where that is in its list (which the device fills in any order), changes no bit of it: sums are
+ * linear.cuh's, and a row's pairs are added up by rank. */
+#include "moe.cuh"
 
-enum { FEW_ROWS = 32 /* routed and sorted in one launch */, FEW_WARPS = 16, ROUTE_WARPS = 8, SMALL = 8, LARGE = 32 /* columns of tiles */ };
+enum { FEW_ROWS = 32 /* routed and sorted in one launch */, FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* ------------------------------------------------------------------------------------------------------------- routing */
 
@@ -80,16 +81,17 @@ PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
     before = warp_sum_int(before);
     n = warp_sum_int(n);
     if (!n) return;
-    int32_t large = n / LARGE + (n % LARGE > SMALL), small = n % LARGE && n % LARGE <= SMALL, at[2] = {0, 0};
+    int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW, rest = left && left <= SOME, at[2] = {0, 0};
     if (lane == 0) {
-        if (small) at[0] = atomicAdd(&a.n_tile[0], 1);
-        if (large) at[1] = atomicAdd(&a.n_tile[1], large);
+        if (rest) at[0] = atomicAdd(&a.n_tile[list], 1);
+        if (many) at[1] = atomicAdd(&a.n_tile[2], many);
     }
     at[1] = __shfl_sync(PI_FULL, at[1], 0);
-    for (int32_t i = lane; i < large; i += 32) {
-        a.tile[1][at[1] + i] = {e, before + i * LARGE, min((int32_t) LARGE, n - i * LARGE)};
+    for (int32_t i = lane; i < many; i += 32) {
+        a.tile[2][at[1] + i] = {e, before + i * MANY, min((int32_t) MANY, n - i * MANY)};
     }
-    if (lane == 0 && small) a.tile[0][at[0]] = {e, before + large * LARGE, n % LARGE};
+    pi__k_tile *tile = list ? a.tile[1] : a.tile[0];
+    if (lane == 0 && rest) tile[at[0]] = {e, before + many * MANY, left};
 #pragma unroll 4
     for (int32_t p0 = 0; p0 < n_pair; p0 += 32) {
         int32_t p = p0 + lane;
@@ -108,7 +110,7 @@ PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
 __global__ void __launch_bounds__(FEW_WARPS * 32) route_few(pi__k_routes a)
 {
     int32_t warp = (int32_t) threadIdx.x / 32, n_warp = (int32_t) blockDim.x / 32;
-    if (threadIdx.x < 2) a.n_tile[threadIdx.x] = 0;
+    if (threadIdx.x < 3) a.n_tile[threadIdx.x] = 0;
     for (int32_t r = warp; r < a.n_rows; r += n_warp) route_row(a, r);
     __syncthreads();
     for (int32_t e = warp; e < a.n_expert; e += n_warp) sort_expert(a, e);
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(FEW_WARPS * 32) route_few(pi__k_routes a)
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(pi__k_routes a)
 {
     int64_t r = (int64_t) blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
-    if (blockIdx.x == 0 && threadIdx.x < 2) a.n_tile[threadIdx.x] = 0;
+    if (blockIdx.x == 0 && threadIdx.x < 3) a.n_tile[threadIdx.x] = 0;
     if (r < a.n_rows) route_row(a, r);
 }
 
@@ -128,15 +130,6 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ products */
-
-struct grouped {
-    pi__k_experts a;
-    const pi__k_tile *tile;
-    const int32_t *n_tile;
-    const uint4 *codes;     /* of the prepared rows, packed types */
-    const block_meta *meta;
-    const float *floats;    /* of the prepared rows, float types */
-};
 
 /* Prepared rows from anywhere: each lane knows where the row is whose words it holds, and the two whose metas. */
 template <int NT> struct gathered_rows {
@@ -150,13 +143,6 @@ template <int NT> struct gathered_rows {
         return metas + meta_at[g][i] + (size_t) b * 8;
     }
 };
-
-/* The prepared row of column c of a tile; of its last one where there is no such column. */
-PI_FN int32_t row_of(const pi__k_experts &a, const pi__k_tile &t, int c)
-{
-    int32_t column = t.first + min(c, t.n - 1);
-    return a.row ? a.row[column] : column;
-}
 
 template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_tile &t, int64_t n_block)
 {
@@ -221,10 +207,10 @@ __global__ void __launch_bounds__(THREADS) add_experts(pi__k_routes a, const flo
 
 /* -------------------------------------------------------------------------------------------------------------- launch */
 
-int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int large)
+int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list)
 {
     int64_t pairs = (int64_t) n_rows * n_used;
-    return (int32_t) (large ? pairs / (SMALL + 1) : min(pairs, (int64_t) n_expert));
+    return (int32_t) (list == 0 ? min(pairs, (int64_t) n_expert) : pairs / (list == 1 ? FEW + 1 : SOME + 1));
 }
 
 int pi__k_route(void *stream, const pi__k_routes *a)
@@ -241,38 +227,36 @@ int pi__k_route(void *stream, const pi__k_routes *a)
     return pi_launch(stream, sort_pairs, dim3(experts), dim3(ROUTE_WARPS * 32), 0, *a);
 }
 
-/* fn<small> for the small tiles, fn<large> for the others: an expert has no more columns than there are rows. */
-template <class S, class L> static int each_list(const pi__k_routes *r, grouped p, S small, L large)
+/* run(list, most tiles, p) for each list that can have tiles: an expert has no more columns than there are rows. */
+template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
 {
-    p.tile = r->tile[0];
-    p.n_tile = &r->n_tile[0];
-    int code = small((unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, 0), p);
-    if (code || r->n_rows <= SMALL) return code;
-    p.tile = r->tile[1];
-    p.n_tile = &r->n_tile[1];
-    return large((unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, 1), p);
+    const int32_t more_than[3] = {0, FEW, SOME};
+    int code = 0;
+    for (int k = 0; k < 3 && !code && r->n_rows > more_than[k]; k++) {
+        p.tile = r->tile[k];
+        p.n_tile = &r->n_tile[k];
+        code = run(k, (unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, k), p);
+    }
+    return code;
 }
 
 template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, const grouped &p)
 {
-    unsigned tiles = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
-    return each_list(
-        r, p,
-        [=](unsigned most, const grouped &q) {
-            return pi_launch(stream, experts<TYPE, SMALL / 8>, dim3(tiles, most, n), dim3(THREADS), sums_bytes<SMALL / 8>, q);
-        },
-        [=](unsigned most, const grouped &q) {
-            return pi_launch(stream, experts<TYPE, LARGE / 8>, dim3(tiles, most, n), dim3(THREADS), sums_bytes<LARGE / 8>, q);
-        });
+    unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
+    return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
+        dim3 grid(rows, most, n);
+        if (list == 0) return pi_launch(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS), sums_bytes<FEW / 8>, q);
+        if (list == 1) return pi_launch(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS), sums_bytes<SOME / 8>, q);
+        return pi__k_experts_many(stream, q, most);
+    });
 }
 
 template <int TYPE> static int run_floats(void *stream, const pi__k_routes *r, const grouped &p)
 {
-    auto run = [=](unsigned most, const grouped &q) {
-        dim3 grid((unsigned) ((q.a.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), most, q.a.data2 ? 2 : 1);
-        return pi_launch(stream, experts_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, q);
-    };
-    return each_list(r, p, run, run);
+    unsigned rows = (unsigned) ((p.a.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), n = p.a.data2 ? 2 : 1;
+    return each_list(r, p, [=](int, unsigned most, const grouped &q) {
+        return pi_launch(stream, experts_floats<TYPE>, dim3(rows, most, n), dim3(FLOAT_WARPS * 32), 0, q);
+    });
 }
 
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)

@@ -117,7 +117,7 @@ int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int3
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
-/* ---- moe.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
+/* ---- moe.cu, moe_many.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
 
 #define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
 
@@ -137,12 +137,12 @@ typedef struct pi__k_routes {
     float *weight;        /* [n_rows, n_used] softmax over all, divided by the sum of those used, times weights_scale */
     int32_t *column;      /* [n_rows, n_used] of the pair */
     int32_t *row;         /* [n_rows * n_used] of the column */
-    pi__k_tile *tile[2];  /* [pi__k_max_tiles] each: few columns, many columns */
-    int32_t *n_tile;      /* [2] how many there are */
+    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns */
+    int32_t *n_tile;      /* [3] how many there are */
 } pi__k_routes;
 
-/* Most tiles of a list that there can be. */
-int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int large);
+/* Most tiles of a list (0..2) that there can be. */
+int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
 int pi__k_route(void *stream, const pi__k_routes *a);
 
 /* One matrix an expert, or two of the same shape and type. */

@@ -1,6 +1,6 @@
 /* Routed experts on the device (kernels/moe.cu). The step thread; memory is a part of the backend's scratch:
  *
- *     [ids][weights][columns][rows][tiles, few columns][tiles, many][numbers of tiles][prepared activations][results]
+ *     [ids][weights][columns][rows][three lists of tiles][their lengths][prepared activations][results]
  *
  * Results of gate and up lie where those of down will, who reads what was made of them. */
 #include "backend/cuda/impl.h"
@@ -10,7 +10,7 @@
 /* Where the parts are, in bytes from the scratch's start. */
 typedef struct parts {
     size_t id, weight, column, row; /* [pairs] each */
-    size_t tile[2], n_tile;         /* lists of tiles; [2] */
+    size_t tile[3], n_tile;         /* lists of tiles; [3] */
     size_t mid;                     /* [pairs, F] prepared */
     size_t out;                     /* [pairs, 2F], then [pairs, E] */
     size_t end;
@@ -33,9 +33,9 @@ static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used,
     p.weight = take(&at, (size_t) pairs * sizeof(float));
     p.column = take(&at, (size_t) pairs * sizeof(int32_t));
     p.row = take(&at, (size_t) pairs * sizeof(int32_t));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         p.tile[i] = take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
-    p.n_tile = take(&at, 2 * sizeof(int32_t));
+    p.n_tile = take(&at, 3 * sizeof(int32_t));
     p.mid = take(&at, codes > floats ? codes : floats);
     p.out = take(&at, (size_t) (pairs * wide) * sizeof(float));
     p.end = at;
@@ -82,13 +82,13 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     }
     void *stream = pi__rt_stream(c->rt), *mid = c->scratch + p.mid;
     float *h = (float *) (void *) (c->scratch + p.out);
-    const pi__k_routes r = {
+    pi__k_routes r = {
         .logits = a->logits, .ldl = a->ldl, .n_rows = n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
         .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
         .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
-        .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile[0]), (pi__k_tile *) (void *) (c->scratch + p.tile[1])},
     };
+    for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));
     gate_up(c, a, &r, h);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
