@@ -1,4 +1,5 @@
-/* Small ops on rows of floats: residual with norm, rotation tables, row gathering, soft capping, the best index.
+/* Small ops on rows of floats: residual with norm, rotation tables, row gathering, soft capping, gated sums, the
+ * best index.
  *
  * All are bound by memory: a block a row, or a thread a value. A row's sum of squares is always made by 256 threads, each
  * adding its values in order, so it depends on n alone. */
@@ -55,6 +56,14 @@ __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size
 {
     size_t step = (size_t) gridDim.x * ROW_THREADS;
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
+{
+    float g = 1.0f / (1.0f + expf(-gate[blockIdx.x * ldg]));
+    x += blockIdx.x * n;
+    y += blockIdx.x * n;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
 }
 
 /* A value as an unsigned number in the same order; NaN is the smallest. */
@@ -122,6 +131,12 @@ int pi__k_softcap(void *stream, float *x, float cap, size_t n)
     if (!n) return 0;
     size_t blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
     return pi_launch(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, x, cap, n);
+}
+
+int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n)
+{
+    if (n_rows < 1) return 0;
+    return pi_launch(stream, add_gated, rows_grid(n_rows), dim3(ROW_THREADS), 0, y, x, gate, ldg, n);
 }
 
 int pi__k_argmax(void *stream, const float *x, int64_t ldx, int32_t n_rows, int64_t n, int32_t *out)

@@ -1,8 +1,8 @@
 # `pagedinfer eval --cases` on the emulated device gives the tokens that it gives on the CPU.
-#     cmake -DPROGRAM=... "-DEMULATOR=..." -DMODEL=... -DCASES=... -P run_emu.cmake
+#     cmake -DPROGRAM=... "-DEMULATOR=..." -DMODEL=... -DCASES=... ["-DFLAGS=FLAG;..."] -P run_emu.cmake
 cmake_minimum_required(VERSION 3.21)
 foreach(device cpu emu)
-    execute_process(COMMAND ${EMULATOR} ${PROGRAM} eval -m ${MODEL} --cases ${CASES} --device ${device}
+    execute_process(COMMAND ${EMULATOR} ${PROGRAM} eval -m ${MODEL} --cases ${CASES} ${FLAGS} --device ${device}
                     OUTPUT_VARIABLE out_${device} ERROR_VARIABLE note RESULT_VARIABLE status TIMEOUT 500)
     if(NOT status EQUAL 0)
         message(FATAL_ERROR "eval --device ${device} ended with ${status}:\n${note}")

@@ -84,6 +84,23 @@ static void test_gather_softcap(void **)
     }
 }
 
+static void test_add_gated(void **)
+{
+    simt_test::random r(4);
+    for (int64_t n : {1, 63, 640, 1031}) {
+        std::vector<float> y0 = r.normals((size_t) (3 * n)), gate0 = {0, 9, 1.5f, 9, -200, 9};
+        buffer<float> x(r.normals((size_t) (3 * n))), gate(gate0);
+        in_all_modes([&] {
+            buffer<float> y(y0);
+            must_run(pi__k_add_gated(nullptr, y.get(), x.get(), gate.get(), 2, 3, n));
+            for (size_t i = 0; i < y0.size(); i++) {
+                double g = 1 / (1 + std::exp(-(double) gate0[i / (size_t) n * 2]));
+                check_near(y[i], y0[i] + g * x[i], 1e-6, "add_gated", i);
+            }
+        });
+    }
+}
+
 static void test_argmax(void **)
 {
     simt_test::random r(3);
@@ -248,6 +265,7 @@ int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_add_norm),       cmocka_unit_test(test_rope),
                                 cmocka_unit_test(test_gather_softcap), cmocka_unit_test(test_argmax),
+                                cmocka_unit_test(test_add_gated),
                                 cmocka_unit_test(test_qkv),            cmocka_unit_test(test_qkv_limits)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

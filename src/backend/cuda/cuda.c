@@ -3,11 +3,11 @@
  * Memory: a small object and a buffer for packing on the host; weights, cache and activations are the caller's, from
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
- *     [batch: integers][row numbers][frequencies][prepared input][the same as floats][experts][parts of attention]
+ *     [batch: integers][row numbers][frequencies][prepared input][the same as floats][experts][rows of delta nets]
+ *     [parts of attention]
  *
  * Threads: as backend.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
- * more, and finish() returns it. Recurrent states have no kernels here: state_bytes says so, before any such op could be
- * called. */
+ * more, and finish() returns it. */
 #include "backend/cuda/impl.h"
 
 #include <stdio.h>
@@ -146,13 +146,6 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
-static size_t cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
-{
-    (void) be;
-    (void) st;
-    return 0;
-}
-
 static size_t take(size_t *at, size_t size)
 {
     size_t p = *at;
@@ -172,6 +165,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.prepared = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 0));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = take(&at, pi__cuda_moe_bytes(lim));
+    s.gdn = take(&at, pi__cuda_gdn_scratch(lim));
     s.parts = take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
     s.total = at;
     return s;
@@ -247,8 +241,8 @@ static const pi__backend_ops cuda_ops = {
     .weight_size = cuda_weight_size,
     .weight_load = cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,
-    .state_bytes = cuda_state_bytes,
-    .snapshot_bytes = cuda_state_bytes,
+    .state_bytes = pi__cuda_state_bytes,
+    .snapshot_bytes = pi__cuda_snapshot_bytes,
     .scratch_bytes = cuda_scratch_bytes,
     .reserve = cuda_reserve,
     .begin = pi__cuda_begin,
@@ -263,6 +257,10 @@ static const pi__backend_ops cuda_ops = {
     .softcap = pi__cuda_softcap,
     .moe = pi__cuda_moe,
     .norm = pi__cuda_norm,
+    .add_gated = pi__cuda_add_gated,
+    .gdn = pi__cuda_gdn,
+    .state_save = pi__cuda_state_save,
+    .state_load = pi__cuda_state_load,
 };
 
 /* Adds to a list of things, as far as there is room. */

@@ -35,7 +35,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, prepared, floats, experts, parts, total; /* bytes */
+    size_t batch, rows, freq, prepared, floats, experts, gdn, parts, total; /* bytes */
 } cuda_scratch;
 
 typedef struct pi__cuda {
@@ -118,5 +118,14 @@ void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n);
 /* ops_moe.c */
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
+
+/* ops_gdn.c: the ops of delta-net layers (see backend.h), and the scratch they need */
+size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st);
+size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
+size_t pi__cuda_gdn_scratch(const pi__limits *lim);
+void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st);
+void pi__cuda_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+void pi__cuda_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+void pi__cuda_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
 
 #endif

@@ -31,6 +31,9 @@ int pi__k_softcap(void *stream, float *x, float cap, size_t n);
 /* out[r] = the lowest index of row r's largest value; NaN counts as smaller than everything. [n_rows, n] */
 int pi__k_argmax(void *stream, const float *x, int64_t ldx, int32_t n_rows, int64_t n, int32_t *out);
 
+/* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
+int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
+
 /* ---- the paged cache. A block of a layer: K, then V; each is [n_head_kv][planes of block_size rows of head_dim]. The
  * planes of F32, F16 and BF16: the values. Of Q8_0: all codes (int8), then all scales (f16, one for 32 codes). Of Q4_0:
  * codes, byte j of a group of 32 holds j in its low and j + 16 in its high nibble; then scales. So every row of codes
@@ -87,6 +90,48 @@ typedef struct pi__k_attn {
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Whether there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
+
+/* ---- gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
+typedef struct pi__k_state { /* as pi__state_layer of backend.h */
+    char *base;         /* slot i is at base + i * stride; multiples of 16 bytes, as below */
+    size_t stride;
+    char *snap;         /* snapshot i is at snap + i * snap_stride */
+    size_t snap_stride;
+    int32_t n_k, n_v, dim, n_draft;
+} pi__k_state;
+
+typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of backend.h */
+    const float *qkv;
+    int64_t ld_qkv;
+    const float *z;
+    int64_t ld_z;
+    const float *alpha, *beta;
+    int64_t ld_ab;
+    const float *conv, *dt_bias, *a, *norm;
+    float eps;
+    float *out;
+    int64_t ldo;
+    int32_t n_tokens, n_seqs;
+    int32_t least, most;       /* fewest and most tokens that a sequence of the step has: which kernels are launched */
+    const int32_t *pos;        /* [n_tokens] */
+    const int32_t *seq_start;  /* [n_seqs + 1] */
+    const int32_t *seq_sure;   /* [n_seqs] */
+    const int32_t *state_slot; /* [n_seqs]; negative: the sequence is padding, nothing is done for it */
+    const int32_t *save_start; /* [n_seqs + 1] */
+    const int32_t *save;       /* [save_start[n_seqs]][2] position, snapshot */
+    pi__k_state state;
+    float *scratch;            /* pi__k_gdn_scratch() bytes */
+} pi__k_gdn;
+
+/* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, and
+ * no fewer value heads than key heads). */
+size_t pi__k_state_bytes(const pi__k_state *st);
+size_t pi__k_snapshot_bytes(const pi__k_state *st);
+size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
+int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
+/* Outside of a step, see state_save and state_load of backend.h. */
+int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
+int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 
 /* ---- linear.cu: matrices, packed as pack.h says */
 typedef struct pi__k_matrix {

@@ -1,0 +1,224 @@
+/* The gated delta rule: where a state lies in device memory, who works on what, and the sums of a row.
+ *
+ * A sequence's state is kept as it was at the last chunk boundary (base, a multiple of C = 16), with the rows since. For
+ * one value head, G_i the log decay from the boundary up to and with row i:
+ *
+ *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
+ *     u_i = beta_i (v_i - p_i)                                                         what is written for it
+ *     o_i = e^G_i (q_i . S0) + sum over l <= i of e^(G_i - G_l) (q_i . k_l) u_l        the output
+ *
+ * and when a chunk is full and all of it stays, it is folded: S0 <- e^G_15 S0 + sum of e^(G_15 - G_i) k_i (outer) u_i.
+ *
+ *     slot      | base       | S0           | u            | k            | G               | recent   | edge          |
+ *               | [n_v][D/32]| [n_v][D][D]  | [n_v][R][D]  | [n_k][R][D]  | [n_v][D/32][R]  | [..][C'] | [..][3][C']   |
+ *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] |
+ *
+ * u, k, G and the raw inputs of convolutions are rings: the row of position p is at p % R, so nothing moves when base
+ * does, and a block may write its new rows while others still read the old ones: R = C + 2 n_draft rows hold those from
+ * base to the end of any step of up to 1 + n_draft tokens. `recent` has the raw inputs of the last positions, `edge` those
+ * of the 3 positions before each boundary that may become base, which are what a snapshot there needs. S0 at base 0 is
+ * zero, whatever the slot holds. base and G are there once for each slice of 32 columns, so that a slice has one owner. */
+#ifndef PI_GDN_CUH
+#define PI_GDN_CUH
+
+#include "backend/backend.h"
+#include "backend/cuda/kernels.h"
+#include "warp.cuh"
+
+enum {
+    C = PI__STATE_CHUNK,
+    HISTORY = 3,  /* raw inputs before a row that its convolution of 4 taps reads */
+    SLICE = 32,   /* columns of S0 with one owner */
+    PARTS = 16,   /* sums that a product with S0 is made of, each over D / 16 values in order */
+};
+
+/* Where things are in a slot, in floats, and how long rings are, in rows. */
+struct places {
+    size_t s, u, k, g, recent, edge, size;
+    int32_t R, n_recent, n_edge;
+};
+
+/* A launch. */
+struct job {
+    pi__k_gdn a;
+    places at;
+    int32_t few; /* tokens up to which a sequence is done by the kernel for few */
+};
+
+/* What a sequence brings to the step. */
+struct sequence {
+    float *slot;
+    int32_t first;       /* its first token in the batch */
+    int32_t pos, end;    /* positions of its first token, and after its last */
+    int32_t sure;        /* position after the last one that stays */
+    int32_t keep;        /* base after the step: the rows from here on are kept */
+    const int32_t *save; /* its snapshots, [n_save][2] */
+    int32_t n_save;
+};
+
+/* What a block does of a sequence: columns col .. of a value head. */
+struct work {
+    int32_t head, k_head, col;
+};
+
+/* Rows of a chunk: n_old were there before the step, n_new are computed now. */
+struct chunk {
+    int32_t from, n_old, n_new;
+};
+
+PI_FN int32_t n_channels(const pi__k_state &st) { return (2 * st.n_k + st.n_v) * st.dim; }
+PI_FN float *slot_at(const pi__k_state &st, int32_t slot) { return (float *) (st.base + (size_t) slot * st.stride); }
+PI_FN float *snap_at(const pi__k_state &st, int32_t snap) { return (float *) (st.snap + (size_t) snap * st.snap_stride); }
+
+/* base of a slice of a head. */
+PI_FN int32_t *base_at(const job &j, float *slot, int32_t head, int32_t col)
+{
+    return (int32_t *) slot + head * (j.a.state.dim / SLICE) + col / SLICE;
+}
+/* S0 of a head, in a slot or (s = 0) in a snapshot. */
+PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
+{
+    return memory + s + (size_t) head * (size_t) (j.a.state.dim * j.a.state.dim);
+}
+/* The rows of position p: of a value head's u, a key head's keys, the G of a slice. */
+PI_FN float *u_at(const job &j, float *slot, int32_t head, int32_t p)
+{
+    return slot + j.at.u + (size_t) (head * j.at.R + p % j.at.R) * (size_t) j.a.state.dim;
+}
+PI_FN float *k_at(const job &j, float *slot, int32_t head, int32_t p)
+{
+    return slot + j.at.k + (size_t) (head * j.at.R + p % j.at.R) * (size_t) j.a.state.dim;
+}
+PI_FN float *g_at(const job &j, float *slot, int32_t head, int32_t col, int32_t p)
+{
+    return slot + j.at.g + (head * (j.a.state.dim / SLICE) + col / SLICE) * j.at.R + p % j.at.R;
+}
+/* Raw inputs of position p: of the last ones, and (p is one of the 3 before a boundary) of those before boundaries. */
+PI_FN float *recent_at(const job &j, float *slot, int32_t p)
+{
+    return slot + j.at.recent + (size_t) (p % j.at.n_recent) * (size_t) n_channels(j.a.state);
+}
+PI_FN float *edge_at(const job &j, float *slot, int32_t p)
+{
+    int32_t row = p / C % j.at.n_edge * HISTORY + p % C - (C - HISTORY);
+    return slot + j.at.edge + (size_t) row * (size_t) n_channels(j.a.state);
+}
+/* The 3 raw inputs of a snapshot. */
+PI_FN float *snap_raw(const job &j, float *snap) { return s_at(j, snap, 0, j.a.state.n_v); }
+
+/* Keys and queries of the step, [n_k][n_tokens][2][D], and their products with the chunk's keys, [n_k][n_tokens][2][C]:
+ * of sequences with more than a few tokens. */
+PI_FN float *new_kq(const job &j, int32_t k_head, int32_t token)
+{
+    return j.a.scratch + ((size_t) k_head * (size_t) j.a.n_tokens + (size_t) token) * 2 * (size_t) j.a.state.dim;
+}
+PI_FN float *new_dots(const job &j, int32_t k_head, int32_t token)
+{
+    return new_kq(j, j.a.state.n_k, 0) + ((size_t) k_head * (size_t) j.a.n_tokens + (size_t) token) * 2 * C;
+}
+
+/* ------------------------------------------------------------------------------------------------------ who, and what */
+
+/* Sequence i of the step; false: it has nothing to do. */
+PI_FN bool find_sequence(const job &j, int32_t i, sequence &s)
+{
+    int32_t slot = j.a.state_slot[i], n = j.a.seq_start[i + 1] - j.a.seq_start[i];
+    if (slot < 0 || n < 1) return false;
+    s.slot = slot_at(j.a.state, slot);
+    s.first = j.a.seq_start[i];
+    s.pos = j.a.pos[s.first];
+    s.end = s.pos + n;
+    s.sure = s.pos + j.a.seq_sure[i];
+    s.keep = s.sure / C * C;
+    s.save = j.a.save + 2 * j.a.save_start[i];
+    s.n_save = j.a.save_start[i + 1] - j.a.save_start[i];
+    return true;
+}
+
+PI_FN chunk chunk_of(const sequence &s, int32_t from)
+{
+    int32_t n_old = min(max(s.pos - from, 0), (int32_t) C);
+    return {from, n_old, min(s.end - from, (int32_t) C) - n_old};
+}
+
+/* The first tile of sequence i, where each has as many as it may need for chunks. */
+PI_FN int32_t first_tile(const job &j, int32_t i) { return j.a.seq_start[i] / C + 2 * i; }
+
+/* A tile is a chunk in which a sequence with many tokens has new rows. false: there is no such one. */
+PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
+{
+    int32_t lo = 0, hi = j.a.n_seqs - 1;
+    while (lo < hi) {
+        int32_t mid = (lo + hi + 1) / 2;
+        if (first_tile(j, mid) <= tile) lo = mid;
+        else hi = mid - 1;
+    }
+    if (!find_sequence(j, lo, s) || s.end - s.pos <= j.few) return false;
+    c = chunk_of(s, (s.pos / C + tile - first_tile(j, lo)) * C);
+    return c.from < s.end;
+}
+
+/* ----------------------------------------------------------------------------------------------------- sums of one row */
+
+PI_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+/* Channel c of position p as it came, from the step or an earlier one. */
+PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
+{
+    if (p < 0) return 0;
+    return p < s.pos ? recent_at(j, s.slot, p)[c] : j.a.qkv[(s.first + p - s.pos) * j.a.ld_qkv + c];
+}
+
+/* Channel c of position p, convolved: silu of the sum over taps in order. */
+PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
+{
+    float4 tap = ((const float4 *) j.a.conv)[c];
+    float sum = tap.x * raw_input(j, s, p - 3, c);
+    sum = fmaf(tap.y, raw_input(j, s, p - 2, c), sum);
+    sum = fmaf(tap.z, raw_input(j, s, p - 1, c), sum);
+    sum = fmaf(tap.w, raw_input(j, s, p, c), sum);
+    return sum / (1.0f + expf(-sum));
+}
+
+/* The key (or query) of key head h at position p to a row of D values: the convolved channels over the root of the sum of
+ * their squares. A lane has values lane, lane + 32, ... */
+template <int D>
+PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, int32_t p, bool query, int lane, float *to)
+{
+    int32_t c = (query ? h : j.a.state.n_k + h) * D;
+    float ss = 0;
+#pragma unroll 1
+    for (int i = lane; i < D; i += 32) {
+        float x = convolved(j, s, p, c + i);
+        to[i] = x;
+        ss = fmaf(x, x, ss);
+    }
+    float scale = (query ? 1.0f / sqrtf((float) D) : 1.0f) / sqrtf(warp_sum(ss) + j.a.eps);
+    for (int i = lane; i < D; i += 32) to[i] *= scale;
+}
+
+template <int D> PI_FN float dot(const float *x, const float *y, int lane)
+{
+    float sum = 0;
+    for (int i = lane; i < D; i += 32) sum = fmaf(x[i], y[i], sum);
+    return warp_sum(sum);
+}
+
+/* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) of one token and head; out may be o. */
+template <int D> PI_FN void gated_norm(const job &j, const float *o, int32_t token, int32_t head, int lane)
+{
+    const float *z = j.a.z + token * j.a.ld_z + head * D;
+    float *out = j.a.out + token * j.a.ldo + head * D, ss = 0;
+    for (int i = lane; i < D; i += 32) ss = fmaf(o[i], o[i], ss);
+    float factor = 1.0f / sqrtf(warp_sum(ss) / (float) D + j.a.eps);
+#pragma unroll 1
+    for (int i = lane; i < D; i += 32) out[i] = o[i] * factor * j.a.norm[i] * (z[i] * sigmoid(z[i]));
+}
+
+PI_FN float4 fma4(float f, float4 v, float4 sum)
+{
+    return {fmaf(f, v.x, sum.x), fmaf(f, v.y, sum.y), fmaf(f, v.z, sum.z), fmaf(f, v.w, sum.w)};
+}
+PI_FN float4 mul4(float f, float4 v) { return {f * v.x, f * v.y, f * v.z, f * v.w}; }
+
+#endif

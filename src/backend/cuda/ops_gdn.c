@@ -1,0 +1,71 @@
+/* The ops of delta-net layers: backend.h's structs turned into the kernels' and queued (see kernels.h). No memory; the step
+ * thread. */
+#include "backend/cuda/impl.h"
+
+enum { TAPS = 4 /* of the convolution */ };
+
+static pi__k_state state_of(const pi__state_layer *st)
+{
+    return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,
+                          .n_k = st->n_k, .n_v = st->n_v, .dim = st->dim, .n_draft = st->n_draft};
+}
+
+size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
+{
+    (void) be;
+    pi__k_state k = state_of(st);
+    return st->n_conv == TAPS ? pi__k_state_bytes(&k) : 0;
+}
+
+size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
+{
+    (void) be;
+    pi__k_state k = state_of(st);
+    return st->n_conv == TAPS ? pi__k_snapshot_bytes(&k) : 0;
+}
+
+size_t pi__cuda_gdn_scratch(const pi__limits *lim)
+{
+    pi__k_state k = state_of(&lim->state);
+    return pi__k_gdn_scratch(&k, lim->max_tokens);
+}
+
+void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    pi__k_gdn k = {
+        .qkv = a->qkv, .ld_qkv = a->ld_qkv, .z = a->z, .ld_z = a->ld_z, .alpha = a->alpha, .beta = a->beta,
+        .ld_ab = a->ld_ab, .conv = a->conv, .dt_bias = a->dt_bias, .a = a->a, .norm = a->norm, .eps = a->eps,
+        .out = a->out, .ldo = a->ldo, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .least = b->n_tokens,
+        .pos = d->pos, .seq_start = d->seq_start, .seq_sure = d->seq_sure, .state_slot = d->state_slot,
+        .save_start = d->save_start, .save = (const int32_t *) d->save, .state = state_of(st),
+        .scratch = (float *) (c->scratch + c->at.gdn),
+    };
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        int32_t n = b->seq_start[i + 1] - b->seq_start[i];
+        if (n < k.least) k.least = n;
+        if (n > k.most) k.most = n;
+    }
+    PI__QUEUE(c, pi__k_gdn_run(pi__rt_stream(c->rt), &k));
+}
+
+void pi__cuda_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__k_state k = state_of(st);
+    PI__QUEUE(c, pi__k_state_save(pi__rt_stream(c->rt), &k, slot, pos, snap));
+}
+
+void pi__cuda_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__k_state k = state_of(st);
+    PI__QUEUE(c, pi__k_state_load(pi__rt_stream(c->rt), &k, slot, pos, snap));
+}
+
+void pi__cuda_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    PI__QUEUE(c, pi__k_add_gated(pi__rt_stream(c->rt), y, x, gate, ldg, n_rows, n));
+}

@@ -1,0 +1,445 @@
+/* gdn.cu: against the plain recurrence in double precision, and to the bit against itself in every cut, company and fate
+ * of drafts. Slots and snapshots begin as NaN; nothing is written between them. */
+#include "simt_test.h"
+
+#include <algorithm>
+
+#include "backend/backend.h"
+#include "backend/cuda/kernels.h"
+
+using simt_test::buffer;
+using simt_test::in_all_modes;
+
+namespace {
+
+const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
+
+struct shape {
+    int32_t n_k, n_v, dim, n_draft;
+};
+
+/* A sequence, and what came out for it. */
+struct sequence {
+    int len, done, slot;
+    std::vector<float> qkv, z, ab, out; /* [len] rows */
+};
+
+/* What a sequence brings to a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
+struct turn {
+    int n = 0, right = 0, wrong = 0;
+    std::vector<std::pair<int32_t, int32_t>> saves; /* position, snapshot */
+};
+
+class world {
+public:
+    shape c;
+    std::vector<sequence> seq;
+    size_t channels, values;
+    bool padded = false; /* steps end with a token that is nobody's */
+
+    world(const shape &s, const std::vector<int> &lens)
+        : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)), r_((uint64_t) s.dim),
+          state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft},
+          slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
+          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * 4)), dt_((size_t) s.n_v),
+          a_((size_t) s.n_v), norm_((size_t) s.dim)
+    {
+        state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;
+        state_.snap = (char *) snaps_.get(), state_.snap_stride = snap_floats_ * 4;
+        for (size_t i = 0; i < dt_.size(); i++) dt_[i] = r_.normal() - 2, a_[i] = -std::exp(2 * r_.normal() - 1);
+        for (size_t i = 0; i < norm_.size(); i++) norm_[i] = 1 + 0.2f * r_.normal();
+        for (size_t i = 0; i < lens.size(); i++) {
+            simt_test::random own(1000 + i);
+            size_t n = (size_t) lens[i];
+            int slot = (int) (i * 2 + 1) % SLOTS;
+            seq.push_back({lens[i], 0, slot, own.normals(n * channels), own.normals(n * values),
+                           own.normals(n * (size_t) c.n_v * 2), std::vector<float>(n * values, NAN)});
+        }
+    }
+
+    void run(const std::vector<turn> &turns)
+    {
+        struct row { size_t s; int at; }; /* at < 0: a wrong draft */
+        std::vector<row> rows;
+        std::vector<int32_t> pos, start{0}, sure, slot, save_start{0}, save;
+        pi__k_gdn a = {};
+        a.least = 1 << 30;
+        for (size_t i = 0; i < turns.size(); i++) {
+            const turn &t = turns[i];
+            int n = t.n + t.right + t.wrong;
+            if (!n) continue;
+            for (int k = 0; k < n; k++) {
+                pos.push_back(seq[i].done + k);
+                rows.push_back({i, k < t.n + t.right ? seq[i].done + k : -1});
+            }
+            for (auto &s : t.saves) save.push_back(s.first), save.push_back(s.second);
+            add_sequence(a, n, t.n, seq[i].slot, start, sure, slot, save_start, (int32_t) save.size() / 2);
+        }
+        if (rows.empty()) return;
+        if (padded) {
+            pos.push_back(-1);
+            rows.push_back({0, -1});
+            add_sequence(a, 1, 1, -1, start, sure, slot, save_start, (int32_t) save.size() / 2);
+        }
+        size_t T = rows.size(), nv = (size_t) c.n_v, ld = channels + values + 2 * nv + 4;
+        std::vector<float> mix(T * ld);
+        for (size_t t = 0; t < T; t++) fill(&mix[t * ld], rows[t].s, rows[t].at);
+        buffer<float> in(mix), out(T * (values + 4)), scratch(pi__k_gdn_scratch(&state_, (int32_t) T) / 4);
+        buffer<int32_t> d_pos(pos), d_start(start), d_sure(sure), d_slot(slot), d_save_start(save_start), d_save(save);
+        a.qkv = in.get(), a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
+        a.z = in.get() + channels, a.alpha = a.z + values, a.beta = a.alpha + nv;
+        a.conv = conv_.get(), a.dt_bias = dt_.get(), a.a = a_.get(), a.norm = norm_.get(), a.eps = 1e-6f;
+        a.out = out.get(), a.ldo = (int64_t) values + 4;
+        a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) sure.size();
+        a.pos = d_pos.get(), a.seq_start = d_start.get(), a.seq_sure = d_sure.get(), a.state_slot = d_slot.get();
+        a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get();
+        must_run(pi__k_gdn_run(nullptr, &a));
+        for (size_t t = 0; t < T; t++) {
+            if (rows[t].at < 0) continue;
+            sequence &s = seq[rows[t].s];
+            std::memcpy(&s.out[(size_t) rows[t].at * values], &out[t * (values + 4)], values * 4);
+            s.done = rows[t].at + 1;
+        }
+    }
+
+    /* All sequences in chunks of about n tokens. */
+    void run_in_cuts(int n)
+    {
+        for (;;) {
+            std::vector<turn> turns(seq.size());
+            int any = 0;
+            for (size_t i = 0; i < seq.size(); i++) {
+                any += turns[i].n = std::min(seq[i].len - seq[i].done, n + (int) i * (n > 1));
+            }
+            if (!any) return;
+            run(turns);
+        }
+    }
+
+    /* Each sequence alone, whole. */
+    world &alone()
+    {
+        for (size_t i = 0; i < seq.size(); i++) {
+            std::vector<turn> turns(seq.size());
+            turns[i].n = seq[i].len;
+            run(turns);
+        }
+        return *this;
+    }
+
+    void save(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_save(nullptr, &state_, seq[i].slot, pos, snap)); }
+    void load(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_load(nullptr, &state_, seq[i].slot, pos, snap)); }
+    float *snapshot(int32_t i) { return &snaps_[(size_t) i * snap_floats_]; }
+    size_t snapshot_floats() const { return snap_floats_ - GAP; }
+
+    void check_reference() const
+    {
+        for (size_t i = 0; i < seq.size(); i++) {
+            assert_int_equal(seq[i].done, seq[i].len);
+            for (int h = 0; h < c.n_v; h++) reference(i, h);
+        }
+    }
+
+    void check_gaps() const
+    {
+        for (size_t i = 0; i < (size_t) SLOTS; i++) {
+            bool used = false;
+            for (const sequence &s : seq) used |= (size_t) s.slot == i;
+            check_untouched(slots_.get() + i * slot_floats_, used ? slot_floats_ - GAP : 0, slot_floats_);
+        }
+        for (size_t i = 0; i < (size_t) SNAPS; i++) {
+            check_untouched(snaps_.get() + i * snap_floats_, snap_floats_ - GAP, snap_floats_);
+        }
+    }
+
+private:
+    simt_test::random r_;
+    pi__k_state state_;
+    size_t slot_floats_, snap_floats_;
+    buffer<float> slots_, snaps_, conv_, dt_, a_, norm_;
+
+    static void add_sequence(pi__k_gdn &a, int n, int n_sure, int n_slot, std::vector<int32_t> &start,
+                             std::vector<int32_t> &sure, std::vector<int32_t> &slot, std::vector<int32_t> &save_start,
+                             int32_t n_save)
+    {
+        a.least = std::min(a.least, n);
+        a.most = std::max(a.most, n);
+        start.push_back(start.back() + n);
+        sure.push_back(n_sure);
+        slot.push_back(n_slot);
+        save_start.push_back(n_save);
+    }
+
+    static void check_untouched(const float *p, size_t from, size_t to)
+    {
+        for (size_t k = from; k < to; k++) {
+            uint32_t u;
+            std::memcpy(&u, p + k, 4);
+            assert_int_equal(u, 0xffffffffu);
+        }
+    }
+
+    /* The inputs of a token; a wrong draft's are out of range, some not even numbers. */
+    void fill(float *row, size_t i, int at)
+    {
+        const sequence &s = seq[i];
+        size_t ab = 2 * (size_t) c.n_v;
+        if (at < 0) {
+            for (size_t k = 0; k < channels + values + ab; k++) row[k] = 20 * r_.normal();
+            if (r_.below(4)) row[r_.below((unsigned) channels)] = r_.below(2) ? NAN : INFINITY;
+            return;
+        }
+        std::memcpy(row, &s.qkv[(size_t) at * channels], channels * 4);
+        std::memcpy(row + channels, &s.z[(size_t) at * values], values * 4);
+        std::memcpy(row + channels + values, &s.ab[(size_t) at * ab], ab * 4);
+    }
+
+    static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+    std::vector<double> ref_conv(const sequence &s, int t, size_t from) const
+    {
+        std::vector<double> y((size_t) c.dim);
+        for (size_t i = 0; i < y.size(); i++) {
+            double sum = 0;
+            for (int k = std::max(0, 3 - t); k < 4; k++) {
+                sum += (double) conv_[(from + i) * 4 + (size_t) k] * s.qkv[(size_t) (t - 3 + k) * channels + from + i];
+            }
+            y[i] = sum * sigmoid(sum);
+        }
+        return y;
+    }
+
+    static void ref_norm(std::vector<double> &x, double scale)
+    {
+        double ss = 0;
+        for (double v : x) ss += v * v;
+        for (double &v : x) v *= scale / std::sqrt(ss + 1e-6);
+    }
+
+    /* S <- e^g S, then S <- S + k (outer) beta (v - k . S); o = q . S */
+    void reference(size_t i, int h) const
+    {
+        const sequence &s = seq[i];
+        size_t n = (size_t) c.dim, kh = (size_t) (h % c.n_k), nv = (size_t) c.n_v;
+        std::vector<double> S(n * n, 0), o(n);
+        for (int t = 0; t < s.len; t++) {
+            std::vector<double> q = ref_conv(s, t, kh * n), k = ref_conv(s, t, ((size_t) c.n_k + kh) * n),
+                                v = ref_conv(s, t, (2 * (size_t) c.n_k + (size_t) h) * n);
+            ref_norm(q, 1 / std::sqrt((double) n));
+            ref_norm(k, 1);
+            const float *ab = &s.ab[(size_t) t * 2 * nv];
+            double g = a_[(size_t) h] * std::log1p(std::exp((double) ab[h] + dt_[(size_t) h]));
+            double beta = sigmoid(ab[nv + (size_t) h]), ss = 0;
+            for (double &x : S) x *= std::exp(g);
+            for (size_t b = 0; b < n; b++) {
+                double p = 0;
+                for (size_t a = 0; a < n; a++) p += k[a] * S[a * n + b];
+                double u = beta * (v[b] - p);
+                o[b] = 0;
+                for (size_t a = 0; a < n; a++) o[b] += q[a] * (S[a * n + b] += k[a] * u);
+                ss += o[b] * o[b];
+            }
+            for (size_t b = 0; b < n; b++) {
+                size_t at = ((size_t) t * nv + (size_t) h) * n + b;
+                double z = s.z[at], want = o[b] * norm_[b] / std::sqrt(ss / (double) n + 1e-6) * z * sigmoid(z);
+                if (std::fabs(s.out[at] - want) <= 1e-4 * (1 + std::fabs(want))) continue;
+                fail_msg("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v, c.dim, i,
+                         t, h, b, (double) s.out[at], want);
+            }
+        }
+    }
+};
+
+void assert_same(const world &a, const world &b, const char *what, int with)
+{
+    for (size_t i = 0; i < a.seq.size(); i++) {
+        const sequence &x = a.seq[i], &y = b.seq[i];
+        assert_int_equal(y.done, y.len);
+        if (!std::memcmp(x.out.data(), y.out.data(), x.out.size() * 4)) continue;
+        size_t k = 0;
+        while (!std::memcmp(&x.out[k], &y.out[k], 4)) k++;
+        fail_msg("%s %d, dim %d, %d drafts: sequence %zu token %zu: %a is not %a", what, with, a.c.dim, a.c.n_draft, i,
+                 k / a.values, (double) x.out[k], (double) y.out[k]);
+    }
+}
+
+} // namespace
+
+static void test_reference(void **)
+{
+    const shape shapes[] = {{2, 4, 32, 0}, {1, 3, 64, 2}, {2, 2, 96, 0}, {1, 1, 128, 3}};
+    for (const shape &c : shapes) {
+        for (int cut : {23, 1}) {
+            world w(c, {38, 1, 17});
+            w.run_in_cuts(cut);
+            w.check_reference();
+            w.check_gaps();
+        }
+    }
+}
+
+/* Every order of threads and blocks: the same bits. */
+static void test_modes(void **)
+{
+    const shape c = {1, 2, 32, 2};
+    world a(c, {21, 3});
+    a.alone();
+    in_all_modes([&] {
+        world w(c, {21, 3});
+        w.run({{9, 0, 0, {}}, {2, 0, 1, {}}});
+        w.run({{1, 1, 1, {}}, {1, 0, 0, {}}});
+        w.run({{10, 0, 0, {{16, 0}}}, {}});
+        assert_same(a, w, "modes", 0);
+        w.check_gaps();
+    });
+}
+
+static void test_cuts(void **)
+{
+    const shape shapes[] = {{1, 2, 32, 0}, {1, 1, 128, 5}};
+    const std::vector<int> lens = {41, 33, 16, 1};
+    for (const shape &c : shapes) {
+        world a(c, lens);
+        a.alone().check_reference();
+        for (int cut : {1, 2, 6, 15, 16, 40}) {
+            if (c.dim > 32 && cut > 2 && cut < 15) continue;
+            world b(c, lens);
+            b.padded = cut % 2 == 0;
+            b.run_in_cuts(cut);
+            assert_same(a, b, "cut", cut);
+            b.check_gaps();
+        }
+    }
+}
+
+/* Steps of one token and drafts, of which every number is accepted, with prompts of others in the same steps. */
+static void test_drafts(void **)
+{
+    const std::vector<int> lens = {90, 35, 60};
+    for (int n_draft : {1, 5, 19}) {
+        shape c = {1, 1, 32, n_draft};
+        world a(c, lens), b(c, lens);
+        a.alone();
+        simt_test::random r((uint64_t) n_draft);
+        for (int left = 1; left;) {
+            std::vector<turn> turns(lens.size());
+            left = 0;
+            for (size_t i = 0; i < lens.size(); i++) {
+                int rest = lens[i] - b.seq[i].done;
+                left += rest;
+                if (!rest || !r.below(6)) continue;
+                turns[i].n = r.below(9) ? 1 : 1 + (int) r.below((unsigned) std::min(rest, 40));
+                int drafts = (int) r.below((unsigned) n_draft + 1);
+                turns[i].right = (int) r.below((unsigned) std::min(drafts, rest - turns[i].n) + 1);
+                turns[i].wrong = drafts - turns[i].right;
+            }
+            b.run(turns);
+        }
+        assert_same(a, b, "drafts", n_draft);
+        b.check_gaps();
+    }
+}
+
+/* For positions of the one sure token around the ends of chunks and numbers of drafts, each number of accepted ones. */
+static void test_draft_counts(void **)
+{
+    const int most = 18, len = 16 + 16 + 1 + most;
+    const shape c = {1, 1, 32, most};
+    world a(c, {len}), b(c, {len});
+    a.alone();
+    for (int from : {15, 16, 24, 28, 31}) {
+        for (int drafts : {1, 2, 5, most}) {
+            for (int right = 0; right <= drafts; right += drafts == most ? 3 : 1) {
+                b.seq[0].done = 0;
+                b.run({{from, 0, 0, {}}});
+                b.run({{1, right, drafts - right, {}}});
+                if (b.seq[0].done < len) b.run({{1, 0, 0, {}}});
+                if (b.seq[0].done < len) b.run({{len - b.seq[0].done, 0, 0, {}}});
+                assert_same(a, b, "accepted drafts", right);
+            }
+        }
+    }
+}
+
+/* Snapshots taken in a step of the prompt, in decode, outside of steps and after accepted drafts: the same. */
+static void test_snapshots(void **)
+{
+    const shape c = {1, 2, 32, 20};
+    const std::vector<int> lens = {70};
+    world a(c, lens), b(c, lens);
+    a.run({{70, 0, 0, {{16, 1}, {32, 2}, {48, 3}, {64, 4}}}});
+    size_t bytes = a.snapshot_floats() * 4;
+    while (b.seq[0].done < 70) {
+        int to = b.seq[0].done + 1;
+        turn t;
+        t.n = 1;
+        if (to % 32 == 0) t.saves.push_back({to, to / 16});
+        b.run({t});
+        if (to % 32 == 16) b.save(0, to, to / 16);
+        if (to % 16 == 9 && to > 16) b.save(0, to / 16 * 16, 4 + to / 16);
+    }
+    for (int i = 1; i <= 4; i++) assert_memory_equal(a.snapshot(i), b.snapshot(i), bytes);
+    for (int i = 1; i <= 3; i++) assert_memory_equal(a.snapshot(i), b.snapshot(4 + i), bytes);
+    assert_same(a, b, "saved from", 0);
+    for (int from : {15, 27, 31}) {
+        for (int right : {0, 1, 5, 20}) {
+            world d(c, lens);
+            d.run({{from, 0, 0, {}}});
+            d.run({{1, right, 20 - right, {}}});
+            int pos = d.seq[0].done / 16 * 16;
+            if (pos == 0) continue;
+            d.save(0, pos, 7);
+            assert_memory_equal(a.snapshot(pos / 16), d.snapshot(7), bytes);
+            d.run({{70 - d.seq[0].done, 0, 0, {{pos, 8}}}});
+            assert_memory_equal(a.snapshot(pos / 16), d.snapshot(8), bytes);
+            assert_same(a, d, "saved after drafts", right);
+            d.check_gaps();
+        }
+    }
+    b.check_gaps();
+}
+
+/* A sequence that goes on from a snapshot, in a slot that another one left. */
+static void test_load(void **)
+{
+    const shape c = {1, 2, 64, 3};
+    const std::vector<int> lens = {50};
+    world a(c, lens);
+    a.run({{50, 0, 0, {{16, 1}, {32, 2}, {48, 3}}}});
+    for (int pos : {16, 32, 48}) {
+        world b(c, lens);
+        b.run({{50, 0, 0, {}}});
+        std::memcpy(b.snapshot(5), a.snapshot(pos / 16), a.snapshot_floats() * 4);
+        b.load(0, pos, 5);
+        b.seq[0].done = pos;
+        b.run({{1, 0, 3, {{pos, 6}}}});
+        assert_memory_equal(b.snapshot(6), b.snapshot(5), a.snapshot_floats() * 4);
+        b.run_in_cuts(pos == 16 ? 1 : 30);
+        assert_same(a, b, "loaded", pos);
+        b.check_gaps();
+    }
+}
+
+static void test_sizes(void **)
+{
+    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0};
+    size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
+    assert_int_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels);
+    assert_int_equal(pi__k_state_bytes(&st), 128 * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 128 * 16 * 4 + (4 + 2 * 3) * channels);
+    const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0},
+                               {nullptr, 0, nullptr, 0, 16, 32, 0, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0},
+                               {nullptr, 0, nullptr, 0, 16, 8, 128, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1}};
+    for (const pi__k_state &b : bad) {
+        assert_int_equal(pi__k_state_bytes(&b), 0);
+        assert_int_equal(pi__k_snapshot_bytes(&b), 0);
+    }
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_modes),
+                                cmocka_unit_test(test_cuts),      cmocka_unit_test(test_drafts),
+                                cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_snapshots),
+                                cmocka_unit_test(test_load),      cmocka_unit_test(test_sizes)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
