@@ -98,7 +98,8 @@ static void world_init(world *w, const config *c, int n_seqs, const int *lens)
     w->pool_size = stride * (size_t) w->n_blocks;
     char *pool = must(aligned_alloc(64, (w->pool_size + 63) & ~(size_t) 63));
     memset(pool, 0xff, w->pool_size);
-    w->kv = (pi__kv_layer){0, c->type_k, c->type_v, c->n_head_kv, c->head_dim, pool + 64, stride};
+    w->kv = (pi__kv_layer){.type_k = c->type_k, .type_v = c->type_v, .n_head_kv = c->n_head_kv, .head_dim = c->head_dim,
+                           .base = pool + 64, .stride = stride};
     w->free_ids = must(malloc(sizeof(int32_t) * (size_t) w->n_blocks));
     world_rng = c->ids + 99;
     for (int32_t i = 0; i < w->n_blocks; i++) {

@@ -387,7 +387,7 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
     for (int i = 0; i < T; i++) slot[i] = i == 5 ? -1 : (i < 32 ? 64 + i : i - 32), pos[i] = i;
     pi__batch b = {.n_tokens = T, .n_seqs = 1, .n_groups = 1, .pos = pos, .seq_start = start, .seq_len = len};
     b.kv[0] = (pi__kv_batch){32, 2, NULL, slot};
-    pi__kv_layer kv = {0, PI__F32, PI__F32, NKV, D, pool, bytes};
+    pi__kv_layer kv = {.type_k = PI__F32, .type_v = PI__F32, .n_head_kv = NKV, .head_dim = D, .base = pool, .stride = bytes};
     pi__qkv a = {.q = x, .ldq = LD, .k = x + NH * D, .v = x + (NH + NKV) * D, .ldk = LD, .ldv = LD, .n_head = NH,
                  .q_norm = norm ? qn : NULL, .k_norm = norm ? kn : NULL, .v_norm = v_norm, .eps = 1e-6f,
                  .rope = n_rot ? rope : NULL, .n_rot = n_rot, .pair_stride = pair, .q_scale = 0.25f};

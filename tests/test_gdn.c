@@ -423,9 +423,13 @@ static void test_sizes(void **state)
     assert_int_equal(pi__cpu_snapshot_bytes(NULL, &st), s0 + 3 * channels);
     assert_int_equal(pi__cpu_state_bytes(NULL, &st), 64 + s0 + 23 * channels + 20 * (16 + 32) * 128 * 4 + 20 * 32 * 4);
     static const pi__state_layer bad[] = {
-        {16, 32, 100, 4, 4, 0, 0, 0, 0}, {16, 32, 288, 4, 4, 0, 0, 0, 0}, {16, 32, 0, 4, 4, 0, 0, 0, 0},
-        {0, 32, 128, 4, 4, 0, 0, 0, 0},  {16, 0, 128, 4, 4, 0, 0, 0, 0},  {16, 32, 128, 3, 4, 0, 0, 0, 0},
-        {16, 32, 128, 4, -1, 0, 0, 0, 0},
+        {.n_k = 16, .n_v = 32, .dim = 100, .n_conv = 4, .n_draft = 4},
+        {.n_k = 16, .n_v = 32, .dim = 288, .n_conv = 4, .n_draft = 4},
+        {.n_k = 16, .n_v = 32, .dim = 0, .n_conv = 4, .n_draft = 4},
+        {.n_k = 0, .n_v = 32, .dim = 128, .n_conv = 4, .n_draft = 4},
+        {.n_k = 16, .n_v = 0, .dim = 128, .n_conv = 4, .n_draft = 4},
+        {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 3, .n_draft = 4},
+        {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 4, .n_draft = -1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(pi__cpu_state_bytes(NULL, &bad[i]), 0);
