@@ -85,10 +85,14 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
     static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
     static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
     const pi__opt_set *s = &o->set;
+    const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);
     const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
     const int64_t window_type = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW);
     *c = (pi__config) {
         .model = pi__opt_str(s, PI__OPT_MODEL),
+        .override_kv = (const char *const *) over->item,
+        .n_override_kv = over->n,
+        .rope_freq_base = pi__opt_float(s, PI__OPT_ROPE_FREQ_BASE),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
         .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),

@@ -18,6 +18,10 @@
     X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio",                                                 \
       "-lm --load-mode --mmap=mmap --no-mmap=read -dio=dio --direct-io=dio -ndio=auto --no-direct-io=auto", "",        \
       "model", false, "How the file is read: mapped (mmap, which auto means), read, or past the page cache (dio).")    \
+    X(OVERRIDE_KV, "override-kv", LIST, "", "", "--override-kv", "", "model", false,                                   \
+      "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
+    X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
+      "Base of the rotary embedding's frequencies; 0: the model's.")                                                   \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has.")                                        \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \

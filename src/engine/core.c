@@ -528,7 +528,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     e->g = e->draft_g = NULL;
     e->cfg.model = e->cfg.prefix_dir = e->cfg.draft_model = NULL;
     e->cfg.cpu.isa = e->cfg.device = NULL;
-    e->cfg.places.override = NULL;
+    e->cfg.places.override = e->cfg.override_kv = NULL;
     if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;

@@ -18,6 +18,9 @@ enum { PI__MAX_DRAFT = 16 };
 typedef struct pi__config {
     const char *model;         /* path of the GGUF (or its first split) */
     int load_mode;             /* enum pi__load_mode */
+    const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
+    size_t n_override_kv;      /* how many */
+    double rope_freq_base;     /* over the model's; 0: the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step (512 by default) */
     int32_t max_seqs;          /* requests that run at once (16 by default) */

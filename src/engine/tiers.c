@@ -20,11 +20,13 @@
 static pi__key fingerprint(const pi__core *e)
 {
     char text[512];
-    int n = snprintf(text, sizeof text, "%s|%s|%s|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(), e->m->arch->name,
-                     e->be->ops->describe(e->be), e->cfg.block_size, e->cfg.type_k, e->cfg.type_v,
+    int n = snprintf(text, sizeof text, "%s|%s|%s|%a|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(), e->m->arch->name,
+                     e->be->ops->describe(e->be), e->cfg.rope_freq_base, e->cfg.block_size, e->cfg.type_k, e->cfg.type_v,
                      e->cfg.window_differs ? e->cfg.type_window : -1, e->m->n_kv,
                      (unsigned long long) e->m->digest.hi, (unsigned long long) e->m->digest.lo);
     XXH128_hash_t h = XXH3_128bits(text, (size_t) n);
+    for (size_t i = 0; i < e->cfg.n_override_kv; i++)
+        h = XXH3_128bits_withSeed(e->cfg.override_kv[i], strlen(e->cfg.override_kv[i]), h.low64);
     pi__key key = {h.low64, h.high64};
     for (int32_t i = 0; i < e->m->n_kv; i++) key = pi__key_extend(key, &e->m->kv[i].place, 1); /* a block's parts */
     for (int32_t i = 0; i < e->m->n_state; i++) key = pi__key_extend(key, &e->m->state[i].place, 1);

@@ -48,6 +48,9 @@ int pi__gguf_open(pi__gguf **out, const char *path, int load_mode, pi_error *err
 /* The same from a file image that stays valid until close; one file only, for tests and fuzzers. */
 int pi__gguf_open_memory(pi__gguf **out, const void *p, size_t n, pi_error *err);
 void pi__gguf_close(pi__gguf *g);
+/* Metadata as the user has it: "KEY=TYPE:VALUE", TYPE int, float, bool or str, in the place of the file's or beside it. Only
+ * while nobody else uses g, and before pointers to metadata are taken. PI_EINVAL: no such rule. */
+int pi__gguf_override_kv(pi__gguf *g, const char *rule, pi_error *err);
 
 uint32_t pi__gguf_version(const pi__gguf *g);
 uint32_t pi__gguf_alignment(const pi__gguf *g);

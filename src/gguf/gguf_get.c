@@ -114,7 +114,12 @@ static int fail_unfit(const pi__gguf_file *f, const pi__gguf_kv *kv, const char 
         snprintf(found, sizeof found, "%s %llu", pi__gguf_type_name(kv->type), (unsigned long long) v.u);
     else if (v.kind == SIGNED) snprintf(found, sizeof found, "%s %lld", pi__gguf_type_name(kv->type), (long long) v.i);
     else snprintf(found, sizeof found, "%s %g", pi__gguf_type_name(kv->type), v.f);
-    uint64_t at = (uint64_t) ((const uint8_t *) kv->data - f->p);
+    uint64_t at = (uint64_t) ((uintptr_t) kv->data - (uintptr_t) f->p);
+    if (at >= f->size) {
+        char key[80];
+        pi__str_escape(key, sizeof key, kv->key);
+        return pi__fail(err, PI_EINVAL, "override-kv: %s is %s, expected %s", key, found, want);
+    }
     return pi__gguf_fail(f, at, &w, err, PI_EFORMAT, "found %s, expected %s: the file's writer is wrong", found, want);
 }
 

@@ -37,6 +37,7 @@ static void clear(pi__gguf *g)
 {
     for (size_t i = 0; i < g->n_files; i++) pi__gguf_file_close(&g->file[i]);
     pi__gguf_meta_free(&g->meta);
+    pi__gguf_free_overrides(g);
     pi__strmap_free(&g->by_name);
     pi__free(g->file);
     pi__free(g->tensor);

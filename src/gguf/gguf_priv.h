@@ -74,6 +74,19 @@ const pi__gguf_kv *pi__gguf_meta_find(const pi__gguf_meta *m, const char *key);
 int pi__gguf_meta_u32(const pi__gguf_meta *m, const pi__gguf_file *f, const char *key, uint32_t *out, uint32_t def,
                       pi_error *err);
 
+/* Metadata that was set over the file's (gguf_override.c). */
+typedef struct pi__gguf_override {
+    struct pi__gguf_override *next; /* or NULL */
+    union {
+        int64_t i;
+        double f;
+        uint8_t b;
+    };                     /* what pi__gguf_kv.data points to */
+    pi__str s;             /* of a string */
+    int32_t type;          /* enum pi__gguf_type */
+    char text[];           /* as given: the key, and a string's bytes, lie in it */
+} pi__gguf_override;
+
 struct pi__gguf {
     uint32_t version;      /* of the first file */
     uint32_t alignment;    /* of the first file */
@@ -85,6 +98,7 @@ struct pi__gguf {
     size_t n_tensors;      /* tensors */
     size_t cap_tensors;    /* entries allocated */
     pi__strmap by_name;    /* over tensor[] */
+    pi__gguf_override *overrides; /* the last one first */
 };
 
 /* The first n bytes of a file: is it one that this reader knows at all? Before anything else is read of it. */
@@ -93,6 +107,7 @@ int pi__gguf_check_head(const pi__gguf_file *f, const uint8_t *head, size_t n, u
  * its metadata and is to be freed in any case. */
 int pi__gguf_parse(pi__gguf *g, pi__gguf_file *f, int32_t file, pi__gguf_meta *m, pi_error *err);
 void pi__gguf_meta_free(pi__gguf_meta *m);
+void pi__gguf_free_overrides(pi__gguf *g);
 
 /* ---- errors (gguf_error.c) */
 
