@@ -9,8 +9,9 @@
  *     device      [ x | qkv | att | ... ]   what the device wrote last, here; all else is equal or not needed any more
  *
  * A list of ranges tells which bytes are newer on one side. Before a side reads a range, what the other has newer of it
- * is copied; that and nothing else is where the two wait for each other: to have a copy from the device, the CPU waits
- * until its queue is empty. An error on the way is kept for finish().
+ * is copied. The host's region is memory that the device copies by itself, when its queue comes to it: so before the CPU
+ * touches the region while copies are queued, it waits for all of them, once for each op. That and nothing else is where
+ * the two wait for each other. An error on the way is kept for finish().
  *
  * Memory: one small object; the regions are the two sides' own. Threads: as backend.h says. Invariant: no byte is in two
  * ranges. An op that writes rows with gaps between them first makes the gaps as new as the other side's, so that a range
@@ -45,6 +46,7 @@ typedef struct split {
     newer newer[MAX_NEWER];
     int32_t n_newer;          /* entries of newer in use */
     int32_t last;             /* side of the last op */
+    bool copying;             /* copies are queued that read or write the host's regions */
     const pi__batch *batch;   /* the step's, as models have it */
     const pi__batch *own[PI__N_SIDES]; /* the same as each side has it */
     pi_error error;           /* the first one since the last finish() */
@@ -84,32 +86,38 @@ static void *at(split *s, int32_t side, const void *p) { return side == PI__AT_D
 static void *split_alloc(pi__backend *be, size_t size)
 {
     split *s = of(be);
-    pi__backend *dev = side_of(s, PI__AT_DEVICE), *cpu = side_of(s, PI__AT_CPU);
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
     int32_t i = 0;
     while (i < MAX_REGIONS && s->region[i].host) i++;
     if (i == MAX_REGIONS) return NULL;
-    region r = {cpu->ops->alloc(cpu, size), dev->ops->alloc(dev, size), size};
+    region r = {dev->ops->host_alloc(dev, size), dev->ops->alloc(dev, size), size};
     if (!r.host || !r.device) {
-        if (r.host) cpu->ops->free(cpu, r.host, size);
+        if (r.host) dev->ops->host_free(dev, r.host, size);
         if (r.device) dev->ops->free(dev, r.device, size);
         return NULL;
     }
+    memset(r.host, 0, size);
     s->region[i] = r;
     return r.host;
 }
 
-/* Copies lo..hi to the other side. */
+/* Copies lo..hi to the other side, when the queue comes to it. */
 static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
 {
     pi__backend *dev = side_of(s, PI__AT_DEVICE);
     const size_t n = (size_t) (hi - lo);
-    if (from == PI__AT_CPU) {
-        dev->ops->upload(dev, device_at(s, lo), lo, n);
-        return;
-    }
+    if (from == PI__AT_CPU) dev->ops->upload(dev, device_at(s, lo), lo, n);
+    else dev->ops->download(dev, (char *) lo, device_at(s, lo), n);
+    s->copying = true;
+}
+
+/* The CPU may touch the host's regions. */
+static void wait_copies(split *s)
+{
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
     pi_error err = {0};
-    dev->ops->download(dev, (char *) lo, device_at(s, lo), n);
-    if (dev->ops->finish(dev, &err) && !s->error.code) s->error = err;
+    if (s->copying && dev->ops->finish(dev, &err) && !s->error.code) s->error = err;
+    s->copying = false;
 }
 
 /* lo..hi is newer nowhere any more. sync: because it is copied to the side that has it not. */
@@ -186,9 +194,10 @@ static void split_free(pi__backend *be, void *p, size_t size)
     region *r = p ? region_of(s, p) : NULL;
     if (!r) return;
     forget(s, r->host, r->host + r->size, false);
-    pi__backend *dev = side_of(s, PI__AT_DEVICE), *cpu = side_of(s, PI__AT_CPU);
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    wait_copies(s);
     dev->ops->free(dev, r->device, size);
-    cpu->ops->free(cpu, r->host, size);
+    dev->ops->host_free(dev, r->host, size);
     memset(r, 0, sizeof *r);
 }
 
@@ -198,8 +207,9 @@ static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
     split *s = of(be);
     pi__backend *dev = side_of(s, PI__AT_DEVICE);
     forget(s, dst, (char *) dst + n, false);
+    wait_copies(s);
     memcpy(dst, src, n);
-    dev->ops->upload(dev, device_at(s, dst), dst, n);
+    dev->ops->upload(dev, device_at(s, dst), src, n);
 }
 
 /* Straight from the device where all of it is newer there. */
@@ -215,6 +225,7 @@ static void split_download(pi__backend *be, void *dst, const void *src, size_t n
         return;
     }
     fetch(s, PI__AT_CPU, lo, hi);
+    wait_copies(s);
     memcpy(dst, src, n);
 }
 
@@ -257,6 +268,7 @@ static int split_finish(pi__backend *be, pi_error *err)
     split *s = of(be);
     pi_error first = s->error, why = {0};
     memset(&s->error, 0, sizeof s->error);
+    s->copying = false;
     for (int32_t i = 0; i < PI__N_SIDES; i++)
         if (be->side[i]->ops->finish(be->side[i], &why) && !first.code) first = why;
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
@@ -264,8 +276,12 @@ static int split_finish(pi__backend *be, pi_error *err)
 
 /* ----------------------------------------------------------------------------------------------------------------- ops */
 
-/* The op runs there. */
-static pi__backend *go(split *s, int32_t side) { return side_of(s, s->last = side); }
+/* What the op reads and writes has been said: the side of the last op, which is this one's, may begin. */
+static pi__backend *ready(split *s)
+{
+    if (s->last == PI__AT_CPU) wait_copies(s);
+    return side_of(s, s->last);
+}
 
 /* The batch, or that of its wanted rows, as the side of the last op has it. */
 static const pi__batch *own(const split *s, const pi__batch *b)
@@ -289,8 +305,9 @@ static pi__lin_in input_at(split *s, int32_t side, const pi__lin_in *in, int32_t
 static void split_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
 {
     split *s = of(be);
-    pi__backend *to = go(s, w->place);
+    s->last = w->place;
     writes(s, s->last, (rows) {out, b->n_tokens, w->n_in, w->n_in});
+    pi__backend *to = ready(s);
     to->ops->embed(to, own(s, b), w, scale, at(s, s->last, out));
 }
 
@@ -302,12 +319,13 @@ static int32_t linear_on(split *s, int32_t side, const pi__lin_in *in, int32_t n
     for (; i < n_lin && n < MAX_LIN; i++)
         if (lin[i].w->place == side) some[n++] = lin[i];
     if (!n) return i;
-    pi__backend *to = go(s, side);
+    s->last = side;
     pi__lin_in from = input_at(s, side, in, n_rows, some[0].w->n_in);
     for (int32_t k = 0; k < n; k++) {
         writes(s, side, (rows) {some[k].y, n_rows, some[k].ldy, some[k].w->n_out});
         some[k].y = at(s, side, some[k].y);
     }
+    pi__backend *to = ready(s);
     to->ops->linear(to, &from, n_rows, some, n);
     return i;
 }
@@ -322,17 +340,17 @@ static void split_add_norm(pi__backend *be, float *x, const float *y, const floa
                            int32_t n_rows, int64_t n)
 {
     split *s = of(be);
-    pi__backend *to = go(s, s->last);
     reads(s, s->last, (rows) {y, n_rows, n, n});
     updates(s, s->last, (rows) {x, n_rows, n, n});
+    pi__backend *to = ready(s);
     to->ops->add_norm(to, at(s, s->last, x), at(s, s->last, y), at(s, s->last, w), eps, scale, n_rows, n);
 }
 
 static void split_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
 {
     split *s = of(be);
-    pi__backend *to = go(s, s->last);
     writes(s, s->last, (rows) {table, b->n_tokens, 2 * n_freq, 2 * n_freq});
+    pi__backend *to = ready(s);
     to->ops->rope(to, own(s, b), freq, n_freq, mscale, at(s, s->last, table));
 }
 
@@ -345,7 +363,7 @@ static rows heads(const float *p, const pi__batch *b, int64_t ld, int32_t n_head
 static void split_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
 {
     split *s = of(be);
-    pi__backend *to = go(s, kv->place);
+    s->last = kv->place;
     const int32_t side = s->last;
     const int64_t width = (int64_t) kv->n_head_kv * kv->head_dim;
     pi__qkv t = *a;
@@ -359,13 +377,14 @@ static void split_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, con
     t.q_norm = at(s, side, a->q_norm);
     t.k_norm = at(s, side, a->k_norm);
     t.rope = at(s, side, a->rope);
+    pi__backend *to = ready(s);
     to->ops->qkv(to, own(s, b), &t, kv);
 }
 
 static void split_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
 {
     split *s = of(be);
-    pi__backend *to = go(s, kv->place);
+    s->last = kv->place;
     const int32_t side = s->last;
     const int64_t width = (int64_t) a->n_head * kv->head_dim;
     pi__attn t = *a;
@@ -376,26 +395,27 @@ static void split_attention(pi__backend *be, const pi__batch *b, const pi__attn 
     t.gate = at(s, side, a->gate);
     t.out = at(s, side, a->out);
     t.sinks = at(s, side, a->sinks);
+    pi__backend *to = ready(s);
     to->ops->attention(to, own(s, b), &t, kv);
 }
 
 static void split_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
 {
     split *s = of(be);
-    pi__backend *to = go(s, s->last);
     int32_t most = -1;
     for (int32_t i = 0; i < n_rows; i++) most = row[i] > most ? row[i] : most;
     if (row == s->batch->row) row = s->own[s->last]->row;
     reads(s, s->last, (rows) {x, most + 1, n, n});
     writes(s, s->last, (rows) {out, n_rows, n, n});
+    pi__backend *to = ready(s);
     to->ops->gather_rows(to, row, n_rows, at(s, s->last, x), n, at(s, s->last, out));
 }
 
 static void split_softcap(pi__backend *be, float *x, float cap, size_t n)
 {
     split *s = of(be);
-    pi__backend *to = go(s, s->last);
     updates(s, s->last, (rows) {x, 1, (int64_t) n, (int64_t) n});
+    pi__backend *to = ready(s);
     to->ops->softcap(to, at(s, s->last, x), cap, n);
 }
 
@@ -403,13 +423,14 @@ static void split_softcap(pi__backend *be, float *x, float cap, size_t n)
 static void split_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
 {
     split *s = of(be);
-    pi__backend *to = go(s, a->down->place);
+    s->last = a->down->place;
     pi__moe t = *a;
     t.in = input_at(s, s->last, &a->in, n_rows, a->gate->n_in);
     reads(s, s->last, (rows) {a->logits, n_rows, a->ldl, a->n_expert});
     writes(s, s->last, (rows) {a->y, n_rows, a->ldy, a->down->n_out});
     t.logits = at(s, s->last, a->logits);
     t.y = at(s, s->last, a->y);
+    pi__backend *to = ready(s);
     to->ops->moe(to, &t, n_rows);
 }
 
@@ -417,9 +438,9 @@ static void split_norm(pi__backend *be, float *out, int64_t ldo, const float *x,
                        int64_t n)
 {
     split *s = of(be);
-    pi__backend *to = go(s, s->last);
     reads(s, s->last, (rows) {x, n_rows, n, n});
     writes(s, s->last, (rows) {out, n_rows, ldo, n});
+    pi__backend *to = ready(s);
     to->ops->norm(to, at(s, s->last, out), ldo, at(s, s->last, x), at(s, s->last, w), eps, n_rows, n);
 }
 
@@ -427,17 +448,17 @@ static void split_add_gated(pi__backend *be, float *y, const float *x, const flo
                             int64_t n)
 {
     split *s = of(be);
-    pi__backend *to = go(s, s->last);
     reads(s, s->last, (rows) {x, n_rows, n, n});
     reads(s, s->last, (rows) {gate, n_rows, ldg, 1});
     updates(s, s->last, (rows) {y, n_rows, n, n});
+    pi__backend *to = ready(s);
     to->ops->add_gated(to, at(s, s->last, y), at(s, s->last, x), at(s, s->last, gate), ldg, n_rows, n);
 }
 
 static void split_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
 {
     split *s = of(be);
-    pi__backend *to = go(s, st->place);
+    s->last = st->place;
     const int32_t side = s->last, n = b->n_tokens;
     const int64_t values = (int64_t) st->n_v * st->dim;
     pi__gdn t = *a;
@@ -455,6 +476,7 @@ static void split_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, con
     t.a = at(s, side, a->a);
     t.norm = at(s, side, a->norm);
     t.out = at(s, side, a->out);
+    pi__backend *to = ready(s);
     to->ops->gdn(to, own(s, b), &t, st);
 }
 

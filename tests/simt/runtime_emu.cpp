@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sys/mman.h>
 
 #include "backend/cuda/runtime.h"
 #include "simt_impl.h"
@@ -104,6 +105,20 @@ static bool in_host_memory(const void *p)
     return it != host_memory.begin() && c < (--it)->first + it->second;
 }
 
+size_t simt::host_bytes()
+{
+    std::lock_guard<std::mutex> guard(host_lock);
+    size_t n = 0;
+    for (const auto &m : host_memory) n += m.second;
+    return n;
+}
+
+void simt::host_hide(bool hidden)
+{
+    std::lock_guard<std::mutex> guard(host_lock);
+    for (const auto &m : host_memory) mprotect(m.first, m.second, hidden ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
 const char *pi__rt_text(int code)
 {
     switch (code) {
@@ -168,8 +183,9 @@ int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size)
     simt::watch.n_allocs++;
     int code = rt->call(true);
     if (code) return code;
-    *out = std::malloc(size);
-    if (!*out) return 0;
+    void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return 0;
+    *out = p;
     simt::watch.live++;
     std::lock_guard<std::mutex> guard(host_lock);
     host_memory[static_cast<char *>(*out)] = size;
@@ -181,8 +197,9 @@ void pi__rt_host_free(pi__rt *rt, void *p)
     if (!p) return;
     rt->run_all();
     std::lock_guard<std::mutex> guard(host_lock);
-    host_memory.erase(static_cast<char *>(p));
-    std::free(p);
+    auto it = host_memory.find(static_cast<char *>(p));
+    munmap(p, it->second);
+    host_memory.erase(it);
     simt::watch.live--;
 }
 

@@ -3,6 +3,7 @@
 #define RUNTIME_EMU_H
 
 #include <atomic>
+#include <cstddef>
 
 namespace simt {
 
@@ -19,6 +20,10 @@ struct runtime_watch {
     std::atomic<long> live{0};       /* devices, memory and recordings not given back */
 };
 extern runtime_watch watch;
+
+/* Memory of host_alloc: bytes in all, and making it unreachable, or reachable again. */
+size_t host_bytes();
+void host_hide(bool hidden);
 
 } // namespace simt
 

@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime_emu.h"
+
 extern "C" {
 #include "formats/formats.h"
 #include "model/place.h"
@@ -29,7 +31,7 @@ static pi_options *options_of(const std::string &model, const char *device, cons
 {
     const settings all = {{"model", model.c_str()}, {"device", device}, {"ctx-size", "256"}, {"parallel", "4"},
                           {"threads", "2"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
-                          {"logits", "generated"}};
+                          {"logits", "generated"}, {"cache-ram", "0"}};
     pi_options *o = pi_options_new();
     for (const auto &s : all) set(o, s.first, s.second);
     for (const auto &s : more) set(o, s.first, s.second);
@@ -161,6 +163,15 @@ static void test_cache(void **)
     for (const answer &a : again) assert_true(a.result.cached_tokens >= 16);
     pi_engine_close(e);
 
+    /* Evicted to host memory, both parts of a block, and back. */
+    e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "64"}, {"cache-ram", "16"}});
+    for (int i = 0; i < 3; i++) {
+        const std::vector<answer> one = ask(e, {two[i % 2]}, true);
+        compare("from the host", {first[i % 2]}, one, 0);
+        if (i == 2) assert_true(one[0].result.cached_tokens >= 16);
+    }
+    pi_engine_close(e);
+
     e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "112"}, {"max-tokens", "24"}});
     const std::vector<answer> crowd = ask(e, {two[0], two[1], two[0] + " you"}, true);
     pi_engine_close(e);
@@ -213,6 +224,7 @@ static void use_hooks(bool on)
 static void hide_host(bool begins)
 {
     for (const mapping &m : mappings) mprotect(m.p, m.size, begins ? PROT_NONE : PROT_READ | PROT_WRITE);
+    simt::host_hide(begins);
 }
 
 /* No kernel reads or writes the CPU's memory, and the CPU not the device's. */
@@ -238,6 +250,12 @@ static void test_plan(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
     pi_error err;
+    pi_info info;
+    info.size = sizeof info;
+    pi_engine *whole = open_engine(model, "emu", {});
+    assert_int_equal(pi_engine_info(whole, &info), PI_OK);
+    const size_t batch = simt::host_bytes() - (size_t) PI__MAX_ROWS * info.n_vocab * sizeof(float); /* beside logits */
+    pi_engine_close(whole);
     for (const settings &way : {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "ffn_down=CPU"}}}) {
         pi_plan p;
         p.size = sizeof p;
@@ -255,10 +273,7 @@ static void test_plan(void **)
         assert_int_equal(total[0] + total[1], p.total_bytes);
         pi_engine *e = open_engine(model, "emu", way);
         assert_int_equal(simt::device_bytes(), total[0]);
-        pi_info info;
-        info.size = sizeof info;
-        assert_int_equal(pi_engine_info(e, &info), PI_OK);
-        uint64_t host = (uint64_t) PI__MAX_ROWS * info.n_vocab * sizeof(float); /* of logits, from the runtime */
+        uint64_t host = simt::host_bytes() - batch;
         for (const mapping &m : mappings) host += m.size;
         assert_int_equal(host, total[1]);
         pi_engine_close(e);
@@ -303,6 +318,52 @@ static void test_out_of_memory(void **)
             break;
         }
     }
+    unlink(model.c_str());
+}
+
+/* Opens, generates, closes. What becomes of it: PI_OK, or PI_EDEVICE, of opening or of the request. */
+static int one_answer(const std::string &model)
+{
+    pi_error err = {};
+    pi_engine *e = nullptr;
+    pi_options *o = options_of(model, "emu", {{"gpu-layers", "3"}, {"override-tensor", "attn_k=CPU"}, {"max-tokens", "3"}});
+    int rc = pi_engine_open(&e, o, &err);
+    pi_options_free(o);
+    if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
+    pi_request *r = pi_request_new(e);
+    if (pi_request_prompt_text(r, "you and", 7, &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    pi_event *ev;
+    while (pi_poll(e, &ev, 1, -1) > 0) {
+        if (ev->code) rc = ev->code;
+        pi_event_release(ev);
+    }
+    assert_int_equal(pi_engine_state(e), rc ? PI_STATE_FAILED : PI_STATE_READY);
+    pi_request_free(r);
+    pi_engine_close(e);
+    return rc;
+}
+
+/* Calls of the device's runtime that fail, also while the CPU waits for what the device has: seen as the device's error,
+ * and everything is given back. */
+static void test_calls_fail(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    simt::watch.idle = true; /* what kernels compute does not matter */
+    for (int dead = 0; dead < 2; dead++) {
+        simt::watch.dead = dead == 1;
+        long n = 0;
+        for (bool reached = true; reached; n += dead ? 13 : 3) {
+            simt::watch.n_calls = 0;
+            simt::watch.fail_at = n;
+            int rc = one_answer(model);
+            simt::watch.fail_at = -1;
+            reached = simt::watch.n_calls > n;
+            if (rc != (reached ? PI_EDEVICE : PI_OK)) fail_msg("call %ld: %d", n, rc);
+            if (simt::watch.live) fail_msg("call %ld: %ld things of the device are left", n, (long) simt::watch.live);
+        }
+        assert_true(n > 100);
+    }
+    simt::watch.dead = simt::watch.idle = false;
     unlink(model.c_str());
 }
 
@@ -356,6 +417,7 @@ int main()
         cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
         cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_options)};
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_calls_fail),
+        cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
