@@ -7,6 +7,7 @@
 extern "C" {
 #include "formats/formats.h"
 int simt_tiny_write(const char *path, int32_t type);
+int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_open(const char *path, long fail_at, long *count, long *left);
 }
 
@@ -65,12 +66,12 @@ static void test_q8_0(void **)
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
 
 /* What other prompts evict comes back from the host's memory, with the same answers; so many layers on the device. */
-static void test_evicted_of(const char *layers)
+static void test_evicted_of(const char *arch, const char *layers)
 {
     const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
     char path[256];
     snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
-    assert_int_equal(simt_tiny_write(path, PI__Q4_K), 0);
+    assert_int_equal(simt_small_write(path, arch, PI__Q8_0), 0);
     pi_error err;
     pi_engine *e = nullptr;
     pi_options *o = pi_options_new();
@@ -93,8 +94,9 @@ static void test_evicted_of(const char *layers)
 
 static void test_evicted(void **)
 {
-    test_evicted_of("all");
-    test_evicted_of("2"); /* the output, and the last layer */
+    test_evicted_of("gemma3", "all");
+    test_evicted_of("gemma3", "2"); /* the output, and the last layer */
+    test_evicted_of("qwen35", "all");
 }
 
 /* What the device cannot do is refused with a reason. */
