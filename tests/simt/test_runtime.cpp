@@ -35,6 +35,7 @@ static int open_engine(pi_engine **e, const char *batch, pi_error *err)
     set(o, "temp", "0");
     set(o, "ignore-eos", "true");
     set(o, "logits", "generated");
+    set(o, "cache-ram", "0"); /* what fails in copies beside the queue is no failure of the engine */
     int rc = pi_engine_open(e, o, err);
     pi_options_free(o);
     return rc;

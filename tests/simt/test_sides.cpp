@@ -143,14 +143,29 @@ static void test_expert_layers(void **)
     unlink(model.c_str());
 }
 
-/* Recurrent states on the CPU, and drafts, which read what the last step left. */
+/* Recurrent states on one side, the other and both; drafts, which read what the last step left. */
 static void test_states(void **)
 {
-    check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "3"}, {"kv-offload", "false"}},
-                                    {{"kv-offload", "false"}, {"spec-type", "mtp"}}}, true);
+    check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "4"}, {"spec-type", "mtp"}}}, true);
+    check_ways("qwen35", PI__Q8_0, {{{"kv-offload", "false"}, {"spec-type", "mtp"}}, {{"gpu-layers", "2"}}}, false);
+    check_ways("qwen35moe", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"gpu-layers", "3"}, {"override-tensor", "blk\\.4.*exps=CPU"}}},
+               false);
 }
 
 /* ---- prefixes and preemption */
+
+/* Snapshots of states, parts of which lie on each side. */
+static void test_snapshots(void **)
+{
+    const std::string model = model_file("qwen35", PI__Q8_0);
+    const std::vector<std::string> one = {"the other hand and the other day in the morning you and the other day on"};
+    pi_engine *e = open_engine(model, "emu", {{"gpu-layers", "4"}});
+    const std::vector<answer> first = ask(e, one, true), again = ask(e, one, true);
+    compare("again", first, again, 0);
+    assert_true(again[0].result.cached_tokens >= 16);
+    pi_engine_close(e);
+    unlink(model.c_str());
+}
 
 static void test_cache(void **)
 {
@@ -416,7 +431,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_calls_fail),
         cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
