@@ -13,12 +13,17 @@ import json, os, sys, tempfile, time
 import eval_runs
 from eval_runs import differences, floats, run, unpack, worst_row
 
-# Cases, and tokens of each: short ones; those that pass the window once.
+# Cases, and tokens of each: short ones; those that pass the window, or the end of a chunk of the delta rule, once.
 FOLDERS = {
     'gemma4-dense-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
     'gemma4-moe-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
     'gemma4-e-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+    'qwen35-dense-tiny': [('short', 3), ('memo_start', 2)],
+    'qwen35-mtp-tiny': [('short', 5), ('memo_start', 2)],
+    'qwen35-moe64-micro': [('short', 3), ('memo_start', 2)],
 }
+# What drafts for them: a model beside it (by its folder), or a head of their own.
+DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp']}
 TOLERANCE = 5e-3
 HERE = os.path.dirname(os.path.abspath(__file__))
 EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
@@ -40,9 +45,9 @@ def compare(label, cases, cpu, emulated, width):
     return faults, worst
 
 
-def check_drafter(model, drafter, cases, plain):
+def check_drafter(model, flags, cases, plain):
     """Drafts change the number of steps alone."""
-    got = run(model, cases, '--device', 'emu', '--no-prefix-cache', '-md', drafter, '--spec-draft-n-max', '3')
+    got = run(model, cases, '--device', 'emu', '--no-prefix-cache', *flags, '--spec-draft-n-max', '3')
     faults = differences('with a drafter', got, plain)
     if not sum(l['accepted'] for l in got[0]): faults.append('with a drafter: no draft was accepted')
     return faults
@@ -57,9 +62,10 @@ def check_folder(golden, name, to, long):
     faults, worst = compare(name, cases, cpu, emulated, width)
     alone = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', '--parallel', '1')
     faults += differences(f'{name}, alone', alone, emulated)
-    if name == 'gemma4-dense-tiny':
-        drafter = unpack(golden, 'gemma4-assistant-tiny', to)
-        faults += check_drafter(model, drafter, cases if long else cases[:1], emulated)
+    if name in DRAFTERS:
+        how, what = DRAFTERS[name]
+        if how == '-md': what = unpack(golden, what, to)
+        faults += check_drafter(model, [how, what], cases if long else cases[:1], emulated)
     print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
     os.unlink(model)
     return faults
