@@ -92,6 +92,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .model = pi__opt_str(s, PI__OPT_MODEL),
         .override_kv = (const char *const *) over->item,
         .n_override_kv = over->n,
+        .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
         .rope_freq_base = pi__opt_float(s, PI__OPT_ROPE_FREQ_BASE),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),

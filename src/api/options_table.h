@@ -22,6 +22,8 @@
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
       "Base of the rotary embedding's frequencies; 0: the model's.")                                                   \
+    X(CHECK_TENSORS, "check-tensors", BOOL, "false", "", "--check-tensors", "", "model", false,                        \
+      "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has.")                                        \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
@@ -335,8 +337,6 @@
     X(T_LOG_TIMESTAMPS, "log-timestamps", BOOL, "false", "", "--log-timestamps", "LLAMA_LOG_TIMESTAMPS", "compat",     \
       false, "log lines carry no time; pipe stderr through ts(1)")                                                     \
     X(T_NO_WARMUP, "no-warmup-run", BOOL, "false", "", "--no-warmup=true --warmup=false", "", "compat", false,         \
-      "there is no warm-up run; the first step is as fast as the others")                                              \
-    X(T_CHECK_TENSORS, "check-tensors", BOOL, "false", "", "--check-tensors", "", "compat", false,                     \
-      "names, shapes and sizes are always checked; values are not")
+      "there is no warm-up run; the first step is as fast as the others")
 
 #endif

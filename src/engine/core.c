@@ -506,6 +506,8 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 {
     int rc = pi__core_prepare(e, c, err);
     if (!rc) e->m->want_digest = e->cfg.prefix_dir != NULL;
+    if (!rc) e->m->check_tensors = e->cfg.check_tensors;
+    if (!rc && e->drafter) e->drafter->check_tensors = e->cfg.check_tensors;
     if (!rc) rc = collect_text(e, err);
     if (!rc) rc = pi__core_size(e, NULL, err);
     if (!rc) rc = e->be->ops->reserve(e->be, &e->lim, err);

@@ -20,6 +20,7 @@ typedef struct pi__config {
     int load_mode;             /* enum pi__load_mode */
     const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
     size_t n_override_kv;      /* how many */
+    bool check_tensors;        /* weights that are no numbers are refused */
     double rope_freq_base;     /* over the model's; 0: the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step (512 by default) */

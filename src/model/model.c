@@ -427,6 +427,25 @@ typedef struct stage { /* room for a piece of a file that is not in memory */
     size_t cap;
 } stage;
 
+/* n bytes of the tensor from off, whole blocks: each value is a number. */
+static int check_values(const pi__tensor *t, uint64_t off, const char *data, size_t n, pi_error *err)
+{
+    enum { PART = 1024 };
+    float v[PART];
+    const pi__type_info *info = pi__type_info_of(t->type);
+    if (!info->readable) return PI_OK; /* integers */
+    for (size_t at = 0, part = PART / info->blck_size * info->type_size; at < n; at += part) {
+        int64_t k = (int64_t) ((n - at < part ? n - at : part) / info->type_size * info->blck_size);
+        pi__dequantize_row(t->type, data + at, v, k);
+        for (int64_t i = 0; i < k; i++)
+            if (!isfinite(v[i]))
+                return pi__fail(err, PI_EFORMAT, "tensor %.100s: value %llu is %s: the file is damaged, or its writer is "
+                                "wrong", t->cname, (unsigned long long) ((off + at) / info->type_size * info->blck_size) +
+                                (unsigned long long) i, v[i] != v[i] ? "not a number" : "infinite");
+    }
+    return PI_OK;
+}
+
 /* n bytes of the tensor from off, in place or copied; NULL with *rc set. */
 static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t n, stage *st, int *rc, pi_error *err)
 {
@@ -438,6 +457,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
         else *rc = pi__gguf_read(m->g, t, off, st->p, n, err);
         data = *rc ? NULL : st->p;
     }
+    if (data && m->check_tensors && (*rc = check_values(t, off, data, n, err))) return NULL;
     if (data && m->want_digest) {
         XXH128_hash_t h = XXH3_128bits_withSeed(data, n, m->digest.lo);
         m->digest.lo = h.low64 ^ m->digest.hi;

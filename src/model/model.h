@@ -90,6 +90,7 @@ struct pi__model {
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
+    bool check_tensors;        /* load refuses values that are no numbers */
     struct { uint64_t lo, hi; } digest; /* of the bytes of all tensors that were loaded */
     char desc[96];             /* "gemma3 270M Q4_K - Medium" */
     char name[64];             /* general.name */

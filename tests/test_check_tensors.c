@@ -1,0 +1,58 @@
+/* check-tensors: a weight that is no number is refused by name, where that is asked for. */
+#include "model_jobs.h"
+
+static char path[256];
+
+static int open_at(bool check, pi_error *err)
+{
+    pi__core *e;
+    pi__config c = {.model = path, .max_batch_tokens = 16, .max_seqs = 1, .max_queue = 1, .block_size = 16,
+                    .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 512,
+                    .check_tensors = check, .cpu = {.n_threads = 1}};
+    int rc = pi__core_open(&e, &c, err);
+    pi__core_close(e);
+    return rc;
+}
+
+/* Two bytes so many before the file's end become those of a NaN or an infinity, as the highest of f16 or f32. */
+static void damaged(long back, unsigned bits, const char *tensor, const char *what)
+{
+    FILE *f = fopen(path, "r+b");
+    unsigned char old[2], now[2] = {(unsigned char) bits, (unsigned char) (bits >> 8)};
+    pi_error err = {0};
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -back, SEEK_END), 0);
+    assert_int_equal(fread(old, 1, 2, f), 2);
+    assert_int_equal(fseek(f, -back, SEEK_END), 0);
+    assert_int_equal(fwrite(now, 1, 2, f), 2);
+    assert_int_equal(fflush(f), 0);
+    assert_int_equal(open_at(true, &err), PI_EFORMAT);
+    if (!strstr(err.msg, tensor) || !strstr(err.msg, what)) fail_msg("%s", err.msg);
+    assert_int_equal(open_at(false, &err), PI_OK);
+    assert_int_equal(fseek(f, -back, SEEK_END), 0);
+    assert_int_equal(fwrite(old, 1, 2, f), 2);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(open_at(true, &err), PI_OK);
+}
+
+static void test_values(void **st)
+{
+    (void) st;
+    tiny_spec s = tiny_default;
+    pi_error err = {0};
+    s.type = PI__Q8_0;
+    assert_int_equal(tiny_write(tiny_path(path, "check"), &s, &err), 0);
+    assert_int_equal(open_at(true, &err), PI_OK);
+    const long norm = (long) s.n_embd * 4, down = (long) s.n_embd * s.n_ff / 32 * 34; /* the last two tensors */
+    damaged(2, 0x7fc0, "blk.2.post_ffw_norm.weight: value 63", "not a number");
+    damaged(norm - 2, 0x7f80, "blk.2.post_ffw_norm.weight: value 0", "not a number");
+    damaged(norm + down, 0x7e00, "blk.2.ffn_down.weight: value 0", "not a number"); /* a block's factor */
+    damaged(norm + 34, 0x7c00, "blk.2.ffn_down.weight", "infinite");
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
