@@ -33,7 +33,7 @@ else()
         target_compile_definitions(pi_objects PUBLIC PI_HAVE_CUDA)
         target_include_directories(pi_objects PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
         # The runtime is linked in; a machine without a driver still starts, and says that it found no device.
-        set(PI_CUDA_LIBRARIES CUDA::cudart_static)
+        set(PI_CUDA_LIBRARIES CUDA::cudart_static ${CMAKE_DL_LIBS})
         if(PI_KERNELS)
             add_library(pi_kernels OBJECT ${PI_KERNELS})
             set_target_properties(pi_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17

@@ -166,7 +166,7 @@ typedef struct pi_plan {
     uint64_t weights_bytes;       /* weights in the device's layout */
     uint64_t kv_bytes;            /* cache pools of all groups */
     uint64_t scratch_bytes;       /* activations and logits of one step */
-    uint64_t total_bytes;         /* the sum of the above */
+    uint64_t total_bytes;         /* the sum of the above; with split-mode tensor, all of them of each device */
     uint64_t kv_tokens;           /* tokens the groups that keep everything can hold */
     uint32_t n_groups;            /* entries used in group[] */
     struct {

@@ -96,6 +96,15 @@ __global__ void __launch_bounds__(ROW_THREADS) argmax(const float *x, int64_t ld
     out[blockIdx.x] = (int32_t) (0xffffffffu - (uint32_t) most);
 }
 
+/* A block copies a row: of each part p its n values to y[row, p * n..]. */
+static __global__ void spread(const float *x, int64_t step, int64_t ldx, int32_t n_parts, int64_t n, float *y, int64_t ldy)
+{
+    x += blockIdx.x * ldx;
+    y += blockIdx.x * ldy;
+    for (int32_t p = 0; p < n_parts; p++)
+        for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[p * n + i] = x[p * step + i];
+}
+
 /* -------------------------------------------------------------------------------------------------------------- launch */
 
 static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
@@ -124,6 +133,13 @@ int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t 
 {
     if (n_rows < 1) return 0;
     return pi_launch(stream, gather_rows, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, row, n, out);
+}
+
+int pi__k_spread(void *stream, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n, float *y,
+                 int64_t ldy)
+{
+    if (n_rows < 1) return 0;
+    return pi_launch(stream, spread, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, step, ldx, n_parts, n, y, ldy);
 }
 
 int pi__k_softcap(void *stream, float *x, float cap, size_t n)

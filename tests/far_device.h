@@ -94,8 +94,15 @@ static pi__backend_ops far_ops(pi__backend_ops ops)
     return ops;
 }
 
-static int far_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+static int near_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
+    (void) index;
+    return pi__cpu_create(out, p, log, err);
+}
+
+static int far_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+{
+    (void) index;
     int rc = pi__cpu_create(out, p, log, err);
     if (rc) return rc;
     far_device.ops = far_ops(*(*out)->ops);
@@ -104,17 +111,24 @@ static int far_create(pi__backend **out, const pi__cpu_params *p, const pi__log 
     return PI_OK;
 }
 
-const pi__device pi__devices[] = {{"far", far_create, pi__cpu_tell}, {"cpu", pi__cpu_create, pi__cpu_tell}};
+const pi__device pi__devices[] = {{"far", far_create, pi__cpu_tell}, {"cpu", near_create, pi__cpu_tell}};
 const int pi__n_devices = 2;
 
-const pi__device *pi__device_find(const char *name)
+int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
 {
-    return &pi__devices[!name || strcmp(name, "far")];
+    dev[0] = &pi__devices[!names || strcmp(names, "far")];
+    index[0] = 0;
+    return 1;
 }
 
-int pi__device_create(pi__backend **out, const char *name, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+int pi__device_create(pi__backend **out, const char *names, bool tensor, const pi__cpu_params *p, const pi__log *log,
+                      pi_error *err)
 {
-    return pi__device_find(name)->create(out, p, log, err);
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    (void) tensor;
+    pi__devices_named(names, dev, index);
+    return dev[0]->create(out, 0, p, log, err);
 }
 
 #endif

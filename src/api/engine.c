@@ -19,7 +19,9 @@
 static int check_device(const char *name, pi_error *err)
 {
     char all[64] = "";
-    if (pi__device_find(name)) return PI_OK;
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    if (pi__devices_named(name, dev, index)) return PI_OK;
     for (int i = 0; i < pi__n_devices; i++) {
         size_t n = strlen(all);
         snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", pi__devices[i].name);
@@ -119,10 +121,14 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
         .places = places_of(s),
+        .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
     };
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
+    if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer") || pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer and row are not supported: none runs the model on one device, "
+                        "tensor divides each layer among those that option 'device' names");
     return check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
 }
 
@@ -165,7 +171,7 @@ static int log_plan(const pi__config *c, pi_error *err)
     if (rc) return rc;
     const pi__log *log = &c->log;
     const double mib = 1 << 20;
-    pi__logf(log, PI_LOG_INFO, "memory        MiB");
+    pi__logf(log, PI_LOG_INFO, c->tensor ? "memory        MiB of each device" : "memory        MiB");
     pi__logf(log, PI_LOG_INFO, "weights  %8.1f", (double) p.weights_bytes / mib);
     for (uint32_t i = 0; i < p.n_groups; i++) {
         uint64_t tokens = p.group[i].n_blocks * p.group[i].block_size;

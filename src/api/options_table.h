@@ -25,7 +25,9 @@
     X(CHECK_TENSORS, "check-tensors", BOOL, "false", "", "--check-tensors", "", "model", false,                        \
       "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
-      "Where the model runs: cpu, or auto for the best device this build has.")                                        \
+      "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
+    X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \
+      "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are.")   \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
       "model", true, "Layers on the device, the last ones, with the output as one more; the others run on the CPU. Or auto, all.")\
     X(CPU_MOE, "cpu-moe", BOOL, "false", "", "-cmoe --cpu-moe", "", "model", true,                                     \
@@ -290,10 +292,8 @@
       "a paged cache does not fragment")                                                                               \
     X(T_FLASH_ATTN, "flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",  \
       false, "attention always reads the paged cache in one pass")                                                     \
-    X(T_SPLIT_MODE, "split-mode", STRING, "", "", "-sm --split-mode", "", "compat", false,                             \
-      "a model runs on one device as a whole; --device chooses it")                                                    \
     X(T_TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "compat", false,                       \
-      "a model runs on one device as a whole; --device chooses it")                                                    \
+      "devices of --split-mode tensor get equal parts")                                                                \
     X(T_MAIN_GPU, "main-gpu", STRING, "", "", "-mg --main-gpu", "", "compat", false, "--device chooses the device")    \
     X(T_OP_OFFLOAD, "op-offload", BOOL, "true", "", "--op-offload", "", "compat", false,                               \
       "a model runs on one device as a whole; --device chooses it")                                                    \

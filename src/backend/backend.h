@@ -37,6 +37,7 @@ typedef struct pi__weight {
     size_t size;        /* bytes at data */
     const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
     int64_t part[3];    /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
+    bool routed;        /* experts, which only moe reads */
     int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
                          * and attention read; 0: results are for all */
 } pi__weight;
@@ -171,7 +172,17 @@ typedef struct pi__moe {
     int act;                /* PI__IN_GEGLU or PI__IN_SWIGLU */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
+    const struct pi__moe_part *part; /* NULL: these are the whole matrices */
 } pi__moe;
+
+/* Where the matrices of a moe are a part's: F/n of the rows of gate and of up (which is there), E/n of down. */
+typedef struct pi__moe_part {
+    int32_t i, n; /* part i of n */
+    /* Completes h, of which this part has columns i * (F/n).. of both halves. Called once, with h [n_pairs, 2F]: gate, up of
+     * a row and one of its experts in an order that all parts share; what was queued before is done first. */
+    void (*complete)(const struct pi__moe_part *p, float *h, int32_t n_pairs, int64_t n_ff);
+    void *ud;     /* for complete */
+} pi__moe_part; /* y is that of the part's rows of down: [n_rows, E/n] */
 
 /* A head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
  * logits[order[c * n + i]] = row i of matrix c times x, for the n_pick best c; every other token gets the least of these
@@ -232,6 +243,7 @@ enum {
 };
 
 typedef struct pi__backend pi__backend;
+typedef struct pi__link pi__link; /* what joins devices (link.h) */
 
 typedef struct pi__backend_ops {
     void (*destroy)(pi__backend *be);
@@ -253,9 +265,9 @@ typedef struct pi__backend_ops {
     void *(*host_alloc)(pi__backend *be, size_t size);
     void (*host_free)(pi__backend *be, void *p, size_t size);
 
-    /* Of far devices only: copies between their memory and the host's that steps do not wait for. One starts when all that
-     * was queued before it is done; its result is its number, counted from 1 in the order in which copies end, or 0: it
-     * was not queued. The host's memory must be pinned. */
+    /* Of far devices only, and NULL where they cannot: copies between their memory and the host's that steps do not wait
+     * for. One starts when all that was queued before it is done; its result is its number, counted from 1 in the order in
+     * which copies end, or 0: it was not queued. The host's memory must be pinned. */
     uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
     uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
     /* The number up to which they have ended; wait: all of them. false: the rest will never end well. */
@@ -326,11 +338,22 @@ typedef struct pi__backend_ops {
     void (*state_save)(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
     /* The slot becomes the state that was saved at pos. */
     void (*state_load)(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+
+    /* ---- several devices that work as one (tensor.c) */
+
+    /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
+    int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
+    /* y[r, p * n + i] = x[p * step + r * ldx + i] for r < n_rows, p < n_parts, i < n; y's rows are ldy apart. */
+    void (*spread)(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
+                   float *y, int64_t ldy);
+    bool moe_parts; /* moe knows pi__moe_part */
 } pi__backend_ops;
 
 struct pi__backend {
     const pi__backend_ops *ops;
-    bool far; /* the host cannot read memory of alloc: it uploads and downloads */
+    bool far;        /* the host cannot read memory of alloc: it uploads and downloads */
+    int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and what lies in it differs:
+                      * uploads go to all, downloads are of the first */
     struct pi__backend *side[PI__N_SIDES]; /* of two that act as one (split.c), each of them; NULL: it is one */
 };
 
@@ -361,15 +384,19 @@ bool pi__cpu_tell(int32_t index, pi__device_info *out);
 /* Devices of this build (devices.c), the best first. */
 typedef struct pi__device {
     const char *name; /* as the option "device" has it */
-    int (*create)(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+    int (*create)(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
     /* What there is of the index-th of its kind. false: there is none, save the first, of which it says why. */
     bool (*tell)(int32_t index, pi__device_info *out);
 } pi__device;
 extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
 extern const int pi__n_devices;
-/* The device of that name; "", "auto" (the best) and "none" (the CPU) are names too. NULL: not in this build. */
-const pi__device *pi__device_find(const char *name);
-/* Creates it; with "auto" the first one that starts. */
-int pi__device_create(pi__backend **out, const char *name, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+enum { PI__MAX_DEVICES = 16 }; /* that work together */
+/* What a list of devices names: "cuda", "cuda1", "cuda0,cuda1"; a name without a number is the next of its kind. "", "auto"
+ * (the best) and "none" (the CPU) are names too. Returns how many, 0: some are not in this build. */
+int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES]);
+/* Creates the device; with "auto" the first one that starts. tensor: all that are named, or all there are of the one kind
+ * named, as one backend (tensor.h). */
+int pi__device_create(pi__backend **out, const char *names, bool tensor, const pi__cpu_params *p, const pi__log *log,
+                      pi_error *err);
 
 #endif

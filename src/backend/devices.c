@@ -6,10 +6,18 @@
 #include <strings.h>
 
 #include "backend/backend.h"
+#include "backend/tensor.h"
 #if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
 #include "backend/cuda/cuda.h"
 #endif
 #include "base/error.h"
+
+/* There can be any number of them. */
+static int cpu_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+{
+    (void) index;
+    return pi__cpu_create(out, p, log, err);
+}
 
 const pi__device pi__devices[] = {
 #ifdef PI_HAVE_CUDA
@@ -18,31 +26,90 @@ const pi__device pi__devices[] = {
 #ifdef PI_HAVE_EMU
     {"emu", pi__cuda_create, pi__cuda_tell},
 #endif
-    {"cpu", pi__cpu_create, pi__cpu_tell},
+    {"cpu", cpu_create, pi__cpu_tell},
 };
 const int pi__n_devices = sizeof pi__devices / sizeof *pi__devices;
 
+static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
 static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
 
-const pi__device *pi__device_find(const char *name)
+/* The device that the n characters at name are, up to a number; *index: that, -1: none. NULL: not in this build. */
+static const pi__device *find(const char *name, size_t n, int32_t *index)
 {
-    const pi__device *cpu = &pi__devices[pi__n_devices - 1];
-    if (is_auto(name)) return strcmp(pi__devices[0].name, "emu") ? &pi__devices[0] : cpu;
-    if (!strcasecmp(name, "none")) return cpu;
-    for (int i = 0; i < pi__n_devices; i++)
-        if (!strcasecmp(name, pi__devices[i].name)) return &pi__devices[i];
+    size_t digits = 0;
+    *index = -1;
+    if (n == 4 && !strncasecmp(name, "none", n)) return cpu();
+    while (digits < n && digits < 3 && name[n - 1 - digits] >= '0' && name[n - 1 - digits] <= '9') digits++;
+    for (size_t i = n - digits; i < n; i++) *index = (*index < 0 ? 0 : *index * 10) + name[i] - '0';
+    for (int i = 0; i < pi__n_devices; i++) {
+        const pi__device *d = &pi__devices[i];
+        if (strlen(d->name) == n - digits && !strncasecmp(name, d->name, n - digits)) return digits && d == cpu() ? NULL : d;
+    }
     return NULL;
 }
 
-int pi__device_create(pi__backend **out, const char *name, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
 {
-    const pi__device *d = pi__device_find(name), *cpu = &pi__devices[pi__n_devices - 1];
+    int n = 0;
+    index[0] = 0;
+    dev[0] = strcmp(pi__devices[0].name, "emu") ? &pi__devices[0] : cpu();
+    if (is_auto(names)) return 1;
+    for (const char *p = names;; p++) {
+        const size_t len = strcspn(p, ",");
+        if (n == PI__MAX_DEVICES || !(dev[n] = find(p, len, &index[n]))) return 0;
+        if (index[n] < 0) {
+            index[n] = 0;
+            for (int i = 0; i < n; i++)
+                if (dev[i] == dev[n] && index[i] >= index[n]) index[n] = index[i] + 1;
+        }
+        n++;
+        p += len;
+        if (!*p) return n;
+    }
+}
+
+/* n devices as one; the CPU's threads are shared out among them. */
+static int create_tensor(pi__backend **out, const pi__device *const *dev, const int32_t *index, int n,
+                         const pi__cpu_params *p, const pi__log *log, pi_error *err)
+{
+    pi__backend *be[PI__MAX_DEVICES];
+    pi__cpu_params share = *p;
+    if (dev[0] == cpu()) share.n_threads = p->n_threads > n ? p->n_threads / n : 1;
+    for (int i = 0; i < n; i++) {
+        int rc = dev[i]->create(&be[i], index[i], &share, log, err);
+        while (rc && i > 0) be[i - 1]->ops->destroy(be[i - 1]), i--;
+        if (rc) return rc;
+    }
+    return pi__tensor_create(out, be, n, err);
+}
+
+/* All there are of the kind of dev[0]; returns how many. */
+static int all_of(const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
+{
+    pi__device_info info;
+    int n = 1;
+    for (int32_t i = 1; n < PI__MAX_DEVICES && dev[0]->tell(i, &info); i++)
+        if (info.usable) dev[n] = dev[0], index[n++] = i;
+    return n;
+}
+
+int pi__device_create(pi__backend **out, const char *names, bool tensor, const pi__cpu_params *p, const pi__log *log,
+                      pi_error *err)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    int n = pi__devices_named(names, dev, index);
     *out = NULL;
-    if (!d) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", name);
-    int rc = d->create(out, p, log, err);
-    if (rc && is_auto(name) && d != cpu) {
-        pi__logf(log, PI_LOG_INFO, "%s; running on the CPU", err ? err->msg : d->name);
-        rc = cpu->create(out, p, log, err);
+    if (!n) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", names);
+    if (n > 1 && !tensor)
+        return pi__fail(err, PI_EINVAL, "device '%.60s' names %d devices: a model runs on several with split-mode tensor",
+                        names, n);
+    if (tensor && n == 1 && dev[0] != cpu() && (is_auto(names) || !strcasecmp(names, dev[0]->name))) n = all_of(dev, index);
+    int rc = tensor && n > 1 ? create_tensor(out, dev, index, n, p, log, err)
+                             : dev[0]->create(out, index[0], p, log, err);
+    if (rc && is_auto(names) && dev[0] != cpu()) {
+        pi__logf(log, PI_LOG_INFO, "%s; running on the CPU", err ? err->msg : dev[0]->name);
+        rc = cpu()->create(out, 0, p, log, err);
     }
     return rc;
 }

@@ -43,7 +43,8 @@ typedef struct pi__config {
     int spec;                  /* PI__SPEC_* */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
-    const char *device;        /* "auto", or one of pi__devices */
+    const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
+    bool tensor;               /* several of them work as one */
     pi__place_rules places;    /* what of the model is with the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */

@@ -63,7 +63,7 @@ bool pi__offload_plan(const pi__core *e, pi__host_config *out)
     *out = (pi__host_config) {.n_groups = e->m->n_groups, .log = e->cfg.log};
     for (int32_t g = 0; g < e->m->n_groups; g++) {
         pools += (double) e->gp[g].spec.n_blocks * (double) pi__block_bytes(e, g);
-        far = far || (device_of(e)->far && e->gp[g].block_bytes[PI__AT_DEVICE]);
+        far = far || (device_of(e)->far && device_of(e)->ops->copy_out && e->gp[g].block_bytes[PI__AT_DEVICE]);
     }
     if (!far || !e->cfg.prefix_cache) return false;
     for (int32_t g = 0; g < e->m->n_groups; g++) { /* in proportion to the device's pools */

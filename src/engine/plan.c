@@ -221,14 +221,19 @@ static int declare(pi__core *e, pi_error *err)
 static int open_devices(pi__core *e, pi_error *err)
 {
     const pi__config *c = &e->cfg;
-    const pi__device *dev = pi__device_find(c->device);
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
     pi__backend *cpu = NULL;
-    int rc = pi__places_create(&e->places, &c->places, dev ? dev->name : "cpu", e->g, err);
+    const bool known = pi__devices_named(c->device, dev, index) > 0;
+    int rc = pi__places_create(&e->places, &c->places, known ? dev[0]->name : "cpu", e->g, err);
     const bool none = !rc && pi__places_cpu(e->places);
-    if (!rc) rc = pi__device_create(&e->be, none ? "cpu" : c->device, &c->cpu, &c->log, err);
+    if (!rc) rc = pi__device_create(&e->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
     if (rc || !e->be->far || !pi__places_both(e->places)) return rc;
+    if (e->be->n_ranks > 1)
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
+                        "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
     pi__backend *device = e->be;
-    rc = pi__device_create(&cpu, "cpu", &c->cpu, &c->log, err);
+    rc = pi__device_create(&cpu, "cpu", false, &c->cpu, &c->log, err);
     if (!rc) rc = pi__split_create(&e->be, device, cpu, err);
     if (rc) {
         if (cpu) cpu->ops->destroy(cpu);
@@ -267,6 +272,9 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
     if (!rc) rc = override_metadata(e, err);
     if (!rc) rc = open_devices(e, err);
+    if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache that one device has all of: unset it, or use "
+                      "split-mode none");
     if (!rc) rc = declare(e, err);
     return rc;
 }

@@ -171,8 +171,8 @@ int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, in
 int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
                      const char *name, int layer, pi_error *err)
 {
-    return want_matrices(m, w, optional, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat}, name, layer, true,
-                         err);
+    return want_matrices(m, w, optional, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .routed = true},
+                         name, layer, true, err);
 }
 
 int pi__want_heads(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int32_t n_head_kv, const int64_t part[3],
@@ -186,7 +186,7 @@ int pi__want_heads(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int
 int pi__want_gate_up(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_ff, int64_t n_mat,
                      const char *name, int layer, pi_error *err)
 {
-    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .part = {n_ff, n_ff}};
+    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .part = {n_ff, n_ff}, .routed = true};
     return want_matrices(m, w, optional, shape, name, layer, true, err);
 }
 

@@ -62,6 +62,7 @@ struct pi__rt : simt::stream {
     std::shared_ptr<std::vector<work>> recording;    /* NULL: nothing is recorded */
     bool spoiled = false;                            /* the recording was asked for what it cannot hold */
     int failed = 0;                                  /* code of queued work that failed */
+    int32_t index = 0;                               /* number of the device */
 
     /* Counts a call; now: it is one that cannot be recorded. */
     int call(bool now)
@@ -143,10 +144,12 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
-    int code = pi__rt_tell(index, info);
+    int code = index < PI__RT_MAX ? pi__rt_tell(0, info) : (int) NO_DEVICE; /* all are like the one that is told of */
     *out = code ? nullptr : new pi__rt;
-    simt::watch.live += !code;
-    return code;
+    if (code) return code;
+    (*out)->index = index;
+    simt::watch.live++;
+    return 0;
 }
 
 void pi__rt_close(pi__rt *rt)
@@ -266,6 +269,7 @@ int pi__rt_wait(pi__rt *rt)
     return rt->failed;
 }
 
+int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }
 void *pi__rt_stream(pi__rt *rt) { return static_cast<simt::stream *>(rt); }
 
 int pi__rt_record(pi__rt *rt)

@@ -137,7 +137,7 @@ struct device {
     {
         const pi__cpu_params cpu = {};
         pi_error err;
-        if (pi__device_create(&be, "emu", &cpu, nullptr, &err)) fail_msg("%s", err.msg);
+        if (pi__device_create(&be, "emu", false, &cpu, nullptr, &err)) fail_msg("%s", err.msg);
     }
     void reserve(const pi__limits &lim)
     {

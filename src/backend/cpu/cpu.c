@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/link.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -101,6 +102,12 @@ static int cpu_finish(pi__backend *be, pi_error *err)
     return PI_OK;
 }
 
+static int cpu_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err)
+{
+    (void) be;
+    return pi__link_local(out, n, err);
+}
+
 static const char *cpu_describe(const pi__backend *be) { return ((const pi__cpu *) be)->desc; }
 static int32_t cpu_n_threads(const pi__backend *be) { return pi__pool_size(((const pi__cpu *) be)->pool); }
 
@@ -151,6 +158,9 @@ static const pi__backend_ops cpu_ops = {
     .gdn = pi__cpu_gdn,
     .state_save = pi__cpu_state_save,
     .state_load = pi__cpu_state_load,
+    .join = cpu_join,
+    .spread = pi__cpu_spread,
+    .moe_parts = true,
 };
 
 bool pi__cpu_tell(int32_t index, pi__device_info *out)

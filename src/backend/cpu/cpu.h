@@ -84,5 +84,7 @@ void pi__cpu_norm(pi__backend *be, float *out, int64_t ldo, const float *x, cons
                   int64_t n);
 void pi__cpu_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
                        int64_t n);
+void pi__cpu_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
+                    float *y, int64_t ldy);
 
 #endif

@@ -148,6 +148,15 @@ void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_
 
 /* -------------------------------------------------------------------------------------------------------- gather_rows */
 
+void pi__cpu_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
+                    float *y, int64_t ldy)
+{
+    (void) be;
+    for (int32_t r = 0; r < n_rows; r++)
+        for (int32_t p = 0; p < n_parts; p++)
+            memcpy(y + r * ldy + p * n, x + p * step + r * ldx, (size_t) n * sizeof *y);
+}
+
 void pi__cpu_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
 {
     (void) be;

@@ -55,7 +55,7 @@ typedef struct moe_job {
     acts mid;         /* [n_pair] what down reads */
     pass first, last; /* gate and up; down */
     float *h;         /* [n_pair, 2F] gate, up */
-    float *out;       /* [n_pair, E] in the memory of col, which is done with by then */
+    float *out;       /* [n_pair, rows of down] in the memory of col, which is done with by then */
     char *tiles;      /* canonical tile of thread 0 */
     size_t tile_size; /* bytes from thread to thread */
     int32_t *id;      /* [n_pair] expert of row r's rank i at r * n_used + i */
@@ -302,8 +302,8 @@ static void plan_items(const moe_job *m, pass *p)
 static void add_up(const moe_job *m, int32_t ith, int32_t nth)
 {
     const int32_t n_used = m->a->n_used;
-    const int64_t n = m->row.n_in;
-    const share s = share_of(m->n_rows, m->row.n_blk, ith, nth);
+    const int64_t n = m->last.ld;
+    const share s = share_of(m->n_rows, (n + 31) / 32, ith, nth);
     const int64_t i0 = 32 * s.b0, i1 = 32 * s.b1 < n ? 32 * s.b1 : n;
     for (int32_t r = s.c0; r < s.c1; r++) {
         float *restrict y = m->a->y + r * m->a->ldy;
@@ -328,7 +328,12 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
     }
     run_pass(m, &m->first, ith);
     pi__pool_barrier(pool);
-    if (!ith) pi__pool_reset(pool);
+    if (!ith) {
+        const pi__moe_part *part = m->a->part;
+        if (part) part->complete(part, m->h, m->n_pair, m->mid.n_in);
+        pi__pool_reset(pool);
+    }
+    if (m->a->part) pi__pool_barrier(pool);
     activate(m, ith, nth);
     pi__pool_barrier(pool);
     run_pass(m, &m->last, ith);
@@ -357,11 +362,12 @@ void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     layout(&m, &arena, a->n_expert, pi__pool_size(cpu->pool));
     m.first.x = &m.col;
     m.first.row = &m.row;
+    const int64_t own = a->part ? m.mid.n_in / a->part->n * a->part->i : 0; /* first column of each half */
     m.first.ld = 2 * m.mid.n_in;
-    m.first.y[0] = m.h;
-    m.first.y[1] = m.h + m.mid.n_in;
+    m.first.y[0] = m.h + own;
+    m.first.y[1] = m.h + m.mid.n_in + own;
     m.last.x = &m.mid;
-    m.last.ld = m.row.n_in;
+    m.last.ld = a->down->n_out;
     m.last.y[0] = m.out;
 
     if ((int64_t) n_rows * a->n_expert < FEW_LOGITS) route_main(&m, 0, 1);

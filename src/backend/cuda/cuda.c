@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cuda/comm.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/formats.h"
@@ -209,6 +210,14 @@ static int32_t cuda_n_threads(const pi__backend *be)
     return 1;
 }
 
+static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err)
+{
+    pi__rt *rt[PI__RT_MAX];
+    if (n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d CUDA devices work together", PI__RT_MAX);
+    for (int32_t i = 0; i < n; i++) rt[i] = ((pi__cuda *) be[i])->rt;
+    return pi__comm_create(out, rt, n, err);
+}
+
 static void cuda_destroy(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -261,6 +270,8 @@ static const pi__backend_ops cuda_ops = {
     .gdn = pi__cuda_gdn,
     .state_save = pi__cuda_state_save,
     .state_load = pi__cuda_state_load,
+    .join = cuda_join,
+    .spread = pi__cuda_spread,
 };
 
 /* Adds to a list of things, as far as there is room. */
@@ -294,7 +305,7 @@ bool pi__cuda_tell(int32_t index, pi__device_info *out)
     return !code || info.memory || !index;
 }
 
-int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     (void) p;
     (void) log;
@@ -303,10 +314,10 @@ int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *l
     if (!c) return pi__fail_mem(err, "the CUDA backend");
     c->be.ops = &cuda_ops;
     c->be.far = true;
-    int code = pi__rt_open(&c->rt, 0, &c->info);
+    int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         pi__free(c);
-        return pi__fail(err, PI_EDEVICE, "no CUDA device can be used: %.200s", pi__rt_text(code));
+        return pi__fail(err, PI_EDEVICE, "no CUDA device %d can be used: %.200s", index, pi__rt_text(code));
     }
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);

@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-/* The first device. PI_EDEVICE: there is none, or no driver. The parameters of the CPU are not used. */
-int pi__cuda_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+/* Device number index. PI_EDEVICE: there is none, or no driver. The parameters of the CPU are not used. */
+int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
 bool pi__cuda_tell(int32_t index, pi__device_info *out);
 
 #endif

@@ -114,6 +114,8 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const p
 void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
 void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
 void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n);
+void pi__cuda_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
+                     float *y, int64_t ldy);
 
 /* ops_moe.c */
 size_t pi__cuda_moe_bytes(const pi__limits *lim);

@@ -26,6 +26,9 @@ int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *
                float *table);
 /* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
+/* y[r, p * n + i] = x[p * step + r * ldx + i]; r < n_rows, p < n_parts, i < n. */
+int pi__k_spread(void *stream, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n, float *y,
+                 int64_t ldy);
 /* x = cap * tanh(x / cap). */
 int pi__k_softcap(void *stream, float *x, float cap, size_t n);
 /* out[r] = the lowest index of row r's largest value; NaN counts as smaller than everything. [n_rows, n] */

@@ -147,3 +147,10 @@ void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n)
     pi__cuda *c = (pi__cuda *) be;
     PI__QUEUE(c, pi__k_softcap(pi__rt_stream(c->rt), x, cap, n));
 }
+
+void pi__cuda_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
+                     float *y, int64_t ldy)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    PI__QUEUE(c, pi__k_spread(pi__rt_stream(c->rt), x, step, ldx, n_parts, n_rows, n, y, ldy));
+}

@@ -23,6 +23,8 @@ typedef struct pi__rt_info {
     bool records;   /* record and the like work */
 } pi__rt_info;
 
+enum { PI__RT_MAX = 16 }; /* devices that work together */
+
 /* "cuda", or "emu". */
 extern const char *const pi__rt_kind;
 /* What device number index is. A code that is not 0: there is none (memory is 0 then), or it cannot run the kernels. */
@@ -56,6 +58,8 @@ int pi__rt_pin(pi__rt *rt, void *p, size_t n);
 void pi__rt_unpin(pi__rt *rt, void *p);
 /* Waits until the queue is empty. */
 int pi__rt_wait(pi__rt *rt);
+/* The device's number. */
+int32_t pi__rt_index(const pi__rt *rt);
 /* The queue, as kernels take it. */
 void *pi__rt_stream(pi__rt *rt);
 

@@ -207,6 +207,7 @@ int pi__rt_wait(pi__rt *rt)
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
 }
 
+int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
 void *pi__rt_stream(pi__rt *rt) { return rt->stream; }
 
 /* Other threads may go on allocating: theirs is no part of it. */

@@ -1,0 +1,21 @@
+/* The link of CUDA devices that work as one (see backend/link.h).
+ *
+ * Two implementations: comm_cuda.c over NCCL, tests/simt/comm_emu.cpp for the emulator. */
+#ifndef PI__CUDA_COMM_H
+#define PI__CUDA_COMM_H
+
+#include "backend/cuda/runtime.h"
+#include "backend/link.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Joins the devices of rt[0..n), whose queues it uses. PI_EUNSUPPORTED: what it needs is not there. */
+int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,152 @@
+/* The link of CUDA devices, over NCCL.
+ *
+ * NCCL is looked for when devices are joined, so that the library starts where it is not installed; the few functions and
+ * numbers it takes are named here as NCCL's own header does, and have been the same since its version 2.
+ *
+ * Memory: one small object and NCCL's own. Threads: each rank its own, and whoever creates and destroys. A rank that leaves
+ * tears down its part of the communicator; the others find out while they wait, and tear down theirs, which ends kernels
+ * that would wait for ever. */
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "backend/cuda/comm.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* before a waiting rank lets others run */ };
+typedef struct ncclComm *nccl_comm;
+
+/* What is taken of NCCL; numbers returned are 0 or an error. */
+typedef struct nccl {
+    void *lib;
+    int (*init_all)(nccl_comm *comm, int n, const int *device);
+    int (*all_gather)(const void *from, void *to, size_t count, int type, nccl_comm comm, cudaStream_t stream);
+    int (*async_error)(nccl_comm comm, int *error);
+    int (*give_up)(nccl_comm comm);
+    int (*destroy)(nccl_comm comm);
+    const char *(*text)(int error);
+} nccl;
+
+typedef struct member { /* a rank's own */
+    pi__rt *rt;     /* device and queue */
+    nccl_comm comm; /* NULL: torn down */
+} member;
+
+typedef struct nccl_link {
+    pi__link link;    /* first: the public face */
+    nccl fn;          /* the library */
+    atomic_bool left; /* some rank takes no part any more */
+    int32_t n;        /* ranks */
+    member member[];  /* [n] */
+} nccl_link;
+
+static int load(nccl *f, pi_error *err)
+{
+    const struct { const char *name; void **to; } names[] = {
+        {"ncclCommInitAll", (void **) &f->init_all},   {"ncclAllGather", (void **) &f->all_gather},
+        {"ncclCommGetAsyncError", (void **) &f->async_error}, {"ncclCommAbort", (void **) &f->give_up},
+        {"ncclCommDestroy", (void **) &f->destroy},    {"ncclGetErrorString", (void **) &f->text}};
+    f->lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    bool all = f->lib != NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && all; i++) {
+        *names[i].to = dlsym(f->lib, names[i].name);
+        all = *names[i].to != NULL;
+    }
+    return all ? PI_OK : pi__fail(err, PI_EUNSUPPORTED, "several devices need NCCL, and libnccl.so.2 was not found: "
+                                  "install it, or use split-mode none");
+}
+
+static void tear_down(nccl_link *l, int32_t rank)
+{
+    member *m = &l->member[rank];
+    if (!m->comm) return;
+    cudaSetDevice(pi__rt_index(m->rt));
+    l->fn.give_up(m->comm);
+    m->comm = NULL;
+}
+
+static void nccl_leave(pi__link *link, int32_t rank)
+{
+    nccl_link *l = (nccl_link *) link;
+    atomic_store(&l->left, true);
+    tear_down(l, rank);
+}
+
+static bool nccl_gather(pi__link *link, int32_t rank, float *buf, size_t count)
+{
+    nccl_link *l = (nccl_link *) link;
+    const member *m = &l->member[rank];
+    if (!m->comm || atomic_load(&l->left)) return false;
+    if (!count) return true;
+    return cudaSetDevice(pi__rt_index(m->rt)) == cudaSuccess &&
+           l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm, pi__rt_stream(m->rt)) == 0;
+}
+
+/* Whether the rank's part of the communicator is well. */
+static bool well(const nccl_link *l, const member *m)
+{
+    int error = 0;
+    return l->fn.async_error(m->comm, &error) == 0 && (error == 0 || error == NCCL_IN_PROGRESS);
+}
+
+static int nccl_wait(pi__link *link, int32_t rank)
+{
+    nccl_link *l = (nccl_link *) link;
+    const member *m = &l->member[rank];
+    if (!m->comm) return PI__LINK_LEFT;
+    cudaSetDevice(pi__rt_index(m->rt));
+    for (unsigned i = 0;; i++) {
+        cudaError_t e = cudaStreamQuery(pi__rt_stream(m->rt));
+        if (e == cudaSuccess) return PI__LINK_DONE;
+        if (e != cudaErrorNotReady) return PI__LINK_FAILED;
+        if (i < SPINS) continue;
+        sched_yield();
+        if (atomic_load(&l->left) || !well(l, m)) {
+            nccl_leave(link, rank); /* or the queue would never end */
+            return PI__LINK_LEFT;
+        }
+    }
+}
+
+static void nccl_destroy(pi__link *link)
+{
+    nccl_link *l = (nccl_link *) link;
+    for (int32_t i = 0; i < l->n; i++) {
+        member *m = &l->member[i];
+        if (!m->comm) continue;
+        cudaSetDevice(pi__rt_index(m->rt));
+        l->fn.destroy(m->comm);
+    }
+    if (l->fn.lib) dlclose(l->fn.lib);
+    pi__free(l);
+}
+
+static int join(nccl_link *l, pi_error *err)
+{
+    int device[PI__RT_MAX];
+    nccl_comm comm[PI__RT_MAX] = {0};
+    if (l->n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d devices", PI__RT_MAX);
+    for (int32_t i = 0; i < l->n; i++) device[i] = pi__rt_index(l->member[i].rt);
+    int code = l->fn.init_all(comm, l->n, device);
+    if (code) return pi__fail(err, PI_EDEVICE, "NCCL cannot join the devices: %.200s", l->fn.text(code));
+    for (int32_t i = 0; i < l->n; i++) l->member[i].comm = comm[i];
+    return PI_OK;
+}
+
+int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
+{
+    static const pi__link_ops ops = {nccl_destroy, nccl_gather, nccl_wait, nccl_leave};
+    nccl_link *l = pi__calloc(1, sizeof *l + (size_t) n * sizeof *l->member);
+    *out = NULL;
+    if (!l) return pi__fail_mem(err, "the link of devices");
+    l->link.ops = &ops;
+    l->n = n;
+    for (int32_t i = 0; i < n; i++) l->member[i].rt = rt[i];
+    int rc = load(&l->fn, err);
+    if (!rc) rc = join(l, err);
+    if (rc) nccl_destroy(&l->link);
+    else *out = &l->link;
+    return rc;
+}

@@ -1,0 +1,45 @@
+/* What joins devices that work as one: each gives the others its part of a result.
+ *
+ * Memory: the link's own. Threads: each rank calls from a thread of its own, all ranks in the same order. A rank that
+ * cannot go on leaves; nobody waits for it any more, and the link is of no more use. */
+#ifndef PI__LINK_H
+#define PI__LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pagedinfer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pi__link pi__link;
+
+/* DONE; what was queued failed; it will not end, since some rank left. */
+enum { PI__LINK_DONE, PI__LINK_FAILED, PI__LINK_LEFT };
+
+typedef struct pi__link_ops {
+    void (*destroy)(pi__link *l);
+    /* buf holds a part of count floats for each rank: those of rank p, at p * count, become what rank p has there. Queued
+     * like an op. false: that failed, or some rank left. */
+    bool (*gather)(pi__link *l, int32_t rank, float *buf, size_t count);
+    /* Waits for what the rank queued: PI__LINK_*. */
+    int (*wait)(pi__link *l, int32_t rank);
+    /* The rank takes no part any more. */
+    void (*leave)(pi__link *l, int32_t rank);
+} pi__link_ops;
+
+struct pi__link {
+    const pi__link_ops *ops;
+};
+
+/* For ranks whose memory every thread of the process can read. */
+int pi__link_local(pi__link **out, int32_t n, pi_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

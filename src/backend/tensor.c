@@ -1,0 +1,463 @@
+/* Several devices as one (tensor parallelism): memory, weights, threads and steps; tensor_ops.c has the ops.
+ *
+ * Each device is a rank. The graph runs once, on the step thread: ops are only noted, and finish() lets every rank make
+ * the same calls on its own device. What a rank has less of than the whole:
+ *
+ *   matrices    its rows, where they divide; it computes those columns of the result, and the ranks give each other theirs
+ *   cache       its heads of keys and values, where they divide; then queries, keys and values stay apart as well, and only
+ *               what attention gives is exchanged
+ *   experts     its rows of gate and up, and of down, of every expert
+ *   embeddings  its tokens' rows
+ *
+ * Everything else (norms, rotations, recurrent states, what does not divide) each rank has whole. So a value of a result
+ * is computed by one rank as a single device would, sums included: the number of ranks changes no bit.
+ *
+ * Activations lie on all ranks as they would on one, and pointers of the graph are those of rank 0; a rank looks up where
+ * it has the same. Memory: this object, and on each device a stage for results on their way. Threads: as backend.h says;
+ * rank 0's device is used by the step thread, the others' by theirs, and all of them by the step thread between runs.
+ * Invariant: while no run goes on, all ranks have made the same calls. */
+#include "backend/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/tensor_impl.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
+static rank *first_of(const pi__backend *be) { return &((pi__tensor *) be)->rank[0]; }
+
+/* ---------------------------------------------------------------------------------------------------------------- runs */
+
+static void run_rank(rank *k)
+{
+    pi__tensor *t = k->t;
+    k->lost = k->failed = false;
+    for (int32_t i = 0; i < t->n_calls && !k->lost; i++) t->calls[i].run(k, &t->calls[i]);
+    if (!k->lost && t->link) {
+        int how = t->link->ops->wait(t->link, k->i);
+        k->failed = how == PI__LINK_FAILED;
+        k->lost = how != PI__LINK_DONE;
+    }
+    if (k->lost) t->link->ops->leave(t->link, k->i);
+    memset(&k->err, 0, sizeof k->err);
+    k->rc = k->be->ops->finish(k->be, &k->err);
+}
+
+static void *rank_main(void *arg)
+{
+    rank *k = arg;
+    pi__tensor *t = k->t;
+    uint64_t seen = 0;
+    pthread_mutex_lock(&t->lock);
+    for (;;) {
+        while (t->run_no == seen && !t->quit) pthread_cond_wait(&t->wake, &t->lock);
+        if (t->quit) break;
+        seen = t->run_no;
+        pthread_mutex_unlock(&t->lock);
+        run_rank(k);
+        pthread_mutex_lock(&t->lock);
+        t->n_done++;
+        pthread_cond_signal(&t->done);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* The first rank that failed by itself says what went wrong; then those that others left alone. */
+static void keep_error(pi__tensor *t)
+{
+    for (int32_t pass = 0; pass < 3; pass++)
+        for (int32_t i = 0; i < t->n && !t->rc; i++) {
+            const rank *k = &t->rank[i];
+            const bool own = k->failed || !k->lost;
+            if (k->rc && (own || pass)) t->rc = pi__fail(&t->err, k->rc, "device %d of %d: %s", i + 1, t->n, k->err.msg);
+            else if (k->lost && pass == 2)
+                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the others were not reached", i + 1, t->n);
+        }
+}
+
+/* Makes the calls noted so far on every rank, and waits for them. */
+static void run(pi__tensor *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->n_done = 0;
+    t->run_no++;
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+    run_rank(&t->rank[0]);
+    pthread_mutex_lock(&t->lock);
+    while (t->n_done < t->n - 1) pthread_cond_wait(&t->done, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+    keep_error(t);
+    t->n_calls = 0;
+}
+
+/* Before a device is used from here: what was noted comes first. */
+static pi__tensor *settled(pi__backend *be)
+{
+    pi__tensor *t = (pi__tensor *) be;
+    if (t->n_calls) run(t);
+    return t;
+}
+
+call *pi__tensor_note(pi__tensor *t, void (*run_one)(rank *k, const call *c))
+{
+    if (t->n_calls == MAX_CALLS) run(t);
+    call *c = &t->calls[t->n_calls++];
+    c->run = run_one;
+    return c;
+}
+
+static int tensor_finish(pi__backend *be, pi_error *err)
+{
+    pi__tensor *t = (pi__tensor *) be;
+    run(t);
+    int rc = t->rc;
+    if (rc) pi__fail(err, rc, "%s", t->err.msg);
+    else if (t->too_many) rc = pi__fail(err, PI_EINTERNAL, "more matrices at once than %d", MAX_LIN);
+    t->rc = PI_OK;
+    t->too_many = false;
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+void *pi__tensor_at(const rank *k, const void *p)
+{
+    if (!p || !k->i) return (void *) p;
+    for (const region *r = k->t->region; r < k->t->region + MAX_REGIONS; r++) {
+        const uintptr_t off = (uintptr_t) p - (uintptr_t) r->at[0];
+        if (r->at[0] && off < r->size) return r->at[k->i] + off;
+    }
+    return (void *) p;
+}
+
+static void region_free(pi__tensor *t, region *r)
+{
+    for (int32_t i = 0; i < t->n; i++)
+        if (r->at[i]) t->rank[i].be->ops->free(t->rank[i].be, r->at[i], r->size);
+    memset(r, 0, sizeof *r);
+}
+
+static region *region_of(pi__tensor *t, const void *p)
+{
+    for (region *r = t->region; r < t->region + MAX_REGIONS; r++)
+        if (p && r->at[0] == p) return r;
+    return NULL;
+}
+
+static void *tensor_alloc(pi__backend *be, size_t size)
+{
+    pi__tensor *t = settled(be);
+    region *r = t->region;
+    while (r < t->region + MAX_REGIONS && r->at[0]) r++;
+    if (r == t->region + MAX_REGIONS) return NULL;
+    r->size = size;
+    bool all = true;
+    for (int32_t i = 0; i < t->n && all; i++) {
+        r->at[i] = t->rank[i].be->ops->alloc(t->rank[i].be, size);
+        all = r->at[i] != NULL;
+    }
+    if (!all) region_free(t, r);
+    return all ? r->at[0] : NULL;
+}
+
+static void tensor_free(pi__backend *be, void *p, size_t size)
+{
+    (void) size;
+    pi__tensor *t = settled(be);
+    region *r = region_of(t, p);
+    if (r) region_free(t, r);
+}
+
+static void tensor_commit(pi__backend *be, void *p, size_t size)
+{
+    pi__tensor *t = settled(be);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->commit(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+}
+
+static void tensor_trim(pi__backend *be, void *p, size_t size)
+{
+    pi__tensor *t = settled(be);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+}
+
+static void tensor_upload(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    pi__tensor *t = settled(be);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->upload(t->rank[i].be, pi__tensor_at(&t->rank[i], dst), src, n);
+}
+
+static void run_download(rank *k, const call *c)
+{
+    if (!k->i) k->be->ops->download(k->be, c->u.download.dst, c->u.download.src, c->u.download.n);
+}
+static void tensor_download(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    call *c = pi__tensor_note((pi__tensor *) be, run_download);
+    c->u.download.dst = dst, c->u.download.src = src, c->u.download.n = n;
+}
+
+static void *tensor_host_alloc(pi__backend *be, size_t size)
+{
+    rank *k = &settled(be)->rank[0];
+    return k->be->ops->host_alloc(k->be, size);
+}
+static void tensor_host_free(pi__backend *be, void *p, size_t size)
+{
+    rank *k = &settled(be)->rank[0];
+    k->be->ops->host_free(k->be, p, size);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- weights */
+
+/* Rows of the matrices that lie below each other in w; returns how many there are. */
+static int32_t parts_of(const pi__weight *w, int64_t rows[MAX_PARTS])
+{
+    int32_t n = 0;
+    while (n < MAX_PARTS && w->part[n]) rows[n] = w->part[n], n++;
+    if (!n) rows[n++] = w->n_out;
+    return n;
+}
+
+bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
+{
+    int64_t rows[MAX_PARTS], unit = (int64_t) PI__TILE_ROWS * t->n;
+    /* Columns of an expert's down are rows of its gate and up, and the reverse: all three are cut, or none. */
+    if (w->routed && (!t->rank[0].be->ops->moe_parts || w->n_in % unit)) return false;
+    for (int32_t p = 0, n = parts_of(w, rows); p < n; p++)
+        if (rows[p] % unit) return false;
+    return true;
+}
+
+int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PARTS])
+{
+    int64_t rows[MAX_PARTS], first = 0;
+    int32_t n = parts_of(w, rows);
+    char *data = pi__tensor_at(k, w->data);
+    for (int32_t p = 0; p < n; p++) {
+        out[p] = (piece) {.w = *w, .first = first, .n = rows[p] / k->t->n};
+        out[p].w.n_out = out[p].n;
+        out[p].w.data = data;
+        out[p].w.scale = pi__tensor_at(k, w->scale);
+        memset(out[p].w.part, 0, sizeof w->part);
+        out[p].w.size = k->be->ops->weight_size(k->be, &out[p].w);
+        if (data) data += align64(out[p].w.size);
+        first += rows[p];
+    }
+    return n;
+}
+
+static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
+{
+    const rank *k = first_of(be);
+    piece p[MAX_PARTS];
+    size_t size = 0;
+    if (!pi__tensor_is_cut(k->t, w)) return k->be->ops->weight_size(k->be, w);
+    for (int32_t i = 0, n = pi__tensor_pieces(k, w, p); i < n; i++) {
+        if (!p[i].w.size || !pi__add_ok(size, align64(p[i].w.size), &size)) return 0;
+        w->layout = p[i].w.layout;
+    }
+    return size;
+}
+
+/* Rows row..row + n of the file, at src: what rank k has of them. */
+static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const char *src)
+{
+    piece p[MAX_PARTS];
+    const size_t bytes = pi__row_size(pi__type_info_of(w->type), w->n_in);
+    for (int32_t i = 0, n_piece = pi__tensor_pieces(k, w, p); i < n_piece; i++) {
+        const int64_t at = p[i].first + k->i * p[i].n, lo = row > at ? row : at;
+        const int64_t hi = row + n < at + p[i].n ? row + n : at + p[i].n;
+        if (lo < hi) k->be->ops->weight_load(k->be, &p[i].w, mat, lo - at, hi - lo, src + (size_t) (lo - row) * bytes);
+    }
+}
+
+static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src)
+{
+    pi__tensor *t = settled(be);
+    const bool cut = pi__tensor_is_cut(t, w);
+    for (int32_t i = 0; i < t->n; i++) {
+        rank *k = &t->rank[i];
+        if (cut) {
+            load_pieces(k, w, mat, row, n, src);
+            continue;
+        }
+        pi__weight whole = *w;
+        whole.data = pi__tensor_at(k, w->data);
+        k->be->ops->weight_load(k->be, &whole, mat, row, n, src);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------- cache, states and scratch */
+
+static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
+                              int32_t block_size)
+{
+    const rank *k = first_of(be);
+    if (n_head_kv % k->t->n == 0) n_head_kv /= k->t->n;
+    return k->be->ops->kv_bytes(k->be, type_k, type_v, n_head_kv, head_dim, block_size);
+}
+
+static size_t tensor_state_bytes(const pi__backend *be, const pi__state_layer *st)
+{
+    return first_of(be)->be->ops->state_bytes(first_of(be)->be, st);
+}
+static size_t tensor_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
+{
+    return first_of(be)->be->ops->snapshot_bytes(first_of(be)->be, st);
+}
+
+/* All ranks' parts of any op's results for a step's tokens (those that linear and moe cut by rows: at least one row). */
+static size_t stage_floats(const pi__tensor *t, const pi__limits *lim)
+{
+    const size_t wide = (size_t) (t->n > 2 ? t->n : 2) * (size_t) lim->max_n_in * (size_t) lim->max_tokens;
+    const size_t row = MAX_LIN * (size_t) lim->max_n_out + (size_t) lim->max_ff_exp;
+    return wide > row ? wide : row;
+}
+
+static size_t tensor_scratch_bytes(const pi__backend *be, const pi__limits *lim)
+{
+    const rank *k = first_of(be);
+    return k->be->ops->scratch_bytes(k->be, lim) + stage_floats(k->t, lim) * sizeof(float);
+}
+
+static void free_rank_scratch(rank *k)
+{
+    if (k->stage) k->be->ops->free(k->be, k->stage, k->t->stage_floats * sizeof(float));
+    pi__free(k->token);
+    pi__free(k->owner);
+    k->stage = NULL;
+    k->token = k->owner = NULL;
+}
+
+/* Joins the devices, which may take long and is not needed for a plan. */
+static int join_ranks(pi__tensor *t, pi_error *err)
+{
+    pi__backend *dev[PI__MAX_RANKS];
+    for (int32_t i = 0; i < t->n; i++) dev[i] = t->rank[i].be;
+    return t->link ? PI_OK : dev[0]->ops->join(&t->link, dev, t->n, err);
+}
+
+static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
+{
+    pi__tensor *t = settled(be);
+    int rc = join_ranks(t, err);
+    if (rc) return rc;
+    for (int32_t i = 0; i < t->n; i++) free_rank_scratch(&t->rank[i]);
+    t->stage_floats = stage_floats(t, lim);
+    t->max_tokens = lim->max_tokens;
+    for (int32_t i = 0; i < t->n && !rc; i++) {
+        rank *k = &t->rank[i];
+        rc = k->be->ops->reserve(k->be, lim, err);
+        if (rc) return rc;
+        k->stage = k->be->ops->alloc(k->be, t->stage_floats * sizeof(float));
+        k->token = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->token);
+        k->owner = pi__calloc((size_t) lim->max_tokens, sizeof *k->owner);
+        if (!k->stage || !k->token || !k->owner) rc = pi__fail_mem(err, "results on their way between devices");
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------------- create, destroy */
+
+static const char *tensor_describe(const pi__backend *be) { return ((const pi__tensor *) be)->desc; }
+static int32_t tensor_n_threads(const pi__backend *be)
+{
+    const rank *k = first_of(be);
+    return k->be->ops->n_threads(k->be) * k->t->n;
+}
+
+static void tensor_destroy(pi__backend *be)
+{
+    pi__tensor *t = (pi__tensor *) be;
+    if (!t) return;
+    pthread_mutex_lock(&t->lock);
+    t->quit = true;
+    pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+    for (int32_t i = 0; i < t->n; i++) {
+        if (t->rank[i].started) pthread_join(t->rank[i].thread, NULL);
+        free_rank_scratch(&t->rank[i]);
+    }
+    if (t->link) t->link->ops->destroy(t->link);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->destroy(t->rank[i].be);
+    pthread_mutex_destroy(&t->lock);
+    pthread_cond_destroy(&t->wake);
+    pthread_cond_destroy(&t->done);
+    pi__free(t->calls);
+    pi__free(t);
+}
+
+static const pi__backend_ops memory_ops = {
+    .destroy = tensor_destroy,
+    .describe = tensor_describe,
+    .n_threads = tensor_n_threads,
+    .alloc = tensor_alloc,
+    .free = tensor_free,
+    .commit = tensor_commit,
+    .trim = tensor_trim,
+    .upload = tensor_upload,
+    .download = tensor_download,
+    .host_alloc = tensor_host_alloc,
+    .host_free = tensor_host_free,
+    .weight_size = tensor_weight_size,
+    .weight_load = tensor_weight_load,
+    .kv_bytes = tensor_kv_bytes,
+    .state_bytes = tensor_state_bytes,
+    .snapshot_bytes = tensor_snapshot_bytes,
+    .scratch_bytes = tensor_scratch_bytes,
+    .reserve = tensor_reserve,
+    .finish = tensor_finish,
+};
+
+static int start_ranks(pi__tensor *t, pi_error *err)
+{
+    for (int32_t i = 1; i < t->n; i++) {
+        rank *k = &t->rank[i];
+        if (pthread_create(&k->thread, NULL, rank_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
+        k->started = true;
+    }
+    return PI_OK;
+}
+
+static void destroy_all(pi__backend *const *dev, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) dev[i]->ops->destroy(dev[i]);
+}
+
+int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_error *err)
+{
+    *out = NULL;
+    pi__tensor *t = NULL;
+    int rc = n < 1 || n > PI__MAX_RANKS ? pi__fail(err, PI_EUNSUPPORTED, "%d devices as one: at most %d", n, PI__MAX_RANKS)
+                                        : PI_OK;
+    for (int32_t i = 1; i < n && !rc; i++)
+        if (dev[i]->ops != dev[0]->ops)
+            rc = pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot work as one device", dev[0]->ops->describe(dev[0]),
+                          dev[i]->ops->describe(dev[i]));
+    if (!rc && !(t = pi__calloc(1, sizeof *t))) rc = pi__fail_mem(err, "the devices");
+    if (rc) {
+        destroy_all(dev, n);
+        return rc;
+    }
+    t->ops = memory_ops;
+    pi__tensor_set_ops(&t->ops);
+    t->be = (pi__backend) {.ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
+    t->n = n;
+    for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};
+    snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, dev[0]->ops->describe(dev[0]));
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->wake, NULL);
+    pthread_cond_init(&t->done, NULL);
+    t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
+    if (!t->calls) rc = pi__fail_mem(err, "the devices");
+    if (!rc && !dev[0]->ops->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
+    if (!rc) rc = start_ranks(t, err);
+    if (rc) tensor_destroy(&t->be);
+    else *out = &t->be;
+    return rc;
+}

@@ -1,0 +1,112 @@
+/* Inside of the backend that is several devices (tensor.c): its object and its ranks, shared with the file of ops. */
+#ifndef PI__TENSOR_IMPL_H
+#define PI__TENSOR_IMPL_H
+
+#include <pthread.h>
+
+#include "backend/backend.h"
+#include "backend/link.h"
+
+enum {
+    PI__MAX_RANKS = 16,
+    MAX_REGIONS = 64, /* of alloc at a time */
+    MAX_CALLS = 1024, /* noted at a time */
+    MAX_LIN = 8,      /* matrices of a linear */
+    MAX_PARTS = 3,    /* of a matrix: see pi__weight.part */
+};
+
+typedef struct pi__tensor pi__tensor;
+
+/* A device, and what its thread needs. */
+typedef struct rank {
+    pi__tensor *t;          /* whose rank it is */
+    int32_t i;              /* which one */
+    pi__backend *be;        /* its device */
+    float *stage;           /* device memory: the parts of a result, until they are spread */
+    pi__batch batch, wanted; /* the step's, with the tokens as this rank looks them up */
+    int32_t *token;         /* [2 * max_tokens] those tokens, of both */
+    int32_t *owner;         /* [max_tokens] which row of the stage a token's embedding is */
+    const pi__batch *b;     /* what the device's begin made of batch */
+    bool lost;              /* the link failed or somebody left it: nothing more is done in this run */
+    bool failed;            /* its own queue failed */
+    int rc;                 /* of the device's finish in this run */
+    pi_error err;           /* its text */
+    pthread_t thread;       /* runs it; rank 0 runs on the thread that calls finish */
+    bool started;           /* thread is to be joined */
+} rank;
+
+/* Memory of alloc: where each device has it. */
+typedef struct region {
+    char *at[PI__MAX_RANKS]; /* [n] at[0] is what alloc returned; NULL: this entry is free */
+    size_t size;             /* bytes */
+} region;
+
+/* A call of an op that was noted; run makes it on one rank. */
+typedef struct call {
+    void (*run)(rank *k, const struct call *c);
+    const pi__batch *b;     /* the step's, or its wanted one */
+    int32_t n_rows, n_list; /* rows; matrices, or as the op says */
+    union {
+        struct { const pi__weight *w; float scale; float *out; } embed;
+        struct { pi__lin_in in; pi__lin lin[MAX_LIN]; } linear;
+        struct { float *x; const float *y, *w; float eps, scale; int64_t n; } add_norm;
+        struct { const float *freq; float mscale; float *table; } rope;
+        struct { pi__qkv a; const pi__kv_layer *kv; } qkv;
+        struct { pi__attn a; const pi__kv_layer *kv; } attention;
+        struct { const int32_t *row; const float *x; int64_t n; float *out; } gather_rows;
+        struct { float *x; float cap; size_t n; } softcap;
+        struct { pi__moe a; } moe;
+        struct { float *out; int64_t ldo; const float *x, *w; float eps; int64_t n; } norm;
+        struct { float *y; const float *x, *gate; int64_t ldg, n; } add_gated;
+        struct { pi__gdn a; const pi__state_layer *st; } gdn;
+        struct { const pi__state_layer *st; int32_t slot, pos, snap; bool save; } state;
+        struct { void *dst; const void *src; size_t n; } download;
+    } u;
+} call;
+
+struct pi__tensor {
+    pi__backend be;         /* first: the public face */
+    pi__backend_ops ops;    /* be.ops */
+    char desc[96];          /* describe() */
+    int32_t n;              /* ranks */
+    rank rank[PI__MAX_RANKS]; /* [n] */
+    pi__link *link;         /* joins them; NULL before reserve() */
+    region region[MAX_REGIONS];
+    size_t stage_floats;    /* of each rank's stage */
+    int32_t max_tokens;     /* of reserve() */
+    const pi__batch *b;     /* of the step */
+    int64_t embd_rows;      /* of its embeddings, as each rank has them; 0: all */
+    call *calls;            /* [MAX_CALLS] noted and not run yet */
+    int32_t n_calls;        /* how many */
+    bool too_many;          /* a linear had more matrices than MAX_LIN */
+    int rc;                 /* of runs since the last finish */
+    pi_error err;           /* its text */
+    pthread_mutex_t lock;   /* guards what follows; while a run goes on nobody writes the rest but each rank its own */
+    pthread_cond_t wake;    /* run_no or quit changed */
+    pthread_cond_t done;    /* n_done changed */
+    uint64_t run_no;        /* runs asked for */
+    int32_t n_done;         /* ranks that have ended this one */
+    bool quit;              /* threads end */
+};
+
+/* tensor.c */
+/* A part of a matrix as one rank has it. */
+typedef struct piece {
+    pi__weight w;           /* of the rank's device */
+    int64_t first;          /* row of the whole at which the part begins */
+    int64_t n;              /* rows a rank */
+} piece;
+/* Whether each rank has only its rows. */
+bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w);
+/* The pieces of a cut matrix on rank k; returns how many. */
+int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PARTS]);
+/* Where rank k has what alloc's caller knows at p; NULL stays. */
+void *pi__tensor_at(const rank *k, const void *p);
+/* Notes a call, running what was noted where there is no room for it. */
+call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
+
+/* tensor_ops.c */
+/* Fills in begin and the ops. */
+void pi__tensor_set_ops(pi__backend_ops *ops);
+
+#endif

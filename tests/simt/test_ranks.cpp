@@ -1,0 +1,85 @@
+/* The CUDA backend as several devices (split-mode tensor), emulated: their number changes no bit, and where one fails all
+ * do, at once and without anybody waiting for ever. */
+#include "engine_jobs.h"
+
+static const char *const devices[] = {"emu", "emu,emu", "emu,emu,emu,emu"};
+
+static void same_on_all(int n)
+{
+    const std::vector<job> jobs = {{prompt(21, 1), "4"}, {prompt(3, 2), "5"}, {prompt(1, 3), "3"}};
+    std::vector<rows> want;
+    for (int i = 0; i < n; i++) {
+        pi_error err;
+        pi_engine *e;
+        if (open_engine_on(&e, devices[i], i ? "9" : "64", &err)) fail_msg("%s: %s", devices[i], err.msg);
+        std::vector<rows> got = run_jobs(e, jobs);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+        if (!i) want = got;
+        else same_rows(want, got);
+    }
+    unlink(model_path.c_str());
+}
+
+/* A cache whose heads are shared out, and one that all have (four devices, two heads). */
+static void test_same_bits(void **)
+{
+    assert_int_equal(simt_tiny_write(model_path.c_str(), PI__Q4_K), 0);
+    same_on_all(getenv("PI_TEST_EMULATED") ? 2 : 3);
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
+    simt::options.eager = true;
+    same_on_all(2);
+    simt::options.eager = false;
+}
+
+/* Opens, generates, closes. false: as if nothing had failed. */
+static bool fails()
+{
+    pi_error err = {};
+    pi_engine *e = nullptr;
+    int rc = open_engine_on(&e, "emu,emu", "16", &err), code = 0;
+    if (rc) {
+        assert_int_equal(rc, PI_EDEVICE);
+        return true;
+    }
+    rows out;
+    pi_request *r = submit(e, {prompt(3, 1), "3"}, &out, &code, &err);
+    take_events(e, [] {});
+    assert_int_equal(pi_engine_state(e), code ? PI_STATE_FAILED : PI_STATE_READY);
+    if (code) assert_int_equal(code, PI_EDEVICE);
+    pi_request_free(r);
+    pi_engine_close(e);
+    return code != 0;
+}
+
+/* Calls of the runtime that fail, of whichever device they are; then all from one on. */
+static void test_calls_fail(void **)
+{
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
+    simt::watch.idle = true;
+    for (int dead = 0; dead < 2; dead++) {
+        simt::watch.dead = dead == 1;
+        long harmless = 0, n = 0;
+        for (bool reached = true; reached; n += dead ? 31 : 7) {
+            simt::watch.n_calls = 0;
+            simt::watch.fail_at = n;
+            bool failed = fails();
+            simt::watch.fail_at = -1;
+            reached = simt::watch.n_calls > n;
+            harmless += reached && !failed;
+            if (simt::watch.live) fail_msg("call %ld: %ld things of the device are left", n, (long) simt::watch.live);
+        }
+        assert_true(n > 300);
+        assert_int_equal(harmless, 0);
+    }
+    simt::watch.dead = simt::watch.idle = false;
+    unlink(model_path.c_str());
+}
+
+int main()
+{
+    name_model("ranks");
+    alarm(300); /* who waits for ever has failed */
+    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_calls_fail)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
