@@ -361,6 +361,27 @@ static void test_draft_counts(void **)
     }
 }
 
+/* As many rows between base and the end of a step as there can be: heads of one key head, whose blocks run one after the
+ * other, write no row that another still reads. */
+static void test_longest_rings(void **)
+{
+    for (int n_draft : {1, 3, 4}) {
+        const shape c = {1, 2, 32, n_draft};
+        world a(c, {40}), b(c, {40});
+        a.alone();
+        for (int from = 13; from < 17; from++) {
+            for (int right = 0; right <= n_draft; right++) {
+                b.seq[0].done = 0;
+                b.run({{from, 0, 0, {}}});
+                b.run({{1, right, n_draft - right, {}}});
+                b.run({{1, 0, n_draft, {}}});
+                b.run({{40 - b.seq[0].done, 0, 0, {}}});
+                assert_same(a, b, "drafts after accepted ones", right);
+            }
+        }
+    }
+}
+
 /* Snapshots taken in a step of the prompt, in decode, outside of steps and after accepted drafts: the same. */
 static void test_snapshots(void **)
 {
@@ -439,7 +460,7 @@ int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_modes),
                                 cmocka_unit_test(test_cuts),      cmocka_unit_test(test_drafts),
-                                cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_snapshots),
+                                cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_longest_rings), cmocka_unit_test(test_snapshots),
                                 cmocka_unit_test(test_load),      cmocka_unit_test(test_sizes)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
