@@ -73,7 +73,7 @@ PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
 {
     int32_t n_pair = a.n_rows * a.n_used, before = 0, n = 0;
     int lane = (int) threadIdx.x % 32;
-#pragma unroll 4
+#pragma unroll 1 /* more of it spills registers in route_few */
     for (int32_t p = lane; p < n_pair; p += 32) {
         before += a.id[p] < e;
         n += a.id[p] == e;
@@ -92,7 +92,7 @@ PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
     }
     pi__k_tile *tile = list ? a.tile[1] : a.tile[0];
     if (lane == 0 && rest) tile[at[0]] = {e, before + many * MANY, left};
-#pragma unroll 4
+#pragma unroll 1 /* more of it spills registers in route_few */
     for (int32_t p0 = 0; p0 < n_pair; p0 += 32) {
         int32_t p = p0 + lane;
         bool here = p < n_pair && a.id[p] == e;
@@ -107,7 +107,7 @@ PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
 }
 
 /* One block: everything. */
-__global__ void __launch_bounds__(FEW_WARPS * 32) route_few(pi__k_routes a)
+__global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
     int32_t warp = (int32_t) threadIdx.x / 32, n_warp = (int32_t) blockDim.x / 32;
     if (threadIdx.x < 3) a.n_tile[threadIdx.x] = 0;
