@@ -23,14 +23,11 @@ template <int TYPE> struct format {
     static constexpr bool MINS = TYPE == PI__Q4_K || TYPE == PI__Q5_K || TYPE == PI__Q2_K || TYPE == PI__Q4_1 || TYPE == PI__Q5_1;
 };
 
-/* Four entries of a table of 16 signed bytes (table[i]: entries 4 i ..): w has an index in the low half of each byte. */
+/* Four entries of a table of 16 signed bytes (table[i]: entries 4 i ..): w has their indices in its lower 16 bits. */
 PI_FN uint32_t look_up(uint32_t w, const uint32_t (&table)[4])
 {
-    uint32_t s = w & 0x07070707;
-    s = (s | s >> 4) & 0x00ff00ff;
-    s = (s | s >> 8) & 0xffff;
-    uint32_t upper = (w >> 3 & 0x01010101) * 255;
-    return (__byte_perm(table[0], table[1], s) & ~upper) | (__byte_perm(table[2], table[3], s) & upper);
+    uint32_t low = __byte_perm(table[0], table[1], w & 0x7777), high = __byte_perm(table[2], table[3], w & 0x7777);
+    return __byte_perm(low, high, 0x3210 + (w >> 1 & 0x4444));
 }
 
 /* The lane's words of A of a block: signed bytes, OFFSET not taken off. */
@@ -44,6 +41,14 @@ template <int TYPE> PI_FN void load_codes(const uint8_t *block, int lane, uint32
     if (F::BITS == 8) {
         uint4 u = ((const uint4 *) block)[lane];
         a[0] = u.x, a[1] = u.y, a[2] = u.z, a[3] = u.w;
+        return;
+    }
+    if (F::TABLE) { /* e2m1, doubled: 0 1 2 3 4 6 8 12 and negatives; IQ4: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 .. */
+        const uint32_t fp4[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc};
+        const uint32_t iq4[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535};
+        uint2 u = ((const uint2 *) block)[lane];
+        uint32_t w[4] = {u.x, u.y, u.x >> 16, u.y >> 16};
+        for (int i = 0; i < 4; i++) a[i] = look_up(w[i], F::FP4 ? fp4 : iq4);
         return;
     }
     a[0] = a[1] = a[2] = a[3] = 0;
@@ -61,11 +66,6 @@ template <int TYPE> PI_FN void load_codes(const uint8_t *block, int lane, uint32
     if (REST % 2) {
         uint32_t u = ((const uint16_t *) block)[lane];
         for (int i = 0; i < 4; i++) a[i] |= ((u >> 4 * i & 15) * 0x00204081u & 0x01010101) << (SHIFT + (REST & 2));
-    }
-    if (F::TABLE) { /* e2m1, doubled: 0 1 2 3 4 6 8 12 and negatives; IQ4: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 .. */
-        const uint32_t fp4[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc};
-        const uint32_t iq4[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535};
-        for (int i = 0; i < 4; i++) a[i] = look_up(a[i], F::FP4 ? fp4 : iq4);
     }
 }
 
@@ -95,10 +95,10 @@ PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t
     } else if (TYPE == PI__MXFP4) { /* half of 2^(e - 127) */
         uint32_t e = side[row];
         s[0] = __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-    } else if (TYPE == PI__NVFP4) { /* half of the ue4m3, bit 7 ignored; the byte 0x7f stands for 0 */
+    } else if (TYPE == PI__NVFP4) { /* half of the ue4m3 */
         for (int h = 0; h < 2; h++) {
-            uint32_t u = side[16 * h + row], e = u >> 3 & 15, f = u & 7;
-            s[h] = u == 0x7f ? 0.0f : (float) (e ? f + 8 : f) * __uint_as_float(((e ? e : 1) + 116) << 23);
+            uint32_t u = side[2 * row + h], e = u >> 3, f = u & 7;
+            s[h] = (float) (e ? f + 8 : f) * __uint_as_float(((e ? e : 1) + 116) << 23);
         }
     } else {
         s[0] = half_at(side, row);

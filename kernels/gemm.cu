@@ -7,13 +7,13 @@
  *     shared: STAGES x { 8 tiles of W:        codes [2], scales [2], scales of scales
  *                        8 groups of 8 rows:  words of B [2][32 lanes], metas [2][8 rows] }
  *
- * Warp w copies tile w and group w: with cp.async, or where there are bulk copies with five of those, counted by an mbarrier
- * a stage. ORDER: as linear.cuh says. There a warp has one slice; here it has all, one after the
- * other: what a slice gives is added to the total when it is done. */
+ * Warp w copies tile w and group w (pipe.cuh). ORDER: as linear.cuh says. There a warp has one slice; here it has all, one
+ * after the other: what a slice gives is added to the total when it is done. */
 #include "linear.cuh"
+#include "pipe.cuh"
 
-enum { BARRIERS = 128 /* bytes before the stages: 8 for each */, WARPS = 8, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
-static_assert((int) WARPS == (int) GROUPS, "warp w copies group w");
+enum { WARPS = 8, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
+static_assert((int) WARPS == (int) GROUPS && (int) WARPS == (int) PIPE_WARPS, "warp w copies group w");
 
 /* Where things are in a stage; bytes. */
 struct stage_map {
@@ -37,57 +37,25 @@ static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape
     return m;
 }
 
-/* n bytes, a multiple of 16, by the lanes of a warp, or by one of them with a bulk copy. */
-PI_FN void copy(uint32_t dst, const uint8_t *src, uint32_t n, uint32_t barrier)
-{
-    uint32_t lane = threadIdx.x % 32;
-    if (!ptx_has_bulk()) {
-        for (uint32_t i = lane * 16; i < n; i += 512) ptx_cp_async16(dst + i, src + i);
-    } else if (lane == 0 && n) {
-        ptx_bulk_copy(dst, src, n, barrier);
-    }
-}
-
 /* The blocks from b on to stage i: warp w's tile and group, where they exist. */
-PI_FN void fill(const product &p, const stage_map &m, unsigned char *raw, int32_t i, int32_t b)
+PI_FN void fill(const product &p, const stage_map &m, const pipe<STAGES> &q, int32_t i, int32_t b)
 {
     const pi__cuda_shape &s = p.w.shape;
-    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min((int32_t) STAGE, (int32_t) s.n_block - b);
-    uint32_t barrier = ptx_shared(raw) + 8 * (uint32_t) i, to = ptx_shared(raw) + BARRIERS + (uint32_t) i * m.size;
-    int32_t tile = (int32_t) (blockIdx.y * WARPS + warp), group = (int32_t) (blockIdx.x * GROUPS + warp);
-    if (ptx_has_bulk() && threadIdx.x % 32 == 0) {
-        uint32_t bytes = (int64_t) tile * 16 < p.w.n_out ? n * (uint32_t) (s.code_bytes + s.side_bytes) + m.sup : 0;
-        ptx_mbarrier_arrive_expect(barrier, bytes + (group * 8 < p.n_rows ? n * 640 : 0));
-    }
-    if ((int64_t) tile * 16 < p.w.n_out) {
+    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min((int32_t) STAGE, (int32_t) s.n_block - b), to = warp * m.tile;
+    int64_t tile = blockIdx.y * WARPS + warp, group = blockIdx.x * GROUPS + warp;
+    bool w = tile * 16 < p.w.n_out, x = group * 8 < p.n_rows;
+    q.expect(i, (w ? n * (uint32_t) (s.code_bytes + s.side_bytes) + m.sup : 0) + (x ? n * 640 : 0));
+    if (w) {
         const uint8_t *src = p.w.data + (size_t) tile * s.tile_bytes;
-        uint32_t dst = to + warp * m.tile;
-        copy(dst, src + (size_t) b * s.code_bytes, n * (uint32_t) s.code_bytes, barrier);
-        copy(dst + m.code, src + s.side_at + (size_t) b * s.side_bytes, n * (uint32_t) s.side_bytes, barrier);
-        copy(dst + m.code + m.side, src + s.super_at + (size_t) (b / 8) * s.super_bytes, m.sup, barrier);
+        q.copy(i, to, src + (size_t) b * s.code_bytes, n * (uint32_t) s.code_bytes);
+        q.copy(i, to + m.code, src + s.side_at + (size_t) b * s.side_bytes, n * (uint32_t) s.side_bytes);
+        q.copy(i, to + m.code + m.side, src + s.super_at + (size_t) (b / 8) * s.super_bytes, m.sup);
     }
-    if (group * 8 < p.n_rows) {
+    if (x) {
         size_t at = (size_t) group * (size_t) s.n_block + (size_t) b;
-        copy(to + m.b + warp * STAGE * 512, (const uint8_t *) p.codes + at * 512, n * 512, barrier);
-        copy(to + m.meta + warp * STAGE * 128, (const uint8_t *) p.meta + at * 128, n * 128, barrier);
+        q.copy(i, m.b + warp * STAGE * 512, (const uint8_t *) p.codes + at * 512, n * 512);
+        q.copy(i, m.meta + warp * STAGE * 128, (const uint8_t *) p.meta + at * 128, n * 128);
     }
-}
-
-PI_FN void make_barriers(unsigned char *raw)
-{
-    if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < STAGES; i++) ptx_mbarrier_init(ptx_shared(raw) + 8 * i, WARPS);
-        ptx_fence_async();
-    }
-    __syncthreads();
-}
-
-/* First block of the slice behind the one that b is in. */
-PI_FN int32_t slice_end(int32_t n, int32_t b)
-{
-    int32_t k = 1;
-    while (k < SLICES && n * k / SLICES <= b) k++;
-    return n * k / SLICES;
 }
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
@@ -102,20 +70,17 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p
     in_stage.side_at = m.code;
     in_stage.super_at = m.code + m.side;
     float acc[GROUPS][4] = {}, total[GROUPS][4] = {};
-    if (ptx_has_bulk()) make_barriers(raw);
+    pipe<STAGES> q(raw, m.size);
+    q.begin();
     for (int s = 0; s < STAGES - 1; s++) {
-        if (s * STAGE < n) fill(p, m, raw, s, s * STAGE);
-        if (!ptx_has_bulk()) ptx_cp_async_commit();
+        if (s * STAGE < n) fill(p, m, q, s, s * STAGE);
+        q.filled();
     }
-    for (int32_t b = 0, now = 0, round = 0; b < n; b += STAGE) {
-        int32_t ahead = b + (STAGES - 1) * STAGE;
-        if (!ptx_has_bulk()) ptx_cp_async_wait<STAGES - 2>();
-        __syncthreads(); /* all have what they waited for, and are done with the stage before */
-        if (ahead < n) fill(p, m, raw, (now + STAGES - 1) % STAGES, ahead);
-        if (ptx_has_bulk()) ptx_mbarrier_wait(ptx_shared(raw) + 8 * (uint32_t) now, (uint32_t) round % 2);
-        else ptx_cp_async_commit();
-        const unsigned char *stage = raw + BARRIERS + (uint32_t) now * m.size, *w = stage + warp * m.tile;
-        if (++now == STAGES) now = 0, round++;
+    for (int32_t b = 0; b < n; b += STAGE) {
+        q.turn();
+        if (b + (STAGES - 1) * STAGE < n) fill(p, m, q, q.free(), b + (STAGES - 1) * STAGE);
+        q.filled();
+        const unsigned char *stage = q.take(), *w = stage + warp * m.tile;
         for (int k = 0; k < STAGE && b + k < n && works; k++) {
             uint32_t a[4];
             float s[2][2], mins[2][2];
@@ -151,7 +116,7 @@ template <int TYPE> static int run_gemm(void *stream, const product &p)
 {
     unsigned groups = (unsigned) ((p.n_rows + GROUPS * 8 - 1) / (GROUPS * 8));
     unsigned tiles = (unsigned) ((p.w.n_out + WARPS * 16 - 1) / (WARPS * 16)); /* neighbours share W, x stays in the cache */
-    return pi_launch(stream, gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), BARRIERS + STAGES * map_of(p.w.shape).size, p);
+    return pi_launch(stream, gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), pipe_bytes<STAGES>(map_of(p.w.shape).size), p);
 }
 
 int pi__k_gemm(void *stream, const product &p)

@@ -3,17 +3,10 @@
  *
  * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; for
  * prompts their arithmetic is what takes the time. */
-#include "backend/backend.h"
+#include "input.cuh"
 #include "linear.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
-
-/* gelu by its tanh form, or silu, times the other half. */
-PI_FN float gated(int32_t kind, float x, float up)
-{
-    if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
-    return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
-}
 
 /* 32 values, one a lane, of row `row` of a group, as block b. */
 PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, float v, int lane)
@@ -38,20 +31,9 @@ __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_row
     int64_t row = blockIdx.x;
     int lane = (int) threadIdx.x % 32;
     bool there = row < n_rows; /* a group is filled up with rows of zeros */
-    const float *x = in.x + row * in.ldx, *x2 = in.x2 ? in.x2 + row * in.ldx2 : nullptr;
-    float norm = 1.0f;
-    if (in.kind == PI__IN_RMSNORM) {
-        float s = 0;
-        for (int64_t i = threadIdx.x; i < n_in && there; i += THREADS) s = fmaf(x[i], x[i], s);
-        norm = 1.0f / sqrtf(block_sum(s, (float *) raw) / (float) n_in + in.eps);
-    }
+    input_row x = open_row(in, row, n_in, there, (float *) raw);
     for (int64_t i = threadIdx.x; i < (floats ? n_in : (n_in + 31) / 32 * 32); i += THREADS) {
-        float v = 0;
-        if (there) {
-            v = x[i];
-            if (in.kind == PI__IN_RMSNORM) v = v * norm * in.w[i];
-            if (x2) v = gated(in.kind, v, x2[i]);
-        }
+        float v = there ? x.at(i) : 0.0f;
         if (floats) floats[row * n_in + i] = v;
         else put_block(codes, meta, row / 8 * (n_in / 32) + i / 32, (int) (row % 8), v, lane);
     }

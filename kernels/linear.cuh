@@ -49,6 +49,14 @@ int pi__k_gemm(void *stream, const product &p);
 
 static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
 
+/* First block of the slice behind the one that b is in. */
+PI_FN int32_t slice_end(int32_t n, int32_t b)
+{
+    int32_t k = 1;
+    while (k < SLICES && n * k / SLICES <= b) k++;
+    return n * k / SLICES;
+}
+
 /* Adds a block: acc of rows lane / 4 and + 8, of x's rows 2 (lane % 4) and + 1 of a group, whose metas are x0 and x1. */
 template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float (&m)[2][2], uint4 b,
                                          const block_meta *x0, const block_meta *x1, float (&acc)[4])

@@ -72,6 +72,15 @@ PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
 #endif
 
+PI_FN constexpr bool ptx_has_fp4()
+{
+#ifdef PI_HAS_FP4
+    return true;
+#else
+    return false;
+#endif
+}
+
 /* Lane l gives the address of row l % 8 of matrix l / 8. */
 PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
 {
@@ -154,6 +163,7 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
+PI_FN bool ptx_has_fp4() { return simt::options.arch >= 120; }
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count, SIMT_AT) { simt::mbarrier_init(at, count, file, line); }
 PI_FN void ptx_fence_async() { simt::fence_async(); }
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes, SIMT_AT)

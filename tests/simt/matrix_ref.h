@@ -72,11 +72,10 @@ inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_ou
     return bytes;
 }
 
-inline matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
+/* From the file's bytes. */
+inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector<uint8_t> bytes)
 {
-    random r((uint64_t) (type * 1000 + n_in + n_out));
     matrix w;
-    std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
     size_t row = pi__row_size(pi__type_info_of(type), n_in);
     w.values.resize((size_t) (n_in * n_out));
     for (int64_t i = 0; i < n_out; i++) {
@@ -99,6 +98,12 @@ inline matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
     w.memory.reset(new buffer<uint8_t>(bytes));
     w.m.data = w.memory->get();
     return w;
+}
+
+inline matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
+{
+    random r((uint64_t) (type * 1000 + n_in + n_out));
+    return pack_matrix(type, n_in, n_out, random_rows(type, n_in, n_out, r));
 }
 
 inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32_t n_rows)

@@ -29,7 +29,7 @@ static bool format_of(int32_t type, pack_format *f)
     case PI__Q2_K: *f = (pack_format) {2, 32, 64, 0}; return true;          /* 4 + 4 bits [2]; f16 d, dmin */
     case PI__IQ4_XS: *f = (pack_format) {4, 16, 32, 0}; return true;        /* int8; f16 d */
     case PI__MXFP4: *f = (pack_format) {4, 16, 0, 0}; return true;          /* e8m0 */
-    case PI__NVFP4: *f = (pack_format) {4, 32, 0, 0}; return true;          /* ue4m3 [2] */
+    case PI__NVFP4: *f = (pack_format) {4, 32, 0, 0}; return true;          /* ue4m3 of each half */
     case PI__IQ2_XXS: *f = (pack_format) {0, 0, 32, 128}; return true;      /* f16 d */
     case PI__IQ2_XS: *f = (pack_format) {0, 16, 32, 128}; return true;      /* 4 bits [2]; f16 d */
     case PI__IQ2_S: *f = (pack_format) {0, 16, 32, 144}; return true;       /* 4 bits [2]; f16 d */
@@ -39,6 +39,12 @@ static bool format_of(int32_t type, pack_format *f)
     case PI__IQ1_M: *f = (pack_format) {0, 16, 32, 96}; return true;        /* 4 bits [2]; f16 d */
     default: return false;
     }
+}
+
+/* Codes that are indices. */
+static bool has_table(int32_t type)
+{
+    return type == PI__IQ4_NL || type == PI__IQ4_XS || type == PI__MXFP4 || type == PI__NVFP4;
 }
 
 bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s)
@@ -65,6 +71,12 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
 }
 
 /* ---- codes */
+
+/* Index c of row r, column k of a block, into its plane. */
+static void put_index(int r, int k, unsigned c, uint8_t *block)
+{
+    block[(r % 8 * 4 + k % 16 / 4) * 8 + r / 8 * 4 + k / 16 * 2 + k % 4 / 2] |= (uint8_t) (c << k % 2 * 4);
+}
 
 /* Code c of row r, column k of a block, into its planes. */
 static void put_code(int bits, int r, int k, unsigned c, uint8_t *block)
@@ -153,7 +165,7 @@ static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side
         break;
     case PI__MXFP4: side[r] = p[0]; break;
     case PI__NVFP4:
-        for (int h = 0; h < 2; h++) side[16 * h + r] = p[2 * j + h];
+        for (int h = 0; h < 2; h++) side[2 * r + h] = p[2 * j + h] == 0x7f ? 0 : p[2 * j + h] & 0x7f;
         break;
     case PI__IQ2_XS: side[r] = p[66 + j]; break;
     case PI__IQ2_S: side[r] = p[74 + j]; break;
@@ -191,8 +203,10 @@ void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, con
             uint8_t codes[32] = {0}, *block = tile + (size_t) b * s->code_bytes;
             if (f.point) put_points(type, p, (int) (b % per), r, block);
             else pi__block_codes(type, p, (int) (b % per), codes);
-            for (int k = 0; k < 32 && !f.point; k++)
-                put_code(f.bits, r, k, type == PI__Q8_0 ? codes[k] ^ 0x80u : codes[k], block);
+            for (int k = 0; k < 32 && !f.point; k++) {
+                if (has_table(type)) put_index(r, k, codes[k], block);
+                else put_code(f.bits, r, k, type == PI__Q8_0 ? codes[k] ^ 0x80u : codes[k], block);
+            }
             put_side(type, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
             if (s->super_bytes && b % 8 == 0) put_super(type, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
         }

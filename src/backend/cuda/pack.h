@@ -6,6 +6,7 @@
  *
  *     8 bits  16 bytes a lane   a0 a1 a2 a3
  *     4 bits   8 bytes a lane   a0 in the low, a1 in the high nibbles of a word; a2, a3 in the next
+ *     table    8 bytes a lane   the IQ4 and FP4 formats: a0 in the low, a2 in the high 16 bits of a word; a1, a3 in the next
  *     2 bits   4 bytes a lane   bits 2r..2r+1 of byte b: byte b of word ar
  *     1 bit    2 bytes a lane   bit 4r+b: byte b of word ar
  *
@@ -18,8 +19,12 @@
  *
  *     tile: [blocks][planes] [blocks][scales] [blocks of 256 columns][scales of scales]
  *
- * Scales are [16 rows], or [2][16] where each half of a block has its own. Rows past n_out are zeros. F32, F16 and BF16
- * keep the file's rows. Nothing is lost or recomputed, save that 6-bit scales become bytes. */
+ * Scales are [16 rows], or [2][16] where each half of a block has its own, for NVFP4 [16][2]. Rows past n_out are zeros.
+ * F32, F16 and BF16 keep the file's rows. Nothing is lost or recomputed, save that 6-bit scales become bytes.
+ *
+ * Table formats have the nibbles of a row side by side for the sake of mma.m16n8k64, where a lane holds 8 columns of a
+ * row: two lanes' words of one row, one half of each. NVFP4's scales are ue4m3 as that instruction takes them: bit 7,
+ * which means nothing, is off, and 0x7f, which the file's format has for 0, is 0; so 0x7f is what 0xff is there, 480. */
 #ifndef PI__CUDA_PACK_H
 #define PI__CUDA_PACK_H
 

@@ -1,0 +1,156 @@
+/* fp4.cu: products with FP4 activations against double precision over a plain description of their rounding, and to the
+ * bit against themselves in every company. */
+#include "matrix_ref.h"
+
+#include "ptx.h"
+
+using namespace simt_test;
+
+/* Random blocks without NVFP4's scale 480, which the instruction has not. */
+static matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out)
+{
+    simt_test::random r((uint64_t) (n_in + n_out));
+    std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
+    for (size_t i = 0; i < bytes.size() && type == PI__NVFP4; i++) {
+        if (i % 36 < 4 && bytes[i] == 0xff) bytes[i] = 0xfe;
+    }
+    return pack_matrix(type, n_in, n_out, bytes);
+}
+
+static std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
+{
+    pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0};
+    buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
+    buffer<float> y((size_t) (n_rows * w.m.n_out));
+    must_run(pi__k_fp4_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(pi__k_fp4_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
+    return std::vector<float>(y.get(), y.get() + y.size());
+}
+
+static double e2m1_value(uint8_t c)
+{
+    static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    return c & 8 ? -values[c & 7] : values[c & 7];
+}
+
+/* A row as the format rounds it. */
+static std::vector<double> rounded(int32_t type, const float *x, size_t n)
+{
+    std::vector<double> out(n);
+    float row = 0;
+    for (size_t i = 0; i < n; i++) row = std::max(row, std::fabs(x[i]));
+    float factor = type == PI__NVFP4 ? row / 2688.0f : 1.0f;
+    for (size_t i = 0, unit = type == PI__NVFP4 ? 16 : 32; i < n; i += unit) {
+        float most = 0;
+        double scale = 0;
+        for (size_t j = i; j < i + unit; j++) most = std::max(most, std::fabs(x[j]));
+        if (type == PI__NVFP4 && factor > 0) {
+            uint8_t d = simt::to_e4m3(most / 6.0f / factor);
+            scale = (double) factor * (d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10));
+        } else if (most > 0) {
+            scale = std::exp2(std::ceil(std::log2((double) most / 6)));
+        }
+        for (size_t j = i; j < i + unit && scale > 0; j++) {
+            out[j] = e2m1_value(simt::to_e2m1(x[j] * (float) (1.0 / scale))) * scale;
+        }
+    }
+    return out;
+}
+
+static void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t n_rows)
+{
+    size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
+    for (size_t r = 0; r < (size_t) n_rows; r++) {
+        std::vector<double> xr = rounded(w.m.type, x + r * n, n);
+        for (size_t o = 0; o < n_out; o++) {
+            double want = 0, size = 1e-30;
+            for (size_t i = 0; i < n; i++) want += w.values[o * n + i] * xr[i], size += std::fabs(w.values[o * n + i] * xr[i]);
+            if (!(std::fabs(y[r * n_out + o] - want) <= 2e-6 * size)) {
+                fail_msg("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
+                         n_out, r, n_rows, o, (double) y[r * n_out + o], want, 2e-6 * size);
+            }
+        }
+    }
+}
+
+static void test_values(void **)
+{
+    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
+    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+        for (auto c : shapes) {
+            int64_t n_in = type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* half a chunk too */
+            matrix w = fp4_matrix(type, n_in, c.n_out);
+            simt_test::random r((uint64_t) c.rows);
+            std::vector<float> v = r.normals((size_t) (c.rows * n_in));
+            for (size_t i = 0; i < v.size(); i++) v[i] *= std::exp2((float) (i / (size_t) n_in) - (float) (i / 16 % 7));
+            if (c.rows > 2) std::fill(v.begin() + n_in, v.begin() + 2 * n_in, 0.0f);
+            buffer<float> x(v);
+            std::vector<float> y = product(w, x.get(), c.rows);
+            check(w, v.data(), y, c.rows);
+            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a company of nine */
+                size_t bytes = (size_t) c.n_out * 4;
+                assert_memory_equal(product(w, x.get() + i * n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
+                if (i + 9 > c.rows) continue;
+                assert_memory_equal(product(w, x.get() + i * n_in, 9).data(), &y[(size_t) (i * c.n_out)], 9 * bytes);
+            }
+        }
+    }
+}
+
+static void test_modes(void **)
+{
+    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+        matrix w = fp4_matrix(type, 448, 140);
+        simt_test::random r(1);
+        buffer<float> x(r.normals(40 * 448));
+        for (int32_t rows : {3, 40}) {
+            std::vector<float> first;
+            in_all_modes([&] {
+                std::vector<float> y = product(w, x.get(), rows);
+                if (first.empty()) first = y;
+                assert_memory_equal(first.data(), y.data(), y.size() * 4);
+            });
+        }
+    }
+}
+
+/* Scales of files: 0x7f stands for 0, bit 7 for nothing, 0xff for 480, which becomes 448. */
+static void test_odd_scales(void **)
+{
+    std::vector<uint8_t> bytes(3 * 36, 0x22); /* codes 2: 1.0 */
+    for (size_t i = 0; i < 4; i++) bytes[i] = 0x7f, bytes[36 + i] = 0xb8, bytes[72 + i] = 0xff;
+    matrix w = pack_matrix(PI__NVFP4, 64, 3, bytes);
+    buffer<float> x(std::vector<float>(64, 6.0f));
+    std::vector<float> y = product(w, x.get(), 1), exact = multiply(w, {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0}, 1);
+    const float want[] = {0, 6 * 64, 6 * 64 * 448}, as_read[] = {0, 6 * 64, 6 * 64 * 480};
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(std::fabs(y[i] - want[i]) <= 1e-5f * want[i]);
+        assert_true(std::fabs(exact[i] - as_read[i]) <= 1e-4f * as_read[i]);
+    }
+}
+
+/* What is not a number stays with its row; what has no instructions for FP4 leaves results alone. */
+static void test_not_numbers(void **)
+{
+    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+        matrix w = fp4_matrix(type, 64, 16);
+        simt_test::random r(3);
+        std::vector<float> v = r.normals(3 * 64);
+        v[5] = NAN;
+        v[64 + 40] = INFINITY;
+        buffer<float> x(v);
+        std::vector<float> y = product(w, x.get(), 3);
+        for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
+        simt::options.arch = 90;
+        y = product(w, x.get() + 128, 1);
+        simt::options.arch = 120;
+        for (float f : y) assert_true(f != f);
+    }
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes),
+                                cmocka_unit_test(test_odd_scales), cmocka_unit_test(test_not_numbers)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
