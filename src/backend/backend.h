@@ -20,6 +20,7 @@
 #include "pagedinfer.h"
 
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
+enum { PI__MAX_SKIP = 1024 };
 
 /* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.side). All that a
  * single backend runs is with "the device". What both read, activations and small vectors, is in both. */
@@ -319,6 +320,12 @@ typedef struct pi__backend_ops {
     void (*attention)(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
     /* out[i] = x[row[i]], zeros where that is -1. out [n_rows, n] */
     void (*gather_rows)(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
+    /* pick[r] = the lowest index of row r's largest value, -1: none is above -inf; NaN never wins. x [n_rows, n], n_rows at
+     * most PI__MAX_ROWS; the values of the first n_skip[r] of the n_all indices at skip become -inf before. skip, at most
+     * PI__MAX_SKIP, is host memory that stays and does not change; n_skip and pick are of host_alloc, and belong to the
+     * device until finish has returned. NULL: there is none, rows have to come to the host. */
+    void (*argmax)(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
+                   const int32_t *n_skip, int32_t *pick);
     /* x = cap * tanh(x / cap). n values */
     void (*softcap)(pi__backend *be, float *x, float cap, size_t n);
     /* Routed experts of n_rows rows (at most limits.max_tokens). */

@@ -334,6 +334,23 @@ static size_t logits_bytes(const pi__core *e)
 {
     return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
 }
+
+/* Greedy tokens are picked where the logits are, if the device can and what it has to skip is not too much. */
+static int alloc_picks(pi__core *e, pi_error *err)
+{
+    const size_t n = (size_t) e->n_suppress + (size_t) e->n_eog;
+    e->n_skipped = e->be->ops->host_alloc(e->be, pi__picks_bytes(e));
+    if (!e->n_skipped) return pi__fail_mem(err, "logits");
+    e->picked = e->n_skipped + e->lim.max_rows;
+    if (!e->be->ops->argmax || n > PI__MAX_SKIP) return PI_OK;
+    e->skip = pi__calloc(n + 1, sizeof *e->skip);
+    if (!e->skip) return pi__fail_mem(err, "logits");
+    e->n_skip = (int32_t) n;
+    if (e->n_suppress) memcpy(e->skip, e->suppress, (size_t) e->n_suppress * sizeof *e->skip);
+    if (e->n_eog) memcpy(e->skip + e->n_suppress, e->eog, (size_t) e->n_eog * sizeof *e->skip);
+    return PI_OK;
+}
+
 static size_t states_bytes(const pi__core *e, int32_t side) { return (size_t) e->lim.max_seqs * e->slot_bytes[side]; }
 
 /* A slot for each sequence, and where each layer's part of slots and snapshots is. */
@@ -469,6 +486,8 @@ static void core_free(pi__core *e)
     free_pools(e);
     if (e->rows != e->logits && e->rows) op->host_free(e->be, e->rows, logits_bytes(e));
     if (e->logits) op->free(e->be, e->logits, logits_bytes(e));
+    if (e->n_skipped) op->host_free(e->be, e->n_skipped, pi__picks_bytes(e));
+    pi__free(e->skip);
     if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);
     if (op) op->destroy(e->be);
@@ -522,7 +541,8 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     e->logits = e->be->ops->alloc(e->be, logits_bytes(e));
     e->rows = e->be->far ? e->be->ops->host_alloc(e->be, logits_bytes(e)) : e->logits;
     if (!e->logits || !e->rows) return pi__fail_mem(err, "logits");
-    rc = e->be->ops->finish(e->be, err); /* what alloc and upload do not tell */
+    rc = alloc_picks(e, err);
+    if (!rc) rc = e->be->ops->finish(e->be, err); /* what alloc and upload do not tell */
     if (rc) return rc;
     pi__update_stats(e);
     pi__gguf_close(e->g); /* what is needed of it was copied */

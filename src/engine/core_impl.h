@@ -142,6 +142,10 @@ struct pi__core {
     int32_t n_saving;          /* how many */
     float *logits;             /* [max_rows, n_vocab] on the device */
     float *rows;               /* the same on the host; logits itself where the host reads device memory */
+    int32_t *skip;             /* [n_skip] suppress, then eog: what the device does not pick; NULL: it picks nothing */
+    int32_t n_skip;            /* how many */
+    int32_t *n_skipped;        /* [max_rows] of skip, for each row at hand */
+    int32_t *picked;           /* [max_rows] the best token of each row at hand */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
     pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
@@ -189,6 +193,9 @@ struct pi__core {
         struct { atomic_ullong n_free, n_cached, n_shared, n_written, n_evicted; } group[PI__MAX_GROUPS];
     } st;
 };
+
+/* n_skipped and picked. */
+static inline size_t pi__picks_bytes(const pi__core *e) { return 2 * (size_t) e->lim.max_rows * sizeof(int32_t); }
 
 double pi__now_ms(void);
 /* The part of a block of group g on one side. */
@@ -277,8 +284,8 @@ int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w);
 void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n);
 
 /* step.c: runs what was scheduled. */
-/* Waits for the device, and for the first n rows of logits to come to rows. PI_EDEVICE. */
-int pi__fetch_rows(pi__core *e, int32_t n, pi_error *err);
+/* Waits for the device, and for the best tokens of the first n rows of logits to come to picked, nothing skipped. PI_EDEVICE. */
+int pi__fetch_picks(pi__core *e, int32_t n, pi_error *err);
 void pi__step(pi__core *e);
 /* Publishes what pi__core_stats tells of lists and pools. */
 void pi__update_stats(pi__core *e);

@@ -21,12 +21,12 @@ static void add(pi__core *e, pi__seq *s, const int32_t *tokens, int32_t pos, int
     pi__batch_add(e, b, s->row, tokens, pos, n);
 }
 
-/* Runs the drafter over the draft batch; logits: and its rows to e->rows. */
+/* Runs the drafter over the draft batch; logits: and picks a token of each of its rows. */
 static int run(pi__core *e, bool chained, bool logits, pi_error *err)
 {
     const pi__batch *b = e->be->ops->begin(e->be, &e->draft_batch, PI__STEP_ANY);
     e->drafter->arch->draft(e->drafter, b, e->draft_hidden, chained, logits ? e->logits : NULL);
-    return pi__fetch_rows(e, logits ? b->n_rows : 0, err);
+    return pi__fetch_picks(e, logits ? e->draft_batch.n_rows : 0, err);
 }
 
 static void clear(pi__batch *b) { b->n_tokens = b->n_seqs = b->n_rows = 0; }
@@ -62,7 +62,7 @@ static int32_t wish(pi__core *e, const pi__seq *s)
     return n > 0 && pi__cache_reserve(&e->cache, s->row, s->n_tokens + n) ? n : 0;
 }
 
-/* The rows of the draft batch gave the tokens at e->rows; who wants more is in the next one. */
+/* The rows of the draft batch gave the tokens picked; who wants more is in the next one. */
 static void take(pi__core *e, int32_t n_rows)
 {
     pi__batch *b = &e->draft_batch;
@@ -70,7 +70,7 @@ static void take(pi__core *e, int32_t n_rows)
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = e->draft_seq[r];
         int32_t last = s->n_tokens + s->n_draft++;
-        s->tokens[last] = pi__argmax(e->rows + (size_t) r * (size_t) e->m->n_vocab, e->m->n_vocab);
+        s->tokens[last] = e->picked[r] < 0 ? 0 : e->picked[r]; /* any token, where the drafter gave nothing usable */
         if (s->n_draft == s->n_wish) continue;
         add(e, s, &s->tokens[last], e->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
         ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;

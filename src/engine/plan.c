@@ -158,7 +158,7 @@ static void tell_side(const pi__core *e, pi_plan *p, int32_t side, size_t scratc
         p->place[i].kv_bytes += (uint64_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes[side];
     p->place[i].state_bytes = (uint64_t) e->lim.max_seqs * e->slot_bytes[side];
     p->place[i].scratch_bytes = scratch + be->ops->scratch_bytes(be, &e->lim) + logits;
-    if (host) p->place[i].scratch_bytes += pi__tiers_bytes(e) + (e->be->far ? logits : 0);
+    if (host) p->place[i].scratch_bytes += pi__tiers_bytes(e) + pi__picks_bytes(e) + (e->be->far ? logits : 0);
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
     p->state_bytes += p->place[i].state_bytes;

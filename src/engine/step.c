@@ -183,16 +183,28 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
+/* Whether token number n_gen of the answer may not end it. */
+static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
+
+/* The device picks its tokens, and nothing else is wanted of its rows. */
+static bool is_picked(const pi__core *e, const pi__seq *s)
+{
+    return e->skip && !s->on_logits && !s->probs && pi__sampler_is_argmax(s->sampler);
+}
+
+/* From its row, which was not picked from. */
 static int32_t choose(pi__core *e, pi__seq *s, float *row, int32_t n_gen)
 {
     int32_t V = e->m->n_vocab;
-    bool forbid = s->params.ignore_eos || n_gen < s->params.min_tokens;
+    bool forbid = forbids_end(s, n_gen);
+    for (int32_t i = 0; i < e->n_suppress; i++) row[e->suppress[i]] = -INFINITY;
+    if (s->probs) memcpy(e->raw_row, row, (size_t) V * sizeof *row);
     if (!forbid && pi__sampler_is_argmax(s->sampler)) return pi__argmax(row, V);
     return pi__sampler_sample(s->sampler, e->scratch, row, forbid ? e->eog : NULL, forbid ? (size_t) e->n_eog : 0);
 }
 
-/* Samples the next token of s from its row. true: that ended s, which may be gone now. */
-static bool next_token(pi__core *e, pi__seq *s, float *row)
+/* Samples the next token of s from its row, if the device did not pick one. true: that ended s, which may be gone now. */
+static bool next_token(pi__core *e, pi__seq *s, float *row, int32_t picked)
 {
     int32_t n_gen = s->n_tokens - s->n_prompt, V = e->m->n_vocab;
     int reason = PI_FINISH_NONE;
@@ -202,9 +214,7 @@ static bool next_token(pi__core *e, pi__seq *s, float *row)
         pi__seq_finish(e, &e->running, s, PI_FINISH_LENGTH, PI_OK, "");
         return true;
     }
-    for (int32_t i = 0; i < e->n_suppress; i++) row[e->suppress[i]] = -INFINITY;
-    if (s->probs) memcpy(e->raw_row, row, (size_t) V * sizeof *row);
-    int32_t id = choose(e, s, row, n_gen);
+    int32_t id = is_picked(e, s) ? picked : choose(e, s, row, n_gen);
     if (id < 0) {
         pi__seq_finish(e, &e->running, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable logits");
         return true;
@@ -238,8 +248,8 @@ static bool accept(pi__core *e, pi__seq *s, int32_t pos, int32_t draft)
     return true;
 }
 
-/* Row r of the batch, whose logits are at row. */
-static void deliver_row(pi__core *e, int32_t r, float *row)
+/* Row r of the batch, whose logits are at row, or whose token was picked. */
+static void deliver_row(pi__core *e, int32_t r, float *row, int32_t picked)
 {
     const pi__batch *b = &e->batch;
     int32_t t = b->row[r], pos = b->pos[t];
@@ -250,7 +260,7 @@ static void deliver_row(pi__core *e, int32_t r, float *row)
     bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
     if (s->on_logits && give) s->on_logits(s->logits_ud, (uint32_t) pos, row, (size_t) e->m->n_vocab);
     if (pos < s->n_prompt && fresh) s->n_rows_given = pos + 1;
-    if (last && next_token(e, s, row)) e->step_seq[b->seq[t]] = NULL;
+    if (last && next_token(e, s, row, picked)) e->step_seq[b->seq[t]] = NULL;
 }
 
 /* Every sequence of the step that did not end yet ends with this error. After one of the device nothing that lies there can
@@ -293,10 +303,49 @@ void pi__update_stats(pi__core *e)
     pi__tiers_stats(e);
 }
 
-int pi__fetch_rows(pi__core *e, int32_t n, pi_error *err)
+static void queue_picks(pi__core *e, int32_t n)
 {
+    e->be->ops->argmax(e->be, e->logits, n, e->m->n_vocab, e->skip, e->n_skip, e->n_skipped, e->picked);
+}
+
+/* Queues the copy of rows r..r+n at hand. */
+static void queue_rows(pi__core *e, int32_t r, int32_t n)
+{
+    const size_t V = (size_t) e->m->n_vocab;
     if (n && e->rows != e->logits)
-        e->be->ops->download(e->be, e->rows, e->logits, (size_t) n * (size_t) e->m->n_vocab * sizeof(float));
+        e->be->ops->download(e->be, e->rows + (size_t) r * V, e->logits + (size_t) r * V, (size_t) n * V * sizeof(float));
+}
+
+int pi__fetch_picks(pi__core *e, int32_t n, pi_error *err)
+{
+    memset(e->n_skipped, 0, (size_t) n * sizeof *e->n_skipped);
+    if (n && e->skip) queue_picks(e, n);
+    else queue_rows(e, 0, n);
+    int rc = e->be->ops->finish(e->be, err);
+    for (int32_t r = 0; r < n && !rc && !e->skip; r++)
+        e->picked[r] = pi__argmax(e->rows + (size_t) r * (size_t) e->m->n_vocab, e->m->n_vocab);
+    return rc;
+}
+
+/* Waits for the step, and for what its rows first..first+n are wanted for: their tokens, or they themselves. */
+static int fetch_rows(pi__core *e, int32_t first, int32_t n, pi_error *err)
+{
+    const pi__batch *b = &e->batch;
+    bool any = false;
+    int32_t from = 0; /* of the rows that are copied next */
+    for (int32_t r = 0; r < n; r++) {
+        const int32_t t = b->row[first + r];
+        const pi__seq *s = e->step_seq[b->seq[t]];
+        e->n_skipped[r] = 0;
+        if (s && !is_picked(e, s)) continue;
+        queue_rows(e, from, r - from);
+        from = r + 1;
+        if (!s) continue;
+        any = true;
+        e->n_skipped[r] = forbids_end(s, b->pos[t] + 1 - s->n_prompt) ? e->n_skip : e->n_suppress;
+    }
+    queue_rows(e, from, n - from);
+    if (any) queue_picks(e, n);
     return e->be->ops->finish(e->be, err);
 }
 
@@ -319,7 +368,7 @@ void pi__step(pi__core *e)
     build_wanted(e);
     int32_t rows = e->batch.n_rows, most = e->lim.max_rows;
     run_graph(e);
-    int rc = pi__fetch_rows(e, rows < most ? rows : most, &err);
+    int rc = fetch_rows(e, 0, rows < most ? rows : most, &err);
     /* Keys are given before any sequence ends, so that what it computed can be found again. */
     if (!rc) rc = pi__drafts_catch_up(e, &err);
     pi__snapshots_done(e, rc == PI_OK);
@@ -328,10 +377,10 @@ void pi__step(pi__core *e)
         int32_t n = rows - first < most ? rows - first : most;
         if (first) {
             e->m->arch->logits(e->m, first, n, e->logits);
-            rc = pi__fetch_rows(e, n, &err);
+            rc = fetch_rows(e, first, n, &err);
         }
         for (int32_t r = 0; r < n && !rc; r++)
-            deliver_row(e, first + r, e->rows + (size_t) r * (size_t) e->m->n_vocab);
+            deliver_row(e, first + r, e->rows + (size_t) r * (size_t) e->m->n_vocab, e->picked[r]);
     }
     if (!rc) rc = pi__drafts_make(e, &err);
     if (rc) fail_step(e, rc, err.msg);

@@ -221,6 +221,7 @@ int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
 int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     int code = rt->call(!in_host_memory(dst));
+    simt::watch.n_down += (long) n;
     if (!code && !simt::in_device_memory(src, n)) code = BAD_ADDRESS;
     if (code) return code;
     return rt->add([=] { return move(dst, src, n); });

@@ -1,6 +1,8 @@
 /* rows.cu and qkv.cu against double precision, over odd shapes, in every mode. */
 #include "cache_ref.h"
 
+#include <algorithm>
+
 using simt_test::buffer;
 using simt_test::in_all_modes;
 using simt_test::paged;
@@ -113,13 +115,31 @@ static void test_argmax(void **)
         buffer<float> x(v);
         buffer<int32_t> out(4);
         in_all_modes([&] {
-            must_run(pi__k_argmax(nullptr, x.get(), n, 4, n, out.get()));
+            must_run(pi__k_argmax(nullptr, x.get(), n, 4, n, nullptr, nullptr, out.get()));
             for (size_t row = 0; row < 4; row++) {
                 const float *p = &v[row * (size_t) n];
                 int32_t best = -1;
                 for (int32_t i = 0; i < n; i++) if (p[i] == p[i] && (best < 0 || p[i] > p[best])) best = i;
                 assert_int_equal(out[row], best);
             }
+            if (n < 255) return;
+            const std::vector<int32_t> skipped = {out[0], 3, out[0] ? 0 : 1}, counts = {3, 0, 1, 2};
+            buffer<float> y(v);
+            buffer<int32_t> without(skipped);
+            buffer<int32_t> n_skip(counts);
+            must_run(pi__k_argmax(nullptr, y.get(), n, 4, n, without.get(), n_skip.get(), out.get()));
+            for (size_t row = 0; row < 4; row++) {
+                const float *p = &v[row * (size_t) n];
+                int32_t best = -1;
+                for (int32_t i = 0; i < n; i++) {
+                    bool left_out = std::find(&skipped[0], &skipped[0] + n_skip[row], i) != &skipped[0] + n_skip[row];
+                    if (!left_out && p[i] == p[i] && (best < 0 || p[i] > p[best])) best = i;
+                }
+                assert_int_equal(out[row], best);
+            }
+            std::fill(&y[0], &y[0] + 4 * n, -INFINITY);
+            must_run(pi__k_argmax(nullptr, y.get(), n, 4, n, nullptr, nullptr, out.get()));
+            for (size_t row = 0; row < 4; row++) assert_int_equal(out[row], -1);
         });
     }
 }

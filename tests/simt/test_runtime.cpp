@@ -92,6 +92,61 @@ static void test_forbidden(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
+/* Tokens of four requests, one of which is not greedy; with its logits asked for, each is sampled on the host. */
+static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, bool on_host)
+{
+    static const char *const options[4][2] = {{"ignore-eos", "true"}, {"min-tokens", "4"}, {"temp", "0.9"},
+                                              {"ignore-eos", "false"}};
+    std::vector<std::vector<int32_t>> out;
+    pi_request *r[4];
+    rows logits[4];
+    int code[4] = {};
+    pi_error err;
+    for (int i = 0; i < 4; i++) {
+        r[i] = pi_request_new(e);
+        const std::vector<int32_t> p = prompt(3 + (size_t) i, 5 + i);
+        pi_request_set_user(r[i], &code[i]);
+        if (on_host) pi_request_on_logits(r[i], take_logits, &logits[i]);
+        assert_int_equal(pi_request_set(r[i], "max-tokens", "12", &err), PI_OK);
+        assert_int_equal(pi_request_set(r[i], "seed", "7", &err), PI_OK);
+        assert_int_equal(pi_request_set(r[i], options[i][0], options[i][1], &err), PI_OK);
+        assert_int_equal(pi_request_prompt_tokens(r[i], p.data(), p.size(), &err), PI_OK);
+        assert_int_equal(pi_request_submit(r[i], &err), PI_OK);
+    }
+    take_events(e, [] {});
+    for (int i = 0; i < 4; i++) {
+        std::vector<int32_t> t(64);
+        t.resize(pi_request_tokens(r[i], t.data(), t.size()));
+        assert_int_equal(code[i], PI_OK);
+        assert_true(t.size() >= 1);
+        out.push_back(t);
+        pi_request_free(r[i]);
+    }
+    return out;
+}
+
+/* Greedy tokens are picked on the device, the same as on the host, and nothing else of their rows comes to the host. */
+static void test_picked(void **)
+{
+    pi_error err;
+    pi_engine *e;
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
+    assert_int_equal(open_engine(&e, "16", &err), PI_OK);
+    simt::watch.n_down = 0;
+    std::vector<std::vector<int32_t>> want = tokens_of(e, true);
+    long all = simt::watch.n_down.exchange(0), row = 313 * (long) sizeof(float);
+    std::vector<std::vector<int32_t>> got = tokens_of(e, false);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(got[i].size(), want[i].size());
+        assert_memory_equal(got[i].data(), want[i].data(), want[i].size() * sizeof(int32_t));
+    }
+    assert_true(want[0].size() == 12 && want[1].size() >= 4);
+    assert_true(all >= 4 * 12 * row / 2);
+    assert_true(simt::watch.n_down >= 12 * row && simt::watch.n_down < 12 * row + 4 * 12 * 16); /* the one that is not greedy */
+    pi_engine_close(e);
+    unlink(model_path.c_str());
+}
+
 /* ----------------------------------------------------------------------------------------------------------- failures */
 
 static std::atomic<long> host_live; /* blocks of the host's memory */
@@ -211,7 +266,8 @@ static void test_kernel_dies(void **)
 int main()
 {
     name_model("runtime");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_told), cmocka_unit_test(test_kernel_dies),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_told),
+                                cmocka_unit_test(test_picked), cmocka_unit_test(test_kernel_dies),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_recorded)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -3,8 +3,8 @@
  * Memory: a small object and a buffer for packing on the host; weights, cache and activations are the caller's, from
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
- *     [batch: integers][row numbers][frequencies][prepared input][the same as floats][experts][rows of delta nets]
- *     [parts of attention]
+ *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
+ *     [rows of delta nets][parts of attention]
  *
  * Threads: as backend.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -163,6 +163,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.batch = take(&at, pi__cuda_image_ints(lim) * i);
     s.rows = take(&at, (size_t) pi__cuda_max_gather(lim) * i);
     s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
+    s.picks = take(&at, (PI__MAX_SKIP + 2 * PI__MAX_ROWS) * i);
     s.prepared = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 0));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = take(&at, pi__cuda_moe_bytes(lim));
@@ -196,6 +197,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->image = image;
     c->max_ints = ints;
     memset(c->freq, 0, sizeof c->freq);
+    c->skip = NULL;
     c->at = at;
     c->lim = *lim;
     return PI_OK;
@@ -264,6 +266,7 @@ static const pi__backend_ops cuda_ops = {
     .attention = pi__cuda_attention,
     .gather_rows = pi__cuda_gather_rows,
     .softcap = pi__cuda_softcap,
+    .argmax = pi__cuda_argmax,
     .moe = pi__cuda_moe,
     .norm = pi__cuda_norm,
     .add_gated = pi__cuda_add_gated,

@@ -35,7 +35,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, prepared, floats, experts, gdn, parts, total; /* bytes */
+    size_t batch, rows, freq, picks, prepared, floats, experts, gdn, parts, total; /* bytes */
 } cuda_scratch;
 
 typedef struct pi__cuda {
@@ -52,6 +52,7 @@ typedef struct pi__cuda {
     cuda_graph graph[PI__CUDA_MAX_GRAPHS]; /* in no order */
     cuda_graph *recording;  /* the one that this step's ops become, or NULL */
     uint64_t n_steps;       /* that could be recorded */
+    const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     char *pack;             /* host memory for packing weights */
     size_t pack_size;       /* bytes */
@@ -85,6 +86,8 @@ size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
+void pi__cuda_argmax(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
+                     const int32_t *n_skip, int32_t *pick);
 /* Forgets what was recorded; nothing is queued. */
 void pi__cuda_free_graphs(pi__cuda *c);
 

@@ -31,8 +31,10 @@ int pi__k_spread(void *stream, const float *x, int64_t step, int64_t ldx, int32_
                  int64_t ldy);
 /* x = cap * tanh(x / cap). */
 int pi__k_softcap(void *stream, float *x, float cap, size_t n);
-/* out[r] = the lowest index of row r's largest value; NaN counts as smaller than everything. [n_rows, n] */
-int pi__k_argmax(void *stream, const float *x, int64_t ldx, int32_t n_rows, int64_t n, int32_t *out);
+/* out[r] = the lowest index of row r's largest value, -1: none is above -inf; NaN never wins. [n_rows, n] The values of the
+ * first n_skip[r] indices at skip become -inf before; skip may be NULL. */
+int pi__k_argmax(void *stream, float *x, int64_t ldx, int32_t n_rows, int64_t n, const int32_t *skip,
+                 const int32_t *n_skip, int32_t *out);
 
 /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
 int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
