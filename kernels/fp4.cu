@@ -1,9 +1,10 @@
 /* FP4 matrices times x rounded to the same FP4 format, with the block-scaled tensor cores of sm_120 and sm_121: several
  * times the speed of linear.cu's exact products, for a rounding of x to about 3 bits (option fp4-mma).
  *
- * NVFP4: e2m1 codes, a ue4m3 scale for 16 of them, a float for the row of x: its largest value over 6 * 448, so that the
- * largest scale is 448. MXFP4: e2m1 codes, a power of two for 32 of them. Scales of x take in the largest value of their
- * group without clipping. What a row becomes depends on that row alone.
+ * NVFP4: e2m1 codes, a ue4m3 scale for 16 of them, a float for the row of x: its largest value over 4 * 448. A group's
+ * largest value becomes 6 or 4, whichever gives the smaller squared error: between 4 and 6 e2m1 has nothing, and a group
+ * with much just below its largest value does better with that at 4. MXFP4: e2m1 codes, a power of two for 32 of them, the
+ * smallest without clipping. What a row becomes depends on that row alone.
  *
  *     prepared: [groups of 8 rows][chunks of 64 columns]{ [32 lanes] two words of B, [8 rows] word of 4 scales }
  *               [rows] factor
@@ -40,22 +41,43 @@ PI_FN float ue4m3_value(uint32_t u)
     return u < 8 ? (float) u * 0.001953125f : __uint_as_float((u + (120u << 3)) << 20);
 }
 
-/* Largest of a group of n neighbouring lanes. */
+PI_FN float e2m1_value(uint32_t c)
+{
+    uint32_t e = c >> 1 & 3, m = c & 1; /* the smallest is half of 1, as if e were 0 and m were not there */
+    return e ? __uint_as_float((e + 126) << 23 | m << 22) : 0.5f * (float) m;
+}
+
+/* Largest of a group of N neighbouring lanes, and sum, the same in each. */
 template <int N> PI_FN float group_max(float v)
 {
     v = fabsf(v);
     for (int o = N / 2; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
     return v;
 }
+PI_FN float group_sum(float v)
+{
+    for (int o = 8; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
+    return v;
+}
 
-/* The scale byte of the lane's group, and what its values are multiplied with. */
-template <int TYPE> PI_FN uint32_t scale_of(float v, float factor, float &inverse)
+/* A scale: what values are multiplied with, and the squared error of their group. */
+PI_FN float scale_error(float v, uint32_t u, float &inverse)
+{
+    float scale = ue4m3_value(u);
+    inverse = u ? 1.0f / scale : 0.0f;
+    float d = fabsf(v) - e2m1_value(e2m1_of(fabsf(v) * inverse)) * scale;
+    return group_sum(d * d);
+}
+
+/* The scale byte of the lane's group, and what its values are multiplied with. v is in units of the row's factor. */
+template <int TYPE> PI_FN uint32_t scale_of(float v, float &inverse)
 {
     if (TYPE == PI__NVFP4) {
-        float most = group_max<16>(v);
-        uint32_t u = factor > 0 ? ue4m3_of(most / 6.0f / factor) : 0;
-        inverse = u ? 1.0f / (ue4m3_value(u) * factor) : 0.0f;
-        return u;
+        float most = group_max<16>(v), other;
+        uint32_t u = ue4m3_of(most / 6.0f), u4 = ue4m3_of(most / 4.0f);
+        bool four = scale_error(v, u4, other) < scale_error(v, u, inverse);
+        inverse = four ? other : inverse;
+        return four ? u4 : u;
     }
     uint32_t bits = __float_as_uint(group_max<32>(v)), e = bits >> 23; /* up to 1.5 * 2^n is 6 * 2^(n - 2) */
     e += (bits & 0x7fffff) > 0x400000 ? 1 : 0;
@@ -86,11 +108,11 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k
     __syncthreads();
     for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, worst[i]);
     bad = most > 3.4e38f;
-    float factor = TYPE == PI__NVFP4 ? most / 2688.0f : 1.0f;
+    float factor = TYPE == PI__NVFP4 ? most / 1792.0f : 1.0f;
     if (threadIdx.x == 0) factors[row] = bad ? __uint_as_float(0x7fc00000) : factor;
     for (int64_t i = threadIdx.x; i < n_chunk * 64; i += THREADS) {
-        float inverse, v = there && i < n_in && !bad ? x.at(i) : 0.0f;
-        uint32_t scale = scale_of<TYPE>(v, factor, inverse), word = e2m1_of(v * inverse) << 4 * (lane % 8);
+        float inverse, v = there && i < n_in && !bad && factor > 0 ? x.at(i) / factor : 0.0f;
+        uint32_t scale = scale_of<TYPE>(v, inverse), word = e2m1_of(v * inverse) << 4 * (lane % 8);
         for (int o = 4; o; o >>= 1) word |= __shfl_xor_sync(PI_FULL, word, o);
         uint8_t *chunk = chunks + (size_t) (row / 8 * n_chunk + i / 64) * FP4_CHUNK;
         int r = (int) (row % 8), half = (int) (i / 32 % 2);

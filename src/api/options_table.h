@@ -38,6 +38,9 @@
       "REGEX=DEVICE,...: where tensors are kept and run whose name the expression finds; may be given several times.") \
     X(KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "kv", false,                    \
       "The cache is kept, and attention run, where the layer is; --no-kv-offload: on the CPU.")                        \
+    X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
+      "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"  \
+      " prompts, about as much error again as the weights have. auto: off.")                                          \
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Longest request, prompt and answer, in tokens; 0: what the model was trained for.")                             \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \

@@ -233,6 +233,12 @@ static void do_mma_mx8(void **arg, const char *, int)
     }
 }
 
+/* A lane's results, as broken hardware has them. */
+template <class T> static void spoil(int what, T *d)
+{
+    if (options.spoil & what) d[self->lin % 4] += 4096;
+}
+
 static void issue(warp_fn fn, void *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     mma_arg x = {d, a, b, {0, 0, 0, 0, 0, 0}, mx::e4m3, mx::e4m3};
@@ -242,28 +248,34 @@ static void issue(warp_fn fn, void *d, const uint32_t *a, const uint32_t *b, con
 void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_16<8, 7>, d, a, b, file, line);
+    spoil(SPOIL_HALVES, d);
 }
 void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_16<5, 10>, d, a, b, file, line);
+    spoil(SPOIL_HALVES, d);
 }
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_s8<32>, d, a, b, file, line);
+    spoil(SPOIL_S8, d);
 }
 void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_s8<16>, d, a, b, file, line);
+    spoil(SPOIL_S8, d);
 }
 void mma_mxf4nvf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line)
 {
     mma_arg x = {d, a, b, s, mx::e2m1, mx::e2m1};
     warp_op(~0u, do_mma_fp4<true>, &x, file, line);
+    spoil(SPOIL_FP4, d);
 }
 void mma_mxf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line)
 {
     mma_arg x = {d, a, b, s, mx::e2m1, mx::e2m1};
     warp_op(~0u, do_mma_fp4<false>, &x, file, line);
+    spoil(SPOIL_FP4, d);
 }
 void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s, const char *file,
                   int line)

@@ -138,6 +138,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     snprintf(info->name, sizeof info->name, "emu");
     info->memory = UINT64_C(1) << 35;
     info->n_sm = 4;
+    info->arch = simt::watch.idle ? 0 : simt::options.arch;
     info->records = simt::watch.records;
     return counted();
 }

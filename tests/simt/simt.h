@@ -52,6 +52,9 @@ namespace simt {
 
 /* ------------------------------------------------------------------------------------------------ for those who launch */
 
+/* Tensor-core instructions whose results may be made wrong; bits. */
+enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_HALVES = 2, SPOIL_FP4 = 4 };
+
 enum class order { forward, reverse, random };
 
 /* How launches run from now on. */
@@ -64,6 +67,7 @@ struct config {
     long fail_copy = -1;            /* copies beside the queue: after so many, one is refused */
     bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
+    int spoil = SPOIL_NONE;         /* what gives wrong results, as broken hardware would */
     int arch = 120;                 /* 80, 90 or 120: what the device has, for kernels that go more than one way */
     bool hide = false;              /* device memory can be reached by kernels and the runtime's copies only */
     void (*on_launch)(bool begins) = nullptr; /* called around each launch */

@@ -5,13 +5,15 @@
 #include <unistd.h>
 
 extern "C" {
+#include "backend/cuda/cuda.h"
 #include "formats/formats.h"
 int simt_tiny_write(const char *path, int32_t type);
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_open(const char *path, long fail_at, long *count, long *left);
 }
 
-static pi_engine *open_engine(const char *model, const char *device, const char *cache, const char *batch)
+static pi_engine *open_engine(const char *model, const char *device, const char *cache, const char *batch,
+                              const char *fp4 = "auto")
 {
     pi_error err;
     pi_engine *e = nullptr;
@@ -21,6 +23,7 @@ static pi_engine *open_engine(const char *model, const char *device, const char 
     set(o, "cache-type-k", cache);
     set(o, "cache-type-v", cache);
     set(o, "ubatch-size", batch);
+    set(o, "fp4-mma", fp4);
     set(o, "ctx-size", "256");
     set(o, "parallel", "4");
     set(o, "temp", "0");
@@ -99,6 +102,59 @@ static void test_evicted(void **)
     test_evicted_of("qwen35", "all");
 }
 
+/* FP4 products: other numbers than with fp4-mma off, which are the CPU's, but the same in any company. */
+static void test_fp4(void **)
+{
+    const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and", "you"};
+    char path[256];
+    if (getenv("PI_TEST_EMULATED")) return;
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_tiny_write(path, PI__NVFP4), 0);
+    pi_engine *cpu = open_engine(path, "cpu", "f16", "512"), *off = open_engine(path, "emu", "f16", "512", "off"),
+              *fp4 = open_engine(path, "emu", "f16", "512", "on"), *cut = open_engine(path, "emu", "f16", "5", "on");
+    unlink(path);
+    std::vector<answer> exact = ask(off, prompts, true), got = ask(fp4, prompts, true);
+    compare("NVFP4, exact", ask(cpu, prompts, true), exact, 0.02);
+    compare("NVFP4, alone", got, ask(fp4, prompts, false), 0);
+    compare("NVFP4, in pieces", got, ask(cut, prompts, true), 0);
+    assert_true(exact[0].logits.begin()->second != got[0].logits.begin()->second);
+    for (pi_engine *e : {cpu, off, fp4, cut}) pi_engine_close(e);
+}
+
+/* Wrong results of the first products: without FP4 an engine goes on, without the others it does not open. */
+static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
+
+static void test_wrong_products(void **)
+{
+    std::string lines;
+    pi__log log = {append_line, &lines, PI_LOG_INFO};
+    pi__cpu_params p = {};
+    pi__backend *be = nullptr;
+    pi_error err;
+    p.fp4 = true;
+    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+    be->ops->destroy(be);
+    assert_non_null(strstr(lines.c_str(), "activations in FP4"));
+    assert_null(strstr(lines.c_str(), "switched off"));
+    lines.clear();
+    simt::options.spoil = simt::SPOIL_FP4;
+    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+    be->ops->destroy(be);
+    assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mma is switched off"));
+    assert_null(strstr(lines.c_str(), "activations in FP4"));
+    simt::options.spoil = simt::SPOIL_S8;
+    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
+    assert_null(be);
+    assert_non_null(strstr(err.msg, "multiplies Q8_0 matrices wrongly"));
+    simt::options.spoil = simt::SPOIL_NONE;
+    simt::options.arch = 90;
+    lines.clear();
+    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+    be->ops->destroy(be);
+    assert_non_null(strstr(lines.c_str(), "no FP4 tensor cores"));
+    simt::options.arch = 120;
+}
+
 /* What the device cannot do is refused with a reason. */
 static void test_refused(void **)
 {
@@ -152,6 +208,8 @@ static void test_out_of_memory(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
-                                cmocka_unit_test(test_evicted), cmocka_unit_test(test_refused), cmocka_unit_test(test_out_of_memory)};
+                                cmocka_unit_test(test_evicted), cmocka_unit_test(test_fp4),
+                                cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_refused),
+                                cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -33,25 +33,34 @@ static double e2m1_value(uint8_t c)
     return c & 8 ? -values[c & 7] : values[c & 7];
 }
 
+static double e4m3_value(uint8_t d) { return d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10); }
+
 /* A row as the format rounds it. */
 static std::vector<double> rounded(int32_t type, const float *x, size_t n)
 {
     std::vector<double> out(n);
     float row = 0;
     for (size_t i = 0; i < n; i++) row = std::max(row, std::fabs(x[i]));
-    float factor = type == PI__NVFP4 ? row / 2688.0f : 1.0f;
+    float factor = type == PI__NVFP4 ? row / 1792.0f : 1.0f;
     for (size_t i = 0, unit = type == PI__NVFP4 ? 16 : 32; i < n; i += unit) {
         float most = 0;
         double scale = 0;
         for (size_t j = i; j < i + unit; j++) most = std::max(most, std::fabs(x[j]));
         if (type == PI__NVFP4 && factor > 0) {
-            uint8_t d = simt::to_e4m3(most / 6.0f / factor);
-            scale = (double) factor * (d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10));
+            double least = INFINITY;
+            for (float top : {6.0f, 4.0f}) {
+                double s = e4m3_value(simt::to_e4m3(most / factor / top)), error = 0;
+                for (size_t j = i; j < i + unit && s > 0; j++) {
+                    double d = x[j] / factor - e2m1_value(simt::to_e2m1(x[j] / factor * (float) (1 / s))) * s;
+                    error += d * d;
+                }
+                if (s > 0 && error < least * (1 - 1e-6)) scale = s * factor, least = error;
+            }
         } else if (most > 0) {
             scale = std::exp2(std::ceil(std::log2((double) most / 6)));
         }
         for (size_t j = i; j < i + unit && scale > 0; j++) {
-            out[j] = e2m1_value(simt::to_e2m1(x[j] * (float) (1.0 / scale))) * scale;
+            out[j] = e2m1_value(simt::to_e2m1(x[j] / factor * (float) (1.0 / (scale / factor)))) * scale;
         }
     }
     return out;

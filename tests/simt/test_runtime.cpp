@@ -3,6 +3,9 @@
 
 #include <atomic>
 
+extern "C" {
+#include "backend/cuda/cuda.h"
+}
 #include "backend/cuda/runtime.h"
 
 /* --------------------------------------------------------------------------------------------------- recorded steps */
@@ -223,6 +226,28 @@ static void test_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
+/* The same for what a device has to compute when it is opened. */
+static void test_first_calls_fail(void **)
+{
+    long n = 0;
+    for (bool reached = true; reached; n++) {
+        pi_error err = {};
+        pi__backend *be;
+        pi__cpu_params p = {};
+        p.fp4 = true;
+        simt::watch.n_calls = 0;
+        simt::watch.fail_at = n;
+        int rc = pi__cuda_create(&be, 0, &p, nullptr, &err);
+        simt::watch.fail_at = -1;
+        reached = simt::watch.n_calls > n;
+        assert_int_equal(rc, reached ? PI_EDEVICE : PI_OK);
+        if (reached) assert_non_null(strstr(err.msg, "a call was made to fail"));
+        if (!rc) be->ops->destroy(be);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    assert_true(n > 30);
+}
+
 /* Devices tell what they are, and one that does not answer why. */
 static void test_told(void **)
 {
@@ -268,6 +293,7 @@ int main()
     name_model("runtime");
     const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_told),
                                 cmocka_unit_test(test_picked), cmocka_unit_test(test_kernel_dies),
-                                cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_recorded)};
+                                cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_first_calls_fail),
+                                cmocka_unit_test(test_recorded)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

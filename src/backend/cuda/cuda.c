@@ -164,7 +164,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.rows = take(&at, (size_t) pi__cuda_max_gather(lim) * i);
     s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = take(&at, (PI__MAX_SKIP + 2 * PI__MAX_ROWS) * i);
-    s.prepared = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 0));
+    size_t ints = pi__k_prepared_bytes(lim->max_tokens, n_in, 0), fp4 = pi__k_fp4_prepared_bytes(lim->max_tokens, n_in);
+    s.prepared = take(&at, ints > fp4 ? ints : fp4);
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = take(&at, pi__cuda_moe_bytes(lim));
     s.gdn = take(&at, pi__cuda_gdn_scratch(lim));
@@ -308,10 +309,46 @@ bool pi__cuda_tell(int32_t index, pi__device_info *out)
     return !code || info.memory || !index;
 }
 
+/* Tries each way of multiplying. One in FP4 that is wrong is not used; the others have to be right. */
+static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
+{
+    static const struct { int32_t type; bool fp4; } ways[] = {
+        {PI__Q8_0, false}, {PI__NVFP4, false}, {PI__NVFP4, true}, {PI__MXFP4, true},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
+        const char *name = pi__type_info_of(ways[i].type)->name;
+        bool right;
+        if (ways[i].fp4 && !c->fp4) continue;
+        int rc = pi__cuda_check_product(c->rt, ways[i].type, ways[i].fp4, &right, err);
+        if (rc) return rc;
+        if (right) continue;
+        if (!ways[i].fp4) {
+            return pi__fail(err, PI_EDEVICE, "%s multiplies %s matrices wrongly: a driver or a build that does not fit it, or "
+                            "broken hardware", c->desc, name);
+        }
+        pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly in FP4: fp4-mma is switched off", c->desc, name);
+        c->fp4 = false;
+    }
+    return PI_OK;
+}
+
+/* How products are made: a choice for the whole engine, so that no request's numbers depend on others. */
+static int choose_products(pi__cuda *c, bool fp4, const pi__log *log, pi_error *err)
+{
+    const bool can = c->info.arch / 10 == 12;
+    c->fp4 = can && fp4;
+    if (!can && fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mma is switched off", c->desc);
+    int rc = check_products(c, log, err);
+    if (rc) return rc;
+    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits%s", c->desc,
+             c->fp4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
+             : can  ? " (fp4-mma would use FP4's for NVFP4 and MXFP4 matrices)"
+                    : "");
+    return PI_OK;
+}
+
 int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
-    (void) p;
-    (void) log;
     *out = NULL;
     pi__cuda *c = pi__calloc(1, sizeof *c);
     if (!c) return pi__fail_mem(err, "the CUDA backend");
@@ -325,6 +362,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);
-    *out = &c->be;
-    return PI_OK;
+    int rc = choose_products(c, p->fp4, log, err);
+    if (rc) cuda_destroy(&c->be);
+    else *out = &c->be;
+    return rc;
 }

@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 
-/* Device number index. PI_EDEVICE: there is none, or no driver. The parameters of the CPU are not used. */
+/* Device number index. PI_EDEVICE: there is none, or no driver. Of the parameters only fp4 is used. */
 int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
 bool pi__cuda_tell(int32_t index, pi__device_info *out);
 

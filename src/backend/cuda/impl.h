@@ -43,6 +43,7 @@ typedef struct pi__cuda {
     pi__rt *rt;             /* device and queue */
     pi__rt_info info;       /* of the device */
     char desc[112];         /* describe() */
+    bool fp4;               /* NVFP4 and MXFP4 matrices are multiplied in FP4; never changes */
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */
@@ -104,6 +105,9 @@ void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
 bool pi__cuda_is_float(int32_t type);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
+
+/* selftest.c: *right: whether a small product with a matrix of that type (in FP4 or not) is what the host computes. */
+int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, bool *right, pi_error *err);
 
 /* ops.c: the ops of transformers (see backend.h) */
 void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);

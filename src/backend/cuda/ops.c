@@ -26,18 +26,34 @@ void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, fl
     PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, scale, out));
 }
 
+/* What a matrix wants its input rounded to; NVFP4 and MXFP4 are the types' own numbers. */
+enum { NOTHING = -1, INTEGERS = -2, FLOATS = -3 };
+
+static int form_of(const pi__cuda *c, int32_t type)
+{
+    if (c->fp4 && (type == PI__NVFP4 || type == PI__MXFP4)) return type;
+    return pi__cuda_is_float(type) ? FLOATS : INTEGERS;
+}
+
 void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
 {
     pi__cuda *c = (pi__cuda *) be;
-    void *stream = pi__rt_stream(c->rt), *to[2] = {c->scratch + c->at.prepared, c->scratch + c->at.floats};
+    void *stream = pi__rt_stream(c->rt);
     pi__k_input k = pi__cuda_input(in);
-    bool ready[2] = {false, false};
+    int ready[2] = {NOTHING, NOTHING}; /* floats and the others have places of their own */
     for (int32_t i = 0; i < n_lin; i++) {
         pi__k_matrix m = pi__cuda_matrix(lin[i].w);
-        int f = pi__cuda_is_float(m.type);
-        if (!ready[f]) PI__QUEUE(c, pi__k_prepare(stream, &k, n_rows, m.n_in, f, to[f]));
-        ready[f] = true;
-        PI__QUEUE(c, pi__k_linear(stream, &m, to[f], n_rows, lin[i].y, lin[i].ldy));
+        int form = form_of(c, m.type), floats = form == FLOATS;
+        void *x = c->scratch + (floats ? c->at.floats : c->at.prepared);
+        bool made = ready[floats] == form;
+        ready[floats] = form;
+        if (form >= 0) {
+            if (!made) PI__QUEUE(c, pi__k_fp4_prepare(stream, &k, m.type, n_rows, m.n_in, x));
+            PI__QUEUE(c, pi__k_fp4_linear(stream, &m, x, n_rows, lin[i].y, lin[i].ldy));
+        } else {
+            if (!made) PI__QUEUE(c, pi__k_prepare(stream, &k, n_rows, m.n_in, floats, x));
+            PI__QUEUE(c, pi__k_linear(stream, &m, x, n_rows, lin[i].y, lin[i].ldy));
+        }
     }
 }
 

@@ -20,6 +20,7 @@ typedef struct pi__rt_info {
     char name[96];  /* of the device, as describe() shows it */
     uint64_t memory; /* bytes */
     int32_t n_sm;   /* multiprocessors */
+    int32_t arch;   /* 80, 90, 120, 121: compute capability; 0: an emulated device that runs no kernels */
     bool records;   /* record and the like work */
 } pi__rt_info;
 

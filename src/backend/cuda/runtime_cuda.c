@@ -48,6 +48,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     snprintf(info->name, sizeof info->name, "%.60s, sm_%d%d", prop.name, prop.major, prop.minor);
     info->memory = prop.totalGlobalMem;
     info->n_sm = prop.multiProcessorCount;
+    info->arch = prop.major * 10 + prop.minor;
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 

@@ -1,0 +1,110 @@
+/* Whether the device multiplies right: a small product through the kernels, for few and for many rows, against the host.
+ * A wrong driver, a wrong build for the device, or broken hardware is found when the engine opens, not in its answers.
+ *
+ * Memory: one buffer of the host and one of the device, for the time of a call. The opening thread. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cuda/impl.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+enum { N_IN = 64, N_OUT = 19, N_X = 33 /* more than a kernel for few rows takes */, N_FEW = 5, TILE = 16 };
+enum { X_AT = 64 << 10, PREPARED_AT = 128 << 10, Y_AT = 192 << 10, SIZE = 256 << 10 }; /* of device memory, W first */
+
+/* What the host knows. */
+typedef struct trial {
+    float w[N_OUT * N_IN];    /* as the packed matrix has it */
+    float x[N_X * N_IN];      /* values that every way of rounding keeps, or nearly */
+    float y[2][N_X * N_OUT];  /* of the device: all rows at once, the first rows by themselves */
+    uint8_t file[N_OUT * N_IN * 4];
+    uint8_t packed[2 * N_IN * TILE * 4];
+} trial;
+
+/* Values whose largest, 6, is in each group of 16: e2m1's for MXFP4, and for the others those times 1.5 up to 6, which a
+ * scale of NVFP4 hits exactly. */
+static void fill(trial *t, int32_t type)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4};
+    for (int i = 0; i < N_X * N_IN; i++) {
+        float v = i % 16 == 0 ? 4 : values[(i * 5 + i / 64 * 3) % 7];
+        v *= type == PI__MXFP4 ? (v == 4 ? 1.5f : 1.0f) : 1.5f;
+        t->x[i] = (i * 7 + i / 16) % 3 ? v : -v;
+    }
+    for (int i = 0; i < N_OUT * N_IN; i++) t->w[i] = (float) ((i * 11 + i / N_IN * 5) % 13 - 6) / 4;
+}
+
+static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
+{
+    const size_t row = pi__row_size(pi__type_info_of(type), N_IN);
+    for (int i = 0; i < N_OUT; i++) {
+        pi__quantize_row(type, t->w + i * N_IN, t->file + (size_t) i * row, N_IN, NULL);
+        pi__dequantize_row(type, t->file + (size_t) i * row, t->w + i * N_IN, N_IN);
+    }
+    if (!s->n_block) memcpy(t->packed, t->file, s->mat_bytes);
+    for (int i = 0; i < N_OUT && s->n_block; i += TILE) {
+        pi__cuda_pack_tile(type, s, N_IN, t->file + (size_t) i * row, N_OUT - i < TILE ? N_OUT - i : TILE,
+                           t->packed + (size_t) (i / TILE) * s->tile_bytes);
+    }
+}
+
+static bool is_right(const trial *t)
+{
+    for (int i = 0; i < N_X * N_OUT; i++) {
+        const float *w = t->w + i % N_OUT * N_IN, *x = t->x + i / N_OUT * N_IN;
+        double want = 0, size = 0;
+        for (int k = 0; k < N_IN; k++) {
+            want += (double) w[k] * x[k];
+            size += fabs((double) w[k] * x[k]);
+        }
+        if (!(fabs(t->y[0][i] - want) <= 1e-4 * size)) return false;
+    }
+    return !memcmp(t->y[0], t->y[1], N_FEW * N_OUT * sizeof(float));
+}
+
+static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, char *p, int32_t n_rows)
+{
+    void *stream = pi__rt_stream(rt), *prepared = p + PREPARED_AT;
+    pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = N_IN};
+    int rc = fp4 ? pi__k_fp4_prepare(stream, &in, m->type, n_rows, N_IN, prepared)
+                 : pi__k_prepare(stream, &in, n_rows, N_IN, pi__cuda_is_float(m->type), prepared);
+    if (rc) return rc;
+    float *y = (float *) (p + Y_AT);
+    return fp4 ? pi__k_fp4_linear(stream, m, prepared, n_rows, y, N_OUT) : pi__k_linear(stream, m, prepared, n_rows, y, N_OUT);
+}
+
+/* The device's part; a code of the runtime. */
+static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, bool fp4, char *p)
+{
+    int rc = pi__rt_upload(rt, p, t->packed, m->shape.mat_bytes);
+    if (!rc) rc = pi__rt_upload(rt, p + X_AT, t->x, sizeof t->x);
+    for (int i = 0; i < 2 && !rc; i++) {
+        const int32_t n_rows = i ? N_FEW : N_X;
+        rc = multiply(rt, m, fp4, p, n_rows);
+        if (!rc) rc = pi__rt_download(rt, t->y[i], p + Y_AT, (size_t) n_rows * N_OUT * sizeof(float));
+        if (!rc) rc = pi__rt_wait(rt);
+    }
+    return rc;
+}
+
+int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, bool *right, pi_error *err)
+{
+    void *p = NULL;
+    pi__k_matrix m = {.type = type, .n_in = N_IN, .n_out = N_OUT};
+    trial *t = pi__calloc(1, sizeof *t);
+    int code = t ? pi__rt_alloc(rt, &p, SIZE) : 0;
+    *right = false;
+    if (!code && p && pi__cuda_shape_of(type, N_IN, N_OUT, &m.shape)) {
+        m.data = p;
+        fill(t, type);
+        pack(t, type, &m.shape);
+        code = run(rt, t, &m, fp4, p);
+        *right = !code && is_right(t);
+    }
+    bool no_memory = !t || (!p && !code);
+    pi__rt_free(rt, p);
+    pi__free(t);
+    if (code) return pi__fail(err, PI_EDEVICE, "the device's first product failed: %.300s", pi__rt_text(code));
+    return no_memory ? pi__fail_mem(err, "a first product on the device") : PI_OK;
+}
