@@ -19,18 +19,20 @@
 
 enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: an mbarrier for each */ };
 
-template <int STAGES> struct pipe {
+/* BULK false: always cp.async, for pieces too small for bulk copies. */
+template <int STAGES, bool BULK = true> struct pipe {
     unsigned char *raw;
     uint32_t size;               /* of a stage, a multiple of 16 */
     int32_t now = 0, round = 0;  /* stage in turn, and how often all have been */
 
     __device__ __forceinline__ pipe(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
+    __device__ __forceinline__ static bool bulk() { return BULK && ptx_has_bulk(); }
     __device__ __forceinline__ uint32_t barrier(int32_t i) const { return ptx_shared(raw) + 8 * (uint32_t) i; }
     __device__ __forceinline__ uint32_t address(int32_t i) const { return ptx_shared(raw) + PIPE_HEAD + (uint32_t) i * size; }
 
     __device__ __forceinline__ void begin() const
     {
-        if (!ptx_has_bulk()) return;
+        if (!bulk()) return;
         if (threadIdx.x == 0) {
             for (int32_t i = 0; i < STAGES; i++) ptx_mbarrier_init(barrier(i), PIPE_WARPS);
             ptx_fence_async();
@@ -39,13 +41,13 @@ template <int STAGES> struct pipe {
     }
     __device__ __forceinline__ void expect(int32_t i, uint32_t bytes) const
     {
-        if (ptx_has_bulk() && threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(barrier(i), bytes);
+        if (bulk() && threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(barrier(i), bytes);
     }
     /* n bytes to offset `to` of stage i, by a warp; n and both addresses are multiples of 16. */
     __device__ __forceinline__ void copy(int32_t i, uint32_t to, const void *src, uint32_t n) const
     {
         uint32_t lane = threadIdx.x % 32, dst = address(i) + to;
-        if (!ptx_has_bulk()) {
+        if (!bulk()) {
             for (uint32_t k = lane * 16; k < n; k += 512) ptx_cp_async16(dst + k, (const uint8_t *) src + k);
         } else if (lane == 0 && n) {
             ptx_bulk_copy(dst, src, n, barrier(i));
@@ -53,18 +55,18 @@ template <int STAGES> struct pipe {
     }
     __device__ __forceinline__ void filled() const
     {
-        if (!ptx_has_bulk()) ptx_cp_async_commit();
+        if (!bulk()) ptx_cp_async_commit();
     }
     __device__ __forceinline__ void turn() const
     {
-        if (!ptx_has_bulk()) ptx_cp_async_wait<STAGES - 2>();
+        if (!bulk()) ptx_cp_async_wait<STAGES - 2>();
         __syncthreads();
     }
     __device__ __forceinline__ int32_t free() const { return (now + STAGES - 1) % STAGES; }
     __device__ __forceinline__ const unsigned char *take()
     {
         const unsigned char *p = raw + PIPE_HEAD + (uint32_t) now * size;
-        if (ptx_has_bulk()) ptx_mbarrier_wait(barrier(now), (uint32_t) round % 2);
+        if (bulk()) ptx_mbarrier_wait(barrier(now), (uint32_t) round % 2);
         if (++now == STAGES) now = 0, round++;
         return p;
     }

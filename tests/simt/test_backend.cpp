@@ -146,6 +146,9 @@ static void test_wrong_products(void **)
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
     assert_null(be);
     assert_non_null(strstr(err.msg, "multiplies Q8_0 matrices wrongly"));
+    simt::options.spoil = simt::SPOIL_HALVES;
+    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
+    assert_non_null(strstr(err.msg, "multiplies F16 matrices wrongly"));
     simt::options.spoil = simt::SPOIL_NONE;
     simt::options.arch = 90;
     lines.clear();

@@ -164,8 +164,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.rows = take(&at, (size_t) pi__cuda_max_gather(lim) * i);
     s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = take(&at, (PI__MAX_SKIP + 2 * PI__MAX_ROWS) * i);
-    size_t ints = pi__k_prepared_bytes(lim->max_tokens, n_in, 0), fp4 = pi__k_fp4_prepared_bytes(lim->max_tokens, n_in);
-    s.prepared = take(&at, ints > fp4 ? ints : fp4);
+    /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
+    s.prepared = take(&at, pi__k_halves_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = take(&at, pi__cuda_moe_bytes(lim));
     s.gdn = take(&at, pi__cuda_gdn_scratch(lim));
@@ -313,7 +313,7 @@ bool pi__cuda_tell(int32_t index, pi__device_info *out)
 static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     static const struct { int32_t type; bool fp4; } ways[] = {
-        {PI__Q8_0, false}, {PI__NVFP4, false}, {PI__NVFP4, true}, {PI__MXFP4, true},
+        {PI__Q8_0, false}, {PI__NVFP4, false}, {PI__F16, false}, {PI__BF16, false}, {PI__NVFP4, true}, {PI__MXFP4, true},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
         const char *name = pi__type_info_of(ways[i].type)->name;
@@ -340,7 +340,7 @@ static int choose_products(pi__cuda *c, bool fp4, const pi__log *log, pi_error *
     if (!can && fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mma is switched off", c->desc);
     int rc = check_products(c, log, err);
     if (rc) return rc;
-    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits%s", c->desc,
+    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s", c->desc,
              c->fp4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
              : can  ? " (fp4-mma would use FP4's for NVFP4 and MXFP4 matrices)"
                     : "");

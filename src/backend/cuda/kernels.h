@@ -168,6 +168,11 @@ int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int3
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+/* halves.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is one for such. */
+int pi__k_halves_has(int32_t type, int64_t n_in);
+size_t pi__k_halves_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
+int pi__k_halves_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_halves_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 

@@ -26,13 +26,25 @@ void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, fl
     PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, scale, out));
 }
 
-/* What a matrix wants its input rounded to; NVFP4 and MXFP4 are the types' own numbers. */
-enum { NOTHING = -1, INTEGERS = -2, FLOATS = -3 };
-
-static int form_of(const pi__cuda *c, int32_t type)
+int pi__cuda_form(bool fp4, int32_t type, int64_t n_in)
 {
-    if (c->fp4 && (type == PI__NVFP4 || type == PI__MXFP4)) return type;
-    return pi__cuda_is_float(type) ? FLOATS : INTEGERS;
+    if (fp4 && (type == PI__NVFP4 || type == PI__MXFP4)) return PI__FORM_FP4;
+    if (pi__k_halves_has(type, n_in)) return PI__FORM_HALVES;
+    return pi__cuda_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
+}
+
+int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
+{
+    if (form == PI__FORM_FP4) return pi__k_fp4_prepare(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_HALVES) return pi__k_halves_prepare(stream, in, type, n_rows, n_in, to);
+    return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
+}
+
+int pi__cuda_product(void *stream, int form, const pi__k_matrix *m, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+{
+    if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, m, prepared, n_rows, y, ldy);
+    if (form == PI__FORM_HALVES) return pi__k_halves_linear(stream, m, prepared, n_rows, y, ldy);
+    return pi__k_linear(stream, m, prepared, n_rows, y, ldy);
 }
 
 void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
@@ -40,20 +52,17 @@ void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, cons
     pi__cuda *c = (pi__cuda *) be;
     void *stream = pi__rt_stream(c->rt);
     pi__k_input k = pi__cuda_input(in);
-    int ready[2] = {NOTHING, NOTHING}; /* floats and the others have places of their own */
+    int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have a place of their own */
+    bool floats = false;
     for (int32_t i = 0; i < n_lin; i++) {
         pi__k_matrix m = pi__cuda_matrix(lin[i].w);
-        int form = form_of(c, m.type), floats = form == FLOATS;
-        void *x = c->scratch + (floats ? c->at.floats : c->at.prepared);
-        bool made = ready[floats] == form;
-        ready[floats] = form;
-        if (form >= 0) {
-            if (!made) PI__QUEUE(c, pi__k_fp4_prepare(stream, &k, m.type, n_rows, m.n_in, x));
-            PI__QUEUE(c, pi__k_fp4_linear(stream, &m, x, n_rows, lin[i].y, lin[i].ldy));
-        } else {
-            if (!made) PI__QUEUE(c, pi__k_prepare(stream, &k, n_rows, m.n_in, floats, x));
-            PI__QUEUE(c, pi__k_linear(stream, &m, x, n_rows, lin[i].y, lin[i].ldy));
-        }
+        int form = pi__cuda_form(c->fp4, m.type, m.n_in), what = form + (form > PI__FORM_FLOATS ? 16 * (m.type + 1) : 0);
+        bool made = form == PI__FORM_FLOATS ? floats : ready == what;
+        void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
+        if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, m.type, n_rows, m.n_in, x));
+        if (form == PI__FORM_FLOATS) floats = true;
+        else ready = what;
+        PI__QUEUE(c, pi__cuda_product(stream, form, &m, x, n_rows, lin[i].y, lin[i].ldy));
     }
 }
 

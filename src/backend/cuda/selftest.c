@@ -67,11 +67,9 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, char *p, int32_
 {
     void *stream = pi__rt_stream(rt), *prepared = p + PREPARED_AT;
     pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = N_IN};
-    int rc = fp4 ? pi__k_fp4_prepare(stream, &in, m->type, n_rows, N_IN, prepared)
-                 : pi__k_prepare(stream, &in, n_rows, N_IN, pi__cuda_is_float(m->type), prepared);
-    if (rc) return rc;
-    float *y = (float *) (p + Y_AT);
-    return fp4 ? pi__k_fp4_linear(stream, m, prepared, n_rows, y, N_OUT) : pi__k_linear(stream, m, prepared, n_rows, y, N_OUT);
+    const int form = pi__cuda_form(fp4, m->type, N_IN);
+    int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, N_IN, prepared);
+    return rc ? rc : pi__cuda_product(stream, form, m, prepared, n_rows, (float *) (p + Y_AT), N_OUT);
 }
 
 /* The device's part; a code of the runtime. */

@@ -1,0 +1,93 @@
+/* halves.cu: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
+ * against themselves in every company. */
+#include "matrix_ref.h"
+
+using namespace simt_test;
+
+static std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
+{
+    pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0};
+    buffer<char> prepared(pi__k_halves_prepared_bytes(w.m.type, n_rows, w.m.n_in));
+    buffer<float> y((size_t) (n_rows * w.m.n_out));
+    must_run(pi__k_halves_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(pi__k_halves_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
+    return std::vector<float>(y.get(), y.get() + y.size());
+}
+
+static void check(const matrix &w, const std::vector<float> &x, const std::vector<float> &y, int32_t n_rows)
+{
+    size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
+    for (size_t i = 0; i < (size_t) n_rows * n_out; i++) {
+        const float *wr = &w.values[i % n_out * n], *xr = &x[i / n_out * n];
+        double want = 0, size = 1e-30;
+        for (size_t k = 0; k < n; k++) want += (double) wr[k] * xr[k], size += std::fabs((double) wr[k] * xr[k]);
+        if (!(std::fabs(y[i] - want) <= 4e-7 * size)) {
+            fail_msg("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n, n_out,
+                     i / n_out, n_rows, i % n_out, (double) y[i], want, 4e-7 * size);
+        }
+    }
+}
+
+static void test_values(void **)
+{
+    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{8, 1, 1}, {40, 33, 9}, {1048, 20, 12}, {296, 140, 70}};
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        for (auto c : shapes) {
+            matrix w = make_matrix(type, c.n_in, c.n_out);
+            simt_test::random r((uint64_t) c.rows);
+            std::vector<float> v = r.normals((size_t) (c.rows * c.n_in));
+            for (size_t i = 0; i < v.size(); i++) v[i] *= std::exp2((float) (i / (size_t) c.n_in % 40) - (float) (i / 8 % 5));
+            if (c.rows > 2) std::fill(v.begin() + c.n_in, v.begin() + 2 * c.n_in, 0.0f);
+            buffer<float> x(v);
+            std::vector<float> y = product(w, x.get(), c.rows);
+            check(w, v, y, c.rows);
+            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a company of nine */
+                size_t bytes = (size_t) c.n_out * 4;
+                assert_memory_equal(product(w, x.get() + i * c.n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
+                if (i + 9 > c.rows) continue;
+                assert_memory_equal(product(w, x.get() + i * c.n_in, 9).data(), &y[(size_t) (i * c.n_out)], 9 * bytes);
+            }
+        }
+    }
+}
+
+static void test_modes(void **)
+{
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        matrix w = make_matrix(type, 200, 140);
+        simt_test::random r(1);
+        buffer<float> x(r.normals(36 * 200));
+        for (int32_t rows : {3, 36}) {
+            std::vector<float> first;
+            in_all_modes([&] {
+                std::vector<float> y = product(w, x.get(), rows);
+                if (first.empty()) first = y;
+                assert_memory_equal(first.data(), y.data(), y.size() * 4);
+            });
+        }
+    }
+}
+
+/* What is not a number stays with its row. Very large and very small values do not spoil it. */
+static void test_not_numbers(void **)
+{
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        matrix w = make_matrix(type, 64, 16);
+        simt_test::random r(3);
+        std::vector<float> v = r.normals(5 * 64);
+        v[5] = NAN;
+        v[64 + 40] = INFINITY;
+        for (size_t i = 0; i < 64; i++) v[128 + i] *= 1e30f, v[192 + i] *= 1e-30f;
+        buffer<float> x(v);
+        std::vector<float> y = product(w, x.get(), 5);
+        for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[64 + i]));
+        check(w, std::vector<float>(v.begin() + 128, v.end()), std::vector<float>(y.begin() + 32, y.end()), 3);
+    }
+    assert_true(pi__k_halves_has(PI__BF16, 64) && !pi__k_halves_has(PI__BF16, 60) && !pi__k_halves_has(PI__F32, 64));
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes), cmocka_unit_test(test_not_numbers)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
