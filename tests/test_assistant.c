@@ -154,7 +154,6 @@ static void test_out_of_memory(void **st)
     pi__config c = config();
     write_drafter(&(ta_spec) {40, true, -1, 0});
     c.cpu.n_threads = 1;
-    c.load_mode = PI__LOAD_DIO;
     for (long i = 0;; i++) {
         pi__core *e = NULL;
         pi_error err = {0};
