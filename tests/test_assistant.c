@@ -2,7 +2,7 @@
  * tokens and logits never depend on it, and what is looked at gets the logits of the plain head. */
 #include "model_jobs.h"
 
-#include "counting_alloc.h"
+#include "open_oom.h"
 #include "model/model.h"
 #include "tiny_assistant.h"
 
@@ -150,24 +150,10 @@ static void test_refused(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    static counting_alloc a;
     pi__config c = config();
     write_drafter(&(ta_spec) {40, true, -1, 0});
     c.cpu.n_threads = 1;
-    for (long i = 0;; i++) {
-        pi__core *e = NULL;
-        pi_error err = {0};
-        counting_use(&a, i);
-        int rc = pi__core_open(&e, &c, &err);
-        pi__core_close(e);
-        pi_set_allocator(NULL);
-        assert_int_equal(a.live, 0);
-        if (a.count <= i) {
-            assert_int_equal(rc, PI_OK);
-            break;
-        }
-        if (rc) assert_int_equal(rc, PI_ENOMEM);
-    }
+    open_out_of_memory(&c);
 }
 
 static int make_model(void **st)

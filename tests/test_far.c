@@ -1,6 +1,6 @@
 /* The cache's tiers under a device that is far from the host: what it evicts comes back, answers are the same bits
  * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. */
-#include "counting_alloc.h"
+#include "open_oom.h"
 #include "far_device.h"
 #include "model_jobs.h"
 #include "tiny_qwen35.h"
@@ -220,27 +220,13 @@ static void disk(void **st)
 static void out_of_memory(void **st)
 {
     (void) st;
-    static counting_alloc a;
     char dir[] = "/tmp/pagedinfer-far-XXXXXX", cmd[100];
     assert_non_null(mkdtemp(dir));
     pi__config c = config(0);
     c.prefix_dir = dir;
     c.prefix_dir_bytes = 1 << 20;
     c.cache_ram = 1 << 20;
-    for (long i = 0;; i++) {
-        pi__core *e;
-        pi_error err = {0};
-        counting_use(&a, i);
-        int rc = pi__core_open(&e, &c, &err);
-        pi__core_close(e);
-        pi_set_allocator(NULL);
-        assert_int_equal(a.live, 0);
-        if (a.count <= i) {
-            assert_int_equal(rc, PI_OK);
-            break;
-        }
-        if (rc) assert_int_equal(rc, PI_ENOMEM);
-    }
+    open_out_of_memory(&c);
     snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
     assert_int_equal(system(cmd), 0);
 }
