@@ -1,8 +1,9 @@
 /* pi_bench_op: one op of the device measured by itself, in memory of its own, without a model.
  *
- * Memory: a region of slots and snapshots as an engine has them, all layers, so that a layer's states are out of the
- * caches when its turn comes again as in a real step; freed before it returns. Threads: the caller's, and the backend's
- * pool. The bandwidth that times are held against is what the same threads get by reading that region. */
+ * Memory: a region of slots and snapshots as an engine has them, all layers; freed before it returns. Fewer sequences than
+ * there are slots take the slots in turn, so that a state is as far out of the caches when its turn comes again as in a
+ * real step, where weights pass between. Threads: the caller's, and the backend's pool. The bandwidth that times are held
+ * against is what the same threads get by reading that region. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,8 +24,7 @@ typedef struct op_bench {
     char *region;            /* MAX_SEQS slots, one snapshot */
     float *rows, *out;       /* inputs and results of PROMPT tokens, the same for all layers */
     float *weights;          /* conv, dt_bias, a, norm */
-    pi__pool *pool;          /* for reading the region */
-    double bandwidth;        /* bytes/s of that */
+    pi__cpu_params cpu;      /* threads, also of those that read the region */
     int32_t pos[MAX_SEQS];   /* tokens in each slot */
     pi_op_time_fn fn;
     void *ud;
@@ -100,25 +100,15 @@ static void read_run(void *arg, int32_t ith, int32_t nth)
     (void) sink;
 }
 
-static void measure_bandwidth(op_bench *b)
-{
-    for (int i = 0; i < ROUNDS; i++) {
-        double t0 = now_ns();
-        pi__pool_run(b->pool, read_run, b);
-        double rate = (double) b->region_size / (now_ns() - t0) * 1e9;
-        if (rate > b->bandwidth) b->bandwidth = rate;
-    }
-}
-
-/* A step of all layers: n tokens of each of the first n_seqs sequences. Returns ns. */
-static double step(op_bench *b, int32_t n_seqs, const int32_t *n)
+/* A step of all layers: n tokens of each of the sequences in n_seqs slots from `first` on. Returns ns. */
+static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
 {
     static const pi__save no_save;
     int32_t pos[PROMPT], start[MAX_SEQS + 1] = {0}, slot[MAX_SEQS], save_start[MAX_SEQS + 1] = {0};
     for (int32_t s = 0; s < n_seqs; s++) {
-        slot[s] = s;
+        slot[s] = first + s;
         start[s + 1] = start[s] + n[s];
-        for (int32_t i = 0; i < n[s]; i++) pos[start[s] + i] = b->pos[s]++;
+        for (int32_t i = 0; i < n[s]; i++) pos[start[s] + i] = b->pos[first + s]++;
     }
     pi__batch batch = {.n_tokens = start[n_seqs], .n_seqs = n_seqs, .pos = pos, .seq_start = start, .seq_sure = n,
                        .state_slot = slot, .save_start = save_start, .save = &no_save};
@@ -150,39 +140,61 @@ static double median(double *v)
     return v[ROUNDS / 2];
 }
 
-static void report(op_bench *b, const char *what, int32_t n_seqs, int32_t n_tokens, double *ns, double bytes)
+/* *rate: bytes/s of reading the region, now: these machines change their speed. The pool is gone before an op runs, for two
+ * would spin against each other. */
+static int measure_bandwidth(op_bench *b, double *rate, pi_error *err)
 {
+    pi__pool *pool;
+    double ns[ROUNDS];
+    int rc = pi__pool_create(&pool, b->cpu.n_threads, b->cpu.affinity, b->cpu.poll, err);
+    if (rc) return rc;
+    for (int i = 0; i < ROUNDS; i++) {
+        double t0 = now_ns();
+        pi__pool_run(pool, read_run, b);
+        ns[i] = now_ns() - t0;
+    }
+    pi__pool_destroy(pool);
+    *rate = (double) b->region_size / median(ns) * 1e9;
+    return PI_OK;
+}
+
+static int report(op_bench *b, const char *what, int32_t n_seqs, int32_t n_tokens, double *ns, double bytes, pi_error *err)
+{
+    double rate;
+    int rc = measure_bandwidth(b, &rate, err);
+    if (rc) return rc;
     pi_op_time t = {.size = sizeof t, .what = what, .n_seqs = (uint32_t) n_seqs, .n_tokens = (uint32_t) n_tokens,
-                    .ns = median(ns), .bytes = (uint64_t) (bytes * b->n_layers), .bandwidth = b->bandwidth};
+                    .ns = median(ns), .bytes = (uint64_t) (bytes * b->n_layers), .bandwidth = rate};
     b->stop = b->fn(b->ud, &t);
+    return PI_OK;
 }
 
 /* Bytes of one layer's S0 of all heads, and of the raw inputs, keys and u of one token. */
 static double s0_bytes(const op_bench *b) { return (double) n_values(b) * b->st.dim * 4; }
 static double row_bytes(const op_bench *b) { return (double) (n_values(b) + (size_t) (b->st.n_k * b->st.dim)) * 4; }
 
-/* Sequences that decode, each somewhere else in its chunk; 16 steps have one fold of each. A step reads S0, the half
- * chunk of rows on average and 3 raw inputs, and writes one row of each; S0 is written once in 16 steps. */
-static void decode(op_bench *b, int32_t n_seqs)
+/* Sequences that decode, each somewhere else in its chunk: 16 steps have n_seqs folds, whichever slots they take. A step
+ * reads S0, the half chunk of rows on average and 3 raw inputs, and writes one row of each; S0 is written once in 16. */
+static int decode(op_bench *b, int32_t n_seqs, pi_error *err)
 {
     int32_t first[MAX_SEQS], one[MAX_SEQS];
     double ns[ROUNDS] = {0};
-    for (int32_t s = 0; s < n_seqs; s++) {
+    for (int32_t s = 0; s < MAX_SEQS; s++) {
         b->pos[s] = 0;
         one[s] = 1;
         first[s] = 1 + s * 7 % PI__STATE_CHUNK;
     }
-    step(b, n_seqs, first);
+    step(b, 0, MAX_SEQS, first);
     for (int r = -1; r < ROUNDS; r++) {
         double sum = 0;
-        for (int i = 0; i < PI__STATE_CHUNK; i++) sum += step(b, n_seqs, one);
+        for (int i = 0; i < PI__STATE_CHUNK; i++) sum += step(b, i * n_seqs % MAX_SEQS, n_seqs, one);
         if (r >= 0) ns[r] = sum / PI__STATE_CHUNK;
     }
     double each = s0_bytes(b) * (1 + 1.0 / PI__STATE_CHUNK) + row_bytes(b) * 8.5 + (double) n_channels(b) * 4 * 4;
-    report(b, "decode", n_seqs, 1, ns, each * n_seqs);
+    return report(b, "decode", n_seqs, 1, ns, each * n_seqs, err);
 }
 
-static void prompt(op_bench *b, int32_t n_seqs)
+static int prompt(op_bench *b, int32_t n_seqs, pi_error *err)
 {
     int32_t n[MAX_SEQS];
     double ns[ROUNDS] = {0};
@@ -191,18 +203,18 @@ static void prompt(op_bench *b, int32_t n_seqs)
             n[s] = PROMPT / n_seqs;
             b->pos[s] = 0;
         }
-        double t = step(b, n_seqs, n);
+        double t = step(b, 0, n_seqs, n);
         if (r >= 0) ns[r] = t;
     }
-    report(b, "prompt", n_seqs, PROMPT / n_seqs, ns, s0_bytes(b) * n_seqs + (double) n_inputs(b) * 4 * PROMPT);
+    return report(b, "prompt", n_seqs, PROMPT / n_seqs, ns, s0_bytes(b) * n_seqs + (double) n_inputs(b) * 4 * PROMPT, err);
 }
 
-static void snapshots(op_bench *b, bool load)
+static int snapshots(op_bench *b, bool load, pi_error *err)
 {
     double ns[ROUNDS] = {0};
     int32_t n = PI__STATE_CHUNK;
     b->pos[0] = 0;
-    step(b, 1, &n);
+    step(b, 0, 1, &n);
     for (int r = -1; r < ROUNDS; r++) {
         double t0 = now_ns();
         for (int32_t i = 0; i < b->n_layers; i++) {
@@ -214,7 +226,7 @@ static void snapshots(op_bench *b, bool load)
         }
         if (r >= 0) ns[r] = now_ns() - t0;
     }
-    report(b, load ? "load" : "save", 1, 0, ns, 2 * (s0_bytes(b) + (double) n_channels(b) * 3 * 4));
+    return report(b, load ? "load" : "save", 1, 0, ns, 2 * (s0_bytes(b) + (double) n_channels(b) * 3 * 4), err);
 }
 
 int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err)
@@ -222,20 +234,15 @@ int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_ti
     if (!o || !op || !fn) return pi__fail(err, PI_EINVAL, "pi_bench_op: options, an op and a function are needed");
     if (strcmp(op, "gdn")) return pi__fail(err, PI_EINVAL, "op \"%.40s\" cannot be measured by itself; there is: gdn", op);
     op_bench b = {.fn = fn, .ud = ud};
-    pi__cpu_params cpu = pi__cpu_params_of(o);
-    int rc = pi__cpu_create(&b.be, &cpu, &(pi__log) {0}, err);
+    b.cpu = pi__cpu_params_of(o);
+    int rc = pi__cpu_create(&b.be, &b.cpu, &(pi__log) {0}, err);
     if (!rc) rc = parse_shape(&b, shape, err);
     if (!rc) rc = take_memory(&b, err);
-    if (!rc) rc = pi__pool_create(&b.pool, cpu.n_threads, cpu.affinity, cpu.poll, err);
-    if (!rc) {
-        measure_bandwidth(&b);
-        pi__pool_destroy(b.pool); /* two pools would spin against each other */
-        for (int32_t n = 1; n <= MAX_SEQS && !b.stop; n *= 2) decode(&b, n);
-        if (!b.stop) prompt(&b, 1);
-        if (!b.stop) prompt(&b, MAX_SEQS);
-        if (!b.stop) snapshots(&b, false);
-        if (!b.stop) snapshots(&b, true);
-    }
+    for (int32_t n = 1; n <= MAX_SEQS && !rc && !b.stop; n *= 2) rc = decode(&b, n, err);
+    if (!rc && !b.stop) rc = prompt(&b, 1, err);
+    if (!rc && !b.stop) rc = prompt(&b, MAX_SEQS, err);
+    if (!rc && !b.stop) rc = snapshots(&b, false, err);
+    if (!rc && !b.stop) rc = snapshots(&b, true, err);
     pi__free(b.rows);
     pi__free(b.out);
     pi__free(b.weights);

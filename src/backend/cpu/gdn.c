@@ -307,6 +307,16 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
     }
 }
 
+/* Fetches what a head's first rows read beside S0: it lies in many small pieces. */
+static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
+{
+    size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) j->st->dim;
+    int32_t old = clamp(s->pos - s->base, 0, C);
+    __builtin_prefetch(slot_g(j, s->slot, head), 0, 2);
+    fetch(slot_u(j, s->slot, head, 0), old * j->st->dim);
+    for (int32_t i = 0; i < HISTORY; i++) fetch(slot_conv(j, s->slot, old + i) + channel, j->st->dim);
+}
+
 /* ------------------------------------------------------------------------------------------------------- phase 3: keep */
 
 /* dim channels of the raw inputs: to snapshots, and what the next step needs to the slot. */
@@ -350,7 +360,11 @@ static void gdn_run(void *arg, int32_t ith, int32_t nth)
         for (int32_t i = 0; i < n_seqs * n_v; i++) do_head(j, &j->seq[i / n_v], i % n_v, &j->work[0]);
     } else {
         pi__pool_barrier(pool);
-        for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
+        for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) {
+            int32_t next = i + nth; /* likely this thread's */
+            if (next < n_seqs * n_v) fetch_head(j, &j->seq[next / n_v], next % n_v);
+            do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
+        }
         pi__pool_barrier(pool);
     }
     for (int32_t i = ith; i < n_seqs * n_k; i += nth) keep(j, &j->seq[i / n_k], i % n_k);
