@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(ROW_THREADS) argmax(float *x, int64_t ldx, int
 }
 
 /* A block copies a row: of each part p its n values to y[row, p * n..]. */
-static __global__ void spread(const float *x, int64_t step, int64_t ldx, int32_t n_parts, int64_t n, float *y, int64_t ldy)
+__global__ void spread(const float *x, int64_t step, int64_t ldx, int32_t n_parts, int64_t n, float *y, int64_t ldy)
 {
     x += blockIdx.x * ldx;
     y += blockIdx.x * ldy;

@@ -3,12 +3,13 @@
 #
 #     bash tests/run.sh [--quick | --long] [--only STEP,...] [--jobs N]
 #
-# Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; kernels by nvcc
-# (where it is); Release build with -Werror and its tests; exported interface; installed tree with README's first
-# program; the real model through the tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads under TSan; ten seconds
-# of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests and the interface only.
+# Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; Release build with
+# -Werror and its tests; kernels by nvcc (where it is); exported interface; installed tree with README's first program;
+# the real model through the tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads
+# under TSan; ten seconds of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests
+# and the interface only.
 # --long: checks of the CUDA backend, whose kernels are emulated, run more cases; that takes an hour.
-# --only takes names of steps: layout cuda release abi install tool scripts asan tsan fuzz aarch64.
+# --only takes names of steps: layout release cuda abi install tool scripts asan tsan fuzz aarch64.
 #
 # Builds go to build/test/, logs to build/test/log/, what is fetched (model, Python packages) to the cache folder and
 # build/venv; a second run needs no network. What cannot be had here is skipped with a line, and counted. The last line
@@ -56,7 +57,7 @@ step() {
         *,needs,) ;;
         ,,1,layout,|,,1,release,|,,1,abi,|,,0,*) ;;
         *,fetch,) case ,$only_steps, in *,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
-        *,release,) case ,$only_steps, in *,release,*|*,abi,*|*,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
+        *,release,) case ,$only_steps, in *,release,*|*,cuda,*|*,abi,*|*,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
         *) case ,$only_steps, in *,"$1",*) ;; *) return ;; esac ;;
     esac
     printf '\n== %s\n' "$name"
@@ -141,7 +142,7 @@ needs() {
 }
 
 layout() { check layout 120 bash tests/check_layout.sh; }
-cuda() { check cuda 600 python3 tools/kernel_report.py --check; }
+cuda() { check cuda 600 python3 tools/kernel_report.py --check "$work/release"; }
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_STATIC=ON || return
@@ -318,8 +319,8 @@ aarch64() {
 # ---------------------------------------------------------------------------------------------------------------- main
 step needs "what the tests need"
 step layout "layout rules"
-step cuda "kernels: compiled by nvcc for every target"
 step release "Release: build and tests"
+step cuda "kernels: compiled by nvcc for every target"
 step abi "exported interface"
 step fetch "model and Python packages"
 step install "installed tree, README's first program"

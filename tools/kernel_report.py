@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles kernels/*.cu for every target and writes what ptxas says of each kernel.
+"""Compiles kernels/*.cu for every target and writes what ptxas says of each kernel, and how full it makes a device.
 
-    tools/kernel_report.py [--check] [--out docs/kernels.md]
+    tools/kernel_report.py [--check] [--out docs/kernels.md] BUILD
 
-Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. --check compiles and compares with
-the file instead of writing it, where the file comes from the same toolkit. A kernel that spills registers is an error.
+Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with tests:
+BUILD/tests/simt/launches tells how blocks are launched. --check compiles and compares with the file instead of writing it,
+where the file comes from the same toolkit. A kernel that spills registers is an error.
 """
 import argparse
 import os
@@ -20,6 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
          "-I", str(ROOT / "include"), "-cubin"]
+
+# Of a multiprocessor, from the CUDA programming guide's table of compute capabilities: threads, blocks, KiB of shared memory.
+LIMITS = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120a": (1536, 24, 100), "sm_121a": (1536, 24, 100)}
+REGISTERS = 65536
 
 
 def find_nvcc():
@@ -58,12 +63,37 @@ def compile_one(nvcc, source, target, out):
     return found
 
 
-def report(nvcc):
+def launched(build):
+    """{demangled kernel: (threads of a block, its most bytes of shared memory)}"""
+    program = build / "tests" / "simt" / "launches"
+    if not program.exists():
+        sys.exit(f"{program} is not there: build {build} with -DPAGEDINFER_TESTS=ON first")
+    lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
+    at = {int(a, 16): (int(t), int(b)) for a, t, b in (line.split() for line in lines)}
+    table = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    symbols = {int(a, 16): n for a, kind, n in (line.split() for line in table if line[0] != " ") if kind in "TtWw"}
+    names = demangle([symbols[a] for a in at])
+    return {names[symbols[a]]: shape for a, shape in at.items()}
+
+
+def occupancy(target, registers, threads, shared):
+    """Warps that a multiprocessor holds, of those it could: registers are given out 256 to a warp and warps four at a time,
+    shared memory in units of 128 bytes with 1 KiB more a block."""
+    most, blocks, room = LIMITS[target]
+    warps = (threads + 31) // 32
+    by_registers = REGISTERS // (-(-registers * 32 // 256) * 256) // 4 * 4 // warps
+    by_shared = room * 1024 // (-(-shared // 128) * 128 + 1024)
+    return 100 * min(blocks, most // 32 // warps, by_registers, by_shared) * warps * 32 // most
+
+
+def report(nvcc, build):
+    shapes = launched(build)
     version = re.search(r"release [\d.]+, V([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True,
                                                                      check=True).stdout)[1]
-    lines = ["# Kernels: registers", "",
-             f"Written by tools/kernel_report.py with nvcc {version}. Registers a thread, and the bytes of stack where there "
-             "are any; no kernel spills. Shared memory is dynamic throughout: the launch functions in kernels/ compute it.", ""]
+    lines = ["# Kernels", "",
+             f"Written by tools/kernel_report.py with nvcc {version}. Threads and the most bytes of shared memory of a block at "
+             "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
+             "share of a multiprocessor's warps that can be resident. No kernel spills.", ""]
     sources = sorted((ROOT / "kernels").glob("*.cu"))
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_one, nvcc, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
@@ -73,11 +103,17 @@ def report(nvcc):
                 for name, (regs, stack, spill) in jobs[source, t].result().items():
                     if spill:
                         sys.exit(f"{source.name}: {name} spills {spill} bytes for {t}")
-                    seen.setdefault(name, {})[t] = f"{regs}" + (f" + {stack} B" if stack else "")
+                    seen.setdefault(name, {})[t] = (regs, stack)
             names = demangle(sorted(seen))
-            lines += [f"## kernels/{source.name}", "", "| kernel | " + " | ".join(TARGETS) + " |",
-                      "|---" * (len(TARGETS) + 1) + "|"]
-            lines += [f"| `{names[n]}` | " + " | ".join(seen[n].get(t, "") for t in TARGETS) + " |" for n in sorted(seen)]
+            lines += [f"## kernels/{source.name}", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + " |",
+                      "|---" * (len(TARGETS) + 3) + "|"]
+            for n in sorted(seen):
+                if names[n] not in shapes:
+                    sys.exit(f"{source.name}: tests/simt/launches.cpp does not launch {names[n]}")
+                threads, shared = shapes[names[n]]
+                cells = [f"{r}" + (f" + {s} B" if s else "") + f", {occupancy(t, r, threads, shared)} %"
+                         for t, (r, s) in ((t, seen[n][t]) for t in TARGETS)]
+                lines.append(f"| `{names[n]}` | {threads} | {shared} | " + " | ".join(cells) + " |")
             lines.append("")
     return "\n".join(lines).rstrip() + "\n", version
 
@@ -85,9 +121,10 @@ def report(nvcc):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--check", action="store_true")
+    p.add_argument("build", type=Path)
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
     a = p.parse_args()
-    text, version = report(find_nvcc())
+    text, version = report(find_nvcc(), a.build)
     if not a.check:
         a.out.write_text(text)
         return

@@ -71,6 +71,7 @@ struct config {
     int arch = 120;                 /* 80, 90 or 120: what the device has, for kernels that go more than one way */
     bool hide = false;              /* device memory can be reached by kernels and the runtime's copies only */
     void (*on_launch)(bool begins) = nullptr; /* called around each launch */
+    void (*list)(const void *kernel, unsigned threads, size_t shared) = nullptr; /* called instead of launching */
 };
 extern config options;
 
@@ -111,6 +112,10 @@ int run(dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
 template <class... P, class... A>
 int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
+    if (options.list) {
+        options.list(reinterpret_cast<const void *>(kernel), block.x * block.y * block.z, shared);
+        return 0;
+    }
     struct call {
         void (*kernel)(P...);
         std::tuple<P...> args;

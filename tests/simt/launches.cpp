@@ -1,0 +1,140 @@
+/* Lists every kernel with the threads and the most bytes of shared memory that a block of it is launched with, at the
+ * shapes of large models: a line "ADDRESS THREADS BYTES" each, for tools/kernel_report.py, which looks the address in this
+ * program's file up among its symbols. Nothing runs. */
+#include <cstdio>
+#include <map>
+
+#include "backend/cuda/kernels.h"
+#include "formats/formats.h"
+#include "simt.h"
+
+extern "C" const char __executable_start; /* the linker's: where the file's address 0 is */
+
+namespace {
+
+struct block {
+    unsigned threads;
+    size_t shared;
+};
+std::map<uintptr_t, block> found;
+int failed;
+
+void note(const void *kernel, unsigned threads, size_t shared)
+{
+    uintptr_t at = reinterpret_cast<uintptr_t>(kernel) - reinterpret_cast<uintptr_t>(&__executable_start);
+    block &b = found.emplace(at, block{threads, shared}).first->second;
+    b.threads = max(b.threads, threads);
+    b.shared = max(b.shared, shared);
+}
+
+void check(int code, const char *what)
+{
+    if (!code) return;
+    std::fprintf(stderr, "%s is refused\n", what);
+    failed = 1;
+}
+#define CHECK(call) check(call, #call)
+
+const int32_t row_counts[] = {1, 8, 16, 64, 512};
+const int64_t N_IN = 4096, N_OUT = 12288;
+char memory[1]; /* what pointers that may not be NULL point to */
+float *const some = reinterpret_cast<float *>(memory);
+int32_t *const ints = reinterpret_cast<int32_t *>(memory);
+
+void rows_of_floats(int32_t n)
+{
+    CHECK(pi__k_add_norm(nullptr, some, some, some, 0, 1, n, N_IN));
+    CHECK(pi__k_norm(nullptr, some, N_IN, some, some, 0, n, N_IN));
+    CHECK(pi__k_rope(nullptr, ints, n, some, 64, 1, some));
+    CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
+    CHECK(pi__k_spread(nullptr, some, N_IN, N_IN, 2, n, N_IN, some, N_IN));
+    CHECK(pi__k_softcap(nullptr, some, 30, (size_t) n * N_IN));
+    CHECK(pi__k_argmax(nullptr, some, N_IN, n, N_IN, nullptr, nullptr, ints));
+    CHECK(pi__k_add_gated(nullptr, some, some, some, 1, n, N_IN));
+}
+
+void attention(int32_t n, int32_t dim, int32_t type)
+{
+    pi__k_qkv q = {};
+    q.n_head = 16;
+    q.n_tokens = n;
+    q.cache = {memory, 0, type, type, 4, dim, 16};
+    CHECK(pi__k_qkv_run(nullptr, &q));
+    pi__k_attn a = {};
+    a.n_head = 16;
+    a.n_tokens = n;
+    a.n_seqs = 1;
+    a.max_keys = 8192;
+    a.cache = q.cache;
+    a.scratch = memory;
+    a.scratch_size = SIZE_MAX;
+    for (int32_t n_sm : {0, 148}) {
+        a.n_sm = n_sm;
+        CHECK(pi__k_attention(nullptr, &a));
+    }
+}
+
+void delta_net(int32_t n, int32_t dim)
+{
+    pi__k_gdn a = {};
+    a.n_tokens = a.least = a.most = n;
+    a.n_seqs = 1;
+    a.state = {memory, 0, memory, 0, 16, 32, dim, 3};
+    CHECK(pi__k_gdn_run(nullptr, &a));
+    CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
+    CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
+}
+
+void experts(int32_t n, const pi__k_matrix &w)
+{
+    pi__k_routes r = {};
+    r.n_rows = n;
+    r.n_expert = 128;
+    r.n_used = 8;
+    CHECK(pi__k_route(nullptr, &r));
+    pi__k_experts e = {};
+    e.w = w;
+    CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
+    CHECK(pi__k_add_experts(nullptr, &r, some, N_IN, some, N_IN));
+}
+
+void products(int32_t n, int32_t type)
+{
+    pi__k_matrix w = {};
+    if (!pi__cuda_shape_of(type, N_IN, N_OUT, &w.shape)) return;
+    w.type = type;
+    w.n_in = N_IN;
+    w.n_out = N_OUT;
+    pi__k_input in = {};
+    CHECK(pi__k_embed(nullptr, &w, ints, n, 1, some));
+    CHECK(pi__k_prepare(nullptr, &in, n, N_IN, 0, memory));
+    CHECK(pi__k_linear(nullptr, &w, memory, n, some, N_OUT));
+    experts(n, w);
+    if (type == PI__NVFP4 || type == PI__MXFP4) {
+        CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_fp4_linear(nullptr, &w, memory, n, some, N_OUT));
+    }
+    if (pi__k_halves_has(type, N_IN)) {
+        CHECK(pi__k_halves_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_halves_linear(nullptr, &w, memory, n, some, N_OUT));
+    }
+}
+
+} // namespace
+
+int main()
+{
+    simt::options.list = note;
+    for (int32_t n : row_counts) {
+        rows_of_floats(n);
+        for (int32_t dim = 32; dim <= 512; dim += 32) {
+            if (!pi__k_attention_has(dim)) continue;
+            attention(n, dim, PI__F16);
+            attention(n, dim, PI__F32);
+        }
+        for (int32_t dim = 32; dim <= 128; dim += 32) delta_net(n, dim);
+        for (int32_t type = 0; type < PI__N_TYPES; type++) products(n, type);
+    }
+    for (const auto &k : found) std::printf("%zx %u %zu\n", (size_t) k.first, k.second.threads, k.second.shared);
+    return failed;
+}
