@@ -236,16 +236,9 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) fp4_many_rows(
     uint32_t side = (uint32_t) p.w.shape.side_bytes, tile_size = 2 * FP4_STAGE * (256 + side);
     float acc[FP4_GROUPS][4] = {}, total[FP4_GROUPS][4] = {};
     pipe<FP4_STAGES> q(raw, FP4_WARPS * tile_size + FP4_GROUPS * FP4_STAGE * FP4_CHUNK);
-    q.begin();
-    for (int s = 0; s < FP4_STAGES - 1; s++) {
-        if (s * FP4_STAGE < n) fp4_fill(p, q, tile_size, s, s * FP4_STAGE);
-        q.filled();
-    }
-    for (int32_t c = 0; c < n; c += FP4_STAGE) {
-        q.turn();
-        if (c + (FP4_STAGES - 1) * FP4_STAGE < n) fp4_fill(p, q, tile_size, q.free(), c + (FP4_STAGES - 1) * FP4_STAGE);
-        q.filled();
-        const unsigned char *stage = q.take(), *w = stage + (uint32_t) warp * tile_size;
+    auto fill = [&](int32_t i, int32_t c) { fp4_fill(p, q, tile_size, i, c); };
+    q.run(n, FP4_STAGE, fill, [&](const unsigned char *stage, int32_t c) {
+        const unsigned char *w = stage + (uint32_t) warp * tile_size;
         for (int k = 0; k < FP4_STAGE && c + k < n && (int64_t) tile * 16 < p.w.n_out; k++) {
             uint32_t a[4], scales;
             load_chunk<TYPE>(w + k * 512, w + 2 * FP4_STAGE * 256 + k * 2 * side, 2 * (c + k) + 1 < n_block, lane, a, scales);
@@ -257,14 +250,10 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) fp4_many_rows(
                 add_chunk<TYPE>(acc[g], a, scales, {b.x, b.y}, ((const uint32_t *) (chunk + 256))[lane / 4]);
             }
             if (c + k + 1 < end) continue;
-#pragma unroll
-            for (int i = 0; i < FP4_GROUPS * 4; i++) {
-                total[i / 4][i % 4] += acc[i / 4][i % 4];
-                acc[i / 4][i % 4] = 0;
-            }
+            end_slice(acc, total);
             end = slice_end(n, end);
         }
-    }
+    });
     float factor = p.w.scale ? *p.w.scale : 1.0f;
 #pragma unroll
     for (int i = 0; i < FP4_GROUPS * 4; i++) {

@@ -102,12 +102,12 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) halves
             add_halves<TYPE>(w0, w1, b, block, acc[g]);
         }
     }
-    put_sums(acc, (float *) raw, p.w.scale ? *p.w.scale : 1.0f, p.y + (size_t) blockIdx.x * 16, p.ldy, p.n_rows,
+    put_sums(acc, (float *) raw, times(p.w.scale), p.y + (size_t) blockIdx.x * 16, p.ldy, p.n_rows,
              p.w.n_out - (int64_t) blockIdx.x * 16);
 }
 
 /* Block c of 128 rows of W, 64 bytes each, and of 8 groups of x to stage i. What is not there becomes zeros. */
-template <int TYPE> PI_FN void halves_fill(const product &p, const pipe<HALVES_STAGES, false> &q, int32_t i, int32_t c)
+template <int TYPE> PI_FN void halves_fill(const product &p, const pipe<HALVES_STAGES, PIPE_SMALL> &q, int32_t i, int32_t c)
 {
     for (uint32_t k = threadIdx.x; k < HALVES_ROWS * 4; k += THREADS) {
         int64_t row = (int64_t) blockIdx.y * HALVES_ROWS + k / 4, at = (int64_t) c * 64 + k % 4 * 16;
@@ -132,17 +132,9 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_many_rows(
     int32_t n = (int32_t) ((p.w.n_in + 31) / 32), end = slice_end(n, 0), x0 = (int32_t) blockIdx.x * HALVES_GROUPS * 8;
     int32_t n_group = (min(HALVES_GROUPS * 8, p.n_rows - x0) + 7) / 8 - first_g;
     float acc[8][4] = {}, total[8][4] = {}; /* [2 tiles of W][4 groups] */
-    pipe<HALVES_STAGES, false> q(raw, HALVES_W + HALVES_GROUPS * BYTES);
-    q.begin();
-    for (int s = 0; s < HALVES_STAGES - 1; s++) {
-        if (s < n) halves_fill<TYPE>(p, q, s, s);
-        q.filled();
-    }
-    for (int32_t c = 0; c < n; c++) {
-        q.turn();
-        if (c + HALVES_STAGES - 1 < n) halves_fill<TYPE>(p, q, q.free(), c + HALVES_STAGES - 1);
-        q.filled();
-        const unsigned char *stage = q.take();
+    pipe<HALVES_STAGES, PIPE_SMALL> q(raw, HALVES_W + HALVES_GROUPS * BYTES);
+    auto fill = [&](int32_t i, int32_t c) { halves_fill<TYPE>(p, q, i, c); };
+    q.run(n, 1, fill, [&](const unsigned char *stage, int32_t c) {
         const uint4 *w = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4; /* 8 rows are 32 of these */
         uint4 a[4] = {w[0], w[32], w[64], w[96]}, b[halves<TYPE>::PARTS];
 #pragma unroll
@@ -153,14 +145,10 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_many_rows(
             add_halves<TYPE>(a[0], a[1], b, block, acc[g]);
             add_halves<TYPE>(a[2], a[3], b, block, acc[4 + g]);
         }
-        if (c + 1 < end) continue;
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            total[i / 4][i % 4] += acc[i / 4][i % 4];
-            acc[i / 4][i % 4] = 0;
-        }
+        if (c + 1 < end) return;
+        end_slice(acc, total);
         end = slice_end(n, end);
-    }
+    });
     float factor = p.w.scale ? *p.w.scale : 1.0f;
 #pragma unroll
     for (int i = 0; i < 32; i++) {

@@ -60,7 +60,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     prepared_rows x = {p.codes + lane, p.meta + 2 * (lane % 4), shape.n_block};
     float acc[NT][4] = {};
     add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (p.n_rows + 7) / 8, acc);
-    put_sums(acc, (float *) raw, p.w.scale ? *p.w.scale : 1.0f, p.y + blockIdx.x * 16, p.ldy, p.n_rows,
+    put_sums(acc, (float *) raw, times(p.w.scale), p.y + blockIdx.x * 16, p.ldy, p.n_rows,
              p.w.n_out - blockIdx.x * 16);
 }
 

@@ -49,6 +49,13 @@ int pi__k_gemm(void *stream, const product &p);
 
 static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
 
+/* What a sum becomes: times a matrix's factor, if there is one. */
+struct times {
+    float factor;
+    __device__ __forceinline__ times(const float *f) : factor(f ? *f : 1.0f) {}
+    __device__ __forceinline__ float operator()(int, float sum) const { return sum * factor; }
+};
+
 /* First block of the slice behind the one that b is in. */
 PI_FN int32_t slice_end(int32_t n, int32_t b)
 {
@@ -107,9 +114,10 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
 /* Shared memory of put_sums. */
 template <int NT> constexpr size_t sums_bytes = SLICES * NT * 8 * 16 * sizeof(float);
 
-/* Adds the slices up: y[row * ldy + i] = factor * sum of n_row rows of x, 16 or fewer rows of W. */
-template <int NT>
-PI_FN void put_sums(const float (&acc)[NT][4], float *part, float factor, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
+/* Adds the slices up: y[row * ldy + i] = result(row, sum) of n_row rows of x, 16 or fewer rows of W. */
+template <int NT, class F>
+PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
+                    int64_t n_out)
 {
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32; /* part: [SLICES][NT * 8][16] */
 #pragma unroll
@@ -123,7 +131,29 @@ PI_FN void put_sums(const float (&acc)[NT][4], float *part, float factor, float 
     for (int i = (int) threadIdx.x; i < NT * 8 * 16; i += THREADS) {
         float sum = 0;
         for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + i];
-        if (i / 16 < n_row && i % 16 < n_out) y[i / 16 * ldy + i % 16] = sum * factor;
+        if (i / 16 < n_row && i % 16 < n_out) y[i / 16 * ldy + i % 16] = result(i / 16, sum);
+    }
+}
+
+/* Where one warp has all slices, one after the other: a slice is done. */
+template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4])
+{
+#pragma unroll
+    for (int i = 0; i < NT * 4; i++) {
+        total[i / 4][i % 4] += acc[i / 4][i % 4];
+        acc[i / 4][i % 4] = 0;
+    }
+}
+
+/* As put_sums, from one warp's totals: n_row rows of x, 16 or fewer rows of W. */
+template <int NT, class F>
+PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
+{
+    int lane = (int) threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < NT * 4; i++) {
+        int row = 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = lane / 4 + 8 * (i % 4 / 2);
+        if (row < n_row && o < n_out) y[row * ldy + o] = result(row, total[i / 4][i % 4]);
     }
 }
 

@@ -172,7 +172,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
     float *y = (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + blockIdx.x * 16, acc[NT][4] = {};
     add_slice<TYPE>(shape, data + (size_t) t.expert * shape.mat_bytes + blockIdx.x * shape.tile_bytes,
                     gather<NT>(p, t, shape.n_block), (t.n + 7) / 8, acc);
-    put_sums(acc, (float *) raw, scale ? scale[t.expert] : 1.0f, y, p.a.ldy, t.n, p.a.w.n_out - blockIdx.x * 16);
+    put_sums(acc, (float *) raw, times(scale ? scale + t.expert : nullptr), y, p.a.ldy, t.n, p.a.w.n_out - blockIdx.x * 16);
 }
 
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)

@@ -1,17 +1,12 @@
 /* A pipeline of stages in shared memory: while one is computed with, the next are on their way from global memory.
  *
- *     pipe<3> q = {raw, bytes of a stage};         shared memory: pipe_bytes<3>(bytes of a stage)
- *     q.begin();
- *     for (s = 0; s < 2; s++) { fill stage s of q, if there is work for it; q.filled(); }
- *     for (each stage's work) {
- *         q.turn();                                all threads are done with the stage before this one
- *         fill stage q.free() with the work after next, if there is any; q.filled();
- *         now = q.take();                          has arrived
- *     }
+ *     pipe<3> q(raw, bytes of a stage);            shared memory: pipe_bytes<3>(bytes of a stage)
+ *     q.run(n, step, fill, use);                   for b = 0, step, 2 step .. below n:
+ *         fill(i, b)                               begin the copies of b to stage i
+ *         use(stage, b)                            when they have arrived, two rounds later
  *
- * Filling: each of the block's 8 warps calls expect() once, with the bytes that its lanes are about to copy, and then
- * copies. With cp.async these are counted by every thread for itself; where there are bulk copies an mbarrier a stage
- * counts them. */
+ * Filling: each of the block's 8 warps calls expect() once, with the bytes that it is about to copy(), and then does. With
+ * cp.async these are counted by every thread for itself; where there are bulk copies an mbarrier a stage counts them. */
 #ifndef PI_PIPE_CUH
 #define PI_PIPE_CUH
 
@@ -19,26 +14,21 @@
 
 enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: an mbarrier for each */ };
 
-/* BULK false: always cp.async, for pieces too small for bulk copies. */
-template <int STAGES, bool BULK = true> struct pipe {
+/* What stages are filled with: copy() alone, which is a bulk copy where there are any; pieces too small for that, by
+ * cp.async; or both, copy() and small(). */
+enum { PIPE_LARGE, PIPE_SMALL, PIPE_BOTH };
+
+template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     unsigned char *raw;
     uint32_t size;               /* of a stage, a multiple of 16 */
     int32_t now = 0, round = 0;  /* stage in turn, and how often all have been */
 
     __device__ __forceinline__ pipe(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
-    __device__ __forceinline__ static bool bulk() { return BULK && ptx_has_bulk(); }
+    __device__ __forceinline__ static bool bulk() { return PIECES != PIPE_SMALL && ptx_has_bulk(); }
+    __device__ __forceinline__ static bool small_ones() { return PIECES != PIPE_LARGE || !ptx_has_bulk(); }
     __device__ __forceinline__ uint32_t barrier(int32_t i) const { return ptx_shared(raw) + 8 * (uint32_t) i; }
     __device__ __forceinline__ uint32_t address(int32_t i) const { return ptx_shared(raw) + PIPE_HEAD + (uint32_t) i * size; }
 
-    __device__ __forceinline__ void begin() const
-    {
-        if (!bulk()) return;
-        if (threadIdx.x == 0) {
-            for (int32_t i = 0; i < STAGES; i++) ptx_mbarrier_init(barrier(i), PIPE_WARPS);
-            ptx_fence_async();
-        }
-        __syncthreads();
-    }
     __device__ __forceinline__ void expect(int32_t i, uint32_t bytes) const
     {
         if (bulk() && threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(barrier(i), bytes);
@@ -53,16 +43,37 @@ template <int STAGES, bool BULK = true> struct pipe {
             ptx_bulk_copy(dst, src, n, barrier(i));
         }
     }
-    __device__ __forceinline__ void filled() const
+    template <class FILL, class USE> __device__ __forceinline__ void run(int32_t n, int32_t step, const FILL &fill, const USE &use)
     {
-        if (!bulk()) ptx_cp_async_commit();
+        begin();
+        for (int32_t i = 0; i < STAGES - 1; i++) {
+            if (i * step < n) fill(i, i * step);
+            filled();
+        }
+        for (int32_t b = 0; b < n; b += step) {
+            if (small_ones()) ptx_cp_async_wait<STAGES - 2>();
+            __syncthreads(); /* all are done with the stage before this one */
+            int32_t next = b + (STAGES - 1) * step;
+            if (next < n) fill((now + STAGES - 1) % STAGES, next);
+            filled();
+            use(take(), b);
+        }
     }
-    __device__ __forceinline__ void turn() const
+
+private:
+    __device__ __forceinline__ void begin() const
     {
-        if (!bulk()) ptx_cp_async_wait<STAGES - 2>();
+        if (!bulk()) return;
+        if (threadIdx.x == 0) {
+            for (int32_t i = 0; i < STAGES; i++) ptx_mbarrier_init(barrier(i), PIPE_WARPS);
+            ptx_fence_async();
+        }
         __syncthreads();
     }
-    __device__ __forceinline__ int32_t free() const { return (now + STAGES - 1) % STAGES; }
+    __device__ __forceinline__ void filled() const
+    {
+        if (small_ones()) ptx_cp_async_commit();
+    }
     __device__ __forceinline__ const unsigned char *take()
     {
         const unsigned char *p = raw + PIPE_HEAD + (uint32_t) now * size;

@@ -331,36 +331,73 @@ static void test_crowds(void **)
     }
 }
 
-/* An expert's columns are rows times a matrix: the bits of linear.cu, and of gemm.cu. */
-static void test_linear(void **)
-{
-    const int32_t rows = 109, E = 512, F = 137;
-    for (int32_t type : types) {
-        device d;
-        stack s(d, type, E, F, 3);
-        simt_test::matrix one = simt_test::make_matrix(type, E, F);
+/* Three matrices and rows for the first two of them, most for the first; prepared. */
+struct columns {
+    device d;
+    stack s;
+    simt_test::matrix one;
+    int32_t rows;
+    std::unique_ptr<routes> t;
+    buffer<float> want, got;
+    std::unique_ptr<buffer<char>> prepared;
+
+    columns(int32_t type, int64_t E, int64_t F, int32_t n)
+        : s(d, type, E, F, 3), one(simt_test::make_matrix(type, E, F)), rows(n), want((size_t) (n * F)), got((size_t) (n * F))
+    {
         simt_test::random random(5);
-        buffer<float> x(random.normals((size_t) (rows * E))), want((size_t) (rows * F)), got((size_t) (rows * F));
+        buffer<float> x(random.normals((size_t) (rows * E)));
         std::vector<float> l;
         for (int32_t r = 0; r < rows; r++) l.insert(l.end(), {0, r % 10 ? 1.0f : -1.0f, -2, 0});
-        routes t(l, rows, 3, 1);
-        must_run(pi__k_route(nullptr, &t.a));
+        t.reset(new routes(l, rows, 3, 1));
+        must_run(pi__k_route(nullptr, &t->a));
         pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0};
-        buffer<char> prepared(pi__k_prepared_bytes(rows, E, is_float(type)));
-        must_run(pi__k_prepare(nullptr, &in, rows, E, is_float(type), prepared.get()));
+        prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, is_float(type))));
+        must_run(pi__k_prepare(nullptr, &in, rows, E, is_float(type), prepared->get()));
+        one.m.data = (const uint8_t *) s.w.data;
+    }
+    void run()
+    {
         pi__k_experts e = {};
         e.w = one.m;
-        e.w.data = (const uint8_t *) s.w.data;
-        e.row = t.row.get();
-        e.y = got.get(), e.ldy = F;
-        must_run(pi__k_experts_run(nullptr, &t.a, &e, prepared.get()));
+        e.row = t->row.get();
+        e.y = got.get(), e.ldy = one.m.n_out;
+        got.fill(0xff);
+        must_run(pi__k_experts_run(nullptr, &t->a, &e, prepared->get()));
+    }
+    /* An expert's columns are rows times a matrix: the bits of linear.cu, and of gemm.cu. */
+    void check()
+    {
+        const int64_t F = one.m.n_out;
         for (int32_t k = 0; k < 2; k++) {
-            pi__k_matrix m = e.w;
+            pi__k_matrix m = one.m;
             m.data += (size_t) k * m.shape.mat_bytes;
-            must_run(pi__k_linear(nullptr, &m, prepared.get(), rows, want.get(), F));
+            must_run(pi__k_linear(nullptr, &m, prepared->get(), rows, want.get(), F));
             for (int32_t r = 0; r < rows; r++)
-                if ((r % 10 != 0) == k) assert_memory_equal(want.get() + r * F, got.get() + t.column[(size_t) r] * F, F * 4);
+                if ((r % 10 != 0) == k)
+                    assert_memory_equal(want.get() + r * F, got.get() + t->column[(size_t) r] * F, (size_t) F * 4);
         }
+    }
+};
+
+static void test_linear(void **)
+{
+    for (int32_t type : types) {
+        columns c(type, 512, 137, 109);
+        c.run();
+        c.check();
+    }
+}
+
+/* The same in every order of threads and copies, with copies of 16 bytes and in bulk. */
+static void test_modes(void **)
+{
+    for (int32_t type : {PI__Q4_K, PI__Q8_0}) {
+        columns c(type, 256, 140, 50);
+        for (int arch : {80, 90}) {
+            simt::options.arch = arch;
+            in_all_modes([&] { c.run(), c.check(); });
+        }
+        simt::options.arch = 120;
     }
 }
 
@@ -415,8 +452,8 @@ static void test_refused(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_routing),  cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
-                                cmocka_unit_test(test_crowds),   cmocka_unit_test(test_linear),     cmocka_unit_test(test_company),
-                                cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_refused)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_routing), cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
+                                cmocka_unit_test(test_crowds),  cmocka_unit_test(test_linear),     cmocka_unit_test(test_modes),
+                                cmocka_unit_test(test_company), cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
