@@ -14,7 +14,7 @@ elseif(PAGEDINFER_CUDA STREQUAL "AUTO" AND (PAGEDINFER_TESTS OR PAGEDINFER_FUZZ)
     message(STATUS "CUDA: left out where tests are built, whose emulator runs the same kernels (PAGEDINFER_CUDA=ON asks "
                    "for it)")
 else()
-    find_package(CUDAToolkit QUIET)
+    find_package(CUDAToolkit 12.5 QUIET) # cudaGetDriverEntryPointByVersion
     if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
         if(NOT CMAKE_CUDA_COMPILER)
             set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
@@ -43,7 +43,7 @@ else()
             list(APPEND PI_CUDA_LIBRARIES $<BUILD_INTERFACE:pi_kernels>)
         endif()
     elseif(PAGEDINFER_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "PAGEDINFER_CUDA=ON, but no CUDA toolkit with nvcc was found "
+        message(FATAL_ERROR "PAGEDINFER_CUDA=ON, but no CUDA toolkit (12.5 or newer) with nvcc was found "
                             "(set CUDAToolkit_ROOT or CUDACXX).")
     else()
         message(STATUS "CUDA: no toolkit found, building for the CPU (set CUDAToolkit_ROOT or CUDACXX if there is one)")

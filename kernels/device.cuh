@@ -7,7 +7,11 @@
  * - a fused multiply-add is one because it says fmaf: nvcc runs with -fmad=false, the host compiler with
  *   -ffp-contract=off, so both round alike. exp2, sine and cosine are the ones with a tolerance.
  *
- * Launch functions are the only host code in kernels/ (kernels.h). They return 0 or the runtime's error code. */
+ * Launch functions are the only host code in kernels/ (kernels.h). They return 0 or the runtime's error code.
+ *
+ * CUDA loads a kernel when it is first launched, which takes device memory and waits for the device. So the runtime loads
+ * all of them before: every file that includes this has an entry in a section of the program, which the linker makes a
+ * table of (runtime.h). There is no list to keep. */
 #ifndef PI_DEVICE_CUH
 #define PI_DEVICE_CUH
 
@@ -16,6 +20,8 @@
 #include <cstdint>
 
 #define PI_SMEM(name) extern __shared__ __align__(1024) unsigned char name[]
+
+static __global__ void pi_mark() {}
 
 template <class... P, class... A>
 int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
@@ -34,14 +40,22 @@ int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 
 #define PI_SMEM(name) unsigned char *name = simt::here.shared
 
+static void pi_mark() {}
+
 template <class... P, class... A>
-int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+static int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
-    if (stream) return simt::queue(static_cast<simt::stream *>(stream), kernel, grid, block, shared, args...);
+    const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
+    if (stream) return simt::queue(static_cast<simt::stream *>(stream), from, kernel, grid, block, shared, args...);
     return simt::launch(kernel, grid, block, shared, args...);
 }
 
 #endif
+
+/* The file's entry: any kernel of it, by which the runtime finds the others. */
+extern "C" {
+__attribute__((section("pi__kernel_files"), used)) static const void *const pi_kernel_file = (const void *) pi_mark;
+}
 
 #define PI_FN static __device__ __forceinline__
 #define PI_FULL 0xffffffffu /* every lane of a warp */

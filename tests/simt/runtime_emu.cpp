@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <sys/mman.h>
 
 #include "backend/cuda/runtime.h"
@@ -24,7 +25,7 @@ runtime_watch watch;
 
 const char *const pi__rt_kind = "emu";
 
-enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE };
+enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED };
 
 typedef std::function<int()> work;
 
@@ -38,6 +39,8 @@ static int counted()
     long n = simt::watch.n_calls++, at = simt::watch.fail_at;
     return at >= 0 && (n == at || (simt::watch.dead && n > at)) ? CALL_FAILED : 0;
 }
+
+static char not_loaded[300]; /* text of NOT_LOADED */
 
 struct copy {
     char *dst;
@@ -63,6 +66,7 @@ struct pi__rt : simt::stream {
     bool spoiled = false;                            /* the recording was asked for what it cannot hold */
     int failed = 0;                                  /* code of queued work that failed */
     int32_t index = 0;                               /* number of the device */
+    std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
 
     /* Counts a call; now: it is one that cannot be recorded. */
     int call(bool now)
@@ -86,6 +90,13 @@ struct pi__rt : simt::stream {
         else queue.push_back(std::move(w));
         if (!recording && simt::options.eager) run_all();
         return failed;
+    }
+    int need(simt::kernel_file from) override
+    {
+        if (loaded.count(from.mark)) return 0;
+        std::snprintf(not_loaded, sizeof not_loaded, "a kernel of %.100s is launched that was not loaded before: the backend "
+                      "loads all when it opens, of files that have an entry (kernels/device.cuh)", from.name);
+        return NOT_LOADED;
     }
     int take(std::function<int()> w) override
     {
@@ -127,6 +138,7 @@ const char *pi__rt_text(int code)
     case NOT_IN_RECORDING: return "what cannot be recorded was asked for while the queue is";
     case BAD_ADDRESS: return "a copy leaves device memory";
     case NO_DEVICE: return "no such device";
+    case NOT_LOADED: return not_loaded;
     default: return simt::last_error();
     }
 }
@@ -269,6 +281,17 @@ int pi__rt_wait(pi__rt *rt)
     if (code) return code;
     rt->run_all();
     return rt->failed;
+}
+
+extern "C" const void *const __start_pi__kernel_files[], *const __stop_pi__kernel_files[];
+
+int pi__rt_load_kernels(pi__rt *rt, bool *all)
+{
+    *all = !simt::watch.lazy;
+    int code = rt->call(true);
+    if (code) return code;
+    rt->loaded.insert(__start_pi__kernel_files, __stop_pi__kernel_files);
+    return 0;
 }
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }

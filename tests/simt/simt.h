@@ -126,15 +126,24 @@ int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args
     }, &c);
 }
 
+/* Where a kernel was compiled, and the mark by which it is loaded: see device.cuh. */
+struct kernel_file {
+    const char *name;
+    const void *mark;
+};
+
 /* What launches go to that are not run at once: see runtime_emu.cpp. */
 struct stream {
     virtual int take(std::function<int()> work) = 0;
+    virtual int need(kernel_file from) = 0; /* 0, or a code: its kernels are not loaded */
     virtual ~stream() = default;
 };
 template <class... P, class... A>
-int queue(stream *to, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+int queue(stream *to, kernel_file from, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
     std::tuple<P...> copied(static_cast<P>(args)...);
+    int code = to->need(from);
+    if (code) return code;
     return to->take([=] {
         return std::apply([=](auto... a) { return launch(kernel, grid, block, shared, a...); }, copied);
     });

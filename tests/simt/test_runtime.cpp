@@ -6,6 +6,7 @@
 extern "C" {
 #include "backend/cuda/cuda.h"
 }
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
 
 /* --------------------------------------------------------------------------------------------------- recorded steps */
@@ -57,7 +58,8 @@ static void test_forbidden(void **)
     assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
     assert_int_equal(pi__rt_alloc(rt, &dev, 16), 0);
     assert_int_equal(pi__rt_host_alloc(rt, &host, 16), 0);
-    for (int i = 0; i < 9; i++) {
+    bool all;
+    for (int i = 0; i < 10; i++) {
         assert_int_equal(pi__rt_record(rt), 0);
         int code = i == 0   ? pi__rt_wait(rt)
                    : i == 1 ? pi__rt_alloc(rt, &p, 16)
@@ -67,11 +69,12 @@ static void test_forbidden(void **)
                    : i == 5 ? pi__rt_record(rt)
                    : i == 6 ? pi__rt_copy_out(rt, host, dev, 16)
                    : i == 7 ? pi__rt_copies(rt, 0, &ended)
+                   : i == 8 ? pi__rt_load_kernels(rt, &all)
                             : 0;
-        assert_int_equal(code != 0, i < 8);
+        assert_int_equal(code != 0, i < 9);
         code = pi__rt_record_end(rt, &g);
-        assert_int_equal(code != 0, i < 8);
-        assert_int_equal(g != nullptr, i == 8);
+        assert_int_equal(code != 0, i < 9);
+        assert_int_equal(g != nullptr, i == 9);
     }
     assert_int_equal(pi__rt_play(rt, g), 0);
     pi__rt_graph_free(rt, g);
@@ -93,6 +96,41 @@ static void test_forbidden(void **)
     pi__rt_free(rt, dev);
     pi__rt_close(rt);
     assert_int_equal(simt::watch.live, 0);
+}
+
+/* Kernels are on the device before the first launch; where the driver cannot bring them, the log says so. */
+static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
+
+static void test_loaded(void **)
+{
+    pi__rt *rt;
+    pi__rt_info info;
+    void *x;
+    bool all = false;
+    assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
+    assert_int_equal(pi__rt_alloc(rt, &x, 256), 0);
+    int code = pi__k_softcap(pi__rt_stream(rt), static_cast<float *>(x), 2, 64);
+    assert_int_not_equal(code, 0);
+    assert_non_null(strstr(pi__rt_text(code), "rows.cu is launched that was not loaded before"));
+    assert_int_equal(pi__rt_load_kernels(rt, &all), 0);
+    assert_true(all);
+    assert_int_equal(pi__k_softcap(pi__rt_stream(rt), static_cast<float *>(x), 2, 64), 0);
+    assert_int_equal(pi__rt_wait(rt), 0);
+    pi__rt_free(rt, x);
+    pi__rt_close(rt);
+
+    std::string lines;
+    pi__log log = {append_line, &lines, PI_LOG_WARN};
+    pi__cpu_params p = {};
+    for (int lazy = 0; lazy < 2; lazy++) {
+        pi_error err;
+        pi__backend *be;
+        simt::watch.lazy = lazy == 1;
+        assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+        be->ops->destroy(be);
+        assert_int_equal(lines.find("kernels are loaded as they are first used") != std::string::npos, lazy);
+    }
+    simt::watch.lazy = false;
 }
 
 /* Tokens of four requests, one of which is not greedy; with its logits asked for, each is sampled on the host. */
@@ -291,7 +329,7 @@ static void test_kernel_dies(void **)
 int main()
 {
     name_model("runtime");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_told),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_told),
                                 cmocka_unit_test(test_picked), cmocka_unit_test(test_kernel_dies),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_first_calls_fail),
                                 cmocka_unit_test(test_recorded)};

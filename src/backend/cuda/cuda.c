@@ -347,6 +347,19 @@ static int choose_products(pi__cuda *c, bool fp4, const pi__log *log, pi_error *
     return PI_OK;
 }
 
+/* All kernels come to the device now: it takes memory for them, and waits. */
+static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
+{
+    bool all;
+    int code = pi__rt_load_kernels(c->rt, &all);
+    if (code) return pi__fail(err, PI_EDEVICE, "the kernels cannot be loaded to %s: %.300s", c->desc, pi__rt_text(code));
+    if (!all) {
+        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used, as the driver is older than CUDA 12.4: "
+                 "some steps will be slower, and take memory that is not planned", c->desc);
+    }
+    return PI_OK;
+}
+
 int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     *out = NULL;
@@ -362,7 +375,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);
-    int rc = choose_products(c, p->fp4, log, err);
+    int rc = load_kernels(c, log, err);
+    if (!rc) rc = choose_products(c, p->fp4, log, err);
     if (rc) cuda_destroy(&c->be);
     else *out = &c->be;
     return rc;

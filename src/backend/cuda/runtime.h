@@ -33,6 +33,9 @@ int pi__rt_tell(int32_t index, pi__rt_info *info);
 /* Opens it, with the same codes. */
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info);
 void pi__rt_close(pi__rt *rt);
+/* Loads every kernel, so that no launch takes memory or waits; before the first launch. *all: false where the driver
+ * cannot, and does so at the first launch of each. */
+int pi__rt_load_kernels(pi__rt *rt, bool *all);
 /* What a code means; never NULL. */
 const char *pi__rt_text(int code);
 

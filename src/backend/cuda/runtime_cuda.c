@@ -5,11 +5,25 @@
 #include "backend/cuda/runtime.h"
 
 #include <cuda_runtime_api.h>
+#include <cudaTypedefs.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
 
 enum { N_MARKS = 8 };
+
+/* A kernel of each file of kernels/ (device.cuh); the linker names begin and end of the section. */
+extern const void *const __start_pi__kernel_files[] __attribute__((visibility("hidden")));
+extern const void *const __stop_pi__kernel_files[] __attribute__((visibility("hidden")));
+
+/* Functions of the driver, found at run time: nothing of it is linked, so that the library starts where there is none. NULL:
+ * the driver does not have it. */
+typedef struct driver {
+    PFN_cuFuncGetModule_v11000 module_of;
+    PFN_cuModuleGetFunctionCount_v12040 count_functions;
+    PFN_cuModuleEnumerateFunctions_v12040 list_functions;
+    PFN_cuFuncLoad_v12040 load_function;
+} driver;
 
 struct pi__rt {
     int device;                 /* index */
@@ -20,6 +34,7 @@ struct pi__rt {
     uint64_t mark_at[N_MARKS];  /* how many */
     int first_mark, n_marks;    /* those that were not seen to have passed */
     uint64_t n_copies, n_ended; /* queued, and known to have ended */
+    driver fn;                  /* never changes */
 };
 
 const char *const pi__rt_kind = "cuda";
@@ -52,6 +67,24 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 
+/* The function called name of the driver's interface as of that version, 12040 for CUDA 12.4. */
+static void find(void **to, const char *name, unsigned version)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    *to = NULL;
+    cudaError_t e = cudaGetDriverEntryPointByVersion(name, to, version, cudaEnableDefault, &found);
+    if (e) cudaGetLastError(); /* that there is none is not an error of the next kernel */
+    if (e || found != cudaDriverEntryPointSuccess) *to = NULL;
+}
+
+static void find_all(driver *d)
+{
+    find((void **) &d->module_of, "cuFuncGetModule", 11000);
+    find((void **) &d->count_functions, "cuModuleGetFunctionCount", 12040);
+    find((void **) &d->list_functions, "cuModuleEnumerateFunctions", 12040);
+    find((void **) &d->load_function, "cuFuncLoad", 12040);
+}
+
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
     *out = NULL;
@@ -61,6 +94,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     if (!rt) return (int) cudaErrorMemoryAllocation;
     rt->device = index;
     e = cudaSetDevice(index);
+    if (!e) find_all(&rt->fn);
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
@@ -206,6 +240,34 @@ int pi__rt_wait(pi__rt *rt)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
+}
+
+/* All kernels of the module (what was compiled from one file) that this one is of. */
+static int load_module(const driver *d, CUfunction one)
+{
+    CUmodule module;
+    unsigned n = 0;
+    CUresult e = d->module_of(&module, one);
+    if (!e) e = d->count_functions(&n, module);
+    CUfunction *f = e ? NULL : pi__calloc(n + 1, sizeof *f);
+    if (!e && !f) e = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!e) e = d->list_functions(f, n, module);
+    for (unsigned i = 0; i < n && !e; i++) e = d->load_function(f[i]);
+    pi__free(f);
+    return (int) e; /* the driver's numbers are the runtime's */
+}
+
+int pi__rt_load_kernels(pi__rt *rt, bool *all)
+{
+    const driver *d = &rt->fn;
+    int e = (int) cudaSetDevice(rt->device);
+    *all = d->module_of && d->count_functions && d->list_functions && d->load_function;
+    for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && *all && !e; k++) {
+        cudaFunction_t f;
+        e = (int) cudaGetFuncBySymbol(&f, *k);
+        if (!e) e = load_module(d, (CUfunction) f);
+    }
+    return e;
 }
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
