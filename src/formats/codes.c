@@ -2,6 +2,14 @@
  * format's offset is taken off. Pure functions, no memory, any thread. */
 #include "formats/formats_impl.h"
 
+static uint64_t load64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static void store64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
+
 static void nibbles(const uint8_t *qs, uint8_t *c)
 {
     for (int i = 0; i < 16; i++) {
@@ -13,7 +21,8 @@ static void nibbles(const uint8_t *qs, uint8_t *c)
 static void nibbles_fifth(const uint8_t *qs, uint32_t qh, uint8_t *c)
 {
     nibbles(qs, c);
-    for (int i = 0; i < 32; i++) c[i] |= (uint8_t) ((qh >> i & 1) << 4);
+    for (int i = 0; i < 32; i += 4) /* four bits of qh, each to a byte of its own */
+        pi__store32(c + i, pi__load32(c + i) | ((qh >> i & 15) * 0x00204081u & 0x01010101u) << 4);
 }
 
 static void codes_q6_k(const uint8_t *p, int j, uint8_t *c)
@@ -35,7 +44,11 @@ void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c)
     case PI__Q5_1: nibbles_fifth(p + 8, pi__load32(p + 4), c); break;
     case PI__MXFP4: nibbles(p + 1, c); break;
     case PI__NVFP4: /* halves of 16 columns in 8 bytes each */
-        for (int i = 0; i < 32; i++) c[i] = p[4 + 16 * j + 8 * (i / 16) + (i & 7)] >> (i & 8 ? 4 : 0) & 15;
+        for (int h = 0; h < 2; h++) {
+            const uint64_t q = load64(p + 4 + 16 * j + 8 * h), low = 0x0f0f0f0f0f0f0f0fu;
+            store64(c + 16 * h, q & low);
+            store64(c + 16 * h + 8, q >> 4 & low);
+        }
         break;
     case PI__Q2_K:
         for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3;

@@ -70,35 +70,74 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
     return true;
 }
 
-/* ---- codes */
+/* ---- codes, two rows at a time: a of row r, b of row r + 8, 32 codes each. Word j of a row is its columns 4j..4j+3; both
+ * rows' words j and j + 4 are what lane 4r + j has. All bytes of the two rows are written. */
 
-/* Index c of row r, column k of a block, into its plane. */
-static void put_index(int r, int k, unsigned c, uint8_t *block)
+/* Indices into a table: their nibbles side by side. */
+static void put_indices(const uint8_t *a, const uint8_t *b, int r, uint8_t *block)
 {
-    block[(r % 8 * 4 + k % 16 / 4) * 8 + r / 8 * 4 + k / 16 * 2 + k % 4 / 2] |= (uint8_t) (c << k % 2 * 4);
+    uint8_t low[16], high[16], *out = block + 32 * r;
+    for (int i = 0; i < 16; i++) {
+        low[i] = (uint8_t) (a[2 * i] | a[2 * i + 1] << 4);
+        high[i] = (uint8_t) (b[2 * i] | b[2 * i + 1] << 4);
+    }
+    for (int j = 0; j < 4; j++, out += 8) {
+        memcpy(out, low + 2 * j, 2), memcpy(out + 2, low + 8 + 2 * j, 2);
+        memcpy(out + 4, high + 2 * j, 2), memcpy(out + 6, high + 8 + 2 * j, 2);
+    }
 }
 
-/* Code c of row r, column k of a block, into its planes. */
-static void put_code(int bits, int r, int k, unsigned c, uint8_t *block)
+static void put_bytes(const uint8_t *a, const uint8_t *b, int r, uint8_t *plane)
 {
-    int lane = r % 8 * 4 + k % 16 / 4, word = r / 8 + k / 16 * 2, byte = k % 4;
+    uint8_t *out = plane + 64 * r;
+    for (int j = 0; j < 4; j++, out += 16) {
+        memcpy(out, a + 4 * j, 4), memcpy(out + 4, b + 4 * j, 4);
+        memcpy(out + 8, a + 16 + 4 * j, 4), memcpy(out + 12, b + 16 + 4 * j, 4);
+    }
+}
+
+static void put_nibbles(const uint8_t *a, const uint8_t *b, int r, uint8_t *plane)
+{
+    uint8_t both[32], *out = plane + 32 * r;
+    for (int i = 0; i < 32; i++) both[i] = (uint8_t) ((a[i] & 15) | b[i] << 4);
+    for (int j = 0; j < 4; j++, out += 8) memcpy(out, both + 4 * j, 4), memcpy(out + 4, both + 16 + 4 * j, 4);
+}
+
+/* Bits s and s + 1 of the codes. */
+static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
+{
+    uint8_t *out = plane + 16 * r;
+    for (int i = 0; i < 16; i++)
+        out[i] = (uint8_t) ((a[i] >> s & 3) | (b[i] >> s & 3) << 2 | (a[i + 16] >> s & 3) << 4 | (b[i + 16] >> s & 3) << 6);
+}
+
+/* Bit s of the four codes at p: bits 0 to 3. */
+static unsigned four_bits(const uint8_t *p, int s) { return (pi__load32(p) >> s & 0x01010101) * 0x01020408u >> 24; }
+
+static void put_bits(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
+{
+    for (int j = 0; j < 8; j++)
+        plane[8 * r + j % 4 * 2 + j / 4] = (uint8_t) (four_bits(a + 4 * j, s) | four_bits(b + 4 * j, s) << 4);
+}
+
+static void put_codes(int bits, const uint8_t *a, const uint8_t *b, int r, uint8_t *block)
+{
+    int s = 0;
     if (bits == 8) {
-        block[lane * 16 + word * 4 + byte] = (uint8_t) c;
+        put_bytes(a, b, r, block);
         return;
     }
     if (bits >= 4) {
-        block[lane * 8 + word / 2 * 4 + byte] |= (uint8_t) ((c & 15) << word % 2 * 4);
+        put_nibbles(a, b, r, block);
         block += 256;
-        c >>= 4;
-        bits -= 4;
+        s = 4;
     }
-    if (bits >= 2) {
-        block[lane * 4 + byte] |= (uint8_t) ((c & 3) << 2 * word);
+    if (bits - s >= 2) {
+        put_pairs(a, b, s, r, block);
         block += 128;
-        c >>= 2;
-        bits -= 2;
+        s += 2;
     }
-    if (bits) block[lane * 2 + word / 2] |= (uint8_t) ((c & 1) << (word % 2 * 4 + byte));
+    if (bits > s) put_bits(a, b, s, r, block);
 }
 
 /* Row r, block j of a codebook format's super-block p: what the file has of it. */
@@ -189,26 +228,56 @@ static void put_super(int32_t type, const uint8_t *p, int r, uint8_t *sup)
     if (type == PI__Q4_K || type == PI__Q5_K || type == PI__Q2_K) pi__store16(sup + 32 + 2 * r, pi__load16(p + at + 2));
 }
 
-void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile)
+/* Row r of a tile: all but codes. */
+static void pack_scales(int32_t type, const pi__cuda_shape *s, const uint8_t *src, int r, uint8_t *tile)
 {
     const pi__type_info *t = pi__type_info_of(type);
-    size_t row = pi__row_size(t, n_in);
-    int per = (int) t->blck_size / 32; /* blocks of 32 columns in one of the file's */
+    const int per = (int) t->blck_size / 32; /* blocks of 32 columns in one of the file's */
+    for (int64_t b = 0; b < s->n_block; b++) {
+        const uint8_t *p = src + (size_t) (b / per) * t->type_size;
+        put_side(type, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
+        if (s->super_bytes && b % 8 == 0) put_super(type, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
+    }
+}
+
+static void pack_points(int32_t type, const pi__cuda_shape *s, const uint8_t *src, int r, uint8_t *tile)
+{
+    const size_t size = pi__type_info_of(type)->type_size;
+    for (int64_t b = 0; b < s->n_block; b++)
+        put_points(type, src + (size_t) (b / 8) * size, (int) (b % 8), r, tile + (size_t) b * s->code_bytes);
+}
+
+/* Rows r and r + 8 of a tile; row_b NULL: that one is zeros. */
+static void pack_codes(int32_t type, int bits, const pi__cuda_shape *s, const uint8_t *row_a, const uint8_t *row_b, int r,
+                       uint8_t *tile)
+{
+    const pi__type_info *t = pi__type_info_of(type);
+    const int per = (int) t->blck_size / 32;
+    uint8_t a[32], b[32] = {0};
+    for (int64_t i = 0; i < s->n_block; i++) {
+        const size_t at = (size_t) (i / per) * t->type_size;
+        uint8_t *block = tile + (size_t) i * s->code_bytes;
+        if (type == PI__Q8_0) { /* as in the file */
+            put_bytes(row_a + at + 2, row_b ? row_b + at + 2 : b, r, block);
+            continue;
+        }
+        pi__block_codes(type, row_a + at, (int) (i % per), a);
+        if (row_b) pi__block_codes(type, row_b + at, (int) (i % per), b);
+        if (has_table(type)) put_indices(a, b, r, block);
+        else put_codes(bits, a, b, r, block);
+    }
+}
+
+void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile)
+{
+    const size_t row = pi__row_size(pi__type_info_of(type), n_in);
     pack_format f = {0};
     format_of(type, &f);
-    memset(tile, 0, s->tile_bytes);
+    if (n < 16) memset(tile, 0, s->tile_bytes);
     for (int r = 0; r < n; r++) {
-        for (int64_t b = 0; b < s->n_block; b++) {
-            const uint8_t *p = src + (size_t) r * row + (size_t) (b / per) * t->type_size;
-            uint8_t codes[32] = {0}, *block = tile + (size_t) b * s->code_bytes;
-            if (f.point) put_points(type, p, (int) (b % per), r, block);
-            else pi__block_codes(type, p, (int) (b % per), codes);
-            for (int k = 0; k < 32 && !f.point; k++) {
-                if (has_table(type)) put_index(r, k, codes[k], block);
-                else put_code(f.bits, r, k, type == PI__Q8_0 ? codes[k] ^ 0x80u : codes[k], block);
-            }
-            put_side(type, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
-            if (s->super_bytes && b % 8 == 0) put_super(type, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
-        }
+        const uint8_t *p = src + (size_t) r * row;
+        pack_scales(type, s, p, r, tile);
+        if (f.point) pack_points(type, s, p, r, tile);
+        else if (r < 8) pack_codes(type, f.bits, s, p, r + 8 < n ? p + 8 * row : NULL, r, tile);
     }
 }
