@@ -46,8 +46,13 @@ struct prepared_rows {
     const uint4 *words;      /* the lane's, of the first group */
     const block_meta *metas; /* of the lane's first row */
     int64_t n_block;         /* of a row */
+    int32_t n_rows;          /* those behind them are zeros, which nobody has to read */
 
-    __device__ __forceinline__ uint4 codes(int g, int64_t b) const { return words[(g * n_block + b) * 32]; }
+    __device__ __forceinline__ uint4 codes(int g, int64_t b) const
+    {
+        bool there = 8 * g + (int32_t) (threadIdx.x % 32 / 4) < n_rows;
+        return there ? words[(g * n_block + b) * 32] : uint4{0, 0, 0, 0};
+    }
     __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const { return metas + (g * n_block + b) * 8 + i; }
 };
 
@@ -57,9 +62,9 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     PI_SMEM(raw);
     const pi__cuda_shape &shape = p.w.shape;
     int lane = (int) threadIdx.x % 32;
-    prepared_rows x = {p.codes + lane, p.meta + 2 * (lane % 4), shape.n_block};
+    prepared_rows x = {p.codes + lane, p.meta + 2 * (lane % 4), shape.n_block, p.n_rows};
     float acc[NT][4] = {};
-    add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (p.n_rows + 7) / 8, acc);
+    add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (p.n_rows + 7) / 8, raw, acc);
     put_sums(acc, (float *) raw, times(p.w.scale), p.y + blockIdx.x * 16, p.ldy, p.n_rows,
              p.w.n_out - blockIdx.x * 16);
 }
@@ -129,8 +134,9 @@ template <int TYPE> static int run_packed(void *stream, const product &p)
     constexpr int NT = 4; /* one group is for decoding, four for a few drafts or sequences, gemm.cu for prompts */
     if (p.n_rows > NT * 8) return pi__k_gemm(stream, p);
     unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16), groups = (unsigned) ((p.n_rows + 7) / 8);
-    if (groups == 1) return pi_launch(stream, linear<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
-    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
+    const pi__cuda_shape &s = p.w.shape;
+    if (groups == 1) return pi_launch(stream, linear<TYPE, 1>, dim3(tiles), dim3(THREADS), slice_bytes<TYPE, 1>(s), p);
+    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), slice_bytes<TYPE, NT>(s), p);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)

@@ -90,29 +90,114 @@ template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s
     }
 }
 
-/* The warp's slice of a tile's rows times n_group groups of x (at most NT). X gives, of group g and block b, the lane's
- * words of B, codes(g, b), and the metas of its two rows, meta(g, b, 0) and meta(g, b, 1). */
-template <int TYPE, int NT, class X>
-PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, int n_group, float (&acc)[NT][4])
-{
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
-    int64_t n = shape.n_block;
-    for (int64_t b = n * slice / SLICES; b < n * (slice + 1) / SLICES; b++) {
-        uint32_t a[4];
-        float s[2][2], m[2][2];
-        load_codes<TYPE>(tile + (size_t) b * shape.code_bytes, lane, a);
-        load_scales<TYPE>(shape, tile, b, lane / 4, s[0], m[0]);
-        load_scales<TYPE>(shape, tile, b, lane / 4 + 8, s[1], m[1]);
+/* A warp's slice of a tile on its way: chunks of blocks go to shared memory STAGES - 1 ahead of the one that is multiplied,
+ * for a warp that waited for each load would leave memory idle most of the time. Each warp has stages of its own, so none
+ * waits for another:
+ *
+ *     shared: [8 warps][STAGES]{ codes [CHUNK], scales [CHUNK], scales of scales }
+ *
+ * Chunks begin at multiples of CHUNK blocks, whatever the slice: they have one set of scales of scales. */
+template <int TYPE> struct slice_stream {
+    enum { CHUNK = format<TYPE>::BITS == 8 ? 2 : 4, STAGES = 3 };
+    enum { MOST_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MOST_SIDE = 64, MOST_SUPER = 64 }; /* bytes */
+    static_assert(8 % CHUNK == 0, "a chunk has one set of scales of scales");
+
+    const uint8_t *tile;
+    pi__cuda_shape at;        /* of the matrix, then with the places in a stage */
+    size_t side_at, super_at; /* in the tile */
+    uint32_t to;              /* shared address of the warp's first stage */
+    uint32_t size;            /* of a stage */
+    int32_t lo, hi;           /* blocks of the slice */
+
+    __host__ __device__ static uint32_t stage_bytes(const pi__cuda_shape &s)
+    {
+        return (uint32_t) (CHUNK * (s.code_bytes + s.side_bytes) + s.super_bytes);
+    }
+    __host__ __device__ static size_t bytes(const pi__cuda_shape &s) { return (size_t) SLICES * STAGES * stage_bytes(s); }
+
+    __device__ __forceinline__ slice_stream(const pi__cuda_shape &shape, const uint8_t *tile_, const unsigned char *shared)
+        : tile(tile_), at(shape), side_at(shape.side_at), super_at(shape.super_at)
+    {
+        int32_t slice = (int32_t) threadIdx.x / 32, n = (int32_t) shape.n_block;
+        size = stage_bytes(shape);
+        to = ptx_shared(shared) + (uint32_t) slice * STAGES * size;
+        lo = n * slice / SLICES;
+        hi = n * (slice + 1) / SLICES;
+        at.side_at = CHUNK * shape.code_bytes;
+        at.super_at = at.side_at + CHUNK * shape.side_bytes;
+    }
+    /* n bytes, at most MOST, by all lanes; n and both addresses are multiples of 16. */
+    template <uint32_t MOST> __device__ __forceinline__ static void copy(uint32_t dst, const uint8_t *src, uint32_t n)
+    {
 #pragma unroll
-        for (int g = 0; g < NT; g++) {
-            if (g >= n_group) break;
-            add_block<TYPE>(a, s, m, x.codes(g, b), x.meta(g, b, 0), x.meta(g, b, 1), acc[g]);
+        for (uint32_t i = 0; i < MOST; i += 512) {
+            uint32_t k = i + threadIdx.x % 32 * 16;
+            if (k < n) ptx_cp_async16(dst + k, src + k);
         }
     }
+    /* The slice's blocks of chunk c to stage i. */
+    __device__ __forceinline__ void fill(int32_t i, int32_t c) const
+    {
+        int32_t first = max(lo, c * CHUNK), n = min(hi, (c + 1) * CHUNK) - first, skip = first - c * CHUNK;
+        uint32_t dst = to + (uint32_t) i * size, code = (uint32_t) at.code_bytes, side = (uint32_t) at.side_bytes;
+        copy<CHUNK * MOST_CODE>(dst + (uint32_t) skip * code, tile + (size_t) first * code, (uint32_t) n * code);
+        copy<CHUNK * MOST_SIDE>(dst + (uint32_t) at.side_at + (uint32_t) skip * side, tile + side_at + (size_t) first * side,
+                                (uint32_t) n * side);
+        copy<MOST_SUPER>(dst + (uint32_t) at.super_at, tile + super_at + (size_t) (c * CHUNK / 8) * at.super_bytes,
+                         (uint32_t) at.super_bytes);
+    }
+};
+
+/* The warp's slice of a tile's rows times n_group groups of x (at most NT). X gives, of group g and block b, the lane's
+ * words of B, codes(g, b), and the metas of its two rows, meta(g, b, 0) and meta(g, b, 1). shared: slice_stream's, free for
+ * other use after it. By all threads of the block. */
+template <int TYPE, int NT, class X>
+PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, int n_group, unsigned char *shared,
+                     float (&acc)[NT][4])
+{
+    using stream = slice_stream<TYPE>;
+    const stream in(shape, tile, shared);
+    int lane = (int) threadIdx.x % 32;
+    int32_t first = in.lo / stream::CHUNK, last = (in.hi + stream::CHUNK - 1) / stream::CHUNK, stage = 0;
+    if (in.lo == in.hi) last = first;
+    for (int s = 0; s < stream::STAGES - 1; s++) {
+        if (first + s < last) in.fill(s, first + s);
+        ptx_cp_async_commit();
+    }
+    const unsigned char *mine = shared + threadIdx.x / 32 * stream::STAGES * in.size;
+    for (int32_t c = first; c < last; c++) {
+        ptx_cp_async_wait<stream::STAGES - 2>();
+        __syncwarp(); /* the chunk is there for all lanes, and all are done with the one before */
+        if (c + stream::STAGES - 1 < last) in.fill((stage + stream::STAGES - 1) % stream::STAGES, c + stream::STAGES - 1);
+        ptx_cp_async_commit();
+        const unsigned char *w = mine + (uint32_t) stage * in.size;
+#pragma unroll
+        for (int k = 0; k < stream::CHUNK; k++) {
+            int32_t b = c * stream::CHUNK + k;
+            if (b < in.lo || b >= in.hi) continue;
+            uint32_t a[4];
+            float s[2][2], m[2][2];
+            load_codes<TYPE>(w + k * in.at.code_bytes, lane, a);
+            load_scales<TYPE>(in.at, w, k, lane / 4, s[0], m[0]);
+            load_scales<TYPE>(in.at, w, k, lane / 4 + 8, s[1], m[1]);
+#pragma unroll
+            for (int g = 0; g < NT; g++) {
+                if (g >= n_group) break;
+                add_block<TYPE>(a, s, m, x.codes(g, b), x.meta(g, b, 0), x.meta(g, b, 1), acc[g]);
+            }
+        }
+        stage = (stage + 1) % stream::STAGES;
+    }
+    __syncthreads();
 }
 
-/* Shared memory of put_sums. */
+/* Shared memory of put_sums, and of add_slice and put_sums after it. */
 template <int NT> constexpr size_t sums_bytes = SLICES * NT * 8 * 16 * sizeof(float);
+template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shape &s)
+{
+    size_t stream = slice_stream<TYPE>::bytes(s);
+    return stream > sums_bytes<NT> ? stream : sums_bytes<NT>;
+}
 
 /* Adds the slices up: y[row * ldy + i] = result(row, sum) of n_row rows of x, 16 or fewer rows of W. */
 template <int NT, class F>

@@ -171,7 +171,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
     const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
     float *y = (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + blockIdx.x * 16, acc[NT][4] = {};
     add_slice<TYPE>(shape, data + (size_t) t.expert * shape.mat_bytes + blockIdx.x * shape.tile_bytes,
-                    gather<NT>(p, t, shape.n_block), (t.n + 7) / 8, acc);
+                    gather<NT>(p, t, shape.n_block), (t.n + 7) / 8, raw, acc);
     put_sums(acc, (float *) raw, times(scale ? scale + t.expert : nullptr), y, p.a.ldy, t.n, p.a.w.n_out - blockIdx.x * 16);
 }
 
@@ -245,8 +245,9 @@ template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, c
     unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
     return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
         dim3 grid(rows, most, n);
-        if (list == 0) return pi_launch(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS), sums_bytes<FEW / 8>, q);
-        if (list == 1) return pi_launch(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS), sums_bytes<SOME / 8>, q);
+        const pi__cuda_shape &s = q.a.w.shape;
+        if (list == 0) return pi_launch(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS), slice_bytes<TYPE, FEW / 8>(s), q);
+        if (list == 1) return pi_launch(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS), slice_bytes<TYPE, SOME / 8>(s), q);
         return pi__k_experts_many(stream, q, most);
     });
 }
