@@ -56,17 +56,34 @@ struct prepared_rows {
     __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const { return metas + (g * n_block + b) * 8 + i; }
 };
 
-/* A block of threads: 16 rows of W, up to NT groups of 8 rows of x. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(product p)
+/* Products of one x with matrices of one type: one launch, for the matrices of a layer are too small to fill a device. */
+struct products {
+    pi__cuda_shape shape;   /* what they have in common: all but mat_bytes */
+    const uint4 *codes;     /* of x */
+    const block_meta *meta;
+    int32_t n_rows;         /* of x */
+    int32_t n;              /* matrices */
+    struct {
+        const uint8_t *data;
+        const float *scale;
+        float *y;
+        int64_t ldy, n_out;
+        uint32_t first;     /* block of threads that makes its first 16 rows */
+    } w[PI__K_MOST_LINEAR];
+};
+
+/* A block of threads: 16 rows of a matrix, up to NT groups of 8 rows of x. */
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(products p)
 {
     PI_SMEM(raw);
-    const pi__cuda_shape &shape = p.w.shape;
-    int lane = (int) threadIdx.x % 32;
-    prepared_rows x = {p.codes + lane, p.meta + 2 * (lane % 4), shape.n_block, p.n_rows};
+    int lane = (int) threadIdx.x % 32, i = 0;
+    while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
+    const auto &w = p.w[i];
+    uint32_t tile = blockIdx.x - w.first;
+    prepared_rows x = {p.codes + lane, p.meta + 2 * (lane % 4), p.shape.n_block, p.n_rows};
     float acc[NT][4] = {};
-    add_slice<TYPE>(shape, p.w.data + blockIdx.x * shape.tile_bytes, x, (p.n_rows + 7) / 8, raw, acc);
-    put_sums(acc, (float *) raw, times(p.w.scale), p.y + blockIdx.x * 16, p.ldy, p.n_rows,
-             p.w.n_out - blockIdx.x * 16);
+    add_slice<TYPE>(p.shape, w.data + tile * p.shape.tile_bytes, x, (p.n_rows + 7) / 8, raw, acc);
+    put_sums(acc, (float *) raw, times(w.scale), w.y + tile * 16, w.ldy, p.n_rows, w.n_out - tile * 16);
 }
 
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
@@ -129,14 +146,14 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
                      floats ? (float *) prepared : nullptr, codes, meta);
 }
 
-template <int TYPE> static int run_packed(void *stream, const product &p)
+enum { MOST_GROUPS = 4 }; /* one is for decoding, four for a few drafts or sequences, gemm.cu for prompts */
+
+template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
 {
-    constexpr int NT = 4; /* one group is for decoding, four for a few drafts or sequences, gemm.cu for prompts */
-    if (p.n_rows > NT * 8) return pi__k_gemm(stream, p);
-    unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16), groups = (unsigned) ((p.n_rows + 7) / 8);
-    const pi__cuda_shape &s = p.w.shape;
-    if (groups == 1) return pi_launch(stream, linear<TYPE, 1>, dim3(tiles), dim3(THREADS), slice_bytes<TYPE, 1>(s), p);
-    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), slice_bytes<TYPE, NT>(s), p);
+    constexpr int NT = MOST_GROUPS;
+    dim3 grid(tiles), block(THREADS);
+    if (p.n_rows <= 8) return pi_launch(stream, linear<TYPE, 1>, grid, block, slice_bytes<TYPE, 1>(p.shape), p);
+    return pi_launch(stream, linear<TYPE, NT>, grid, block, slice_bytes<TYPE, NT>(p.shape), p);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)
@@ -145,17 +162,41 @@ template <int TYPE> static int run_floats(void *stream, const product &p)
     return pi_launch(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
 
-int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+/* One matrix and any number of rows. */
+static int run_one(void *stream, const product &p)
 {
-    if (n_rows < 1) return 0;
-    const uint8_t *codes = (const uint8_t *) prepared;
-    product p = {*w, (const uint4 *) codes, (const block_meta *) (codes + codes_bytes(n_rows, w->n_in)), y, ldy, n_rows};
-    switch (w->type) {
-#define RUN(t) case t: return run_packed<t>(stream, p);
-        PACKED_TYPES(RUN)
-#undef RUN
+    switch (p.w.type) {
 #define RUN(t) case t: return run_floats<t>(stream, p);
         FLOAT_TYPES(RUN)
+#undef RUN
+    default: return pi__k_gemm(stream, p);
+    }
+}
+
+static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+
+int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    const uint8_t *codes = (const uint8_t *) prepared;
+    if (n_rows < 1 || n < 1) return 0;
+    if (n > PI__K_MOST_LINEAR) return 1;
+    const block_meta *meta = (const block_meta *) (codes + codes_bytes(n_rows, w->w.n_in));
+    if (n_rows > 8 * MOST_GROUPS || is_float(w->w.type)) {
+        int code = 0;
+        for (int i = 0; i < n && !code; i++) {
+            code = run_one(stream, product{w[i].w, (const uint4 *) codes, meta, w[i].y, w[i].ldy, n_rows});
+        }
+        return code;
+    }
+    products p = {w->w.shape, (const uint4 *) codes, meta, n_rows, n, {}};
+    unsigned tiles = 0;
+    for (int i = 0; i < n; i++) {
+        p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, tiles};
+        tiles += (unsigned) ((w[i].w.n_out + 15) / 16);
+    }
+    switch (w->w.type) {
+#define RUN(t) case t: return run_packed<t>(stream, p, tiles);
+        PACKED_TYPES(RUN)
 #undef RUN
     default: return 1;
     }

@@ -108,7 +108,8 @@ void products(int32_t n, int32_t type)
     pi__k_input in = {};
     CHECK(pi__k_embed(nullptr, &w, ints, n, 1, some));
     CHECK(pi__k_prepare(nullptr, &in, n, N_IN, 0, memory));
-    CHECK(pi__k_linear(nullptr, &w, memory, n, some, N_OUT));
+    const pi__k_product one = {w, some, N_OUT};
+    CHECK(pi__k_linear(nullptr, &one, 1, memory, n));
     experts(n, w);
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));

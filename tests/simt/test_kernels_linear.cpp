@@ -123,6 +123,33 @@ static void test_not_numbers(void **)
     for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
 
+/* Matrices in one call give what each gives alone. */
+static void test_together(void **)
+{
+    for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__IQ3_S, PI__F32}) {
+        const int64_t n_in = 768, n_out[] = {9, 128, 16, 33};
+        simt_test::random r(11);
+        buffer<float> x(r.normals(40 * n_in)), factor(std::vector<float>{0.25f});
+        pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0};
+        std::vector<matrix> w;
+        for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
+        w[2].m.scale = factor.get();
+        for (int32_t rows : {1, 8, 9, 32, 40}) {
+            buffer<char> prepared(pi__k_prepared_bytes(rows, n_in, is_float(type)));
+            must_run(pi__k_prepare(nullptr, &in, rows, n_in, is_float(type), prepared.get()));
+            buffer<float> y((size_t) rows * 200);
+            pi__k_product p[4];
+            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 200};
+            must_run(pi__k_linear(nullptr, p, 4, prepared.get(), rows));
+            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) {
+                std::vector<float> want = multiply(w[(size_t) i], in, rows);
+                for (int32_t k = 0; k < rows; k++)
+                    assert_memory_equal(&want[(size_t) (k * n_out[i])], &y[(size_t) (k * 200 + at)], (size_t) n_out[i] * 4);
+            }
+        }
+    }
+}
+
 static void test_unsupported(void **)
 {
     pi__cuda_shape s;
@@ -136,6 +163,7 @@ int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_modes),
                                 cmocka_unit_test(test_inputs),  cmocka_unit_test(test_embed),
-                                cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_unsupported)};
+                                cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_together),
+                                cmocka_unit_test(test_unsupported)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

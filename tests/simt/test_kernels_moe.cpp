@@ -371,7 +371,8 @@ struct columns {
         for (int32_t k = 0; k < 2; k++) {
             pi__k_matrix m = one.m;
             m.data += (size_t) k * m.shape.mat_bytes;
-            must_run(pi__k_linear(nullptr, &m, prepared->get(), rows, want.get(), F));
+            const pi__k_product product = {m, want.get(), F};
+            must_run(pi__k_linear(nullptr, &product, 1, prepared->get(), rows));
             for (int32_t r = 0; r < rows; r++)
                 if ((r % 10 != 0) == k)
                     assert_memory_equal(want.get() + r * F, got.get() + t->column[(size_t) r] * F, (size_t) F * 4);

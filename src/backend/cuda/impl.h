@@ -110,9 +110,9 @@ pi__k_input pi__cuda_input(const pi__lin_in *in);
  * type. */
 enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_HALVES };
 int pi__cuda_form(bool fp4, int32_t type, int64_t n_in);
-/* Queue the preparation and the product of a form. */
+/* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR) with matrices of one type. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
-int pi__cuda_product(void *stream, int form, const pi__k_matrix *m, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
 
 /* selftest.c: *right: whether a small product with a matrix of that type (in FP4 or not) is what the host computes. */
 int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, bool *right, pi_error *err);

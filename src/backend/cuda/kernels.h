@@ -163,7 +163,14 @@ size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats);
 /* Norm or gate, then rounding to 15 bits in blocks of 32 (or floats as they are): once for all matrices that read it. */
 int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared);
 /* y = W x for n_rows prepared rows; y [n_rows, n_out]. */
-int pi__k_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+typedef struct pi__k_product {
+    pi__k_matrix w;
+    float *y;
+    int64_t ldy;
+} pi__k_product;
+enum { PI__K_MOST_LINEAR = 4 };
+/* n products, at most PI__K_MOST_LINEAR, with matrices of the same type and as many columns. */
+int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120, sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);

@@ -40,11 +40,15 @@ int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type
     return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
-int pi__cuda_product(void *stream, int form, const pi__k_matrix *m, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
-    if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, m, prepared, n_rows, y, ldy);
-    if (form == PI__FORM_HALVES) return pi__k_halves_linear(stream, m, prepared, n_rows, y, ldy);
-    return pi__k_linear(stream, m, prepared, n_rows, y, ldy);
+    int code = 0;
+    if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
+    for (int32_t i = 0; i < n && !code; i++) {
+        if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
+        else code = pi__k_halves_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
+    }
+    return code;
 }
 
 void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
@@ -54,15 +58,18 @@ void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, cons
     pi__k_input k = pi__cuda_input(in);
     int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have a place of their own */
     bool floats = false;
-    for (int32_t i = 0; i < n_lin; i++) {
-        pi__k_matrix m = pi__cuda_matrix(lin[i].w);
-        int form = pi__cuda_form(c->fp4, m.type, m.n_in), what = form + (form > PI__FORM_FLOATS ? 16 * (m.type + 1) : 0);
+    for (int32_t i = 0, n; i < n_lin; i += n) {
+        pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
+        for (n = 0; n < PI__K_MOST_LINEAR && i + n < n_lin && lin[i + n].w->type == lin[i].w->type; n++)
+            p[n] = (pi__k_product) {pi__cuda_matrix(lin[i + n].w), lin[i + n].y, lin[i + n].ldy};
+        int32_t type = p->w.type, form = pi__cuda_form(c->fp4, type, p->w.n_in);
+        int32_t what = form + (form > PI__FORM_FLOATS ? 16 * (type + 1) : 0);
         bool made = form == PI__FORM_FLOATS ? floats : ready == what;
         void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
-        if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, m.type, n_rows, m.n_in, x));
+        if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, type, n_rows, p->w.n_in, x));
         if (form == PI__FORM_FLOATS) floats = true;
         else ready = what;
-        PI__QUEUE(c, pi__cuda_product(stream, form, &m, x, n_rows, lin[i].y, lin[i].ldy));
+        PI__QUEUE(c, pi__cuda_product(stream, form, p, n, x, n_rows));
     }
 }
 

@@ -69,7 +69,8 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, char *p, int32_
     pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = N_IN};
     const int form = pi__cuda_form(fp4, m->type, N_IN);
     int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, N_IN, prepared);
-    return rc ? rc : pi__cuda_product(stream, form, m, prepared, n_rows, (float *) (p + Y_AT), N_OUT);
+    const pi__k_product product = {*m, (float *) (p + Y_AT), N_OUT};
+    return rc ? rc : pi__cuda_product(stream, form, &product, 1, prepared, n_rows);
 }
 
 /* The device's part; a code of the runtime. */
