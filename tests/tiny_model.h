@@ -21,9 +21,10 @@ typedef struct tiny_spec {
     int32_t every;   /* each so-manyth layer is global */
     int32_t type;    /* enum pi__type of the matrices */
     bool vocab_only; /* no tensors */
+    int32_t more;    /* rows of the embeddings behind those of the vocabulary */
 } tiny_spec;
 
-static const tiny_spec tiny_default = {1, 3, 64, 2, 1, 32, 96, 512, 32, 3, PI__F32, false};
+static const tiny_spec tiny_default = {1, 3, 64, 2, 1, 32, 96, 512, 32, 3, PI__F32, false, 0};
 
 enum { TINY_PAD = 0, TINY_EOS = 1, TINY_BOS = 2, TINY_UNK = 3, TINY_BYTE0 = 4, TINY_PIECE0 = 260 };
 
@@ -132,7 +133,7 @@ static inline int tiny_tensors(pi__gguf_writer *w, bool data, const tiny_spec *s
         {"attn_k_norm", s->head_dim, 0}, {"attn_output", Q, E}, {"post_attention_norm", E, 0}, {"ffn_norm", E, 0},
         {"ffn_gate", E, F}, {"ffn_up", E, F}, {"ffn_down", F, E}, {"post_ffw_norm", E, 0}};
     uint64_t rng = s->seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
-    int rc = tiny_tensor(w, data, &rng, "token_embd.weight", s->type, E, TINY_VOCAB, err);
+    int rc = tiny_tensor(w, data, &rng, "token_embd.weight", s->type, E, TINY_VOCAB + s->more, err);
     if (!rc) rc = tiny_tensor(w, data, &rng, "output_norm.weight", 0, E, 0, err);
     for (int32_t i = 0; i < s->n_layer; i++) {
         for (size_t k = 0; k < sizeof list / sizeof *list && !rc; k++) {

@@ -63,6 +63,8 @@ typedef struct pi__batch {
     const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
     const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
     const int32_t *row;       /* [n_rows] token indices, ascending */
+    const int32_t *owner;     /* of one of several devices: [n_tokens] the row of all their embeddings that is a token's; NULL
+                               * otherwise */
     const int32_t *seq_sure;  /* [n_seqs] of its tokens in this step, those that stay; the rest are drafts */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
@@ -350,6 +352,14 @@ typedef struct pi__backend_ops {
 
     /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
+    /* What begin makes of a step of kind DECODE, the same on all of them: *n_seqs of the batch that it returns, or true: it
+     * returns NULL. The op is NULL, as are the next two, where no steps are recorded. */
+    bool (*foresee)(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+    /* All ops of the step have been called: where they were recorded, that ends, and they are played. false: something
+     * failed, which finish tells, and others would wait for what was not queued. */
+    bool (*queued)(pi__backend *be);
+    /* Drops what was recorded and what is being recorded: a link can only go when nothing refers to it. */
+    void (*forget)(pi__backend *be);
     /* y[r, p * n + i] = x[p * step + r * ldx + i] for r < n_rows, p < n_parts, i < n; y's rows are ldy apart. */
     void (*spread)(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
                    float *y, int64_t ldy);

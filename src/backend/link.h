@@ -23,11 +23,13 @@ enum { PI__LINK_DONE, PI__LINK_FAILED, PI__LINK_LEFT };
 typedef struct pi__link_ops {
     void (*destroy)(pi__link *l);
     /* buf holds a part of count floats for each rank: those of rank p, at p * count, become what rank p has there. Queued
-     * like an op. false: that failed, or some rank left. */
+     * like an op; or recorded with the rank's queue, as it is then on all ranks, which play it together. false: that failed,
+     * or some rank left. */
     bool (*gather)(pi__link *l, int32_t rank, float *buf, size_t count);
-    /* Waits for what the rank queued: PI__LINK_*. */
+    /* Waits for what the rank queued: PI__LINK_*. If that is not DONE the rank has to leave: the queue may
+     * never end. */
     int (*wait)(pi__link *l, int32_t rank);
-    /* The rank takes no part any more. */
+    /* The rank takes no part any more. Before this, and before destroy, what it recorded of gather is forgotten. */
     void (*leave)(pi__link *l, int32_t rank);
 } pi__link_ops;
 

@@ -15,7 +15,11 @@
  * Activations lie on all ranks as they would on one, and pointers of the graph are those of rank 0; a rank looks up where
  * it has the same. Memory: this object, and on each device a stage for results on their way. Threads: as backend.h says;
  * rank 0's device is used by the step thread, the others' by theirs, and all of them by the step thread between runs.
- * Invariant: while no run goes on, all ranks have made the same calls. */
+ * Invariant: while no run goes on, all ranks have made the same calls.
+ *
+ * Devices that record steps do so here as well, each its own queue with its part of the exchanges. A recorded exchange is
+ * only met by those that the others recorded with it, so all ranks must record and play the same steps. They do, as they
+ * are given the same ones; one that does otherwise, since something failed there, leaves the link at once. */
 #include "backend/tensor.h"
 
 #include <stdio.h>
@@ -31,17 +35,40 @@ static rank *first_of(const pi__backend *be) { return &((pi__tensor *) be)->rank
 
 /* ---------------------------------------------------------------------------------------------------------------- runs */
 
+/* What was recorded goes first, for it refers to the link. */
+static void forget(rank *k)
+{
+    if (k->be->ops->forget) k->be->ops->forget(k->be);
+}
+
+static void leave(rank *k)
+{
+    pi__link *l = k->t->link;
+    k->lost = true;
+    forget(k);
+    if (l) l->ops->leave(l, k->i);
+}
+
+/* Waits for what this rank was asked for and for what it needs of the others. */
+static void end_rank(rank *k)
+{
+    const pi__backend_ops *op = k->be->ops;
+    pi__link *l = k->t->link;
+    int how = PI__LINK_DONE;
+    if (op->queued && !op->queued(k->be)) how = PI__LINK_FAILED;
+    else if (l) how = l->ops->wait(l, k->i);
+    k->failed = how == PI__LINK_FAILED;
+    if (how != PI__LINK_DONE) leave(k);
+}
+
 static void run_rank(rank *k)
 {
     pi__tensor *t = k->t;
-    k->lost = k->failed = false;
+    const bool was_lost = k->lost;
     for (int32_t i = 0; i < t->n_calls && !k->lost; i++) t->calls[i].run(k, &t->calls[i]);
-    if (!k->lost && t->link) {
-        int how = t->link->ops->wait(t->link, k->i);
-        k->failed = how == PI__LINK_FAILED;
-        k->lost = how != PI__LINK_DONE;
-    }
-    if (k->lost) t->link->ops->leave(t->link, k->i);
+    if (k->lost && !was_lost) leave(k);
+    if (!t->ends) return;
+    if (!k->lost) end_rank(k);
     memset(&k->err, 0, sizeof k->err);
     k->rc = k->be->ops->finish(k->be, &k->err);
 }
@@ -77,12 +104,14 @@ static void keep_error(pi__tensor *t)
             else if (k->lost && pass == 2)
                 t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the others were not reached", i + 1, t->n);
         }
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].lost = t->rank[i].failed = false;
 }
 
-/* Makes the calls noted so far on every rank, and waits for them. */
-static void run(pi__tensor *t)
+/* Makes the calls noted so far on every rank. ends: and waits for them. */
+static void run(pi__tensor *t, bool ends)
 {
     pthread_mutex_lock(&t->lock);
+    t->ends = ends;
     t->n_done = 0;
     t->run_no++;
     pthread_cond_broadcast(&t->wake);
@@ -91,7 +120,7 @@ static void run(pi__tensor *t)
     pthread_mutex_lock(&t->lock);
     while (t->n_done < t->n - 1) pthread_cond_wait(&t->done, &t->lock);
     pthread_mutex_unlock(&t->lock);
-    keep_error(t);
+    if (ends) keep_error(t);
     t->n_calls = 0;
 }
 
@@ -99,13 +128,13 @@ static void run(pi__tensor *t)
 static pi__tensor *settled(pi__backend *be)
 {
     pi__tensor *t = (pi__tensor *) be;
-    if (t->n_calls) run(t);
+    if (t->n_calls) run(t, true);
     return t;
 }
 
 call *pi__tensor_note(pi__tensor *t, void (*run_one)(rank *k, const call *c))
 {
-    if (t->n_calls == MAX_CALLS) run(t);
+    if (t->n_calls == MAX_CALLS) run(t, false);
     call *c = &t->calls[t->n_calls++];
     c->run = run_one;
     return c;
@@ -114,7 +143,7 @@ call *pi__tensor_note(pi__tensor *t, void (*run_one)(rank *k, const call *c))
 static int tensor_finish(pi__backend *be, pi_error *err)
 {
     pi__tensor *t = (pi__tensor *) be;
-    run(t);
+    run(t, true);
     int rc = t->rc;
     if (rc) pi__fail(err, rc, "%s", t->err.msg);
     else if (t->too_many) rc = pi__fail(err, PI_EINTERNAL, "more matrices at once than %d", MAX_LIN);
@@ -356,7 +385,7 @@ static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
         if (rc) return rc;
         k->stage = k->be->ops->alloc(k->be, t->stage_floats * sizeof(float));
         k->token = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->token);
-        k->owner = pi__calloc((size_t) lim->max_tokens, sizeof *k->owner);
+        k->owner = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->owner);
         if (!k->stage || !k->token || !k->owner) rc = pi__fail_mem(err, "results on their way between devices");
     }
     return rc;
@@ -382,6 +411,7 @@ static void tensor_destroy(pi__backend *be)
     for (int32_t i = 0; i < t->n; i++) {
         if (t->rank[i].started) pthread_join(t->rank[i].thread, NULL);
         free_rank_scratch(&t->rank[i]);
+        forget(&t->rank[i]);
     }
     if (t->link) t->link->ops->destroy(t->link);
     for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->destroy(t->rank[i].be);

@@ -11,6 +11,7 @@ enum {
     PI__MAX_RANKS = 16,
     MAX_REGIONS = 64, /* of alloc at a time */
     MAX_CALLS = 1024, /* noted at a time */
+    MAX_KINDS = PI__STEP_DECODE + 1,
     MAX_LIN = 8,      /* matrices of a linear */
     MAX_PARTS = 3,    /* of a matrix: see pi__weight.part */
 };
@@ -25,10 +26,10 @@ typedef struct rank {
     float *stage;           /* device memory: the parts of a result, until they are spread */
     pi__batch batch, wanted; /* the step's, with the tokens as this rank looks them up */
     int32_t *token;         /* [2 * max_tokens] those tokens, of both */
-    int32_t *owner;         /* [max_tokens] which row of the stage a token's embedding is */
+    int32_t *owner;         /* [2 * max_tokens] which row of the stage their embeddings are */
     const pi__batch *b;     /* what the device's begin made of batch */
-    bool lost;              /* the link failed or somebody left it: nothing more is done in this run */
-    bool failed;            /* its own queue failed */
+    bool lost;              /* it takes no part any more: nothing more is done up to the end of the runs */
+    bool failed;            /* for it, or its queue, failed by itself */
     int rc;                 /* of the device's finish in this run */
     pi_error err;           /* its text */
     pthread_t thread;       /* runs it; rank 0 runs on the thread that calls finish */
@@ -74,11 +75,15 @@ struct pi__tensor {
     region region[MAX_REGIONS];
     size_t stage_floats;    /* of each rank's stage */
     int32_t max_tokens;     /* of reserve() */
-    const pi__batch *b;     /* of the step */
-    int64_t embd_rows;      /* of its embeddings, as each rank has them; 0: all */
+    const pi__batch *given; /* the step's */
+    pi__batch b, wanted;    /* the same with as many sequences as the devices round it up to: what ops are given */
+    int kind;               /* PI__STEP_* of it */
+    bool plays;             /* the devices have recorded it, and none of its ops is noted */
+    int64_t embd_rows[MAX_KINDS]; /* of the embeddings of such steps, as each rank has them; 0: all */
     call *calls;            /* [MAX_CALLS] noted and not run yet */
     int32_t n_calls;        /* how many */
     bool too_many;          /* a linear had more matrices than MAX_LIN */
+    bool ends;              /* the run waits for what was queued; others go on where it ends */
     int rc;                 /* of runs since the last finish */
     pi_error err;           /* its text */
     pthread_mutex_t lock;   /* guards what follows; while a run goes on nobody writes the rest but each rank its own */

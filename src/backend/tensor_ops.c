@@ -22,7 +22,7 @@ static pi__weight whole_of(const rank *k, const pi__weight *w)
 }
 
 /* The device's batch for one that was noted. */
-static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == k->t->b ? k->b : k->b->wanted; }
+static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == &k->t->b ? k->b : k->b->wanted; }
 
 /* The parts of all ranks come to buf, count floats each. */
 static void gather(rank *k, float *buf, size_t count)
@@ -51,39 +51,55 @@ static void complete(rank *k, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 
 /* --------------------------------------------------------------------------------------------------------------- begin */
 
-/* The tokens as this rank's rows of the embeddings number them; those that others have become any. */
-static void number_tokens(const rank *k, pi__batch *b, int32_t *token)
+/* The tokens as this rank's rows of the embeddings number them; those that others have become any. Of n tokens with those
+ * that belong to nobody, where the stage has what a token's owner looked up for it. */
+static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *token, int32_t *owner)
 {
-    const int64_t rows = k->t->embd_rows, first = k->i * rows;
+    const int64_t rows = k->t->embd_rows[k->t->kind], first = k->i * rows;
     if (!rows) return;
     for (int32_t i = 0; i < b->n_tokens; i++) {
         const int64_t id = b->token[i] - first;
         token[i] = id >= 0 && id < rows ? (int32_t) id : 0;
+        owner[i] = (int32_t) (b->token[i] / rows) * n + i;
     }
     b->token = token;
+    b->owner = owner;
 }
 
 static void run_begin(rank *k, const call *c)
 {
-    k->batch = *c->b;
-    number_tokens(k, &k->batch, k->token);
-    if (c->b->wanted) {
-        k->wanted = *c->b->wanted;
-        number_tokens(k, &k->wanted, k->token + k->t->max_tokens);
+    const pi__tensor *t = k->t;
+    (void) c;
+    k->batch = *t->given;
+    number_tokens(k, &k->batch, t->b.n_tokens, k->token, k->owner);
+    if (k->batch.wanted) {
+        k->wanted = *k->batch.wanted;
+        number_tokens(k, &k->wanted, t->wanted.n_tokens, k->token + t->max_tokens, k->owner + t->max_tokens);
         k->batch.wanted = &k->wanted;
     }
-    k->b = k->be->ops->begin(k->be, &k->batch, PI__STEP_ANY);
+    k->b = k->be->ops->begin(k->be, &k->batch, t->kind);
+    if (!k->b != t->plays) k->lost = true; /* the others do something else */
 }
 
-/* Ranks do not record steps: they would have to play them again together. */
+/* Whether the devices play the step is known before they are asked to, as is what they round it up to. */
 static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__tensor *t = (pi__tensor *) be;
-    (void) kind;
-    t->b = b;
-    t->embd_rows = 0;
-    pi__tensor_note(t, run_begin)->b = b;
-    return b;
+    const rank *first = &t->rank[0];
+    int32_t n = b->n_seqs;
+    t->given = b;
+    t->kind = kind;
+    t->plays = kind == PI__STEP_DECODE && first->be->ops->foresee && first->be->ops->foresee(first->be, b, &n);
+    t->b = *b;
+    t->b.n_tokens += n - b->n_seqs, t->b.n_rows += n - b->n_seqs, t->b.n_seqs = n;
+    if (b->wanted) {
+        t->wanted = *b->wanted;
+        t->wanted.n_tokens += n - b->n_seqs, t->wanted.n_seqs = n;
+        t->b.wanted = &t->wanted;
+    }
+    if (!t->plays) t->embd_rows[kind] = 0;
+    pi__tensor_note(t, run_begin);
+    return t->plays ? NULL : &t->b;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- embed */
@@ -103,17 +119,16 @@ static void run_embed(rank *k, const call *c)
     piece p[MAX_PARTS];
     pi__tensor_pieces(k, w, p);
     const size_t count = (size_t) n * (size_t) w->n_in;
-    for (int32_t i = 0; i < n; i++) k->owner[i] = (int32_t) (c->b->token[i] / p[0].n) * n + i;
     k->be->ops->embed(k->be, b, &p[0].w, c->u.embed.scale, k->stage + (size_t) k->i * count);
     gather(k, k->stage, count);
-    if (!k->lost) k->be->ops->gather_rows(k->be, k->owner, n, k->stage, w->n_in, out);
+    if (!k->lost) k->be->ops->gather_rows(k->be, b->owner, n, k->stage, w->n_in, out);
 }
 
 static void note_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
 {
     pi__tensor *t = (pi__tensor *) be;
     call *c = pi__tensor_note(t, run_embed);
-    if (pi__tensor_is_cut(t, w)) t->embd_rows = w->n_out / t->n;
+    if (pi__tensor_is_cut(t, w)) t->embd_rows[t->kind] = w->n_out / t->n;
     c->b = b;
     c->u.embed.w = w, c->u.embed.scale = scale, c->u.embed.out = out;
 }
@@ -354,7 +369,7 @@ static void note_rope(pi__backend *be, const pi__batch *b, const float *freq, in
 static void run_gather_rows(rank *k, const call *c)
 {
     const int32_t *row = c->u.gather_rows.row;
-    if (k->t->b && row == k->t->b->row) row = k->b->row; /* which the device has already */
+    if (row && row == k->t->b.row) row = k->b->row; /* which the device has already */
     k->be->ops->gather_rows(k->be, row, c->n_rows, at(k, c->u.gather_rows.x), c->u.gather_rows.n,
                             at(k, c->u.gather_rows.out));
 }

@@ -2,6 +2,8 @@
  * do, at once and without anybody waiting for ever. */
 #include "engine_jobs.h"
 
+extern "C" int simt_tiny_write_even(const char *path, int32_t type);
+
 static const char *const devices[] = {"emu", "emu,emu", "emu,emu,emu,emu"};
 
 static void same_on_all(int n)
@@ -32,6 +34,48 @@ static void test_same_bits(void **)
     simt::options.eager = false;
 }
 
+/* Decoding steps are recorded by all ranks and played by all, with the bits of steps that are not; sequences join and leave.
+ * Nothing is allocated for it. */
+static void check_recorded(const std::vector<job> &jobs, int times)
+{
+    pi_error err;
+    pi_engine *e;
+    simt::watch.records = false;
+    assert_int_equal(open_engine_on(&e, "emu,emu", "64", &err), PI_OK);
+    simt::watch.n_recorded = simt::watch.n_replayed = 0;
+    const std::vector<rows> want = run_jobs(e, jobs);
+    assert_int_equal(simt::watch.n_recorded, 0);
+    pi_engine_close(e);
+    simt::watch.records = true;
+    for (int i = 0; i < times; i++) {
+        simt::options.eager = i == 1;
+        assert_int_equal(open_engine_on(&e, "emu,emu", i ? "9" : "64", &err), PI_OK);
+        const long allocs = simt::watch.n_allocs;
+        simt::watch.n_recorded = simt::watch.n_replayed = 0;
+        same_rows(want, run_jobs(e, jobs));
+        assert_true(simt::watch.n_recorded >= 2 && simt::watch.n_recorded % 2 == 0);
+        const long replayed = simt::watch.n_replayed;
+        assert_true(replayed > simt::watch.n_recorded && replayed % 2 == 0);
+        same_rows({want[1]}, run_jobs(e, {jobs[1]}));
+        assert_true(simt::watch.n_replayed > replayed + 2 * 4);
+        assert_int_equal(simt::watch.n_allocs, allocs);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    simt::options.eager = false;
+    unlink(model_path.c_str());
+}
+
+static void test_recorded(void **)
+{
+    /* One grows over the number of keys that a recording is for. */
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
+    check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, getenv("PI_TEST_EMULATED") ? 1 : 2);
+    /* Embeddings are shared out. */
+    assert_int_equal(simt_tiny_write_even(model_path.c_str(), PI__F32), 0);
+    check_recorded({{prompt(9, 1), "9"}, {prompt(2, 2), "8"}, {prompt(4, 5), "9"}, {prompt(1, 3), "4"}}, 1);
+}
+
 /* Opens, generates, closes. false: as if nothing had failed. */
 static bool fails()
 {
@@ -43,7 +87,7 @@ static bool fails()
         return true;
     }
     rows out;
-    pi_request *r = submit(e, {prompt(3, 1), "3"}, &out, &code, &err);
+    pi_request *r = submit(e, {prompt(3, 1), "6"}, &out, &code, &err);
     take_events(e, [] {});
     assert_int_equal(pi_engine_state(e), code ? PI_STATE_FAILED : PI_STATE_READY);
     if (code) assert_int_equal(code, PI_EDEVICE);
@@ -76,10 +120,30 @@ static void test_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
+/* The same where kernels run, so that ranks do wait for each other: calls of steps that are recorded and played. */
+static void test_steps_fail(void **)
+{
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
+    simt::watch.n_calls = 0;
+    assert_false(fails());
+    const long all = simt::watch.n_calls, step = getenv("PI_TEST_EMULATED") ? 97 : 13;
+    for (long n = all / 2; n < all; n += step) {
+        simt::watch.n_calls = 0;
+        simt::watch.fail_at = n;
+        const bool failed = fails();
+        const bool reached = simt::watch.n_calls > n;
+        simt::watch.fail_at = -1;
+        if (reached && !failed) fail_msg("call %ld failed, and nothing came of it", n);
+        if (simt::watch.live) fail_msg("call %ld: %ld things of the device are left", n, (long) simt::watch.live);
+    }
+    unlink(model_path.c_str());
+}
+
 int main()
 {
     name_model("ranks");
     alarm(300); /* who waits for ever has failed */
-    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_calls_fail)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_recorded),
+                                cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -30,6 +30,19 @@ int simt_tiny_write_small(const char *path, int32_t type)
     return tiny_write(path, &s, &err);
 }
 
+/* The same with embeddings that two devices share. */
+int simt_tiny_write_even(const char *path, int32_t type);
+int simt_tiny_write_even(const char *path, int32_t type)
+{
+    tiny_spec s = tiny_default;
+    pi_error err;
+    s.type = type;
+    s.n_layer = 2;
+    s.every = 2;
+    s.more = (TINY_VOCAB + 31) / 32 * 32 - TINY_VOCAB;
+    return tiny_write(path, &s, &err);
+}
+
 /* Four layers of gemma3, or what there is of another architecture. */
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_small_write(const char *path, const char *arch, int32_t type)

@@ -5,7 +5,11 @@
  *
  * Memory: one small object and NCCL's own. Threads: each rank its own, and whoever creates and destroys. A rank that leaves
  * tears down its part of the communicator; the others find out while they wait, and tear down theirs, which ends kernels
- * that would wait for ever. */
+ * that would wait for ever.
+ *
+ * Exchanges may be recorded with the queue they are in. NCCL wants all ranks to record the same ones and to play them
+ * together, each from a thread that does not wait for the other ranks' (which may have to come first); and nothing recorded
+ * may be left when a rank leaves or the link is destroyed: it would wait for that. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <sched.h>
@@ -103,10 +107,7 @@ static int nccl_wait(pi__link *link, int32_t rank)
         if (e != cudaErrorNotReady) return PI__LINK_FAILED;
         if (i < SPINS) continue;
         sched_yield();
-        if (atomic_load(&l->left) || !well(l, m)) {
-            nccl_leave(link, rank); /* or the queue would never end */
-            return PI__LINK_LEFT;
-        }
+        if (atomic_load(&l->left) || !well(l, m)) return PI__LINK_LEFT;
     }
 }
 

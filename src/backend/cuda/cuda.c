@@ -275,6 +275,9 @@ static const pi__backend_ops cuda_ops = {
     .state_save = pi__cuda_state_save,
     .state_load = pi__cuda_state_load,
     .join = cuda_join,
+    .foresee = pi__cuda_foresee,
+    .queued = pi__cuda_queued,
+    .forget = pi__cuda_forget,
     .spread = pi__cuda_spread,
 };
 

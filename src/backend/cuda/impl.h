@@ -11,7 +11,7 @@ enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rotation */, PI__CUDA_MAX_ROPES = 8
 /* A batch as ops are given it, and its arrays in device memory: see pi__batch. */
 typedef struct cuda_batch {
     pi__batch host;         /* arrays in the image */
-    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *row, *seq_sure, *state_slot, *save_start;
+    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *row, *owner, *seq_sure, *state_slot, *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
@@ -86,6 +86,9 @@ static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__b
 size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
+bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+bool pi__cuda_queued(pi__backend *be);
+void pi__cuda_forget(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
 void pi__cuda_argmax(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
                      const int32_t *n_skip, int32_t *pick);

@@ -165,7 +165,9 @@ void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, c
 {
     pi__cuda *c = (pi__cuda *) be;
     const int32_t *at = c->batch[0].row;
-    if (row != c->batch[0].host.row) { /* not the rows of the batch, which are there already */
+    for (int i = 0; i < 2; i++)
+        if (row == c->batch[i].host.owner) at = c->batch[i].owner;
+    if (at == c->batch[0].row && row != c->batch[0].host.row) { /* none of the batch's arrays, which are there already */
         int32_t *room = (int32_t *) (c->scratch + c->at.rows);
         c->no_room |= n_rows > pi__cuda_max_gather(&c->lim);
         pi__cuda_upload(be, room, row, (size_t) n_rows * sizeof *room);

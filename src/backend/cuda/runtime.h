@@ -74,7 +74,7 @@ int pi__rt_record(pi__rt *rt);
 int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out);
 /* Queues all of it. */
 int pi__rt_play(pi__rt *rt, pi__rt_graph *g);
-/* g may be NULL, and must not be queued. */
+/* g may be NULL. Where it is queued, it is played to its end. */
 void pi__rt_graph_free(pi__rt *rt, pi__rt_graph *g);
 
 #ifdef __cplusplus

@@ -15,6 +15,9 @@
  * The sequences added are of one token at position -1, which sees no key and is not stored. What rows of others give does
  * not depend on them, nor on how keys are split over blocks, so a result is the same to the bit either way.
  *
+ * Of several devices that work as one (backend/tensor.c) each records its own queue, exchanges with the others included.
+ * They are given the same steps, so that all know the same recordings and play them in the same steps.
+ *
  * Memory: c->image on the host and c->scratch on the device, both of reserve(); recordings are the runtime's. Threads: as
  * backend.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
  * next begin(). */
@@ -29,7 +32,7 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
-    return 7 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
+    return 9 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- image */
@@ -85,6 +88,7 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     d->pos = put(c, &h->pos, b->n_tokens, more, -1, 0);
     d->seq = put(c, &h->seq, b->n_tokens, more, b->n_seqs, 1);
     d->seq_start = put(c, &h->seq_start, b->n_seqs + 1, more, b->n_tokens + 1, 1);
+    d->owner = put(c, &h->owner, b->n_tokens, more, b->n_tokens, 1);
     h->n_tokens = b->n_tokens + more;
 }
 
@@ -117,7 +121,7 @@ static void put_wanted(pi__cuda *c, const pi__batch *w, int32_t more)
     cuda_batch *d = &c->batch[1];
     pi__batch *h = &d->host;
     *d = c->batch[0];
-    h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
+    h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start, h->owner = w->owner;
     put_tokens(c, d, w, more);
     h->row = d->row = NULL;
     h->n_rows = 0;
@@ -128,22 +132,42 @@ static void put_wanted(pi__cuda *c, const pi__batch *w, int32_t more)
 
 /* --------------------------------------------------------------------------------------------------- recorded steps */
 
+static int32_t most_keys(const pi__batch *b)
+{
+    int32_t most = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++) most = b->seq_len[s] > most ? b->seq_len[s] : most;
+    return most;
+}
+
+/* Sequences and keys of a decoding step, rounded up. */
+static void shape_of(const pi__cuda *c, const pi__batch *b, int32_t *n_seqs, int32_t *keys)
+{
+    const int32_t most = most_keys(b);
+    for (*keys = LEAST_KEYS; *keys < most;) *keys = 2 * *keys + 1;
+    for (*n_seqs = 1; *n_seqs < b->n_seqs;) *n_seqs *= 2;
+    if (*n_seqs > c->lim.max_seqs) *n_seqs = c->lim.max_seqs;
+}
+
+static cuda_graph *find(pi__cuda *c, int32_t n_seqs, int32_t keys)
+{
+    for (int i = 0; i < PI__CUDA_MAX_GRAPHS; i++)
+        if (c->graph[i].n_seqs == n_seqs && c->graph[i].keys == keys) return &c->graph[i];
+    return NULL;
+}
+
 /* Its recording, or the place for it: that of the one used longest ago, if need be. */
 static cuda_graph *graph_for(pi__cuda *c, int32_t n_seqs, int32_t keys)
 {
-    cuda_graph *old = &c->graph[0];
-    c->n_steps++;
-    for (int i = 0; i < PI__CUDA_MAX_GRAPHS; i++) {
-        cuda_graph *g = &c->graph[i];
-        if (g->n_seqs == n_seqs && g->keys == keys) {
-            g->used = c->n_steps;
-            return g;
-        }
-        if (g->used < old->used) old = g;
+    cuda_graph *g = find(c, n_seqs, keys), *old = &c->graph[0];
+    for (int i = 1; i < PI__CUDA_MAX_GRAPHS; i++)
+        if (c->graph[i].used < old->used) old = &c->graph[i];
+    if (!g) {
+        g = old;
+        pi__rt_graph_free(c->rt, g->graph);
+        *g = (cuda_graph) {.n_seqs = n_seqs, .keys = keys};
     }
-    pi__rt_graph_free(c->rt, old->graph);
-    *old = (cuda_graph) {n_seqs, keys, c->n_steps, false, NULL};
-    return old;
+    g->used = ++c->n_steps;
+    return g;
 }
 
 void pi__cuda_free_graphs(pi__cuda *c)
@@ -168,15 +192,15 @@ static bool played(pi__cuda *c, cuda_graph *g)
     return false;
 }
 
-/* The step's ops have been queued: where they were recorded instead, they are played now. */
-static void end_recording(pi__cuda *c)
+/* The step's ops have been queued: where they were recorded instead, they are played now, if they are wanted. */
+static void end_recording(pi__cuda *c, bool wanted)
 {
     cuda_graph *g = c->recording;
     pi__rt_graph *made;
     if (!g) return;
     c->recording = NULL;
     pi__cuda_keep(c, pi__rt_record_end(c->rt, &made));
-    if (pi__cuda_failed(c)) {
+    if (pi__cuda_failed(c) || !wanted) {
         pi__rt_graph_free(c->rt, made);
         return;
     }
@@ -184,27 +208,40 @@ static void end_recording(pi__cuda *c)
     pi__cuda_keep(c, pi__rt_play(c->rt, made));
 }
 
-/* ------------------------------------------------------------------------------------------------------------- steps */
-
-static int32_t most_keys(const pi__batch *b)
+bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
 {
-    int32_t most = 0;
-    for (int32_t s = 0; s < b->n_seqs; s++) most = b->seq_len[s] > most ? b->seq_len[s] : most;
-    return most;
+    pi__cuda *c = (pi__cuda *) be;
+    int32_t keys;
+    if (!c->info.records) return false;
+    shape_of(c, b, n_seqs, &keys);
+    const cuda_graph *g = find(c, *n_seqs, keys);
+    return g && g->graph;
 }
+
+/* Where there is no recording a lack of room is no failure: what the others are given was queued all the same. */
+bool pi__cuda_queued(pi__backend *be)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const bool recorded = c->recording;
+    end_recording(c, true);
+    return !c->error && !(recorded && c->no_room);
+}
+
+void pi__cuda_forget(pi__backend *be)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    end_recording(c, false);
+    pi__cuda_free_graphs(c);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- steps */
 
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
     bool decode = kind == PI__STEP_DECODE && c->info.records;
     int32_t n = b->n_seqs, keys = most_keys(b);
-    if (decode) {
-        int32_t bucket = LEAST_KEYS;
-        while (bucket < keys) bucket = 2 * bucket + 1;
-        keys = bucket;
-        for (n = 1; n < b->n_seqs;) n *= 2;
-        if (n > c->lim.max_seqs) n = c->lim.max_seqs;
-    }
+    if (decode) shape_of(c, b, &n, &keys);
     memset(c->batch, 0, sizeof c->batch);
     c->n_ints = 0;
     c->batch[0].keys = decode ? keys : 0;
@@ -217,7 +254,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_recording(c);
+    end_recording(c, true);
     if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
 }
 
@@ -227,7 +264,7 @@ void pi__cuda_argmax(pi__backend *be, float *x, int32_t n_rows, int64_t n, const
 {
     pi__cuda *c = (pi__cuda *) be;
     int32_t *all = (int32_t *) (void *) (c->scratch + c->at.picks), *count = all + PI__MAX_SKIP, *out = count + PI__MAX_ROWS;
-    end_recording(c);
+    end_recording(c, true);
     if (n_rows > PI__MAX_ROWS || n_all > PI__MAX_SKIP) {
         c->no_room = true;
         return;
@@ -242,7 +279,7 @@ void pi__cuda_argmax(pi__backend *be, float *x, int32_t n_rows, int64_t n, const
 int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_recording(c);
+    end_recording(c, true);
     int code = pi__rt_wait(c->rt); /* also after an error: what was queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;
