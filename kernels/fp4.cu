@@ -6,17 +6,9 @@
  * with much just below its largest value does better with that at 4. MXFP4: e2m1 codes, a power of two for 32 of them, the
  * smallest without clipping. What a row becomes depends on that row alone.
  *
- *     prepared: [groups of 8 rows][chunks of 64 columns]{ [32 lanes] two words of B, [8 rows] word of 4 scales }
- *               [rows] factor
- *
- * W is packed as pack.h says; a chunk is two of its blocks, the last one of MXFP4 may have only one. ORDER: the chunks are
- * cut into 8 slices, a slice is summed by one accumulator of the tensor core, in order, and the slices are added in order;
- * few_rows has a warp for a slice, many_rows one for all, as in gemm.cu. */
+ * Layouts and ORDER: as fp4.cuh says; few_rows has a warp for a slice, many_rows one for all, as in gemm.cu. */
+#include "fp4.cuh"
 #include "input.cuh"
-#include "linear.cuh"
-#include "pipe.cuh"
-
-enum { FP4_CHUNK = 288 /* bytes of a chunk of 8 prepared rows */, FP4_WARPS = 8, FP4_GROUPS = 8, FP4_STAGE = 2, FP4_STAGES = 3 };
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
 
@@ -135,139 +127,71 @@ struct fp4_product {
     int32_t n_rows;        /* of x */
 };
 
-/* The lane's words of A of a chunk and its word of scales; codes and scales are those of the chunk's first block, and
- * there may be no second. */
-template <int TYPE>
-PI_FN void load_chunk(const uint8_t *codes, const uint8_t *side, bool second, int lane, uint32_t (&a)[4], uint32_t &scales)
-{
-    int at = (lane & ~3) + 2 * (lane & 1), row = lane / 4 + 8 * (lane & 1);
-    uint32_t half = lane & 2 ? 0x7632 : 0x5410;
-    uint4 u = *(const uint4 *) (codes + at * 8), v = {0, 0, 0, 0};
-    if (second) v = *(const uint4 *) (codes + 256 + at * 8);
-    a[0] = __byte_perm(u.x, u.z, half), a[1] = __byte_perm(u.y, u.w, half);
-    a[2] = __byte_perm(v.x, v.z, half), a[3] = __byte_perm(v.y, v.w, half);
-    if (TYPE == PI__NVFP4) {
-        uint32_t s = ((const uint16_t *) side)[row] | (uint32_t) ((const uint16_t *) (side + 32))[row] << 16;
-        scales = s - ((s + 0x01010101) >> 7 & 0x01010101); /* 0x7f is 480 in files, which the instruction has not: 448 */
-    } else {
-        scales = min((uint32_t) side[row], 254u) | (second ? min((uint32_t) side[16 + row], 254u) << 8 : 0);
-    }
-}
+/* What a row's sum becomes. */
+struct fp4_result {
+    const float *factors; /* of rows */
+    times whole;          /* of the matrix */
+    __device__ __forceinline__ float operator()(int row, float sum) const { return whole(row, sum * factors[row]); }
+};
 
-template <int TYPE>
-PI_FN void add_chunk(float (&acc)[4], const uint32_t (&a)[4], uint32_t scales, const uint32_t (&b)[2], uint32_t b_scales)
-{
-    if (TYPE == PI__NVFP4) ptx_mma_mxf4nvf4<0, 0, 0, 0>(acc, a, b, scales, b_scales);
-    else ptx_mma_mxf4<0, 0, 0, 0>(acc, a, b, scales, b_scales);
-}
+/* Rows of x as they lie, for few_rows. */
+struct chunk_rows {
+    const uint8_t *chunks;
+    int n_chunk, n_rows;
+
+    __device__ __forceinline__ void load(int g, int c, uint32_t (&b)[2], uint32_t &scales) const
+    {
+        const uint8_t *chunk = chunks + ((size_t) g * (size_t) n_chunk + (size_t) c) * FP4_CHUNK;
+        int lane = (int) threadIdx.x % 32;
+        b[0] = b[1] = scales = 0;
+        if (8 * g + lane / 4 >= n_rows) return;
+        uint2 words = ((const uint2 *) chunk)[lane];
+        b[0] = words.x, b[1] = words.y;
+        scales = ((const uint32_t *) (chunk + 256))[lane / 4];
+    }
+};
 
 /* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few_rows(fp4_product p)
 {
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
-    const pi__cuda_shape &shape = p.w.shape;
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32, n_block = (int) shape.n_block, n = (n_block + 1) / 2;
-    const uint8_t *tile = p.w.data + blockIdx.x * shape.tile_bytes;
-    float acc[NT][4] = {}, *part = (float *) raw; /* [SLICES][NT * 8][16] */
-    for (int c = n * slice / SLICES; c < n * (slice + 1) / SLICES; c++) {
-        uint32_t a[4], scales;
-        load_chunk<TYPE>(tile + (size_t) c * 512, tile + shape.side_at + (size_t) c * 2 * shape.side_bytes,
-                         2 * c + 1 < n_block, lane, a, scales);
-#pragma unroll
-        for (int g = 0; g < NT; g++) {
-            if (8 * g >= p.n_rows) break;
-            const uint8_t *chunk = p.chunks + ((size_t) g * (size_t) n + (size_t) c) * FP4_CHUNK;
-            uint2 b = {0, 0};
-            uint32_t b_scales = 0;
-            if (8 * g + lane / 4 < p.n_rows) {
-                b = ((const uint2 *) chunk)[lane];
-                b_scales = ((const uint32_t *) (chunk + 256))[lane / 4];
-            }
-            add_chunk<TYPE>(acc[g], a, scales, {b.x, b.y}, b_scales);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < NT * 4; i++) {
-        int row = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-        part[(slice * NT * 8 + row) * 16 + lane / 4 + 8 * (i % 4 / 2)] = acc[i / 4][i % 4];
-    }
-    __syncthreads();
-    float factor = p.w.scale ? *p.w.scale : 1.0f;
-    for (int i = (int) threadIdx.x; i < NT * 8 * 16; i += THREADS) {
-        float sum = 0;
-        for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + i];
-        int64_t o = (int64_t) blockIdx.x * 16 + i % 16;
-        if (i / 16 < p.n_rows && o < p.w.n_out) p.y[i / 16 * p.ldy + o] = sum * p.factors[i / 16] * factor;
-    }
+    const chunk_rows x = {p.chunks, (int) (p.w.shape.n_block + 1) / 2, p.n_rows};
+    float acc[NT][4] = {};
+    fp4_add_slice<TYPE>(p.w.shape, p.w.data + blockIdx.x * p.w.shape.tile_bytes, x, (p.n_rows + 7) / 8, acc);
+    put_sums(acc, (float *) raw, fp4_result {p.factors, times(p.w.scale)}, p.y + (size_t) blockIdx.x * 16, p.ldy, p.n_rows,
+             p.w.n_out - (int64_t) blockIdx.x * 16);
 }
 
-/* Chunk c and the next to stage i: warp w's tile and group, where they exist.
- *
- *     stage: [8 tiles]{ [4 blocks] codes, [4 blocks] scales } [8 groups][2 chunks] */
-PI_FN void fp4_fill(const fp4_product &p, const pipe<FP4_STAGES> &q, uint32_t tile_size, int32_t i, int32_t c)
-{
-    const pi__cuda_shape &s = p.w.shape;
-    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min(2 * FP4_STAGE, (int32_t) s.n_block - 2 * c), chunks = (n + 1) / 2;
-    int64_t tile = blockIdx.y * FP4_WARPS + warp, group = blockIdx.x * FP4_GROUPS + warp, n_chunk = (s.n_block + 1) / 2;
-    bool w = tile * 16 < p.w.n_out, x = group * 8 < p.n_rows;
-    q.expect(i, (w ? n * (256 + (uint32_t) s.side_bytes) : 0) + (x ? chunks * FP4_CHUNK : 0));
-    if (w) {
-        const uint8_t *src = p.w.data + (size_t) tile * s.tile_bytes;
-        q.copy(i, warp * tile_size, src + (size_t) c * 512, n * 256);
-        q.copy(i, warp * tile_size + 2 * FP4_STAGE * 256, src + s.side_at + (size_t) c * 2 * s.side_bytes,
-               n * (uint32_t) s.side_bytes);
+/* A group of 8 rows of x as they lie, for many_rows. */
+struct chunk_group {
+    const uint8_t *chunks; /* NULL: it is not there */
+
+    __device__ __forceinline__ uint32_t bulk_bytes(uint32_t n) const { return chunks ? n * FP4_CHUNK : 0; }
+    __device__ __forceinline__ void fill(const pipe<FP4_STAGES> &q, int32_t i, uint32_t to, int32_t c, uint32_t n) const
+    {
+        if (chunks) q.copy(i, to, chunks + (size_t) c * FP4_CHUNK, n * FP4_CHUNK);
     }
-    if (x) {
-        q.copy(i, FP4_WARPS * tile_size + warp * FP4_STAGE * FP4_CHUNK, p.chunks + (size_t) (group * n_chunk + c) * FP4_CHUNK,
-               chunks * FP4_CHUNK);
-    }
-}
+};
 
 /* A block of threads: 128 rows of W times 64 of x; a warp 16 of them times all. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) fp4_many_rows(fp4_product p)
 {
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
-    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    int32_t tile = (int32_t) blockIdx.y * FP4_WARPS + warp, first = (int32_t) blockIdx.x * FP4_GROUPS * 8;
-    int32_t n_block = (int32_t) p.w.shape.n_block, n = (n_block + 1) / 2, end = slice_end(n, 0);
-    int32_t n_group = (min(FP4_GROUPS * 8, p.n_rows - first) + 7) / 8;
-    uint32_t side = (uint32_t) p.w.shape.side_bytes, tile_size = 2 * FP4_STAGE * (256 + side);
-    float acc[FP4_GROUPS][4] = {}, total[FP4_GROUPS][4] = {};
-    pipe<FP4_STAGES> q(raw, FP4_WARPS * tile_size + FP4_GROUPS * FP4_STAGE * FP4_CHUNK);
-    auto fill = [&](int32_t i, int32_t c) { fp4_fill(p, q, tile_size, i, c); };
-    q.run(n, FP4_STAGE, fill, [&](const unsigned char *stage, int32_t c) {
-        const unsigned char *w = stage + (uint32_t) warp * tile_size;
-        for (int k = 0; k < FP4_STAGE && c + k < n && (int64_t) tile * 16 < p.w.n_out; k++) {
-            uint32_t a[4], scales;
-            load_chunk<TYPE>(w + k * 512, w + 2 * FP4_STAGE * 256 + k * 2 * side, 2 * (c + k) + 1 < n_block, lane, a, scales);
-            const unsigned char *chunk = stage + FP4_WARPS * tile_size + k * FP4_CHUNK;
-#pragma unroll
-            for (int g = 0; g < FP4_GROUPS; g++, chunk += FP4_STAGE * FP4_CHUNK) {
-                if (g >= n_group) break;
-                uint2 b = ((const uint2 *) chunk)[lane];
-                add_chunk<TYPE>(acc[g], a, scales, {b.x, b.y}, ((const uint32_t *) (chunk + 256))[lane / 4]);
-            }
-            if (c + k + 1 < end) continue;
-            end_slice(acc, total);
-            end = slice_end(n, end);
-        }
-    });
-    float factor = p.w.scale ? *p.w.scale : 1.0f;
-#pragma unroll
-    for (int i = 0; i < FP4_GROUPS * 4; i++) {
-        int64_t row = first + 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = (int64_t) tile * 16 + lane / 4 + 8 * (i % 4 / 2);
-        if (row < p.n_rows && o < p.w.n_out) p.y[row * p.ldy + o] = total[i / 4][i % 4] * p.factors[row] * factor;
-    }
+    const pi__cuda_shape &s = p.w.shape;
+    uint32_t warp = threadIdx.x / 32;
+    int64_t row = ((int64_t) blockIdx.y * FP4_WARPS + warp) * 16, first = (int64_t) blockIdx.x * FP4_GROUPS * 8;
+    size_t group = (size_t) blockIdx.x * FP4_GROUPS + warp, n_chunk = (size_t) (s.n_block + 1) / 2;
+    const uint8_t *tile = row < p.w.n_out ? p.w.data + (size_t) (row / 16) * s.tile_bytes : nullptr;
+    const chunk_group x = {group * 8 < (size_t) p.n_rows ? p.chunks + group * n_chunk * FP4_CHUNK : nullptr};
+    int32_t n = (int32_t) (p.n_rows - first);
+    float total[FP4_GROUPS][4] = {};
+    fp4_multiply_tile<TYPE, pipe<FP4_STAGES>>(s, tile, x, raw, (min(FP4_GROUPS * 8, n) + 7) / 8, total);
+    put_totals(total, fp4_result {p.factors + first, times(p.w.scale)}, p.y + first * p.ldy + row, p.ldy, n, p.w.n_out - row);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- launch */
-
-static size_t chunks_bytes(int32_t n_rows, int64_t n_in)
-{
-    return (size_t) ((n_rows + 7) / 8) * (size_t) ((n_in + 63) / 64) * FP4_CHUNK;
-}
 
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
 {
@@ -289,9 +213,8 @@ template <int TYPE> static int run_fp4(void *stream, const fp4_product &p)
     unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16);
     if (p.n_rows <= 8) return pi_launch(stream, fp4_few_rows<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
     if (p.n_rows <= NT * 8) return pi_launch(stream, fp4_few_rows<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
-    size_t stage = FP4_WARPS * 2 * FP4_STAGE * (256 + p.w.shape.side_bytes) + FP4_GROUPS * FP4_STAGE * FP4_CHUNK;
     dim3 grid((unsigned) ((p.n_rows + FP4_GROUPS * 8 - 1) / (FP4_GROUPS * 8)), (tiles + FP4_WARPS - 1) / FP4_WARPS);
-    return pi_launch(stream, fp4_many_rows<TYPE>, grid, dim3(THREADS), pipe_bytes<FP4_STAGES>(stage), p);
+    return pi_launch(stream, fp4_many_rows<TYPE>, grid, dim3(THREADS), pipe_bytes<FP4_STAGES>(fp4_stage_bytes(p.w.shape)), p);
 }
 
 int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)

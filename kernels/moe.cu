@@ -165,30 +165,26 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
 {
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
-    const pi__k_tile t = p.tile[blockIdx.y];
+    const share own = share_of(p);
     const pi__cuda_shape &shape = p.a.w.shape;
-    const uint8_t *data = blockIdx.z ? p.a.data2 : p.a.w.data;
-    const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
-    float *y = (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + blockIdx.x * 16, acc[NT][4] = {};
-    add_slice<TYPE>(shape, data + (size_t) t.expert * shape.mat_bytes + blockIdx.x * shape.tile_bytes,
-                    gather<NT>(p, t, shape.n_block), (t.n + 7) / 8, raw, acc);
-    put_sums(acc, (float *) raw, times(scale ? scale + t.expert : nullptr), y, p.a.ldy, t.n, p.a.w.n_out - blockIdx.x * 16);
+    float acc[NT][4] = {};
+    add_slice<TYPE>(shape, own.data + blockIdx.x * shape.tile_bytes, gather<NT>(p, own.t, shape.n_block), (own.t.n + 7) / 8,
+                    raw, acc);
+    put_sums(acc, (float *) raw, times(own.scale), own.y + blockIdx.x * 16, p.a.ldy, own.t.n, p.a.w.n_out - blockIdx.x * 16);
 }
 
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
 {
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, n_in = p.a.w.n_in;
     if ((int32_t) blockIdx.y >= *p.n_tile || w_row >= p.a.w.n_out) return;
-    const pi__k_tile t = p.tile[blockIdx.y];
-    const uint8_t *data = (blockIdx.z ? p.a.data2 : p.a.w.data) + (size_t) t.expert * p.a.w.shape.mat_bytes;
-    const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
-    float *y = (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + w_row;
-    for (int first = 0; first < t.n; first += FLOAT_ROWS) {
+    const share own = share_of(p);
+    for (int first = 0; first < own.t.n; first += FLOAT_ROWS) {
         const float *x[FLOAT_ROWS];
 #pragma unroll
-        for (int r = 0; r < FLOAT_ROWS; r++) x[r] = p.floats + row_of(p.a, t, first + r) * n_in;
-        float_rows<TYPE>(data + (size_t) w_row * p.a.w.shape.tile_bytes, n_in, [&](int r) { return x[r]; },
-                         min((int) FLOAT_ROWS, t.n - first), scale ? scale[t.expert] : 1.0f, y + first * p.a.ldy, p.a.ldy);
+        for (int r = 0; r < FLOAT_ROWS; r++) x[r] = p.floats + row_of(p.a, own.t, first + r) * n_in;
+        float_rows<TYPE>(own.data + (size_t) w_row * p.a.w.shape.tile_bytes, n_in, [&](int r) { return x[r]; },
+                         min((int) FLOAT_ROWS, own.t.n - first), own.scale ? *own.scale : 1.0f,
+                         own.y + first * p.a.ldy + w_row, p.a.ldy);
     }
 }
 
@@ -227,19 +223,6 @@ int pi__k_route(void *stream, const pi__k_routes *a)
     return pi_launch(stream, sort_pairs, dim3(experts), dim3(ROUTE_WARPS * 32), 0, *a);
 }
 
-/* run(list, most tiles, p) for each list that can have tiles: an expert has no more columns than there are rows. */
-template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
-{
-    const int32_t more_than[3] = {0, FEW, SOME};
-    int code = 0;
-    for (int k = 0; k < 3 && !code && r->n_rows > more_than[k]; k++) {
-        p.tile = r->tile[k];
-        p.n_tile = &r->n_tile[k];
-        code = run(k, (unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, k), p);
-    }
-    return code;
-}
-
 template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, const grouped &p)
 {
     unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
@@ -267,7 +250,7 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
     int64_t n_rows = a->row ? r->n_rows : (int64_t) r->n_rows * r->n_used;
     if (codes_bytes(n_rows, a->w.n_in) / sizeof(uint4) > UINT32_MAX) return 1;
     grouped p = {*a, nullptr, nullptr, (const uint4 *) codes, (const block_meta *) (codes + codes_bytes(n_rows, a->w.n_in)),
-                 (const float *) prepared};
+                 (const float *) prepared, nullptr, nullptr};
     switch (a->w.type) {
 #define RUN(t) case t: return run_packed<t>(stream, r, p);
         PACKED_TYPES(RUN)

@@ -6,21 +6,52 @@
 
 enum { FEW = 8, SOME = 32, MANY = 64 /* columns of the tiles of each list */ };
 
-/* Matrices of experts, prepared rows, and one of the lists of tiles. */
+/* Matrices of experts, one of the lists of tiles, and prepared rows: one of the kinds, by the product. */
 struct grouped {
     pi__k_experts a;
     const pi__k_tile *tile;
     const int32_t *n_tile;
-    const uint4 *codes;     /* of the prepared rows, packed types */
+    const uint4 *codes;     /* integers: of linear.cuh */
     const block_meta *meta;
-    const float *floats;    /* of the prepared rows, float types */
+    const float *floats;
+    const uint8_t *chunks;  /* FP4: of fp4.cuh */
+    const float *factors;
 };
+
+/* What a block of threads is about: its tile (blockIdx.y), and one of the expert's matrices (blockIdx.z). */
+struct share {
+    pi__k_tile t;
+    const uint8_t *data; /* the matrix */
+    const float *scale;  /* its factor, or NULL */
+    float *y;            /* of the tile's first column */
+};
+
+PI_FN share share_of(const grouped &p)
+{
+    const pi__k_tile t = p.tile[blockIdx.y];
+    const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
+    return {t, (blockIdx.z ? p.a.data2 : p.a.w.data) + (size_t) t.expert * p.a.w.shape.mat_bytes,
+            scale ? scale + t.expert : nullptr, (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy};
+}
 
 /* The prepared row of column c of a tile; of its last one where there is no such column. */
 PI_FN int32_t row_of(const pi__k_experts &a, const pi__k_tile &t, int c)
 {
     int32_t column = t.first + min(c, t.n - 1);
     return a.row ? a.row[column] : column;
+}
+
+/* run(list, most tiles, p) for each list that can have tiles: an expert has no more columns than there are rows. */
+template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
+{
+    const int32_t more_than[3] = {0, FEW, SOME};
+    int code = 0;
+    for (int k = 0; k < 3 && !code && r->n_rows > more_than[k]; k++) {
+        p.tile = r->tile[k];
+        p.n_tile = &r->n_tile[k];
+        code = run(k, (unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, k), p);
+    }
+    return code;
 }
 
 /* moe_many.cu: tiles of many columns, at most n_tile of them, packed types. */

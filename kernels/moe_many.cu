@@ -39,16 +39,12 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) experts_many(g
 {
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
-    const pi__k_tile t = p.tile[blockIdx.y];
-    const pi__cuda_shape &s = p.a.w.shape;
-    const uint8_t *data = blockIdx.z ? p.a.data2 : p.a.w.data;
-    const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
-    int64_t row = ((int64_t) blockIdx.x * WARPS + threadIdx.x / 32) * 16;
-    const uint8_t *tile = row < p.a.w.n_out ? data + (size_t) t.expert * s.mat_bytes + (size_t) (row / 16) * s.tile_bytes : nullptr;
+    const share own = share_of(p);
+    int64_t row = ((int64_t) blockIdx.x * WARPS + threadIdx.x / 32) * 16, n_out = p.a.w.n_out;
+    const uint8_t *tile = row < n_out ? own.data + (size_t) (row / 16) * p.a.w.shape.tile_bytes : nullptr;
     float total[GROUPS][4] = {};
-    multiply_tile<TYPE, pieces>(s, tile, group_of(p, t), raw, (t.n + 7) / 8, total);
-    put_totals(total, times(scale ? scale + t.expert : nullptr), (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy + row,
-               p.a.ldy, t.n, p.a.w.n_out - row);
+    multiply_tile<TYPE, pieces>(p.a.w.shape, tile, group_of(p, own.t), raw, (own.t.n + 7) / 8, total);
+    put_totals(total, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out - row);
 }
 
 template <int TYPE> static int run_many(void *stream, const grouped &p, unsigned n_tile)

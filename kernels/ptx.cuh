@@ -27,6 +27,11 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
+/* 4 bytes, aligned to 4. */
+PI_FN void ptx_cp_async4(uint32_t dst, const void *src)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
+}
 PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Until at most N groups of this thread are pending. */
 template <int N> PI_FN void ptx_cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
@@ -160,6 +165,7 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 {
     simt::cp_async(dst, src, 16, (unsigned) n, file, line);
 }
+PI_FN void ptx_cp_async4(uint32_t dst, const void *src, SIMT_AT) { simt::cp_async(dst, src, 4, 4, file, line); }
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }

@@ -4,11 +4,12 @@
     check_emulated.py [--long] [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
 
 For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
-within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. With
+within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
+with experts are quantised to FP4 as well: exact products as above, and with fp4-mma within FP4_TOLERANCE. With
 --long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library only.
 Exit 77: no such models, or no emulator in the build.
 """
-import json, os, sys, tempfile, time
+import json, os, subprocess, sys, tempfile, time
 
 import eval_runs
 from eval_runs import differences, floats, run, unpack, worst_row
@@ -24,24 +25,30 @@ FOLDERS = {
 }
 # What drafts for them: a model beside it (by its folder), or a head of their own.
 DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp']}
+# What is quantised to FP4, and cases that no expert is left for another in when activations are rounded too.
+FP4 = {
+    'gemma4-moe-tiny': ('NVFP4', [('p1_short', 3), ('p0_bos', 2)]),
+    'qwen35-moe64-micro': ('MXFP4_MOE', [('memo_start', 2), ('one_token', 2)]),
+}
 TOLERANCE = 5e-3
+FP4_TOLERANCE = 0.4
 HERE = os.path.dirname(os.path.abspath(__file__))
 EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
 
 
-def choose(folder, long):
+def choose(folder, names, long=False):
     cases = {c['name']: c for c in json.load(open(os.path.join(folder, 'cases.json')))}
     if long: return [dict(c, n=16) for c in cases.values() if len(c['ids']) <= 300]
-    return [dict(cases[name], n=n) for name, n in FOLDERS[os.path.basename(folder)]]
+    return [dict(cases[name], n=n) for name, n in names]
 
 
-def compare(label, cases, cpu, emulated, width):
+def compare(label, cases, cpu, emulated, width, tolerance=TOLERANCE):
     faults, worst = [], 0.0
     for case, want, got, a, b in zip(cases, cpu[0], emulated[0], cpu[1], emulated[1]):
         d = worst_row(floats(a), floats(b), width)
         worst = max(worst, d)
         if got['greedy'] != want['greedy']: faults.append(f"{label}: tokens of {case['name']} are not the CPU's")
-        if not d <= TOLERANCE: faults.append(f"{label}: logits of {case['name']} off by {d:.5f}")
+        if not d <= tolerance: faults.append(f"{label}: logits of {case['name']} off by {d:.5f}")
     return faults, worst
 
 
@@ -53,9 +60,26 @@ def check_drafter(model, flags, cases, plain):
     return faults
 
 
+def check_fp4(folder, model, width):
+    """Experts, and what else is in FP4, by products that round activations to it."""
+    kind, names = FP4[os.path.basename(folder)]
+    cases, label, other = choose(folder, names), os.path.basename(folder) + ', ' + kind, model + '.fp4'
+    r = subprocess.run([EMULATED, 'quantize', model, other, kind], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                       timeout=eval_runs.SECONDS)
+    if r.returncode: return [f'{label}: {r.stdout[-500:]}']
+    cpu, flags = run(other, cases, '--device', 'cpu', '--no-prefix-cache'), ['--device', 'emu', '--no-prefix-cache']
+    exact = run(other, cases, *flags)
+    rounded = run(other, cases, *flags, '--fp4-mma', 'on', '--parallel', '4')
+    alone = run(other, cases[:1], *flags, '--fp4-mma', 'on', '--parallel', '1')
+    os.unlink(other)
+    faults, worst = compare(label, cases, cpu, rounded, width, FP4_TOLERANCE)
+    if worst <= TOLERANCE: faults.append(f'{label}: fp4-mma changes nothing')
+    return faults + compare(label, cases, cpu, exact, width)[0] + differences(f'{label}, alone', alone, rounded)
+
+
 def check_folder(golden, name, to, long):
     folder, start = os.path.join(golden, name), time.time()
-    model, cases = unpack(golden, name, to), choose(folder, long)
+    model, cases = unpack(golden, name, to), choose(folder, FOLDERS[name], long)
     width = json.load(open(os.path.join(folder, 'golden.json')))['vocab']
     cpu = run(model, cases, '--device', 'cpu', '--no-prefix-cache')
     emulated = run(model, cases, '--device', 'emu', '--no-prefix-cache', '--parallel', '4')
@@ -66,6 +90,7 @@ def check_folder(golden, name, to, long):
         how, what = DRAFTERS[name]
         if how == '-md': what = unpack(golden, what, to)
         faults += check_drafter(model, [how, what], cases if long else cases[:1], emulated)
+    if name in FP4: faults += check_fp4(folder, model, width)
     print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
     os.unlink(model)
     return faults

@@ -95,6 +95,7 @@ void experts(int32_t n, const pi__k_matrix &w)
     pi__k_experts e = {};
     e.w = w;
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
+    if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &e, memory));
     CHECK(pi__k_add_experts(nullptr, &r, some, N_IN, some, N_IN));
 }
 

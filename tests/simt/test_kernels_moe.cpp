@@ -133,9 +133,10 @@ static void test_odd_logits(void **)
 /* An emulated device. */
 struct device {
     pi__backend *be = nullptr;
-    device()
+    explicit device(bool fp4 = false)
     {
-        const pi__cpu_params cpu = {};
+        pi__cpu_params cpu = {};
+        cpu.fp4 = fp4;
         pi_error err;
         if (pi__device_create(&be, "emu", false, &cpu, nullptr, &err)) fail_msg("%s", err.msg);
     }
@@ -193,8 +194,9 @@ struct world {
     buffer<float> x, w, logits, y;
     pi__moe a = {};
 
-    world(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused)
-        : max_rows(rows), x0(simt_test::random(1).normals((size_t) (rows * E))), w0(simt_test::random(2).normals((size_t) E)),
+    world(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused,
+          bool fp4 = false)
+        : d(fp4), max_rows(rows), x0(simt_test::random(1).normals((size_t) (rows * E))), w0(simt_test::random(2).normals((size_t) E)),
           l0(simt_test::random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0), y((size_t) (rows * (E + 2)))
     {
         pi__limits lim = {};
@@ -421,6 +423,70 @@ static void test_company(void **)
     }
 }
 
+/* A row times matrix e of a stack: in FP4, where the type has it. */
+static std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
+{
+    pi__k_matrix m = {};
+    m.type = s.w.type, m.n_in = s.w.n_in, m.n_out = s.w.n_out, m.scale = s.scale->get() + e;
+    assert_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
+    m.data = (const uint8_t *) s.w.data + (size_t) e * m.shape.mat_bytes;
+    buffer<char> prepared(std::max(pi__k_prepared_bytes(1, m.n_in, is_float(m.type)), pi__k_fp4_prepared_bytes(1, m.n_in)));
+    buffer<float> y((size_t) m.n_out);
+    if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
+        must_run(pi__k_fp4_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_fp4_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
+    } else {
+        must_run(pi__k_prepare(nullptr, &in, 1, m.n_in, is_float(m.type), prepared.get()));
+        const pi__k_product one = {m, y.get(), m.n_out};
+        must_run(pi__k_linear(nullptr, &one, 1, prepared.get(), 1));
+    }
+    return std::vector<float>(y.get(), y.get() + y.size());
+}
+
+/* Row r of the op, made of products of single rows. */
+static std::vector<float> in_steps(const world &t, int32_t r)
+{
+    const int64_t E = t.E(), F = t.F(), ldl = t.a.ldl;
+    std::vector<float> sum((size_t) E), logits(t.l0.begin() + r * ldl, t.l0.begin() + (r + 1) * ldl);
+    routes way(logits, 1, t.a.n_expert, t.a.n_used);
+    way.a.weights_scale = t.a.weights_scale;
+    must_run(pi__k_route(nullptr, &way.a));
+    for (size_t k = 0; k < (size_t) t.a.n_used; k++) {
+        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps};
+        std::vector<float> h = multiply(*t.gate, way.id[k], in);
+        if (t.up) {
+            std::vector<float> up = multiply(*t.up, way.id[k], in);
+            h.insert(h.end(), up.begin(), up.end());
+        }
+        buffer<float> mid(h);
+        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0});
+        for (size_t i = 0; i < y.size(); i++) sum[i] = std::fma(way.weight[k], y[i], sum[i]);
+    }
+    return sum;
+}
+
+/* With fp4-mma: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. */
+static void test_fp4(void **)
+{
+    const int32_t kinds[][3] = {{PI__NVFP4, PI__NVFP4, PI__NVFP4}, {PI__MXFP4, PI__MXFP4, PI__MXFP4},
+                                {PI__MXFP4, PI__NVFP4, PI__Q8_0},  {PI__NVFP4, PI__Q4_K, PI__F32},
+                                {PI__Q6_K, PI__MXFP4, PI__NVFP4},  {PI__BF16, PI__NVFP4, PI__MXFP4}};
+    for (auto &k : kinds) {
+        const bool fused = &k == &kinds[1];
+        world t(k, 256, k[2] == PI__MXFP4 ? 96 : 64, 5, 3, 71, fused, true);
+        t.a.in.kind = fused ? PI__IN_PLAIN : PI__IN_RMSNORM;
+        for (size_t i = 0; i < t.l0.size(); i++) t.l0[i] += i % 6 == 2 ? 3 : 0; /* a crowd at expert 2 */
+        t.set_logits(std::vector<float>(t.l0));
+        std::vector<float> all = t.run(0, t.max_rows);
+        for (int32_t r = 0; r < t.max_rows; r += 10) {
+            assert_memory_equal(in_steps(t, r).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
+            assert_memory_equal(t.run(r, 1).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
+        }
+    }
+    world exact(kinds[0], 64, 64, 2, 1, 1, false), rounded(kinds[0], 64, 64, 2, 1, 1, false, true);
+    assert_memory_not_equal(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256);
+}
+
 /* What is not a number stays with its row. */
 static void test_not_numbers(void **)
 {
@@ -455,6 +521,7 @@ int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_routing), cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
                                 cmocka_unit_test(test_crowds),  cmocka_unit_test(test_linear),     cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_company), cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_refused)};
+                                cmocka_unit_test(test_company), cmocka_unit_test(test_fp4),        cmocka_unit_test(test_not_numbers),
+                                cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,4 +1,4 @@
-/* Routed experts on the device (kernels/moe.cu). The step thread; memory is a part of the backend's scratch:
+/* Routed experts on the device (kernels/moe*.cu). The step thread; memory is a part of the backend's scratch:
  *
  *     [ids][weights][columns][rows][three lists of tiles][their lengths][prepared activations][results]
  *
@@ -27,6 +27,7 @@ static size_t take(size_t *at, size_t size)
 static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     const int64_t pairs = (int64_t) n_rows * n_used, n_ff32 = (n_ff + 31) / 32 * 32, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
+    /* Integers, 2.5 bytes a value, or floats; FP4 takes 0.6. */
     const size_t codes = pi__k_prepared_bytes((int32_t) pairs, n_ff32, 0), floats = pi__k_prepared_bytes((int32_t) pairs, n_ff, 1);
     parts p;
     p.id = take(&at, (size_t) pairs * sizeof(int32_t));
@@ -48,26 +49,43 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim)
     return layout(0, lim->max_tokens, lim->max_expert, lim->max_used, lim->max_in_exp, (lim->max_ff_exp + 1) / 2).end;
 }
 
-/* The results of gate (and up) by column: [pairs, 2F]. */
+/* What experts' matrices want of their input: as pi__cuda_form, but 16-bit floats are multiplied as floats. */
+static int form_of(const pi__cuda *c, int32_t type)
+{
+    const int form = pi__cuda_form(c->fp4, type, 0);
+    return pi__cuda_is_float(type) ? PI__FORM_FLOATS : form;
+}
+
+static int run(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared)
+{
+    if (form == PI__FORM_FP4) return pi__k_fp4_experts(stream, r, e, prepared);
+    return pi__k_experts_run(stream, r, e, prepared);
+}
+
+/* The results of gate (and up) by column: [pairs, 2F]. Each row is prepared once for all experts that it goes to. */
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
-    void *stream = pi__rt_stream(c->rt), *to[2] = {c->scratch + c->at.prepared, c->scratch + c->at.floats};
+    void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
-    const int f = pi__cuda_is_float(e.w.type), f2 = a->up && pi__cuda_is_float(a->up->type);
-    PI__QUEUE(c, pi__k_prepare(stream, &in, r->n_rows, e.w.n_in, f, to[f]));
+    const int form = form_of(c, e.w.type), form2 = a->up ? form_of(c, a->up->type) : form;
+    void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, r->n_rows, e.w.n_in, x));
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
         e.scale2 = a->up->scale;
         e.y2 = h + n_ff;
     }
-    PI__QUEUE(c, pi__k_experts_run(stream, r, &e, to[f]));
+    PI__QUEUE(c, run(stream, form, r, &e, x));
     if (!a->up || e.data2) return;
-    if (f2 != f) PI__QUEUE(c, pi__k_prepare(stream, &in, r->n_rows, e.w.n_in, f2, to[f2]));
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
-    PI__QUEUE(c, pi__k_experts_run(stream, r, &e, to[f2]));
+    if (form2 != form || form2 == PI__FORM_FP4) { /* each type rounds to its own FP4 */
+        x = c->scratch + (form2 == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
+        PI__QUEUE(c, pi__cuda_prepare(stream, form2, &in, e.w.type, r->n_rows, e.w.n_in, x));
+    }
+    PI__QUEUE(c, run(stream, form2, r, &e, x));
 }
 
 void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
@@ -93,7 +111,8 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     gate_up(c, a, &r, h);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_in};
-    PI__QUEUE(c, pi__k_prepare(stream, &glu, n_rows * a->n_used, n_ff, pi__cuda_is_float(down.w.type), mid));
-    PI__QUEUE(c, pi__k_experts_run(stream, &r, &down, mid));
+    const int form = form_of(c, down.w.type);
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, n_rows * a->n_used, n_ff, mid));
+    PI__QUEUE(c, run(stream, form, &r, &down, mid));
     PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_in, a->y, a->ldy));
 }
