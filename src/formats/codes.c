@@ -32,6 +32,25 @@ static void codes_q6_k(const uint8_t *p, int j, uint8_t *c)
         c[i] = (uint8_t) ((ql[i] >> (j & 2 ? 4 : 0) & 15) | (qh[i] >> 2 * (j & 3) & 3) << 4);
 }
 
+/* Digit i of n bytes: each has up to five to base 3, as a fraction of 256. */
+static void digits(const uint8_t *p, int n, int i, uint8_t *c)
+{
+    static const uint8_t power[5] = {1, 3, 9, 27, 81};
+    for (int k = 0; k < n; k++) c[k] = (uint8_t) ((p[k] * power[i] & 0xff) * 3 >> 8);
+}
+
+/* 32 bytes have 160 digits, 16 bytes 80, 4 bytes 16. */
+static void codes_tq1_0(const uint8_t *p, int j, uint8_t *c)
+{
+    if (j < 5) {
+        digits(p, 32, j, c);
+        return;
+    }
+    digits(p + 32, 16, 2 * (j - 5), c);
+    if (j < 7) digits(p + 32, 16, 2 * (j - 5) + 1, c + 16);
+    else for (int i = 0; i < 4; i++) digits(p + 48, 4, i, c + 16 + 4 * i);
+}
+
 void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c)
 {
     switch (type) {
@@ -66,6 +85,10 @@ void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c)
         break;
     case PI__Q6_K: codes_q6_k(p, j, c); break;
     case PI__IQ4_XS: nibbles(p + 8 + 16 * j, c); break;
+    case PI__TQ1_0: codes_tq1_0(p, j, c); break;
+    case PI__TQ2_0:
+        for (int i = 0; i < 32; i++) c[i] = p[32 * (j / 4) + i] >> 2 * (j & 3) & 3;
+        break;
     default: break;
     }
 }

@@ -39,7 +39,7 @@ bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n);
 bool pi__quantize_row(int32_t type, const float *src, void *dst, int64_t n, const float *importance);
 
 /* The 32 codes of block j of the (super-)block at p, unsigned: Q8_0's with their highest bit turned over, those of table
- * formats (IQ4, FP4) the index into the table. Types: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, the K formats, IQ4, FP4. */
+ * formats (IQ4, FP4) the index into the table. Types: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, the K formats, IQ4, FP4, TQ. */
 void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c);
 
 /* Scalars, exact; NaN and infinities kept, subnormals too. */

@@ -18,7 +18,7 @@ enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of backend.h */
 
 static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
                                 PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4,
-                                PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M};
+                                PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M, PI__TQ1_0, PI__TQ2_0};
 inline bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 /* A matrix: packed on the device, and as the floats that the file's bytes stand for. */
@@ -58,6 +58,8 @@ inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_ou
         case PI__Q2_K: put_half(p + 80, r), put_half(p + 82, r); break;
         case PI__Q3_K: put_half(p + 108, r); break;
         case PI__Q6_K: put_half(p + 208, r); break;
+        case PI__TQ1_0: put_half(p + 52, r); break;
+        case PI__TQ2_0: put_half(p + 64, r); break;
         case PI__Q4_1: case PI__Q5_1: case PI__Q4_K: case PI__Q5_K: put_half(p, r), put_half(p + 2, r); break;
         case PI__MXFP4: p[0] = (uint8_t) (118 + r.below(8)); break;
         case PI__NVFP4: break; /* any byte is a scale */
@@ -82,7 +84,7 @@ inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector
         assert_true(pi__dequantize_row(type, &bytes[(size_t) i * row], &w.values[(size_t) (i * n_in)], n_in));
     }
     w.m = {};
-    w.m.type = type;
+    w.m.type = pi__cuda_packed_type(type);
     w.m.n_in = n_in;
     w.m.n_out = n_out;
     assert_true(pi__cuda_shape_of(type, n_in, n_out, &w.m.shape));

@@ -153,7 +153,7 @@ static void test_together(void **)
 static void test_unsupported(void **)
 {
     pi__cuda_shape s;
-    assert_false(pi__cuda_shape_of(PI__TQ1_0, 256, 16, &s));
+    assert_false(pi__cuda_shape_of(PI__I32, 256, 16, &s));
     assert_false(pi__cuda_shape_of(PI__Q4_K, 128, 16, &s));
     assert_false(pi__cuda_shape_of(PI__Q8_0, 0, 16, &s));
     assert_false(pi__cuda_shape_of(PI__Q8_0, 32, INT64_C(1) << 40, &s));

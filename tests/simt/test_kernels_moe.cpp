@@ -508,7 +508,7 @@ static void test_refused(void **)
     world t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);
     pi__weight w = {};
     pi_error err;
-    w.type = PI__TQ1_0, w.n_in = 256, w.n_out = 16, w.n_mat = 4;
+    w.type = PI__F64, w.n_in = 256, w.n_out = 16, w.n_mat = 4;
     assert_int_equal(t.d.be->ops->weight_size(t.d.be, &w), 0);
     t.d.be->ops->moe(t.d.be, &t.a, 400);
     assert_int_equal(t.d.be->ops->finish(t.d.be, &err), PI_ENOMEM);

@@ -15,7 +15,7 @@ static int bits_of(int32_t type, bool *table)
     case PI__Q5_0: case PI__Q5_1: case PI__Q5_K: return 5;
     case PI__Q4_0: case PI__Q4_1: case PI__Q4_K: return 4;
     case PI__Q3_K: return 3;
-    case PI__Q2_K: return 2;
+    case PI__Q2_K: case PI__TQ1_0: case PI__TQ2_0: return 2;
     default: return *table ? 4 : 0;
     }
 }

@@ -293,7 +293,7 @@ static void test_told(void **)
     d.size = sizeof d;
     assert_int_equal(pi_device_describe(0, &d), PI_OK);
     assert_string_equal(d.name, "emu");
-    assert_true(d.usable && d.memory_bytes && strstr(d.lacks, "TQ1_0") && !strstr(d.lacks, "Q4_K"));
+    assert_true(d.usable && d.memory_bytes && !*d.lacks);
     simt::watch.n_calls = simt::watch.fail_at = 0;
     assert_int_equal(pi_device_describe(0, &d), PI_OK);
     simt::watch.fail_at = -1;

@@ -288,13 +288,11 @@ static void add_word(char *list, size_t size, const char *word)
     snprintf(list + n, size - n, "%s%s", n ? ", " : "", word);
 }
 
-/* Types of matrices that files have and kernels do not know, and ops that are not there. */
+/* Types of matrices that files have and kernels do not know. */
 static void tell_lacks(char *list, size_t size)
 {
     pi__cuda_shape s;
     *list = 0;
-    if (!cuda_ops.moe) add_word(list, size, "experts");
-    if (!cuda_ops.gdn) add_word(list, size, "recurrent layers");
     for (int32_t i = 0; i < PI__N_TYPES; i++) {
         const pi__type_info *t = pi__type_info_of(i);
         if (t && t->readable && !pi__cuda_shape_of(i, t->blck_size, 1, &s)) add_word(list, size, t->name);

@@ -27,6 +27,7 @@ static bool format_of(int32_t type, pack_format *f)
     case PI__Q6_K: *f = (pack_format) {6, 32, 32, 0}; return true;          /* int8 [2]; f16 d */
     case PI__Q3_K: *f = (pack_format) {3, 32, 32, 0}; return true;
     case PI__Q2_K: *f = (pack_format) {2, 32, 64, 0}; return true;          /* 4 + 4 bits [2]; f16 d, dmin */
+    case PI__TQ1_0: case PI__TQ2_0: *f = (pack_format) {2, 32, 64, 0}; return true; /* as Q2_K */
     case PI__IQ4_XS: *f = (pack_format) {4, 16, 32, 0}; return true;        /* int8; f16 d */
     case PI__MXFP4: *f = (pack_format) {4, 16, 0, 0}; return true;          /* e8m0 */
     case PI__NVFP4: *f = (pack_format) {4, 32, 0, 0}; return true;          /* ue4m3 of each half */
@@ -40,6 +41,8 @@ static bool format_of(int32_t type, pack_format *f)
     default: return false;
     }
 }
+
+int32_t pi__cuda_packed_type(int32_t type) { return type == PI__TQ1_0 || type == PI__TQ2_0 ? PI__Q2_K : type; }
 
 /* Codes that are indices. */
 static bool has_table(int32_t type)
@@ -199,6 +202,7 @@ static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side
     case PI__Q2_K:
         for (int h = 0; h < 2; h++) side[16 * h + r] = p[2 * j + h];
         break;
+    case PI__TQ1_0: case PI__TQ2_0: side[r] = side[16 + r] = 0x11; break;
     case PI__IQ4_XS:
         side[r] = (uint8_t) (((p[4 + j / 2] >> j % 2 * 4 & 15) | (pi__load16(p + 2) >> 2 * j & 3) << 4) - 32);
         break;
@@ -220,11 +224,13 @@ static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side
 
 static void put_super(int32_t type, const uint8_t *p, int r, uint8_t *sup)
 {
-    int at = type == PI__Q6_K ? 208 : type == PI__Q3_K ? 108 : type == PI__Q2_K ? 80 : 0;
+    const bool ternary = type == PI__TQ1_0 || type == PI__TQ2_0;
+    int at = type == PI__Q6_K ? 208 : type == PI__Q3_K ? 108 : type == PI__Q2_K ? 80 : type == PI__TQ1_0 ? 52 : ternary ? 64 : 0;
     uint16_t d = pi__load16(p + at);
     if (type == PI__IQ1_M) /* a nibble of each of four halfwords */
         d = (uint16_t) (p[49] >> 4 | (p[51] & 0xf0) | (p[53] & 0xf0) << 4 | (p[55] & 0xf0) << 8);
     pi__store16(sup + 2 * r, d);
+    if (ternary) pi__store16(sup + 32 + 2 * r, d);
     if (type == PI__Q4_K || type == PI__Q5_K || type == PI__Q2_K) pi__store16(sup + 32 + 2 * r, pi__load16(p + at + 2));
 }
 

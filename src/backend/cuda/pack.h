@@ -22,6 +22,8 @@
  * Scales are [16 rows], or [2][16] where each half of a block has its own, for NVFP4 [16][2]. Rows past n_out are zeros.
  * F32, F16 and BF16 keep the file's rows. Nothing is lost or recomputed, save that 6-bit scales become bytes.
  *
+ * TQ1_0 and TQ2_0 become Q2_K: d * (q - 1) is d * 1 * q - d * 1.
+ *
  * Table formats have the nibbles of a row side by side for the sake of mma.m16n8k64, where a lane holds 8 columns of a
  * row: two lanes' words of one row, one half of each. NVFP4's scales are ue4m3 as that instruction takes them: bit 7,
  * which means nothing, is off, and 0x7f, which the file's format has for 0, is 0; so 0x7f is what 0xff is there, 480. */
@@ -49,6 +51,9 @@ typedef struct pi__cuda_shape {
 } pi__cuda_shape;
 /* false: the type or the shape is not supported. */
 bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s);
+
+/* The type whose kernels multiply a matrix that was packed from this one. */
+int32_t pi__cuda_packed_type(int32_t type);
 
 /* n rows of the file (n_in values each, at src) to one tile; n is at most 16, the other rows become zeros. */
 void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile);
