@@ -102,7 +102,7 @@ void experts(int32_t n, const pi__k_matrix &w)
 void products(int32_t n, int32_t type)
 {
     pi__k_matrix w = {};
-    if (!pi__cuda_shape_of(type, N_IN, N_OUT, &w.shape)) return;
+    if (pi__cuda_packed_type(type) != type || !pi__cuda_shape_of(type, N_IN, N_OUT, &w.shape)) return;
     w.type = type;
     w.n_in = N_IN;
     w.n_out = N_OUT;
