@@ -5,8 +5,9 @@
 
 For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
 within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
-with experts are quantised to FP4 as well: exact products as above, and with fp4-mma within FP4_TOLERANCE. With
---long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library only.
+with experts give the same bytes on two devices; they are quantised to FP4 as well: exact products as above, and with fp4-mma
+within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library
+only.
 Exit 77: no such models, or no emulator in the build.
 """
 import json, os, subprocess, sys, tempfile, time
@@ -32,6 +33,7 @@ FP4 = {
 }
 TOLERANCE = 5e-3
 FP4_TOLERANCE = 0.4
+TWO = ['--device', 'emu,emu', '--split-mode', 'tensor', '--no-prefix-cache']
 HERE = os.path.dirname(os.path.abspath(__file__))
 EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
 
@@ -71,10 +73,12 @@ def check_fp4(folder, model, width):
     exact = run(other, cases, *flags)
     rounded = run(other, cases, *flags, '--fp4-mma', 'on', '--parallel', '4')
     alone = run(other, cases[:1], *flags, '--fp4-mma', 'on', '--parallel', '1')
+    two = run(other, cases[:1], *TWO, '--fp4-mma', 'on')
     os.unlink(other)
     faults, worst = compare(label, cases, cpu, rounded, width, FP4_TOLERANCE)
     if worst <= TOLERANCE: faults.append(f'{label}: fp4-mma changes nothing')
-    return faults + compare(label, cases, cpu, exact, width)[0] + differences(f'{label}, alone', alone, rounded)
+    faults += compare(label, cases, cpu, exact, width)[0] + differences(f'{label}, alone', alone, rounded)
+    return faults + differences(f'{label}, two devices', two, rounded)
 
 
 def check_folder(golden, name, to, long):
@@ -90,7 +94,9 @@ def check_folder(golden, name, to, long):
         how, what = DRAFTERS[name]
         if how == '-md': what = unpack(golden, what, to)
         faults += check_drafter(model, [how, what], cases if long else cases[:1], emulated)
-    if name in FP4: faults += check_fp4(folder, model, width)
+    if name in FP4:
+        faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
+        faults += check_fp4(folder, model, width)
     print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
     os.unlink(model)
     return faults

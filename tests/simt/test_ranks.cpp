@@ -2,7 +2,10 @@
  * do, at once and without anybody waiting for ever. */
 #include "engine_jobs.h"
 
-extern "C" int simt_tiny_write_even(const char *path, int32_t type);
+extern "C" {
+int simt_tiny_write_even(const char *path, int32_t type);
+int simt_small_write(const char *path, const char *arch, int32_t type);
+}
 
 static const char *const devices[] = {"emu", "emu,emu", "emu,emu,emu,emu"};
 
@@ -32,6 +35,32 @@ static void test_same_bits(void **)
     simt::options.eager = true;
     same_on_all(2);
     simt::options.eager = false;
+}
+
+/* Bytes of the model's matrices that each device takes. */
+static uint64_t weights_on(const char *names)
+{
+    pi_plan plan = {};
+    pi_error err;
+    plan.size = sizeof plan;
+    pi_options *o = pi_options_new();
+    set(o, "model", model_path.c_str());
+    set(o, "device", names);
+    set(o, "split-mode", strchr(names, ',') ? "tensor" : "none");
+    if (pi_engine_plan(o, &plan, &err)) fail_msg("%s: %s", names, err.msg);
+    pi_options_free(o);
+    return plan.weights_bytes;
+}
+
+/* Experts, each of which is shared out; gate and up in one matrix, and in two. */
+static void test_experts(void **)
+{
+    for (const char *arch : {"gemma4", "qwen35moe"}) {
+        assert_int_equal(simt_small_write(model_path.c_str(), arch, PI__F32), 0);
+        const uint64_t all = weights_on(devices[0]);
+        assert_in_range(weights_on(devices[1]), all / 2, all * 3 / 4);
+        same_on_all(2);
+    }
 }
 
 /* Decoding steps are recorded by all ranks and played by all, with the bits of steps that are not; sequences join and leave.
@@ -143,7 +172,7 @@ int main()
 {
     name_model("ranks");
     alarm(300); /* who waits for ever has failed */
-    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_recorded),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_experts), cmocka_unit_test(test_recorded),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -279,6 +279,7 @@ static const pi__backend_ops cuda_ops = {
     .queued = pi__cuda_queued,
     .forget = pi__cuda_forget,
     .spread = pi__cuda_spread,
+    .moe_parts = true,
 };
 
 /* Adds to a list of things, as far as there is room. */

@@ -62,10 +62,12 @@ static int run(void *stream, int form, const pi__k_routes *r, const pi__k_expert
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
-/* The results of gate (and up) by column: [pairs, 2F]. Each row is prepared once for all experts that it goes to. */
+/* The results of gate (and up) by column: [pairs, 2F], of a part its own columns. Each row is prepared once for all experts
+ * that it goes to. */
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
+    if (a->part) h += n_ff / a->part->n * a->part->i;
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
@@ -91,7 +93,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
 void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
 {
     pi__cuda *c = (pi__cuda *) be;
-    const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in;
+    const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in, n_out = a->down->n_out;
     if (n_rows < 1) return;
     const parts p = layout(c->at.experts, n_rows, a->n_expert, a->n_used, n_in, n_ff);
     if (p.end > c->at.parts) {
@@ -109,10 +111,11 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));
     gate_up(c, a, &r, h);
+    if (a->part) a->part->complete(a->part, h, n_rows * a->n_used, n_ff);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
-    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_in};
+    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
     const int form = form_of(c, down.w.type);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, n_rows * a->n_used, n_ff, mid));
     PI__QUEUE(c, run(stream, form, &r, &down, mid));
-    PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_in, a->y, a->ldy));
+    PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));
 }
