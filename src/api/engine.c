@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api/api.h"
 #include "base/alloc.h"
@@ -66,7 +67,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
     };
 }
 
-/* What is with the CPU; negative numbers of layers mean all, as auto and all do. */
+/* What is with the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
 static pi__place_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
@@ -75,6 +76,7 @@ static pi__place_rules places_of(const pi__opt_set *s)
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
     return (pi__place_rules) {
         .limited = limited,
+        .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto"),
         .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
         .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
         .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),

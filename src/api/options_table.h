@@ -29,7 +29,8 @@
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \
       "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are.")   \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
-      "model", true, "Layers on the device, the last ones, with the output as one more; the others run on the CPU. Or auto, all.")\
+      "model", true,                                                                                                   \
+      "Layers on the device, the last ones, with the output as one more; others are on the CPU. all; auto: what fits.")\
     X(CPU_MOE, "cpu-moe", BOOL, "false", "", "-cmoe --cpu-moe", "", "model", true,                                     \
       "The experts of all layers are kept and run on the CPU.")                                                        \
     X(N_CPU_MOE, "n-cpu-moe", INT, "0", "0..2147483647", "-ncmoe --n-cpu-moe", "", "model", true,                      \

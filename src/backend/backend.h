@@ -257,6 +257,8 @@ typedef struct pi__backend_ops {
     /* Device memory: zeroed, 64-byte aligned at least. NULL: none left. */
     void *(*alloc)(pi__backend *be, size_t size);
     void (*free)(pi__backend *be, void *p, size_t size);
+    /* Bytes that alloc can still give; 0: not known, or an error. NULL: as much as the system has. */
+    uint64_t (*free_memory)(pi__backend *be);
     /* Memory of alloc is taken from the system as it is first written. commit takes it now; trim gives back what lies in
      * it, whose contents are lost (the next read gives zeros or garbage). */
     void (*commit)(pi__backend *be, void *p, size_t size);

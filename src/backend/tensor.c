@@ -202,6 +202,19 @@ static void tensor_free(pi__backend *be, void *p, size_t size)
     if (r) region_free(t, r);
 }
 
+/* Of the device that has least. */
+static uint64_t tensor_free_memory(pi__backend *be)
+{
+    pi__tensor *t = settled(be);
+    uint64_t least = 0;
+    for (int32_t i = 0; i < t->n; i++) {
+        pi__backend *dev = t->rank[i].be;
+        const uint64_t bytes = dev->ops->free_memory ? dev->ops->free_memory(dev) : 0;
+        if (!i || bytes < least) least = bytes;
+    }
+    return least;
+}
+
 static void tensor_commit(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
@@ -428,6 +441,7 @@ static const pi__backend_ops memory_ops = {
     .n_threads = tensor_n_threads,
     .alloc = tensor_alloc,
     .free = tensor_free,
+    .free_memory = tensor_free_memory,
     .commit = tensor_commit,
     .trim = tensor_trim,
     .upload = tensor_upload,

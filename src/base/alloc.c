@@ -1,10 +1,12 @@
 /* The allocator behind every allocation of the library (see alloc.h). The hooks are set once, before use. */
 #include "base/alloc.h"
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "pagedinfer.h"
 
@@ -96,4 +98,16 @@ void *pi__arena_take(pi__arena *a, size_t size)
     if (a->base && end > a->size) return NULL;
     a->used = end;
     return a->base ? a->base + start : NULL;
+}
+
+size_t pi__available_memory(void)
+{
+    char text[4096];
+    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) (void) close(fd);
+    if (n <= 0) return SIZE_MAX;
+    text[n] = 0;
+    const char *at = strstr(text, "MemAvailable:");
+    return at ? (size_t) strtoull(at + strlen("MemAvailable:"), NULL, 10) << 10 : SIZE_MAX;
 }

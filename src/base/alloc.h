@@ -22,6 +22,9 @@ char *pi__strndup(const char *s, size_t n);
 void *pi__map(size_t size);
 void pi__unmap(void *p, size_t size);
 
+/* Bytes that programs can still have without others being pushed out; SIZE_MAX: the system does not say. */
+size_t pi__available_memory(void);
+
 /* Overflow-safe arithmetic: false when the result does not fit, *out untouched then. */
 static inline bool pi__add_ok(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 static inline bool pi__mul_ok(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }

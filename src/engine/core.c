@@ -529,6 +529,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc && e->drafter) e->drafter->check_tensors = e->cfg.check_tensors;
     if (!rc) rc = collect_text(e, err);
     if (!rc) rc = pi__core_size(e, NULL, err);
+    if (!rc) rc = pi__fit_check(e, err);
     if (!rc) rc = e->be->ops->reserve(e->be, &e->lim, err);
     if (!rc) rc = pi__model_load(e->m, &e->lim, log_progress, e, err);
     if (!rc && e->drafter && e->drafter != e->m) rc = pi__model_load(e->drafter, &e->lim, NULL, NULL, err);

@@ -212,6 +212,21 @@ size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv);
 int pi__core_size(pi__core *e, pi_plan *out, pi_error *err);
 /* Opens file, backend, vocabulary and model description, without loading. */
 int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err);
+/* The model as the places say, and who drafts for it. */
+int pi__core_declare(pi__core *e, pi_error *err);
+void pi__core_undeclare(pi__core *e);
+/* The device becomes one of two sides, the CPU the other. */
+int pi__core_add_cpu(pi__core *e, pi_error *err);
+/* The name of the device beside the CPU. */
+const char *pi__core_device(const pi__core *e);
+/* Bytes of the device's memory that the engine as declared takes. */
+int pi__device_need(pi__core *e, uint64_t *bytes, pi_error *err);
+
+/* fit.c: a model that may be too large for the device. */
+/* Leaves to the CPU what the device has no room for. */
+int pi__fit(pi__core *e, pi_error *err);
+/* PI_ENOMEM with what would fit, where the device has no room for what it is to have. */
+int pi__fit_check(pi__core *e, pi_error *err);
 
 /* sched.c: who runs. */
 void pi__list_insert(pi__core *e, pi__seq_list *l, pi__seq *s); /* in order of policy */

@@ -17,10 +17,7 @@
  *
  * A disk tier of a far device is reached through here, too: what gets a key is copied at once, and put there when the copy
  * has ended. Memory: all of it at open. Only the step thread is here, but for pin. */
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "engine/core_impl.h"
@@ -33,26 +30,13 @@ enum {
 
 /* ---------------------------------------------------------------------------------------------------- size, open, close */
 
-/* What programs can still have without others being pushed out; SIZE_MAX: the system does not say. */
-static size_t free_memory(void)
-{
-    char text[4096];
-    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) (void) close(fd);
-    if (n <= 0) return SIZE_MAX;
-    text[n] = 0;
-    const char *at = strstr(text, "MemAvailable:");
-    return at ? (size_t) strtoull(at + strlen("MemAvailable:"), NULL, 10) << 10 : SIZE_MAX;
-}
-
 /* Whose memory copies are of. */
 static pi__backend *device_of(const pi__core *e) { return pi__backend_at(e->be, PI__AT_DEVICE); }
 
 /* Bytes that the tier may keep. */
 static double budget_of(const pi__core *e)
 {
-    size_t most = free_memory() / 4 * 3;
+    size_t most = pi__available_memory() / 4 * 3;
     return e->cfg.cache_ram >= 0 && (uint64_t) e->cfg.cache_ram < most ? (double) e->cfg.cache_ram : (double) most;
 }
 

@@ -143,12 +143,32 @@ static void tell_groups(const pi__core *e, pi_plan *p)
     p->kv_tokens = full ? full : any == UINT64_MAX ? 0 : any;
 }
 
+static size_t logits_bytes(const pi__core *e)
+{
+    return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
+}
+
+/* What is in the host's memory whatever the device. */
+static size_t host_bytes(const pi__core *e)
+{
+    return pi__tiers_bytes(e) + pi__picks_bytes(e) + (e->be->far ? logits_bytes(e) : 0);
+}
+
+int pi__device_need(pi__core *e, uint64_t *bytes, pi_error *err)
+{
+    pi_plan p = {.size = sizeof p};
+    int rc = pi__core_size(e, &p, err);
+    *bytes = p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
+    if (!rc && p.n_places == 1) *bytes -= host_bytes(e);
+    return rc;
+}
+
 /* What one side takes, where activations are scratch bytes. */
 static void tell_side(const pi__core *e, pi_plan *p, int32_t side, size_t scratch)
 {
     const pi__backend *be = e->be->side[side] ? e->be->side[side] : e->be;
     const pi__model *beside = e->drafter != e->m ? e->drafter : NULL;
-    const size_t logits = (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
+    const size_t logits = logits_bytes(e);
     const bool split = be != e->be, host = !split || side == PI__AT_CPU; /* the host's own things are told here */
     uint32_t i = p->n_places++;
     strncpy(p->place[i].name, be->ops->describe(be), sizeof p->place[i].name - 1);
@@ -158,7 +178,7 @@ static void tell_side(const pi__core *e, pi_plan *p, int32_t side, size_t scratc
         p->place[i].kv_bytes += (uint64_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes[side];
     p->place[i].state_bytes = (uint64_t) e->lim.max_seqs * e->slot_bytes[side];
     p->place[i].scratch_bytes = scratch + be->ops->scratch_bytes(be, &e->lim) + logits;
-    if (host) p->place[i].scratch_bytes += pi__tiers_bytes(e) + pi__picks_bytes(e) + (e->be->far ? logits : 0);
+    if (host) p->place[i].scratch_bytes += host_bytes(e);
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
     p->state_bytes += p->place[i].state_bytes;
@@ -189,8 +209,14 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     return PI_OK;
 }
 
-/* The model, and who drafts for it. */
-static int declare(pi__core *e, pi_error *err)
+void pi__core_undeclare(pi__core *e)
+{
+    if (e->drafter != e->m) pi__model_free(e->drafter);
+    pi__model_free(e->m);
+    e->drafter = e->m = NULL;
+}
+
+int pi__core_declare(pi__core *e, pi_error *err)
 {
     const pi__config *c = &e->cfg;
     int spec = c->spec != PI__SPEC_AUTO ? c->spec : c->draft_model ? PI__SPEC_DRAFT : PI__SPEC_NONE;
@@ -202,7 +228,7 @@ static int declare(pi__core *e, pi_error *err)
     int rc = pi__model_declare(&e->m, e->g, e->be, e->be->side[PI__AT_CPU] ? e->places : NULL, n_draft, NULL, err);
     if (rc || !n_draft) return rc;
     if (spec == PI__SPEC_DRAFT) {
-        rc = pi__gguf_open(&e->draft_g, c->draft_model, c->load_mode, err);
+        if (!e->draft_g) rc = pi__gguf_open(&e->draft_g, c->draft_model, c->load_mode, err);
         if (!rc) rc = pi__model_declare(&e->drafter, e->draft_g, e->be, NULL, n_draft, e->m, err);
         if (rc) return rc;
     } else {
@@ -217,29 +243,37 @@ static int declare(pi__core *e, pi_error *err)
     return PI_OK;
 }
 
-/* The device; or the CPU alone, or both, where the rules want it. */
-static int open_devices(pi__core *e, pi_error *err)
+int pi__core_add_cpu(pi__core *e, pi_error *err)
 {
-    const pi__config *c = &e->cfg;
-    const pi__device *dev[PI__MAX_DEVICES];
-    int32_t index[PI__MAX_DEVICES];
-    pi__backend *cpu = NULL;
-    const bool known = pi__devices_named(c->device, dev, index) > 0;
-    int rc = pi__places_create(&e->places, &c->places, known ? dev[0]->name : "cpu", e->g, err);
-    const bool none = !rc && pi__places_cpu(e->places);
-    if (!rc) rc = pi__device_create(&e->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
-    if (rc || !e->be->far || !pi__places_both(e->places)) return rc;
-    if (e->be->n_ranks > 1)
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
-                        "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
-    pi__backend *device = e->be;
-    rc = pi__device_create(&cpu, "cpu", false, &c->cpu, &c->log, err);
+    pi__backend *device = e->be, *cpu = NULL;
+    int rc = pi__device_create(&cpu, "cpu", false, &e->cfg.cpu, &e->cfg.log, err);
     if (!rc) rc = pi__split_create(&e->be, device, cpu, err);
     if (rc) {
         if (cpu) cpu->ops->destroy(cpu);
         e->be = device;
     }
     return rc;
+}
+
+const char *pi__core_device(const pi__core *e)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    return pi__devices_named(e->cfg.device, dev, index) > 0 ? dev[0]->name : "cpu";
+}
+
+/* The device; or the CPU alone, or both, where the rules want it. */
+static int open_devices(pi__core *e, pi_error *err)
+{
+    const pi__config *c = &e->cfg;
+    int rc = pi__places_create(&e->places, &c->places, pi__core_device(e), e->g, err);
+    const bool none = !rc && pi__places_cpu(e->places);
+    if (!rc) rc = pi__device_create(&e->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
+    if (rc || !e->be->far || !pi__places_both(e->places)) return rc;
+    if (e->be->n_ranks > 1)
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
+                        "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
+    return pi__core_add_cpu(e, err);
 }
 
 /* What the user sets over the file's metadata. */
@@ -275,7 +309,8 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir)
         rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache that one device has all of: unset it, or use "
                       "split-mode none");
-    if (!rc) rc = declare(e, err);
+    if (!rc) rc = pi__core_declare(e, err);
+    if (!rc && c->places.fit) rc = pi__fit(e, err);
     return rc;
 }
 
@@ -285,8 +320,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     if (!e) return pi__fail_mem(err, "the plan");
     int rc = pi__core_prepare(e, c, err);
     if (!rc) rc = pi__core_size(e, out, err);
-    if (e->drafter != e->m) pi__model_free(e->drafter);
-    pi__model_free(e->m);
+    pi__core_undeclare(e);
     if (e->be) e->be->ops->destroy(e->be);
     pi__places_free(e->places);
     pi__gguf_close(e->draft_g);

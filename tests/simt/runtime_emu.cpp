@@ -148,7 +148,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     *info = pi__rt_info();
     if (index) return NO_DEVICE;
     snprintf(info->name, sizeof info->name, "emu");
-    info->memory = UINT64_C(1) << 35;
+    info->memory = simt::watch.memory;
     info->n_sm = 4;
     info->arch = simt::watch.idle ? 0 : simt::options.arch;
     info->records = simt::watch.records;
@@ -171,6 +171,19 @@ void pi__rt_close(pi__rt *rt)
     delete rt;
 }
 
+static size_t free_bytes()
+{
+    const size_t all = simt::watch.memory, used = simt::device_bytes();
+    return all > used ? all - used : 0;
+}
+
+int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes)
+{
+    int code = rt->call(true);
+    *bytes = code ? 0 : free_bytes();
+    return code;
+}
+
 int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
 {
     *out = nullptr;
@@ -178,7 +191,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     int code = rt->call(true);
     if (code) return code;
     simt::visible all;
-    *out = simt::device_alloc(size);
+    if (size <= free_bytes()) *out = simt::device_alloc(size);
     if (!*out) return 0;
     std::memset(*out, 0, size);
     simt::watch.live++;

@@ -337,6 +337,145 @@ static void test_out_of_memory(void **)
     unlink(model.c_str());
 }
 
+/* ---- models that are too large */
+
+static std::string told; /* lines of the log */
+static void take_line(void *, int, const char *line) { told += std::string(line) + "\n"; }
+
+static pi_plan plan_of(const std::string &model, const settings &way)
+{
+    pi_plan p = {};
+    pi_error err;
+    p.size = sizeof p;
+    pi_options *o = options_of(model, "emu", way);
+    pi_options_set_log(o, take_line, nullptr, PI_LOG_INFO);
+    told.clear();
+    if (pi_engine_plan(o, &p, &err)) fail_msg("%s: %s", text_of(way).c_str(), err.msg);
+    pi_options_free(o);
+    return p;
+}
+
+/* Bytes of the device; where there is no other place, with the host's own things. */
+static uint64_t on_device(const pi_plan &p)
+{
+    return p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
+}
+
+/* What auto comes to with so much memory: the plan that `way` has when it is asked for, and no better one fits. */
+static void check_fit(const std::string &model, uint64_t memory, const settings &way, const settings &better)
+{
+    simt::watch.memory = (size_t) memory;
+    const pi_plan got = plan_of(model, {});
+    const std::string why = told;
+    const pi_plan want = plan_of(model, way);
+    assert_null(strstr(told.c_str(), "MiB free"));
+    assert_int_equal(got.n_places, 2);
+    if (memcmp(got.place, want.place, sizeof got.place)) fail_msg("not what %shas: %s", text_of(way).c_str(), why.c_str());
+    assert_true(on_device(got) <= memory - memory / 8);
+    assert_true(on_device(plan_of(model, better)) > memory - memory / 8);
+    if (!strstr(why.c_str(), "MiB free, and all of the model would take")) fail_msg("not told why: %s", why.c_str());
+    for (const auto &s : way) {
+        const std::string words = std::string(s.first) + " " + s.second;
+        if (!strstr(why.c_str(), words.c_str())) fail_msg("not \"%s\" but: %s", words.c_str(), why.c_str());
+    }
+    simt::watch.memory = (size_t) 1 << 35;
+}
+
+/* Free memory decides; of what was chosen nothing is said where all fits. */
+static void test_fit(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    assert_int_equal(plan_of(model, {}).n_places, 1);
+    assert_null(strstr(told.c_str(), "MiB free"));
+    const uint64_t two = on_device(plan_of(model, {{"gpu-layers", "2"}})), four = on_device(plan_of(model, {{"gpu-layers", "4"}}));
+    check_fit(model, two * 8 / 7 + 64, {{"gpu-layers", "2"}}, {{"gpu-layers", "3"}});
+    check_fit(model, four * 8 / 7 + 64, {{"gpu-layers", "4"}}, {{"gpu-layers", "all"}});
+
+    simt::watch.memory = (size_t) two * 8 / 7 + 64;
+    pi_engine *cpu = open_engine(model, "cpu", {}), *e = open_engine(model, "emu", {});
+    assert_true(is_split(e));
+    compare("fitted", ask(cpu, prompts, true), ask(e, prompts, true), 5e-3);
+    pi_engine_close(e);
+    simt::watch.memory = (size_t) on_device(plan_of(model, {{"gpu-layers", "1"}})) / 2; /* nothing fits */
+    e = open_engine(model, "emu", {});
+    compare("on the CPU", ask(cpu, prompts, true), ask(e, prompts, true), 0);
+    assert_false(is_split(e));
+    assert_int_equal(simt::watch.live, 0);
+    pi_engine_close(e);
+    pi_engine_close(cpu);
+    simt::watch.memory = (size_t) 1 << 35;
+    unlink(model.c_str());
+
+    const std::string moe = model_file("gemma4", PI__Q8_0);
+    const uint64_t one = on_device(plan_of(moe, {{"n-cpu-moe", "1"}})),
+                   none = on_device(plan_of(moe, {{"cpu-moe", "true"}, {"gpu-layers", "3"}}));
+    check_fit(moe, one * 8 / 7 + 64, {{"n-cpu-moe", "1"}}, {{"gpu-layers", "all"}});
+    check_fit(moe, none * 8 / 7 + 64, {{"n-cpu-moe", "6"}, {"gpu-layers", "3"}}, {{"cpu-moe", "true"}, {"gpu-layers", "4"}});
+    unlink(moe.c_str());
+}
+
+/* What is asked for and does not fit is refused with what would; so are devices that share a model. */
+static void test_too_large(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    const uint64_t two = on_device(plan_of(model, {{"gpu-layers", "2"}}));
+    pi_error err = {};
+    pi_engine *e = nullptr;
+    for (const settings &way : {settings {{"gpu-layers", "all"}}, settings {{"gpu-layers", "4"}},
+                                settings {{"split-mode", "tensor"}}}) {
+        const bool tensor = strcmp(way[0].first, "gpu-layers") != 0;
+        simt::watch.memory = (size_t) (tensor ? two / 2 : two);
+        pi_options *o = options_of(model, tensor ? "emu,emu" : "emu", way);
+        assert_int_equal(pi_engine_open(&e, o, &err), PI_ENOMEM);
+        if (!strstr(err.msg, tensor ? "use more devices" : ": gpu-layers 2 of 5 would fit")) fail_msg("%s", err.msg);
+        pi_options_free(o);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    simt::watch.memory = (size_t) two;
+    e = open_engine(model, "emu", {{"gpu-layers", "2"}});
+    pi_engine_close(e);
+    simt::watch.memory = (size_t) 1 << 35;
+    unlink(model.c_str());
+}
+
+/* The search with each allocation of the host failing in turn, and each call of the device. */
+static void test_fit_fails(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    const uint64_t two = on_device(plan_of(model, {{"gpu-layers", "2"}}));
+    pi__place_rules rules = {};
+    rules.fit = true;
+    long count, left, plain, i = 0;
+    simt::watch.memory = (size_t) two; /* the engine that is opened has less of everything */
+    while (simt_open_split(model.c_str(), nullptr, -1, &plain, &left) == PI_OK)
+        simt::watch.memory = simt::watch.memory - simt::watch.memory / 16;
+    for (int rc = PI_ENOMEM; rc || i <= count; i++) {
+        rc = simt_open_split(model.c_str(), &rules, i, &count, &left);
+        assert_int_equal(left, 0);
+        assert_int_equal(simt::watch.live, 0);
+        if (count <= i) break;
+        if (rc) assert_int_equal(rc, PI_ENOMEM);
+    }
+    assert_true(count > plain + 20);
+    for (long n = 0;; n++) {
+        pi_plan p = {};
+        pi_error err = {};
+        p.size = sizeof p;
+        pi_options *o = options_of(model, "emu", {});
+        simt::watch.n_calls = 0;
+        simt::watch.fail_at = n;
+        int rc = pi_engine_plan(o, &p, &err);
+        simt::watch.fail_at = -1;
+        pi_options_free(o);
+        assert_int_equal(simt::watch.live, 0);
+        if (simt::watch.n_calls <= n) break;
+        assert_int_equal(rc, PI_EDEVICE);
+        assert_non_null(strstr(err.msg, "a call was made to fail"));
+    }
+    simt::watch.memory = (size_t) 1 << 35;
+    unlink(model.c_str());
+}
+
 /* Opens, generates, closes. What becomes of it: PI_OK, or PI_EDEVICE, of opening or of the request. */
 static int one_answer(const std::string &model)
 {
@@ -434,6 +573,7 @@ int main()
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
         cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_calls_fail),
+        cmocka_unit_test(test_fit), cmocka_unit_test(test_too_large), cmocka_unit_test(test_fit_fails),
         cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

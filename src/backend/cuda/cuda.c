@@ -35,6 +35,14 @@ static void cuda_free(pi__backend *be, void *p, size_t size)
     pi__rt_free(((pi__cuda *) be)->rt, p);
 }
 
+static uint64_t cuda_free_memory(pi__backend *be)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    uint64_t bytes;
+    pi__cuda_keep(c, pi__rt_free_memory(c->rt, &bytes));
+    return bytes;
+}
+
 /* Device memory is taken when it is allocated, and kept. */
 static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 {
@@ -239,6 +247,7 @@ static const pi__backend_ops cuda_ops = {
     .n_threads = cuda_n_threads,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .free_memory = cuda_free_memory,
     .commit = cuda_commit_trim,
     .trim = cuda_commit_trim,
     .upload = pi__cuda_upload,

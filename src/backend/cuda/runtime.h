@@ -39,6 +39,8 @@ int pi__rt_load_kernels(pi__rt *rt, bool *all);
 /* What a code means; never NULL. */
 const char *pi__rt_text(int code);
 
+/* Bytes of the device's memory that can still be had; 0 after an error. */
+int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes);
 /* Zeroed device memory, aligned to 256 bytes. 0 with *out NULL: none left. */
 int pi__rt_alloc(pi__rt *rt, void **out, size_t size);
 /* What is queued is done first; so it is after an error, whose code a later call gives. */

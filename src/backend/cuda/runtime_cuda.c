@@ -119,6 +119,20 @@ void pi__rt_close(pi__rt *rt)
     pi__free(rt);
 }
 
+/* Where it is the host's memory, what files are cached in counts as free. */
+int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes)
+{
+    int integrated = 0;
+    size_t left = 0, all = 0, host;
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaMemGetInfo(&left, &all);
+    if (!e) e = cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, rt->device);
+    host = integrated ? pi__available_memory() : 0;
+    if (host != SIZE_MAX && host > left) left = host < all ? host : all;
+    *bytes = e ? 0 : left;
+    return (int) e;
+}
+
 int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
 {
     *out = NULL;

@@ -1,0 +1,152 @@
+/* A model that may be too large for its device: what gpu-layers auto means, and what would fit where something does not.
+ *
+ * The plan tells what a choice takes of the device, to the byte; so a choice is tried by declaring the model with it, and
+ * the best that fits is searched for by halving. Of a model with experts, those of the first layers go to the CPU before
+ * anything else, as n-cpu-moe does: much memory that little is read of. Then whole layers do, the first ones:
+ *
+ *     all on the device  ->  experts of layers 0..n with the CPU  ->  all of layers 0..n with the CPU  ->  the CPU alone
+ *
+ * Some of what is free is left: for recorded steps, for libraries of the device, and for others who use it. Memory: what
+ * declaring takes. The opening thread only; nothing is loaded yet. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/core_impl.h"
+
+static const uint64_t MARGIN = UINT64_C(1) << 30; /* bytes left free, but at most an eighth of what is there */
+
+static pi__backend *device_of(const pi__core *e) { return pi__backend_at(e->be, PI__AT_DEVICE); }
+
+/* Bytes that are free; 0: not known, or there is no device. */
+static int free_memory(pi__core *e, uint64_t *bytes, pi_error *err)
+{
+    pi__backend *dev = device_of(e);
+    *bytes = dev->far && dev->ops->free_memory ? dev->ops->free_memory(dev) : 0;
+    return *bytes || !dev->far ? PI_OK : dev->ops->finish(dev, err);
+}
+
+/* Declares the model with these rules. *need: what it takes of the device; nothing, where all is with the CPU. */
+static int try(pi__core *e, const pi__place_rules *r, uint64_t *need, pi_error *err)
+{
+    *need = 0;
+    pi__core_undeclare(e);
+    pi__places_free(e->places);
+    e->places = NULL;
+    int rc = pi__places_create(&e->places, r, pi__core_device(e), e->g, err);
+    if (!rc) rc = pi__core_declare(e, err);
+    if (!rc && !pi__places_cpu(e->places)) rc = pi__device_need(e, need, err);
+    return rc;
+}
+
+/* The rules where the CPU has the experts of n layers, or all of n layers. */
+static pi__place_rules rules_of(const pi__core *e, bool experts, int32_t n)
+{
+    pi__place_rules r = e->cfg.places;
+    r.limited = !experts;
+    r.gpu_layers = experts ? 0 : e->m->n_layer + 1 - n;
+    r.n_cpu_moe = experts ? n : r.n_cpu_moe;
+    return r;
+}
+
+/* The least n in lo..hi with which the device's part fits into room; hi + 1: none does. */
+static int least(pi__core *e, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
+{
+    int rc = PI_OK;
+    for (hi++; lo < hi && !rc;) {
+        const int32_t mid = lo + (hi - lo) / 2;
+        const pi__place_rules r = rules_of(e, experts, mid);
+        uint64_t need;
+        rc = try(e, &r, &need, err);
+        if (need <= room) hi = mid;
+        else lo = mid + 1;
+    }
+    *n = lo;
+    return rc;
+}
+
+/* Finds the rules that leave the CPU least; e has two sides. *experts: it was enough to leave it experts. */
+static int search(pi__core *e, uint64_t room, bool *experts, int32_t *n, pi_error *err)
+{
+    const int32_t n_layer = e->m->n_layer, given = e->cfg.places.n_cpu_moe;
+    int rc = PI_OK;
+    *experts = false;
+    if (e->m->lim.max_expert && given < n_layer) {
+        rc = least(e, true, given + 1, n_layer, room, n, err);
+        *experts = *n <= n_layer;
+        if (rc || *experts) return rc;
+        e->cfg.places.n_cpu_moe = n_layer;
+    }
+    return least(e, false, 1, n_layer + 1, room, n, err);
+}
+
+/* What was found, in words. */
+static void tell(const pi__core *e, bool experts, int32_t n, char *text, size_t size)
+{
+    const int32_t n_layer = e->m->n_layer, moe = e->cfg.places.n_cpu_moe;
+    char also[64] = "";
+    if (!experts && moe) snprintf(also, sizeof also, " and n-cpu-moe %d", moe < n_layer ? moe : n_layer);
+    if (experts) snprintf(text, size, "n-cpu-moe %d", n);
+    else snprintf(text, size, "gpu-layers %d of %d%s", n_layer + 1 - n, n_layer + 1, also);
+}
+
+/* Nothing of the model is with the device: it goes. */
+static int run_on_cpu(pi__core *e, pi_error *err)
+{
+    pi__core_undeclare(e);
+    e->be->ops->destroy(e->be);
+    e->be = NULL;
+    int rc = pi__device_create(&e->be, "cpu", false, &e->cfg.cpu, &e->cfg.log, err);
+    return rc ? rc : pi__core_declare(e, err);
+}
+
+int pi__fit(pi__core *e, pi_error *err)
+{
+    uint64_t left, all, need;
+    bool experts;
+    int32_t n;
+    char what[96];
+    if (!e->be->far || e->be->n_ranks > 1) return PI_OK;
+    int rc = free_memory(e, &left, err);
+    if (rc || !left) return rc;
+    const uint64_t room = left - (left / 8 < MARGIN ? left / 8 : MARGIN);
+    rc = pi__device_need(e, &all, err);
+    if (rc || all <= room) return rc;
+    if (!e->be->side[PI__AT_CPU]) rc = pi__core_add_cpu(e, err);
+    if (!rc) rc = search(e, room, &experts, &n, err);
+    if (rc) return rc;
+    if (!experts && n > e->m->n_layer + 1) n = e->m->n_layer + 1; /* and then there are rules that name the device */
+    e->cfg.places = rules_of(e, experts, n);
+    rc = try(e, &e->cfg.places, &need, err);
+    if (rc) return rc;
+    tell(e, experts, n, what, sizeof what);
+    pi__logf(&e->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
+             "takes %llu there; the CPU has the rest", device_of(e)->ops->describe(device_of(e)),
+             (unsigned long long) left >> 20, (unsigned long long) all >> 20, what, (unsigned long long) need >> 20);
+    return pi__places_cpu(e->places) ? run_on_cpu(e, err) : PI_OK;
+}
+
+int pi__fit_check(pi__core *e, pi_error *err)
+{
+    uint64_t left, need;
+    bool experts;
+    int32_t n;
+    char device[96], what[128] = "lower ctx-size or kv-cache-tokens";
+    int rc = free_memory(e, &left, err);
+    if (!rc && left) rc = pi__device_need(e, &need, err);
+    if (rc || !left || need <= left) return rc;
+    snprintf(device, sizeof device, "%.90s", device_of(e)->ops->describe(device_of(e)));
+    if (e->be->n_ranks > 1) {
+        snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
+    } else {
+        if (!e->be->side[PI__AT_CPU]) rc = pi__core_add_cpu(e, err);
+        if (!rc) rc = search(e, left, &experts, &n, err);
+        if (rc) return rc;
+        if (experts || n <= e->m->n_layer + 1) {
+            tell(e, experts, n, what, sizeof what);
+            strncat(what, " would fit", sizeof what - strlen(what) - 1);
+        }
+    }
+    return pi__fail(err, PI_ENOMEM, "%s has %llu MiB free, and what the model has there takes %llu: %s", device,
+                    (unsigned long long) left >> 20, (unsigned long long) need >> 20, what);
+}
