@@ -1,6 +1,9 @@
 /* Metadata that the user sets over the file's: it counts as if it were the file's, and what is no rule or does not fit is
  * refused with a reason. */
+#include <math.h>
+
 #include "counting_alloc.h"
+#include "model/model.h"
 #include "model_jobs.h"
 
 static char path[256];
@@ -39,10 +42,61 @@ static void counts_as_the_files(void **st)
     assert_string_equal(i.name, "my=own:");
     pi__core_close(e);
     c = config(NULL, 0);
-    c.rope_freq_base = 5000;
+    c.rope.base = 5000;
     same_or_not(&c, false);
-    c.rope_freq_base = 1000000;
+    c.rope.base = 1000000;
     same_or_not(&c, true);
+}
+
+/* Contexts are stretched by options as by metadata; YaRN tells of a longer one. */
+static void stretched(void **st)
+{
+    (void) st;
+    const char *const linear[] = {"gemma3.rope.scaling.type=str:linear", "gemma3.rope.scaling.factor=float:4"};
+    static job want[N_JOBS], got[N_JOBS];
+    pi__config c = config(linear, 2);
+    same_or_not(&c, false);
+    jobs_fill(want), jobs_fill(got);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    c = config(NULL, 0);
+    c.rope.scaling = PI__ROPE_LINEAR;
+    c.rope.scale = 4;
+    jobs_run(&c, false, PI__LOGITS_GENERATED, got);
+    jobs_check(got, want, "linear", 0);
+    c = config(linear, 2);
+    c.rope.scaling = PI__ROPE_NONE;
+    same_or_not(&c, true);
+
+    c = config(NULL, 0);
+    c.rope = (pi__rope_config) {.scaling = PI__ROPE_YARN, .scale = 4, .orig_ctx = 100};
+    same_or_not(&c, false);
+    pi__core *e = job_core(&c);
+    pi_info i = {.size = sizeof i};
+    pi__core_info(e, &i);
+    assert_int_equal(i.n_ctx_train, 400);
+    pi__core_close(e);
+}
+
+/* Against the formula of the paper, with numbers of Qwen 2.5's: 128 values, base 1e6, 32,768 tokens, times 4. */
+static void yarn(void **st)
+{
+    (void) st;
+    const char *const rules[] = {"gemma3.rope.scaling.type=str:yarn", "gemma3.rope.scaling.factor=float:4",
+                                 "gemma3.rope.scaling.original_context_length=int:32768", "gemma3.rope.freq_base=float:1e6"};
+    static const pi__arch gemma3 = {.name = "gemma3"};
+    pi__gguf *g;
+    float freq[64], mscale;
+    assert_int_equal(pi__gguf_open(&g, path, PI__LOAD_MMAP, NULL), PI_OK);
+    const pi__model m = {.arch = &gemma3, .g = g, .n_ctx_train = 1000};
+    for (int k = 0; k < 4; k++) assert_int_equal(pi__gguf_override_kv(g, rules[k], NULL), PI_OK);
+    assert_int_equal(pi__rope_freqs(&m, "rope.freq_base", 0, true, 128, freq, &mscale, NULL), PI_OK);
+    assert_true(fabs(mscale - (1 + 0.1 * log(4))) < 1e-6);
+    for (int k = 0; k < 64; k++) {
+        const double f = pow(1e6, -k / 64.0); /* pairs 0 to 23 turn 32 times and more, those from 40 on less than once */
+        const double r = k <= 23 ? 1 : k >= 40 ? 0 : 1 - (k - 23) / 17.0, want = r * f + (1 - r) * f / 4;
+        if (!(fabs(freq[k] - want) <= 1e-6 * want)) fail_msg("pair %d: %g, expected %g", k, (double) freq[k], want);
+    }
+    pi__gguf_close(g);
 }
 
 static void refused(const char *rule, int code, const char *why)
@@ -65,6 +119,9 @@ static void refusals(void **st)
     refused("gemma3.block_count=int:-1", PI_EINVAL, "override-kv: gemma3.block_count is i64 -1");
     refused("gemma3.block_count=str:three", PI_EINVAL, "is a string");
     refused("gemma3.block_count=int:4", PI_EFORMAT, "blk.3");
+    refused("gemma3.rope.scaling.type=str:longrope", PI_EUNSUPPORTED, "none of");
+    refused("gemma3.rope.scaling.factor=float:0", PI_EFORMAT, "positive");
+    refused("gemma3.rope.freq_base=float:1", PI_EFORMAT, "above 1");
 }
 
 static void out_of_memory(void **st)
@@ -73,7 +130,7 @@ static void out_of_memory(void **st)
     static counting_alloc a;
     const char *const rules[] = {"a=int:1", "general.name=str:x", "b=str:y"};
     pi__config c = config(rules, 3);
-    c.rope_freq_base = 10;
+    c.rope.base = 10;
     for (long i = 0;; i++) {
         pi_plan p = {.size = sizeof p};
         pi_error err = {0};
@@ -105,7 +162,7 @@ static int teardown(void **st)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counts_as_the_files), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts_as_the_files), cmocka_unit_test(stretched), cmocka_unit_test(yarn),
+                                       cmocka_unit_test(refusals), cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

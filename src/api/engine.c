@@ -85,6 +85,27 @@ static pi__place_rules places_of(const pi__opt_set *s)
     };
 }
 
+static pi__given given(const pi__opt_set *s, int option)
+{
+    const double v = pi__opt_float(s, option);
+    return (pi__given) {v >= 0, v};
+}
+
+static pi__rope_config rope_of(const pi__opt_set *s)
+{
+    const double inverse = pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE);
+    return (pi__rope_config) {
+        .base = pi__opt_float(s, PI__OPT_ROPE_FREQ_BASE),
+        .scaling = (int) pi__opt_int(s, PI__OPT_ROPE_SCALING),
+        .scale = inverse > 0 ? 1 / inverse : pi__opt_float(s, PI__OPT_ROPE_SCALE),
+        .orig_ctx = pi__opt_int(s, PI__OPT_YARN_ORIG_CTX),
+        .ext_factor = given(s, PI__OPT_YARN_EXT_FACTOR),
+        .attn_factor = given(s, PI__OPT_YARN_ATTN_FACTOR),
+        .beta_slow = given(s, PI__OPT_YARN_BETA_SLOW),
+        .beta_fast = given(s, PI__OPT_YARN_BETA_FAST),
+    };
+}
+
 static int config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
     static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
@@ -98,7 +119,7 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .override_kv = (const char *const *) over->item,
         .n_override_kv = over->n,
         .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
-        .rope_freq_base = pi__opt_float(s, PI__OPT_ROPE_FREQ_BASE),
+        .rope = rope_of(s),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
         .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
@@ -129,6 +150,8 @@ static int config_of(const pi_options *o, pi__config *c, pi_error *err)
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
     };
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
+    if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
+        return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
     if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer") || pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
         return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer and row are not supported: none runs the model on one device, "
                         "tensor divides each layer among those that option 'device' names");

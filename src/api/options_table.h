@@ -22,6 +22,22 @@
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
       "Base of the rotary embedding's frequencies; 0: the model's.")                                                   \
+    X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling", "", "model", false,         \
+      "How the rotary embedding is stretched to longer contexts by rope-scale; model: as the file says.")              \
+    X(ROPE_SCALE, "rope-scale", FLOAT, "0", "0..1000000", "--rope-scale", "", "model", false,                          \
+      "Contexts become so many times as long; 0: the model's.")                                                        \
+    X(ROPE_FREQ_SCALE, "rope-freq-scale", FLOAT, "0", "0..1", "--rope-freq-scale", "", "model", false,                 \
+      "The same as 1 / rope-scale.")                                                                                   \
+    X(YARN_ORIG_CTX, "yarn-orig-ctx", INT, "0", "0..268435456", "--yarn-orig-ctx", "", "model", false,                 \
+      "YaRN: tokens of the context that the model was trained for; 0: the model's.")                                   \
+    X(YARN_EXT_FACTOR, "yarn-ext-factor", FLOAT, "-1", "-1..1", "--yarn-ext-factor", "", "model", false,               \
+      "YaRN: how far fast pairs stay as they are; 0: not at all; -1: the model's, or 1.")                              \
+    X(YARN_ATTN_FACTOR, "yarn-attn-factor", FLOAT, "-1", "-1..1000", "--yarn-attn-factor", "", "model", false,         \
+      "YaRN: more that queries and keys are multiplied by; -1: the model's, or 1.")                                    \
+    X(YARN_BETA_SLOW, "yarn-beta-slow", FLOAT, "-1", "-1..1000", "--yarn-beta-slow", "", "model", false,               \
+      "YaRN: pairs that turn less often in the trained context are stretched; -1: the model's, or 1.")                 \
+    X(YARN_BETA_FAST, "yarn-beta-fast", FLOAT, "-1", "-1..1000", "--yarn-beta-fast", "", "model", false,               \
+      "YaRN: pairs that turn more often in the trained context stay; -1: the model's, or 32.")                         \
     X(CHECK_TENSORS, "check-tensors", BOOL, "false", "", "--check-tensors", "", "model", false,                        \
       "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \

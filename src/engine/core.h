@@ -15,13 +15,29 @@ enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
 enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT }; /* auto: a draft model, if one is given */
 enum { PI__MAX_DRAFT = 16 };
 
+typedef struct pi__given {
+    bool set;                  /* false: the model's */
+    double value;
+} pi__given;
+
+enum { PI__ROPE_MODEL, PI__ROPE_NONE, PI__ROPE_LINEAR, PI__ROPE_YARN };
+
+/* Of the rotary embedding, over the model's metadata; 0: the model's. */
+typedef struct pi__rope_config {
+    double base;               /* of frequencies */
+    int scaling;               /* PI__ROPE_* */
+    double scale;              /* contexts become so many times as long */
+    int64_t orig_ctx;          /* tokens of the context of training */
+    pi__given ext_factor, attn_factor, beta_slow, beta_fast; /* of YaRN: see model/rope.c */
+} pi__rope_config;
+
 typedef struct pi__config {
     const char *model;         /* path of the GGUF (or its first split) */
     int load_mode;             /* enum pi__load_mode */
     const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
     size_t n_override_kv;      /* how many */
     bool check_tensors;        /* weights that are no numbers are refused */
-    double rope_freq_base;     /* over the model's; 0: the model's */
+    pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step (512 by default) */
     int32_t max_seqs;          /* requests that run at once (16 by default) */

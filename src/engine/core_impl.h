@@ -210,6 +210,8 @@ size_t pi__block_bytes(const pi__core *e, int32_t g);
 size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv);
 /* Fills gp, lim and ctx; *weights etc. of out where out is given. */
 int pi__core_size(pi__core *e, pi_plan *out, pi_error *err);
+/* metadata.c: options over the metadata of e->g. */
+int pi__override_metadata(pi__core *e, pi_error *err);
 /* Opens file, backend, vocabulary and model description, without loading. */
 int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err);
 /* The model as the places say, and who drafts for it. */

@@ -4,7 +4,6 @@
  * N / block_size blocks. A window group needs no more than the windows of all sequences that run at once, plus one
  * step's tokens; with prefix reuse as much again, so that ended conversations keep theirs. A recurrent group has a slot
  * for each sequence that runs, and as many snapshots as its own budget holds. */
-#include <stdio.h>
 #include <string.h>
 
 #include "backend/split.h"
@@ -276,22 +275,6 @@ static int open_devices(pi__core *e, pi_error *err)
     return pi__core_add_cpu(e, err);
 }
 
-/* What the user sets over the file's metadata. */
-static int override_metadata(pi__core *e, pi_error *err)
-{
-    const pi__config *c = &e->cfg;
-    int rc = PI_OK;
-    for (size_t i = 0; i < c->n_override_kv && !rc; i++) rc = pi__gguf_override_kv(e->g, c->override_kv[i], err);
-    if (rc || c->rope_freq_base <= 0) return rc;
-    char rule[128];
-    pi__str arch;
-    rc = pi__gguf_get_str(e->g, "general.architecture", &arch, err);
-    if (rc || !arch.p) return rc;
-    snprintf(rule, sizeof rule, "%.*s.rope.freq_base=float:%.17g", arch.n < 64 ? (int) arch.n : 64, arch.p,
-             c->rope_freq_base);
-    return pi__gguf_override_kv(e->g, rule, err);
-}
-
 int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
 {
     e->cfg = *c;
@@ -304,7 +287,7 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
         return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
                         "must be positive");
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
-    if (!rc) rc = override_metadata(e, err);
+    if (!rc) rc = pi__override_metadata(e, err);
     if (!rc) rc = open_devices(e, err);
     if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir)
         rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache that one device has all of: unset it, or use "

@@ -36,6 +36,7 @@ typedef struct gemma3 {
     float q_scale;              /* of queries */
     float softcap;              /* of logits; 0: none */
     float *freq_global, *freq_local; /* [D/2] rotation a position, on the host */
+    float mscale;       /* of the global one's cosines and sines */
     pi__weight tok_embd;        /* [V, E] */
     pi__weight output;          /* [V, E]; n_out 0: tied */
     float *output_norm;         /* [E] */
@@ -71,28 +72,13 @@ static int read_pattern(pi__model *m, gemma3 *p, pi_error *err)
 
 static int read_rope(pi__model *m, gemma3 *p, pi_error *err)
 {
-    float base, base_swa, factor;
-    int rc = pi__hp_f32(m, "rope.freq_base", false, 1e6f, &base, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.freq_base_swa", false, 1e4f, &base_swa, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.scaling.factor", false, 1.0f, &factor, err);
-    pi__str type;
-    if (!rc) rc = pi__gguf_get_str(m->g, "gemma3.rope.scaling.type", &type, err);
-    if (rc) return rc;
-    if (type.p && !(type.n == 6 && !memcmp(type.p, "linear", 6)) && !(type.n == 4 && !memcmp(type.p, "none", 4)))
-        return pi__fail(err, PI_EUNSUPPORTED, "metadata gemma3.rope.scaling.type is not \"linear\" or \"none\"");
-    if (!(base > 0) || !(base_swa > 0) || !(factor > 0))
-        return pi__fail(err, PI_EFORMAT, "metadata gemma3.rope: freq_base and scaling.factor must be positive");
-    if (type.p && type.n == 4) factor = 1.0f;
-    int32_t half = p->head_dim / 2;
-    p->freq_global = pi__malloc((size_t) half * sizeof(float));
-    p->freq_local = pi__malloc((size_t) half * sizeof(float));
+    float one;
+    size_t size = (size_t) (p->head_dim / 2) * sizeof(float);
+    p->freq_global = pi__malloc(size);
+    p->freq_local = pi__malloc(size);
     if (!p->freq_global || !p->freq_local) return pi__fail_mem(err, "rope frequencies");
-    for (int32_t i = 0; i < half; i++) {
-        double e = -2.0 * i / p->head_dim;
-        p->freq_global[i] = (float) (pow(base, e) / factor);
-        p->freq_local[i] = (float) pow(base_swa, e);
-    }
-    return PI_OK;
+    int rc = pi__rope_freqs(m, "rope.freq_base", 1e6f, true, p->head_dim, p->freq_global, &p->mscale, err);
+    return rc ? rc : pi__rope_freqs(m, "rope.freq_base_swa", 1e4f, false, p->head_dim, p->freq_local, &one, err);
 }
 
 static int read_params(pi__model *m, gemma3 *p, pi_error *err)
@@ -219,7 +205,7 @@ static void forward(pi__model *m, const pi__batch *b)
     const pi__backend_ops *op = m->be->ops;
     int32_t half = p->head_dim / 2, E = m->n_embd;
     op->embed(m->be, b, &p->tok_embd, sqrtf((float) E), p->x);
-    op->rope(m->be, b, p->freq_global, half, 1.0f, p->rope_global);
+    op->rope(m->be, b, p->freq_global, half, p->mscale, p->rope_global);
     op->rope(m->be, b, p->freq_local, half, 1.0f, p->rope_local);
     for (int32_t i = 0; i < m->n_layer - 1; i++) {
         attend(m, p, &p->layers[i], b);

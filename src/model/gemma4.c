@@ -33,6 +33,7 @@ typedef struct kind {
     int32_t window;     /* tokens a layer sees; 0: all */
     int32_t n_freq;     /* pairs that are rotated, the first ones of D/2 */
     float *freq;        /* [D/2] rotation a position, on the host */
+    float mscale;       /* of its cosines and sines */
     float *rope;        /* scratch: [T, 2 * n_freq] */
 } kind;
 
@@ -372,21 +373,20 @@ static int declare(pi__model *m, pi_error *err)
     return rc;
 }
 
-static int read_freq(pi__model *m, kind *k, const char *name, float base, const float *factor, pi_error *err)
+/* factor: [D/2] or NULL: divides the frequencies. */
+static int read_freq(pi__model *m, kind *k, const char *name, float base, bool scaled, const float *factor, pi_error *err)
 {
     if (!k->freq) return PI_OK;
-    int rc = pi__hp_f32(m, name, false, base, &base, err);
-    if (rc) return rc;
-    if (!(base > 0)) return pi__fail(err, PI_EFORMAT, "metadata gemma4.%s must be positive", name);
+    int rc = pi__rope_freqs(m, name, base, scaled, k->head_dim, k->freq, &k->mscale, err);
     k->n_freq = 0;
-    for (int32_t i = 0; i < k->head_dim / 2; i++) {
+    for (int32_t i = 0; i < k->head_dim / 2 && !rc; i++) {
         const float f = factor ? factor[i] : 1.0f;
         if (!(f > 0) || !isfinite(f))
-            return pi__fail(err, PI_EFORMAT, "tensor rope_freqs.weight: value %d is %g", i, (double) f);
-        k->freq[i] = (float) (pow(base, -2.0 * i / k->head_dim) / f);
+            rc = pi__fail(err, PI_EFORMAT, "tensor rope_freqs.weight: value %d is %g", i, (double) f);
+        k->freq[i] /= f;
         if (f < 1e20f) k->n_freq = i + 1; /* 1e30 stands for "not rotated" */
     }
-    return PI_OK;
+    return rc;
 }
 
 /* What needs values of tensors. */
@@ -396,8 +396,8 @@ static int loaded(pi__model *m, pi_error *err)
     for (int32_t i = 0; i < m->n_layer; i++)
         if (!isfinite(p->layers[i].out_scale))
             return pi__fail(err, PI_EFORMAT, "tensor blk.%d.layer_output_scale.weight is not a finite number", i);
-    int rc = read_freq(m, &p->global, "rope.freq_base", 1e6f, p->rope_factor, err);
-    return rc ? rc : read_freq(m, &p->local, "rope.freq_base_swa", 1e4f, NULL, err);
+    int rc = read_freq(m, &p->global, "rope.freq_base", 1e6f, true, p->rope_factor, err);
+    return rc ? rc : read_freq(m, &p->local, "rope.freq_base_swa", 1e4f, false, NULL, err);
 }
 
 static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
@@ -433,7 +433,7 @@ static void rotations(pi__model *m, gemma4 *p, const pi__batch *b)
 {
     kind *k[] = {&p->global, &p->local};
     for (int i = 0; i < 2; i++)
-        if (k[i]->n_freq) m->be->ops->rope(m->be, b, k[i]->freq, k[i]->n_freq, 1.0f, k[i]->rope);
+        if (k[i]->n_freq) m->be->ops->rope(m->be, b, k[i]->freq, k[i]->n_freq, k[i]->mscale, k[i]->rope);
 }
 
 /* ple = (norm(ple_model x / sqrt(E)) + ple_embd * sqrt(P)) / sqrt(2), the norm over each layer's P values. [T, L*P] */

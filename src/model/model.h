@@ -115,6 +115,10 @@ int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def
 int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, float *out, pi_error *err);
 /* The same for each layer: a number for all, or an array. Required. out [n_layer] */
 int pi__hp_each(const pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t *out, pi_error *err);
+/* freq[n/2]: radians a position by which the pairs of n values turn, from the base at base_key (def where it is absent);
+ * scaled: stretched as rope.scaling says. *mscale: what cosines and sines are multiplied by. */
+int pi__rope_freqs(const pi__model *m, const char *base_key, float def, bool scaled, int32_t n, float *freq, float *mscale,
+                   pi_error *err);
 /* n_vocab from the rows of token_embd.weight. */
 int pi__read_vocab_size(pi__model *m, pi_error *err);
 /* Wants a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale where the file has one. Names take printf's

@@ -63,6 +63,7 @@ typedef struct qwen35 {
     float eps;                  /* of every norm */
     float q_scale;              /* of queries */
     float *freq;                /* [n_rot/2] rotation a position, on the host */
+    float mscale;               /* of its cosines and sines */
     pi__weight tok_embd;        /* [V, E] */
     pi__weight output;          /* [V, E]; n_out 0: tied */
     float *output_norm;         /* [E] */
@@ -116,20 +117,9 @@ static int read_heads(pi__model *m, qwen35 *p, pi_error *err)
 /* Text has one position a token, so the three sections of the rotation are one. */
 static int read_rope(pi__model *m, qwen35 *p, pi_error *err)
 {
-    float base;
-    char key[64];
-    pi__str type;
-    snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch->name);
-    int rc = pi__gguf_get_str(m->g, key, &type, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.freq_base", false, 1e7f, &base, err);
-    if (rc) return rc;
-    if (type.p && !(type.n == 4 && !memcmp(type.p, "none", 4)))
-        return pi__fail(err, PI_EUNSUPPORTED, "metadata %s is not \"none\"", key);
-    if (!(base > 0)) return pi__fail(err, PI_EFORMAT, "metadata %s.rope.freq_base must be positive", m->arch->name);
     p->freq = pi__malloc((size_t) (p->n_rot / 2) * sizeof(float));
     if (!p->freq) return pi__fail_mem(err, "rope frequencies");
-    for (int32_t i = 0; i < p->n_rot / 2; i++) p->freq[i] = (float) pow(base, -2.0 * i / p->n_rot);
-    return PI_OK;
+    return pi__rope_freqs(m, "rope.freq_base", 1e7f, true, p->n_rot, p->freq, &p->mscale, err);
 }
 
 static int read_delta(pi__model *m, qwen35 *p, pi_error *err)
@@ -465,7 +455,7 @@ static void forward(pi__model *m, const pi__batch *b)
     qwen35 *p = m->arch_data;
     const pi__backend_ops *op = m->be->ops;
     op->embed(m->be, b, &p->tok_embd, 1.0f, p->x);
-    op->rope(m->be, b, p->freq, p->n_rot / 2, 1.0f, p->rope);
+    op->rope(m->be, b, p->freq, p->n_rot / 2, p->mscale, p->rope);
     for (int32_t i = 0; i < p->n_trunk - 1; i++) {
         mix(m, p, &p->layers[i], b);
         after_mixer(m, p, &p->layers[i], p->x, p->att, b->n_tokens);
@@ -510,7 +500,7 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = 2 * E};
     op->linear(m->be, &in, n, &(pi__lin){&h->proj, p->dx, E}, 1);
 
-    op->rope(m->be, b, p->freq, p->n_rot / 2, 1.0f, p->rope);
+    op->rope(m->be, b, p->freq, p->n_rot / 2, p->mscale, p->rope);
     project(m, p, &h->block, p->dx, b);
     if (!logits) return;
     attend(m, p, &h->block, 1, b);

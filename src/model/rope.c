@@ -1,0 +1,82 @@
+/* Frequencies of the rotary embedding, stretched to contexts longer than the model was trained for where metadata (or what
+ * the user sets over it) says so. Pure but for metadata; any thread.
+ *
+ *     linear     f_i = b^(-2i/n) / s
+ *     yarn       f_i = (1 - r_i) b^(-2i/n) / s + r_i b^(-2i/n)     (Peng et al., "YaRN", arXiv 2309.00071)
+ *
+ * r_i goes from 1 to 0 between the pairs that turn beta_fast and beta_slow times over the context of training: fast pairs
+ * stay as they are. Cosines and sines are multiplied by 1 + 0.1 ln s then, which makes up for flatter attention. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+static const double PI = 3.14159265358979323846;
+
+enum { NONE, LINEAR, YARN };
+
+typedef struct scaling {
+    int kind;
+    float factor;         /* s: of the context of training that positions may reach */
+    int32_t trained;      /* tokens of that context */
+    float ext;            /* how much of r_i is used */
+    float attn;           /* more to multiply with */
+    float fast, slow;     /* turns */
+} scaling;
+
+static bool is(pi__str s, const char *word) { return s.n == strlen(word) && !memcmp(s.p, word, s.n); }
+
+static int read_scaling(const pi__model *m, scaling *s, pi_error *err)
+{
+    char key[96];
+    pi__str type;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch->name);
+    int rc = pi__gguf_get_str(m->g, key, &type, err);
+    if (!rc) rc = pi__hp_f32(m, "rope.scaling.factor", false, 1, &s->factor, err);
+    if (!rc) rc = pi__hp_f32(m, "rope.scaling.attn_factor", false, 1, &s->attn, err);
+    if (!rc) rc = pi__hp_f32(m, "rope.scaling.yarn_ext_factor", false, 1, &s->ext, err);
+    if (!rc) rc = pi__hp_f32(m, "rope.scaling.yarn_beta_fast", false, 32, &s->fast, err);
+    if (!rc) rc = pi__hp_f32(m, "rope.scaling.yarn_beta_slow", false, 1, &s->slow, err);
+    if (!rc) rc = pi__hp_u32(m, "rope.scaling.original_context_length", false, (uint32_t) m->n_ctx_train, 1, 1 << 28,
+                             &s->trained, err);
+    if (rc) return rc;
+    s->kind = !type.p || is(type, "linear") ? LINEAR : is(type, "yarn") ? YARN : NONE;
+    if (s->kind == NONE && !is(type, "none"))
+        return pi__fail(err, PI_EUNSUPPORTED, "metadata %s is none of \"none\", \"linear\" and \"yarn\"", key);
+    if (s->kind == NONE) s->factor = s->attn = 1;
+    if (!(s->factor > 0) || !(s->attn > 0) || !(s->slow > 0) || !(s->fast >= s->slow) || s->ext < 0 || s->ext > 1)
+        return pi__fail(err, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow are positive, "
+                        "yarn_beta_fast is no less than that, yarn_ext_factor 0 to 1", m->arch->name);
+    return PI_OK;
+}
+
+/* The pair, of n / 2, that turns so many times over the context of training; a fraction. */
+static double pair_of(const scaling *s, int32_t n, double base, double turns)
+{
+    return n * log(s->trained / (turns * 2 * PI)) / (2 * log(base));
+}
+
+int pi__rope_freqs(const pi__model *m, const char *base_key, float base, bool scaled, int32_t n, float *freq, float *mscale,
+                   pi_error *err)
+{
+    scaling s = {.kind = NONE, .factor = 1, .attn = 1};
+    int rc = pi__hp_f32(m, base_key, false, base, &base, err);
+    if (!rc && scaled) rc = read_scaling(m, &s, err);
+    if (rc) return rc;
+    if (!(base > 1)) return pi__fail(err, PI_EFORMAT, "metadata %s.%s must be above 1", m->arch->name, base_key);
+    *mscale = s.attn;
+    double low = 0, high = 0;
+    if (s.kind == YARN) {
+        if (s.ext > 0) *mscale = (float) (s.attn * (1 + 0.1 * log(s.factor)));
+        low = fmax(0, floor(pair_of(&s, n, base, s.fast)));
+        high = fmin(n - 1, ceil(pair_of(&s, n, base, s.slow)));
+    }
+    for (int32_t i = 0; i < n / 2; i++) {
+        const double f = pow(base, -2.0 * i / n);
+        const double r = s.kind == YARN ? s.ext * (1 - fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)))) : 0;
+        freq[i] = (float) ((1 - r) * (f / s.factor) + r * f);
+    }
+    return PI_OK;
+}
