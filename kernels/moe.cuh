@@ -14,7 +14,7 @@ struct grouped {
     const uint4 *codes;     /* integers: of linear.cuh */
     const block_meta *meta;
     const float *floats;
-    const uint8_t *chunks;  /* FP4: of fp4.cuh */
+    const uint8_t *chunks;  /* FP4: of fp4.cuh; 16-bit floats: blocks of halves.cuh */
     const float *factors;
 };
 

@@ -96,6 +96,7 @@ void experts(int32_t n, const pi__k_matrix &w)
     e.w = w;
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
     if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &e, memory));
+    if (pi__k_halves_has(w.type, N_IN)) CHECK(pi__k_halves_experts(nullptr, &r, &e, memory));
     CHECK(pi__k_add_experts(nullptr, &r, some, N_IN, some, N_IN));
 }
 

@@ -1,13 +1,13 @@
 /* fp4.cu: products with FP4 activations against double precision over a plain description of their rounding, and to the
  * bit against themselves in every company. */
-#include "matrix_ref.h"
+#include "expert_ref.h"
 
 #include "ptx.h"
 
 using namespace simt_test;
 
 /* Random blocks without NVFP4's scale 480, which the instruction has not. */
-static matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed = 0)
+static matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
 {
     simt_test::random r((uint64_t) (n_in + n_out) + seed);
     std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
@@ -88,7 +88,7 @@ static void test_values(void **)
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         for (auto c : shapes) {
             int64_t n_in = type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* half a chunk too */
-            matrix w = fp4_matrix(type, n_in, c.n_out);
+            matrix w = fp4_matrix(type, n_in, c.n_out, 0);
             simt_test::random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * n_in));
             for (size_t i = 0; i < v.size(); i++) v[i] *= std::exp2((float) (i / (size_t) n_in) - (float) (i / 16 % 7));
@@ -109,7 +109,7 @@ static void test_values(void **)
 static void test_modes(void **)
 {
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
-        matrix w = fp4_matrix(type, 448, 140);
+        matrix w = fp4_matrix(type, 448, 140, 0);
         simt_test::random r(1);
         buffer<float> x(r.normals(40 * 448));
         for (int32_t rows : {3, 40}) {
@@ -125,130 +125,19 @@ static void test_modes(void **)
 
 /* -------------------------------------------------------------------------------------------------------------- experts */
 
-/* n matrices of a shape, one behind the other. */
-struct stack {
-    std::vector<matrix> one;
-    buffer<uint8_t> memory;
+static void check_one(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1); }
 
-    stack(int32_t type, int64_t n_in, int64_t n_out, size_t n) : one(), memory(fill(one, type, n_in, n_out, n)) {}
-    static std::vector<uint8_t> fill(std::vector<matrix> &one, int32_t type, int64_t n_in, int64_t n_out, size_t n)
-    {
-        std::vector<uint8_t> all;
-        for (size_t i = 0; i < n; i++) {
-            one.push_back(fp4_matrix(type, n_in, n_out, i));
-            all.insert(all.end(), one[i].m.data, one[i].m.data + one[i].m.shape.mat_bytes);
-        }
-        return all;
-    }
-};
-
-/* Rows, and where each goes: most of them to expert 1, the rest to 0 and 3, all to 2 as well. */
-struct crowd {
-    enum { EXPERTS = 4, USED = 2 };
-    pi__k_routes a = {};
-    buffer<float> logits, weight;
-    buffer<int32_t> id, column, row, n_tile;
-    buffer<pi__k_tile> few, some, many;
-
-    crowd(int32_t n)
-        : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3), few(tiles(n, 0)),
-          some(tiles(n, 1)), many(tiles(n, 2))
-    {
-        for (int32_t r = 0; r < n; r++)
-            for (int32_t e = 0; e < EXPERTS; e++)
-                logits[(size_t) (r * EXPERTS + e)] = e == 2 ? 5.0f : e == (r % 9 == 0 ? 0 : r % 5 == 0 ? 3 : 1) ? 4.0f : 0.0f;
-        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
-        must_run(pi__k_route(nullptr, &a));
-    }
-    static size_t pairs(int32_t n) { return (size_t) n * USED; }
-    static size_t tiles(int32_t n, int list) { return (size_t) pi__k_max_tiles(n, EXPERTS, USED, list); }
-};
-
-/* Rows, and two stacks of matrices that read them. */
-struct experts {
-    stack w, w2;
-    crowd c;
-    std::vector<float> factors, x0;
-    buffer<float> x, scale;
-    buffer<char> prepared;
-
-    experts(int32_t type, int64_t n_in, int64_t n_out, int32_t n)
-        : w(type, n_in, n_out, crowd::EXPERTS), w2(type, n_in, n_out, crowd::EXPERTS), c(n), factors({0.5f, 1, 2, 0.7f}),
-          x0(simt_test::random(7).normals((size_t) (n * n_in))), x(x0), scale(factors), prepared(pi__k_fp4_prepared_bytes(n, n_in))
-    {
-        pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0};
-        must_run(pi__k_fp4_prepare(nullptr, &in, type, n, n_in, prepared.get()));
-    }
-    /* By column, of both. */
-    std::vector<float> run(bool gathered, const void *p)
-    {
-        const int64_t n_out = w.one[0].m.n_out, ldy = 2 * n_out + 1;
-        buffer<float> y((size_t) (c.a.n_rows * crowd::USED * ldy));
-        pi__k_experts e = {};
-        e.w = w.one[0].m;
-        e.w.data = w.memory.get();
-        e.w.scale = scale.get();
-        e.data2 = w2.memory.get();
-        e.row = gathered ? c.row.get() : nullptr;
-        e.y = y.get(), e.y2 = y.get() + n_out, e.ldy = ldy;
-        must_run(pi__k_fp4_experts(nullptr, &c.a, &e, p));
-        return std::vector<float>(y.get(), y.get() + y.size());
-    }
-    /* A pair's part of y is what its matrices make of its row, alone: the bits of fp4_linear, and the values of check(). */
-    void compare(const std::vector<float> &y)
-    {
-        const size_t n_in = (size_t) w.one[0].m.n_in, n_out = (size_t) w.one[0].m.n_out;
-        for (size_t p = 0; p < c.id.size(); p++) {
-            size_t e = (size_t) c.id[p], r = p / crowd::USED;
-            const float *got = &y[(size_t) c.column[p] * (2 * n_out + 1)];
-            for (int k = 0; k < 2; k++) {
-                matrix &m = k ? w2.one[e] : w.one[e];
-                m.m.scale = k ? nullptr : scale.get() + e;
-                std::vector<float> want = product(m, x.get() + r * n_in, 1);
-                assert_memory_equal(got + (size_t) k * n_out, want.data(), n_out * 4);
-                if (k && r % 4 == 0) check(m, &x0[r * n_in], want, 1);
-            }
-            assert_true(got[2 * n_out] != got[2 * n_out]); /* untouched */
-        }
-    }
-};
+static const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
+                           pi__k_fp4_prepare, pi__k_fp4_linear, pi__k_fp4_experts, check_one};
 
 static void test_experts(void **)
 {
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 23}, {704, 20, 9}, {192, 140, 90}};
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         for (auto s : shapes) {
-            experts t(type, type == PI__MXFP4 ? s.n_in + 32 : s.n_in, s.n_out, s.rows);
-            std::vector<float> y = t.run(true, t.prepared.get());
-            t.compare(y);
-            /* prepared by column: the same rows, in that order */
-            std::vector<float> sorted;
-            const int64_t n_in = t.w.one[0].m.n_in, n = (int64_t) t.c.row.size();
-            for (int64_t i = 0; i < n; i++) {
-                const float *row = t.x.get() + t.c.row[(size_t) i] * n_in;
-                sorted.insert(sorted.end(), row, row + n_in);
-            }
-            buffer<float> x(sorted);
-            buffer<char> p(pi__k_fp4_prepared_bytes((int32_t) n, n_in));
-            pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0};
-            must_run(pi__k_fp4_prepare(nullptr, &in, type, (int32_t) n, n_in, p.get()));
-            assert_memory_equal(t.run(false, p.get()).data(), y.data(), y.size() * 4);
+            experts(in_fp4, type, type == PI__MXFP4 ? s.n_in + 32 : s.n_in, s.n_out, s.rows).test();
         }
-    }
-}
-
-/* A lane's chunks in tiles of each size, in every order of threads and copies. */
-static void test_expert_modes(void **)
-{
-    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
-        experts t(type, 352 + (type == PI__NVFP4 ? 96 : 0), 140, 60);
-        std::vector<float> first;
-        in_all_modes([&] {
-            std::vector<float> y = t.run(true, t.prepared.get());
-            if (first.empty()) first = y;
-            assert_memory_equal(first.data(), y.data(), y.size() * 4);
-        });
+        experts(in_fp4, type, type == PI__NVFP4 ? 448 : 352, 140, 60).test_modes();
     }
 }
 
@@ -271,7 +160,7 @@ static void test_odd_scales(void **)
 static void test_not_numbers(void **)
 {
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
-        matrix w = fp4_matrix(type, 64, 16);
+        matrix w = fp4_matrix(type, 64, 16, 0);
         simt_test::random r(3);
         std::vector<float> v = r.normals(3 * 64);
         v[5] = NAN;
@@ -289,7 +178,6 @@ static void test_not_numbers(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_modes),
-                                cmocka_unit_test(test_odd_scales), cmocka_unit_test(test_not_numbers)};
+                                cmocka_unit_test(test_experts), cmocka_unit_test(test_odd_scales), cmocka_unit_test(test_not_numbers)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,6 @@
 /* halves.cu: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
  * against themselves in every company. */
-#include "matrix_ref.h"
+#include "expert_ref.h"
 
 using namespace simt_test;
 
@@ -68,6 +68,28 @@ static void test_modes(void **)
     }
 }
 
+static matrix seeded(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
+{
+    simt_test::random r(seed);
+    return pack_matrix(type, n_in, n_out, random_rows(type, n_in, n_out, r));
+}
+static void check_one(const matrix &w, const float *x, const std::vector<float> &y)
+{
+    check(w, std::vector<float>(x, x + w.m.n_in), y, 1);
+}
+
+static const way in_halves = {seeded, pi__k_halves_prepared_bytes, pi__k_halves_prepare, pi__k_halves_linear, pi__k_halves_experts,
+                              check_one};
+
+static void test_experts(void **)
+{
+    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{8, 1, 1}, {40, 33, 23}, {520, 20, 9}, {104, 140, 90}};
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        for (auto s : shapes) experts(in_halves, type, s.n_in, s.n_out, s.rows).test();
+        experts(in_halves, type, 200, 140, 60).test_modes();
+    }
+}
+
 /* What is not a number stays with its row. Very large and very small values do not spoil it. */
 static void test_not_numbers(void **)
 {
@@ -88,6 +110,7 @@ static void test_not_numbers(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes), cmocka_unit_test(test_not_numbers)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes), cmocka_unit_test(test_experts),
+                                cmocka_unit_test(test_not_numbers)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

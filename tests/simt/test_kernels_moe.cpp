@@ -423,18 +423,21 @@ static void test_company(void **)
     }
 }
 
-/* A row times matrix e of a stack: in FP4, where the type has it. */
+/* A row times matrix e of a stack: in FP4 or by 16-bit tensor cores, where the type has it. */
 static std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
 {
     pi__k_matrix m = {};
     m.type = s.w.type, m.n_in = s.w.n_in, m.n_out = s.w.n_out, m.scale = s.scale->get() + e;
     assert_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
     m.data = (const uint8_t *) s.w.data + (size_t) e * m.shape.mat_bytes;
-    buffer<char> prepared(std::max(pi__k_prepared_bytes(1, m.n_in, is_float(m.type)), pi__k_fp4_prepared_bytes(1, m.n_in)));
+    buffer<char> prepared(pi__k_halves_prepared_bytes(PI__BF16, 1, m.n_in)); /* the most */
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
         must_run(pi__k_fp4_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
         must_run(pi__k_fp4_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
+    } else if (pi__k_halves_has(m.type, m.n_in)) {
+        must_run(pi__k_halves_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_halves_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
     } else {
         must_run(pi__k_prepare(nullptr, &in, 1, m.n_in, is_float(m.type), prepared.get()));
         const pi__k_product one = {m, y.get(), m.n_out};
@@ -465,12 +468,14 @@ static std::vector<float> in_steps(const world &t, int32_t r)
     return sum;
 }
 
-/* With fp4-mma: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. */
+/* With fp4-mma: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. So are 16-bit
+ * floats. */
 static void test_fp4(void **)
 {
     const int32_t kinds[][3] = {{PI__NVFP4, PI__NVFP4, PI__NVFP4}, {PI__MXFP4, PI__MXFP4, PI__MXFP4},
                                 {PI__MXFP4, PI__NVFP4, PI__Q8_0},  {PI__NVFP4, PI__Q4_K, PI__F32},
-                                {PI__Q6_K, PI__MXFP4, PI__NVFP4},  {PI__BF16, PI__NVFP4, PI__MXFP4}};
+                                {PI__Q6_K, PI__MXFP4, PI__NVFP4},  {PI__BF16, PI__NVFP4, PI__MXFP4},
+                                {PI__F16, PI__BF16, PI__F16},      {PI__BF16, PI__F32, PI__BF16}};
     for (auto &k : kinds) {
         const bool fused = &k == &kinds[1];
         world t(k, 256, k[2] == PI__MXFP4 ? 96 : 64, 5, 3, 71, fused, true);

@@ -183,8 +183,7 @@ int pi__k_halves_linear(void *stream, const pi__k_matrix *w, const void *prepare
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
-/* ---- moe.cu, moe_many.cu, moe_fp4.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted
- * by expert, then by row */
+/* ---- moe*.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
 
 #define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
 
@@ -225,6 +224,8 @@ typedef struct pi__k_experts {
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for NVFP4 and MXFP4 with x as pi__k_fp4_prepare rounds it. */
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same for F16 and BF16 that pi__k_halves_has, with x as pi__k_halves_prepare has it. */
+int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 

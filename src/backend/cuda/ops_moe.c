@@ -26,9 +26,7 @@ static size_t take(size_t *at, size_t size)
 /* n_in, n_ff: columns of gate, and of down. */
 static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
-    const int64_t pairs = (int64_t) n_rows * n_used, n_ff32 = (n_ff + 31) / 32 * 32, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
-    /* Integers, 2.5 bytes a value, or floats; FP4 takes 0.6. */
-    const size_t codes = pi__k_prepared_bytes((int32_t) pairs, n_ff32, 0), floats = pi__k_prepared_bytes((int32_t) pairs, n_ff, 1);
+    const int64_t pairs = (int64_t) n_rows * n_used, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
     parts p;
     p.id = take(&at, (size_t) pairs * sizeof(int32_t));
     p.weight = take(&at, (size_t) pairs * sizeof(float));
@@ -37,7 +35,8 @@ static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used,
     for (int i = 0; i < 3; i++)
         p.tile[i] = take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
     p.n_tile = take(&at, 3 * sizeof(int32_t));
-    p.mid = take(&at, codes > floats ? codes : floats);
+    /* The largest form of all: 6 bytes a value, where floats take 4 and integers 2.5. */
+    p.mid = take(&at, pi__k_halves_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
     p.out = take(&at, (size_t) (pairs * wide) * sizeof(float));
     p.end = at;
     return p;
@@ -49,16 +48,10 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim)
     return layout(0, lim->max_tokens, lim->max_expert, lim->max_used, lim->max_in_exp, (lim->max_ff_exp + 1) / 2).end;
 }
 
-/* What experts' matrices want of their input: as pi__cuda_form, but 16-bit floats are multiplied as floats. */
-static int form_of(const pi__cuda *c, int32_t type)
-{
-    const int form = pi__cuda_form(c->fp4, type, 0);
-    return pi__cuda_is_float(type) ? PI__FORM_FLOATS : form;
-}
-
 static int run(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared)
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_experts(stream, r, e, prepared);
+    if (form == PI__FORM_HALVES) return pi__k_halves_experts(stream, r, e, prepared);
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
@@ -71,7 +64,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
-    const int form = form_of(c, e.w.type), form2 = a->up ? form_of(c, a->up->type) : form;
+    const int form = pi__cuda_form(c->fp4, e.w.type, e.w.n_in);
     void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, r->n_rows, e.w.n_in, x));
     if (a->up && a->up->type == a->gate->type) {
@@ -83,7 +76,8 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
-    if (form2 != form || form2 == PI__FORM_FP4) { /* each type rounds to its own FP4 */
+    const int form2 = pi__cuda_form(c->fp4, e.w.type, e.w.n_in);
+    if (form2 != form || form2 > PI__FORM_FLOATS) { /* what is prepared depends on the type as well */
         x = c->scratch + (form2 == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
         PI__QUEUE(c, pi__cuda_prepare(stream, form2, &in, e.w.type, r->n_rows, e.w.n_in, x));
     }
@@ -114,7 +108,7 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     if (a->part) a->part->complete(a->part, h, n_rows * a->n_used, n_ff);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
-    const int form = form_of(c, down.w.type);
+    const int form = pi__cuda_form(c->fp4, down.w.type, n_ff);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, n_rows * a->n_used, n_ff, mid));
     PI__QUEUE(c, run(stream, form, &r, &down, mid));
     PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));

@@ -1,0 +1,128 @@
+/* What products by 16-bit tensor cores share, halves.cu's and moe_halves.cu's: prepared rows, the sum of a block, tiles.
+ *
+ *     prepared: [groups of 8 rows][blocks of 32 columns]{ [parts][32 lanes] four words of B, F16: [8 rows] scale }
+ *
+ * Lane 4 g + t has columns 8 t .. 8 t + 7 of a row: of W's rows g and g + 8 as they are in the file, of x's row g. Which
+ * column of the instruction they are is the same for both, so that W needs no packing.
+ *
+ * ORDER. A block is summed by itself, small parts first, and added to its slice with the rounding of floats; slices are as
+ * linear.cuh says. Thus the tensor core's sums, which cut instead of rounding, stay short. */
+#ifndef PI_HALVES_CUH
+#define PI_HALVES_CUH
+
+#include "linear.cuh"
+#include "pipe.cuh"
+
+template <int TYPE> struct halves {
+    static constexpr int PARTS = TYPE == PI__BF16 ? 3 : 2;
+    static constexpr int BYTES = PARTS * 512 + (TYPE == PI__F16 ? 32 : 0); /* of a block of 8 prepared rows */
+};
+enum { HALVES_ROWS = 128, HALVES_GROUPS = 8, HALVES_STAGES = 4, HALVES_W = HALVES_ROWS * 64 /* bytes of W in a stage */ };
+
+static inline size_t halves_bytes(int32_t type, int64_t n_rows, int64_t n_in)
+{
+    size_t block = type == PI__BF16 ? halves<PI__BF16>::BYTES : halves<PI__F16>::BYTES;
+    return (size_t) ((n_rows + 7) / 8) * (size_t) ((n_in + 31) / 32) * block;
+}
+
+/* The lane's words of a block of 8 rows of x, and the scales of its two columns of the result. */
+template <int TYPE> PI_FN void load_parts(const uint8_t *block, uint4 (&b)[halves<TYPE>::PARTS], float (&scale)[2])
+{
+    for (int k = 0; k < halves<TYPE>::PARTS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
+    for (int i = 0; i < 2; i++) scale[i] = TYPE == PI__F16 ? ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i] : 1.0f;
+}
+
+/* Adds a block; w0 and w1 are the lane's words of two rows of W. */
+template <int TYPE>
+PI_FN void add_halves(uint4 w0, uint4 w1, const uint4 (&b)[halves<TYPE>::PARTS], const float (&scale)[2], float (&acc)[4])
+{
+    float d[4] = {};
+#pragma unroll
+    for (int k = halves<TYPE>::PARTS - 1; k >= 0; k--) {
+        if (TYPE == PI__BF16) {
+            ptx_mma_bf16(d, {w0.x, w1.x, w0.y, w1.y}, {b[k].x, b[k].y});
+            ptx_mma_bf16(d, {w0.z, w1.z, w0.w, w1.w}, {b[k].z, b[k].w});
+        } else {
+            ptx_mma_f16(d, {w0.x, w1.x, w0.y, w1.y}, {b[k].x, b[k].y});
+            ptx_mma_f16(d, {w0.z, w1.z, w0.w, w1.w}, {b[k].z, b[k].w});
+        }
+    }
+    for (int i = 0; i < 4; i++) acc[i] = TYPE == PI__F16 ? fmaf(d[i], scale[i % 2], acc[i]) : acc[i] + d[i];
+}
+
+/* The warp's slice of the n_out (16 or more: of the first 16) rows at w, `pitch` bytes apart, times n_group groups of x (at
+ * most NT). X gives, of group g and block c, what load_parts does: load(g, c, words, scales). */
+template <int TYPE, int NT, class X>
+PI_FN void halves_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group,
+                            float (&acc)[NT][4])
+{
+    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32, n = (int) ((n_in + 31) / 32);
+    w += (size_t) (lane / 4) * pitch + lane % 4 * 16;
+    for (int c = n * slice / SLICES; c < n * (slice + 1) / SLICES; c++) {
+        bool inside = c * 32 + lane % 4 * 8 < n_in;
+        uint4 w0 = {0, 0, 0, 0}, w1 = {0, 0, 0, 0}, b[halves<TYPE>::PARTS];
+        float scale[2];
+        if (inside && lane / 4 < n_out) w0 = *(const uint4 *) (w + (size_t) c * 64);
+        if (inside && lane / 4 + 8 < n_out) w1 = *(const uint4 *) (w + 8 * pitch + (size_t) c * 64);
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            if (g >= n_group) break;
+            x.load(g, c, b, scale);
+            add_halves<TYPE>(w0, w1, b, scale, acc[g]);
+        }
+    }
+}
+
+using halves_pipe = pipe<HALVES_STAGES, PIPE_SMALL>;
+template <int TYPE> constexpr uint32_t halves_stage = HALVES_W + HALVES_GROUPS * halves<TYPE>::BYTES;
+
+/* Block c of the first 128 of n_out rows of W, 64 bytes each, and of 8 groups of x to stage i. What is not there of W
+ * becomes zeros. X copies the warp's group: fill(q, i, to, c). */
+template <class X>
+PI_FN void halves_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const halves_pipe &q, int32_t i,
+                       int32_t c, uint32_t group_bytes)
+{
+    for (uint32_t k = threadIdx.x; k < HALVES_ROWS * 4; k += THREADS) {
+        int64_t at = (int64_t) c * 64 + k % 4 * 16;
+        bool there = k / 4 < n_out && at < 2 * n_in;
+        ptx_cp_async16(q.address(i) + k * 16, w + (there ? (size_t) (k / 4) * pitch + (size_t) at : 0), there ? 16 : 0);
+    }
+    x.fill(q, i, HALVES_W + threadIdx.x / 32 * group_bytes, c);
+}
+
+/* A block of threads: the first 128 of n_out rows at w times n_row rows of x, at most 64; a warp 32 times 32. */
+template <int TYPE, class X, class F>
+PI_FN void halves_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row, unsigned char *raw,
+                       const F &result, float *y, int64_t ldy)
+{
+    constexpr int BYTES = halves<TYPE>::BYTES;
+    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, first_w = warp / 2 * 32, first_g = warp % 2 * 4;
+    int32_t n = (int32_t) ((n_in + 31) / 32), end = slice_end(n, 0);
+    int n_group = (int) (min((int64_t) HALVES_GROUPS * 8, n_row) + 7) / 8 - first_g;
+    float acc[2][4][4] = {}, total[2][4][4] = {}; /* [tiles of W][groups] */
+    halves_pipe q(raw, halves_stage<TYPE>);
+    auto fill = [&](int32_t i, int32_t c) { halves_fill(w, pitch, n_in, n_out, x, q, i, c, BYTES); };
+    q.run(n, 1, fill, [&](const unsigned char *stage, int32_t c) {
+        const uint4 *rows = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4; /* 8 rows are 32 of these */
+        uint4 a[4] = {rows[0], rows[32], rows[64], rows[96]}, b[halves<TYPE>::PARTS];
+        float scale[2];
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+            if (g >= n_group) break;
+            load_parts<TYPE>(stage + HALVES_W + (first_g + g) * BYTES, b, scale);
+            add_halves<TYPE>(a[0], a[1], b, scale, acc[0][g]);
+            add_halves<TYPE>(a[2], a[3], b, scale, acc[1][g]);
+        }
+        if (c + 1 < end) return;
+        end_slice(acc[0], total[0]);
+        end_slice(acc[1], total[1]);
+        end = slice_end(n, end);
+    });
+    auto shifted = [&](int row, float sum) { return result(first_g * 8 + row, sum); };
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        put_totals(total[h], shifted, y + first_g * 8 * ldy + first_w + 16 * h, ldy, n_row - first_g * 8, n_out - first_w - 16 * h);
+    }
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* Products of experts with 16-bit tensor cores: halves.cu's sums over moe.cu's tiles, to the bit. A row is prepared once and
+ * gathered by every expert it goes to.
+ *
+ * For up to 32 columns a block has 16 rows of an expert's W and a warp a slice; for up to 64 it has 128. */
+#include "halves.cuh"
+#include "moe.cuh"
+
+static_assert((int) HALVES_GROUPS * 8 == (int) MANY, "a group of columns a warp");
+
+/* Columns for few: where the row is whose words the lane holds, and the two whose scales. */
+template <int TYPE, int NT> struct gathered_parts {
+    const uint8_t *blocks;
+    uint32_t at[NT], scale_at[NT][2]; /* of block 0: in 16 bytes, in floats */
+
+    __device__ __forceinline__ void load(int g, int c, uint4 (&b)[halves<TYPE>::PARTS], float (&scale)[2]) const
+    {
+        const uint8_t *block = blocks + (size_t) c * halves<TYPE>::BYTES;
+        for (int k = 0; k < halves<TYPE>::PARTS; k++) b[k] = ((const uint4 *) block)[at[g] + k * 32];
+        for (int i = 0; i < 2; i++) scale[i] = TYPE == PI__F16 ? ((const float *) block)[scale_at[g][i]] : 1.0f;
+    }
+};
+
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) halves_experts(grouped p)
+{
+    PI_SMEM(raw);
+    if ((int32_t) blockIdx.y >= *p.n_tile) return;
+    const share own = share_of(p);
+    uint32_t lane = threadIdx.x % 32, group = (uint32_t) ((p.a.w.n_in + 31) / 32) * (halves<TYPE>::BYTES / 16);
+    gathered_parts<TYPE, NT> x = {p.chunks, {}, {}};
+#pragma unroll
+    for (int g = 0; g < NT; g++) {
+        uint32_t r = (uint32_t) row_of(p.a, own.t, 8 * g + (int) lane / 4);
+        x.at[g] = r / 8 * group + r % 8 * 4 + lane % 4;
+        for (int i = 0; i < 2; i++) {
+            r = (uint32_t) row_of(p.a, own.t, 8 * g + 2 * ((int) lane % 4) + i);
+            x.scale_at[g][i] = r / 8 * group * 4 + 256 + r % 8;
+        }
+    }
+    int64_t row = (int64_t) blockIdx.x * 16, n_out = p.a.w.n_out - row;
+    size_t pitch = p.a.w.shape.tile_bytes;
+    float acc[NT][4] = {};
+    halves_add_slice<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, n_out, x, (own.t.n + 7) / 8, acc);
+    put_sums(acc, (float *) raw, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out);
+}
+
+/* Where a warp gathers its 8 columns: a lane has 16 bytes of its row in each part, and of F16 lanes 0..7 a scale. */
+template <int TYPE> struct gathered_column {
+    const uint8_t *words, *scale; /* NULL: there are no columns */
+
+    __device__ __forceinline__ void fill(const halves_pipe &q, int32_t i, uint32_t to, int32_t c) const
+    {
+        uint32_t lane = threadIdx.x % 32, at = q.address(i) + to;
+        size_t off = (size_t) c * halves<TYPE>::BYTES;
+        if (!words) return;
+        for (uint32_t k = 0; k < halves<TYPE>::PARTS; k++) ptx_cp_async16(at + k * 512 + lane * 16, words + off + k * 512);
+        if (TYPE == PI__F16 && lane < 8) ptx_cp_async4(at + 1024 + lane * 4, scale + off);
+    }
+};
+
+template <int TYPE> PI_FN gathered_column<TYPE> column_of(const grouped &p, const pi__k_tile &t)
+{
+    int lane = (int) threadIdx.x % 32, first = (int) threadIdx.x / 32 * 8;
+    if (first >= t.n) return {nullptr, nullptr};
+    int64_t group = (p.a.w.n_in + 31) / 32 * halves<TYPE>::BYTES;
+    int64_t r = row_of(p.a, t, first + lane / 4), s = row_of(p.a, t, first + lane % 8);
+    return {p.chunks + r / 8 * group + r % 8 * 64 + lane % 4 * 16, p.chunks + s / 8 * group + 1024 + s % 8 * 4};
+}
+
+template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_experts_many(grouped p)
+{
+    PI_SMEM(raw);
+    if ((int32_t) blockIdx.y >= *p.n_tile) return;
+    const share own = share_of(p);
+    int64_t row = (int64_t) blockIdx.x * HALVES_ROWS;
+    size_t pitch = p.a.w.shape.tile_bytes;
+    halves_tile<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, p.a.w.n_out - row, column_of<TYPE>(p, own.t), own.t.n,
+                      raw, times(own.scale), own.y + row, p.a.ldy);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- launch */
+
+template <int TYPE> static int run_halves(void *stream, const pi__k_routes *r, const grouped &p)
+{
+    unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
+    return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
+        dim3 few(rows, most, n), many((rows + 7) / 8, most, n);
+        if (list == 0) return pi_launch(stream, halves_experts<TYPE, FEW / 8>, few, dim3(THREADS), sums_bytes<FEW / 8>, q);
+        if (list == 1) return pi_launch(stream, halves_experts<TYPE, SOME / 8>, few, dim3(THREADS), sums_bytes<SOME / 8>, q);
+        return pi_launch(stream, halves_experts_many<TYPE>, many, dim3(THREADS), pipe_bytes<HALVES_STAGES>(halves_stage<TYPE>), q);
+    });
+}
+
+int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
+{
+    if (r->n_rows < 1) return 0;
+    size_t size = halves_bytes(a->w.type, a->row ? r->n_rows : (int64_t) r->n_rows * r->n_used, a->w.n_in);
+    if (size / 4 > UINT32_MAX || !pi__k_halves_has(a->w.type, a->w.n_in)) return 1;
+    grouped p = {*a, nullptr, nullptr, nullptr, nullptr, nullptr, (const uint8_t *) prepared, nullptr};
+    return a->w.type == PI__BF16 ? run_halves<PI__BF16>(stream, r, p) : run_halves<PI__F16>(stream, r, p);
+}
