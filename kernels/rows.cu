@@ -1,5 +1,4 @@
-/* Small ops on rows of floats: residual with norm, rotation tables, row gathering, soft capping, gated sums, the
- * best index.
+/* Small ops on rows of floats: residual with norm, rotation tables, row gathering, soft capping, gated sums.
  *
  * All are bound by memory: a block a row, or a thread a value. A row's sum of squares is always made by 256 threads, each
  * adding its values in order, so it depends on n alone. */
@@ -66,41 +65,6 @@ __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
 }
 
-/* A value as an unsigned number in the same order; NaN is the smallest. */
-PI_FN uint32_t ordered(float f)
-{
-    uint32_t u = __float_as_uint(f);
-    if (f != f) return 0;
-    return u >> 31 ? ~u : u | 0x80000000u;
-}
-
-/* (value, lowest index) as one number: the largest is the answer. Zeros of both signs are equal. */
-__global__ void __launch_bounds__(ROW_THREADS) argmax(float *x, int64_t ldx, int64_t n, const int32_t *skip,
-                                                      const int32_t *n_skip, int32_t *out)
-{
-    PI_SMEM(raw);
-    uint64_t *best = (uint64_t *) raw, most = 0;
-    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    x += blockIdx.x * ldx;
-    int32_t skipped = skip ? n_skip[blockIdx.x] : 0;
-    for (int32_t i = (int32_t) threadIdx.x; i < skipped; i += ROW_THREADS) x[skip[i]] = __uint_as_float(0xff800000u);
-    __syncthreads();
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) {
-        uint64_t v = (uint64_t) ordered(x[i] + 0.0f) << 32 | (0xffffffffu - (uint32_t) i);
-        most = v > most ? v : most;
-    }
-    for (int o = 16; o; o >>= 1) {
-        uint64_t v = __shfl_xor_sync(PI_FULL, most, o);
-        most = v > most ? v : most;
-    }
-    if (lane == 0) best[warp] = most;
-    __syncthreads();
-    if (threadIdx.x) return;
-    for (int i = 1; i < ROW_THREADS / 32; i++) most = best[i] > most ? best[i] : most;
-    bool some = most >> 32 > ordered(__uint_as_float(0xff800000u));
-    out[blockIdx.x] = some ? (int32_t) (0xffffffffu - (uint32_t) most) : -1;
-}
-
 /* A block copies a row: of each part p its n values to y[row, p * n..]. */
 __global__ void spread(const float *x, int64_t step, int64_t ldx, int32_t n_parts, int64_t n, float *y, int64_t ldy)
 {
@@ -158,12 +122,4 @@ int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, i
 {
     if (n_rows < 1) return 0;
     return pi_launch(stream, add_gated, rows_grid(n_rows), dim3(ROW_THREADS), 0, y, x, gate, ldg, n);
-}
-
-int pi__k_argmax(void *stream, float *x, int64_t ldx, int32_t n_rows, int64_t n, const int32_t *skip,
-                 const int32_t *n_skip, int32_t *out)
-{
-    if (n_rows < 1) return 0;
-    return pi_launch(stream, argmax, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 4, x, ldx, n, skip, n_skip,
-                     out);
 }

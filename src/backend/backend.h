@@ -20,7 +20,7 @@
 #include "pagedinfer.h"
 
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
-enum { PI__MAX_SKIP = 1024 };
+enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
 /* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.side). All that a
  * single backend runs is with "the device". What both read, activations and small vectors, is in both. */
@@ -228,6 +228,7 @@ typedef struct pi__limits {
     int32_t max_ctx;      /* tokens of one sequence */
     int64_t max_n_in;     /* columns of any matrix */
     int64_t max_n_out;    /* rows of any matrix */
+    int64_t n_vocab;      /* logits a row */
     int32_t max_n_head;   /* query heads */
     int32_t max_head_dim; /* values a head */
     int32_t max_expert;   /* experts of a layer; 0: none */
@@ -236,6 +237,13 @@ typedef struct pi__limits {
     int64_t max_ff_exp;   /* rows of an expert's gate and up together */
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
 } pi__limits;
+
+/* What is wanted of a row of logits, see topk. */
+typedef struct pi__ask {
+    int32_t k;      /* its largest values, at most PI__MAX_TOP; 0: nothing */
+    int32_t n_skip; /* indices that are left out */
+    int32_t sum;    /* not 0: the sum of exp(x - max) */
+} pi__ask;
 
 /* What is known of a step when it begins. */
 enum {
@@ -324,12 +332,21 @@ typedef struct pi__backend_ops {
     void (*attention)(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
     /* out[i] = x[row[i]], zeros where that is -1. out [n_rows, n] */
     void (*gather_rows)(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
-    /* pick[r] = the lowest index of row r's largest value, -1: none is above -inf; NaN never wins. x [n_rows, n], n_rows at
-     * most PI__MAX_ROWS; the values of the first n_skip[r] of the n_all indices at skip become -inf before. skip, at most
-     * PI__MAX_SKIP, is host memory that stays and does not change; n_skip and pick are of host_alloc, and belong to the
-     * device until finish has returned. NULL: there is none, rows have to come to the host. */
-    void (*argmax)(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
-                   const int32_t *n_skip, int32_t *pick);
+    /* The largest values of rows, for the sampler. x [n_rows, n], n_rows at most PI__MAX_ROWS, n at most
+     * limits.n_vocab and PI__MAX_TOP_ROW;
+     * out [n_rows, 2 + k] is what finish has fetched, where k is the largest of ask[r].k:
+     *
+     *     word 0      keys that are missing of ask[r].k, as so few values are above -inf; plus 2^32 if the row holds NaN or +inf
+     *     word 1      with ask[r].sum: bits of a double, the sum of exp(x - max), for rows that do not
+     *     words 2..   ~(bits of the value, ordered as unsigned numbers) << 32 | index, ascending: the largest value first,
+     *                 the lower index first of equal ones; zeros are equal, NaN is never among them
+     *
+     * Before, the values of the first ask[r].n_skip of the n_all indices at skip become -inf, in x; of a row that asks for
+     * nothing, neither x nor out is touched. skip, at most PI__MAX_SKIP, is host memory that stays and does not change; ask
+     * and out are of host_alloc, and belong to the device until finish has returned. false: the rows are not where that can
+     * be done, nothing was queued. NULL: it never can, rows have to come to the host. */
+    bool (*topk)(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all, const pi__ask *ask,
+                 uint64_t *out);
     /* x = cap * tanh(x / cap). n values */
     void (*softcap)(pi__backend *be, float *x, float cap, size_t n);
     /* Routed experts of n_rows rows (at most limits.max_tokens). */

@@ -419,6 +419,17 @@ static void split_softcap(pi__backend *be, float *x, float cap, size_t n)
     to->ops->softcap(to, at(s, s->last, x), cap, n);
 }
 
+/* Where the device has the rows, it looks at them; those of the CPU are the host's anyway. */
+static bool split_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
+                       const pi__ask *ask, uint64_t *out)
+{
+    split *s = of(be);
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    if (s->last != PI__AT_DEVICE || !dev->ops->topk) return false;
+    updates(s, PI__AT_DEVICE, (rows) {x, n_rows, n, n});
+    return dev->ops->topk(dev, device_at(s, x), n_rows, n, skip, n_all, ask, out);
+}
+
 /* A layer's experts lie in one place (model/place.c). */
 static void split_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
 {
@@ -527,6 +538,7 @@ static const pi__backend_ops split_ops = {
     .attention = split_attention,
     .gather_rows = split_gather_rows,
     .softcap = split_softcap,
+    .topk = split_topk,
     .moe = split_moe,
     .norm = split_norm,
     .add_gated = split_add_gated,

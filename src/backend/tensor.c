@@ -490,6 +490,7 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     }
     t->ops = memory_ops;
     pi__tensor_set_ops(&t->ops);
+    if (!dev[0]->ops->topk) t->ops.topk = NULL;
     t->be = (pi__backend) {.ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
     t->n = n;
     for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};

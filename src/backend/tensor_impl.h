@@ -56,6 +56,7 @@ typedef struct call {
         struct { pi__attn a; const pi__kv_layer *kv; } attention;
         struct { const int32_t *row; const float *x; int64_t n; float *out; } gather_rows;
         struct { float *x; float cap; size_t n; } softcap;
+        struct { float *x; int64_t n; const int32_t *skip; int32_t n_all; const pi__ask *ask; uint64_t *out; } topk;
         struct { pi__moe a; } moe;
         struct { float *out; int64_t ldo; const float *x, *w; float eps; int64_t n; } norm;
         struct { float *y; const float *x, *gate; int64_t ldg, n; } add_gated;

@@ -390,6 +390,23 @@ static void note_softcap(pi__backend *be, float *x, float cap, size_t n)
     c->u.softcap.x = x, c->u.softcap.cap = cap, c->u.softcap.n = n;
 }
 
+/* Every rank has all of the rows; what is found is fetched of the first. */
+static void run_topk(rank *k, const call *c)
+{
+    if (!k->i)
+        k->be->ops->topk(k->be, c->u.topk.x, c->n_rows, c->u.topk.n, c->u.topk.skip, c->u.topk.n_all, c->u.topk.ask,
+                         c->u.topk.out);
+}
+static bool note_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
+                      const pi__ask *ask, uint64_t *out)
+{
+    call *c = pi__tensor_note((pi__tensor *) be, run_topk);
+    c->n_rows = n_rows;
+    c->u.topk.x = x, c->u.topk.n = n, c->u.topk.skip = skip, c->u.topk.n_all = n_all;
+    c->u.topk.ask = ask, c->u.topk.out = out;
+    return true;
+}
+
 static void run_norm(rank *k, const call *c)
 {
     k->be->ops->norm(k->be, at(k, c->u.norm.out), c->u.norm.ldo, at(k, c->u.norm.x), at(k, c->u.norm.w), c->u.norm.eps,
@@ -479,6 +496,7 @@ void pi__tensor_set_ops(pi__backend_ops *ops)
     ops->attention = note_attention;
     ops->gather_rows = note_gather_rows;
     ops->softcap = note_softcap;
+    ops->topk = note_topk;
     ops->moe = note_moe;
     ops->norm = note_norm;
     ops->add_gated = note_add_gated;

@@ -335,14 +335,15 @@ static size_t logits_bytes(const pi__core *e)
     return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
 }
 
-/* Greedy tokens are picked where the logits are, if the device can and what it has to skip is not too much. */
+/* What samplers want of rows is found where the rows are, if the device can and what it has to skip is not too much. */
 static int alloc_picks(pi__core *e, pi_error *err)
 {
     const size_t n = (size_t) e->n_suppress + (size_t) e->n_eog;
-    e->n_skipped = e->be->ops->host_alloc(e->be, pi__picks_bytes(e));
-    if (!e->n_skipped) return pi__fail_mem(err, "logits");
-    e->picked = e->n_skipped + e->lim.max_rows;
-    if (!e->be->ops->argmax || n > PI__MAX_SKIP) return PI_OK;
+    e->found = e->be->ops->host_alloc(e->be, pi__picks_bytes(e));
+    if (!e->found) return pi__fail_mem(err, "logits");
+    e->ask = (pi__ask *) (void *) (e->found + (size_t) e->lim.max_rows * (2 + PI__MAX_TOP));
+    e->picked = (int32_t *) (void *) (e->ask + e->lim.max_rows);
+    if (!e->be->ops->topk || n > PI__MAX_SKIP || e->m->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
     e->skip = pi__calloc(n + 1, sizeof *e->skip);
     if (!e->skip) return pi__fail_mem(err, "logits");
     e->n_skip = (int32_t) n;
@@ -486,7 +487,7 @@ static void core_free(pi__core *e)
     free_pools(e);
     if (e->rows != e->logits && e->rows) op->host_free(e->be, e->rows, logits_bytes(e));
     if (e->logits) op->free(e->be, e->logits, logits_bytes(e));
-    if (e->n_skipped) op->host_free(e->be, e->n_skipped, pi__picks_bytes(e));
+    if (e->found) op->host_free(e->be, e->found, pi__picks_bytes(e));
     pi__free(e->skip);
     if (e->drafter != e->m) pi__model_free(e->drafter);
     pi__model_free(e->m);

@@ -142,10 +142,12 @@ struct pi__core {
     int32_t n_saving;          /* how many */
     float *logits;             /* [max_rows, n_vocab] on the device */
     float *rows;               /* the same on the host; logits itself where the host reads device memory */
-    int32_t *skip;             /* [n_skip] suppress, then eog: what the device does not pick; NULL: it picks nothing */
+    int32_t *skip;             /* [n_skip] suppress, then eog: what the device leaves out; NULL: it looks at no rows */
     int32_t n_skip;            /* how many */
-    int32_t *n_skipped;        /* [max_rows] of skip, for each row at hand */
-    int32_t *picked;           /* [max_rows] the best token of each row at hand */
+    uint64_t *found;           /* [max_rows, 2 + found_k] what the device found in each row at hand: see topk */
+    int32_t found_k;           /* values of a row there */
+    pi__ask *ask;              /* [max_rows] what it was asked; k 0: nothing, the row is here */
+    int32_t *picked;           /* [max_rows] tokens of a drafter's rows */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
     pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
@@ -186,6 +188,7 @@ struct pi__core {
         atomic_uint n_waiting, n_running;
         atomic_ullong n_finished, n_preempted, n_steps, prompt_tokens, cached_tokens, generated_tokens;
         atomic_ullong n_drafted, n_accepted;
+        atomic_ullong n_heads, n_whole; /* tokens sampled from what the device found in their rows, and from whole rows */
         atomic_ullong n_prefix_hits, n_saved, n_restored;
         atomic_ullong disk_entries, disk_bytes, disk_reads, disk_writes;
         atomic_ullong host_entries, host_bytes, host_reads, host_writes;
@@ -194,8 +197,11 @@ struct pi__core {
     } st;
 };
 
-/* n_skipped and picked. */
-static inline size_t pi__picks_bytes(const pi__core *e) { return 2 * (size_t) e->lim.max_rows * sizeof(int32_t); }
+/* found, ask and picked. */
+static inline size_t pi__picks_bytes(const pi__core *e)
+{
+    return (size_t) e->lim.max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__ask) + sizeof(int32_t));
+}
 
 double pi__now_ms(void);
 /* The part of a block of group g on one side. */

@@ -192,6 +192,7 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     e->lim.max_seqs = c->max_seqs < c->max_batch_tokens ? c->max_seqs : c->max_batch_tokens;
     e->lim.max_rows = PI__MAX_ROWS;
     e->lim.max_ctx = e->ctx;
+    e->lim.n_vocab = e->m->n_vocab;
     size_t scratch = pi__model_scratch(e->m, &e->lim);
     if (e->drafter && e->drafter != e->m) scratch += pi__model_scratch(e->drafter, &e->lim);
     int rc = size_groups(e, err);

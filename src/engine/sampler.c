@@ -214,7 +214,7 @@ void pi__sampler_accept(pi__sampler *s, int32_t id)
     if (s->ring_len < s->ring_cap) s->ring_len++;
 }
 
-static void apply(pi__sampler *s, int kind, pi__cands *v)
+void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v)
 {
     const pi__sampling *p = &s->p;
     size_t min_keep = (size_t) p->min_keep;
@@ -259,24 +259,39 @@ static int32_t pick_random(pi__cands *v, double u)
     return last;
 }
 
+int32_t pi__sampler_pick(const pi__sampler *s, pi__cands *v)
+{
+    return s->p.temp <= 0 ? pick_greedy(v) : pick_random(v, uniform(s, DRAW_TOKEN));
+}
+
 int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
                            size_t n_forbid)
 {
     for (size_t i = 0; i < s->p.n_bias; i++) {
         float *x = &logits[s->bias[i].id];
-        *x = pi__logit_clamp(*x + s->bias[i].bias);
+        *x = pi__biased(*x, s->bias[i].bias);
     }
     for (size_t i = 0; i < n_forbid; i++) {
         if (is_token(s, forbid[i])) logits[forbid[i]] = -INFINITY;
     }
     pi__cands v = {.w = w, .row = logits, .n_row = s->n_vocab};
-    for (const uint8_t *c = s->chain; *c != PI__SMP_N; c++) apply(s, *c, &v);
-    return s->p.temp <= 0 ? pick_greedy(&v) : pick_random(&v, uniform(s, DRAW_TOKEN));
+    for (const uint8_t *c = s->chain; *c != PI__SMP_N; c++) pi__sampler_apply(s, *c, &v);
+    return pi__sampler_pick(s, &v);
 }
 
 bool pi__sampler_is_argmax(const pi__sampler *s)
 {
     return s->p.temp <= 0 && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
+}
+
+void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out)
+{
+    for (int32_t i = 0; i < n; i++) {
+        bool there = (size_t) i < n_key;
+        float x = there ? pi__key_logit(key[i]) : -INFINITY;
+        out[i].id = there ? pi__key_id(key[i]) : -1;
+        out[i].logprob = there ? (float) ((double) x - (double) max - log_sum) : -INFINITY;
+    }
 }
 
 void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, pi_token_prob *out,
@@ -300,10 +315,5 @@ void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, p
     out[0] = (pi_token_prob){id, max == -INFINITY ? -INFINITY : (float) ((double) own - (double) max - log_sum)};
     size_t got = n > 0 ? pi__row_top(logits, n_vocab, n, w->key) : 0;
     pi__keys_sort(w->key, got);
-    for (int32_t i = 0; i < n; i++) {
-        bool there = (size_t) i < got;
-        float x = there ? pi__key_logit(w->key[i]) : -INFINITY;
-        out[1 + i].id = there ? pi__key_id(w->key[i]) : -1;
-        out[1 + i].logprob = there ? (float) ((double) x - (double) max - log_sum) : -INFINITY;
-    }
+    pi__put_logprobs(w->key, got, max, log_sum, n, out + 1);
 }

@@ -54,6 +54,7 @@ void pi__stage_top_k(pi__cands *v, int32_t k)
     }
     v->n = pi__row_top(v->row, v->n_row, k, v->w->key);
     v->list = true;
+    if (k <= PI__MAX_TOP) pi__keys_sort(v->w->key, v->n);
 }
 
 /* Keeps the list's entries whose logit is at least limit. */
@@ -88,12 +89,17 @@ static size_t count_from(const pi__cands *v, float limit)
     return n;
 }
 
+float pi__min_p_limit(float max, float p)
+{
+    float limit = max + logf(p);
+    return limit > max ? max : limit;
+}
+
 void pi__stage_min_p(pi__cands *v, float p, size_t min_keep)
 {
     float max = pi__cands_max(v);
     if (max == -INFINITY) return;
-    float limit = max + logf(p);
-    if (limit > max) limit = max;
+    float limit = pi__min_p_limit(max, p);
     if (min_keep > 1 && count_from(v, limit) < min_keep) {
         pi__stage_top_k(v, min_keep < INT32_MAX ? (int32_t) min_keep : INT32_MAX);
         return;
@@ -141,6 +147,29 @@ void pi__stage_top_n_sigma(pi__cands *v, float n_sigma)
     keep_from(v, (float) ((double) max - (double) n_sigma * sqrt(squares / (double) n)));
 }
 
+bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n)
+{
+    const float max = pi__key_logit(v->w->key[0]);
+    double mass = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        mass += (double) pi__exp_neg(pi__key_logit(v->w->key[i]) - max);
+        if (mass < target || i + 1 < min_n) continue;
+        v->n = i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* What top-p keeps of a row, if it is among the best that are sorted. */
+static bool top_p_of_best(pi__cands *v, double target, size_t min_keep)
+{
+    pi__cands best = *v;
+    pi__stage_top_k(&best, PI__MAX_TOP);
+    if (!pi__cands_keep_mass(&best, target, min_keep)) return false;
+    *v = best;
+    return true;
+}
+
 void pi__stage_top_p(pi__cands *v, float p, size_t min_keep)
 {
     float max = pi__cands_max(v);
@@ -149,6 +178,7 @@ void pi__stage_top_p(pi__cands *v, float p, size_t min_keep)
     if (!v->list) {
         double sum = pi__row_exp_sum(v->row, v->n_row, max);
         target = (double) p * sum;
+        if (top_p_of_best(v, target, min_keep)) return;
         /* All tokens below this limit together weigh less than (1 - p) * sum, so the border is never among them. */
         double limit = (double) max + log((1.0 - (double) p) * sum / (double) v->n_row) - 1e-3;
         pi__cands rest = *v;

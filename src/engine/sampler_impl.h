@@ -8,7 +8,9 @@
  *     +-----------------------+----------------+
  *
  * A stage that only looks at a few tokens works on the row; the first filter makes the list. Nothing is ever sorted
- * whole: filters select. Memory is the scratch's and the sampler's, one thread at a time. */
+ * whole: filters select. What the first one takes of a row's PI__MAX_TOP best is in a known order, that of keys or of ids:
+ * so that who was given no more of the row than those (sampler_top.c) goes on with the same list. Memory is the scratch's
+ * and the sampler's, one thread at a time. */
 #ifndef PI__SAMPLER_IMPL_H
 #define PI__SAMPLER_IMPL_H
 
@@ -132,7 +134,7 @@ static inline float pi__exp_neg(float x)
 
 /* Largest value, -inf when nothing is above; NaN never wins. *odd (may be NULL): whether there is a NaN or +inf. */
 float pi__row_max(const float *x, int32_t n, bool *odd);
-/* Sum of exp(x - max) over a clean row. */
+/* Sum of exp(x - max) over a clean row. Devices add up in the same order (kernels/top.cu). */
 double pi__row_exp_sum(const float *x, int32_t n, float max);
 /* Keys of the values >= limit and > -inf, in the order of ids; returns their number. */
 size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key);
@@ -155,6 +157,19 @@ size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double
 /* Makes v a list of everything above -inf. */
 void pi__cands_list(pi__cands *v);
 float pi__cands_max(pi__cands *v);
+/* Keeps the fewest of the best of a sorted list, at least min_n, that together weigh target or more (where the best
+ * weighs 1). false: all of them do not, and nothing changed. */
+bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n);
+/* Least logit that min-p keeps where the largest is max. */
+float pi__min_p_limit(float max, float p);
+/* One stage of the chain. */
+void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v);
+/* The token that the chain's candidates give. */
+int32_t pi__sampler_pick(const pi__sampler *s, pi__cands *v);
+/* Logarithms of probability of the first n of the sorted keys. */
+void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out);
+/* Adds a bias to a logit. */
+static inline float pi__biased(float logit, float bias) { return pi__logit_clamp(logit + bias); }
 void pi__stage_top_n_sigma(pi__cands *v, float n_sigma);
 void pi__stage_top_k(pi__cands *v, int32_t k);
 void pi__stage_typical(pi__cands *v, float p, size_t min_keep);

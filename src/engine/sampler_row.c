@@ -61,8 +61,10 @@ static double block_exp_sum(const float *x, int32_t n, float max)
 
 double pi__row_exp_sum(const float *x, int32_t n, float max)
 {
-    double sum = 0;
-    for (int32_t i = 0; i < n; i += BLOCK) sum += block_exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, max);
+    double s[LANES] = {0}, sum = 0; /* of every 16th block: what adds up on a device need not wait for all before it */
+    for (int32_t i = 0, b = 0; i < n; i += BLOCK, b++)
+        s[b % LANES] += block_exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, max);
+    for (int j = 0; j < LANES; j++) sum += s[j];
     return sum;
 }
 

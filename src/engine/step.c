@@ -186,45 +186,96 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
 /* Whether token number n_gen of the answer may not end it. */
 static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
 
-/* The device picks its tokens, and nothing else is wanted of its rows. */
-static bool is_picked(const pi__core *e, const pi__seq *s)
+/* Queues the copy of rows r..r+n at hand. */
+static void queue_rows(pi__core *e, int32_t r, int32_t n)
 {
-    return e->skip && !s->on_logits && !s->probs && pi__sampler_is_argmax(s->sampler);
+    const size_t V = (size_t) e->m->n_vocab;
+    if (n && e->rows != e->logits)
+        e->be->ops->download(e->be, e->rows + (size_t) r * V, e->logits + (size_t) r * V, (size_t) n * V * sizeof(float));
 }
 
-/* From its row, which was not picked from. */
+/* What of its row is enough to sample token number n_gen of the answer, where the device looks for it. */
+static pi__ask ask_of(const pi__core *e, const pi__seq *s, int32_t n_gen)
+{
+    const bool forbid = forbids_end(s, n_gen), later = forbid && s->probs; /* log-probabilities know of what is forbidden */
+    bool sum;
+    if (!e->skip || s->on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__ask) {0};
+    int32_t k = pi__sampler_top(s->sampler, later ? (size_t) e->n_eog : 0, &sum);
+    if (k && s->probs && k < s->params.n_logprobs) k = s->params.n_logprobs;
+    return (pi__ask) {k, forbid && !later ? e->n_skip : e->n_suppress, sum || s->probs};
+}
+
+/* What the device found in row r of those at hand. */
+static pi__top found(const pi__core *e, int32_t r)
+{
+    const uint64_t *w = e->found + (size_t) r * (size_t) (2 + e->found_k);
+    const int32_t missing = (int32_t) (uint32_t) w[0];
+    pi__top t = {.key = w + 2, .n = e->ask[r].k - missing, .all = missing > 0, .odd = w[0] >> 32};
+    memcpy(&t.sum, &w[1], sizeof t.sum);
+    return t;
+}
+
+/* The next token of s, from the whole row. */
 static int32_t choose(pi__core *e, pi__seq *s, float *row, int32_t n_gen)
 {
-    int32_t V = e->m->n_vocab;
+    int32_t V = e->m->n_vocab, id;
     bool forbid = forbids_end(s, n_gen);
+    e->st.n_whole++;
     for (int32_t i = 0; i < e->n_suppress; i++) row[e->suppress[i]] = -INFINITY;
     if (s->probs) memcpy(e->raw_row, row, (size_t) V * sizeof *row);
-    if (!forbid && pi__sampler_is_argmax(s->sampler)) return pi__argmax(row, V);
-    return pi__sampler_sample(s->sampler, e->scratch, row, forbid ? e->eog : NULL, forbid ? (size_t) e->n_eog : 0);
+    if (!forbid && pi__sampler_is_argmax(s->sampler)) id = pi__argmax(row, V);
+    else id = pi__sampler_sample(s->sampler, e->scratch, row, forbid ? e->eog : NULL, forbid ? (size_t) e->n_eog : 0);
+    if (s->probs && id >= 0) pi__logprobs(e->raw_row, V, id, s->params.n_logprobs, s->probs, e->scratch);
+    return id;
 }
 
-/* Samples the next token of s from its row, if the device did not pick one. true: that ended s, which may be gone now. */
-static bool next_token(pi__core *e, pi__seq *s, float *row, int32_t picked)
+/* The same from what the device found in row r. PI__NEED_ROW: that is not enough. */
+static int32_t choose_found(pi__core *e, pi__seq *s, int32_t r, float *row, int32_t n_gen)
 {
-    int32_t n_gen = s->n_tokens - s->n_prompt, V = e->m->n_vocab;
+    const pi__top t = found(e, r);
+    const bool later = s->probs && forbids_end(s, n_gen);
+    if (s->probs && t.odd) return PI__NEED_ROW;
+    int32_t id = pi__sampler_sample_top(s->sampler, e->scratch, &t, row, later ? e->eog : NULL, later ? (size_t) e->n_eog : 0);
+    if (id == PI__NEED_ROW) return id;
+    e->st.n_heads++;
+    if (s->probs && id >= 0) pi__logprobs_top(&t, id, s->params.n_logprobs, s->probs);
+    return id;
+}
+
+/* The next token of s from row r of those at hand, which is fetched if need be; -1: there is none. */
+static int sample(pi__core *e, pi__seq *s, int32_t r, float *row, int32_t n_gen, int32_t *id, pi_error *err)
+{
+    *id = e->ask[r].k ? choose_found(e, s, r, row, n_gen) : PI__NEED_ROW;
+    if (*id != PI__NEED_ROW) return PI_OK;
+    if (e->ask[r].k) {
+        queue_rows(e, r, 1);
+        int rc = e->be->ops->finish(e->be, err);
+        if (rc) return rc;
+    }
+    *id = choose(e, s, row, n_gen);
+    return PI_OK;
+}
+
+/* Samples the next token of s from row r of those at hand. *ended: that ended s, which may be gone now. */
+static int next_token(pi__core *e, pi__seq *s, int32_t r, float *row, bool *ended, pi_error *err)
+{
+    int32_t n_gen = s->n_tokens - s->n_prompt, id;
     int reason = PI_FINISH_NONE;
+    *ended = true;
     s->t_last = pi__now_ms();
     if (!s->t_first) s->t_first = s->t_last;
     if (s->n_tokens >= s->max_total) { /* nothing was to be generated */
         pi__seq_finish(e, &e->running, s, PI_FINISH_LENGTH, PI_OK, "");
-        return true;
+        return PI_OK;
     }
-    int32_t id = is_picked(e, s) ? picked : choose(e, s, row, n_gen);
+    int rc = sample(e, s, r, row, n_gen, &id, err);
+    *ended = !rc;
+    if (rc) return rc;
     if (id < 0) {
         pi__seq_finish(e, &e->running, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable logits");
-        return true;
+        return PI_OK;
     }
-    pi__token_out out = {.id = id};
-    if (s->probs) {
-        out.n_probs = 1 + s->params.n_logprobs;
-        out.probs = s->probs;
-        pi__logprobs(e->raw_row, V, id, s->params.n_logprobs, s->probs, e->scratch);
-    }
+    pi__token_out out = {.id = id, .probs = s->probs, .n_probs = s->probs ? 1 + s->params.n_logprobs : 0};
     out.eog = (!s->params.no_stop && pi__vocab_is_eog(e->vocab, id)) || in_list(s->params.stop_ids, s->params.n_stop_ids, id);
     s->tokens[s->n_tokens++] = id;
     pi__sampler_accept(s->sampler, id);
@@ -232,7 +283,8 @@ static bool next_token(pi__core *e, pi__seq *s, float *row, int32_t picked)
     if (s->on_token(s->ud, &out) || out.eog) reason = PI_FINISH_STOP;
     else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
     if (reason) pi__seq_finish(e, &e->running, s, reason, PI_OK, "");
-    return reason != PI_FINISH_NONE;
+    *ended = reason != PI_FINISH_NONE;
+    return PI_OK;
 }
 
 /* The row at pos was computed for a draft. true: the draft is what was sampled, and the row as good as any. */
@@ -248,19 +300,22 @@ static bool accept(pi__core *e, pi__seq *s, int32_t pos, int32_t draft)
     return true;
 }
 
-/* Row r of the batch, whose logits are at row, or whose token was picked. */
-static void deliver_row(pi__core *e, int32_t r, float *row, int32_t picked)
+/* Row first + r of the batch, the r-th of those at hand. */
+static int deliver_row(pi__core *e, int32_t first, int32_t r, pi_error *err)
 {
     const pi__batch *b = &e->batch;
-    int32_t t = b->row[r], pos = b->pos[t];
+    int32_t t = b->row[first + r], pos = b->pos[t];
+    float *row = e->rows + (size_t) r * (size_t) e->m->n_vocab;
     pi__seq *s = e->step_seq[b->seq[t]];
-    if (!s || (pos >= s->n_computed && !accept(e, s, pos, b->token[t]))) return;
+    if (!s || (pos >= s->n_computed && !accept(e, s, pos, b->token[t]))) return PI_OK;
     bool fresh = pos >= s->n_rows_given;
-    bool last = pos == s->n_tokens - 1; /* before a token is added */
+    bool last = pos == s->n_tokens - 1, ended = false; /* before a token is added */
     bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
     if (s->on_logits && give) s->on_logits(s->logits_ud, (uint32_t) pos, row, (size_t) e->m->n_vocab);
     if (pos < s->n_prompt && fresh) s->n_rows_given = pos + 1;
-    if (last && next_token(e, s, row, picked)) e->step_seq[b->seq[t]] = NULL;
+    int rc = last ? next_token(e, s, r, row, &ended, err) : PI_OK;
+    if (ended) e->step_seq[b->seq[t]] = NULL;
+    return rc;
 }
 
 /* Every sequence of the step that did not end yet ends with this error. After one of the device nothing that lies there can
@@ -303,49 +358,48 @@ void pi__update_stats(pi__core *e)
     pi__tiers_stats(e);
 }
 
-static void queue_picks(pi__core *e, int32_t n)
+/* Queues what is asked of the first n rows at hand. false: they have to come themselves. */
+static bool queue_asks(pi__core *e, int32_t n)
 {
-    e->be->ops->argmax(e->be, e->logits, n, e->m->n_vocab, e->skip, e->n_skip, e->n_skipped, e->picked);
-}
-
-/* Queues the copy of rows r..r+n at hand. */
-static void queue_rows(pi__core *e, int32_t r, int32_t n)
-{
-    const size_t V = (size_t) e->m->n_vocab;
-    if (n && e->rows != e->logits)
-        e->be->ops->download(e->be, e->rows + (size_t) r * V, e->logits + (size_t) r * V, (size_t) n * V * sizeof(float));
+    int32_t most = 0;
+    for (int32_t r = 0; r < n; r++) most = e->ask[r].k > most ? e->ask[r].k : most;
+    if (!most) return false; /* and what was found before stays: a drafter may catch up before it is looked at */
+    e->found_k = most;
+    return e->be->ops->topk(e->be, e->logits, n, e->m->n_vocab, e->skip, e->n_skip, e->ask, e->found);
 }
 
 int pi__fetch_picks(pi__core *e, int32_t n, pi_error *err)
 {
-    memset(e->n_skipped, 0, (size_t) n * sizeof *e->n_skipped);
-    if (n && e->skip) queue_picks(e, n);
-    else queue_rows(e, 0, n);
+    for (int32_t r = 0; r < n; r++) e->ask[r] = (pi__ask) {.k = e->skip != NULL};
+    const bool asked = queue_asks(e, n);
+    if (!asked) queue_rows(e, 0, n);
     int rc = e->be->ops->finish(e->be, err);
-    for (int32_t r = 0; r < n && !rc && !e->skip; r++)
-        e->picked[r] = pi__argmax(e->rows + (size_t) r * (size_t) e->m->n_vocab, e->m->n_vocab);
+    for (int32_t r = 0; r < n && !rc; r++) {
+        const float *row = e->rows + (size_t) r * (size_t) e->m->n_vocab;
+        const pi__top t = asked ? found(e, r) : (pi__top) {0};
+        e->picked[r] = asked ? pi__top_best(&t) : pi__argmax(row, e->m->n_vocab);
+    }
     return rc;
 }
 
-/* Waits for the step, and for what its rows first..first+n are wanted for: their tokens, or they themselves. */
+/* Waits for the step, and for what its rows first..first+n are wanted for: what the device found in them, or they
+ * themselves. */
 static int fetch_rows(pi__core *e, int32_t first, int32_t n, pi_error *err)
 {
     const pi__batch *b = &e->batch;
-    bool any = false;
     int32_t from = 0; /* of the rows that are copied next */
     for (int32_t r = 0; r < n; r++) {
         const int32_t t = b->row[first + r];
         const pi__seq *s = e->step_seq[b->seq[t]];
-        e->n_skipped[r] = 0;
-        if (s && !is_picked(e, s)) continue;
+        e->ask[r] = s ? ask_of(e, s, b->pos[t] + 1 - s->n_prompt) : (pi__ask) {0};
+    }
+    if (!queue_asks(e, n)) memset(e->ask, 0, (size_t) n * sizeof *e->ask);
+    for (int32_t r = 0; r < n; r++) {
+        if (e->step_seq[b->seq[b->row[first + r]]] && !e->ask[r].k) continue;
         queue_rows(e, from, r - from);
         from = r + 1;
-        if (!s) continue;
-        any = true;
-        e->n_skipped[r] = forbids_end(s, b->pos[t] + 1 - s->n_prompt) ? e->n_skip : e->n_suppress;
     }
     queue_rows(e, from, n - from);
-    if (any) queue_picks(e, n);
     return e->be->ops->finish(e->be, err);
 }
 
@@ -379,8 +433,7 @@ void pi__step(pi__core *e)
             e->m->arch->logits(e->m, first, n, e->logits);
             rc = fetch_rows(e, first, n, &err);
         }
-        for (int32_t r = 0; r < n && !rc; r++)
-            deliver_row(e, first + r, e->rows + (size_t) r * (size_t) e->m->n_vocab, e->picked[r]);
+        for (int32_t r = 0; r < n && !rc; r++) rc = deliver_row(e, first, r, &err);
     }
     if (!rc) rc = pi__drafts_make(e, &err);
     if (rc) fail_step(e, rc, err.msg);

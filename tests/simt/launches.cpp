@@ -49,8 +49,17 @@ void rows_of_floats(int32_t n)
     CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
     CHECK(pi__k_spread(nullptr, some, N_IN, N_IN, 2, n, N_IN, some, N_IN));
     CHECK(pi__k_softcap(nullptr, some, 30, (size_t) n * N_IN));
-    CHECK(pi__k_argmax(nullptr, some, N_IN, n, N_IN, nullptr, nullptr, ints));
     CHECK(pi__k_add_gated(nullptr, some, some, some, 1, n, N_IN));
+}
+
+void top(int32_t k)
+{
+    pi__k_top a = {};
+    a.n_rows = 1;
+    a.n = 262144;
+    a.k = k;
+    a.sum = 1;
+    CHECK(pi__k_top_run(nullptr, &a));
 }
 
 void attention(int32_t n, int32_t dim, int32_t type)
@@ -128,6 +137,7 @@ void products(int32_t n, int32_t type)
 int main()
 {
     simt::options.list = note;
+    for (int32_t k : {1, 256}) top(k);
     for (int32_t n : row_counts) {
         rows_of_floats(n);
         for (int32_t dim = 32; dim <= 512; dim += 32) {

@@ -166,6 +166,10 @@ struct vote_arg {
     unsigned out; /* lanes whose predicate holds */
 };
 void vote(unsigned mask, vote_arg *a, const char *file, int line);
+struct sum_arg {
+    unsigned in, out; /* of this lane, of all */
+};
+void sum(unsigned mask, sum_arg *a, const char *file, int line);
 
 unsigned lane();
 /* Shared memory by its 32-bit address, as PTX has it. */
@@ -226,6 +230,13 @@ inline unsigned __ballot_sync(unsigned mask, int pred, SIMT_AT)
 }
 inline int __any_sync(unsigned mask, int pred, SIMT_AT) { return __ballot_sync(mask, pred, file, line) != 0; }
 inline int __all_sync(unsigned mask, int pred, SIMT_AT) { return __ballot_sync(mask, pred, file, line) == mask; }
+
+inline unsigned __reduce_add_sync(unsigned mask, unsigned v, SIMT_AT)
+{
+    simt::sum_arg a = {v, 0};
+    simt::sum(mask, &a, file, line);
+    return a.out;
+}
 
 template <class T> SIMT_PLAIN T atomicAdd(T *p, T v, SIMT_AT)
 {

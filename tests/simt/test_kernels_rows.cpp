@@ -1,8 +1,6 @@
 /* rows.cu and qkv.cu against double precision, over odd shapes, in every mode. */
 #include "cache_ref.h"
 
-#include <algorithm>
-
 using simt_test::buffer;
 using simt_test::in_all_modes;
 using simt_test::paged;
@@ -99,47 +97,6 @@ static void test_add_gated(void **)
                 double g = 1 / (1 + std::exp(-(double) gate0[i / (size_t) n * 2]));
                 check_near(y[i], y0[i] + g * x[i], 1e-6, "add_gated", i);
             }
-        });
-    }
-}
-
-static void test_argmax(void **)
-{
-    simt_test::random r(3);
-    for (int64_t n : {1, 2, 255, 256, 1000}) {
-        std::vector<float> v = r.normals((size_t) (4 * n));
-        for (size_t i = 0; i < v.size(); i += 3) v[i] = std::floor(v[i]); /* ties */
-        std::fill(v.begin() + n, v.begin() + 2 * n, -2.5f);
-        if (n > 2) v[(size_t) (2 * n)] = NAN;
-        for (int64_t i = 0; i < n; i++) v[(size_t) (3 * n + i)] = i % 2 ? -0.0f : 0.0f;
-        buffer<float> x(v);
-        buffer<int32_t> out(4);
-        in_all_modes([&] {
-            must_run(pi__k_argmax(nullptr, x.get(), n, 4, n, nullptr, nullptr, out.get()));
-            for (size_t row = 0; row < 4; row++) {
-                const float *p = &v[row * (size_t) n];
-                int32_t best = -1;
-                for (int32_t i = 0; i < n; i++) if (p[i] == p[i] && (best < 0 || p[i] > p[best])) best = i;
-                assert_int_equal(out[row], best);
-            }
-            if (n < 255) return;
-            const std::vector<int32_t> skipped = {out[0], 3, out[0] ? 0 : 1}, counts = {3, 0, 1, 2};
-            buffer<float> y(v);
-            buffer<int32_t> without(skipped);
-            buffer<int32_t> n_skip(counts);
-            must_run(pi__k_argmax(nullptr, y.get(), n, 4, n, without.get(), n_skip.get(), out.get()));
-            for (size_t row = 0; row < 4; row++) {
-                const float *p = &v[row * (size_t) n];
-                int32_t best = -1;
-                for (int32_t i = 0; i < n; i++) {
-                    bool left_out = std::find(&skipped[0], &skipped[0] + n_skip[row], i) != &skipped[0] + n_skip[row];
-                    if (!left_out && p[i] == p[i] && (best < 0 || p[i] > p[best])) best = i;
-                }
-                assert_int_equal(out[row], best);
-            }
-            std::fill(&y[0], &y[0] + 4 * n, -INFINITY);
-            must_run(pi__k_argmax(nullptr, y.get(), n, 4, n, nullptr, nullptr, out.get()));
-            for (size_t row = 0; row < 4; row++) assert_int_equal(out[row], -1);
         });
     }
 }
@@ -284,8 +241,7 @@ static void test_qkv_limits(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_add_norm),       cmocka_unit_test(test_rope),
-                                cmocka_unit_test(test_gather_softcap), cmocka_unit_test(test_argmax),
-                                cmocka_unit_test(test_add_gated),
+                                cmocka_unit_test(test_gather_softcap), cmocka_unit_test(test_add_gated),
                                 cmocka_unit_test(test_qkv),            cmocka_unit_test(test_qkv_limits)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

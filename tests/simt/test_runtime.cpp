@@ -166,7 +166,8 @@ static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, bool on_host)
     return out;
 }
 
-/* Greedy tokens are picked on the device, the same as on the host, and nothing else of their rows comes to the host. */
+/* Tokens are found on the device, the same as on the host, and nothing else of their rows comes to the host: an id of greedy
+ * ones, the best 40 values of all rows of a step with one that is not. */
 static void test_picked(void **)
 {
     pi_error err;
@@ -183,7 +184,7 @@ static void test_picked(void **)
     }
     assert_true(want[0].size() == 12 && want[1].size() >= 4);
     assert_true(all >= 4 * 12 * row / 2);
-    assert_true(simt::watch.n_down >= 12 * row && simt::watch.n_down < 12 * row + 4 * 12 * 16); /* the one that is not greedy */
+    assert_true(simt::watch.n_down > 0 && simt::watch.n_down <= 4 * 12 * (2 + 40) * 8);
     pi_engine_close(e);
     unlink(model_path.c_str());
 }

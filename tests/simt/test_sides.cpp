@@ -269,7 +269,8 @@ static void test_plan(void **)
     info.size = sizeof info;
     pi_engine *whole = open_engine(model, "emu", {});
     assert_int_equal(pi_engine_info(whole, &info), PI_OK);
-    const size_t logits = (size_t) PI__MAX_ROWS * (info.n_vocab * sizeof(float) + 2 * sizeof(int32_t)); /* and picks */
+    const size_t logits = (size_t) PI__MAX_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
+                                                 sizeof(pi__ask) + sizeof(int32_t)); /* and what is found in them */
     const size_t batch = simt::host_bytes() - logits; /* beside them */
     pi_engine_close(whole);
     for (const settings &way : {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "ffn_down=CPU"}}}) {

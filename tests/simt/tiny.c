@@ -1,6 +1,7 @@
 /* Headers of tests/ for C++: random models, and an engine opened with little memory. */
+#include "api/api.h"
 #include "counting_alloc.h"
-#include "engine/core.h"
+#include "engine/core_impl.h"
 #include "tiny_gemma4.h"
 #include "tiny_model.h"
 #include "tiny_qwen35.h"
@@ -81,4 +82,12 @@ int simt_open_split(const char *path, const pi__place_rules *places, long fail_a
     *count = a.count;
     *left = a.live;
     return rc;
+}
+
+/* Tokens sampled from what a device found in their rows, and from whole rows. */
+void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole);
+void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole)
+{
+    *heads = e->core->st.n_heads;
+    *whole = e->core->st.n_whole;
 }

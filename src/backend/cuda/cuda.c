@@ -171,7 +171,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.batch = take(&at, pi__cuda_image_ints(lim) * i);
     s.rows = take(&at, (size_t) pi__cuda_max_gather(lim) * i);
     s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
-    s.picks = take(&at, (PI__MAX_SKIP + 2 * PI__MAX_ROWS) * i);
+    s.picks = take(&at, pi__cuda_top_bytes(lim));
     /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
     s.prepared = take(&at, pi__k_halves_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
@@ -276,7 +276,7 @@ static const pi__backend_ops cuda_ops = {
     .attention = pi__cuda_attention,
     .gather_rows = pi__cuda_gather_rows,
     .softcap = pi__cuda_softcap,
-    .argmax = pi__cuda_argmax,
+    .topk = pi__cuda_topk,
     .moe = pi__cuda_moe,
     .norm = pi__cuda_norm,
     .add_gated = pi__cuda_add_gated,

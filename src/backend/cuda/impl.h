@@ -90,8 +90,8 @@ bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
 bool pi__cuda_queued(pi__backend *be);
 void pi__cuda_forget(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
-void pi__cuda_argmax(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
-                     const int32_t *n_skip, int32_t *pick);
+/* The step's ops have been queued: where they were recorded instead, they are played now. */
+void pi__cuda_end_recording(pi__cuda *c);
 /* Forgets what was recorded; nothing is queued. */
 void pi__cuda_free_graphs(pi__cuda *c);
 
@@ -134,6 +134,11 @@ void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, c
 void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n);
 void pi__cuda_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
                      float *y, int64_t ldy);
+
+/* ops_top.c, and the scratch it needs */
+size_t pi__cuda_top_bytes(const pi__limits *lim);
+bool pi__cuda_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
+                   const pi__ask *ask, uint64_t *out);
 
 /* ops_moe.c */
 size_t pi__cuda_moe_bytes(const pi__limits *lim);

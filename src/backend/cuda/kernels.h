@@ -31,13 +31,23 @@ int pi__k_spread(void *stream, const float *x, int64_t step, int64_t ldx, int32_
                  int64_t ldy);
 /* x = cap * tanh(x / cap). */
 int pi__k_softcap(void *stream, float *x, float cap, size_t n);
-/* out[r] = the lowest index of row r's largest value, -1: none is above -inf; NaN never wins. [n_rows, n] The values of the
- * first n_skip[r] indices at skip become -inf before; skip may be NULL. */
-int pi__k_argmax(void *stream, float *x, int64_t ldx, int32_t n_rows, int64_t n, const int32_t *skip,
-                 const int32_t *n_skip, int32_t *out);
-
 /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
 int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
+
+/* ---- top.cu: the largest values of rows, see topk of backend.h */
+typedef struct pi__k_top {
+    float *x;            /* [n_rows, n] */
+    int32_t n_rows, k;   /* k: the most that is asked for */
+    int64_t n;           /* at most 2^20 */
+    const int32_t *skip; /* indices */
+    const int32_t *ask;  /* [n_rows][3] values wanted, indices to skip, whether the sum is wanted */
+    int32_t sum;         /* whether anybody wants a sum */
+    void *scratch;       /* pi__k_top_scratch() bytes, a multiple of 16 */
+    uint64_t *out;       /* [n_rows, 2 + k] */
+} pi__k_top;
+enum { PI__K_TOP = 256 /* most values */ };
+size_t pi__k_top_scratch(int32_t n_rows, int64_t n);
+int pi__k_top_run(void *stream, const pi__k_top *a);
 
 /* ---- the paged cache. A block of a layer: K, then V; each is [n_head_kv][planes of block_size rows of head_dim]. The
  * planes of F32, F16 and BF16: the values. Of Q8_0: all codes (int8), then all scales (f16, one for 32 codes). Of Q4_0:

@@ -258,23 +258,7 @@ void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
     if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
 }
 
-/* Picks are of what the step's ops gave, and no part of the recording. */
-void pi__cuda_argmax(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
-                     const int32_t *n_skip, int32_t *pick)
-{
-    pi__cuda *c = (pi__cuda *) be;
-    int32_t *all = (int32_t *) (void *) (c->scratch + c->at.picks), *count = all + PI__MAX_SKIP, *out = count + PI__MAX_ROWS;
-    end_recording(c, true);
-    if (n_rows > PI__MAX_ROWS || n_all > PI__MAX_SKIP) {
-        c->no_room = true;
-        return;
-    }
-    if (skip != c->skip) pi__cuda_upload(be, all, skip, (size_t) n_all * sizeof *all);
-    c->skip = skip;
-    pi__cuda_upload(be, count, n_skip, (size_t) n_rows * sizeof *count);
-    PI__QUEUE(c, pi__k_argmax(pi__rt_stream(c->rt), x, n, n_rows, n, all, count, out));
-    pi__cuda_download(be, pick, out, (size_t) n_rows * sizeof *out);
-}
+void pi__cuda_end_recording(pi__cuda *c) { end_recording(c, true); }
 
 int pi__cuda_finish(pi__backend *be, pi_error *err)
 {

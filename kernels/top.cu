@@ -1,0 +1,335 @@
+/* The largest values of rows of logits: op topk.
+ *
+ * A row is a quarter of a million values of which a few are wanted, how many each row says for itself. Three kernels:
+ *
+ *     group_max   the row is cut into groups of 64; the largest value of each           many blocks a row
+ *     exp_sums    sums of exp(x - max) over 256 values, for who wants the sum           many blocks a row
+ *     best        the k best groups hold the k best values: each of the others has k    one block a row
+ *                 values above all of its own. Of those 64 k values the k best, sorted
+ *
+ * The k-th largest of many is found bit by bit, from the highest: how many are at least this? Values are in registers, and
+ * each question is a sum over the block. So nothing depends on an order in which threads come, nor on what is in the row,
+ * but for the number of questions.
+ *
+ * A value is compared as an unsigned number in the same order, NaN and -inf as 0; zeros of both signs are equal. Of equal
+ * ones the lowest index is the best. The sum is the sampler's to the bit (pi__row_exp_sum): 16 running sums within a block
+ * of 256, blocks added to 16 running sums in turn. */
+#include "backend/cuda/kernels.h"
+#include "warp.cuh"
+
+enum {
+    GROUP = 64,      /* values */
+    AT_ONCE = 4,     /* groups that a warp looks at, whose loads are under way together */
+    THREADS = 256,   /* of the first two kernels */
+    PART = THREADS / 32 * AT_ONCE * GROUP, /* values that a block of group_max reads */
+    SUM = 256,       /* values of a sum */
+    HELD = 16,       /* values that a thread of best has in registers */
+    MOST = 1024,     /* threads of best, at most */
+    MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* as ordered() gives them */
+};
+
+/* Work memory of a row: [sums][largest values of groups][whether there is NaN in AT_ONCE groups]. */
+typedef struct room {
+    int32_t n_sum, n_group, n_flag; /* how many of each */
+    size_t bytes;                   /* of a row */
+} room;
+
+static __host__ __device__ __forceinline__ room room_of(int64_t n)
+{
+    room r;
+    r.n_sum = (int32_t) ((n + SUM - 1) / SUM);
+    r.n_group = (int32_t) ((n + GROUP - 1) / GROUP);
+    r.n_flag = (r.n_group + AT_ONCE - 1) / AT_ONCE;
+    r.bytes = ((size_t) r.n_sum * 8 + (size_t) (r.n_group + r.n_flag) * 4 + 15) & ~(size_t) 15;
+    return r;
+}
+
+PI_FN double *sums_of(const pi__k_top &a, const room &r, int row) { return (double *) ((char *) a.scratch + row * r.bytes); }
+PI_FN uint32_t *groups_of(const pi__k_top &a, const room &r, int row) { return (uint32_t *) (sums_of(a, r, row) + r.n_sum); }
+
+PI_FN uint32_t ordered(float f)
+{
+    uint32_t u = __float_as_uint(f + 0.0f);
+    if (f != f) return 0;
+    u = u >> 31 ? ~u : u | 0x80000000u;
+    return u <= MINUS_INF ? 0 : u;
+}
+PI_FN float unordered(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }
+
+PI_FN uint32_t warp_most(uint32_t v)
+{
+    for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
+    return v;
+}
+
+__global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
+{
+    const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const int32_t *ask = a.ask + row * 3;
+    const room r = room_of(a.n);
+    const int64_t first = (int64_t) blockIdx.x * PART;
+    float *x = a.x + row * a.n;
+    if (!ask[0]) return;
+    for (int32_t i = (int32_t) threadIdx.x; i < ask[1]; i += THREADS)
+        if (a.skip[i] >= first && a.skip[i] < first + PART) x[a.skip[i]] = __uint_as_float(0xff800000u);
+    __syncthreads();
+    const int32_t group = (int32_t) (first / GROUP) + warp * AT_ONCE;
+    if (group >= r.n_group) return;
+    float v[AT_ONCE][2];
+    bool nan = false;
+#pragma unroll
+    for (int g = 0; g < AT_ONCE; g++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int64_t i = (int64_t) (group + g) * GROUP + h * 32 + lane;
+            v[g][h] = i < a.n ? x[i] : __uint_as_float(0xff800000u);
+            nan |= v[g][h] != v[g][h];
+        }
+    }
+    uint32_t *most = groups_of(a, r, row);
+#pragma unroll
+    for (int g = 0; g < AT_ONCE; g++) {
+        const uint32_t m = warp_most(max(ordered(v[g][0]), ordered(v[g][1])));
+        if (lane == 0 && group + g < r.n_group) most[group + g] = m;
+    }
+    nan = __any_sync(PI_FULL, nan);
+    if (lane == 0) most[r.n_group + group / AT_ONCE] = nan;
+}
+
+/* exp(x) for x <= 0, the sampler's pi__exp_neg. */
+PI_FN float exp_neg(float x)
+{
+    const uint32_t keep = (__float_as_uint(x) & 0x7fffffffu) <= 0x42ae0000u ? 0xffffffffu : 0; /* x >= -87 */
+    const float c = __uint_as_float(__float_as_uint(x) & keep);
+    const float r = c * 1.44269504f + 12582912.0f, n = r - 12582912.0f;
+    const float f = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+    float y = 1.98412698e-4f;
+    y = y * f + 1.38888889e-3f;
+    y = y * f + 8.33333333e-3f;
+    y = y * f + 4.16666667e-2f;
+    y = y * f + 1.66666667e-1f;
+    y = y * f + 0.5f;
+    y = y * f + 1.0f;
+    y = y * f + 1.0f;
+    const uint32_t scale = (__float_as_uint(r) - 0x4b400000u + 127u) << 23;
+    return __uint_as_float(__float_as_uint(y * __uint_as_float(scale)) & keep);
+}
+
+/* Each half of a warp makes a sum. */
+__global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
+{
+    PI_SMEM(raw);
+    uint32_t *part = (uint32_t *) raw, most = 0;
+    const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, j = lane % 16;
+    const room r = room_of(a.n);
+    const uint32_t *group = groups_of(a, r, row);
+    if (!a.ask[row * 3] || !a.ask[row * 3 + 2]) return;
+    for (int32_t i = (int32_t) threadIdx.x; i < r.n_group; i += THREADS) most = max(most, group[i]);
+    most = warp_most(most);
+    if (lane == 0) part[warp] = most;
+    __syncthreads();
+    most = warp_most(part[lane % (THREADS / 32)]);
+    const float top = unordered(most), *x = a.x + row * a.n;
+    const int32_t b = (int32_t) blockIdx.x * (THREADS / 16) + warp * 2 + lane / 16;
+    float s = 0;
+#pragma unroll
+    for (int k = 0; k < SUM / 16; k++) {
+        const int64_t i = (int64_t) b * SUM + k * 16 + j;
+        s += i < a.n ? exp_neg(x[i] - top) : 0.0f;
+    }
+    double sum = 0;
+    for (int k = 0; k < 16; k++) sum += (double) __shfl_sync(PI_FULL, s, k, 16);
+    if (j == 0 && b < r.n_sum) sums_of(a, r, row)[b] = sum;
+}
+
+/* What threads of best share. */
+typedef struct board {
+    uint64_t key[PI__K_TOP];   /* of the best values; the best one a warp */
+    int32_t group[PI__K_TOP];  /* the best groups, in no order */
+    uint32_t part[2][32];      /* a number of each warp, used in turn */
+    double sum[16];            /* running sums */
+    uint32_t n_group, n_key;   /* used of group and key */
+} board;
+
+/* Sum over the block's threads. */
+PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
+{
+    const int lane = (int) threadIdx.x % 32, warps = (int) blockDim.x / 32;
+    uint32_t *part = s->part[*turn ^= 1];
+    n = __reduce_add_sync(PI_FULL, n);
+    if (lane == 0) part[threadIdx.x / 32] = n;
+    __syncthreads();
+    return __reduce_add_sync(PI_FULL, lane < warps ? part[lane] : 0);
+}
+
+/* What is above 0 and at least `value`, of those that equal it up to index `last`. */
+typedef struct border {
+    uint32_t value, last;
+} border;
+
+PI_FN bool is_in(border b, uint32_t v, uint32_t index) { return v > b.value || (v && v == b.value && index <= b.last); }
+
+/* The border of the k best of all threads' v, whose indices are below 2^20. */
+PI_FN border border_of(const uint32_t v[HELD], const uint32_t index[HELD], uint32_t k, board *s, int *turn)
+{
+    border b = {0, 0xffffffffu};
+    uint32_t n = 0; /* at least b.value */
+    for (uint32_t bit = 1u << 31; bit && n != k; bit >>= 1) {
+        uint32_t c = 0, up = b.value | bit;
+#pragma unroll
+        for (int i = 0; i < HELD; i++) c += v[i] >= up;
+        c = block_count(s, turn, c);
+        if (c < k) continue;
+        b.value = up;
+        n = c;
+    }
+    if (n <= k) return b; /* that is all, or all there are */
+    uint32_t above = 0;
+#pragma unroll
+    for (int i = 0; i < HELD; i++) above += v[i] > b.value;
+    above = block_count(s, turn, above);
+    b.last = 0;
+    for (uint32_t bit = 1u << 19; bit; bit >>= 1) {
+        uint32_t c = 0, up = b.last | bit;
+#pragma unroll
+        for (int i = 0; i < HELD; i++) c += v[i] == b.value && index[i] < up;
+        if (above + block_count(s, turn, c) < k) b.last = up;
+    }
+    return b;
+}
+
+/* Bitonic: n, a power of two, keys in shared memory. */
+PI_FN void sort_keys(uint64_t *key, uint32_t n)
+{
+    for (uint32_t size = 2; size <= n; size *= 2) {
+        for (uint32_t step = size / 2; step; step /= 2) {
+            __syncthreads();
+            for (uint32_t t = threadIdx.x; t < n / 2; t += blockDim.x) {
+                const uint32_t i = 2 * t - (t & (step - 1)), j = i + step;
+                const uint64_t x = key[i], y = key[j];
+                if ((x > y) == !(i & size)) key[i] = y, key[j] = x;
+            }
+        }
+    }
+    __syncthreads();
+}
+
+PI_FN uint64_t key_of(uint32_t v, uint32_t index) { return (uint64_t) ~v << 32 | index; }
+
+PI_FN uint64_t warp_least(uint64_t v)
+{
+    for (int o = 16; o; o >>= 1) v = min(v, __shfl_xor_sync(PI_FULL, v, o));
+    return v;
+}
+
+/* The best one alone, to s->key[0]: the first group that has the largest value, and the first value in it. */
+PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, board *s)
+{
+    const int lane = (int) threadIdx.x % 32;
+    uint64_t best = ~(uint64_t) 0;
+    for (uint32_t i = threadIdx.x; i < (uint32_t) n_group; i += blockDim.x) best = min(best, key_of(group[i], i));
+    best = warp_least(best);
+    if (lane == 0) s->key[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x >= 32) return 0;
+    best = warp_least((uint32_t) lane < blockDim.x / 32 ? s->key[lane] : ~(uint64_t) 0);
+    const uint32_t v = ~(uint32_t) (best >> 32);
+    uint64_t key = ~(uint64_t) 0;
+    for (int h = 0; h < 2; h++) {
+        const uint32_t i = (uint32_t) best * GROUP + (uint32_t) (h * 32 + lane);
+        if (i < (uint64_t) a.n) key = min(key, key_of(ordered(x[i]), i));
+    }
+    key = warp_least(key);
+    if (lane == 0) s->key[0] = key;
+    return v ? 1 : 0;
+}
+
+/* The k best, sorted, to s->key; returns how many there are. */
+PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, uint32_t k, board *s)
+{
+    uint32_t v[HELD], index[HELD], sorted = 1;
+    int turn = 0;
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        index[i] = (uint32_t) i * blockDim.x + threadIdx.x;
+        v[i] = index[i] < (uint32_t) n_group ? group[index[i]] : 0;
+    }
+    border b = border_of(v, index, k, s, &turn);
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+        if (is_in(b, v[i], index[i])) s->group[atomicAdd(&s->n_group, 1u)] = (int32_t) index[i];
+    __syncthreads();
+    const uint32_t n = s->n_group * GROUP;
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        const uint32_t at = (uint32_t) i * blockDim.x + threadIdx.x;
+        index[i] = at < n ? (uint32_t) s->group[at / GROUP] * GROUP + at % GROUP : (uint32_t) a.n;
+        v[i] = index[i] < (uint64_t) a.n ? ordered(x[index[i]]) : 0;
+    }
+    b = border_of(v, index, k, s, &turn);
+    while (sorted < k) sorted *= 2;
+    for (uint32_t i = threadIdx.x; i < sorted; i += blockDim.x) s->key[i] = ~(uint64_t) 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+        if (is_in(b, v[i], index[i])) s->key[atomicAdd(&s->n_key, 1u)] = key_of(v[i], index[i]);
+    sort_keys(s->key, sorted);
+    return s->n_key;
+}
+
+/* The sums of 256 values each become one. */
+PI_FN double whole_sum(const double *sum, int32_t n, board *s)
+{
+    double own = 0, all = 0;
+    if (threadIdx.x < 16) {
+        for (int32_t i = (int32_t) threadIdx.x; i < n; i += 16) own += sum[i];
+        s->sum[threadIdx.x] = own;
+    }
+    __syncthreads();
+    for (int i = 0; i < 16; i++) all += s->sum[i];
+    return all;
+}
+
+__global__ void __launch_bounds__(MOST) best(pi__k_top a)
+{
+    PI_SMEM(raw);
+    board *s = (board *) raw;
+    const int row = (int) blockIdx.x;
+    const int32_t *ask = a.ask + row * 3;
+    const room r = room_of(a.n);
+    const float *x = a.x + row * a.n;
+    const uint32_t *group = groups_of(a, r, row), k = (uint32_t) ask[0];
+    uint64_t *out = a.out + (size_t) row * (size_t) (2 + a.k);
+    if (!k) return;
+    if (threadIdx.x == 0) s->n_group = s->n_key = 0;
+    uint32_t odd = 0;
+    for (int32_t i = (int32_t) threadIdx.x; i < r.n_flag; i += (int32_t) blockDim.x) odd |= group[r.n_group + i];
+    int turn = 1;
+    odd = block_count(s, &turn, odd);
+    const double sum = ask[2] ? whole_sum(sums_of(a, r, row), r.n_sum, s) : 0;
+    const uint32_t n = k == 1 ? best_one(a, x, group, r.n_group, s) : best_of(a, x, group, r.n_group, k, s);
+    for (uint32_t i = threadIdx.x; i < k && k > 1; i += blockDim.x) out[2 + i] = s->key[i];
+    if (threadIdx.x) return;
+    if (k == 1) out[2] = s->key[0];
+    const bool inf = n && ~(uint32_t) (s->key[0] >> 32) == (uint32_t) PLUS_INF;
+    out[0] = (k - n) | (uint64_t) (odd || inf) << 32;
+    ((double *) out)[1] = sum;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- launch */
+
+size_t pi__k_top_scratch(int32_t n_rows, int64_t n) { return n_rows > 0 && n > 0 ? (size_t) n_rows * room_of(n).bytes : 0; }
+
+int pi__k_top_run(void *stream, const pi__k_top *a)
+{
+    if (a->n_rows < 1 || a->k < 1 || a->n < 1) return 0;
+    const room r = room_of(a->n);
+    const unsigned rows = (unsigned) a->n_rows;
+    int code = pi_launch(stream, group_max, dim3((unsigned) ((a->n + PART - 1) / PART), rows), dim3(THREADS), 0, *a);
+    if (!code && a->sum)
+        code = pi_launch(stream, exp_sums, dim3((unsigned) (r.n_sum + THREADS / 16 - 1) / (THREADS / 16), rows), dim3(THREADS),
+                         THREADS / 8, *a);
+    const int32_t some = (a->k < r.n_group ? a->k : r.n_group) * GROUP, most = some > r.n_group ? some : r.n_group;
+    const unsigned threads = a->k > 1 && most > THREADS * HELD ? MOST : THREADS;
+    return code ? code : pi_launch(stream, best, dim3(rows), dim3(threads), sizeof(board), *a);
+}

@@ -1,0 +1,42 @@
+/* The largest values of rows of logits (op topk): what is asked goes to the device, what is found comes back in one copy.
+ *
+ * Memory: scratch + at.picks, [indices to skip][what each row asks][what is found][work]. The step thread. Invariant: the
+ * indices of c->skip are there. */
+#include "backend/cuda/impl.h"
+
+#include <string.h>
+
+static size_t aligned(size_t n) { return (n + 255) & ~(size_t) 255; }
+
+enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t), ASK_BYTES = (PI__MAX_ROWS * sizeof(pi__ask) + 255) / 256 * 256,
+       OUT_BYTES = PI__MAX_ROWS * (2 + PI__MAX_TOP) * sizeof(uint64_t) };
+
+size_t pi__cuda_top_bytes(const pi__limits *lim)
+{
+    return SKIP_BYTES + ASK_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
+}
+
+/* Picks are of what the step's ops gave, and no part of the recording. */
+bool pi__cuda_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
+                   const pi__ask *ask, uint64_t *out)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    char *all = c->scratch + c->at.picks, *asked = all + SKIP_BYTES, *found = asked + ASK_BYTES;
+    pi__k_top k = {.x = x, .n_rows = n_rows, .n = n, .skip = (const int32_t *) (void *) all,
+                   .ask = (const int32_t *) (void *) asked, .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
+    pi__cuda_end_recording(c);
+    if (n_rows > PI__MAX_ROWS || n_all > PI__MAX_SKIP || n > c->lim.n_vocab || n > PI__MAX_TOP_ROW) {
+        c->no_room = true;
+        return true;
+    }
+    for (int32_t r = 0; r < n_rows; r++) {
+        if (ask[r].k > k.k) k.k = ask[r].k;
+        k.sum |= ask[r].sum;
+    }
+    if (skip != c->skip) pi__cuda_upload(be, all, skip, (size_t) n_all * sizeof *skip);
+    c->skip = skip;
+    pi__cuda_upload(be, asked, ask, (size_t) n_rows * sizeof *ask);
+    PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
+    pi__cuda_download(be, out, found, (size_t) n_rows * (size_t) (2 + k.k) * sizeof *out);
+    return true;
+}

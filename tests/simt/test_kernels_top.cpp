@@ -1,0 +1,130 @@
+/* top.cu against a sort: rows of all sizes and kinds, with wishes of their own, in every mode; sums as the sampler has them. */
+#include "simt_test.h"
+
+#include <algorithm>
+
+#include "backend/cuda/kernels.h"
+
+extern "C" {
+float pi__row_max(const float *x, int32_t n, bool *odd);
+double pi__row_exp_sum(const float *x, int32_t n, float max);
+}
+
+using simt_test::buffer;
+using simt_test::in_all_modes;
+
+/* kind 0: bell shaped; 1: ties; 2: all the same; 3: zeros of both signs; 4: with NaN; 5: with infinities; 6: nothing;
+ * 7: ascending */
+static std::vector<float> row_of(simt_test::random &r, int64_t n, int kind)
+{
+    std::vector<float> v = r.normals((size_t) n);
+    for (size_t i = 0; i < v.size(); i++) {
+        if (kind == 0) v[i] *= 8;
+        if (kind == 1) v[i] = std::floor(v[i]);
+        if (kind == 2) v[i] = -2.5f;
+        if (kind == 3) v[i] = i % 3 ? -0.0f : 0.0f;
+        if (kind == 4 && i % 7 == 3) v[i] = NAN;
+        if (kind == 5 && i % 5 == 4) v[i] = i % 2 ? INFINITY : -INFINITY;
+        if (kind == 6) v[i] = -INFINITY;
+        if (kind == 7) v[i] = (float) i;
+    }
+    return v;
+}
+
+static uint64_t key_of(float f, uint32_t i)
+{
+    uint32_t u;
+    f += 0.0f;
+    memcpy(&u, &f, 4);
+    u = u >> 31 ? ~u : u | 0x80000000u;
+    return (uint64_t) ~u << 32 | i;
+}
+
+/* What out has to say of a row. */
+static void check_row(const std::vector<float> &v, const int32_t *ask, const uint64_t *out)
+{
+    std::vector<uint64_t> want;
+    bool odd = false, some = false;
+    for (size_t i = 0; i < v.size(); i++) {
+        some |= v[i] > -INFINITY;
+        if (v[i] > -INFINITY) want.push_back(key_of(v[i], (uint32_t) i));
+    }
+    const float max = pi__row_max(v.data(), (int32_t) v.size(), &odd);
+    std::sort(want.begin(), want.end());
+    if (want.size() > (size_t) ask[0]) want.resize((size_t) ask[0]);
+    assert_int_equal((uint32_t) out[0], (size_t) ask[0] - want.size());
+    assert_int_equal(out[0] >> 32, odd);
+    for (size_t i = 0; i < want.size(); i++) assert_int_equal(out[2 + i], want[i]);
+    if (!ask[2] || odd || !some) return;
+    const double sum = pi__row_exp_sum(v.data(), (int32_t) v.size(), max);
+    assert_memory_equal(&out[1], &sum, sizeof sum);
+}
+
+/* Rows of n values of so many kinds, from `kind` on; each row wants something else, at most k. */
+static void run_rows(int64_t n, int kind, int n_rows, int k)
+{
+    simt_test::random r((uint64_t) (n + kind));
+    const std::vector<int32_t> skipped = {(int32_t) n - 1, 0, (int32_t) (n / 2)};
+    std::vector<float> all;
+    std::vector<int32_t> wishes;
+    std::vector<std::vector<float>> rows;
+    for (int i = 0; i < n_rows; i++) {
+        rows.push_back(row_of(r, n, (kind + i) % 8));
+        all.insert(all.end(), rows.back().begin(), rows.back().end());
+        const int32_t own = i % 4 == 3 ? 0 : i % 4 == 2 ? 1 : i % 4 == 1 ? 1 + k / 3 : k, skips = i % 3 == 2 ? 3 : i % 3;
+        wishes.insert(wishes.end(), {own, skips, i % 2 == 0});
+        for (int32_t s = 0; s < skips; s++) rows.back()[(size_t) skipped[(size_t) s]] = -INFINITY;
+    }
+    buffer<int32_t> left_out(skipped), ask(wishes);
+    in_all_modes([&] {
+        buffer<float> x(all);
+        buffer<char> scratch(pi__k_top_scratch(n_rows, n));
+        buffer<uint64_t> out((size_t) (n_rows * (2 + k)));
+        pi__k_top a = {};
+        a.x = x.get();
+        a.n_rows = n_rows;
+        a.k = k;
+        a.n = n;
+        a.skip = left_out.get();
+        a.ask = ask.get();
+        a.sum = 1;
+        a.scratch = scratch.get();
+        a.out = out.get();
+        must_run(pi__k_top_run(nullptr, &a));
+        for (int i = 0; i < n_rows; i++)
+            if (wishes[(size_t) i * 3]) check_row(rows[(size_t) i], &wishes[(size_t) i * 3], out.get() + i * (2 + k));
+    });
+}
+
+static void test_sizes(void **)
+{
+    for (int64_t n : {1, 2, 63, 64, 65, 255, 257, 1000, 2048, 2049}) run_rows(n, (int) n % 8, 3, 40);
+}
+
+static void test_kinds(void **)
+{
+    for (int kind = 0; kind < 8; kind++) run_rows(777, kind, 1, 100);
+    run_rows(777, 3, 8, 17);
+}
+
+static void test_greedy(void **)
+{
+    for (int64_t n : {1, 65, 3001}) run_rows(n, 0, 8, 1);
+}
+
+/* More threads, and more groups than are wanted. */
+static void test_long(void **)
+{
+    run_rows(20011, 0, 1, PI__K_TOP);
+    if (getenv("PI_TEST_EMULATED")) return;
+    run_rows(20011, 1, 1, PI__K_TOP);
+    run_rows(20011, 2, 1, 3);
+    run_rows(270001, 1, 1, 50);
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_kinds), cmocka_unit_test(test_greedy),
+                                cmocka_unit_test(test_long)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

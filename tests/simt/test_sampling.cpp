@@ -1,0 +1,139 @@
+/* Sampling where the rows are: requests of all kinds give the tokens and log-probabilities that whole rows give, to the
+ * bit, alone and together, with drafts, on one device, beside the CPU and on two. */
+#include "answers.h"
+
+#include <unistd.h>
+
+extern "C" {
+#include "formats/formats.h"
+int simt_small_write(const char *path, const char *arch, int32_t type);
+void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole);
+}
+
+typedef std::vector<std::pair<const char *, const char *>> settings;
+
+/* What a request gave. */
+struct sampled {
+    std::vector<int32_t> tokens;
+    std::vector<pi_token_prob> probs;
+};
+
+/* Requests, and whether the device finds all that their samplers want. */
+static const struct { settings how; bool found; } requests[] = {
+    {{{"temp", "0"}}, true},
+    {{{"top-k", "20"}}, true},
+    {{{"top-k", "40"}, {"repeat-penalty", "1.3"}, {"presence-penalty", "0.5"}}, true},
+    {{{"top-k", "40"}, {"temp", "0"}, {"dry-multiplier", "0.8"}, {"dry-allowed-length", "1"}}, true},
+    {{{"top-k", "0"}, {"top-p", "0.5"}, {"min-p", "0"}}, true},
+    {{{"top-k", "0"}, {"top-p", "1"}, {"min-p", "0.7"}}, true},
+    {{{"top-k", "30"}, {"logprobs", "7"}}, true},
+    {{{"temp", "0"}, {"logprobs", "2"}, {"ignore-eos", "false"}, {"min-tokens", "4"}}, true},
+    {{{"top-k", "0"}, {"top-p", "1"}, {"min-p", "0"}}, false},
+    {{{"logit-bias", "300+2"}, {"logit-bias", "301-3"}}, false},
+    {{{"logit-bias", "300-2"}, {"logit-bias", "301-inf"}}, true},
+    {{{"top-k", "0"}, {"top-p", "0.999"}, {"min-p", "0.0001"}, {"temp", "3"}}, false},
+};
+enum { N = sizeof requests / sizeof *requests, TOKENS = 5 };
+
+static void ignore(void *, uint32_t, const float *, size_t) {}
+
+static pi_request *submit(pi_engine *e, size_t i, bool whole, sampled *out)
+{
+    pi_error err;
+    pi_request *r = pi_request_new(e);
+    const std::string prompt = i % 2 ? "the other hand and the other day" : "once and on the morning";
+    pi_request_set_user(r, out);
+    for (const auto &s : requests[i].how)
+        if (pi_request_set(r, s.first, s.second, &err)) fail_msg("%s: %s", s.first, err.msg);
+    if (pi_request_set(r, "seed", std::to_string(i + 1).c_str(), &err)) fail_msg("%s", err.msg);
+    if (whole) pi_request_on_logits(r, ignore, nullptr);
+    if (pi_request_prompt_text(r, prompt.data(), prompt.size(), &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    return r;
+}
+
+static void take_events(pi_engine *e)
+{
+    pi_event *ev[8];
+    for (int n; (n = pi_poll(e, ev, 8, -1)) > 0;) {
+        for (int k = 0; k < n; k++) {
+            sampled *s = static_cast<sampled *>(ev[k]->user);
+            if (ev[k]->code) fail_msg("code %d after %zu tokens", ev[k]->code, s->tokens.size());
+            s->tokens.insert(s->tokens.end(), ev[k]->tokens, ev[k]->tokens + ev[k]->n_tokens);
+            if (ev[k]->logprobs) s->probs.insert(s->probs.end(), ev[k]->logprobs, ev[k]->logprobs + ev[k]->n_tokens * ev[k]->n_logprobs);
+            pi_event_release(ev[k]);
+        }
+    }
+}
+
+/* All requests together or one by one; whole: somebody looks at their rows, which have to come to the host then. */
+static std::vector<sampled> run(pi_engine *e, bool together, bool whole)
+{
+    std::vector<sampled> out(N);
+    std::vector<pi_request *> r;
+    for (size_t i = 0; i < N; i++) {
+        unsigned long long heads, all, heads_before, all_before;
+        simt_sampled(e, &heads_before, &all_before);
+        r.push_back(submit(e, i, whole, &out[i]));
+        if (!together || i + 1 == N) take_events(e);
+        simt_sampled(e, &heads, &all);
+        if (together) continue;
+        assert_int_equal(heads - heads_before + all - all_before, out[i].tokens.size());
+        if (requests[i].found) assert_true(heads - heads_before > out[i].tokens.size() / 2);
+        else assert_int_equal(heads, heads_before);
+    }
+    for (pi_request *q : r) pi_request_free(q);
+    return out;
+}
+
+static void same(const char *what, const std::vector<sampled> &a, const std::vector<sampled> &b)
+{
+    for (size_t i = 0; i < N; i++) {
+        if (a[i].tokens != b[i].tokens) fail_msg("%s: request %zu: other tokens", what, i);
+        assert_int_equal(a[i].probs.size(), b[i].probs.size());
+        for (size_t k = 0; k < a[i].probs.size(); k++) {
+            assert_int_equal(a[i].probs[k].id, b[i].probs[k].id);
+            assert_memory_equal(&a[i].probs[k].logprob, &b[i].probs[k].logprob, sizeof(float));
+        }
+    }
+}
+
+static void check(const char *arch, const char *device, const settings &more, bool alone)
+{
+    unsigned long long heads, whole;
+    char path[256];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/pagedinfer-sampling-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
+    assert_int_equal(simt_small_write(path, arch, PI__Q8_0), 0);
+    pi_error err;
+    pi_engine *e = nullptr;
+    pi_options *o = pi_options_new();
+    settings all = {{"model", path}, {"device", device}, {"ctx-size", "256"}, {"parallel", "5"}, {"max-tokens", "5"},
+                    {"temp", "0.7"}, {"ignore-eos", "true"}, {"logits", "generated"}, {"cache-ram", "0"}};
+    all.insert(all.end(), more.begin(), more.end());
+    for (const auto &s : all) set(o, s.first, s.second);
+    if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+    pi_options_free(o);
+    unlink(path);
+    const std::vector<sampled> want = run(e, true, true);
+    for (size_t i = 0; i < N; i++) assert_int_equal(want[i].tokens.size(), TOKENS);
+    assert_int_equal(want[6].probs.size(), 8 * TOKENS);
+    simt_sampled(e, &heads, &whole);
+    assert_true(!heads && whole >= N * TOKENS);
+    same(arch, want, run(e, true, false));
+    simt_sampled(e, &heads, &whole);
+    assert_true(heads >= 7 * TOKENS);
+    if (alone && !getenv("PI_TEST_EMULATED")) same(arch, want, run(e, false, false));
+    pi_engine_close(e);
+}
+
+static void test_one(void **) { check("gemma3", "emu", {}, true); }
+static void test_drafts(void **) { check("qwen35", "emu", {{"spec-type", "mtp"}}, false); }
+static void test_beside_cpu(void **) { check("gemma3", "emu", {{"gpu-layers", "2"}}, false); }
+static void test_two(void **) { check("gemma3", "emu0,emu1", {{"split-mode", "tensor"}}, false); }
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_drafts), cmocka_unit_test(test_beside_cpu),
+                                cmocka_unit_test(test_two)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
