@@ -420,7 +420,9 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     return a.used;
 }
 
-enum { LOAD_BYTES = 4 << 20 }; /* of the file at a time: the file and its copy are never both in memory */
+/* Of the file at a time: the file and its copy are never both in memory. More where it goes to a far device, whose threads
+ * pack a piece together. */
+enum { LOAD_BYTES = 4 << 20, FAR_LOAD_BYTES = 16 << 20 };
 
 typedef struct stage { /* room for a piece of a file that is not in memory */
     char *p;
@@ -527,7 +529,7 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->place);
     size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
-    int64_t step = (int64_t) (LOAD_BYTES / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
+    int64_t step = (int64_t) ((be->far ? FAR_LOAD_BYTES : LOAD_BYTES) / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
     if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
     int rc = PI_OK;
     for (int64_t mat = 0; mat < w->n_mat; mat++)

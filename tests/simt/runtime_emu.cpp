@@ -61,7 +61,9 @@ struct pi__rt : simt::stream {
     std::deque<copy> copies;                         /* beside the queue, under way */
     uint64_t n_copies = 0;                           /* of them, queued so far */
     uint64_t rng = 1;                                /* how long they take */
-    std::vector<work> queue;                         /* not yet run */
+    std::deque<work> queue;                          /* not yet run */
+    uint64_t n_run = 0;                              /* of all that were queued, those that were run */
+    uint64_t fence[PI__RT_FENCES] = {};              /* how many were queued before it */
     std::shared_ptr<std::vector<work>> recording;    /* NULL: nothing is recorded */
     bool spoiled = false;                            /* the recording was asked for what it cannot hold */
     int failed = 0;                                  /* code of queued work that failed */
@@ -79,11 +81,15 @@ struct pi__rt : simt::stream {
         }
         return code;
     }
-    void run_all()
+    /* What was queued up to the n-th; nothing any more after an error. */
+    void run_to(uint64_t n)
     {
-        for (size_t i = 0; i < queue.size() && !failed; i++) failed = queue[i]();
-        queue.clear();
+        for (; n_run < n; n_run++) {
+            if (!failed) failed = queue.front()();
+            queue.pop_front();
+        }
     }
+    void run_all() { run_to(n_run + queue.size()); }
     int add(work w)
     {
         if (recording) recording->push_back(std::move(w));
@@ -251,6 +257,21 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
     if (!code && !simt::in_device_memory(src, n)) code = BAD_ADDRESS;
     if (code) return code;
     return rt->add([=] { return move(dst, src, n); });
+}
+
+int pi__rt_fence(pi__rt *rt, int i)
+{
+    int code = rt->call(true);
+    if (!code) rt->fence[i] = rt->n_run + rt->queue.size();
+    return code;
+}
+
+int pi__rt_fence_wait(pi__rt *rt, int i)
+{
+    int code = rt->call(true);
+    if (code) return code;
+    rt->run_to(rt->fence[i]);
+    return rt->failed;
 }
 
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n)

@@ -1,6 +1,6 @@
 /* The CUDA backend: the op table over the kernels of kernels/, and what lies in device memory.
  *
- * Memory: a small object and a buffer for packing on the host; weights, cache and activations are the caller's, from
+ * Memory: a small object, and what load.c takes while weights are loaded; weights, cache and activations are the caller's, from
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
@@ -104,39 +104,6 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
     return (s.mat_bytes * (size_t) w->n_mat + 63) & ~(size_t) 63;
 }
 
-static bool pack_room(pi__cuda *c, size_t size)
-{
-    if (size <= c->pack_size) return true;
-    char *p = pi__realloc_array(c->pack, size, 1);
-    if (!p) {
-        c->no_room = true;
-        return false;
-    }
-    c->pack = p;
-    c->pack_size = size;
-    return true;
-}
-
-static void cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src)
-{
-    pi__cuda *c = (pi__cuda *) be;
-    pi__cuda_shape s;
-    pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s);
-    char *data = (char *) w->data + (size_t) mat * s.mat_bytes;
-    if (!s.n_block) {
-        pi__cuda_upload(be, data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
-        return;
-    }
-    size_t tiles = (size_t) (n + 15) / 16, file_row = pi__row_size(pi__type_info_of(w->type), w->n_in);
-    if (!pack_room(c, tiles * s.tile_bytes)) return;
-    for (size_t i = 0; i < tiles; i++) {
-        int64_t left = n - (int64_t) i * 16;
-        pi__cuda_pack_tile(w->type, &s, w->n_in, (const uint8_t *) src + i * 16 * file_row, left < 16 ? (int32_t) left : 16,
-                           (uint8_t *) c->pack + i * s.tile_bytes);
-    }
-    pi__cuda_upload(be, data + (size_t) (row / 16) * s.tile_bytes, c->pack, tiles * s.tile_bytes);
-}
-
 /* --------------------------------------------------------------------------------------------------- cache and scratch */
 
 static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
@@ -229,15 +196,24 @@ static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error
     return pi__comm_create(out, rt, n, err);
 }
 
+/* The first one after weights were loaded ends that: no memory of the host stays pinned for it. */
+static int cuda_finish(pi__backend *be, pi_error *err)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    int rc = pi__cuda_finish(be, err);
+    if (c->stage.pool) pi__cuda_load_end(c);
+    return rc;
+}
+
 static void cuda_destroy(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (!c) return;
     pi__cuda_free_graphs(c);
+    pi__cuda_load_end(c);
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
     pi__rt_close(c->rt);
-    pi__free(c->pack);
     pi__free(c);
 }
 
@@ -250,7 +226,7 @@ static const pi__backend_ops cuda_ops = {
     .free_memory = cuda_free_memory,
     .commit = cuda_commit_trim,
     .trim = cuda_commit_trim,
-    .upload = pi__cuda_upload,
+    .upload = pi__cuda_load_values,
     .download = pi__cuda_download,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
@@ -260,14 +236,14 @@ static const pi__backend_ops cuda_ops = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .weight_size = cuda_weight_size,
-    .weight_load = cuda_weight_load,
+    .weight_load = pi__cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,
     .state_bytes = pi__cuda_state_bytes,
     .snapshot_bytes = pi__cuda_snapshot_bytes,
     .scratch_bytes = cuda_scratch_bytes,
     .reserve = cuda_reserve,
     .begin = pi__cuda_begin,
-    .finish = pi__cuda_finish,
+    .finish = cuda_finish,
     .embed = pi__cuda_embed,
     .linear = pi__cuda_linear,
     .add_norm = pi__cuda_add_norm,
@@ -378,6 +354,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     if (!c) return pi__fail_mem(err, "the CUDA backend");
     c->be.ops = &cuda_ops;
     c->be.far = true;
+    c->n_threads = p->n_threads;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         pi__free(c);

@@ -2,6 +2,7 @@
 #ifndef PI__CUDA_IMPL_H
 #define PI__CUDA_IMPL_H
 
+#include "backend/cpu/pool.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
@@ -38,6 +39,14 @@ typedef struct cuda_scratch {
     size_t batch, rows, freq, picks, prepared, floats, experts, gdn, parts, total; /* bytes */
 } cuda_scratch;
 
+/* What loading takes of the host (load.c). */
+typedef struct cuda_stage {
+    pi__pool *pool;         /* threads that pack; NULL: nothing is being loaded */
+    uint8_t *buffer[2];     /* pinned memory */
+    int now;                /* the one that is filled */
+    size_t used;            /* bytes of it */
+} cuda_stage;
+
 typedef struct pi__cuda {
     pi__backend be;         /* first: the public face */
     pi__rt *rt;             /* device and queue */
@@ -55,8 +64,8 @@ typedef struct pi__cuda {
     uint64_t n_steps;       /* that could be recorded */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
-    char *pack;             /* host memory for packing weights */
-    size_t pack_size;       /* bytes */
+    int32_t n_threads;      /* that pack weights, 0: one a core */
+    cuda_stage stage;       /* while weights are loaded */
     uint64_t n_copies;      /* copies beside the queue so far */
     int error;              /* the first one since the last finish() */
     bool no_room;           /* a batch was larger than its limits, or the host had no memory */
@@ -103,6 +112,12 @@ static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
 
 /* cuda.c */
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
+
+/* load.c: weights on their way to the device, matrices and small vectors; end gives back what that took of the host, and
+ * everything queued is done. */
+void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
+void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n);
+void pi__cuda_load_end(pi__cuda *c);
 
 /* ops.c: backend.h's structs as the kernels have them */
 bool pi__cuda_is_float(int32_t type);

@@ -53,6 +53,10 @@ void pi__rt_host_free(pi__rt *rt, void *p);
  * latest in wait; src elsewhere may be changed after the call. */
 int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n);
 int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n);
+/* Fence i, below PI__RT_FENCES, is behind what is queued by now; and waiting until the queue is past it. */
+enum { PI__RT_FENCES = 2 };
+int pi__rt_fence(pi__rt *rt, int i);
+int pi__rt_fence_wait(pi__rt *rt, int i);
 /* Copies beside the queue: each starts when all that was queued before it is done, they end in order, and what is queued
  * after them does not wait. The host's memory must be pinned. */
 int pi__rt_copy_out(pi__rt *rt, void *dst, const void *src, size_t n); /* from the device */

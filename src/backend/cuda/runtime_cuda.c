@@ -29,6 +29,7 @@ struct pi__rt {
     int device;                 /* index */
     cudaStream_t stream;        /* all work but copies beside it */
     cudaStream_t copies;        /* those */
+    cudaEvent_t fence[PI__RT_FENCES]; /* in the stream */
     cudaEvent_t order;          /* what was queued before a copy is done */
     cudaEvent_t mark[N_MARKS];  /* a ring: in the stream of copies, after so many of them: */
     uint64_t mark_at[N_MARKS];  /* how many */
@@ -98,6 +99,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
+    for (int i = 0; i < PI__RT_FENCES && !e; i++) e = cudaEventCreateWithFlags(&rt->fence[i], cudaEventDisableTiming);
     for (int i = 0; i < N_MARKS && !e; i++) e = cudaEventCreateWithFlags(&rt->mark[i], cudaEventDisableTiming);
     if (e) {
         pi__rt_close(rt);
@@ -113,6 +115,8 @@ void pi__rt_close(pi__rt *rt)
     cudaSetDevice(rt->device);
     for (int i = 0; i < N_MARKS; i++)
         if (rt->mark[i]) cudaEventDestroy(rt->mark[i]);
+    for (int i = 0; i < PI__RT_FENCES; i++)
+        if (rt->fence[i]) cudaEventDestroy(rt->fence[i]);
     if (rt->order) cudaEventDestroy(rt->order);
     if (rt->copies) cudaStreamDestroy(rt->copies);
     if (rt->stream) cudaStreamDestroy(rt->stream);
@@ -186,6 +190,19 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     return (int) (e ? e : cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, rt->stream));
+}
+
+int pi__rt_fence(pi__rt *rt, int i)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    return (int) (e ? e : cudaEventRecord(rt->fence[i], rt->stream));
+}
+
+/* One that was not recorded yet is passed. */
+int pi__rt_fence_wait(pi__rt *rt, int i)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    return (int) (e ? e : cudaEventSynchronize(rt->fence[i]));
 }
 
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n, enum cudaMemcpyKind kind)

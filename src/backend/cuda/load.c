@@ -1,0 +1,154 @@
+/* Weights on their way to the device: from the file (mapped, or what was read of it), packed by threads of the host, into
+ * one of two buffers of pinned memory while the other is copied.
+ *
+ *     file -> threads: pack, or copy -> [ buffer 0 | buffer 1 ] -> the device's copy engine -> weights
+ *
+ * A buffer is filled piece by piece, and each piece's copy is queued at once. When it is full a fence goes into the queue
+ * behind its copies, and the other one is filled, after its own fence was passed. So loading takes as much memory of the
+ * host as the buffers have, however large a matrix is, and nothing is copied from memory that CUDA would have to copy
+ * again.
+ *
+ * Memory: the buffers and the threads' pool, made by the first matrix that is loaded and given back by the finish() that
+ * ends loading. Threads: the opening thread; those of the pool, while it waits for them. */
+#include <string.h>
+
+#include "backend/cuda/impl.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+enum { BUFFER = 32 << 20, PIECE = 256 << 10 /* bytes that a thread takes at a time, or a tile */ };
+
+/* What the threads share. */
+typedef struct job {
+    pi__pool *pool;          /* they are of it */
+    int32_t type;            /* of the matrix */
+    int64_t n_in;            /* columns */
+    const pi__cuda_shape *s; /* NULL: bytes are copied as they are */
+    const uint8_t *src;      /* rows of the file, or bytes */
+    uint8_t *dst;            /* in a buffer */
+    int64_t n;               /* rows, or bytes */
+    int64_t step;            /* of them in a part */
+    int32_t n_parts;         /* that they are cut into */
+} job;
+
+static void run_part(const job *j, int64_t from)
+{
+    const int64_t end = from + j->step < j->n ? from + j->step : j->n;
+    if (!j->s) {
+        memcpy(j->dst + from, j->src + from, (size_t) (end - from));
+        return;
+    }
+    const size_t row = pi__row_size(pi__type_info_of(j->type), j->n_in);
+    for (int64_t r = from; r < end; r += PI__TILE_ROWS) {
+        const int32_t n = end - r < PI__TILE_ROWS ? (int32_t) (end - r) : PI__TILE_ROWS;
+        pi__cuda_pack_tile(j->type, j->s, j->n_in, j->src + (size_t) r * row, n,
+                           j->dst + (size_t) (r / PI__TILE_ROWS) * j->s->tile_bytes);
+    }
+}
+
+static void run_parts(void *arg, int32_t ith, int32_t nth)
+{
+    const job *j = arg;
+    (void) ith;
+    (void) nth;
+    for (int32_t i; (i = pi__pool_next(j->pool, j->n_parts)) >= 0;) run_part(j, i * j->step);
+}
+
+static void run(job *j)
+{
+    j->n_parts = (int32_t) ((j->n + j->step - 1) / j->step);
+    if (j->n_parts > 1) pi__pool_run(j->pool, run_parts, j);
+    else run_part(j, 0);
+}
+
+/* Buffers and threads, if they are not there. false: there is no memory for them, or the device has failed. */
+static bool ready(pi__cuda *c)
+{
+    cuda_stage *s = &c->stage;
+    void *p;
+    if (!s->pool && !pi__cuda_failed(c)) c->no_room = pi__pool_create(&s->pool, c->n_threads, 0, 0, NULL) != PI_OK;
+    for (int i = 0; i < 2 && !s->buffer[i] && !pi__cuda_failed(c); i++) {
+        pi__cuda_keep(c, pi__rt_host_alloc(c->rt, &p, BUFFER));
+        s->buffer[i] = p;
+        if (!p) c->no_room = true;
+    }
+    return !pi__cuda_failed(c);
+}
+
+/* Room for as many of n units of size bytes as there are: *got of them, at least one. NULL: none, or an error. */
+static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
+{
+    cuda_stage *s = &c->stage;
+    size_t left = (BUFFER - s->used) / size;
+    if (size > BUFFER) c->no_room = true;
+    if (left < n && (!left || s->used > BUFFER / 2)) {
+        if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_fence(c->rt, s->now));
+        s->now = 1 - s->now;
+        s->used = 0;
+        if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_fence_wait(c->rt, s->now));
+        left = BUFFER / size;
+    }
+    *got = left < n ? left : n;
+    return pi__cuda_failed(c) ? NULL : s->buffer[s->now] + s->used;
+}
+
+/* n bytes that were put into the buffer go to dst. */
+static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
+{
+    pi__cuda_keep(c, pi__rt_upload(c->rt, dst, from, n));
+    c->stage.used += (n + 63) & ~(size_t) 63;
+}
+
+static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
+{
+    size_t got;
+    for (size_t at = 0; at < n; at += got) {
+        uint8_t *p = room(c, n - at, 1, &got);
+        if (!p) return;
+        job j = {.pool = c->stage.pool, .src = src + at, .dst = p, .n = (int64_t) got, .step = PIECE};
+        run(&j);
+        send(c, dst + at, p, got);
+    }
+}
+
+static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s, char *dst, const uint8_t *src, int64_t n)
+{
+    const size_t tiles = (size_t) (n + PI__TILE_ROWS - 1) / PI__TILE_ROWS;
+    const size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in), a_part = PIECE / s->tile_bytes;
+    size_t got;
+    for (size_t at = 0; at < tiles; at += got) {
+        uint8_t *p = room(c, tiles - at, s->tile_bytes, &got);
+        if (!p) return;
+        const int64_t first = (int64_t) at * PI__TILE_ROWS, end = (int64_t) (at + got) * PI__TILE_ROWS;
+        job j = {.pool = c->stage.pool, .type = w->type, .n_in = w->n_in, .s = s, .src = src + (size_t) first * row, .dst = p,
+                 .n = (end < n ? end : n) - first, .step = PI__TILE_ROWS * (int64_t) (a_part ? a_part : 1)};
+        run(&j);
+        send(c, dst + at * s->tile_bytes, p, got * s->tile_bytes);
+    }
+}
+
+void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_shape s;
+    pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s);
+    char *data = (char *) w->data + (size_t) mat * s.mat_bytes;
+    if (!ready(c)) return;
+    if (s.n_block) load_tiles(c, w, &s, data + (size_t) (row / PI__TILE_ROWS) * s.tile_bytes, src, n);
+    else load_bytes(c, data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
+}
+
+void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    if (c->stage.pool && ready(c)) load_bytes(c, dst, src, n);
+    else pi__cuda_upload(be, dst, src, n);
+}
+
+void pi__cuda_load_end(pi__cuda *c)
+{
+    cuda_stage *s = &c->stage;
+    for (int i = 0; i < 2; i++) pi__rt_host_free(c->rt, s->buffer[i]);
+    pi__pool_destroy(s->pool);
+    *s = (cuda_stage) {0};
+}

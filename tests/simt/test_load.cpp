@@ -1,0 +1,115 @@
+/* Weights on their way to the emulated device: what lies there, and what it takes of the host. */
+#include "simt_test.h"
+
+#include <algorithm>
+
+#include "backend/cuda/pack.h"
+#include "runtime_emu.h"
+
+extern "C" {
+#include "backend/cuda/cuda.h"
+#include "formats/formats.h"
+}
+
+static pi__backend *create()
+{
+    pi__cpu_params p = {};
+    pi__backend *be = nullptr;
+    pi_error err;
+    p.n_threads = 3;
+    if (pi__cuda_create(&be, 0, &p, nullptr, &err)) fail_msg("%s", err.msg);
+    return be;
+}
+
+/* Rows of a matrix: any bytes, always the same for a row. */
+static void fill(std::vector<uint8_t> &rows, size_t size, int64_t first)
+{
+    for (size_t i = 0; i < rows.size() / size; i++) {
+        uint64_t v = (uint64_t) (first + (int64_t) i) * 0x9e3779b97f4a7c15u + 1;
+        for (size_t k = 0; k + 8 <= size; k += 8, v = v * 6364136223846793005u + 1442695040888963407u)
+            std::memcpy(&rows[i * size + k], &v, 8);
+    }
+}
+
+/* Two matrices that are larger than all staging, in pieces whose memory is used again at once: each byte is where pack.h
+ * says. The copies run as late as they may, so that a buffer filled too early would spoil them. */
+static void load(int32_t type, int64_t n_in, int64_t n_out)
+{
+    pi__backend *be = create();
+    pi__weight w = {};
+    pi__cuda_shape s;
+    pi_error err;
+    w.type = type, w.n_in = n_in, w.n_out = n_out, w.n_mat = 2;
+    w.size = be->ops->weight_size(be, &w);
+    w.data = be->ops->alloc(be, w.size);
+    assert_non_null(w.data);
+    assert_true(pi__cuda_shape_of(type, n_in, n_out, &s));
+    const size_t row = pi__row_size(pi__type_info_of(type), n_in), before = simt::host_bytes();
+    const int64_t step = 6400;
+    for (int64_t m = 0; m < 2; m++) {
+        for (int64_t r = 0; r < n_out; r += step) {
+            std::vector<uint8_t> rows(row * (size_t) std::min(step, n_out - r));
+            fill(rows, row, m * n_out + r);
+            be->ops->weight_load(be, &w, m, r, std::min(step, n_out - r), rows.data());
+            std::fill(rows.begin(), rows.end(), 0xcc);
+        }
+    }
+    const float values[3] = {1, 2, 3};
+    float *v = static_cast<float *>(be->ops->alloc(be, sizeof values)), temporary[3];
+    std::memcpy(temporary, values, sizeof values);
+    be->ops->upload(be, v, temporary, sizeof values);
+    temporary[0] = 4;
+    assert_int_equal(simt::host_bytes() - before, 64 << 20);
+    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    assert_int_equal(simt::host_bytes(), before);
+    assert_memory_equal(v, values, sizeof values);
+
+    std::vector<uint8_t> rows(row * 16), tile(s.n_block ? s.tile_bytes : row * 16);
+    for (int64_t m = 0; m < 2; m++) {
+        for (int64_t r = 0; r < n_out; r += 16) {
+            const int64_t n = std::min<int64_t>(16, n_out - r);
+            fill(rows, row, m * n_out + r);
+            if (s.n_block) pi__cuda_pack_tile(type, &s, n_in, rows.data(), (int32_t) n, tile.data());
+            else tile = rows;
+            const size_t at = (size_t) m * s.mat_bytes + (size_t) (s.n_block ? r / 16 : r) * s.tile_bytes;
+            const size_t size = s.n_block ? s.tile_bytes : row * (size_t) n;
+            if (std::memcmp(static_cast<char *>(w.data) + at, tile.data(), size))
+                fail_msg("%s: matrix %d, row %d is not what was loaded", pi__type_info_of(type)->name, (int) m, (int) r);
+        }
+    }
+    be->ops->free(be, v, sizeof values);
+    be->ops->free(be, w.data, w.size);
+    be->ops->destroy(be);
+    assert_int_equal(simt::watch.live, 0);
+}
+
+static void test_packed(void **) { load(PI__Q4_0, 4096, 17003); }
+static void test_as_in_file(void **) { load(PI__BF16, 1056, 18007); }
+
+/* Loading that is given up gives all back, and a tile that no buffer holds is refused. */
+static void test_given_up(void **)
+{
+    pi_error err;
+    for (int i = 0; i < 2; i++) {
+        pi__backend *be = create();
+        pi__weight w = {};
+        w.type = PI__Q8_0, w.n_in = i ? 32 << 16 : 64, w.n_out = 16, w.n_mat = 1;
+        w.size = be->ops->weight_size(be, &w);
+        w.data = be->ops->alloc(be, w.size);
+        assert_non_null(w.data);
+        std::vector<uint8_t> rows(16 * pi__row_size(pi__type_info_of(w.type), w.n_in));
+        be->ops->weight_load(be, &w, 0, 0, 16, rows.data());
+        if (i) assert_int_equal(be->ops->finish(be, &err), PI_ENOMEM);
+        be->ops->free(be, w.data, w.size);
+        be->ops->destroy(be);
+        assert_int_equal(simt::watch.live, 0);
+        assert_int_equal(simt::host_bytes(), 0);
+    }
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_as_in_file),
+                                cmocka_unit_test(test_given_up)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
