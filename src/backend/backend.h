@@ -271,6 +271,14 @@ typedef struct pi__backend_ops {
      * it, whose contents are lost (the next read gives zeros or garbage). */
     void (*commit)(pi__backend *be, void *p, size_t size);
     void (*trim)(pi__backend *be, void *p, size_t size);
+    /* Of backends that have pages, NULL elsewhere. An arena is a range of addresses, a multiple of the page, for tensors
+     * that get memory, and give it back, one by one. arena_alloc: addresses without memory; NULL: none left. arena_map:
+     * zeroed memory for whole pages of it; false: none left. arena_unmap takes back what one map gave; arena_free the
+     * addresses, when nothing is mapped any more. */
+    void *(*arena_alloc)(pi__backend *be, size_t size);
+    void (*arena_free)(pi__backend *be, void *arena, size_t size);
+    bool (*arena_map)(pi__backend *be, void *p, size_t size);
+    void (*arena_unmap)(pi__backend *be, void *p, size_t size);
     /* Copies in the order of ops. src may be changed after upload returns; dst is filled when finish has returned. */
     void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
     void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
@@ -388,6 +396,7 @@ typedef struct pi__backend_ops {
 
 struct pi__backend {
     const pi__backend_ops *ops;
+    size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool far;        /* the host cannot read memory of alloc: it uploads and downloads */
     int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and what lies in it differs:
                       * uploads go to all, downloads are of the first */

@@ -1,7 +1,7 @@
 /* Declaring, planning and loading a model, whatever its architecture (see model.h).
  *
- * The list of wanted tensors is the single source: its sizes are the plan, and the same loop that adds them up assigns
- * addresses when the region exists. */
+ * The list of wanted tensors is the single source: what their sizes add up to is the plan, and where each one lies in its
+ * region is known before there is memory (weights.c). */
 #include "model/model.h"
 
 #include <math.h>
@@ -19,7 +19,6 @@ static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_gemma4, &pi_
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
-static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
                pi_error *err)
 {
@@ -82,9 +81,7 @@ static int add_want(pi__model *m, pi__want want, pi_error *err)
 {
     if (!pi__grow(&m->want, &m->cap_want, m->n_want + 1, sizeof *m->want)) return pi__fail_mem(err, "the tensor list");
     m->want[m->n_want++] = want;
-    if (!pi__add_ok(m->weights_size[want.place], align64(want.size), &m->weights_size[want.place]))
-        return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
-    return PI_OK;
+    return pi__weights_want(m, &m->want[m->n_want - 1], err);
 }
 
 /* The tensor called name, with the layer filled in; NULL: absent. */
@@ -544,51 +541,37 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
     return PI_OK;
 }
 
-static size_t weights_total(const pi__model *m)
+/* Bytes of all tensors that lie on devices. */
+static size_t wanted_bytes(const pi__model *m)
 {
     size_t all = 0;
-    for (int32_t i = 0; i < PI__N_PLACES; i++) all += m->weights_size[i];
+    for (size_t i = 0; i < m->n_want; i++) all += m->want[i].size;
     return all;
-}
-
-/* A region in each place. */
-static int alloc_weights(pi__model *m, pi_error *err)
-{
-    for (int32_t i = 0; i < PI__N_PLACES; i++) {
-        pi__backend *be = pi__backend_at(m->be, i);
-        if (!m->weights_size[i]) continue;
-        m->weights[i] = be->ops->alloc(be, m->weights_size[i]);
-        if (!m->weights[i])
-            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights on %s%s", m->weights_size[i] >> 20,
-                            be->ops->describe(be), be->far ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
-    }
-    return PI_OK;
 }
 
 int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err)
 {
     pi__limits own = *lim;
     m->scratch_size = pi__model_scratch(m, &own);
-    int rc = alloc_weights(m, err);
+    int rc = pi__weights_alloc(m, err);
     if (rc) return rc;
     m->scratch = m->be->ops->alloc(m->be, m->scratch_size);
     if (!m->scratch) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of activations", m->scratch_size >> 20);
     pi__arena a = {m->scratch, m->scratch_size, 0};
     m->arch->layout(m, &own, &a);
 
-    size_t at[PI__N_PLACES] = {0}, done = 0, all = weights_total(m);
+    size_t done = 0, all = wanted_bytes(m);
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];
-        char *p = w->size ? m->weights[w->place] + at[w->place] : NULL;
+        char *p = pi__weights_at(m, w);
         float *values = (float *) (void *) p;
         if (w->weight) w->weight->data = p;
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
         rc = w->weight ? load_weight(m, w, st, err) : w->order ? load_order(m, w, st, err)
                                                                : load_values(m, w, values, st, err);
-        at[w->place] += align64(w->size);
-        done += align64(w->size);
+        done += w->size;
         if (progress) progress(ud, (float) done / (float) all);
     }
     for (int i = 0; i < 2; i++) pi__free(st[i].p);
@@ -601,10 +584,7 @@ void pi__model_free(pi__model *m)
 {
     if (!m) return;
     if (m->arch_data && m->arch->free) m->arch->free(m);
-    for (int32_t i = 0; i < PI__N_PLACES; i++) {
-        pi__backend *be = pi__backend_at(m->be, i);
-        if (m->weights[i]) be->ops->free(be, m->weights[i], m->weights_size[i]);
-    }
+    pi__weights_free(m);
     if (m->scratch) m->be->ops->free(m->be, m->scratch, m->scratch_size);
     pi__free(m->want);
     pi__free(m->kv);

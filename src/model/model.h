@@ -27,7 +27,19 @@ typedef struct pi__want {
     const int32_t *row;       /* of weight: file row of each of its rows, loaded before; NULL: as in the file */
     size_t size;              /* bytes on the device */
     int32_t place;            /* PI__AT_*: in which region */
+    bool own;                 /* it has pages of its own there, */
+    bool mapped;              /* and memory in them */
+    size_t at;                /* first byte, from where such ones, or the others, begin (weights.c) */
 } pi__want;
+
+/* Weights in one place (weights.c). */
+typedef struct pi__region {
+    char *base;               /* NULL: nothing lies there, or not yet */
+    size_t page;              /* of the backend */
+    size_t own;               /* bytes of tensors with pages of their own; multiple of the page */
+    size_t shared;            /* bytes of those that lie together, behind */
+    bool mapped;              /* those have memory; without pages all have, as soon as there is a base */
+} pi__region;
 
 typedef struct pi__arch {
     const char *name; /* general.architecture */
@@ -86,7 +98,7 @@ struct pi__model {
     uint64_t n_params;         /* values in all tensors of the file */
     uint64_t file_bytes;       /* bytes of all tensors in the file */
     size_t weights_size[PI__N_PLACES]; /* bytes of the regions of weights */
-    char *weights[PI__N_PLACES]; /* region of each place; NULL: nothing lies there */
+    pi__region weights[PI__N_PLACES]; /* region of each place */
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
@@ -161,6 +173,13 @@ int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, 
 
 /* A layer that keeps a recurrent state of this shape. *index: its place in m->state. */
 int pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape, int32_t *index, pi_error *err);
+
+/* weights.c: gives a tensor its bytes in its region; all regions their memory; the tensor's address, NULL for one without
+ * bytes there; gives all memory back. */
+int pi__weights_want(pi__model *m, pi__want *w, pi_error *err);
+int pi__weights_alloc(pi__model *m, pi_error *err);
+char *pi__weights_at(const pi__model *m, const pi__want *w);
+void pi__weights_free(pi__model *m);
 
 /* Largest allowed counts: metadata beyond them is refused, so that arithmetic on them is safe. */
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };

@@ -164,8 +164,10 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
     int code = index < PI__RT_MAX ? pi__rt_tell(0, info) : (int) NO_DEVICE; /* all are like the one that is told of */
+    if (!code) code = counted(); /* for the page */
     *out = code ? nullptr : new pi__rt;
     if (code) return code;
+    info->page = simt::options.page;
     (*out)->index = index;
     simt::watch.live++;
     return 0;
@@ -210,6 +212,41 @@ void pi__rt_free(pi__rt *rt, void *p)
     rt->run_all();
     simt::device_free(p);
     simt::watch.live--;
+}
+
+/* What is given back wrongly, or twice, is one more thing that is left at the end. */
+int pi__rt_reserve(pi__rt *rt, void **out, size_t size)
+{
+    *out = nullptr;
+    int code = rt->call(true);
+    if (code) return code;
+    *out = simt::device_reserve(size);
+    simt::watch.live += *out != nullptr;
+    return 0;
+}
+
+void pi__rt_unreserve(pi__rt *rt, void *p, size_t)
+{
+    if (!p) return;
+    rt->run_all();
+    simt::watch.live += simt::device_unreserve(p) ? -1 : 1;
+}
+
+int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done)
+{
+    *done = false;
+    simt::watch.n_allocs++;
+    int code = rt->call(true);
+    if (code) return code;
+    *done = size <= free_bytes() && simt::device_map(p, size);
+    simt::watch.live += *done;
+    return 0;
+}
+
+void pi__rt_unmap(pi__rt *rt, void *p, size_t size)
+{
+    rt->run_all();
+    simt::watch.live += simt::device_unmap(p, size) ? -1 : 1;
 }
 
 int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size)

@@ -426,19 +426,26 @@ struct allocation {
     size_t size;  /* bytes asked for */
     char *map;    /* first page */
     size_t pages; /* bytes mapped */
+    bool mapped;  /* by device_map */
 };
 static std::map<char *, allocation> allocations; /* by first byte */
+static std::map<char *, size_t> reservations; /* bytes, by first one */
 static char *region;        /* reserved address space */
-static size_t region_used;  /* bytes of it handed out; from the start again when nothing is allocated */
+static size_t region_used;  /* bytes of it handed out; from the start again when nothing is allocated or reserved */
+
+static bool have_region()
+{
+    if (region) return true;
+    void *p = mmap(nullptr, DEVICE_REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    region = static_cast<char *>(p);
+    return true;
+}
 
 void *device_alloc(size_t size)
 {
     std::lock_guard<std::mutex> guard(lock);
-    if (!region) {
-        void *p = mmap(nullptr, DEVICE_REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED) return nullptr;
-        region = static_cast<char *>(p);
-    }
+    if (!have_region()) return nullptr;
     if (!size || size > DEVICE_REGION || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return nullptr;
     size_t used = (size + 255) / 256 * 256, pages = (used + PAGE - 1) / PAGE * PAGE;
     if (region_used + pages + PAGE > DEVICE_REGION) return nullptr;
@@ -447,19 +454,79 @@ void *device_alloc(size_t size)
     region_used += pages + PAGE;
     char *p = map + pages - used;
     std::memset(p, 0xff, used);
-    allocations[p] = {size, map, pages};
+    allocations[p] = {size, map, pages, false};
     return p;
+}
+
+static void give_back(std::map<char *, allocation>::iterator it)
+{
+    madvise(it->second.map, it->second.pages, MADV_DONTNEED);
+    mprotect(it->second.map, it->second.pages, PROT_NONE);
+    allocations.erase(it);
+    if (allocations.empty() && reservations.empty()) region_used = 0;
 }
 
 void device_free(void *p)
 {
     std::lock_guard<std::mutex> guard(lock);
     auto it = allocations.find(static_cast<char *>(p));
-    if (it == allocations.end()) return;
-    madvise(it->second.map, it->second.pages, MADV_DONTNEED);
-    mprotect(it->second.map, it->second.pages, PROT_NONE);
-    allocations.erase(it);
-    if (allocations.empty()) region_used = 0;
+    if (it != allocations.end() && !it->second.mapped) give_back(it);
+}
+
+void *device_reserve(size_t size)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    const size_t page = options.page;
+    if (!page || !size || size % page || size > DEVICE_REGION || !have_region()) return nullptr;
+    char *p = region + region_used;
+    p += (page - (uintptr_t) p % page) % page;
+    size_t end = (size_t) (p - region) + size + PAGE;
+    if (end > DEVICE_REGION) return nullptr;
+    region_used = end;
+    reservations[p] = size;
+    return p;
+}
+
+/* The first allocation that reaches into the bytes from p on, or the end. */
+static std::map<char *, allocation>::iterator first_in(char *p, size_t size)
+{
+    auto it = allocations.upper_bound(p);
+    if (it != allocations.begin() && std::prev(it)->first + std::prev(it)->second.size > p) return std::prev(it);
+    return it != allocations.end() && it->first < p + size ? it : allocations.end();
+}
+
+bool device_unreserve(void *p)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    auto it = reservations.find(static_cast<char *>(p));
+    if (it == reservations.end() || first_in(it->first, it->second) != allocations.end()) return false;
+    reservations.erase(it);
+    if (allocations.empty() && reservations.empty()) region_used = 0;
+    return true;
+}
+
+bool device_map(void *p, size_t size)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    char *c = static_cast<char *>(p);
+    auto it = reservations.upper_bound(c);
+    if (it == reservations.begin() || !size || (uintptr_t) p % options.page || size % options.page) return false;
+    --it;
+    size_t at = (size_t) (c - it->first);
+    if (at > it->second || size > it->second - at || first_in(c, size) != allocations.end()) return false;
+    if (options.fail_alloc >= 0 && options.fail_alloc-- == 0) return false;
+    if (mprotect(c, size, PROT_READ | PROT_WRITE)) return false;
+    allocations[c] = {size, c, size, true};
+    return true;
+}
+
+bool device_unmap(void *p, size_t size)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    auto it = allocations.find(static_cast<char *>(p));
+    if (it == allocations.end() || !it->second.mapped || it->second.size != size) return false;
+    give_back(it);
+    return true;
 }
 
 size_t device_bytes()

@@ -63,7 +63,8 @@ struct config {
     order blocks = order::forward;  /* order of the grid's blocks */
     bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
     uint64_t seed = 1;              /* of the random orders */
-    long fail_alloc = -1;           /* device_alloc: after so many, one fails */
+    long fail_alloc = -1;           /* device_alloc and device_map: after so many, one fails */
+    size_t page = 2 << 20;          /* of device_map, a power of two from 64 KiB on; 0: devices cannot */
     long fail_copy = -1;            /* copies beside the queue: after so many, one is refused */
     bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
@@ -84,7 +85,13 @@ extern unsigned long n_launches, n_switches;
 /* Device memory: what instrumented kernels may access. Ends at an inaccessible page; filled with 0xFF. NULL: too much. */
 void *device_alloc(size_t size);
 void device_free(void *p);
-size_t device_bytes(); /* allocated */
+size_t device_bytes(); /* allocated, or mapped */
+/* Addresses of device memory, a multiple of the page, and memory for whole pages of them, filled with zeros, which ends as
+ * an allocation does: what is mapped behind it is another. NULL, false: none left, or misuse. */
+void *device_reserve(size_t size);
+bool device_unreserve(void *p);
+bool device_map(void *p, size_t size);
+bool device_unmap(void *p, size_t size);
 
 /* While one exists, device memory can be reached by everybody. */
 struct visible {

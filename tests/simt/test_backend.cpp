@@ -193,6 +193,7 @@ static void test_out_of_memory(void **)
         if (rc) assert_int_equal(rc, PI_ENOMEM);
     }
     assert_true(i > 20);
+    simt::options.page = 64 << 10; /* most matrices have pages of their own */
     for (long k = 0;; k++) {
         simt::options.fail_alloc = k;
         int rc = simt_open(path, -1, &count, &left);
@@ -201,10 +202,11 @@ static void test_out_of_memory(void **)
         assert_int_equal(left, 0);
         assert_int_equal(rc, all ? PI_OK : PI_ENOMEM);
         if (all) {
-            assert_true(k >= 4);
+            assert_true(k >= 20);
             break;
         }
     }
+    simt::options.page = 2 << 20;
     unlink(path);
 }
 

@@ -2,8 +2,10 @@
 #include "simt_test.h"
 
 #include <algorithm>
+#include <string>
 
 #include "backend/cuda/pack.h"
+#include "backend/cuda/runtime.h"
 #include "runtime_emu.h"
 
 extern "C" {
@@ -107,9 +109,103 @@ static void test_given_up(void **)
     }
 }
 
+/* Tensors of an arena get memory and give it back one by one; what is not mapped cannot be reached. */
+static void test_arena(void **)
+{
+    const size_t page = 2 << 20;
+    pi__backend *be = create();
+    pi_error err;
+    char text[] = "what the other tensor has", got[sizeof text] = "", zeros[sizeof text] = "";
+    assert_int_equal(be->page, page);
+    assert_null(be->ops->arena_alloc(be, page / 2));
+    char *a = static_cast<char *>(be->ops->arena_alloc(be, 4 * page)), *b = a + page;
+    assert_non_null(a);
+    assert_int_equal((uintptr_t) a % page, 0);
+    assert_int_equal(simt::device_bytes(), 0);
+    assert_true(be->ops->arena_map(be, a, page));
+    assert_true(be->ops->arena_map(be, b, 2 * page));
+    assert_int_equal(simt::device_bytes(), 3 * page);
+    be->ops->upload(be, a, text, sizeof text);
+    be->ops->upload(be, b + 2 * page - sizeof text, text, sizeof text);
+    be->ops->arena_unmap(be, a, page);
+    assert_int_equal(simt::device_bytes(), 2 * page);
+    be->ops->download(be, got, b + 2 * page - sizeof text, sizeof text);
+    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    assert_string_equal(got, text);
+    char *const outside[] = {a, b - 1, b + 2 * page};
+    for (char *p : outside) {
+        be->ops->upload(be, p, text, sizeof text);
+        assert_int_equal(be->ops->finish(be, &err), PI_EDEVICE);
+        assert_non_null(strstr(err.msg, "leaves device memory"));
+    }
+    assert_true(be->ops->arena_map(be, a, page)); /* again, with nothing of what was there */
+    be->ops->download(be, got, a, sizeof text);
+    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    assert_memory_equal(got, zeros, sizeof zeros);
+    be->ops->arena_unmap(be, b, 2 * page);
+    be->ops->arena_unmap(be, a, page);
+    be->ops->arena_free(be, a, 4 * page);
+    be->ops->destroy(be);
+    assert_int_equal(simt::watch.live, 0);
+}
+
+/* The emulator finds what is wrong with arenas: memory where there is some, or that is no whole page; what is given back
+ * twice, in part, or with memory in it. */
+static void test_arena_misuse(void **)
+{
+    const size_t page = 2 << 20;
+    pi__rt *rt;
+    pi__rt_info info;
+    void *p;
+    bool done;
+    assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
+    assert_int_equal(pi__rt_reserve(rt, &p, 4 * page), 0);
+    char *a = static_cast<char *>(p);
+    const struct { char *at; size_t size; bool done; } maps[] = {
+        {a + page, page, true}, {a, 2 * page, false}, {a + page, page, false}, {a, page / 2, false},
+        {a + 64, page, false}, {a + 3 * page, 2 * page, false}, {a - page, page, false}, {a + 2 * page, 2 * page, true}};
+    for (const auto &m : maps) {
+        assert_int_equal(pi__rt_map(rt, m.at, m.size, &done), 0);
+        assert_int_equal(done, m.done);
+    }
+    assert_int_equal(simt::watch.live, 4); /* device, addresses, two maps */
+    pi__rt_unmap(rt, a + 2 * page, page);
+    pi__rt_unmap(rt, a, page);
+    pi__rt_unreserve(rt, a, 4 * page);
+    assert_int_equal(simt::watch.live, 7);
+    pi__rt_unmap(rt, a + 2 * page, 2 * page);
+    pi__rt_unmap(rt, a + page, page);
+    pi__rt_unmap(rt, a + page, page);
+    pi__rt_unreserve(rt, a, 4 * page);
+    pi__rt_unreserve(rt, a, 4 * page);
+    pi__rt_close(rt);
+    assert_int_equal(simt::watch.live, 5);
+    simt::watch.live = 0;
+}
+
+static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
+
+/* A device that cannot map says so. */
+static void test_no_pages(void **)
+{
+    for (size_t page : {(size_t) 0, (size_t) 2 << 20}) {
+        std::string lines;
+        pi__log log = {append_line, &lines, PI_LOG_INFO};
+        pi__cpu_params p = {};
+        pi__backend *be;
+        pi_error err;
+        simt::options.page = page;
+        assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+        assert_int_equal(be->page, page);
+        assert_int_equal(lines.find("weights lie in one piece") != std::string::npos, !page);
+        be->ops->destroy(be);
+    }
+}
+
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_as_in_file),
-                                cmocka_unit_test(test_given_up)};
+                                cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),
+                                cmocka_unit_test(test_arena_misuse), cmocka_unit_test(test_no_pages)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -52,14 +52,15 @@ static void test_forbidden(void **)
     pi__rt *rt;
     pi__rt_info info;
     pi__rt_graph *g;
-    void *dev, *host, *p;
+    void *dev, *host, *arena, *p;
     uint64_t ended;
     char pageable[16] = "fifteen letters";
     assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
     assert_int_equal(pi__rt_alloc(rt, &dev, 16), 0);
     assert_int_equal(pi__rt_host_alloc(rt, &host, 16), 0);
     bool all;
-    for (int i = 0; i < 12; i++) {
+    assert_int_equal(pi__rt_reserve(rt, &arena, info.page), 0);
+    for (int i = 0; i < 14; i++) {
         assert_int_equal(pi__rt_record(rt), 0);
         int code = i == 0   ? pi__rt_wait(rt)
                    : i == 1 ? pi__rt_alloc(rt, &p, 16)
@@ -72,12 +73,15 @@ static void test_forbidden(void **)
                    : i == 8 ? pi__rt_load_kernels(rt, &all)
                    : i == 9 ? pi__rt_fence(rt, 0)
                    : i == 10 ? pi__rt_fence_wait(rt, 0)
+                   : i == 11 ? pi__rt_reserve(rt, &p, info.page)
+                   : i == 12 ? pi__rt_map(rt, arena, info.page, &all)
                              : 0;
-        assert_int_equal(code != 0, i < 11);
+        assert_int_equal(code != 0, i < 13);
         code = pi__rt_record_end(rt, &g);
-        assert_int_equal(code != 0, i < 11);
-        assert_int_equal(g != nullptr, i == 11);
+        assert_int_equal(code != 0, i < 13);
+        assert_int_equal(g != nullptr, i == 13);
     }
+    pi__rt_unreserve(rt, arena, info.page);
     assert_int_equal(pi__rt_play(rt, g), 0);
     pi__rt_graph_free(rt, g);
 
@@ -133,6 +137,41 @@ static void test_loaded(void **)
         assert_int_equal(lines.find("kernels are loaded as they are first used") != std::string::npos, lazy);
     }
     simt::watch.lazy = false;
+}
+
+/* Weights with pages of their own, with shared ones, and in one piece: the same bytes come out, and what is planned is what
+ * is there. */
+static void test_pages(void **)
+{
+    const std::vector<job> jobs = {{prompt(9, 1), "3"}, {prompt(2, 2), "3"}};
+    std::vector<rows> want;
+    uint64_t planned[3];
+    assert_int_equal(simt_tiny_write(model_path.c_str(), PI__Q8_0), 0);
+    for (int i = 0; i < 3; i++) {
+        static const size_t pages[3] = {0, 2 << 20, 64 << 10};
+        pi_error err;
+        pi_engine *e;
+        pi_plan plan = {};
+        simt::options.page = pages[i];
+        plan.size = sizeof plan;
+        pi_options *o = pi_options_new();
+        set(o, "model", model_path.c_str());
+        set(o, "device", "emu");
+        assert_int_equal(pi_engine_plan(o, &plan, &err), PI_OK);
+        planned[i] = plan.weights_bytes;
+        pi_options_free(o);
+        assert_int_equal(open_engine(&e, "16", &err), PI_OK);
+        std::vector<rows> got = run_jobs(e, jobs);
+        if (i) same_rows(want, got);
+        want = got;
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+        assert_int_equal(simt::device_bytes(), 0);
+    }
+    simt::options.page = 2 << 20;
+    assert_int_equal(planned[1], 2 << 20); /* all together */
+    assert_true(planned[2] > planned[0] + (256 << 10) && planned[2] % (64 << 10) == 0);
+    unlink(model_path.c_str());
 }
 
 /* Tokens of four requests, one of which is not greedy; with its logits asked for, each is sampled on the host. */
@@ -247,6 +286,7 @@ static void test_calls_fail(void **)
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
     pi_set_allocator(&hooks);
     simt::watch.idle = true; /* what they compute does not matter */
+    simt::options.page = 64 << 10; /* the embedding has pages of its own */
     for (int dead = 0; dead < 2; dead++) {
         simt::watch.dead = dead == 1;
         long n = 0, harmless = 0;
@@ -263,6 +303,7 @@ static void test_calls_fail(void **)
         assert_true(n > 200);
         assert_int_equal(harmless, 0);
     }
+    simt::options.page = 2 << 20;
     simt::watch.dead = simt::watch.idle = false;
     pi_set_allocator(nullptr);
     unlink(model_path.c_str());
@@ -333,9 +374,9 @@ static void test_kernel_dies(void **)
 int main()
 {
     name_model("runtime");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_told),
-                                cmocka_unit_test(test_picked), cmocka_unit_test(test_kernel_dies),
-                                cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_first_calls_fail),
-                                cmocka_unit_test(test_recorded)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_pages),
+                                cmocka_unit_test(test_told), cmocka_unit_test(test_picked),
+                                cmocka_unit_test(test_kernel_dies), cmocka_unit_test(test_calls_fail),
+                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -43,6 +43,26 @@ static uint64_t cuda_free_memory(pi__backend *be)
     return bytes;
 }
 
+static void *cuda_arena_alloc(pi__backend *be, size_t size)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    void *p;
+    pi__cuda_keep(c, pi__rt_reserve(c->rt, &p, size));
+    return p;
+}
+static void cuda_arena_free(pi__backend *be, void *arena, size_t size)
+{
+    pi__rt_unreserve(((pi__cuda *) be)->rt, arena, size);
+}
+static bool cuda_arena_map(pi__backend *be, void *p, size_t size)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    bool done;
+    pi__cuda_keep(c, pi__rt_map(c->rt, p, size, &done));
+    return done;
+}
+static void cuda_arena_unmap(pi__backend *be, void *p, size_t size) { pi__rt_unmap(((pi__cuda *) be)->rt, p, size); }
+
 /* Device memory is taken when it is allocated, and kept. */
 static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 {
@@ -226,6 +246,10 @@ static const pi__backend_ops cuda_ops = {
     .free_memory = cuda_free_memory,
     .commit = cuda_commit_trim,
     .trim = cuda_commit_trim,
+    .arena_alloc = cuda_arena_alloc,
+    .arena_free = cuda_arena_free,
+    .arena_map = cuda_arena_map,
+    .arena_unmap = cuda_arena_unmap,
     .upload = pi__cuda_load_values,
     .download = pi__cuda_download,
     .host_alloc = cuda_host_alloc,
@@ -363,6 +387,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);
+    c->be.page = c->info.page;
+    if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
     int rc = load_kernels(c, log, err);
     if (!rc) rc = choose_products(c, p->fp4, log, err);
     if (rc) cuda_destroy(&c->be);

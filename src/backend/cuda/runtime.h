@@ -22,6 +22,7 @@ typedef struct pi__rt_info {
     int32_t n_sm;   /* multiprocessors */
     int32_t arch;   /* 80, 90, 120, 121: compute capability; 0: an emulated device that runs no kernels */
     bool records;   /* record and the like work */
+    size_t page;    /* bytes of the pages that map takes, a power of two; 0: it cannot, or was not opened */
 } pi__rt_info;
 
 enum { PI__RT_MAX = 16 }; /* devices that work together */
@@ -45,6 +46,14 @@ int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes);
 int pi__rt_alloc(pi__rt *rt, void **out, size_t size);
 /* What is queued is done first; so it is after an error, whose code a later call gives. */
 void pi__rt_free(pi__rt *rt, void *p);
+/* Addresses without memory, a multiple of the page. 0 with *out NULL: none left. */
+int pi__rt_reserve(pi__rt *rt, void **out, size_t size);
+/* Nothing may be mapped there any more. */
+void pi__rt_unreserve(pi__rt *rt, void *p, size_t size);
+/* Zeroed memory for whole pages of them. 0 with *done false: none left. */
+int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done);
+/* Takes back the memory that one map gave. What is queued is done first, as in free. */
+void pi__rt_unmap(pi__rt *rt, void *p, size_t size);
 /* Memory of the host that copies need no other copy of. 0 with *out NULL: none left. */
 int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size);
 void pi__rt_host_free(pi__rt *rt, void *p);

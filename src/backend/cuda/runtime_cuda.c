@@ -19,6 +19,16 @@ extern const void *const __stop_pi__kernel_files[] __attribute__((visibility("hi
 /* Functions of the driver, found at run time: nothing of it is linked, so that the library starts where there is none. NULL:
  * the driver does not have it. */
 typedef struct driver {
+    PFN_cuDeviceGet_v2000 device;
+    PFN_cuDeviceGetAttribute_v2000 attribute;
+    PFN_cuMemGetAllocationGranularity_v10020 granularity;
+    PFN_cuMemAddressReserve_v10020 reserve;
+    PFN_cuMemAddressFree_v10020 unreserve;
+    PFN_cuMemCreate_v10020 create;
+    PFN_cuMemRelease_v10020 release;
+    PFN_cuMemMap_v10020 map;
+    PFN_cuMemUnmap_v10020 unmap;
+    PFN_cuMemSetAccess_v10020 set_access;
     PFN_cuFuncGetModule_v11000 module_of;
     PFN_cuModuleGetFunctionCount_v12040 count_functions;
     PFN_cuModuleEnumerateFunctions_v12040 list_functions;
@@ -36,6 +46,7 @@ struct pi__rt {
     int first_mark, n_marks;    /* those that were not seen to have passed */
     uint64_t n_copies, n_ended; /* queued, and known to have ended */
     driver fn;                  /* never changes */
+    size_t page;                /* of what is mapped */
 };
 
 const char *const pi__rt_kind = "cuda";
@@ -80,10 +91,45 @@ static void find(void **to, const char *name, unsigned version)
 
 static void find_all(driver *d)
 {
+    find((void **) &d->device, "cuDeviceGet", 2000);
+    find((void **) &d->attribute, "cuDeviceGetAttribute", 2000);
+    find((void **) &d->granularity, "cuMemGetAllocationGranularity", 10020);
+    find((void **) &d->reserve, "cuMemAddressReserve", 10020);
+    find((void **) &d->unreserve, "cuMemAddressFree", 10020);
+    find((void **) &d->create, "cuMemCreate", 10020);
+    find((void **) &d->release, "cuMemRelease", 10020);
+    find((void **) &d->map, "cuMemMap", 10020);
+    find((void **) &d->unmap, "cuMemUnmap", 10020);
+    find((void **) &d->set_access, "cuMemSetAccess", 10020);
     find((void **) &d->module_of, "cuFuncGetModule", 11000);
     find((void **) &d->count_functions, "cuModuleGetFunctionCount", 12040);
     find((void **) &d->list_functions, "cuModuleEnumerateFunctions", 12040);
     find((void **) &d->load_function, "cuFuncLoad", 12040);
+}
+
+/* What is mapped: memory of the device, for nobody else. */
+static CUmemAllocationProp memory_of(const pi__rt *rt)
+{
+    return (CUmemAllocationProp) {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rt->device}};
+}
+
+/* *page: of the device's memory; 0: it cannot be mapped. Codes of the driver are the runtime's. */
+static int find_page(pi__rt *rt, size_t *page)
+{
+    const driver *d = &rt->fn;
+    const CUmemAllocationProp prop = memory_of(rt);
+    CUdevice device;
+    int can = 0;
+    *page = 0;
+    if (!d->device || !d->attribute || !d->granularity || !d->reserve || !d->unreserve || !d->create || !d->release ||
+        !d->map || !d->unmap || !d->set_access) return 0;
+    CUresult e = d->device(&device, rt->device);
+    if (!e) e = d->attribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+    if (!e && can) e = d->granularity(page, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (*page & (*page - 1)) *page = 0;
+    rt->page = *page;
+    return (int) e;
 }
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
@@ -96,6 +142,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     rt->device = index;
     e = cudaSetDevice(index);
     if (!e) find_all(&rt->fn);
+    if (!e) e = (cudaError_t) find_page(rt, &info->page);
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
@@ -160,6 +207,53 @@ void pi__rt_free(pi__rt *rt, void *p)
     if (!p) return;
     cudaSetDevice(rt->device);
     cudaFree(p);
+}
+
+int pi__rt_reserve(pi__rt *rt, void **out, size_t size)
+{
+    CUdeviceptr p = 0;
+    int e = (int) cudaSetDevice(rt->device);
+    if (!e) e = (int) rt->fn.reserve(&p, size, rt->page, 0, 0);
+    *out = e ? NULL : (void *) (uintptr_t) p;
+    return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
+}
+
+void pi__rt_unreserve(pi__rt *rt, void *p, size_t size)
+{
+    if (!p) return;
+    cudaSetDevice(rt->device);
+    rt->fn.unreserve((CUdeviceptr) (uintptr_t) p, size);
+}
+
+/* The handle is given up at once: the memory lives as long as it is mapped. */
+int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done)
+{
+    const driver *d = &rt->fn;
+    const CUmemAllocationProp prop = memory_of(rt);
+    const CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUdeviceptr at = (CUdeviceptr) (uintptr_t) p;
+    CUmemGenericAllocationHandle memory;
+    int e = (int) cudaSetDevice(rt->device);
+    *done = false;
+    if (!e) e = (int) d->create(&memory, size, &prop, 0);
+    if (e) return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
+    e = (int) d->map(at, size, 0, memory, 0);
+    d->release(memory);
+    if (e) return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
+    e = (int) d->set_access(at, size, &access, 1);
+    if (!e) e = (int) cudaMemsetAsync(p, 0, size, rt->stream);
+    *done = !e;
+    if (e) d->unmap(at, size);
+    return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
+}
+
+/* Unlike cudaFree, unmapping does not wait for what uses the memory. */
+void pi__rt_unmap(pi__rt *rt, void *p, size_t size)
+{
+    cudaSetDevice(rt->device);
+    cudaStreamSynchronize(rt->stream);
+    cudaStreamSynchronize(rt->copies);
+    rt->fn.unmap((CUdeviceptr) (uintptr_t) p, size);
 }
 
 int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size)

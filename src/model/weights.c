@@ -1,0 +1,93 @@
+/* Where a model's tensors lie: a region of weights in each place (see model.h).
+ *
+ * On a backend without pages a region is memory in one piece, tensors one behind the other. On one with pages it is an
+ * arena, in which a tensor of a page or more has pages of its own, and what is smaller lies behind them all, together:
+ *
+ *     [matrix ......|--][matrix ..|---][matrix .........|-][norm, norm, scale, small matrix, norm, ...|--]
+ *     own pages, each mapped by itself                      shared pages, mapped as one
+ *
+ * so that a large tensor can be mapped, unmapped and moved without the others. The price is what the last page of each
+ * has left: less than a page a tensor, half of one on average; with pages of 2 MiB and eight matrices a layer that is 8
+ * MiB a layer. Small vectors take no page each, and cost none of that.
+ *
+ * Memory: of the backends. Invariant: what is added up while tensors are wanted is what is allocated, to the byte. */
+#include "base/error.h"
+#include "model/model.h"
+
+static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
+
+/* n bytes in whole pages; n is at most SIZE_MAX / 2, and so is a page. */
+static size_t in_pages(size_t n, size_t page) { return page ? (n + page - 1) & ~(page - 1) : n; }
+
+int pi__weights_want(pi__model *m, pi__want *w, pi_error *err)
+{
+    pi__region *r = &m->weights[w->place];
+    r->page = pi__backend_at(m->be, w->place)->page;
+    const bool fits = w->size <= SIZE_MAX / 4;
+    w->own = r->page && w->size >= r->page;
+    size_t *end = w->own ? &r->own : &r->shared;
+    w->at = *end;
+    const size_t n = fits ? w->own ? in_pages(w->size, r->page) : align64(w->size) : 0;
+    if (!fits || !pi__add_ok(*end, n, end) || *end > SIZE_MAX / 4)
+        return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
+    m->weights_size[w->place] = r->own + in_pages(r->shared, r->page);
+    return PI_OK;
+}
+
+static int no_memory(const pi__model *m, int32_t place, pi_error *err)
+{
+    const pi__backend *be = pi__backend_at(m->be, place);
+    return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights on %s%s", m->weights_size[place] >> 20,
+                    be->ops->describe(be), be->far ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
+}
+
+/* Addresses, then memory for what has none of its own. */
+static int alloc_region(pi__model *m, int32_t place, pi_error *err)
+{
+    pi__region *r = &m->weights[place];
+    pi__backend *be = pi__backend_at(m->be, place);
+    const size_t size = m->weights_size[place], shared = in_pages(r->shared, r->page);
+    if (!size) return PI_OK;
+    r->base = r->page ? be->ops->arena_alloc(be, size) : be->ops->alloc(be, size);
+    if (r->base && r->page && shared) r->mapped = be->ops->arena_map(be, r->base + r->own, shared);
+    return r->base && (r->mapped || !r->page || !shared) ? PI_OK : no_memory(m, place, err);
+}
+
+int pi__weights_alloc(pi__model *m, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int32_t i = 0; i < PI__N_PLACES && !rc; i++) rc = alloc_region(m, i, err);
+    for (size_t i = 0; i < m->n_want && !rc; i++) {
+        pi__want *w = &m->want[i];
+        pi__backend *be = pi__backend_at(m->be, w->place);
+        if (!w->own) continue;
+        w->mapped = be->ops->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        if (!w->mapped) rc = no_memory(m, w->place, err);
+    }
+    return rc;
+}
+
+char *pi__weights_at(const pi__model *m, const pi__want *w)
+{
+    const pi__region *r = &m->weights[w->place];
+    return w->size ? r->base + (w->own ? 0 : r->own) + w->at : NULL;
+}
+
+void pi__weights_free(pi__model *m)
+{
+    for (size_t i = 0; i < m->n_want; i++) {
+        pi__want *w = &m->want[i];
+        pi__backend *be = pi__backend_at(m->be, w->place);
+        if (w->mapped) be->ops->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        w->mapped = false;
+    }
+    for (int32_t i = 0; i < PI__N_PLACES; i++) {
+        pi__region *r = &m->weights[i];
+        pi__backend *be = pi__backend_at(m->be, i);
+        if (r->mapped) be->ops->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
+        if (r->base && r->page) be->ops->arena_free(be, r->base, m->weights_size[i]);
+        else if (r->base) be->ops->free(be, r->base, m->weights_size[i]);
+        r->base = NULL;
+        r->mapped = false;
+    }
+}
