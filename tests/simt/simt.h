@@ -64,7 +64,7 @@ struct config {
     bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
     uint64_t seed = 1;              /* of the random orders */
     long fail_alloc = -1;           /* device_alloc and device_map: after so many, one fails */
-    size_t page = 2 << 20;          /* of device_map, a power of two from 64 KiB on; 0: devices cannot */
+    size_t page = 2 << 20;          /* of device_map, a power of two from 4 KiB on; 0: devices cannot */
     long fail_copy = -1;            /* copies beside the queue: after so many, one is refused */
     bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */

@@ -37,7 +37,7 @@ static void test_same_bits(void **)
     simt::options.eager = false;
 }
 
-/* Bytes of the model's matrices that each device takes. */
+/* Bytes of the model's matrices that each device takes, but for what pages of a device alone have left. */
 static uint64_t weights_on(const char *names)
 {
     pi_plan plan = {};
@@ -47,7 +47,10 @@ static uint64_t weights_on(const char *names)
     set(o, "model", model_path.c_str());
     set(o, "device", names);
     set(o, "split-mode", strchr(names, ',') ? "tensor" : "none");
+    const size_t page = simt::options.page;
+    simt::options.page = 0;
     if (pi_engine_plan(o, &plan, &err)) fail_msg("%s: %s", names, err.msg);
+    simt::options.page = page;
     pi_options_free(o);
     return plan.weights_bytes;
 }

@@ -382,6 +382,18 @@ static void check_fit(const std::string &model, uint64_t memory, const settings 
     simt::watch.memory = (size_t) 1 << 35;
 }
 
+/* Pages small enough for models of some hundred KiB to be told apart by. */
+static int small_pages(void **)
+{
+    simt::options.page = 4096;
+    return 0;
+}
+static int usual_pages(void **)
+{
+    simt::options.page = 2 << 20;
+    return 0;
+}
+
 /* Free memory decides; of what was chosen nothing is said where all fits. */
 static void test_fit(void **)
 {
@@ -574,7 +586,8 @@ int main()
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
         cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_calls_fail),
-        cmocka_unit_test(test_fit), cmocka_unit_test(test_too_large), cmocka_unit_test(test_fit_fails),
-        cmocka_unit_test(test_options)};
+        cmocka_unit_test_setup_teardown(test_fit, small_pages, usual_pages),
+        cmocka_unit_test_setup_teardown(test_too_large, small_pages, usual_pages),
+        cmocka_unit_test(test_fit_fails), cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
