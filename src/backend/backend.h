@@ -288,7 +288,8 @@ typedef struct pi__backend_ops {
 
     /* Of far devices only, and NULL where they cannot: copies between their memory and the host's that steps do not wait
      * for. One starts when all that was queued before it is done; its result is its number, counted from 1 in the order in
-     * which copies end, or 0: it was not queued. The host's memory must be pinned. */
+     * which copies end, or 0: it was not queued. The host's memory must be pinned. Of several devices that are one, each has
+     * n bytes there, one behind the other. */
     uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
     uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
     /* The number up to which they have ended; wait: all of them. false: the rest will never end well. */

@@ -254,6 +254,61 @@ static void tensor_host_free(pi__backend *be, void *p, size_t size)
     k->be->ops->host_free(k->be, p, size);
 }
 
+/* A copy of n bytes beside the queue is one of each rank's, whose parts lie one behind the other in the host's memory. One
+ * that is not queued by all must not go on when this returns: its memory is used again. */
+static uint64_t copy_all(pi__backend *be, void *device, char *host, size_t n, bool out)
+{
+    pi__tensor *t = settled(be);
+    int32_t i = 0;
+    for (bool ok = true; i < t->n && ok; i += ok) {
+        rank *k = &t->rank[i];
+        void *at = pi__tensor_at(k, device), *part = host + (size_t) i * n;
+        ok = out ? k->be->ops->copy_out(k->be, part, at, n) : k->be->ops->copy_in(k->be, at, part, n);
+    }
+    if (i == t->n) return ++t->n_copies;
+    for (uint64_t ended; i-- > 0;) {
+        rank *k = &t->rank[i];
+        (void) k->be->ops->copies(k->be, true, &ended);
+        k->n_unnumbered++;
+    }
+    return 0;
+}
+static uint64_t tensor_copy_out(pi__backend *be, void *host, const void *src, size_t n)
+{
+    return copy_all(be, (void *) src, host, n, true);
+}
+static uint64_t tensor_copy_in(pi__backend *be, void *dst, const void *host, size_t n)
+{
+    return copy_all(be, dst, (char *) host, n, false);
+}
+
+static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
+{
+    pi__tensor *t = (pi__tensor *) be;
+    bool all = true;
+    *ended = t->n_copies;
+    for (int32_t i = 0; i < t->n; i++) {
+        rank *k = &t->rank[i];
+        uint64_t n = 0;
+        all = k->be->ops->copies(k->be, wait, &n) && all;
+        n = n > k->n_unnumbered ? n - k->n_unnumbered : 0;
+        if (n < *ended) *ended = n;
+    }
+    return all;
+}
+
+/* What one device pins all reach. */
+static bool tensor_pin(pi__backend *be, void *host, size_t n)
+{
+    const rank *k = first_of(be);
+    return k->be->ops->pin(k->be, host, n);
+}
+static void tensor_unpin(pi__backend *be, void *host, size_t n)
+{
+    const rank *k = first_of(be);
+    k->be->ops->unpin(k->be, host, n);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- weights */
 
 /* Rows of the matrices that lie below each other in w; returns how many there are. */
@@ -491,6 +546,13 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     t->ops = memory_ops;
     pi__tensor_set_ops(&t->ops);
     if (!dev[0]->ops->topk) t->ops.topk = NULL;
+    if (dev[0]->ops->copy_out) {
+        t->ops.copy_out = tensor_copy_out;
+        t->ops.copy_in = tensor_copy_in;
+        t->ops.copies = tensor_copies;
+        t->ops.pin = tensor_pin;
+        t->ops.unpin = tensor_unpin;
+    }
     t->be = (pi__backend) {.ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
     t->n = n;
     for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};

@@ -32,6 +32,7 @@ typedef struct rank {
     bool failed;            /* for it, or its queue, failed by itself */
     int rc;                 /* of the device's finish in this run */
     pi_error err;           /* its text */
+    uint64_t n_unnumbered;  /* its copies beside the queue that are of no number, as others' failed; they have ended */
     pthread_t thread;       /* runs it; rank 0 runs on the thread that calls finish */
     bool started;           /* thread is to be joined */
 } rank;
@@ -74,6 +75,7 @@ struct pi__tensor {
     rank rank[PI__MAX_RANKS]; /* [n] */
     pi__link *link;         /* joins them; NULL before reserve() */
     region region[MAX_REGIONS];
+    uint64_t n_copies;      /* numbers given to copies beside the queue */
     size_t stage_floats;    /* of each rank's stage */
     int32_t max_tokens;     /* of reserve() */
     const pi__batch *given; /* the step's */

@@ -210,6 +210,13 @@ static inline char *pi__block_at(const pi__core *e, int32_t g, int32_t block, in
     return (char *) e->pool[g][side] + (size_t) block * e->gp[g].block_bytes[side];
 }
 
+/* Bytes of a block of group g in the host tier: its part on the device, or on each of several, then the one on the CPU. */
+static inline size_t pi__copy_bytes(const pi__core *e, int32_t g)
+{
+    const size_t n = e->be->n_ranks > 1 ? (size_t) e->be->n_ranks : 1;
+    return n * e->gp[g].block_bytes[PI__AT_DEVICE] + e->gp[g].block_bytes[PI__AT_CPU];
+}
+
 /* plan.c: what everything costs. */
 /* Bytes of group g's blocks, all parts; and of a layer's part. 0: such a layer is not supported. */
 size_t pi__block_bytes(const pi__core *e, int32_t g);

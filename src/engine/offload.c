@@ -46,7 +46,7 @@ bool pi__offload_plan(const pi__core *e, pi__host_config *out)
     bool all = true, any = false, far = false;
     *out = (pi__host_config) {.n_groups = e->m->n_groups, .log = e->cfg.log};
     for (int32_t g = 0; g < e->m->n_groups; g++) {
-        pools += (double) e->gp[g].spec.n_blocks * (double) pi__block_bytes(e, g);
+        pools += (double) e->gp[g].spec.n_blocks * (double) pi__copy_bytes(e, g);
         far = far || (device_of(e)->far && device_of(e)->ops->copy_out && e->gp[g].block_bytes[PI__AT_DEVICE]);
     }
     if (!far || !e->cfg.prefix_cache) return false;
@@ -55,7 +55,7 @@ bool pi__offload_plan(const pi__core *e, pi__host_config *out)
         double n = pools > 0 ? budget / pools * p->spec.n_blocks : 0;
         out->group[g].n_slots = n < MAX_SLOTS ? (int32_t) n : MAX_SLOTS;
         out->group[g].block_size = p->spec.block_size;
-        out->group[g].bytes = pi__block_bytes(e, g);
+        out->group[g].bytes = pi__copy_bytes(e, g);
         all = all && (out->group[g].n_slots || !p->spec.n_blocks);
     }
     for (int32_t g = 0; g < e->m->n_groups; g++) { /* a prefix needs all groups */
@@ -109,11 +109,13 @@ void pi__offload_close(pi__core *e)
 
 /* ------------------------------------------------------------------------------------------------------------- copies */
 
-/* A slot is the part of the block on the device, then the one in the host's memory, which is copied here and now. */
+/* A slot is the part of the block on the device (on each of several), then the one in the host's memory, which is copied
+ * here and now. */
 static bool copy_parts(pi__core *e, int32_t group, int32_t block, int32_t slot, bool back, uint64_t *number)
 {
     pi__backend *be = device_of(e);
     const size_t far = e->gp[group].block_bytes[PI__AT_DEVICE], near = e->gp[group].block_bytes[PI__AT_CPU];
+    const size_t at = pi__copy_bytes(e, group) - near;
     char *host = pi__host_at(e->host, group, slot), *p = pi__block_at(e, group, block, PI__AT_DEVICE);
     if (far) {
         uint64_t n = back ? be->ops->copy_in(be, p, host, far) : be->ops->copy_out(be, host, p, far);
@@ -122,7 +124,7 @@ static bool copy_parts(pi__core *e, int32_t group, int32_t block, int32_t slot, 
     }
     *number = e->last_copy;
     p = pi__block_at(e, group, block, PI__AT_CPU);
-    if (near) memcpy(back ? p : host + far, back ? host + far : p, near);
+    if (near) memcpy(back ? p : host + at, back ? host + at : p, near);
     return true;
 }
 
@@ -171,7 +173,7 @@ static void end_copy(pi__core *e, const pi__copy *c, bool ok)
     if (ok && b->keyed && b->round == c->round) {
         const int32_t *tokens = from->token + (size_t) c->block * (size_t) from->block_size;
         if (e->tier) pi__tier_put(e->tier, b->key, c->group, tokens, from->block_size,
-                                  pi__host_at(e->host, c->group, c->slot), pi__block_bytes(e, c->group));
+                                  pi__host_at(e->host, c->group, c->slot), pi__copy_bytes(e, c->group));
         if (e->host_keeps) {
             pi__block_set_key(to, c->slot, b->key, tokens);
             e->st.host_writes++;

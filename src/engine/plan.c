@@ -290,8 +290,8 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
     if (!rc) rc = pi__override_metadata(e, err);
     if (!rc) rc = open_devices(e, err);
-    if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir needs a cache that one device has all of: unset it, or use "
+    if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir && !e->be->ops->copy_out)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices do not go together: unset it, or use "
                       "split-mode none");
     if (!rc) rc = pi__core_declare(e, err);
     if (!rc && c->places.fit) rc = pi__fit(e, err);

@@ -56,7 +56,7 @@ static void keyed(void *ud, int32_t g, int32_t block, pi__key key, const int32_t
 {
     pi__core *e = ud;
     if (!e->host)
-        pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, near_block(e, g, block), pi__block_bytes(e, g));
+        pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, near_block(e, g, block), pi__copy_bytes(e, g));
     else if (pi__tier_has(e->tier, key, g)) pi__tier_touch(e->tier, key, g);
     else pi__offload(e, g, block);
 }
@@ -258,7 +258,7 @@ static bool start_load(pi__core *e, const pi__seq *s, int32_t g, int32_t i)
     memcpy(l->tokens, s->tokens + (size_t) i * (size_t) bs, (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(e->host, g, slot) : near_block(e, g, l->block);
     if (there) bring(e, l);
-    else if (!pi__tier_load(e->tier, key, g, l->tokens, bs, to, pi__block_bytes(e, g), (uint64_t) k)) end_load(e, l, false);
+    else if (!pi__tier_load(e->tier, key, g, l->tokens, bs, to, pi__copy_bytes(e, g), (uint64_t) k)) end_load(e, l, false);
     return l->number != 0;
 }
 

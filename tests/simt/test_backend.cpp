@@ -102,6 +102,46 @@ static void test_evicted(void **)
     test_evicted_of("qwen35", "all");
 }
 
+/* The same where two devices share the model, and its cache by heads: what they evict comes back to both, also where copies
+ * are refused, of one device only too; and from disk to other engines. */
+static void test_evicted_shared(void **)
+{
+    const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
+    char path[256], dir[] = "/tmp/pagedinfer-emu-XXXXXX";
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_tiny_write(path, PI__Q8_0), 0);
+    assert_non_null(mkdtemp(dir));
+    std::vector<answer> first;
+    for (int i = 0; i < 4; i++) {
+        pi_error err;
+        pi_engine *e = nullptr;
+        pi_options *o = pi_options_new();
+        const char *const options[] = {"model", path, "device", "emu,emu", "split-mode", "tensor", "temp", "0", "max-tokens", "4",
+                                       "ignore-eos", "true", "logits", "generated", "parallel", "2", "kv-cache-tokens", "96",
+                                       "ctx-size", "96", "prefix-cache-dir", i > 1 ? dir : ""};
+        for (size_t k = 0; k < sizeof options / sizeof *options; k += 2) set(o, options[k], options[k + 1]);
+        if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+        pi_options_free(o);
+        pi_stats s = {};
+        s.size = sizeof s;
+        simt::options.fail_copy = i == 1 ? 3 : -1; /* the second device's part of the second copy */
+        const std::vector<answer> got = ask(e, {a, b}, false);
+        if (!i) first = got;
+        compare("first", first, got, 0);
+        for (int n = 0; n < 1000 && s.host_entries < 3; n++, usleep(1000)) pi_engine_stats(e, &s);
+        compare("evicted", first, ask(e, {a, b}, false), 0);
+        pi_engine_stats(e, &s);
+        assert_true(s.host_writes > 2 && s.cached_tokens > 0);
+        if (i != 1) assert_true(s.host_reads > 0);
+        if (i == 3) assert_true(s.disk_reads > 0);
+        assert_int_equal(simt::options.fail_copy, -1);
+        pi_engine_close(e);
+    }
+    const std::string clean = std::string("rm -r ") + dir;
+    assert_int_equal(system(clean.c_str()), 0);
+    unlink(path);
+}
+
 /* FP4 products: other numbers than with fp4-mma off, which are the CPU's, but the same in any company. */
 static void test_fp4(void **)
 {
@@ -213,7 +253,8 @@ static void test_out_of_memory(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
-                                cmocka_unit_test(test_evicted), cmocka_unit_test(test_fp4),
+                                cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
+                                cmocka_unit_test(test_fp4),
                                 cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_refused),
                                 cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
