@@ -116,7 +116,7 @@ static void test_evicted_shared(void **)
         pi_error err;
         pi_engine *e = nullptr;
         pi_options *o = pi_options_new();
-        const char *const options[] = {"model", path, "device", "emu,emu", "split-mode", "tensor", "temp", "0", "max-tokens", "4",
+        const char *const options[] = {"model", path, "device", "emu,emu", "split-mode", "tensor", "temp", "0", "max-tokens", "8",
                                        "ignore-eos", "true", "logits", "generated", "parallel", "2", "kv-cache-tokens", "96",
                                        "ctx-size", "96", "prefix-cache-dir", i > 1 ? dir : ""};
         for (size_t k = 0; k < sizeof options / sizeof *options; k += 2) set(o, options[k], options[k + 1]);
@@ -131,7 +131,8 @@ static void test_evicted_shared(void **)
         for (int n = 0; n < 1000 && s.host_entries < 3; n++, usleep(1000)) pi_engine_stats(e, &s);
         compare("evicted", first, ask(e, {a, b}, false), 0);
         pi_engine_stats(e, &s);
-        assert_true(s.host_writes > 2 && s.cached_tokens > 0);
+        assert_true(s.cached_tokens > 0);
+        if (i < 3) assert_true(s.host_writes > 2); /* what came from disk need not be written */
         if (i != 1) assert_true(s.host_reads > 0);
         if (i == 3) assert_true(s.disk_reads > 0);
         assert_int_equal(simt::options.fail_copy, -1);
