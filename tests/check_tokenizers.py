@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 MARK = b"\n__ggml_vocab_test__\n"
 FAMILIES = ("llama-spm", "phi-3", "llama-bpe", "gpt-2", "qwen2", "qwen35", "deepseek-llm", "deepseek-coder", "gemma-4",
@@ -65,12 +66,14 @@ def main():
         model = os.path.join(a.models_dir, "ggml-vocab-%s.gguf" % name)
         cases = read_cases(model)
         bad = 0
-        with tempfile.TemporaryDirectory() as tmp:
-            path = os.path.join(tmp, "text")
-            for i, (text, ids) in enumerate(cases):
+        with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(os.cpu_count()) as pool:
+            def check(i):
+                text, ids = cases[i]
+                path = os.path.join(tmp, str(i))
                 with open(path, "wb") as f:
                     f.write(text)
-                bad += differ(name, "text %d %r" % (i, text[:40]), run(cmd, model, path), ids)
+                return differ(name, "text %d %r" % (i, text[:40]), run(cmd, model, path), ids)
+            bad += sum(pool.map(check, range(len(cases))))
         for text in a.text if peer else []:
             bad += differ(name, text, run(cmd, model, text), run(peer, model, text))
         n = len(cases) + (len(a.text) if peer else 0)
