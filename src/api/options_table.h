@@ -58,6 +58,9 @@
     X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
       "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"  \
       " prompts, about as much error again as the weights have. auto: off.")                                          \
+    X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
+      "On GPUs, record decoding steps as CUDA graphs and play them again, to launch once instead of once for each"     \
+      " kernel; off: where a driver has trouble with it. auto: on.")                                                   \
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Longest request, prompt and answer, in tokens; 0: what the model was trained for.")                             \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \

@@ -25,6 +25,8 @@ static void set(pi_options *o, const char *key, const char *value)
     if (pi_options_set(o, key, value, &err)) fail_msg("%s: %s", key, err.msg);
 }
 
+static const char *cuda_graphs = "auto"; /* of engines that are opened */
+
 /* On the devices named. */
 static int open_engine_on(pi_engine **e, const char *devices, const char *batch, pi_error *err)
 {
@@ -34,6 +36,7 @@ static int open_engine_on(pi_engine **e, const char *devices, const char *batch,
     set(o, "device", devices);
     set(o, "split-mode", strchr(devices, ',') ? "tensor" : "none");
     set(o, "ubatch-size", batch);
+    set(o, "cuda-graphs", cuda_graphs);
     set(o, "ctx-size", "512");
     set(o, "parallel", "5");
     set(o, "temp", "0");

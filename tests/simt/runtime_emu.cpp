@@ -157,7 +157,6 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     info->memory = simt::watch.memory;
     info->n_sm = 4;
     info->arch = simt::watch.idle ? 0 : simt::options.arch;
-    info->records = simt::watch.records;
     return counted();
 }
 

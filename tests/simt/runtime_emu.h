@@ -12,7 +12,6 @@ struct runtime_watch {
     std::atomic<long> fail_at{-1};   /* the call that fails, from 0; negative: none */
     std::atomic<bool> dead{false};   /* and so do all that come later */
     std::atomic<bool> idle{false};   /* kernels are counted, but not run */
-    std::atomic<bool> records{true}; /* devices opened from now on can record their queue */
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of a device; all devices share them */
     std::atomic<bool> lazy{false};   /* devices say that they load kernels as they are launched */
     std::atomic<long> n_calls{0};    /* so far */

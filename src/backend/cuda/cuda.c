@@ -379,6 +379,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->be.ops = &cuda_ops;
     c->be.far = true;
     c->n_threads = p->n_threads;
+    c->records = !p->no_graphs;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         pi__free(c);

@@ -53,6 +53,7 @@ typedef struct pi__cuda {
     pi__rt_info info;       /* of the device */
     char desc[112];         /* describe() */
     bool fp4;               /* NVFP4 and MXFP4 matrices are multiplied in FP4; never changes */
+    bool records;           /* steps that come again are recorded; never changes */
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */

@@ -21,7 +21,6 @@ typedef struct pi__rt_info {
     uint64_t memory; /* bytes */
     int32_t n_sm;   /* multiprocessors */
     int32_t arch;   /* 80, 90, 120, 121: compute capability; 0: an emulated device that runs no kernels */
-    bool records;   /* record and the like work */
     size_t page;    /* bytes of the pages that map takes, a power of two; 0: it cannot, or was not opened */
 } pi__rt_info;
 

@@ -66,7 +66,7 @@ const char *pi__rt_text(int code)
 int pi__rt_tell(int32_t index, pi__rt_info *info)
 {
     struct cudaDeviceProp prop;
-    *info = (pi__rt_info) {.records = true};
+    *info = (pi__rt_info) {0};
     cudaError_t e = cudaGetDeviceProperties(&prop, index);
     if (e) {
         cudaGetLastError(); /* that there is none is not an error of the next kernel */

@@ -212,7 +212,7 @@ bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
 {
     pi__cuda *c = (pi__cuda *) be;
     int32_t keys;
-    if (!c->info.records) return false;
+    if (!c->records) return false;
     shape_of(c, b, n_seqs, &keys);
     const cuda_graph *g = find(c, *n_seqs, keys);
     return g && g->graph;
@@ -239,7 +239,7 @@ void pi__cuda_forget(pi__backend *be)
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
-    bool decode = kind == PI__STEP_DECODE && c->info.records;
+    bool decode = kind == PI__STEP_DECODE && c->records;
     int32_t n = b->n_seqs, keys = most_keys(b);
     if (decode) shape_of(c, b, &n, &keys);
     memset(c->batch, 0, sizeof c->batch);
