@@ -2,8 +2,8 @@
  * of two F16 (with a power of two for 32 columns, 22 bits and more) or three BF16 (24 bits).
  * Layouts and ORDER: as halves.cuh says; few_rows has a warp for a slice, many_rows one for all.
  *
- * Why not cuBLAS: which kernel it takes, and so the order of its sums, depends on the number of rows, and a request's
- * numbers must not depend on its company. It would also round x to 16 bits. */
+ * Why not cuBLAS alone (option cublas has it): which kernel it takes, and so the order of its sums, depends on the number of
+ * rows, and a request's numbers must not depend on its company. */
 #include "halves.cuh"
 #include "input.cuh"
 

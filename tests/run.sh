@@ -75,16 +75,19 @@ quietly() {
     return $rc
 }
 
-# check NAME SECONDS COMMAND...: one script is one test.
-check() {
-    local name=$1
-    quietly "$@"
-    case $? in
-        0) tail -n 1 "$log/$name.log"; pass ;;
-        77) skip "$name: $(tail -n 1 "$log/$name.log")" ;;
-        124|137) fail "$name: not done after $2 s" ;;
-        *) fail "$name" ;;
+# judge NAME SECONDS STATUS: one script, which ended with that status, is one test.
+judge() {
+    case $3 in
+        0) tail -n 1 "$log/$1.log"; pass ;;
+        77) skip "$1: $(tail -n 1 "$log/$1.log")" ;;
+        124|137) fail "$1: not done after $2 s" ;;
+        *) fail "$1" ;;
     esac
+}
+# check NAME SECONDS COMMAND...
+check() {
+    quietly "$@"
+    judge "$1" "$2" $?
 }
 
 # build NAME ARGUMENT...: configures and builds build/test/NAME (the targets in only, or all); a failure counts as one
@@ -235,18 +238,27 @@ check_arguments() {
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }
+# As many at once as there are cores: most of them wait for one thread of theirs most of the time.
 scripts() {
-    local f name arguments
+    local f name arguments started=()
     for f in tests/check_*.py; do
         [ -f "$f" ] || { fail "no tests/check_*.py"; continue; }
         name=$(basename "$f" .py)
-        printf -- '-- %s\n' "$name"
-        if arguments=$(check_arguments "$name"); then
-            mapfile -t arguments < <(printf '%s' "$arguments")
-            check "$name" $check_seconds "$python" "$f" "${arguments[@]}"
-        else
+        if ! arguments=$(check_arguments "$name"); then
             skip "$name: what it reads could not be fetched"
+            continue
         fi
+        mapfile -t arguments < <(printf '%s' "$arguments")
+        [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
+        { quietly "$name" $check_seconds "$python" "$f" "${arguments[@]}" >"$log/$name.shown" 2>&1
+          echo $? >"$log/$name.status"; } &
+        started+=("$name")
+    done
+    wait
+    for name in "${started[@]}"; do
+        printf -- '-- %s\n' "$name"
+        cat "$log/$name.shown"
+        judge "$name" $check_seconds "$(cat "$log/$name.status")"
     done
 }
 

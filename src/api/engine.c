@@ -64,6 +64,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
         .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
         .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
+        .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
     };
 }

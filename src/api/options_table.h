@@ -58,6 +58,9 @@
     X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
       "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"  \
       " prompts, about as much error again as the weights have. auto: off.")                                          \
+    X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
+      "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose last"\
+      " bits then depend on how they are cut. auto: off.")                                                             \
     X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
       "On GPUs, record decoding steps as CUDA graphs and play them again, to launch once instead of once for each"     \
       " kernel; off: where a driver has trouble with it. auto: on.")                                                   \

@@ -425,6 +425,7 @@ typedef struct pi__cpu_params {
     int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
     const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
     bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
+    bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
     bool no_graphs;    /* CUDA: steps are not recorded */
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */

@@ -129,6 +129,8 @@ void products(int32_t n, int32_t type)
     if (pi__k_halves_has(type, N_IN)) {
         CHECK(pi__k_halves_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_halves_linear(nullptr, &w, memory, n, some, N_OUT));
+        CHECK(pi__k_parts_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_parts_finish(nullptr, &w, memory, n, some, N_OUT));
     }
 }
 

@@ -14,6 +14,9 @@ struct runtime_watch {
     std::atomic<bool> idle{false};   /* kernels are counted, but not run */
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of a device; all devices share them */
     std::atomic<bool> lazy{false};   /* devices say that they load kernels as they are launched */
+    std::atomic<bool> no_library{false};     /* there is none for products (blas.h) */
+    std::atomic<bool> wrong_products{false}; /* it multiplies wrongly */
+    std::atomic<long> n_products{0}; /* that it was asked for */
     std::atomic<long> n_calls{0};    /* so far */
     std::atomic<long> n_allocs{0};   /* of them, for memory of device or host */
     std::atomic<long> n_recorded{0}; /* of them, recordings that were begun */

@@ -1,6 +1,7 @@
 /* The CUDA backend as a whole, emulated: a tiny Gemma 3 gives the CPU's tokens and, nearly, its logits, and its own to the
  * bit in any company. */
 #include "answers.h"
+#include "runtime_emu.h"
 
 #include <unistd.h>
 
@@ -13,7 +14,7 @@ int simt_open(const char *path, long fail_at, long *count, long *left);
 }
 
 static pi_engine *open_engine(const char *model, const char *device, const char *cache, const char *batch,
-                              const char *fp4 = "auto")
+                              const char *fp4 = "auto", const char *cublas = "auto")
 {
     pi_error err;
     pi_engine *e = nullptr;
@@ -24,6 +25,7 @@ static pi_engine *open_engine(const char *model, const char *device, const char 
     set(o, "cache-type-v", cache);
     set(o, "ubatch-size", batch);
     set(o, "fp4-mma", fp4);
+    set(o, "cublas", cublas);
     set(o, "ctx-size", "256");
     set(o, "parallel", "4");
     set(o, "temp", "0");
@@ -162,6 +164,31 @@ static void test_fp4(void **)
     for (pi_engine *e : {cpu, off, fp4, cut}) pi_engine_close(e);
 }
 
+/* Products of a library where there are rows enough, with the same arithmetic but for the order of sums; other products and
+ * short steps are not touched by it. */
+static void test_library(void **)
+{
+    std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and", "you"};
+    for (int i = 0; i < 2; i++) prompts[0] += " " + prompts[0];
+    char path[256];
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    for (int32_t type : {PI__F16, PI__BF16, PI__Q8_0}) {
+        assert_int_equal(simt_tiny_write(path, type), 0);
+        pi_engine *off = open_engine(path, "emu", "f16", "512"), *on = open_engine(path, "emu", "f16", "512", "off", "on"),
+                  *cut = open_engine(path, "emu", "f16", "63", "off", "on");
+        unlink(path);
+        std::vector<answer> want = ask(off, prompts, false);
+        simt::watch.n_products = 0;
+        compare("in short steps", want, ask(cut, prompts, false), 0);
+        assert_int_equal(simt::watch.n_products, 0);
+        std::vector<answer> got = ask(on, prompts, false);
+        compare("by the library", want, got, type == PI__Q8_0 ? 0 : 1e-3);
+        assert_true((simt::watch.n_products > 0) == (type != PI__Q8_0));
+        assert_true((want[0].logits.begin()->second == got[0].logits.begin()->second) == (type == PI__Q8_0));
+        for (pi_engine *e : {off, on, cut}) pi_engine_close(e);
+    }
+}
+
 /* Wrong results of the first products: without FP4 an engine goes on, without the others it does not open. */
 static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
 
@@ -191,6 +218,18 @@ static void test_wrong_products(void **)
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
     assert_non_null(strstr(err.msg, "multiplies F16 matrices wrongly"));
     simt::options.spoil = simt::SPOIL_NONE;
+    p.blas = true;
+    for (int i = 0; i < 3; i++) {
+        lines.clear();
+        simt::watch.no_library = i == 1;
+        simt::watch.wrong_products = i == 2;
+        assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+        be->ops->destroy(be);
+        assert_true((strstr(lines.c_str(), "64 rows and more by cuBLAS") != nullptr) == (i == 0));
+        assert_true((strstr(lines.c_str(), "no cuBLAS is installed: cublas is switched off") != nullptr) == (i == 1));
+        assert_true((strstr(lines.c_str(), "F16 matrices wrongly by cuBLAS: cublas is switched off") != nullptr) == (i == 2));
+    }
+    simt::watch.wrong_products = p.blas = false;
     simt::options.arch = 90;
     lines.clear();
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
@@ -256,7 +295,7 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
                                 cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
                                 cmocka_unit_test(test_fp4),
-                                cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_refused),
+                                cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_refused),
                                 cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -90,6 +90,51 @@ static void test_experts(void **)
     }
 }
 
+/* What a library's products read: two parts of a value, which make up 22 bits of the row's largest (F16) or 16 of its own; and
+ * what is done with results. Values that are none of 16 bits, rows of very large and very small ones, a row of zeros. */
+static void test_parts(void **)
+{
+    enum { ROWS = 6, N = 328, OUT = 37 };
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        simt_test::random r(9);
+        std::vector<float> v = r.normals(ROWS * N);
+        const float sizes[ROWS] = {1, 1e30f, 1e-30f, 0, 70000, 1};
+        for (size_t i = 0; i < v.size(); i++) v[i] *= sizes[i / N];
+        v[5 * N + 7] = INFINITY;
+        buffer<float> x(v), y(ROWS * (OUT + 3)), scale(1);
+        buffer<char> prepared(pi__k_parts_bytes(ROWS, N));
+        pi__k_input in = {PLAIN, x.get(), N, nullptr, 0, nullptr, 0};
+        std::vector<char> first;
+        in_all_modes([&] {
+            must_run(pi__k_parts_prepare(nullptr, &in, type, ROWS, N, prepared.get()));
+            if (first.empty()) first.assign(prepared.get(), prepared.get() + prepared.size());
+            assert_memory_equal(first.data(), prepared.get(), first.size());
+        });
+        const uint16_t *parts = (const uint16_t *) first.data();
+        const float *factor = (const float *) (parts + 2 * ROWS * N);
+        auto value = [&](uint16_t h) { return type == PI__F16 ? pi__f16_to_f32(h) : pi__bf16_to_f32(h); };
+        for (size_t i = 0; i < 5 * N; i++) {
+            double got = ((double) value(parts[i]) + value(parts[ROWS * N + i])) * factor[i / N], most = 0;
+            for (size_t k = 0; k < N && type == PI__F16; k++) most = std::fmax(most, std::fabs(v[i / N * N + k]));
+            double off = type == PI__F16 ? most * std::exp2(-38) + std::fabs(v[i]) * std::exp2(-22) : std::fabs(v[i]) * std::exp2(-16);
+            assert_true(std::fabs(got - v[i]) <= off);
+            assert_true(std::isfinite(value(parts[i])) && (type == PI__F16 || factor[i / N] == 1));
+        }
+        assert_true(type == PI__F16 ? std::isnan(factor[5]) : !std::isfinite(value(parts[5 * N + 7])));
+        scale.get()[0] = 3;
+        for (bool scaled : {false, true}) {
+            pi__k_matrix w = {};
+            w.type = type, w.n_in = N, w.n_out = OUT, w.scale = scaled ? scale.get() : nullptr;
+            for (size_t i = 0; i < y.size(); i++) y.get()[i] = (float) i;
+            must_run(pi__k_parts_finish(nullptr, &w, prepared.get(), ROWS, y.get(), OUT + 3));
+            for (size_t i = 0; i < 5 * (OUT + 3); i++) {
+                float f = i % (OUT + 3) < OUT ? factor[i / (OUT + 3)] * (scaled ? 3.0f : 1.0f) : 1.0f;
+                assert_float_equal(y.get()[i], (float) i * f, std::fabs((float) i * f) * 1e-6);
+            }
+        }
+    }
+}
+
 /* What is not a number stays with its row. Very large and very small values do not spoil it. */
 static void test_not_numbers(void **)
 {
@@ -111,6 +156,6 @@ static void test_not_numbers(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes), cmocka_unit_test(test_experts),
-                                cmocka_unit_test(test_not_numbers)};
+                                cmocka_unit_test(test_parts),                                cmocka_unit_test(test_not_numbers)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -4,7 +4,7 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
- *     [rows of delta nets][parts of attention]
+ *     [rows of delta nets][what the library of products works in][parts of attention]
  *
  * Threads: as backend.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -164,6 +164,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = take(&at, pi__cuda_moe_bytes(lim));
     s.gdn = take(&at, pi__cuda_gdn_scratch(lim));
+    s.blas = take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
     s.parts = take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
     s.total = at;
     return s;
@@ -186,6 +187,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
         pi__rt_host_free(c->rt, image);
         return pi__fail_mem(err, "scratch of the device");
     }
+    if (c->blas) pi__cuda_keep(c, pi__blas_use(c->blas, p + at.blas, pi__blas_workspace(c->blas)));
     pi__cuda_free_graphs(c);
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
@@ -231,6 +233,7 @@ static void cuda_destroy(pi__backend *be)
     if (!c) return;
     pi__cuda_free_graphs(c);
     pi__cuda_load_end(c);
+    pi__blas_close(c->blas);
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
     pi__rt_close(c->rt);
@@ -320,38 +323,51 @@ bool pi__cuda_tell(int32_t index, pi__device_info *out)
     return !code || info.memory || !index;
 }
 
-/* Tries each way of multiplying. One in FP4 that is wrong is not used; the others have to be right. */
+static void drop_library(pi__cuda *c)
+{
+    pi__blas_close(c->blas);
+    c->blas = NULL;
+}
+
+/* Tries each way of multiplying. One in FP4 or of the library that is wrong is not used; the others have to be right. */
 static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    static const struct { int32_t type; bool fp4; } ways[] = {
-        {PI__Q8_0, false}, {PI__NVFP4, false}, {PI__F16, false}, {PI__BF16, false}, {PI__NVFP4, true}, {PI__MXFP4, true},
+    static const struct { int32_t type; bool fp4, blas; } ways[] = {
+        {PI__Q8_0, false, false}, {PI__NVFP4, false, false}, {PI__F16, false, false}, {PI__BF16, false, false},
+        {PI__NVFP4, true, false}, {PI__MXFP4, true, false},  {PI__F16, false, true},  {PI__BF16, false, true},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
         const char *name = pi__type_info_of(ways[i].type)->name;
         bool right;
-        if (ways[i].fp4 && !c->fp4) continue;
-        int rc = pi__cuda_check_product(c->rt, ways[i].type, ways[i].fp4, &right, err);
+        if ((ways[i].fp4 && !c->fp4) || (ways[i].blas && !c->blas)) continue;
+        int rc = pi__cuda_check_product(c->rt, ways[i].type, ways[i].fp4, ways[i].blas ? c->blas : NULL, &right, err);
         if (rc) return rc;
         if (right) continue;
-        if (!ways[i].fp4) {
+        if (!ways[i].fp4 && !ways[i].blas) {
             return pi__fail(err, PI_EDEVICE, "%s multiplies %s matrices wrongly: a driver or a build that does not fit it, or "
                             "broken hardware", c->desc, name);
         }
-        pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly in FP4: fp4-mma is switched off", c->desc, name);
-        c->fp4 = false;
+        pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s is switched off", c->desc, name,
+                 ways[i].fp4 ? "in FP4: fp4-mma" : "by cuBLAS: cublas");
+        if (ways[i].fp4) c->fp4 = false;
+        else drop_library(c);
     }
     return PI_OK;
 }
 
 /* How products are made: a choice for the whole engine, so that no request's numbers depend on others. */
-static int choose_products(pi__cuda *c, bool fp4, const pi__log *log, pi_error *err)
+static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
-    c->fp4 = can && fp4;
-    if (!can && fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mma is switched off", c->desc);
+    c->fp4 = can && p->fp4;
+    if (!can && p->fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mma is switched off", c->desc);
+    int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
+    if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
+    if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: no cuBLAS is installed: cublas is switched off", c->desc);
     int rc = check_products(c, log, err);
     if (rc) return rc;
-    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s", c->desc,
+    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s%s", c->desc,
+             c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
              c->fp4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
              : can  ? " (fp4-mma would use FP4's for NVFP4 and MXFP4 matrices)"
                     : "");
@@ -391,7 +407,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->be.page = c->info.page;
     if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
     int rc = load_kernels(c, log, err);
-    if (!rc) rc = choose_products(c, p->fp4, log, err);
+    if (!rc) rc = choose_products(c, p, log, err);
     if (rc) cuda_destroy(&c->be);
     else *out = &c->be;
     return rc;

@@ -3,6 +3,7 @@
 #define PI__CUDA_IMPL_H
 
 #include "backend/cpu/pool.h"
+#include "backend/cuda/blas.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
@@ -36,7 +37,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, picks, prepared, floats, experts, gdn, parts, total; /* bytes */
+    size_t batch, rows, freq, picks, prepared, floats, experts, gdn, parts, blas, total; /* bytes */
 } cuda_scratch;
 
 /* What loading takes of the host (load.c). */
@@ -52,6 +53,7 @@ typedef struct pi__cuda {
     pi__rt *rt;             /* device and queue */
     pi__rt_info info;       /* of the device */
     char desc[112];         /* describe() */
+    pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
     bool fp4;               /* NVFP4 and MXFP4 matrices are multiplied in FP4; never changes */
     bool records;           /* steps that come again are recorded; never changes */
     pi__limits lim;         /* of reserve() */
@@ -125,16 +127,21 @@ bool pi__cuda_is_float(int32_t type);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
 
-/* What a matrix wants its input to be: integers of 15 bits, floats, FP4, sums of 16-bit floats. The last two depend on its
- * type. */
-enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_HALVES };
+/* What a matrix wants its input to be: integers of 15 bits, floats, FP4, sums of 16-bit floats, such sums as rows for a
+ * library. All but the first two depend on its type. */
+enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_HALVES, PI__FORM_PARTS };
+enum { PI__CUDA_BLAS_ROWS = 64 /* fewest rows that the library is given */ };
 int pi__cuda_form(bool fp4, int32_t type, int64_t n_in);
 /* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR) with matrices of one type. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
 
-/* selftest.c: *right: whether a small product with a matrix of that type (in FP4 or not) is what the host computes. */
-int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, bool *right, pi_error *err);
+/* ops_blas.c: a product in form PARTS. */
+int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);
+
+/* selftest.c: *right: whether a small product with a matrix of that type (in FP4 or not; or by the library, where blas is not
+ * NULL) is what the host computes. */
+int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, pi__blas *blas, bool *right, pi_error *err);
 
 /* ops.c: the ops of transformers (see backend.h) */
 void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);

@@ -190,6 +190,11 @@ int pi__k_halves_has(int32_t type, int64_t n_in);
 size_t pi__k_halves_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
 int pi__k_halves_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_halves_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+/* parts.cu: what products of a library with such matrices read (blas.h): x as two parts of w's type, [2][n_rows, n_in], the
+ * larger one first; and what is left to do with their sum, y. */
+size_t pi__k_parts_bytes(int32_t n_rows, int64_t n_in);
+int pi__k_parts_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_parts_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 

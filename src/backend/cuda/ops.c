@@ -37,6 +37,7 @@ int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_prepare(stream, in, type, n_rows, n_in, to);
     if (form == PI__FORM_HALVES) return pi__k_halves_prepare(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_PARTS) return pi__k_parts_prepare(stream, in, type, n_rows, n_in, to);
     return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
@@ -48,6 +49,16 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
         if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
         else code = pi__k_halves_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
     }
+    return code;
+}
+
+/* The same, by whom the backend has for it. */
+static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
+{
+    void *stream = pi__rt_stream(c->rt);
+    int code = 0;
+    if (form != PI__FORM_PARTS) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
+    for (int32_t i = 0; i < n && !code; i++) code = pi__cuda_blas_product(c->blas, stream, &p[i], prepared, n_rows);
     return code;
 }
 
@@ -63,13 +74,14 @@ void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, cons
         for (n = 0; n < PI__K_MOST_LINEAR && i + n < n_lin && lin[i + n].w->type == lin[i].w->type; n++)
             p[n] = (pi__k_product) {pi__cuda_matrix(lin[i + n].w), lin[i + n].y, lin[i + n].ldy};
         int32_t type = p->w.type, form = pi__cuda_form(c->fp4, type, p->w.n_in);
+        if (form == PI__FORM_HALVES && c->blas && n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_PARTS;
         int32_t what = form + (form > PI__FORM_FLOATS ? 16 * (type + 1) : 0);
         bool made = form == PI__FORM_FLOATS ? floats : ready == what;
         void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
         if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, type, n_rows, p->w.n_in, x));
         if (form == PI__FORM_FLOATS) floats = true;
         else ready = what;
-        PI__QUEUE(c, pi__cuda_product(stream, form, p, n, x, n_rows));
+        PI__QUEUE(c, multiply(c, form, p, n, x, n_rows));
     }
 }
 

@@ -1,0 +1,78 @@
+/* What a library's product with F16 and BF16 matrices reads and leaves (option cublas): x as sums of two 16-bit values, row
+ * by row, and the factors of results.
+ *
+ *     prepared: [2 parts][n_rows][n_in] 16-bit values, the larger ones first; [n_rows] factors of the rows (float)
+ *
+ * F16: a row is divided by a power of two such that its largest value is between 2^14 and 2^15, and keeps 22 bits; BF16: 16
+ * bits, as its range is that of floats. */
+#include "formats/formats.h"
+#include "input.cuh"
+
+enum { THREADS = 256 };
+
+/* A block of threads: a row. */
+/* The largest of the block's values; by all its threads, scratch as for block_sum. */
+PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
+{
+    for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
+    __syncthreads(); /* open_row's sum is read */
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < THREADS / 32; i++) v = max(v, scratch[i]);
+    return v;
+}
+
+/* A block of threads: a row. */
+template <int TYPE> __global__ void __launch_bounds__(THREADS) parts_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
+                                                                             uint16_t *parts)
+{
+    PI_SMEM(raw);
+    int64_t row = blockIdx.x, next = n_rows * n_in;
+    input_row x = open_row(in, row, n_in, true, (float *) raw);
+    uint16_t *p = parts + row * n_in;
+    float factor = 1.0f, down = 1.0f;
+    if (TYPE == PI__F16) {
+        uint32_t most = 0; /* bits, as numbers in the order of values; infinity and NaN are the largest */
+        for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = max(most, __float_as_uint(fabsf(x.at(i))));
+        most = block_most(most, (uint32_t *) raw);
+        bool bad = most >= 0x7f800000; /* so is every result */
+        uint32_t e = most >> 23 > 15 ? (most >> 23) - 14 : 1;
+        factor = __uint_as_float(bad ? 0x7fc00000 : e << 23);
+        down = bad ? 0.0f : __uint_as_float((254 - e) << 23);
+    }
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
+        float v = down == 0.0f ? 0.0f : x.at(i) * down;
+        p[i] = TYPE == PI__F16 ? float_to_half(v) : float_to_bf16(v);
+        v -= TYPE == PI__F16 ? half_to_float(p[i]) : bf16_to_float(p[i]);
+        p[next + i] = TYPE == PI__F16 ? float_to_half(v) : float_to_bf16(v);
+    }
+    if (threadIdx.x == 0) ((float *) (parts + 2 * next))[row] = factor;
+}
+
+/* y *= its row's factor and the matrix's. A block of threads: a row. */
+__global__ void __launch_bounds__(THREADS) parts_finish(const float *factor, const float *scale, float *y, int64_t ldy,
+                                                        int64_t n_out)
+{
+    float f = factor[blockIdx.x], s = scale ? *scale : 1.0f;
+    y += blockIdx.x * ldy;
+    for (int64_t i = threadIdx.x; i < n_out; i += THREADS) y[i] = y[i] * f * s;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- launch */
+
+size_t pi__k_parts_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows * (size_t) (n_in + 1) * 4; }
+
+int pi__k_parts_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+{
+    if (n_rows < 1) return 0;
+    auto kernel = type == PI__BF16 ? parts_prepare<PI__BF16> : parts_prepare<PI__F16>;
+    return pi_launch(stream, kernel, dim3((unsigned) n_rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
+                     (uint16_t *) prepared);
+}
+
+int pi__k_parts_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+{
+    if (n_rows < 1 || (w->type == PI__BF16 && !w->scale)) return 0;
+    const float *factor = (const float *) ((const uint16_t *) prepared + 2 * n_rows * w->n_in);
+    return pi_launch(stream, parts_finish, dim3((unsigned) n_rows), dim3(THREADS), 0, factor, w->scale, y, ldy, w->n_out);
+}
