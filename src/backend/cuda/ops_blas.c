@@ -9,9 +9,9 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
     const uint16_t *parts = prepared;
     int code = 0;
     for (int32_t i = 0; i < 2 && !code; i++) {
-        const int32_t part = 1 - i; /* the small one first */
+        const uint16_t *x = parts + (size_t) (1 - i) * (size_t) n_rows * (size_t) w->n_in; /* the small part first */
         const pi__gemm g = {.bf16 = w->type == PI__BF16, .add = i, .n_rows = n_rows, .n_in = w->n_in, .n_out = w->n_out,
-                            .w = w->data, .ldw = (int64_t) (w->shape.tile_bytes / sizeof *parts), .x = parts + (size_t) part * (size_t) n_rows * (size_t) w->n_in, .y = p->y,
+                            .w = w->data, .ldw = (int64_t) (w->shape.tile_bytes / sizeof *x), .x = x, .y = p->y,
                             .ldy = p->ldy};
         code = pi__blas_gemm(b, &g);
     }
