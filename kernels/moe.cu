@@ -22,9 +22,7 @@ enum { FEW_ROWS = 32 /* routed and sorted in one launch */, FEW_WARPS = 16, ROUT
 /* A logit and its index as one number, the better the larger: by value, then the lower index; NaN is the worst. */
 PI_FN uint64_t rank_key(float f, int32_t i)
 {
-    uint32_t u = __float_as_uint(f + 0.0f); /* zeros of both signs are equal */
-    u = f != f ? 0 : u >> 31 ? ~u : u | 0x80000000u;
-    return (uint64_t) u << 32 | (0xffffffffu - (uint32_t) i);
+    return (uint64_t) rank_of(f) << 32 | (0xffffffffu - (uint32_t) i);
 }
 
 /* The lane's best logit that is worse than `than`; 0: none. */

@@ -41,12 +41,14 @@ PI_FN int32_t row_of(const pi__k_experts &a, const pi__k_tile &t, int c)
     return a.row ? a.row[column] : column;
 }
 
-/* run(list, most tiles, p) for each list that can have tiles: an expert has no more columns than there are rows. */
+/* run(list, most tiles, p) for each list that can have tiles: it is there, and an expert has no more columns than there are
+ * rows. */
 template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
 {
     const int32_t more_than[3] = {0, FEW, SOME};
     int code = 0;
     for (int k = 0; k < 3 && !code && r->n_rows > more_than[k]; k++) {
+        if (!r->tile[k]) continue;
         p.tile = r->tile[k];
         p.n_tile = &r->n_tile[k];
         code = run(k, (unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, k), p);

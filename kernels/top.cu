@@ -49,9 +49,7 @@ PI_FN uint32_t *groups_of(const pi__k_top &a, const room &r, int row) { return (
 
 PI_FN uint32_t ordered(float f)
 {
-    uint32_t u = __float_as_uint(f + 0.0f);
-    if (f != f) return 0;
-    u = u >> 31 ? ~u : u | 0x80000000u;
+    const uint32_t u = rank_of(f);
     return u <= MINUS_INF ? 0 : u;
 }
 PI_FN float unordered(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }

@@ -59,6 +59,13 @@ PI_FN uint16_t float_to_bf16(float f)
     return (uint16_t) ((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
+/* As an unsigned number in the same order: zeros of both signs are equal, NaN is 0, below all others. */
+PI_FN uint32_t rank_of(float f)
+{
+    const uint32_t u = __float_as_uint(f + 0.0f);
+    return f != f ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+}
+
 /* The value as a half can hold it: NaN is 0, infinities are 65504. */
 PI_FN float clean(float f) { return f != f ? 0.0f : fminf(fmaxf(f, -65504.0f), 65504.0f); }
 

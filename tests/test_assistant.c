@@ -2,8 +2,8 @@
  * tokens and logits never depend on it, and what is looked at gets the logits of the plain head. */
 #include "model_jobs.h"
 
+#include "draft_logits.h"
 #include "open_oom.h"
-#include "model/model.h"
 #include "tiny_assistant.h"
 
 static char model_path[256], draft_path[256];
@@ -52,68 +52,31 @@ static void test_same_tokens(void **st)
     }
 }
 
-enum { N_ROWS = 7 };
-
-static pi__model *open_model(pi__backend *be, const char *path, int load_mode, pi__model *target, pi__gguf **g)
+/* The logits of a drafter of that kind. */
+static void draft_logits(const ta_spec *s, int load_mode, const char *devices, float *logits)
 {
-    pi_error err = {0};
-    pi__model *m;
-    pi__limits lim = {.max_tokens = N_ROWS, .max_seqs = N_ROWS, .max_rows = N_ROWS, .max_ctx = 64};
-    if (pi__gguf_open(g, path, load_mode, &err) || pi__model_declare(&m, *g, be, NULL, 1, target, &err)) fail_msg("%s", err.msg);
-    (void) pi__model_scratch(m, &lim);
-    if (be->ops->reserve(be, &lim, &err) || pi__model_load(m, &lim, NULL, NULL, &err)) fail_msg("%s", err.msg);
-    return m;
-}
-
-/* The logits that a drafter gives for a few tokens, each alone at position 1 behind a hidden state of zeros. */
-static void draft_logits(const ta_spec *s, int load_mode, float *logits)
-{
-    static const int32_t zero[2 * N_ROWS];
-    int32_t token[N_ROWS], start[N_ROWS + 1] = {0}, one[N_ROWS], two[N_ROWS], index[N_ROWS], hidden[N_ROWS];
     pi_error err = {0};
     pi__backend *be;
-    pi__gguf *g[2];
     write_drafter(s);
-    assert_int_equal(pi__cpu_create(&be, &(pi__cpu_params) {.n_threads = 2, .poll = 1}, &(pi__log) {0}, &err), PI_OK);
-    pi__model *target = open_model(be, model_path, PI__LOAD_MMAP, NULL, &g[0]);
-    pi__model *m = open_model(be, draft_path, load_mode, target, &g[1]);
-    static char block[1 << 16]; /* of keys and values, all zero */
-    for (int32_t i = 0; i < target->n_kv; i++) {
-        pi__kv_layer *kv = &target->kv[i];
-        kv->type_k = kv->type_v = PI__F32;
-        kv->base = block;
-        assert_true(be->ops->kv_bytes(be, PI__F32, PI__F32, kv->n_head_kv, kv->head_dim, 16) <= sizeof block);
-    }
-    for (int32_t i = 0; i < N_ROWS; i++) {
-        token[i] = 40 * i + 5, start[i + 1] = i + 1, one[i] = 1, two[i] = 2, index[i] = i, hidden[i] = -1;
-    }
-    pi__batch b = {.n_tokens = N_ROWS, .n_seqs = N_ROWS, .n_rows = N_ROWS, .n_groups = target->n_groups, .token = token,
-                   .pos = one, .seq = index, .seq_start = start, .seq_len = two, .seq_sure = one, .row = index,
-                   .save_start = zero, .state_slot = zero};
-    for (int32_t i = 0; i < b.n_groups; i++) b.kv[i] = (pi__kv_batch) {16, 1, zero, NULL};
-    be->ops->begin(be, &b, PI__STEP_ANY);
-    m->arch->draft(m, &b, hidden, false, logits);
-    assert_int_equal(be->ops->finish(be, &err), PI_OK);
-    pi__model_free(m);
-    pi__model_free(target);
-    pi__gguf_close(g[0]);
-    pi__gguf_close(g[1]);
+    if (pi__device_create(&be, devices, true, &(pi__cpu_params) {.n_threads = 2, .poll = 1}, &(pi__log) {0}, &err) ||
+        da_logits(be, model_path, draft_path, load_mode, logits, &err)) fail_msg("%s", err.msg);
     be->ops->destroy(be);
 }
 
-/* Whatever the clusters' order and however the file is read, what is looked at has the plain head's bits. */
+/* Whatever the clusters' order, however the file is read and whatever the number of devices, what is looked at has the plain
+ * head's bits. */
 static void test_heads(void **st)
 {
     (void) st;
-    static float plain[N_ROWS * TINY_VOCAB], got[N_ROWS * TINY_VOCAB];
-    draft_logits(&(ta_spec) {0, false, -1, 0}, PI__LOAD_MMAP, plain);
-    for (int32_t r = 1; r < N_ROWS; r++) assert_true(memcmp(plain, plain + r * TINY_VOCAB, TINY_VOCAB * sizeof *plain));
-    draft_logits(&(ta_spec) {TINY_VOCAB, false, -1, 0}, PI__LOAD_MMAP, got);
+    static float plain[DA_ROWS * TINY_VOCAB], got[DA_ROWS * TINY_VOCAB], two[DA_ROWS * TINY_VOCAB];
+    draft_logits(&(ta_spec) {0, false, -1, 0}, PI__LOAD_MMAP, "cpu", plain);
+    for (int32_t r = 1; r < DA_ROWS; r++) assert_true(memcmp(plain, plain + r * TINY_VOCAB, TINY_VOCAB * sizeof *plain));
+    draft_logits(&(ta_spec) {TINY_VOCAB, false, -1, 0}, PI__LOAD_MMAP, "cpu", got);
     assert_memory_equal(got, plain, sizeof plain);
-    draft_logits(&(ta_spec) {100000, true, -1, 0}, PI__LOAD_DIO, got);
+    draft_logits(&(ta_spec) {100000, true, -1, 0}, PI__LOAD_DIO, "cpu", got);
     assert_memory_equal(got, plain, sizeof plain);
-    draft_logits(&(ta_spec) {40, true, -1, 0}, PI__LOAD_DIO, got);
-    for (int32_t r = 0; r < N_ROWS; r++) {
+    draft_logits(&(ta_spec) {40, true, -1, 0}, PI__LOAD_DIO, "cpu", got);
+    for (int32_t r = 0; r < DA_ROWS; r++) {
         int32_t same = 0;
         float least = INFINITY;
         for (int32_t i = r * TINY_VOCAB; i < (r + 1) * TINY_VOCAB; i++) {
@@ -124,6 +87,8 @@ static void test_heads(void **st)
         for (int32_t i = r * TINY_VOCAB; i < (r + 1) * TINY_VOCAB; i++)
             assert_true(got[i] == plain[i] || got[i] == least - 1.0f);
     }
+    draft_logits(&(ta_spec) {40, true, -1, 0}, PI__LOAD_MMAP, "cpu,cpu", two);
+    assert_memory_equal(two, got, sizeof two);
 }
 
 static void assert_refused(const ta_spec *s, const char *why)

@@ -20,6 +20,7 @@
 #include "pagedinfer.h"
 
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
+enum { PI__MAX_PICK = 2047 /* clusters of a row */ };
 enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
 /* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.side). All that a
@@ -39,6 +40,7 @@ typedef struct pi__weight {
     const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
     int64_t part[3];    /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
     bool routed;        /* experts, which only moe reads */
+    bool whole;         /* each of several devices has all of it */
     int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
                          * and attention read; 0: results are for all */
 } pi__weight;
@@ -192,10 +194,10 @@ typedef struct pi__moe_part {
  * values minus 1. n_pick equal scores at the edge: the lower index wins. */
 typedef struct pi__clustered {
     pi__lin_in in;               /* what all matrices read */
-    const pi__weight *centroids; /* [n_mat of head, E] */
+    const pi__weight *centroids; /* [n_mat of head, E]; where head is, and whole like it */
     const pi__weight *head;      /* a matrix of [n, E] for each cluster, without factors */
-    const int32_t *order;        /* [n_vocab] token of each row of head, in the host's memory */
-    int32_t n_pick;              /* clusters, at most n_mat */
+    const int32_t *order;        /* [n_vocab] token of each row of head: host memory that stays and does not change */
+    int32_t n_pick;              /* clusters, at most n_mat and PI__MAX_PICK */
     float *scores;               /* scratch: [n_rows, n_mat] */
     int32_t *pick;               /* scratch: [n_rows, n_pick] */
     float *some;                 /* scratch: [n_rows, n_pick * n] */
@@ -235,6 +237,8 @@ typedef struct pi__limits {
     int32_t max_used;     /* experts a token */
     int64_t max_in_exp;   /* columns of an expert's gate and up, rows of its down */
     int64_t max_ff_exp;   /* rows of an expert's gate and up together */
+    int64_t max_order;    /* rows of a head in clusters; 0: none */
+    int32_t max_pick;     /* clusters of it that are multiplied for a row */
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
 } pi__limits;
 

@@ -455,6 +455,23 @@ static void split_norm(pi__backend *be, float *out, int64_t ldo, const float *x,
     to->ops->norm(to, at(s, s->last, out), ldo, at(s, s->last, x), at(s, s->last, w), eps, n_rows, n);
 }
 
+/* Its scratch is read by nobody else. */
+static void split_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
+{
+    split *s = of(be);
+    s->last = a->head->place;
+    const int64_t n_vocab = a->head->n_mat * a->head->n_out;
+    pi__clustered t = *a;
+    t.in = input_at(s, s->last, &a->in, n_rows, a->head->n_in);
+    writes(s, s->last, (rows) {a->logits, n_rows, n_vocab, n_vocab});
+    t.scores = at(s, s->last, a->scores);
+    t.pick = at(s, s->last, a->pick);
+    t.some = at(s, s->last, a->some);
+    t.logits = at(s, s->last, a->logits);
+    pi__backend *to = ready(s);
+    to->ops->clustered(to, &t, n_rows);
+}
+
 static void split_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
                             int64_t n)
 {
@@ -541,6 +558,7 @@ static const pi__backend_ops split_ops = {
     .topk = split_topk,
     .moe = split_moe,
     .norm = split_norm,
+    .clustered = split_clustered,
     .add_gated = split_add_gated,
     .gdn = split_gdn,
     .state_save = split_state_save,

@@ -9,8 +9,8 @@
  *   experts     its rows of gate and up, and of down, of every expert
  *   embeddings  its tokens' rows
  *
- * Everything else (norms, rotations, recurrent states, what does not divide) each rank has whole. So a value of a result
- * is computed by one rank as a single device would, sums included: the number of ranks changes no bit.
+ * Everything else (norms, rotations, recurrent states, a head in clusters, what does not divide) each rank has whole. So a
+ * value of a result is computed by one rank as a single device would, sums included: the number of ranks changes no bit.
  *
  * Activations lie on all ranks as they would on one, and pointers of the graph are those of rank 0; a rank looks up where
  * it has the same. Memory: this object, and on each device a stage for results on their way. Threads: as backend.h says;
@@ -324,6 +324,7 @@ bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
 {
     int64_t rows[MAX_PARTS], unit = (int64_t) PI__TILE_ROWS * t->n;
     /* Columns of an expert's down are rows of its gate and up, and the reverse: all three are cut, or none. */
+    if (w->whole) return false;
     if (w->routed && (!t->rank[0].be->ops->moe_parts || w->n_in % unit)) return false;
     for (int32_t p = 0, n = parts_of(w, rows); p < n; p++)
         if (rows[p] % unit) return false;
@@ -546,6 +547,7 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     t->ops = memory_ops;
     pi__tensor_set_ops(&t->ops);
     if (!dev[0]->ops->topk) t->ops.topk = NULL;
+    if (!dev[0]->ops->clustered) t->ops.clustered = NULL;
     if (dev[0]->ops->copy_out) {
         t->ops.copy_out = tensor_copy_out;
         t->ops.copy_in = tensor_copy_in;

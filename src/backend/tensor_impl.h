@@ -60,6 +60,7 @@ typedef struct call {
         struct { float *x; int64_t n; const int32_t *skip; int32_t n_all; const pi__ask *ask; uint64_t *out; } topk;
         struct { pi__moe a; } moe;
         struct { float *out; int64_t ldo; const float *x, *w; float eps; int64_t n; } norm;
+        struct { pi__clustered a; } clustered;
         struct { float *y; const float *x, *gate; int64_t ldg, n; } add_gated;
         struct { pi__gdn a; const pi__state_layer *st; } gdn;
         struct { const pi__state_layer *st; int32_t slot, pos, snap; bool save; } state;

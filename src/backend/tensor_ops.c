@@ -420,6 +420,28 @@ static void note_norm(pi__backend *be, float *out, int64_t ldo, const float *x, 
     c->u.norm.out = out, c->u.norm.ldo = ldo, c->u.norm.x = x, c->u.norm.w = w, c->u.norm.eps = eps, c->u.norm.n = n;
 }
 
+/* So little of the head is read that to exchange what it gives would take longer. */
+static void run_clustered(rank *k, const call *c)
+{
+    pi__clustered a = c->u.clustered.a;
+    const pi__weight centroids = whole_of(k, a.centroids), head = whole_of(k, a.head);
+    a.in.x = at(k, a.in.x);
+    a.in.x2 = at(k, a.in.x2);
+    a.in.w = at(k, a.in.w);
+    a.centroids = &centroids, a.head = &head;
+    a.scores = at(k, a.scores);
+    a.pick = at(k, a.pick);
+    a.some = at(k, a.some);
+    a.logits = at(k, a.logits);
+    k->be->ops->clustered(k->be, &a, c->n_rows);
+}
+static void note_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
+{
+    call *c = pi__tensor_note((pi__tensor *) be, run_clustered);
+    c->u.clustered.a = *a;
+    c->n_rows = n_rows;
+}
+
 static void run_add_gated(rank *k, const call *c)
 {
     k->be->ops->add_gated(k->be, at(k, c->u.add_gated.y), at(k, c->u.add_gated.x), at(k, c->u.add_gated.gate),
@@ -499,6 +521,7 @@ void pi__tensor_set_ops(pi__backend_ops *ops)
     ops->topk = note_topk;
     ops->moe = note_moe;
     ops->norm = note_norm;
+    ops->clustered = note_clustered;
     ops->add_gated = note_add_gated;
     ops->gdn = note_gdn;
     ops->state_save = note_state_save;

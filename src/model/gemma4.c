@@ -295,25 +295,37 @@ static int want_layer(pi__model *m, gemma4 *p, int32_t i, pi_error *err)
     return rc ? rc : pi__want_host(m, &l->out_scale, true, 1, "blk.%d.layer_output_scale.weight", i, err);
 }
 
-/* The head of a drafter, sorted into clusters where the file has them and the backend knows what to do with them. */
-static int want_head(pi__model *m, gemma4 *p, pi_error *err)
+/* How many clusters the head of a drafter has; 0: it is to be taken as one matrix, as the file has none, the backend does
+ * not know what to do with them, or so many are to be looked at that they may as well be all. */
+static int read_clusters(pi__model *m, gemma4 *p, pi_error *err)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "masked_embd_centroids.weight");
-    const int64_t E = m->n_embd, V = m->n_vocab;
-    const char *name = pi__gguf_find_tensor(m->g, "output.weight") ? "output.weight" : "token_embd.weight";
-    if (!t || !m->be->ops->clustered) return pi__want_weight(m, &p->tok_embd, false, E, V, name, 0, err);
+    const int64_t V = m->n_vocab;
+    if (!t || !m->be->ops->clustered) return PI_OK;
     if (t->ne[1] < 1 || t->ne[1] > V || V % t->ne[1])
         return pi__fail(err, PI_EFORMAT, "tensor masked_embd_centroids.weight has %lld rows, expected a divisor of the "
                         "vocabulary's %lld", (long long) t->ne[1], (long long) V);
-    p->n_cluster = (int32_t) t->ne[1];
+    int rc = pi__hp_u32(m, "centroid_top_k", false, 32, 1, 1 << 20, &p->n_pick, err);
+    if (p->n_pick > t->ne[1]) p->n_pick = (int32_t) t->ne[1];
+    p->n_cluster = p->n_pick <= PI__MAX_PICK ? (int32_t) t->ne[1] : 0;
+    return rc;
+}
+
+static int want_head(pi__model *m, gemma4 *p, pi_error *err)
+{
+    const int64_t E = m->n_embd, V = m->n_vocab;
+    const char *name = pi__gguf_find_tensor(m->g, "output.weight") ? "output.weight" : "token_embd.weight";
+    int rc = read_clusters(m, p, err);
+    if (rc) return rc;
+    if (!p->n_cluster) return pi__want_weight(m, &p->tok_embd, false, E, V, name, 0, err);
     p->order = pi__malloc((size_t) V * sizeof *p->order);
     if (!p->order) return pi__fail_mem(err, "the order of the vocabulary");
-    int rc = pi__hp_u32(m, "centroid_top_k", false, 32, 1, 1 << 20, &p->n_pick, err);
-    if (p->n_pick > p->n_cluster) p->n_pick = p->n_cluster;
+    m->lim.max_order = V;
+    m->lim.max_pick = p->n_pick;
     bool found = false; /* converters name it without and with ".weight" */
-    if (!rc) rc = pi__want_order(m, p->order, &found, V, "masked_embd_ordering", 0, err);
+    rc = pi__want_order(m, p->order, &found, V, "masked_embd_ordering", 0, err);
     if (!rc && !found) rc = pi__want_order(m, p->order, NULL, V, "masked_embd_ordering.weight", 0, err);
-    if (!rc) rc = pi__want_weight(m, &p->centroids, false, E, p->n_cluster, "masked_embd_centroids.weight", 0, err);
+    if (!rc) rc = pi__want_whole(m, &p->centroids, E, p->n_cluster, "masked_embd_centroids.weight", 0, err);
     return rc ? rc : pi__want_clusters(m, &p->clusters, E, V / p->n_cluster, p->n_cluster, p->order, name, 0, err);
 }
 

@@ -165,6 +165,12 @@ int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, in
     return want_matrices(m, w, optional, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = 1}, name, layer, true, err);
 }
 
+int pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer, pi_error *err)
+{
+    const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = 1, .whole = true};
+    return want_matrices(m, w, false, shape, name, layer, true, err);
+}
+
 int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
                      const char *name, int layer, pi_error *err)
 {
@@ -196,7 +202,8 @@ int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, 
     memset(w, 0, sizeof *w);
     if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
     if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != 1 || t->ne[3] != 1) return wrong_shape(t, full, ne, err);
-    return add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat}, row, full, err);
+    return add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true}, row, full,
+                        err);
 }
 
 int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const char *name, int layer, pi_error *err)
@@ -403,10 +410,12 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     at_least(&lim->max_n_out, own->max_n_out);
     at_least(&lim->max_in_exp, own->max_in_exp);
     at_least(&lim->max_ff_exp, own->max_ff_exp);
+    at_least(&lim->max_order, own->max_order);
     at_least32(&lim->max_n_head, own->max_n_head);
     at_least32(&lim->max_head_dim, own->max_head_dim);
     at_least32(&lim->max_expert, own->max_expert);
     at_least32(&lim->max_used, own->max_used);
+    at_least32(&lim->max_pick, own->max_pick);
     at_least32(&lim->state.n_k, own->state.n_k);
     at_least32(&lim->state.n_v, own->state.n_v);
     at_least32(&lim->state.dim, own->state.dim);

@@ -137,6 +137,8 @@ int pi__read_vocab_size(pi__model *m, pi_error *err);
  * %d for the layer. optional: w->n_out stays 0 where absent. */
 int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
                     pi_error *err);
+/* The same for a matrix that must be there, and of which each of several devices has all. */
+int pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer, pi_error *err);
 /* The same where NAME.scale, if it is there, is something else. */
 int pi__want_unscaled(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
                       pi_error *err);
@@ -160,8 +162,8 @@ int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const c
 int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char *name, int layer, pi_error *err);
 /* Wants a permutation of n numbers, I32 or I64 in the file, at dst. optional: *found tells whether it is there. */
 int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const char *name, int layer, pi_error *err);
-/* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones whose rows are those that row names; row is
- * filled by a tensor that was wanted before. */
+/* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones whose rows are those that row names, and of which
+ * each of several devices has all; row is filled by a tensor that was wanted before. */
 int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                       const char *name, int layer, pi_error *err);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */

@@ -62,6 +62,18 @@ void top(int32_t k)
     CHECK(pi__k_top_run(nullptr, &a));
 }
 
+void clusters()
+{
+    pi__k_clusters a = {};
+    pi__k_routes r = {};
+    a.n_rows = 1;
+    a.n_mat = 2048;
+    a.n_pick = 32;
+    a.n = 128;
+    CHECK(pi__k_pick_clusters(nullptr, &a, &r));
+    CHECK(pi__k_spread_clusters(nullptr, &a));
+}
+
 void attention(int32_t n, int32_t dim, int32_t type)
 {
     pi__k_qkv q = {};
@@ -100,6 +112,7 @@ void experts(int32_t n, const pi__k_matrix &w)
     r.n_rows = n;
     r.n_expert = 128;
     r.n_used = 8;
+    for (pi__k_tile *&t : r.tile) t = reinterpret_cast<pi__k_tile *>(memory);
     CHECK(pi__k_route(nullptr, &r));
     pi__k_experts e = {};
     e.w = w;
@@ -140,6 +153,7 @@ int main()
 {
     simt::options.list = note;
     for (int32_t k : {1, 256}) top(k);
+    clusters();
     for (int32_t n : row_counts) {
         rows_of_floats(n);
         for (int32_t dim = 32; dim <= 512; dim += 32) {

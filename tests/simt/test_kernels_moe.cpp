@@ -1,16 +1,15 @@
 /* moe.cu: routing against double precision and by its own rules; the CUDA backend's op against double precision for every
  * format, and to the bit against linear.cu and against itself in every company. */
-#include "matrix_ref.h"
+#include "op_ref.h"
 
 #include <cfloat>
 
-extern "C" {
-#include "backend/backend.h"
-}
-
 using simt_test::buffer;
+using simt_test::device;
+using simt_test::dot;
 using simt_test::in_all_modes;
 using simt_test::is_float;
+using simt_test::stack;
 using simt_test::types;
 
 /* ------------------------------------------------------------------------------------------------------------- routing */
@@ -130,61 +129,6 @@ static void test_odd_logits(void **)
 
 /* -------------------------------------------------------------------------------------------------------------- the op */
 
-/* An emulated device. */
-struct device {
-    pi__backend *be = nullptr;
-    explicit device(bool fp4 = false)
-    {
-        pi__cpu_params cpu = {};
-        cpu.fp4 = fp4;
-        pi_error err;
-        if (pi__device_create(&be, "emu", false, &cpu, nullptr, &err)) fail_msg("%s", err.msg);
-    }
-    void reserve(const pi__limits &lim)
-    {
-        pi_error err;
-        if (be->ops->reserve(be, &lim, &err)) fail_msg("%s", err.msg);
-    }
-    void finish()
-    {
-        pi_error err;
-        if (be->ops->finish(be, &err)) fail_msg("%s", err.msg);
-    }
-    ~device() { be->ops->destroy(be); }
-};
-
-/* Matrices of experts: on the device, and as the floats that the file's bytes stand for. */
-struct stack {
-    pi__weight w = {};
-    std::vector<float> values, factors;
-    std::unique_ptr<buffer<char>> memory;
-    std::unique_ptr<buffer<float>> scale;
-
-    stack(device &d, int32_t type, int64_t n_in, int64_t n_out, int64_t n_mat)
-    {
-        simt_test::random r((uint64_t) (type * 999 + n_in + n_out));
-        std::vector<uint8_t> bytes = simt_test::random_rows(type, n_in, n_out * n_mat, r);
-        size_t row = pi__row_size(pi__type_info_of(type), n_in);
-        values.resize((size_t) (n_in * n_out * n_mat));
-        for (int64_t i = 0; i < n_out * n_mat; i++)
-            pi__dequantize_row(type, &bytes[(size_t) i * row], &values[(size_t) (i * n_in)], n_in);
-        w.type = type, w.n_in = n_in, w.n_out = n_out, w.n_mat = n_mat;
-        w.size = d.be->ops->weight_size(d.be, &w);
-        assert_true(w.size > 0);
-        memory.reset(new buffer<char>(w.size));
-        w.data = memory->get();
-        for (int64_t m = 0; m < n_mat; m++) {
-            for (int64_t i = 0; i < n_out; i += PI__LOAD_ROWS)
-                d.be->ops->weight_load(d.be, &w, m, i, std::min<int64_t>(PI__LOAD_ROWS, n_out - i),
-                                       &bytes[(size_t) (m * n_out + i) * row]);
-            factors.push_back(0.5f + 0.1f * (float) m);
-        }
-        d.finish();
-        scale.reset(new buffer<float>(factors));
-        w.scale = scale->get();
-    }
-};
-
 /* A layer of experts and rows for it. */
 struct world {
     device d;
@@ -235,26 +179,6 @@ struct world {
         return out;
     }
 };
-
-/* Row o of matrix e of a stack times x, and in *off by how much rounding x to 15 bits may move it. */
-static double dot(const stack &s, int32_t e, int64_t o, const std::vector<double> &x, double *off)
-{
-    const int64_t n = s.w.n_in;
-    const float *w = &s.values[(size_t) ((e * s.w.n_out + o) * n)];
-    double sum = 0;
-    *off = 0;
-    for (int64_t b = 0; b < n; b += 32) {
-        double most = 0, abs = 0;
-        for (int64_t i = b; i < std::min(n, b + 32); i++) {
-            most = std::max(most, std::fabs(x[(size_t) i]));
-            abs += std::fabs(w[i]);
-            sum += w[i] * x[(size_t) i];
-        }
-        *off += abs * most * ((is_float(s.w.type) ? 0 : 0.51 / 16256) + 2e-6);
-    }
-    *off *= s.factors[(size_t) e];
-    return sum * s.factors[(size_t) e];
-}
 
 static double activated(int act, double v)
 {

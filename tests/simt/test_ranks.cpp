@@ -4,6 +4,7 @@
 
 extern "C" {
 int simt_tiny_write_even(const char *path, int32_t type);
+int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 int simt_small_write(const char *path, const char *arch, int32_t type);
 }
 
@@ -64,6 +65,17 @@ static void test_experts(void **)
         assert_in_range(weights_on(devices[1]), all / 2, all * 3 / 4);
         same_on_all(2);
     }
+}
+
+/* A drafter whose head is in clusters, which each device has whole. */
+static void test_clusters(void **)
+{
+    static float want[8000], got[8000];
+    size_t rows, vocab;
+    assert_int_equal(simt_draft_logits("emu", 40, want, 8000, &rows, &vocab), PI_OK);
+    assert_int_equal(simt_draft_logits("emu,emu", 40, got, 8000, &rows, &vocab), PI_OK);
+    assert_memory_equal(got, want, rows * vocab * sizeof *got);
+    assert_int_equal(simt::watch.live, 0);
 }
 
 /* Decoding steps are recorded by all ranks and played by all, with the bits of steps that are not; sequences join and leave.
@@ -175,7 +187,8 @@ int main()
 {
     name_model("ranks");
     alarm(300); /* who waits for ever has failed */
-    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_experts), cmocka_unit_test(test_recorded),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_experts), cmocka_unit_test(test_clusters),
+                                cmocka_unit_test(test_recorded),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -11,6 +11,8 @@ extern "C" {
 #include "formats/formats.h"
 #include "model/place.h"
 int simt_small_write(const char *path, const char *arch, int32_t type);
+int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
+int simt_drafter_write(const char *path, int32_t n_pick);
 int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left);
 }
 
@@ -197,6 +199,43 @@ static void test_cache(void **)
     compare("preempted", ask(e, {two[0], two[1], two[0] + " you"}, true), crowd, 0);
     pi_engine_close(e);
     unlink(model.c_str());
+}
+
+/* A drafter whose head is in clusters: nearly the CPU's logits, and beside the CPU the device's own to the bit; it changes no
+ * answer. */
+static void test_drafter(void **)
+{
+    static float cpu[8000], emu[8000], split[8000];
+    size_t rows, vocab;
+    assert_int_equal(simt_draft_logits("cpu", 40, cpu, 8000, &rows, &vocab), PI_OK);
+    simt::options.hide = true;
+    assert_int_equal(simt_draft_logits("emu", 40, emu, 8000, &rows, &vocab), PI_OK);
+    assert_int_equal(simt_draft_logits("emu+cpu", 40, split, 8000, &rows, &vocab), PI_OK);
+    simt::options.hide = false;
+    assert_memory_equal(split, emu, rows * vocab * sizeof *emu);
+    for (size_t r = 0; r < rows; r++) {
+        const float *a = cpu + r * vocab, *b = emu + r * vocab;
+        const float spread = *std::max_element(a, a + vocab) - *std::min_element(a, a + vocab);
+        assert_true(spread > 1);
+        for (size_t i = 0; i < vocab; i++) assert_true(std::fabs(a[i] - b[i]) <= 5e-3f * spread);
+    }
+    const std::string model = model_file("gemma4", PI__F32), drafter = model + ".draft";
+    assert_int_equal(simt_drafter_write(drafter.c_str(), 40), 0);
+    std::vector<answer> plain;
+    for (const char *draft : {"", drafter.c_str()}) {
+        pi_stats st = {};
+        st.size = sizeof st;
+        pi_engine *e = open_engine(model, "emu", {{"gpu-layers", "3"}, {"model-draft", draft}});
+        assert_true(is_split(e));
+        const std::vector<answer> got = ask(e, {prompts[1]}, true);
+        pi_engine_stats(e, &st);
+        assert_int_equal(st.n_drafted > 0, *draft != 0);
+        if (!*draft) plain = got;
+        compare("drafter", plain, got, 0);
+        pi_engine_close(e);
+    }
+    unlink(model.c_str());
+    unlink(drafter.c_str());
 }
 
 /* ---- memory */
@@ -584,8 +623,9 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_apart), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_calls_fail),
+        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_drafter),
+        cmocka_unit_test(test_apart), cmocka_unit_test(test_plan), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_calls_fail),
         cmocka_unit_test_setup_teardown(test_fit, small_pages, usual_pages),
         cmocka_unit_test_setup_teardown(test_too_large, small_pages, usual_pages),
         cmocka_unit_test(test_fit_fails), cmocka_unit_test(test_options)};

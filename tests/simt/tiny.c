@@ -1,8 +1,12 @@
 /* Headers of tests/ for C++: random models, and an engine opened with little memory. */
+#include <unistd.h>
+
 #include "api/api.h"
+#include "backend/split.h"
 #include "counting_alloc.h"
+#include "draft_logits.h"
 #include "engine/core_impl.h"
-#include "tiny_gemma4.h"
+#include "tiny_assistant.h"
 #include "tiny_model.h"
 #include "tiny_qwen35.h"
 
@@ -90,4 +94,45 @@ void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long l
 {
     *heads = e->core->st.n_heads;
     *whole = e->core->st.n_whole;
+}
+
+/* A drafter for the gemma4 that simt_small_write makes, with a head of which n_pick clusters are looked at. */
+int simt_drafter_write(const char *path, int32_t n_pick);
+int simt_drafter_write(const char *path, int32_t n_pick)
+{
+    pi_error err;
+    return tiny_assistant_write(path, &(ta_spec) {n_pick, false, -1, 0}, &err);
+}
+
+/* The devices named, several as one; "emu+cpu": as a split model has them. */
+static int open_devices(pi__backend **out, const char *names, pi_error *err)
+{
+    const pi__cpu_params p = {.n_threads = 2, .poll = 1};
+    const pi__log log = {0};
+    pi__backend *side[PI__N_SIDES];
+    if (strcmp(names, "emu+cpu")) return pi__device_create(out, names, true, &p, &log, err);
+    int rc = pi__device_create(&side[PI__AT_DEVICE], "emu", false, &p, &log, err);
+    if (!rc) rc = pi__device_create(&side[PI__AT_CPU], "cpu", false, &p, &log, err);
+    return rc ? rc : pi__split_create(out, side[PI__AT_DEVICE], side[PI__AT_CPU], err);
+}
+
+/* What such a drafter gives there: logits [*n_rows, *n_vocab], of room. */
+int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
+int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab)
+{
+    char model[256], draft[256];
+    pi_error err = {0};
+    pi__backend *be;
+    *n_rows = DA_ROWS, *n_vocab = TINY_VOCAB;
+    if (room < DA_ROWS * TINY_VOCAB) return PI_ENOMEM;
+    int rc = tiny_gemma4_write(tiny_path(model, "target"), 512, &err);
+    if (!rc) rc = simt_drafter_write(tiny_path(draft, "drafter"), n_pick);
+    if (!rc) rc = open_devices(&be, devices, &err);
+    if (!rc) {
+        rc = da_logits(be, model, draft, PI__LOAD_MMAP, logits, &err);
+        be->ops->destroy(be);
+    }
+    unlink(model);
+    unlink(draft);
+    return rc;
 }

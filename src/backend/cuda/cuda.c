@@ -4,7 +4,7 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
- *     [rows of delta nets][what the library of products works in][parts of attention]
+ *     [clusters][rows of delta nets][what the library of products works in][parts of attention]
  *
  * Threads: as backend.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -163,6 +163,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.prepared = take(&at, pi__k_halves_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = take(&at, pi__cuda_moe_bytes(lim));
+    s.clusters = take(&at, pi__cuda_clustered_bytes(lim));
     s.gdn = take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
     s.parts = take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
@@ -195,7 +196,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->image = image;
     c->max_ints = ints;
     memset(c->freq, 0, sizeof c->freq);
-    c->skip = NULL;
+    c->skip = c->order = NULL;
     c->at = at;
     c->lim = *lim;
     return PI_OK;
@@ -282,6 +283,7 @@ static const pi__backend_ops cuda_ops = {
     .topk = pi__cuda_topk,
     .moe = pi__cuda_moe,
     .norm = pi__cuda_norm,
+    .clustered = pi__cuda_clustered,
     .add_gated = pi__cuda_add_gated,
     .gdn = pi__cuda_gdn,
     .state_save = pi__cuda_state_save,

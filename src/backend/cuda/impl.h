@@ -37,7 +37,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, picks, prepared, floats, experts, gdn, parts, blas, total; /* bytes */
+    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, parts, blas, total; /* bytes */
 } cuda_scratch;
 
 /* What loading takes of the host (load.c). */
@@ -66,6 +66,7 @@ typedef struct pi__cuda {
     cuda_graph *recording;  /* the one that this step's ops become, or NULL */
     uint64_t n_steps;       /* that could be recorded */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
+    const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     int32_t n_threads;      /* that pack weights, 0: one a core */
     cuda_stage stage;       /* while weights are loaded */
@@ -166,6 +167,12 @@ bool pi__cuda_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const i
 /* ops_moe.c */
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
+/* Queues the products of experts with rows that were prepared in that form. */
+int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);
+
+/* ops_clustered.c */
+size_t pi__cuda_clustered_bytes(const pi__limits *lim);
+void pi__cuda_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows);
 
 /* ops_gdn.c: the ops of delta-net layers (see backend.h), and the scratch they need */
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st);

@@ -218,7 +218,7 @@ typedef struct pi__k_routes {
     float *weight;        /* [n_rows, n_used] softmax over all, divided by the sum of those used, times weights_scale */
     int32_t *column;      /* [n_rows, n_used] of the pair */
     int32_t *row;         /* [n_rows * n_used] of the column */
-    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns */
+    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL, of others' routes: there are none */
     int32_t *n_tile;      /* [3] how many there are */
 } pi__k_routes;
 
@@ -243,6 +243,22 @@ int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *
 int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
+
+/* ---- clustered.cu: heads of which only some clusters of rows are multiplied, see pi__clustered of backend.h */
+typedef struct pi__k_clusters {
+    const float *scores;  /* [n_rows, n_mat] of the centroids */
+    int32_t n_rows, n_mat, n_pick;
+    int64_t n;            /* rows a cluster */
+    int32_t *pick;        /* [n_rows, n_pick] the best clusters, by rank; written by pi__k_pick_clusters */
+    const float *some;    /* [n_rows, n_pick, n] what their rows gave */
+    const int32_t *order; /* [n_mat * n] token of each row */
+    float *logits;        /* [n_rows, n_mat * n] */
+} pi__k_clusters;
+enum { PI__K_MOST_PAIRS = 65535 }; /* rows times picks */
+/* Which clusters each row goes to, also as routes: of r row, n_tile and tile[0], a tile for each pair, are written. */
+int pi__k_pick_clusters(void *stream, const pi__k_clusters *a, const pi__k_routes *r);
+/* Their values to their tokens' places, the least minus 1 to all others. */
+int pi__k_spread_clusters(void *stream, const pi__k_clusters *a);
 
 #ifdef __cplusplus
 }

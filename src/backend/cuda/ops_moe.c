@@ -48,7 +48,7 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim)
     return layout(0, lim->max_tokens, lim->max_expert, lim->max_used, lim->max_in_exp, (lim->max_ff_exp + 1) / 2).end;
 }
 
-static int run(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared)
+int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared)
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_experts(stream, r, e, prepared);
     if (form == PI__FORM_HALVES) return pi__k_halves_experts(stream, r, e, prepared);
@@ -72,7 +72,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
         e.scale2 = a->up->scale;
         e.y2 = h + n_ff;
     }
-    PI__QUEUE(c, run(stream, form, r, &e, x));
+    PI__QUEUE(c, pi__cuda_experts(stream, form, r, &e, x));
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
@@ -81,7 +81,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
         x = c->scratch + (form2 == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
         PI__QUEUE(c, pi__cuda_prepare(stream, form2, &in, e.w.type, r->n_rows, e.w.n_in, x));
     }
-    PI__QUEUE(c, run(stream, form2, r, &e, x));
+    PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
 void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
@@ -90,7 +90,7 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in, n_out = a->down->n_out;
     if (n_rows < 1) return;
     const parts p = layout(c->at.experts, n_rows, a->n_expert, a->n_used, n_in, n_ff);
-    if (p.end > c->at.parts) {
+    if (p.end > c->at.clusters) {
         c->no_room = true;
         return;
     }
@@ -110,6 +110,6 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
     const int form = pi__cuda_form(c->fp4, down.w.type, n_ff);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, n_rows * a->n_used, n_ff, mid));
-    PI__QUEUE(c, run(stream, form, &r, &down, mid));
+    PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &down, mid));
     PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));
 }

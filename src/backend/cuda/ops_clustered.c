@@ -1,0 +1,72 @@
+/* A head of which only some clusters of rows are multiplied (pi__clustered), on the device: the centroids are a matrix like
+ * any other, and the clusters' rows are multiplied as experts are (kernels/clustered.cu).
+ *
+ * Memory: a part of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
+ * c->order is there. */
+#include "backend/cuda/impl.h"
+
+/* Where the parts are, in bytes from the scratch's start. */
+typedef struct parts {
+    size_t order;             /* [n_vocab] */
+    size_t tile, row, n_tile; /* [pairs]; [pairs]; [3] */
+    size_t end;
+} parts;
+
+static size_t take(size_t *at, size_t size)
+{
+    size_t p = *at;
+    *at += (size + 255) & ~(size_t) 255;
+    return p;
+}
+
+static parts layout(size_t at, const pi__limits *lim)
+{
+    const size_t pairs = (size_t) lim->max_rows * (size_t) lim->max_pick;
+    parts p;
+    p.order = take(&at, (size_t) lim->max_order * sizeof(int32_t));
+    p.tile = take(&at, pairs * sizeof(pi__k_tile));
+    p.row = take(&at, pairs * sizeof(int32_t));
+    p.n_tile = take(&at, 3 * sizeof(int32_t));
+    p.end = at;
+    return p;
+}
+
+size_t pi__cuda_clustered_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
+
+/* The products of the picked clusters' rows, to a->some. Each row is prepared once for all of them. */
+static void multiply(pi__cuda *c, const pi__clustered *a, const pi__k_routes *r)
+{
+    void *stream = pi__rt_stream(c->rt);
+    const pi__k_input in = pi__cuda_input(&a->in);
+    const pi__k_experts e = {.w = pi__cuda_matrix(a->head), .row = r->row, .y = a->some, .ldy = a->head->n_out};
+    const int form = pi__cuda_form(c->fp4, e.w.type, e.w.n_in);
+    void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, r->n_rows, e.w.n_in, x));
+    PI__QUEUE(c, pi__cuda_experts(stream, form, r, &e, x));
+}
+
+void pi__cuda_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const int64_t n_mat = a->head->n_mat, n = a->head->n_out;
+    const parts p = layout(c->at.clusters, &c->lim);
+    if (n_rows < 1) return;
+    if (n_rows > c->lim.max_rows || a->n_pick > c->lim.max_pick || n_mat * n > c->lim.max_order) {
+        c->no_room = true;
+        return;
+    }
+    void *stream = pi__rt_stream(c->rt), *order = c->scratch + p.order;
+    if (a->order != c->order) pi__cuda_upload(be, order, a->order, (size_t) (n_mat * n) * sizeof *a->order);
+    if (!pi__cuda_failed(c)) c->order = a->order;
+    const pi__k_routes r = {
+        .n_rows = n_rows, .n_expert = n_rows * a->n_pick /* tiles, that is */, .n_used = a->n_pick,
+        .row = (int32_t *) (void *) (c->scratch + p.row), .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile)},
+        .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
+    };
+    const pi__k_clusters k = {.scores = a->scores, .n_rows = n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
+                              .pick = a->pick, .some = a->some, .order = order, .logits = a->logits};
+    pi__cuda_linear(be, &a->in, n_rows, &(pi__lin) {a->centroids, a->scores, n_mat}, 1);
+    PI__QUEUE(c, pi__k_pick_clusters(stream, &k, &r));
+    multiply(c, a, &r);
+    PI__QUEUE(c, pi__k_spread_clusters(stream, &k));
+}
