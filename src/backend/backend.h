@@ -305,8 +305,8 @@ typedef struct pi__backend_ops {
     /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
     /* Converts n of the file's rows (of pi__row_size each, at src), from row `row` of matrix mat on, into w->data. row is
-     * a multiple of PI__TILE_ROWS, and so is n, save at the matrix's end. What this takes of the host, upload may use too,
-     * and finish gives back. */
+     * a multiple of PI__TILE_ROWS, and so is n, save at the matrix's end. What this takes of the host, upload may take and
+     * use too up to the first finish after reserve, which gives it back. */
     void (*weight_load)(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
     /* Bytes that one layer takes in one block; 0: not supported (head_dim, types). */
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
@@ -403,8 +403,8 @@ struct pi__backend {
     const pi__backend_ops *ops;
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool far;        /* the host cannot read memory of alloc: it uploads and downloads */
-    int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and what lies in it differs:
-                      * uploads go to all, downloads are of the first */
+    int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and in arenas, and what lies in
+                      * it differs: uploads go to all, downloads are of the first */
     struct pi__backend *side[PI__N_SIDES]; /* of two that act as one (split.c), each of them; NULL: it is one */
 };
 

@@ -164,10 +164,21 @@ void *pi__tensor_at(const rank *k, const void *p)
     return (void *) p;
 }
 
+/* NULL: all are in use. */
+static region *free_region(pi__tensor *t)
+{
+    for (region *r = t->region; r < t->region + MAX_REGIONS; r++)
+        if (!r->at[0]) return r;
+    return NULL;
+}
+
 static void region_free(pi__tensor *t, region *r)
 {
-    for (int32_t i = 0; i < t->n; i++)
-        if (r->at[i]) t->rank[i].be->ops->free(t->rank[i].be, r->at[i], r->size);
+    for (int32_t i = 0; i < t->n; i++) {
+        pi__backend *dev = t->rank[i].be;
+        if (r->at[i] && r->arena) dev->ops->arena_free(dev, r->at[i], r->size);
+        else if (r->at[i]) dev->ops->free(dev, r->at[i], r->size);
+    }
     memset(r, 0, sizeof *r);
 }
 
@@ -181,9 +192,8 @@ static region *region_of(pi__tensor *t, const void *p)
 static void *tensor_alloc(pi__backend *be, size_t size)
 {
     pi__tensor *t = settled(be);
-    region *r = t->region;
-    while (r < t->region + MAX_REGIONS && r->at[0]) r++;
-    if (r == t->region + MAX_REGIONS) return NULL;
+    region *r = free_region(t);
+    if (!r) return NULL;
     r->size = size;
     bool all = true;
     for (int32_t i = 0; i < t->n && all; i++) {
@@ -225,6 +235,48 @@ static void tensor_trim(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
     for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+}
+
+/* What each device has of an arena is of one size, as is what lies in it: matrices are cut evenly. */
+static void *tensor_arena_alloc(pi__backend *be, size_t size)
+{
+    pi__tensor *t = settled(be);
+    region *r = free_region(t);
+    bool all = r != NULL;
+    for (int32_t i = 0; i < t->n && all; i++) {
+        r->at[i] = t->rank[i].be->ops->arena_alloc(t->rank[i].be, size);
+        all = r->at[i] != NULL;
+    }
+    if (r) r->size = size, r->arena = true;
+    if (r && !all) region_free(t, r);
+    return all ? r->at[0] : NULL;
+}
+
+/* Takes back what the first n ranks have at p. */
+static void unmap_ranks(pi__tensor *t, int32_t n, void *p, size_t size)
+{
+    for (int32_t i = 0; i < n; i++) {
+        rank *k = &t->rank[i];
+        k->be->ops->arena_unmap(k->be, pi__tensor_at(k, p), size);
+    }
+}
+
+static bool tensor_arena_map(pi__backend *be, void *p, size_t size)
+{
+    pi__tensor *t = settled(be);
+    for (int32_t i = 0; i < t->n; i++) {
+        rank *k = &t->rank[i];
+        if (k->be->ops->arena_map(k->be, pi__tensor_at(k, p), size)) continue;
+        unmap_ranks(t, i, p, size);
+        return false;
+    }
+    return true;
+}
+
+static void tensor_arena_unmap(pi__backend *be, void *p, size_t size)
+{
+    pi__tensor *t = settled(be);
+    unmap_ranks(t, t->n, p, size);
 }
 
 static void tensor_upload(pi__backend *be, void *dst, const void *src, size_t n)
@@ -514,6 +566,30 @@ static const pi__backend_ops memory_ops = {
     .finish = tensor_finish,
 };
 
+/* What only some devices can. */
+static void set_optional(pi__tensor *t)
+{
+    const pi__backend_ops *can = t->rank[0].be->ops;
+    if (!can->topk) t->ops.topk = NULL;
+    if (!can->clustered) t->ops.clustered = NULL;
+    if (can->copy_out) {
+        t->ops.copy_out = tensor_copy_out;
+        t->ops.copy_in = tensor_copy_in;
+        t->ops.copies = tensor_copies;
+        t->ops.pin = tensor_pin;
+        t->ops.unpin = tensor_unpin;
+    }
+    for (int32_t i = 0; i < t->n; i++) { /* what is whole pages of the largest is so of all, if all have any */
+        const size_t page = t->rank[i].be->page;
+        if (!i || !page || (t->be.page && page > t->be.page)) t->be.page = page;
+    }
+    if (!t->be.page) return;
+    t->ops.arena_alloc = tensor_arena_alloc;
+    t->ops.arena_free = tensor_free;
+    t->ops.arena_map = tensor_arena_map;
+    t->ops.arena_unmap = tensor_arena_unmap;
+}
+
 static int start_ranks(pi__tensor *t, pi_error *err)
 {
     for (int32_t i = 1; i < t->n; i++) {
@@ -546,18 +622,10 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     }
     t->ops = memory_ops;
     pi__tensor_set_ops(&t->ops);
-    if (!dev[0]->ops->topk) t->ops.topk = NULL;
-    if (!dev[0]->ops->clustered) t->ops.clustered = NULL;
-    if (dev[0]->ops->copy_out) {
-        t->ops.copy_out = tensor_copy_out;
-        t->ops.copy_in = tensor_copy_in;
-        t->ops.copies = tensor_copies;
-        t->ops.pin = tensor_pin;
-        t->ops.unpin = tensor_unpin;
-    }
     t->be = (pi__backend) {.ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
     t->n = n;
     for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};
+    set_optional(t);
     snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, dev[0]->ops->describe(dev[0]));
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);

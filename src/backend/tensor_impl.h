@@ -37,10 +37,11 @@ typedef struct rank {
     bool started;           /* thread is to be joined */
 } rank;
 
-/* Memory of alloc: where each device has it. */
+/* Memory of alloc, or an arena: where each device has it. */
 typedef struct region {
     char *at[PI__MAX_RANKS]; /* [n] at[0] is what alloc returned; NULL: this entry is free */
     size_t size;             /* bytes */
+    bool arena;              /* addresses, of which what was mapped has memory */
 } region;
 
 /* A call of an op that was noted; run makes it on one rank. */
@@ -109,7 +110,7 @@ typedef struct piece {
 bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w);
 /* The pieces of a cut matrix on rank k; returns how many. */
 int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PARTS]);
-/* Where rank k has what alloc's caller knows at p; NULL stays. */
+/* Where rank k has what the caller of alloc, or of arena_alloc, knows at p; NULL stays. */
 void *pi__tensor_at(const rank *k, const void *p);
 /* Notes a call, running what was noted where there is no room for it. */
 call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));

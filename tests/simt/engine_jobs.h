@@ -27,11 +27,10 @@ static void set(pi_options *o, const char *key, const char *value)
 
 static const char *cuda_graphs = "auto"; /* of engines that are opened */
 
-/* On the devices named. */
-static int open_engine_on(pi_engine **e, const char *devices, const char *batch, pi_error *err)
+/* An engine on the devices named. */
+static pi_options *options_on(const char *devices, const char *batch)
 {
     pi_options *o = pi_options_new();
-    if (!o) return PI_ENOMEM;
     set(o, "model", model_path.c_str());
     set(o, "device", devices);
     set(o, "split-mode", strchr(devices, ',') ? "tensor" : "none");
@@ -43,6 +42,12 @@ static int open_engine_on(pi_engine **e, const char *devices, const char *batch,
     set(o, "ignore-eos", "true");
     set(o, "logits", "generated");
     set(o, "cache-ram", "0"); /* what fails in copies beside the queue is no failure of the engine */
+    return o;
+}
+
+static int open_engine_on(pi_engine **e, const char *devices, const char *batch, pi_error *err)
+{
+    pi_options *o = options_on(devices, batch);
     int rc = pi_engine_open(e, o, err);
     pi_options_free(o);
     return rc;

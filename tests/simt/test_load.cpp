@@ -88,6 +88,35 @@ static void load(int32_t type, int64_t n_in, int64_t n_out)
 static void test_packed(void **) { load(PI__Q4_0, 4096, 17003); }
 static void test_as_in_file(void **) { load(PI__BF16, 1056, 18007); }
 
+/* Vectors on their own, before any matrix: staged from reserve() to the finish() after it, and copied as they are later. */
+static void test_vectors(void **)
+{
+    enum { N = 1000 };
+    pi__backend *be = create();
+    pi_error err;
+    pi__limits lim = {};
+    lim.max_tokens = lim.max_seqs = lim.max_rows = lim.max_n_head = 1, lim.max_ctx = 64, lim.max_n_in = lim.max_n_out = 32;
+    lim.max_head_dim = 32;
+    float *v = static_cast<float *>(be->ops->alloc(be, 2 * N * sizeof(float)));
+    assert_int_equal(be->ops->reserve(be, &lim, &err), PI_OK);
+    const size_t before = simt::host_bytes();
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            std::vector<float> src(N, (float) (1 + i + 2 * round));
+            be->ops->upload(be, v + i * N, src.data(), N * sizeof(float));
+            std::fill(src.begin(), src.end(), -1.0f);
+        }
+        assert_int_equal(simt::host_bytes() - before, round ? 0 : 64 << 20);
+        if (!round) assert_true(v[0] == 0 && v[N] == 0); /* not waited for */
+        assert_int_equal(be->ops->finish(be, &err), PI_OK);
+        assert_int_equal(simt::host_bytes(), before);
+        for (int i = 0; i < 2 * N; i++) assert_true(v[i] == (float) (1 + i / N + 2 * round));
+    }
+    be->ops->free(be, v, 2 * N * sizeof(float));
+    be->ops->destroy(be);
+    assert_int_equal(simt::watch.live, 0);
+}
+
 /* Loading that is given up gives all back, and a tile that no buffer holds is refused. */
 static void test_given_up(void **)
 {
@@ -205,7 +234,7 @@ static void test_no_pages(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_as_in_file),
-                                cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),
+                                cmocka_unit_test(test_vectors), cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),
                                 cmocka_unit_test(test_arena_misuse), cmocka_unit_test(test_no_pages)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -3,6 +3,7 @@
 #include "engine_jobs.h"
 
 extern "C" {
+#include "backend/backend.h"
 int simt_tiny_write_even(const char *path, int32_t type);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 int simt_small_write(const char *path, const char *arch, int32_t type);
@@ -38,22 +39,26 @@ static void test_same_bits(void **)
     simt::options.eager = false;
 }
 
-/* Bytes of the model's matrices that each device takes, but for what pages of a device alone have left. */
-static uint64_t weights_on(const char *names)
+/* What each device takes. */
+static pi_plan plan_on(const char *names)
 {
     pi_plan plan = {};
     pi_error err;
     plan.size = sizeof plan;
-    pi_options *o = pi_options_new();
-    set(o, "model", model_path.c_str());
-    set(o, "device", names);
-    set(o, "split-mode", strchr(names, ',') ? "tensor" : "none");
+    pi_options *o = options_on(names, "16");
+    if (pi_engine_plan(o, &plan, &err)) fail_msg("%s: %s", names, err.msg);
+    pi_options_free(o);
+    return plan;
+}
+
+/* Bytes of the model's matrices that each device takes, but for what pages have left. */
+static uint64_t weights_on(const char *names)
+{
     const size_t page = simt::options.page;
     simt::options.page = 0;
-    if (pi_engine_plan(o, &plan, &err)) fail_msg("%s: %s", names, err.msg);
+    const uint64_t bytes = plan_on(names).weights_bytes;
     simt::options.page = page;
-    pi_options_free(o);
-    return plan.weights_bytes;
+    return bytes;
 }
 
 /* Experts, each of which is shared out; gate and up in one matrix, and in two. */
@@ -76,6 +81,83 @@ static void test_clusters(void **)
     assert_int_equal(simt_draft_logits("emu,emu", 40, got, 8000, &rows, &vocab), PI_OK);
     assert_memory_equal(got, want, rows * vocab * sizeof *got);
     assert_int_equal(simt::watch.live, 0);
+}
+
+/* Tensors of an arena have memory on all devices, or on none, and give it back one by one. */
+static void test_arena(void **)
+{
+    const size_t page = simt::options.page;
+    const pi__cpu_params p = {};
+    pi__backend *be;
+    pi_error err;
+    char text[] = "what all of them have", got[sizeof text] = "";
+    assert_int_equal(pi__device_create(&be, "emu,emu,emu", true, &p, nullptr, &err), PI_OK);
+    assert_int_equal(be->page, page);
+    assert_null(be->ops->arena_alloc(be, page / 2));
+    char *a = static_cast<char *>(be->ops->arena_alloc(be, 4 * page)), *b = a + page;
+    assert_non_null(a);
+    assert_int_equal(simt::device_bytes(), 0);
+    assert_true(be->ops->arena_map(be, a, page));
+    assert_int_equal(simt::device_bytes(), 3 * page);
+    for (long i = 0; i < 3; i++) {
+        simt::options.fail_alloc = i;
+        assert_false(be->ops->arena_map(be, b, 2 * page));
+        assert_int_equal(simt::device_bytes(), 3 * page);
+    }
+    assert_true(be->ops->arena_map(be, b, 2 * page));
+    assert_int_equal(simt::device_bytes(), 9 * page);
+    be->ops->upload(be, b + 2 * page - sizeof text, text, sizeof text);
+    be->ops->arena_unmap(be, a, page);
+    assert_int_equal(simt::device_bytes(), 6 * page);
+    be->ops->download(be, got, b + 2 * page - sizeof text, sizeof text);
+    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    assert_string_equal(got, text);
+    be->ops->upload(be, a, text, sizeof text);
+    assert_int_equal(be->ops->finish(be, &err), PI_EDEVICE);
+    assert_non_null(strstr(err.msg, "leaves device memory"));
+    be->ops->arena_unmap(be, b, 2 * page);
+    be->ops->arena_free(be, a, 4 * page);
+    be->ops->destroy(be);
+    assert_int_equal(simt::watch.live, 0);
+}
+
+/* Opened, what all devices have is what was planned for each; matrices have pages of their own, and one by one cannot be
+ * mapped: refused, and everything given back. */
+static void test_mapped(void **)
+{
+    pi_error err;
+    pi_engine *e;
+    simt::options.page = 4 << 10;
+    simt::watch.idle = true;
+    assert_int_equal(simt_tiny_write_even(model_path.c_str(), PI__F32), 0);
+    const pi_plan plan = plan_on("emu,emu");
+    assert_int_equal(open_engine_on(&e, "emu,emu", "16", &err), PI_OK);
+    pi_info info;
+    info.size = sizeof info;
+    assert_int_equal(pi_engine_info(e, &info), PI_OK);
+    const size_t found = PI__MAX_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
+                                         sizeof(pi__ask) + sizeof(int32_t)); /* in the host's memory */
+    assert_int_equal(simt::device_bytes(), 2 * (plan.total_bytes - found));
+    pi_engine_close(e);
+    for (int what = 0; what < 2; what++) {
+        long n = 0;
+        for (bool failed = true; failed; n++) {
+            simt::watch.n_calls = 0;
+            if (what) simt::watch.fail_at = n;
+            else simt::options.fail_alloc = n;
+            const int rc = open_engine_on(&e, "emu,emu", "16", &err);
+            failed = what ? simt::watch.n_calls > n : simt::options.fail_alloc < 0;
+            simt::watch.fail_at = simt::options.fail_alloc = -1;
+            if (rc != (failed ? what ? PI_EDEVICE : PI_ENOMEM : PI_OK)) fail_msg("%ld: code %d: %s", n, rc, err.msg);
+            if (!rc) pi_engine_close(e);
+            if (simt::watch.live) fail_msg("%ld: %ld things of the device are left", n, (long) simt::watch.live);
+            assert_int_equal(simt::device_bytes(), 0);
+        }
+        assert_true(n > 2 * 14);
+    }
+    simt::watch.idle = false;
+    simt::options.page = 2 << 20;
+    unlink(model_path.c_str());
 }
 
 /* Decoding steps are recorded by all ranks and played by all, with the bits of steps that are not; sequences join and leave.
@@ -188,7 +270,8 @@ int main()
     name_model("ranks");
     alarm(300); /* who waits for ever has failed */
     const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_experts), cmocka_unit_test(test_clusters),
-                                cmocka_unit_test(test_recorded),
+                                cmocka_unit_test(test_arena),
+                                cmocka_unit_test(test_mapped), cmocka_unit_test(test_recorded),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -199,6 +199,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->skip = c->order = NULL;
     c->at = at;
     c->lim = *lim;
+    c->loads = true;
     return PI_OK;
 }
 
@@ -225,6 +226,7 @@ static int cuda_finish(pi__backend *be, pi_error *err)
     pi__cuda *c = (pi__cuda *) be;
     int rc = pi__cuda_finish(be, err);
     if (c->stage.pool) pi__cuda_load_end(c);
+    c->loads = false;
     return rc;
 }
 

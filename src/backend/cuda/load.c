@@ -8,8 +8,9 @@
  * host as the buffers have, however large a matrix is, and nothing is copied from memory that CUDA would have to copy
  * again.
  *
- * Memory: the buffers and the threads' pool, made by the first matrix that is loaded and given back by the finish() that
- * ends loading. Threads: the opening thread; those of the pool, while it waits for them. */
+ * Memory: the buffers and the threads' pool, made by the first tensor that is loaded and given back by the finish() that
+ * ends loading. Vectors come here from reserve() on, or behind a matrix: later ones belong to a step, and are copied as they
+ * are. Threads: the opening thread; those of the pool, while it waits for them. */
 #include <string.h>
 
 #include "backend/cuda/impl.h"
@@ -141,8 +142,8 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
 void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
-    if (c->stage.pool && ready(c)) load_bytes(c, dst, src, n);
-    else pi__cuda_upload(be, dst, src, n);
+    if (!c->loads && !c->stage.pool) pi__cuda_upload(be, dst, src, n);
+    else if (ready(c)) load_bytes(c, dst, src, n);
 }
 
 void pi__cuda_load_end(pi__cuda *c)
