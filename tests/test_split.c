@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,6 +185,108 @@ static void test_pieces(void **state)
     close_world(&v);
 }
 
+/* What the two sides are asked, in order: small letters the device, capital ones the CPU, with the rows of products. */
+static char asked[256];
+static const pi__backend_ops *cpu_ops;
+static const pi__backend *traced_cpu;
+
+static void note(const char *what, int32_t rows)
+{
+    const size_t n = strlen(asked);
+    snprintf(asked + n, sizeof asked - n, rows ? "%s%d " : "%s ", what, rows);
+}
+
+static const pi__batch *traced_begin(pi__backend *be, const pi__batch *b, int kind)
+{
+    static pi__batch padded;
+    (void) be;
+    note(kind == PI__STEP_PARTS ? "parts" : kind == PI__STEP_ANY ? "any" : "?", 0);
+    padded = *b;
+    padded.n_tokens = padded.n_seqs = padded.n_rows = ROWS;
+    return kind == PI__STEP_PARTS ? &padded : b;
+}
+static void traced_part(pi__backend *be) { (void) be, note("part", 0); }
+static bool traced_queued(pi__backend *be) { return (void) be, note("queued", 0), true; }
+static void traced_upload(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    note("up", 0);
+    cpu_ops->upload(be, dst, src, n);
+}
+static void traced_download(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    note("down", 0);
+    cpu_ops->download(be, dst, src, n);
+}
+static int traced_finish(pi__backend *be, pi_error *err)
+{
+    note("wait", 0);
+    return cpu_ops->finish(be, err);
+}
+static void traced_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    note(be == traced_cpu ? "CPU" : "dev", n_rows);
+    cpu_ops->linear(be, in, n_rows, lin, n_lin);
+}
+
+static void asks(const char *want)
+{
+    assert_string_equal(asked, want);
+    *asked = 0;
+}
+
+/* Slot a = matrix of that side times slot b. */
+static void product(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
+{
+    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = v->x + b * SLOT, .ldx = N};
+    v->two->ops->linear(v->two, &in, rows, &(pi__lin) {&v->mat[side], v->x + a * SLOT, N}, 1);
+}
+
+/* A decoding step is told to the device in parts, from one of the CPU's ops to the next, and is as many rows to it as it
+ * likes; the CPU computes those that there are. Nothing of an earlier step is copied. */
+static void test_parts(void **state)
+{
+    (void) state;
+    static world v;
+    static float got[ROWS * N];
+    pi__backend_ops dev, host;
+    const pi__batch b = {.n_tokens = 3, .n_seqs = 3, .n_rows = 3};
+    open_world(&v);
+    const pi__backend_ops *op = v.two->ops;
+    cpu_ops = v.one->ops;
+    traced_cpu = v.two->side[PI__AT_CPU];
+    dev = host = *cpu_ops;
+    dev.begin = traced_begin, dev.part = traced_part, dev.queued = traced_queued, dev.upload = traced_upload;
+    dev.download = traced_download, dev.finish = traced_finish, dev.linear = host.linear = traced_linear;
+    v.two->side[PI__AT_DEVICE]->ops = &dev;
+    v.two->side[PI__AT_CPU]->ops = &host;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op->begin(v.two, &b, PI__STEP_DECODE)->n_tokens, ROWS);
+        product(&v, PI__AT_CPU, 0, 1, ROWS);
+        asks("parts CPU3 ");
+        product(&v, PI__AT_DEVICE, 2, 0, ROWS);
+        product(&v, PI__AT_DEVICE, 3, 2, ROWS);
+        asks("part up dev4 dev4 ");
+        product(&v, PI__AT_CPU, 4, 3, ROWS);
+        product(&v, PI__AT_CPU, 5, 4, ROWS);
+        asks("down queued wait CPU3 CPU3 ");
+        product(&v, PI__AT_CPU, 6, 2, ROWS); /* nothing else has begun */
+        asks("part down queued wait CPU3 ");
+        product(&v, PI__AT_DEVICE, 7, 6, ROWS);
+        product(&v, PI__AT_DEVICE, 1, 7, ROWS);
+        op->download(v.two, got, v.x + SLOT, sizeof got);
+        product(&v, PI__AT_DEVICE, 8, 1, 2);
+        assert_int_equal(op->finish(v.two, NULL), PI_OK);
+        asks("part up dev4 dev4 queued down dev2 wait ");
+    }
+    assert_int_equal(op->begin(v.two, &b, PI__STEP_ANY)->n_tokens, 3);
+    product(&v, PI__AT_CPU, 0, 1, 3);
+    product(&v, PI__AT_DEVICE, 0, 0, 3);
+    assert_int_equal(op->finish(v.two, NULL), PI_OK);
+    asks("any down wait CPU3 up dev3 wait ");
+    v.two->side[PI__AT_DEVICE]->ops = v.two->side[PI__AT_CPU]->ops = cpu_ops;
+    close_world(&v);
+}
+
 /* Memory for as many regions as models ask for, and not without end; what is not there is told. */
 static void test_memory(void **state)
 {
@@ -216,7 +319,7 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_pieces),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_pieces), cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

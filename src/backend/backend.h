@@ -254,7 +254,9 @@ enum {
     PI__STEP_ANY,    /* nothing */
     PI__STEP_DECODE, /* a token and its row of logits for each sequence, no drafts, no snapshots; its ops are the model's
                       * graph and the first rows of logits, always at the same place: a step can be recorded for others
-                      * with as many sequences */
+                      * with as many sequences. Of what ops wrote before, none but caches and states is read from now on */
+    PI__STEP_PARTS,  /* the same where the device does not do all of it: what it does is in parts, see op part. A device is
+                      * given one of the two kinds only */
 };
 
 typedef struct pi__backend pi__backend;
@@ -322,9 +324,9 @@ typedef struct pi__backend_ops {
 
     /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
      * the next begin: b; or the like of it with more sequences behind its own, each of a token that belongs to nobody
-     * (position and slots -1, seq_len 0), whose rows mean nothing; or NULL: this step is a recorded one that is played
-     * again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step,
-     * and for those in the midst of one of kind ANY. */
+     * (position and slots -1, seq_len 0), whose rows mean nothing; or, of one of kind DECODE, NULL: it is a recorded one
+     * that is played again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies
+     * outside of a step, and in the midst of one of another kind. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
 
@@ -386,10 +388,14 @@ typedef struct pi__backend_ops {
     /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
     /* What begin makes of a step of kind DECODE, the same on all of them: *n_seqs of the batch that it returns, or true: it
-     * returns NULL. The op is NULL, as are the next two, where no steps are recorded. */
+     * returns NULL. The op is NULL, as are the next three, where no steps are recorded. */
     bool (*foresee)(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
-    /* All ops of the step have been called: where they were recorded, that ends, and they are played. false: something
-     * failed, which finish tells, and others would wait for what was not queued. */
+    /* In a step of kind PARTS a part begins, which queued or finish ends. What is called for the n-th part, copies to and
+     * from memory of host_alloc included, is the same in all steps with as many sequences. So all of it may be queued by
+     * now: what its uploads read has to be there. */
+    void (*part)(pi__backend *be);
+    /* All ops of the step, or of its part, have been called: where they were recorded, that ends, and they are played.
+     * false: something failed, which finish tells, and others would wait for what was not queued. */
     bool (*queued)(pi__backend *be);
     /* Drops what was recorded and what is being recorded: a link can only go when nothing refers to it. */
     void (*forget)(pi__backend *be);

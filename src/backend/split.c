@@ -1,8 +1,9 @@
 /* Two backends as one: a device, and the CPU beside it, for models of which a part lies with each.
  *
  * Matrices, caches and states belong to one side, and an op that reads much of one runs there; other ops run where the
- * last one did. What such ops hand each other (activations, small vectors of the model) is allocated here and lies in
- * both memories, at the same offset of two regions, so that models know one address, the host's:
+ * last one did that was not of experts. What such ops hand each other (activations, small vectors of the model) is
+ * allocated here and lies in both memories, at the same offset of two regions, so that models know one address, the
+ * host's:
  *
  *     model       x [T, E]
  *     host        [ x | qkv | att | ... ]   what the CPU wrote last is newer here
@@ -12,6 +13,16 @@
  * is copied. The host's region is memory that the device copies by itself, when its queue comes to it: so before the CPU
  * touches the region while copies are queued, it waits for all of them, once for each op. That and nothing else is where
  * the two wait for each other. An error on the way is kept for finish().
+ *
+ * In decoding steps what the device does from one of the CPU's ops to the next, with the copies between, is a part, which it
+ * records and plays again (op part):
+ *
+ *     op         embed | rope linear qkv attention ... | linear (CPU's) | add_norm linear ... | the rows are looked at
+ *     device           [ part 0          and a download ]                [ an upload and part 1 ]
+ *
+ * Parts are the same in all such steps: each begins with nothing newer anywhere, and goes on by the batch as the device
+ * has rounded it up. The CPU computes the batch's own rows only; what lies behind them is copied like the others, and
+ * means nothing.
  *
  * Memory: one small object; the regions are the two sides' own. Threads: as backend.h says. Invariant: no byte is in two
  * ranges. An op that writes rows with gaps between them first makes the gaps as new as the other side's, so that a range
@@ -47,7 +58,9 @@ typedef struct split {
     int32_t n_newer;          /* entries of newer in use */
     int32_t last;             /* side of the last op */
     bool copying;             /* copies are queued that read or write the host's regions */
-    const pi__batch *batch;   /* the step's, as models have it */
+    bool parted;              /* what is called is of a step whose parts the device wants to know */
+    bool in_part;             /* one has begun */
+    const pi__batch *batch;   /* the step's, as models have it: with as many rows as the device's */
     const pi__batch *own[PI__N_SIDES]; /* the same as each side has it */
     pi_error error;           /* the first one since the last finish() */
 } split;
@@ -101,10 +114,34 @@ static void *split_alloc(pi__backend *be, size_t size)
     return r.host;
 }
 
+/* The device is about to be given something. */
+static void begin_part(split *s)
+{
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    if (s->parted && !s->in_part) dev->ops->part(dev);
+    s->in_part = s->parted;
+}
+
+/* It has something to do until it is given more; what went wrong finish() tells. */
+static void end_part(split *s)
+{
+    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    if (s->in_part) (void) dev->ops->queued(dev);
+    s->in_part = false;
+}
+
+/* What is called from now on is not part of what comes again. */
+static void end_parts(split *s)
+{
+    end_part(s);
+    s->parted = false;
+}
+
 /* Copies lo..hi to the other side, when the queue comes to it. */
 static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
 {
     pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    begin_part(s);
     const size_t n = (size_t) (hi - lo);
     if (from == PI__AT_CPU) dev->ops->upload(dev, device_at(s, lo), lo, n);
     else dev->ops->download(dev, (char *) lo, device_at(s, lo), n);
@@ -206,6 +243,7 @@ static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);
     pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    end_parts(s);
     forget(s, dst, (char *) dst + n, false);
     wait_copies(s);
     memcpy(dst, src, n);
@@ -217,6 +255,7 @@ static void split_download(pi__backend *be, void *dst, const void *src, size_t n
 {
     split *s = of(be);
     const char *lo = src, *hi = lo + n;
+    end_parts(s);
     for (int32_t i = 0; i < s->n_newer; i++) {
         const newer *w = &s->newer[i];
         if (w->side != PI__AT_DEVICE || w->lo > lo || w->hi < hi) continue;
@@ -254,13 +293,15 @@ static int split_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     return rc;
 }
 
-/* No step is like another to a device that shares it: none is recorded. */
 static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kind)
 {
-    (void) kind;
     split *s = of(be);
-    for (int32_t i = 0; i < PI__N_SIDES; i++) s->own[i] = be->side[i]->ops->begin(be->side[i], b, PI__STEP_ANY);
-    return s->batch = b;
+    pi__backend *dev = side_of(s, PI__AT_DEVICE), *cpu = side_of(s, PI__AT_CPU);
+    s->parted = kind == PI__STEP_DECODE && dev->ops->part;
+    if (kind == PI__STEP_DECODE) s->n_newer = 0; /* nobody reads any of it */
+    s->own[PI__AT_DEVICE] = dev->ops->begin(dev, b, s->parted ? PI__STEP_PARTS : PI__STEP_ANY);
+    s->own[PI__AT_CPU] = cpu->ops->begin(cpu, b, PI__STEP_ANY);
+    return s->batch = s->own[PI__AT_DEVICE];
 }
 
 static int split_finish(pi__backend *be, pi_error *err)
@@ -268,6 +309,7 @@ static int split_finish(pi__backend *be, pi_error *err)
     split *s = of(be);
     pi_error first = s->error, why = {0};
     memset(&s->error, 0, sizeof s->error);
+    end_parts(s);
     s->copying = false;
     for (int32_t i = 0; i < PI__N_SIDES; i++)
         if (be->side[i]->ops->finish(be->side[i], &why) && !first.code) first = why;
@@ -279,8 +321,22 @@ static int split_finish(pi__backend *be, pi_error *err)
 /* What the op reads and writes has been said: the side of the last op, which is this one's, may begin. */
 static pi__backend *ready(split *s)
 {
-    if (s->last == PI__AT_CPU) wait_copies(s);
+    if (s->last == PI__AT_DEVICE) {
+        begin_part(s);
+    } else {
+        end_part(s);
+        wait_copies(s);
+    }
     return side_of(s, s->last);
+}
+
+/* Of n rows of a step's tokens, or of those wanted, those that the side of the last op computes: the CPU none of the
+ * tokens that belong to nobody. Rows of logits may be some of the first ones, and all of them are somebody's then. */
+static int32_t own_rows(const split *s, int32_t n)
+{
+    const pi__batch *all = s->batch, *own = s->own[s->last];
+    if (!all || all == own || n % all->n_seqs) return n;
+    return n / all->n_seqs * own->n_seqs;
 }
 
 /* The batch, or that of its wanted rows, as the side of the last op has it. */
@@ -326,7 +382,7 @@ static int32_t linear_on(split *s, int32_t side, const pi__lin_in *in, int32_t n
         some[k].y = at(s, side, some[k].y);
     }
     pi__backend *to = ready(s);
-    to->ops->linear(to, &from, n_rows, some, n);
+    to->ops->linear(to, &from, own_rows(s, n_rows), some, n);
     return i;
 }
 
@@ -343,15 +399,18 @@ static void split_add_norm(pi__backend *be, float *x, const float *y, const floa
     reads(s, s->last, (rows) {y, n_rows, n, n});
     updates(s, s->last, (rows) {x, n_rows, n, n});
     pi__backend *to = ready(s);
-    to->ops->add_norm(to, at(s, s->last, x), at(s, s->last, y), at(s, s->last, w), eps, scale, n_rows, n);
+    to->ops->add_norm(to, at(s, s->last, x), at(s, s->last, y), at(s, s->last, w), eps, scale, own_rows(s, n_rows), n);
 }
 
+/* Layers of both sides may read it. The CPU gets it at once, so as not to wait for it alone. */
 static void split_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
 {
     split *s = of(be);
-    writes(s, s->last, (rows) {table, b->n_tokens, 2 * n_freq, 2 * n_freq});
+    const rows all = {table, b->n_tokens, 2 * n_freq, 2 * n_freq};
+    writes(s, s->last, all);
     pi__backend *to = ready(s);
     to->ops->rope(to, own(s, b), freq, n_freq, mscale, at(s, s->last, table));
+    if (s->last == PI__AT_DEVICE) reads(s, PI__AT_CPU, all);
 }
 
 /* Queries of all heads in a row, which may have something between them. */
@@ -403,12 +462,13 @@ static void split_gather_rows(pi__backend *be, const int32_t *row, int32_t n_row
 {
     split *s = of(be);
     int32_t most = -1;
-    for (int32_t i = 0; i < n_rows; i++) most = row[i] > most ? row[i] : most;
+    for (int32_t i = 0; row && i < n_rows; i++) /* NULL: the device had no room for the batch */
+        most = row[i] > most ? row[i] : most;
     if (row == s->batch->row) row = s->own[s->last]->row;
     reads(s, s->last, (rows) {x, most + 1, n, n});
     writes(s, s->last, (rows) {out, n_rows, n, n});
     pi__backend *to = ready(s);
-    to->ops->gather_rows(to, row, n_rows, at(s, s->last, x), n, at(s, s->last, out));
+    to->ops->gather_rows(to, row, own_rows(s, n_rows), at(s, s->last, x), n, at(s, s->last, out));
 }
 
 static void split_softcap(pi__backend *be, float *x, float cap, size_t n)
@@ -426,14 +486,17 @@ static bool split_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, con
     split *s = of(be);
     pi__backend *dev = side_of(s, PI__AT_DEVICE);
     if (s->last != PI__AT_DEVICE || !dev->ops->topk) return false;
+    end_parts(s);
     updates(s, PI__AT_DEVICE, (rows) {x, n_rows, n, n});
     return dev->ops->topk(dev, device_at(s, x), n_rows, n, skip, n_all, ask, out);
 }
 
-/* A layer's experts lie in one place (model/place.c). */
+/* A layer's experts lie in one place (model/place.c). They are a guest there: what follows is where the rest of the layer is,
+ * so that what that has ready need not be waited for again. */
 static void split_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
 {
     split *s = of(be);
+    const int32_t rest = s->last;
     s->last = a->down->place;
     pi__moe t = *a;
     t.in = input_at(s, s->last, &a->in, n_rows, a->gate->n_in);
@@ -442,7 +505,8 @@ static void split_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     t.logits = at(s, s->last, a->logits);
     t.y = at(s, s->last, a->y);
     pi__backend *to = ready(s);
-    to->ops->moe(to, &t, n_rows);
+    to->ops->moe(to, &t, own_rows(s, n_rows));
+    s->last = rest;
 }
 
 static void split_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
@@ -452,7 +516,7 @@ static void split_norm(pi__backend *be, float *out, int64_t ldo, const float *x,
     reads(s, s->last, (rows) {x, n_rows, n, n});
     writes(s, s->last, (rows) {out, n_rows, ldo, n});
     pi__backend *to = ready(s);
-    to->ops->norm(to, at(s, s->last, out), ldo, at(s, s->last, x), at(s, s->last, w), eps, n_rows, n);
+    to->ops->norm(to, at(s, s->last, out), ldo, at(s, s->last, x), at(s, s->last, w), eps, own_rows(s, n_rows), n);
 }
 
 /* Its scratch is read by nobody else. */
@@ -469,7 +533,7 @@ static void split_clustered(pi__backend *be, const pi__clustered *a, int32_t n_r
     t.some = at(s, s->last, a->some);
     t.logits = at(s, s->last, a->logits);
     pi__backend *to = ready(s);
-    to->ops->clustered(to, &t, n_rows);
+    to->ops->clustered(to, &t, own_rows(s, n_rows));
 }
 
 static void split_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
@@ -480,7 +544,7 @@ static void split_add_gated(pi__backend *be, float *y, const float *x, const flo
     reads(s, s->last, (rows) {gate, n_rows, ldg, 1});
     updates(s, s->last, (rows) {y, n_rows, n, n});
     pi__backend *to = ready(s);
-    to->ops->add_gated(to, at(s, s->last, y), at(s, s->last, x), at(s, s->last, gate), ldg, n_rows, n);
+    to->ops->add_gated(to, at(s, s->last, y), at(s, s->last, x), at(s, s->last, gate), ldg, own_rows(s, n_rows), n);
 }
 
 static void split_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)

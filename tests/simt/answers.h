@@ -30,8 +30,9 @@ inline void set(pi_options *o, const char *key, const char *value)
     if (pi_options_set(o, key, value, &err)) fail_msg("%s: %s", key, err.msg);
 }
 
-/* All prompts at once, or one after the other. */
-inline std::vector<answer> ask(pi_engine *e, const std::vector<std::string> &prompts, bool together)
+/* All prompts at once, or one after the other; of so many tokens, if not as many as the engine's options have. */
+inline std::vector<answer> ask(pi_engine *e, const std::vector<std::string> &prompts, bool together,
+                               const char *max_tokens = nullptr)
 {
     std::vector<answer> out(prompts.size());
     std::vector<pi_request *> requests;
@@ -41,6 +42,7 @@ inline std::vector<answer> ask(pi_engine *e, const std::vector<std::string> &pro
         pi_request_set_user(r, &out[i]);
         pi_request_on_logits(r, take_logits, &out[i]);
         requests.push_back(r);
+        if (max_tokens) assert_int_equal(pi_request_set(r, "max-tokens", max_tokens, &err), PI_OK);
         if (pi_request_prompt_text(r, prompts[i].data(), prompts[i].size(), &err)) fail_msg("%s", err.msg);
         if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
         if (!together || i + 1 == prompts.size()) {

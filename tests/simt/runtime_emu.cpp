@@ -107,6 +107,7 @@ struct pi__rt : simt::stream {
     int take(std::function<int()> w) override
     {
         int code = call(false);
+        simt::watch.n_launched += !recording;
         if (simt::watch.idle) w = [] { return 0; };
         return code ? code : add(std::move(w));
     }

@@ -19,6 +19,7 @@ struct runtime_watch {
     std::atomic<long> n_products{0}; /* that it was asked for */
     std::atomic<long> n_calls{0};    /* so far */
     std::atomic<long> n_allocs{0};   /* of them, for memory of device or host */
+    std::atomic<long> n_launched{0}; /* of them, kernels that were queued by themselves */
     std::atomic<long> n_recorded{0}; /* of them, recordings that were begun */
     std::atomic<long> n_replayed{0}; /* of them, recordings that were played */
     std::atomic<long> n_down{0};     /* bytes that downloads were for */

@@ -104,6 +104,123 @@ static void test_forbidden(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
+/* A device with two vectors, for steps of which it does parts. */
+struct parted {
+    pi__backend *be;
+    float *x;    /* [16] the device's */
+    float *host; /* [16] in, [16] out */
+};
+
+static parted open_parted()
+{
+    parted p = {};
+    pi_error err;
+    pi__cpu_params params = {};
+    pi__limits lim = {};
+    lim.max_tokens = lim.max_seqs = lim.max_rows = 4;
+    lim.max_ctx = 1024;
+    lim.max_n_in = lim.max_n_out = lim.n_vocab = 64;
+    lim.max_n_head = 1;
+    lim.max_head_dim = 64;
+    assert_int_equal(pi__cuda_create(&p.be, 0, &params, nullptr, &err), PI_OK);
+    assert_int_equal(p.be->ops->reserve(p.be, &lim, &err), PI_OK);
+    p.x = static_cast<float *>(p.be->ops->alloc(p.be, 64));
+    p.host = static_cast<float *>(p.be->ops->host_alloc(p.be, 128));
+    return p;
+}
+
+static void close_parted(parted &p)
+{
+    p.be->ops->free(p.be, p.x, 64);
+    p.be->ops->host_free(p.be, p.host, 128);
+    p.be->ops->destroy(p.be);
+    assert_int_equal(simt::watch.live, 0);
+}
+
+/* A step of n sequences that see so many keys: parts of an upload, a kernel and a download. Where nothing fails they do what
+ * they are to do; the result is that of finish. */
+static int parted_step(parted &p, int32_t n, int32_t keys, int n_parts)
+{
+    static int32_t zeros[4];
+    const int32_t pos[] = {keys - 1, keys - 1, keys - 1, keys - 1}, each[] = {0, 1, 2, 3, 4}, len[] = {keys, keys, keys, keys};
+    pi__batch b = {};
+    b.n_tokens = b.n_seqs = b.n_rows = n;
+    b.token = zeros;
+    b.pos = pos;
+    b.seq = b.seq_start = b.row = each;
+    b.seq_len = len;
+    simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
+    const pi__backend_ops *op = p.be->ops;
+    const pi__batch *padded = op->begin(p.be, &b, PI__STEP_PARTS);
+    assert_non_null(padded);
+    assert_int_equal(padded->n_tokens, n == 3 ? 4 : n);
+    for (int i = 0; i < 16; i++) p.host[i] = (float) (i + n_parts), p.host[16 + i] = -1;
+    for (int i = 0; i < n_parts; i++) {
+        op->part(p.be);
+        op->upload(p.be, p.x, p.host, 64);
+        op->softcap(p.be, p.x, 8, 16);
+        op->download(p.be, p.host + 16, p.x, 64);
+        if (i + 1 < n_parts) (void) op->queued(p.be); /* finish ends the last */
+    }
+    int rc = op->finish(p.be, nullptr);
+    for (int i = 0; i < 16 && !rc; i++)
+        assert_true(std::fabs(p.host[16 + i] - 8 * std::tanh((float) (i + n_parts) / 8)) < 1e-5f);
+    return rc;
+}
+
+static void counted(long launched, long recorded, long replayed)
+{
+    assert_int_equal(simt::watch.n_launched, launched);
+    assert_int_equal(simt::watch.n_recorded, recorded);
+    assert_int_equal(simt::watch.n_replayed, replayed);
+}
+
+/* Parts of a step are recorded each by itself when its like comes again, and played from then on, as many as there is room
+ * for; those of the shape used longest ago make room. */
+static void test_parts(void **)
+{
+    const int most = 256; /* of a step */
+    parted p = open_parted();
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(parted_step(p, i % 2 ? 4 : 3, 5, 3), PI_OK);
+        if (i == 0) counted(3, 0, 0);
+        else counted(0, i == 1 ? 3 : 0, 3);
+    }
+    for (int i = 0; i < 3; i++) assert_int_equal(parted_step(p, 1, 300, most + 44), PI_OK);
+    counted(44, 0, most);
+    for (int i = 0; i < 2; i++) assert_int_equal(parted_step(p, 2, 300, most - 4), PI_OK);
+    counted(0, most - 4, most - 4); /* there is one place left */
+    assert_int_equal(parted_step(p, 1, 5, 2), PI_OK);
+    assert_int_equal(parted_step(p, 1, 5, 2), PI_OK);
+    counted(0, 2, 2);
+    assert_int_equal(parted_step(p, 1, 300, most), PI_OK);
+    counted(0, 0, most);
+    assert_int_equal(parted_step(p, 4, 5, 3), PI_OK); /* used longest ago */
+    counted(3, 0, 0);
+    close_parted(p);
+}
+
+/* Each call of the runtime in turn failing while parts are recorded and played: told once, and the next steps are right. */
+static void test_parts_fail(void **)
+{
+    parted p = open_parted();
+    long n = 0;
+    for (bool reached = true; reached; n++) {
+        p.be->ops->forget(p.be);
+        simt::watch.n_calls = 0;
+        simt::watch.fail_at = n;
+        int n_failed = 0;
+        for (int i = 0; i < 4; i++) n_failed += parted_step(p, 2, 5, 2) == PI_EDEVICE;
+        reached = simt::watch.n_calls > n;
+        simt::watch.fail_at = -1;
+        assert_int_equal(n_failed, reached);
+        for (int i = 0; i < 2; i++) assert_int_equal(parted_step(p, 2, 5, 2), PI_OK);
+        counted(0, 0, 2);
+    }
+    assert_in_range(n, 25, 60);
+    close_parted(p);
+}
+
 /* Kernels are on the device before the first launch; where the driver cannot bring them, the log says so. */
 static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
 
@@ -377,6 +494,7 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_pages),
                                 cmocka_unit_test(test_told), cmocka_unit_test(test_picked),
                                 cmocka_unit_test(test_kernel_dies), cmocka_unit_test(test_calls_fail),
-                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded)};
+                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded),
+                                cmocka_unit_test(test_parts), cmocka_unit_test(test_parts_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -66,7 +66,8 @@ static bool is_split(pi_engine *e)
     return strstr(info.device, "emu + cpu") != nullptr;
 }
 
-/* Each way to split it gives the CPU's answers; those with `bits` also their own to the bit, alone and in short steps. */
+/* Each way to split it gives the CPU's answers; those with `bits` also their own to the bit, alone, and in short steps none of
+ * which is recorded. */
 static void check_ways(const char *arch, int32_t type, const std::vector<settings> &ways, bool bits)
 {
     const double tolerance = strcmp(arch, "gemma4") ? 5e-3 : 0.02; /* of its larger logits */
@@ -78,16 +79,20 @@ static void check_ways(const char *arch, int32_t type, const std::vector<setting
     for (size_t i = 0; i < n; i++) {
         settings way = ways[i];
         const std::string what = std::string(arch) + " " + text_of(way);
+        simt::watch.n_replayed = 0;
         pi_engine *e = open_engine(model, "emu", way);
         if (!is_split(e)) fail_msg("%s is not split", what.c_str());
         const std::vector<answer> got = ask(e, prompts, true);
         compare(what.c_str(), want, got, tolerance);
         if (bits) compare(what.c_str(), got, ask(e, prompts, false), 0);
+        if (what.find("mtp") == std::string::npos) assert_true(simt::watch.n_replayed > 0); /* drafts are not recorded */
         pi_engine_close(e);
         if (!bits) continue;
-        way.push_back({"ubatch-size", "5"});
+        way.insert(way.end(), {{"ubatch-size", "5"}, {"cuda-graphs", "off"}});
+        simt::watch.n_recorded = simt::watch.n_replayed = 0;
         e = open_engine(model, "emu", way);
         compare(what.c_str(), got, ask(e, prompts, true), 0);
+        assert_int_equal(simt::watch.n_recorded + simt::watch.n_replayed, 0);
         pi_engine_close(e);
     }
     unlink(model.c_str());
@@ -149,9 +154,58 @@ static void test_expert_layers(void **)
 static void test_states(void **)
 {
     check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "4"}, {"spec-type", "mtp"}}}, true);
-    check_ways("qwen35", PI__Q8_0, {{{"kv-offload", "false"}, {"spec-type", "mtp"}}, {{"gpu-layers", "2"}}}, false);
+    check_ways("qwen35", PI__Q8_0, {{{"kv-offload", "false"}, {"spec-type", "mtp"}}}, false);
+    check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "2"}}}, true);
     check_ways("qwen35moe", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"gpu-layers", "3"}, {"override-tensor", "blk\\.4.*exps=CPU"}}},
                false);
+}
+
+/* ---- recorded parts of steps */
+
+/* What so many steps ask of the device. */
+struct step_cost {
+    long launched, played;
+};
+
+static step_cost cost_of(pi_engine *e, const char *max_tokens)
+{
+    simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
+    ask(e, {"you"}, true, max_tokens);
+    return {simt::watch.n_launched, simt::watch.n_replayed};
+}
+
+/* A decoding step that has been seen twice launches nothing but its parts, and so many of them; with recording off all of
+ * its kernels, at least so many. */
+static void check_cost(const char *arch, const settings &way, long n_parts, long n_kernels)
+{
+    const std::string model = model_file(arch, PI__Q8_0);
+    for (const char *graphs : {"off", "on"}) {
+        settings all = way;
+        all.push_back({"cuda-graphs", graphs});
+        pi_engine *e = open_engine(model, "emu", all);
+        cost_of(e, "4");
+        const step_cost few = cost_of(e, "4"), more = cost_of(e, "12");
+        const long launched = more.launched - few.launched, played = more.played - few.played;
+        const bool off = !strcmp(graphs, "off");
+        assert_int_equal(simt::watch.n_recorded, 0);
+        if (played != (off ? 0 : 8 * n_parts)) fail_msg("%s %s: %ld / 8 parts", arch, text_of(all).c_str(), played);
+        if (off ? launched < 8 * n_kernels : launched) fail_msg("%s %s: %ld / 8 launches", arch, text_of(all).c_str(), launched);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    unlink(model.c_str());
+}
+
+static void test_parts(void **)
+{
+    simt::watch.idle = true; /* what kernels compute does not matter */
+    check_cost("gemma3", {{"gpu-layers", "1"}}, 2, 5);
+    check_cost("gemma3", {{"gpu-layers", "3"}}, 2, 31);
+    check_cost("gemma3", {{"kv-offload", "false"}}, 6, 45);       /* one a layer, before the first, and rows of the last */
+    check_cost("gemma4", {{"cpu-moe", "true"}}, 8, 120);          /* of 6 layers, of embeddings of layers, before */
+    check_cost("qwen35", {{"gpu-layers", "4"}}, 2, 25);
+    check_cost("qwen35moe", {{"cpu-moe", "true"}}, 5, 60);
+    simt::watch.idle = false;
 }
 
 /* ---- prefixes and preemption */
@@ -533,7 +587,7 @@ static int one_answer(const std::string &model)
 {
     pi_error err = {};
     pi_engine *e = nullptr;
-    pi_options *o = options_of(model, "emu", {{"gpu-layers", "3"}, {"override-tensor", "attn_k=CPU"}, {"max-tokens", "3"}});
+    pi_options *o = options_of(model, "emu", {{"gpu-layers", "3"}, {"override-tensor", "attn_k=CPU"}, {"max-tokens", "4"}});
     int rc = pi_engine_open(&e, o, &err);
     pi_options_free(o);
     if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
@@ -559,7 +613,7 @@ static void test_calls_fail(void **)
     for (int dead = 0; dead < 2; dead++) {
         simt::watch.dead = dead == 1;
         long n = 0;
-        for (bool reached = true; reached; n += dead ? 13 : 3) {
+        for (bool reached = true; reached; n += dead ? 13 : 1) {
             simt::watch.n_calls = 0;
             simt::watch.fail_at = n;
             int rc = one_answer(model);
@@ -623,7 +677,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_drafter),
+        cmocka_unit_test(test_parts), cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_drafter),
         cmocka_unit_test(test_apart), cmocka_unit_test(test_plan), cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_calls_fail),
         cmocka_unit_test_setup_teardown(test_fit, small_pages, usual_pages),

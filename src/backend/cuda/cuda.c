@@ -74,7 +74,7 @@ static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
-    if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
+    if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
 }
 
 static void *cuda_host_alloc(pi__backend *be, size_t size)
@@ -292,6 +292,7 @@ static const pi__backend_ops cuda_ops = {
     .state_load = pi__cuda_state_load,
     .join = cuda_join,
     .foresee = pi__cuda_foresee,
+    .part = pi__cuda_part,
     .queued = pi__cuda_queued,
     .forget = pi__cuda_forget,
     .spread = pi__cuda_spread,

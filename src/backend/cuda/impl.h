@@ -19,15 +19,18 @@ typedef struct cuda_batch {
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
 
-/* A decoding step as it was recorded, for batches padded to this size. */
-typedef struct cuda_graph {
+/* Recordings: shapes of steps, of parts of one step, of all. */
+enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_PARTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
+
+/* Decoding steps of one shape as they were recorded, for batches padded to this size. */
+typedef struct cuda_recorded {
     int32_t n_seqs;         /* sequences, each of one token; 0: this entry is free */
     int32_t keys;           /* most that a token sees */
     uint64_t used;          /* number of the last such step */
     bool seen;              /* there was one before this */
-    pi__rt_graph *graph;    /* NULL: it was not recorded yet */
-} cuda_graph;
-enum { PI__CUDA_MAX_GRAPHS = 32 };
+    int32_t n_graphs;       /* parts that are recorded */
+    pi__rt_graph *part[PI__CUDA_MAX_PARTS]; /* in order; NULL: not recorded. What is recorded as a whole is the first */
+} cuda_recorded;
 
 /* Frequencies of a rotation that are on the device. */
 typedef struct cuda_freq {
@@ -62,9 +65,14 @@ typedef struct pi__cuda {
     int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
     size_t n_ints, max_ints; /* of it in use, in all */
     cuda_batch batch[2];    /* the step's, and its wanted rows */
-    cuda_graph graph[PI__CUDA_MAX_GRAPHS]; /* in no order */
-    cuda_graph *recording;  /* the one that this step's ops become, or NULL */
+    cuda_recorded recorded[PI__CUDA_MAX_SHAPES]; /* in no order */
+    int32_t n_graphs;       /* recorded parts of all of them */
     uint64_t n_steps;       /* that could be recorded */
+    cuda_recorded *now;     /* the step's shape; NULL: it is not recorded, or not yet */
+    bool parted;            /* the step is of kind PARTS */
+    int32_t n_parts;        /* of the step's parts, those that have begun */
+    pi__rt_graph **becomes; /* where the part goes that is being recorded, or NULL */
+    bool played;            /* the part that goes on is played: what is called changes nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
@@ -78,15 +86,17 @@ typedef struct pi__cuda {
 
 /* Whether something went wrong since the last finish(): then nothing is queued any more. */
 static inline bool pi__cuda_failed(const pi__cuda *c) { return c->error || c->no_room; }
+/* Whether what is called is queued. */
+static inline bool pi__cuda_queues(const pi__cuda *c) { return !pi__cuda_failed(c) && !c->played; }
 /* The first code that is not 0 is what finish() returns. */
 static inline void pi__cuda_keep(pi__cuda *c, int code)
 {
     if (!c->error) c->error = code;
 }
-/* Queues a kernel, unless something failed. */
+/* Queues a kernel, unless something failed or a recording has it. */
 #define PI__QUEUE(c, call)                                                                                              \
     do {                                                                                                                \
-        if (!pi__cuda_failed(c)) pi__cuda_keep(c, call);                                                                \
+        if (pi__cuda_queues(c)) pi__cuda_keep(c, call);                                                                 \
     } while (0)
 
 /* The device's arrays of the batch given to begin, or of its wanted rows. */
@@ -101,11 +111,12 @@ size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
 bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+void pi__cuda_part(pi__backend *be);
 bool pi__cuda_queued(pi__backend *be);
 void pi__cuda_forget(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
-/* The step's ops have been queued: where they were recorded instead, they are played now. */
-void pi__cuda_end_recording(pi__cuda *c);
+/* What was called is all of the step, or of its part: where it was recorded instead, it is played now. */
+void pi__cuda_end_part(pi__cuda *c);
 /* Forgets what was recorded; nothing is queued. */
 void pi__cuda_free_graphs(pi__cuda *c);
 

@@ -108,7 +108,7 @@ static const float *frequencies(pi__cuda *c, const float *freq, int32_t n)
         if (f->host == freq && f->n == n) return at;
         if (f->host) continue;
         pi__cuda_upload(&c->be, at, freq, (size_t) n * sizeof *at);
-        if (!pi__cuda_failed(c)) *f = (cuda_freq) {freq, n};
+        if (pi__cuda_queues(c)) *f = (cuda_freq) {freq, n};
         return at;
     }
     c->no_room = true;

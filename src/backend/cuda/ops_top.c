@@ -24,7 +24,7 @@ bool pi__cuda_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const i
     char *all = c->scratch + c->at.picks, *asked = all + SKIP_BYTES, *found = asked + ASK_BYTES;
     pi__k_top k = {.x = x, .n_rows = n_rows, .n = n, .skip = (const int32_t *) (void *) all,
                    .ask = (const int32_t *) (void *) asked, .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
-    pi__cuda_end_recording(c);
+    pi__cuda_end_part(c);
     if (n_rows > PI__MAX_ROWS || n_all > PI__MAX_SKIP || n > c->lim.n_vocab || n > PI__MAX_TOP_ROW) {
         c->no_room = true;
         return true;

@@ -15,6 +15,10 @@
  * The sequences added are of one token at position -1, which sees no key and is not stored. What rows of others give does
  * not depend on them, nor on how keys are split over blocks, so a result is the same to the bit either way.
  *
+ * A device that shares a step with the CPU (backend/split.c) is told where the CPU comes in: it records the parts between
+ * (kind PARTS), copies to and from the host included, each by itself. As the CPU has to do its own in every step, all ops
+ * are called in every step, which does nothing while the part that they belong to is played.
+ *
  * Of several devices that work as one (backend/tensor.c) each records its own queue, exchanges with the others included.
  * They are given the same steps, so that all know the same recordings and play them in the same steps.
  *
@@ -148,65 +152,91 @@ static void shape_of(const pi__cuda *c, const pi__batch *b, int32_t *n_seqs, int
     if (*n_seqs > c->lim.max_seqs) *n_seqs = c->lim.max_seqs;
 }
 
-static cuda_graph *find(pi__cuda *c, int32_t n_seqs, int32_t keys)
+static cuda_recorded *find(pi__cuda *c, int32_t n_seqs, int32_t keys)
 {
-    for (int i = 0; i < PI__CUDA_MAX_GRAPHS; i++)
-        if (c->graph[i].n_seqs == n_seqs && c->graph[i].keys == keys) return &c->graph[i];
+    for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++)
+        if (c->recorded[i].n_seqs == n_seqs && c->recorded[i].keys == keys) return &c->recorded[i];
     return NULL;
 }
 
-/* Its recording, or the place for it: that of the one used longest ago, if need be. */
-static cuda_graph *graph_for(pi__cuda *c, int32_t n_seqs, int32_t keys)
+/* Frees what was recorded of a shape, and its entry. */
+static void drop(pi__cuda *c, cuda_recorded *r)
 {
-    cuda_graph *g = find(c, n_seqs, keys), *old = &c->graph[0];
-    for (int i = 1; i < PI__CUDA_MAX_GRAPHS; i++)
-        if (c->graph[i].used < old->used) old = &c->graph[i];
-    if (!g) {
-        g = old;
-        pi__rt_graph_free(c->rt, g->graph);
-        *g = (cuda_graph) {.n_seqs = n_seqs, .keys = keys};
+    for (int32_t i = 0; i < PI__CUDA_MAX_PARTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->part[i]);
+    c->n_graphs -= r->n_graphs;
+    memset(r, 0, sizeof *r);
+}
+
+/* The shape's entry, or one for it: that of the one used longest ago, if need be. */
+static cuda_recorded *entry_for(pi__cuda *c, int32_t n_seqs, int32_t keys)
+{
+    cuda_recorded *r = find(c, n_seqs, keys), *old = &c->recorded[0];
+    for (int i = 1; i < PI__CUDA_MAX_SHAPES; i++)
+        if (c->recorded[i].used < old->used) old = &c->recorded[i];
+    if (!r) {
+        r = old;
+        drop(c, r);
+        r->n_seqs = n_seqs;
+        r->keys = keys;
     }
-    g->used = ++c->n_steps;
-    return g;
+    r->used = ++c->n_steps;
+    return r;
+}
+
+/* Whether there is room for one more recording of this step. Each takes memory of the device: those of the shapes used
+ * longest ago go for it. */
+static bool make_room(pi__cuda *c)
+{
+    while (c->n_graphs >= PI__CUDA_MAX_GRAPHS) {
+        cuda_recorded *old = NULL;
+        for (cuda_recorded *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
+            if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
+        if (!old) return false;
+        drop(c, old);
+    }
+    return true;
 }
 
 void pi__cuda_free_graphs(pi__cuda *c)
 {
-    for (int i = 0; i < PI__CUDA_MAX_GRAPHS; i++) pi__rt_graph_free(c->rt, c->graph[i].graph);
-    memset(c->graph, 0, sizeof c->graph);
+    for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) drop(c, &c->recorded[i]);
+    c->now = NULL;
 }
 
-/* Plays the step's recording, begins one, or leaves both for the next time. true: the ops are not needed. */
-static bool played(pi__cuda *c, cuda_graph *g)
+/* Plays the step's next part, begins to record it, or leaves both. */
+static void begin_part(pi__cuda *c)
 {
-    if (pi__cuda_failed(c)) return false;
-    if (g->graph) {
-        pi__cuda_keep(c, pi__rt_play(c->rt, g->graph));
-        return true;
-    }
-    if (g->seen) {
+    cuda_recorded *r = c->now;
+    const int32_t i = c->n_parts++;
+    if (!r || i >= PI__CUDA_MAX_PARTS || pi__cuda_failed(c)) return;
+    if (r->part[i]) {
+        pi__cuda_keep(c, pi__rt_play(c->rt, r->part[i]));
+        c->played = true;
+    } else if (make_room(c)) {
         pi__cuda_keep(c, pi__rt_record(c->rt));
-        c->recording = pi__cuda_failed(c) ? NULL : g;
+        c->becomes = pi__cuda_failed(c) ? NULL : &r->part[i];
     }
-    g->seen = true;
-    return false;
 }
 
-/* The step's ops have been queued: where they were recorded instead, they are played now, if they are wanted. */
-static void end_recording(pi__cuda *c, bool wanted)
+/* The part's ops have been called: where they were recorded instead of queued, they are played now, if they are wanted. */
+static void end_part(pi__cuda *c, bool wanted)
 {
-    cuda_graph *g = c->recording;
-    pi__rt_graph *made;
-    if (!g) return;
-    c->recording = NULL;
+    pi__rt_graph **to = c->becomes, *made;
+    c->played = false;
+    c->becomes = NULL;
+    if (!to) return;
     pi__cuda_keep(c, pi__rt_record_end(c->rt, &made));
     if (pi__cuda_failed(c) || !wanted) {
         pi__rt_graph_free(c->rt, made);
         return;
     }
-    g->graph = made;
+    *to = made;
+    c->now->n_graphs++;
+    c->n_graphs++;
     pi__cuda_keep(c, pi__rt_play(c->rt, made));
 }
+
+void pi__cuda_end_part(pi__cuda *c) { end_part(c, true); }
 
 bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
 {
@@ -214,56 +244,77 @@ bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
     int32_t keys;
     if (!c->records) return false;
     shape_of(c, b, n_seqs, &keys);
-    const cuda_graph *g = find(c, *n_seqs, keys);
-    return g && g->graph;
+    const cuda_recorded *r = find(c, *n_seqs, keys);
+    return r && r->part[0];
+}
+
+void pi__cuda_part(pi__backend *be)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    end_part(c, true);
+    begin_part(c);
 }
 
 /* Where there is no recording a lack of room is no failure: what the others are given was queued all the same. */
 bool pi__cuda_queued(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    const bool recorded = c->recording;
-    end_recording(c, true);
+    const bool recorded = c->becomes;
+    end_part(c, true);
     return !c->error && !(recorded && c->no_room);
 }
 
 void pi__cuda_forget(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_recording(c, false);
+    end_part(c, false);
     pi__cuda_free_graphs(c);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- steps */
 
+/* The entry of a step that can be recorded, once it is known that its like comes again. */
+static void look_up(pi__cuda *c, int32_t n_seqs, int32_t keys)
+{
+    cuda_recorded *r = entry_for(c, n_seqs, keys);
+    if (r->seen) c->now = r;
+    if (!pi__cuda_failed(c)) r->seen = true;
+}
+
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
-    bool decode = kind == PI__STEP_DECODE && c->records;
+    bool decode = kind != PI__STEP_ANY && c->records;
     int32_t n = b->n_seqs, keys = most_keys(b);
     if (decode) shape_of(c, b, &n, &keys);
     memset(c->batch, 0, sizeof c->batch);
     c->n_ints = 0;
+    c->n_parts = 0;
+    c->now = NULL;
+    c->parted = kind == PI__STEP_PARTS;
     c->batch[0].keys = decode ? keys : 0;
     put_batch(c, b, n - b->n_seqs, keys);
     if (b->wanted) put_wanted(c, b->wanted, n - b->n_seqs);
     pi__cuda_upload(be, c->scratch + c->at.batch, c->image, c->n_ints * sizeof *c->image);
-    return decode && played(c, graph_for(c, n, keys)) ? NULL : &c->batch[0].host;
+    if (decode) look_up(c, n, keys);
+    if (kind != PI__STEP_DECODE) return &c->batch[0].host;
+    begin_part(c);
+    const bool whole = c->played;
+    c->played = false;
+    return whole ? NULL : &c->batch[0].host;
 }
 
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_recording(c, true);
-    if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
+    if (!c->parted) end_part(c, true);
+    if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
 }
-
-void pi__cuda_end_recording(pi__cuda *c) { end_recording(c, true); }
 
 int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_recording(c, true);
+    end_part(c, true);
     int code = pi__rt_wait(c->rt); /* also after an error: what was queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;
