@@ -6,13 +6,14 @@
 A folder of DIR holds a model (golden.json names it, .gguf.xz), cases.json, expect.json (greedy tokens and the reference's
 gap between its two highest logits at each) and NAME.f32 (the reference's logits). For each folder in FOLDERS:
 1. greedy tokens are the reference's up to the first near tie; logits within TIGHT of the row's spread with an f32 cache,
-   within LOOSE with the default one;
+   within LOOSE with the default one (see CHAOTIC);
 2. the logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with
    prefixes reused, and with a cache so small that requests are preempted.
 3. where the folder has mtp.json, or a drafter: its drafts (and a draft head's logits) are the reference's; with drafting
    on, whatever their number, tokens and logits are those of the plain run, in fewer steps.
 4. where MEDIAN_KL names the folder: quantised files stay close to the reference; perplexities of texts at once are those
    of each alone.
+5. of a file in the layout of another program (LAYOUT) the mean NLL is the reference's; its vocabulary is checked, too.
 And the texts of DIR/tokenizer give the ids written there, for the vocabularies that are at hand.
 Standard library only. Exit 77: no such models here.
 """
@@ -21,28 +22,35 @@ import array, json, lzma, math, os, shutil, statistics, subprocess, sys, tempfil
 from eval_runs import BIN, crowd, differences, floats, run, unpack, worst_row
 
 FOLDERS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-mtp-tiny',
-           'qwen35-moe64-micro']
+           'qwen35-moe64-micro', 'dsv4-micro']
+# Random models in which rounding the cache to 16 bits changes what a router or an indexer chooses in some rows, and all
+# that follows: with the default cache most rows are within LOOSE, and greedy tokens are not compared.
+CHAOTIC = {'dsv4-micro'}
 # Of rows of the reference to those of a file in the format: about one and a half times what float arithmetic on it gives.
 MEDIAN_KL = {'qwen35-dense-tiny': {'Q8_0': 2.5e-5, 'Q4_K_M': 3e-3, 'NVFP4': 7e-3}}
 TIE, TIGHT, LOOSE = 1e-3, 5e-4, 5e-3
+LAYOUT = 'dsv4-tiny'  # whose golden.json has the mean NLL that an engine which is right comes close to
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'tool_draft')
 
 
-def against_reference(folder, width, result, tolerance):
-    faults, worst = [], 0.0
+def against_reference(folder, width, result, tolerance, chaotic=False):
+    faults, rows = [], []
     expect = {e['name']: e for e in json.load(open(os.path.join(folder, 'expect.json')))}
     for line, raw in zip(*result):
         e = expect[line['name']]
-        for i, (want, gap) in enumerate(zip(e['greedy'], e['gap'])):
+        for i, (want, gap) in enumerate([] if chaotic else zip(e['greedy'], e['gap'])):
             if i >= len(line['greedy']) or (line['greedy'][i] != want and gap >= TIE):
                 faults.append(f"{e['name']}: token {i} is not {want} (gap {gap:.4f})")
             if i >= len(line['greedy']) or line['greedy'][i] != want: break
         reference = os.path.join(folder, e['name'] + '.f32')
         if not e.get('rows'): continue
-        d = worst_row(floats(open(reference, 'rb').read()), floats(raw), width)
-        worst = max(worst, d)
-        if not d <= tolerance: faults.append(f"{e['name']}: logits off by {d:.5f}")
+        want, got = floats(open(reference, 'rb').read()), floats(raw)
+        d = [worst_row(want[i:i + width], got[i:i + width], width) for i in range(0, max(len(want), len(got)), width)]
+        rows += d
+        if not chaotic and not max(d) <= tolerance: faults.append(f"{e['name']}: logits off by {max(d):.5f}")
+    worst = statistics.median(rows) if chaotic else max(rows)
+    if chaotic and not worst <= tolerance: faults.append(f'logits of half of the rows off by {worst:.5f}')
     return faults, worst
 
 
@@ -106,14 +114,15 @@ def check_folder(folder, model):
     faults, tight = against_reference(folder, meta['vocab'], run(model, cases, '-ctk', 'f32', '-ctv', 'f32'), TIGHT)
     plain = ['-t', '2', '--no-prefix-cache']
     base = lines, logits = run(model, cases, *plain)
-    more, loose = against_reference(folder, meta['vocab'], base, LOOSE)
+    more, loose = against_reference(folder, meta['vocab'], base, LOOSE, os.path.basename(folder) in CHAOTIC)
     faults += more
     n = 0
     for flags, which in ways(cases):
         want = [lines[i] for i in which], [logits[i] for i in which]
         faults += differences(' '.join(flags), run(model, [cases[i] for i in which], *plain, *flags), want)
         n += 1
-    if os.path.exists(os.path.join(folder, 'mtp.json')):
+    path = os.path.join(folder, 'mtp.json')
+    if os.path.exists(path) and 'acceptance_prefix' in json.load(open(path)): # of a draft head in the same file
         faults += check_drafts(folder, model, meta['vocab'], cases)
         for flags in drafting_ways(cases):
             got = run(model, cases, *plain, *flags)
@@ -200,13 +209,32 @@ def check_assistant(folder, model, target):
     return faults
 
 
-def check_texts(label, model, texts):
+def check_layout(golden, to):
+    """Types and names as ds4 writes them; the weights are 2 bits of random ones, so that only the mean says something."""
+    folder, path = os.path.join(golden, LAYOUT), os.path.join(to, 'layout.gguf')
+    with lzma.open(os.path.join(folder, LAYOUT + '-ds4.gguf.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)
+    ids = json.load(open(os.path.join(folder, 'eval4096.json')))
+    [line], [raw] = run(path, [{'name': 'ids', 'ids': ids, 'n': 1, 'rows': 'all'}])
+    rows = floats(raw)
+    width, nll = len(rows) // len(ids), 0.0
+    for i, want in enumerate(ids[1:]):
+        row = rows[i * width:(i + 1) * width]
+        nll += math.log(sum(map(math.exp, row))) - row[want]
+    nll /= len(ids) - 1
+    want = json.load(open(os.path.join(folder, 'golden.json')))['mean_nll_llama.cpp']['f16 cache']
+    print(f'{LAYOUT}: mean NLL {nll:.4f}, {want:.4f} in the reference')
+    texts = json.load(open(os.path.join(golden, 'tokenizer', 'deepseek4.json')))
+    faults = check_texts(LAYOUT, path, texts, '--no-bos')
+    return faults if abs(nll - want) < 0.05 else faults + [f'{LAYOUT}: mean NLL {nll:.4f}, not {want:.4f}']
+
+
+def check_texts(label, model, texts, *flags):
     bad = []
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, 'text')
         for t in texts:
             with open(path, 'wb') as f: f.write(t['text'].encode('utf-8', 'surrogatepass'))
-            r = subprocess.run([BIN, 'tokenize', '-m', model, '-f', path, '--ids', '--no-escape'], stdout=subprocess.PIPE)
+            r = subprocess.run([BIN, 'tokenize', '-m', model, '-f', path, '--ids', '--no-escape', *flags], stdout=subprocess.PIPE)
             if r.returncode or json.loads(r.stdout) != t['ids']: bad.append(f"{label}: {t['text'][:40]!r}")
     print(f'tokenizer {label}: {len(texts) - len(bad)} of {len(texts)} texts')
     return bad
@@ -236,6 +264,7 @@ def main():
             if name == 'qwen35-dense-tiny': # the ids of a text that is not composed are those of another one, composed
                 texts = json.load(open(os.path.join(golden, 'tokenizer', 'qwen35.json')))
                 faults += check_texts(name, model, [t for t in texts if unicodedata.is_normalized('NFC', t['text'])])
+            if name == 'dsv4-micro': faults += check_layout(golden, d)
             os.unlink(model)
     for f in faults[:20]: print(f)
     return 1 if faults else 0

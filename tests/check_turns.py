@@ -3,8 +3,8 @@
 
     check_turns.py [DIR]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
 
-On small models with windows, with recurrent states and with both drafting and not: a first turn of 4,000 tokens and its
-answer; then the conversation goes on, goes on with the answer cut short (as templates do that drop the reasoning), and is
+On small models with windows, with recurrent states, with entries made of 128 tokens, and with drafting and not: a first
+turn of 4,000 tokens and its answer; then the conversation goes on, goes on with the answer cut short (as templates do that drop the reasoning), and is
 asked again, and edited in its middle. Each finds all it can in the cache (at most one interval between snapshots less, where there are
 states), and gives the tokens and logits of a run that finds nothing. Standard library only. Exit 77: no such models here.
 """
@@ -15,7 +15,7 @@ from eval_runs import differences, run
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIRST, ANSWER, NEW, INTERVAL = 4000, 90, 40, 512
 MODELS = {'gemma4-dense-tiny': [[]], 'gemma4-e-tiny': [[]], 'qwen35-dense-tiny': [[]], 'qwen35-moe64-micro': [[]],
-          'qwen35-mtp-tiny': [[], ['--spec-type', 'mtp', '--spec-draft-n-max', '3']]}
+          'dsv4-micro': [[]], 'qwen35-mtp-tiny': [[], ['--spec-type', 'mtp', '--spec-draft-n-max', '3']]}
 
 
 def check(name, model, vocab, more):
@@ -35,8 +35,8 @@ def check(name, model, vocab, more):
     faults = differences('with prefixes', cached, run(model, [first] + turns, '--no-prefix-cache', *flags))
     # What is known of each is a whole number of blocks; the answer's last token was never computed.
     # A window far back is kept where a prompt ended, not in its middle.
-    states = name.startswith('qwen')
-    least = {'first': 0, 'next': FIRST + ANSWER - 1 - 16, 'cut': FIRST - 16, 'again': FIRST - 17,
+    states, block = name.startswith('qwen'), 128 if name.startswith('dsv4') else 16
+    least = {'first': 0, 'next': FIRST + ANSWER - 1 - block, 'cut': FIRST - block, 'again': FIRST - 1 - block,
              'edited': FIRST // 2 - 16 - INTERVAL if states else 0}
     for line in cached[0]:
         if line['cached_tokens'] < least[line['name']]:

@@ -18,11 +18,12 @@ enum { SEQS = 6, CTX = 512 };
 
 typedef struct model {
     pi__cache c;
-    uint64_t *slot[3];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0: garbage */
+    uint64_t *slot[4];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0: garbage */
     struct {
         bool on;
         int32_t token[CTX], n, computed;
-        uint64_t state[3];        /* of a state group: hash of the prefix that was computed */
+        int32_t found;            /* tokens it took over */
+        uint64_t state[4];        /* of a state group: hash of the prefix that was computed */
     } seq[SEQS];
     uint64_t rng;
     uint64_t reused;              /* tokens handed out by matches, so that the test cannot pass on misses alone */
@@ -50,8 +51,9 @@ static void check_seen(model *m, int32_t s, int32_t n)
     for (int32_t p = 0; p < n; p++) {
         h = mix(h, m->seq[s].token[p]);
         for (int g = 0; g < m->c.n_groups; g++) {
-            int32_t w = m->c.group[g].spec.window;
-            if (m->c.group[g].spec.state || (w && p <= n - w)) continue;
+            const pi__group_spec *sp = &m->c.group[g].spec;
+            if (sp->state || (sp->window && p <= n - pi__group_window(sp))) continue;
+            if (sp->keep && p <= m->seq[s].found - sp->window) continue; /* not needed of a prefix */
             uint64_t *v = at(m, g, s, p);
             assert_non_null(v);
             assert_int_equal(*v, h);
@@ -136,7 +138,7 @@ static void one_op(model *m)
         assert_true(got < n && wanted >= got);
         m->seq[s].on = true;
         m->seq[s].n = n;
-        m->seq[s].computed = got;
+        m->seq[s].computed = m->seq[s].found = got;
         m->reused += (uint64_t) got;
         for (int g = 0; g < m->c.n_groups; g++) {
             int32_t id = m->c.seq[s].snapshot[g];
@@ -186,42 +188,77 @@ static void run_model(const pi__group_spec *spec, int32_t n_groups, int n_ops)
     free(m);
 }
 
-static void full_group(void **st) { (void) st; run_model((pi__group_spec[]){{"full", 16, 0, 40, false}}, 1, 20000); }
+static void full_group(void **st) { (void) st; run_model((pi__group_spec[]){{"full", 16, 0, 40, false, 0}}, 1, 20000); }
 static void window_group(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"window", 16, 50, 40, false}}, 1, 20000);
+    run_model((pi__group_spec[]){{"window", 16, 50, 40, false, 0}}, 1, 20000);
 }
 static void both_groups(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"full", 16, 0, 60, false}, {"window", 16, 20, 30, false}}, 2, 30000);
+    run_model((pi__group_spec[]){{"full", 16, 0, 60, false, 0}, {"window", 16, 20, 30, false, 0}}, 2, 30000);
 }
 static void mixed_block_sizes(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"full", 32, 0, 30, false}, {"window", 16, 64, 40, false}}, 2, 30000);
+    run_model((pi__group_spec[]){{"full", 32, 0, 30, false, 0}, {"window", 16, 64, 40, false, 0}}, 2, 30000);
 }
 
 static void state_group(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"recurrent", 16, 0, 12, true}}, 1, 20000);
+    run_model((pi__group_spec[]){{"recurrent", 16, 0, 12, true, 0}}, 1, 20000);
 }
 
 static void state_and_full(void **st)
 {
     (void) st;
-    run_model((pi__group_spec[]){{"recurrent", 16, 0, 10, true}, {"full", 16, 0, 60, false}}, 2, 30000);
+    run_model((pi__group_spec[]){{"recurrent", 16, 0, 10, true, 0}, {"full", 16, 0, 60, false, 0}}, 2, 30000);
 }
 
-/* As a model with compressed attention: entries that stay, a window of raw tokens, a rolling state. */
 static void three_kinds(void **st)
 {
     (void) st;
     const pi__group_spec spec[] = {
-        {"full", 32, 0, 40, false}, {"recurrent", 32, 0, 8, true}, {"window", 16, 40, 50, false}};
+        {"full", 32, 0, 40, false, 0}, {"recurrent", 32, 0, 8, true, 0}, {"window", 16, 40, 50, false, 0}};
     run_model(spec, 3, 30000);
+}
+
+/* As a model with compressed attention: entries that stay, a window, recent tokens of which a prefix needs few or none. */
+static void entries_of_recent(void **st)
+{
+    (void) st;
+    const pi__group_spec spec[] = {{"full", 64, 0, 14, false, 0}, {"window", 16, 20, 40, false, 0},
+                                   {"recent", 16, 5, 36, false, 8}, {"recent", 16, 1, 50, false, 64}};
+    run_model(spec, 4, 30000);
+}
+
+/* What no prefix can need gets no key: of recent tokens, all but the last ones of a block of entries. */
+static void needless_keys(void **st)
+{
+    (void) st;
+    const pi__group_spec spec[] = {{"full", 64, 0, 14, false, 0}, {"recent", 16, 5, 36, false, 8},
+                                   {"recent", 16, 1, 50, false, 64}};
+    int32_t tokens[130] = {0}, wanted;
+    pi__cache c;
+    assert_int_equal(pi__cache_init(&c, spec, 3, 2, 512, NULL), PI_OK);
+    pi__cache_start(&c, 0, NULL);
+    assert_true(pi__cache_reserve(&c, 0, 130));
+    pi__cache_commit(&c, 0, tokens, 130, true);
+    for (int32_t b = 0, n[3] = {0}; b < 50; b++) {
+        for (int g = 0; g < 3; g++) n[g] += b < spec[g].n_blocks && c.group[g].pool.block[b].keyed;
+        if (b == 49) assert_true(n[0] == 2 && n[1] == 2 && n[2] == 0);
+    }
+    pi__cache_start(&c, 1, NULL);
+    assert_int_equal(pi__cache_match(&c, 1, tokens, 130, &wanted), 128);
+    assert_int_equal(wanted, 128);
+    pi__cache_release(&c, 1);
+    pi__cache_start(&c, 1, NULL);
+    assert_int_equal(pi__cache_match(&c, 1, tokens, 128, &wanted), 64); /* something is left to compute */
+    pi__cache_release(&c, 1);
+    pi__cache_release(&c, 0);
+    pi__cache_destroy(&c);
 }
 
 /* A descendant that goes another way takes nothing from its ancestor, and the deepest snapshot is found. */
@@ -229,7 +266,7 @@ static void snapshots_of_a_tree(void **st)
 {
     (void) st;
     pi__cache c;
-    pi__group_spec spec[] = {{"full", 16, 0, 60, false}, {"recurrent", 16, 0, 4, true}};
+    pi__group_spec spec[] = {{"full", 16, 0, 60, false, 0}, {"recurrent", 16, 0, 4, true, 0}};
     int32_t a[96], b[96], wanted;
     for (int32_t i = 0; i < 96; i++) a[i] = b[i] = i;
     for (int32_t i = 64; i < 96; i++) b[i] = 1000 + i;
@@ -280,7 +317,7 @@ static void windows_worth_keeping(void **st)
     int32_t a[64], b[512], end, wanted;
     for (int32_t i = 0; i < 512; i++) b[i] = 100 + i;
     for (int32_t i = 0; i < 64; i++) a[i] = i;
-    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"window", 16, 32, 12, false}}, 1, 1, 512, NULL), PI_OK);
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"window", 16, 32, 12, false, 0}}, 1, 1, 512, NULL), PI_OK);
     c.place = prompt_end;
     c.place_ud = &end;
     for (int round = 0; round < 2; round++) {
@@ -337,7 +374,7 @@ static void salts_separate(void **st)
     int32_t tok[48] = {1, 2, 3}, wanted;
     const char *salt[] = {"a", "b", NULL};
     pi__cache c;
-    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"full", 16, 0, 20, false}}, 1, 1, 64, NULL), PI_OK);
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"full", 16, 0, 20, false, 0}}, 1, 1, 64, NULL), PI_OK);
     for (int round = 0; round < 2; round++) { /* each computes his own, then b's is cleared */
         for (int i = 0; i < 3; i++) {
             pi__cache_start(&c, 0, salt[i]);
@@ -361,7 +398,7 @@ static void salts_separate(void **st)
 static void window_needs(void **st)
 {
     (void) st;
-    pi__group_spec g = {"window", 16, 512, 100, false};
+    pi__group_spec g = {"window", 16, 512, 100, false, 0};
     assert_int_equal(pi__group_need(&g, 100, 512), 7);
     assert_int_equal(pi__group_need(&g, 100000, 1), 34);
     g.window = 0;
@@ -378,7 +415,7 @@ static void out_of_memory(void **st)
 {
     (void) st;
     pi_allocator a = {.size = sizeof a, .malloc = f_malloc, .realloc = f_realloc, .free = f_free};
-    pi__group_spec spec[] = {{"full", 16, 0, 60, false}, {"window", 16, 20, 30, false}};
+    pi__group_spec spec[] = {{"full", 16, 0, 60, false, 0}, {"window", 16, 20, 30, false, 0}};
     int failures = 0;
     assert_int_equal(pi_set_allocator(&a), PI_OK);
     for (int i = 0;; i++) {
@@ -403,7 +440,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_group), cmocka_unit_test(window_group), cmocka_unit_test(both_groups),
         cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(state_group), cmocka_unit_test(state_and_full),
-        cmocka_unit_test(three_kinds), cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
+        cmocka_unit_test(three_kinds), cmocka_unit_test(entries_of_recent), cmocka_unit_test(needless_keys),
+        cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
         cmocka_unit_test(windows_worth_keeping),
         cmocka_unit_test(salts_separate), cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };

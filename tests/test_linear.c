@@ -135,7 +135,9 @@ static double prologue(int kind, const float *x, const float *x2, const float *w
 static void prologues(const pi__cpu_linear_kernels *k)
 {
     enum { N = 333, ROWS = 3 };
-    for (int kind = PI__IN_PLAIN; kind <= PI__IN_SWIGLU; kind++) {
+    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 1; nth++) { /* the last one with a limit */
+        const int kind = nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
+        const float limit = nth > PI__IN_SWIGLU ? 0.75f : 0;
         fixture f = {0};
         backend_start(&f.cpu, k, 2, N, ROWS);
         weight_make(&f, PI__F32, N, N, 1);
@@ -147,12 +149,14 @@ static void prologues(const pi__cpu_linear_kernels *k)
         load_all(&f);
         float *x = random_rows(ROWS * N), *x2 = random_rows(ROWS * N), *w = random_rows(N), y[ROWS * N];
         for (int i = 0; i < N; i++) x[i] = (float) (i - N / 2) / 8; /* -20 .. 20 */
-        pi__lin_in in = {kind, x, N, x2, N, w, 1e-6f};
+        pi__lin_in in = {.kind = kind, .x = x, .ldx = N, .x2 = x2, .ldx2 = N, .w = w, .eps = 1e-6f, .limit = limit};
         pi__lin lin = {&f.w, y, N};
         pi__cpu_linear(&f.cpu.be, &in, ROWS, &lin, 1);
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < N; i++) {
-                double want = prologue(kind, x + r * N, x2 + r * N, w, 1e-6, N, i), got = y[r * N + i];
+                const float cut = fminf(x[r * N + i], limit), cut2 = fmaxf(-limit, fminf(x2[r * N + i], limit));
+                double want = limit > 0 ? prologue(kind, &cut, &cut2, w, 1e-6, 1, 0)
+                                        : prologue(kind, x + r * N, x2 + r * N, w, 1e-6, N, i), got = y[r * N + i];
                 /* tanh loses all digits of 1 + tanh in the far negative; absolute then */
                 if (!(fabs(got - want) <= 1e-6 * fabs(want) + 3e-7 * (kind >= PI__IN_GEGLU)))
                     fail_msg("kind %d, %g: %.9g, not %.9g", kind, x[r * N + i], got, want);

@@ -9,6 +9,7 @@
 
 #include "engine/core.h"
 #include "formats/formats.h"
+#include "tiny_deepseek4.h"
 #include "tiny_gemma4.h"
 #include "tiny_qwen35.h"
 
@@ -138,9 +139,18 @@ static void damaged_qwen35(void **st)
     }
 }
 
+static void damaged_deepseek4(void **st)
+{
+    (void) st;
+    char path[256];
+    pi_error err = {0};
+    assert_int_equal(tiny_deepseek4_write(tiny_path(path, "mutateds4"), 512, &err), PI_OK);
+    damaged(path, "output_norm.weight", N_MUTANTS / 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4),
-                                       cmocka_unit_test(damaged_qwen35)};
+                                       cmocka_unit_test(damaged_qwen35), cmocka_unit_test(damaged_deepseek4)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,19 +46,29 @@ static void world_stop(world *t)
     backend_stop(&t->gate.cpu);
 }
 
-/* The reference's routing: ids by rank and their weights. */
-static void route(const pi__moe *a, const float *logits, int32_t *id, double *weight)
+/* A routing weight before it is divided, where the softmax has this sum. */
+static double gate_of(const pi__moe *a, float logit, double all)
 {
+    return a->gating == PI__GATE_SOFTMAX ? exp(logit) / all : sqrt(log1p(exp(logit)));
+}
+
+/* The reference's routing of row r: ids by rank and their weights. */
+static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
+{
+    const float *logits = a->logits + r * a->ldl;
+    static double rank[20000];
     double all = 0, sum = 0;
     for (int32_t e = 0; e < a->n_expert; e++) all += exp(logits[e]);
+    for (int32_t e = 0; e < a->n_expert; e++) rank[e] = a->bias ? gate_of(a, logits[e], all) + a->bias[e] : logits[e];
     for (int32_t i = 0; i < a->n_used; i++) {
         id[i] = -1;
         for (int32_t e = 0; e < a->n_expert; e++) {
             bool taken = false;
             for (int32_t j = 0; j < i; j++) taken |= id[j] == e;
-            if (!taken && (id[i] < 0 || logits[e] > logits[id[i]])) id[i] = e;
+            if (!taken && (id[i] < 0 || rank[e] > rank[id[i]])) id[i] = e;
         }
-        weight[i] = exp(logits[id[i]]) / all;
+        if (a->table) id[i] = a->table[a->token[r] * a->n_used + i];
+        weight[i] = gate_of(a, logits[id[i]], all);
         sum += weight[i];
     }
     for (int32_t i = 0; i < a->n_used; i++) weight[i] *= a->weights_scale / fmax(sum, 6.1e-5);
@@ -99,6 +109,10 @@ static void expert(const world *t, int32_t e, double weight, const double *x, do
         double sg, su, g = dot(&t->gate, t->scale[0], e, i, x, largest(x, E), &sg), u;
         if (t->a.up) u = dot(&t->up, t->scale[1], e, i, x, largest(x, E), &su);
         else u = dot(&t->gate, t->scale[0], e, F + i, x, largest(x, E), &su);
+        if (t->a.limit > 0) {
+            g = fmin(g, t->a.limit);
+            u = fmax(fmin(u, t->a.limit), -t->a.limit);
+        }
         mid[i] = act_of(t->a.act, g) * u;
         off[i] = 1.2 * sg * (fabs(u) + su) + (fabs(g) + sg) * su;
     }
@@ -126,7 +140,7 @@ static void check_rows(const world *t, int32_t n_rows, int32_t step, const char 
             if (t->a.in.kind == PI__IN_RMSNORM) x[k] *= t->w[k] / sqrt(ss / (double) E + t->a.in.eps);
             y[k] = bound[k] = 0;
         }
-        route(&t->a, t->logits + r * t->a.ldl, id, weight);
+        route(&t->a, r, id, weight);
         for (int32_t i = 0; i < t->a.n_used; i++) expert(t, id[i], weight[i], x, y, bound);
         for (int64_t o = 0; o < E; o++)
             if (!(fabs(t->y[r * t->a.ldy + o] - y[o]) <= bound[o] + 1e-6))
@@ -160,6 +174,30 @@ static void formats(const pi__cpu_linear_kernels *k)
     }
 }
 static void test_formats(void **state) { (void) state; each_isa(formats); }
+
+/* Weights from the softplus, a bias that moves only the choice, experts that tokens bring along, a limit of the activation. */
+static void softplus(const pi__cpu_linear_kernels *k)
+{
+    static const int types[3] = {PI__F32, PI__F16, PI__BF16};
+    static const float bias[6] = {0, 0, 0.4f, -0.3f, 0, 1};
+    static const int32_t table[4 * 3] = {0, 1, 2, 5, 4, 3, 2, 2, 0, 1, 5, 3}, token[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2};
+    for (int i = 0; i < 3; i++) {
+        world t;
+        world_start(&t, k, 2, types, 64, 48, 6, 3, 9, false);
+        t.a.act = PI__IN_SWIGLU;
+        t.a.gating = PI__GATE_SQRT_SOFTPLUS;
+        t.a.limit = i ? 0.5f : 0;
+        t.a.bias = i == 1 ? bias : NULL;
+        t.a.table = i == 2 ? table : NULL;
+        t.a.token = token;
+        t.logits[3] = -40; /* rounds to a weight of nothing */
+        t.logits[4] = 60;
+        pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
+        check_rows(&t, t.max_rows, 1, i == 2 ? "table" : "softplus");
+        world_stop(&t);
+    }
+}
+static void test_softplus(void **state) { (void) state; each_isa(softplus); }
 
 /* Rows that all go to few experts make groups of every width; equal logits go to the lower index. */
 static void crowds(const pi__cpu_linear_kernels *k)
@@ -244,8 +282,8 @@ static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),    cmocka_unit_test(test_crowds),    cmocka_unit_test(test_least_sum),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),   cmocka_unit_test(test_crowds),
+        cmocka_unit_test(test_least_sum), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,9 +361,9 @@ static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, b
     free(w);
 }
 
-static const pi__group_spec only_full[] = {{"full", 16, 0, 40, false}};
-static const pi__group_spec with_window[] = {{"full", 16, 0, 44, false}, {"window", 16, 50, 40, false}};
-static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false}, {"recurrent", 16, 0, 12, true}};
+static const pi__group_spec only_full[] = {{"full", 16, 0, 40, false, 0}};
+static const pi__group_spec with_window[] = {{"full", 16, 0, 44, false, 0}, {"window", 16, 50, 40, false, 0}};
+static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false, 0}, {"recurrent", 16, 0, 12, true, 0}};
 
 static void full(void **st)
 {

@@ -80,7 +80,7 @@ static void time_op(bench *b, const char *name, int kind, matrix **m, int n_m, i
 {
     double best[LAYERS] = {0}, total = 0, bytes = 0, macs = 0;
     const int64_t n_in = m[0]->w[0].n_in;
-    pi__lin_in in = {kind, b->x, n_in, b->x2, n_in, b->norm, 1e-6f};
+    pi__lin_in in = {.kind = kind, .x = b->x, .ldx = n_in, .x2 = b->x2, .ldx2 = n_in, .w = b->norm, .eps = 1e-6f};
     for (int r = 0; r < b->rounds; r++)
         for (int i = 0; i < layers; i++) {
             pi__lin lin[4];

@@ -47,7 +47,7 @@ typedef struct pi__weight {
 
 /* How a cache group looks to the ops of one step. Host memory, valid until the step's finish(). */
 typedef struct pi__kv_batch {
-    int32_t block_size;         /* tokens a block: 16, 32 or 64 */
+    int32_t block_size;         /* tokens a block: 16, 32, 64, or 128 of rows */
     int32_t table_stride;       /* entries a row of block_table */
     const int32_t *block_table; /* [n_seqs, table_stride]: block id of tokens i*block_size..; -1: freed, behind the window */
     const int32_t *slot;        /* [n_tokens]: block id * block_size + offset where each token's K,V goes */
@@ -92,6 +92,9 @@ typedef struct pi__kv_layer {
     int32_t place;     /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
+    int32_t ratio;     /* 0: as above. Else the layer keeps rows: one of head_dim values for each ratio tokens, of type_k, at
+                        * row slot / ratio of the pool, that are keys and values at once, or what makes such rows */
+    bool f32;          /* rows of F32, whatever type is asked for */
 } pi__kv_layer;
 
 /* One delta-net layer's recurrent state: a slot for each sequence that runs, and a pool of snapshots. After a step a slot
@@ -120,6 +123,7 @@ typedef struct pi__lin_in {
     int64_t ldx2;    /* floats from row to row of x2 */
     const float *w;  /* [n_in], RMSNORM */
     float eps;       /* RMSNORM */
+    float limit;     /* SWIGLU: silu(min(x, limit)) * clamp(x2, -limit, limit); 0: none */
 } pi__lin_in;
 
 /* One matrix that reads it. */
@@ -162,8 +166,12 @@ typedef struct pi__attn {
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
 } pi__attn;
 
+enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS };
+enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 }; /* of a layer; of a token */
+
 /* Mixture of experts: y = sum over the n_used best experts of routing weight * down(act(gate x) * up x), in the order of
- * their rank. Routing weights: softmax over all logits, the best n_used divided by their sum. */
+ * their rank. Routing weights: softmax over all logits, or sqrt(log(1 + e^x)) of each, of those n_used divided by their
+ * sum. */
 typedef struct pi__moe {
     pi__lin_in in;          /* what the experts read; prepared once a row, then gathered */
     const float *logits;    /* [n_rows, n_expert] of the router */
@@ -175,6 +183,11 @@ typedef struct pi__moe {
     const pi__weight *up;   /* n_expert of [F, E], or NULL */
     const pi__weight *down; /* n_expert of [E, F]; its scale multiplies each expert's result */
     int act;                /* PI__IN_GEGLU or PI__IN_SWIGLU */
+    float limit;            /* of SWIGLU, as in pi__lin_in */
+    int gating;             /* PI__GATE_*; with SQRT_SOFTPLUS, of at most PI__MAX_EXPERTS: */
+    const float *bias;      /* [n_expert] added to routing weights for the choice alone; NULL: none */
+    const int32_t *table;   /* [n_vocab, n_used] experts of each token, which are not chosen then; NULL: none */
+    const int32_t *token;   /* [n_rows] with table */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
     const struct pi__moe_part *part; /* NULL: these are the whole matrices */
@@ -188,6 +201,90 @@ typedef struct pi__moe_part {
     void (*complete)(const struct pi__moe_part *p, float *h, int32_t n_pairs, int64_t n_ff);
     void *ud;     /* for complete */
 } pi__moe_part; /* y is that of the part's rows of down: [n_rows, E/n] */
+
+/* ---- of DeepSeek V4: streams of residuals, and attention to a window of rows and to entries, each made of many tokens */
+
+/* Residual streams that a block reads as one and that are mixed when its result is added ("hyper-connections", Zhu et al.,
+ * arXiv 2409.19606; here the mixing matrix is made doubly stochastic by Sinkhorn's iteration). m = mix * f, where f is the
+ * factor of the RMSNorm over all streams of a row, n_m = 24 values, or 4 at the end of the model (n_iter 0):
+ *   pre[i] = sigmoid(m[i] * scale[0] + base[i]) + eps           post[i] = 2 sigmoid(m[4 + i] * scale[1] + base[4 + i])
+ *   comb = softmax over b of m[8 + 4a + b] * scale[2] + base[8 + 4a + b], plus eps; then columns are divided by their sums
+ *          + eps, and n_iter - 1 times rows, then columns */
+enum { PI__STREAMS = 4, PI__HYPER_MIX = 24, PI__HYPER_COEF = 20 };
+typedef struct pi__hyper {
+    float *x;            /* [n_rows, 4 * n] streams */
+    int64_t n;           /* values of a stream */
+    const float *mix;    /* [n_rows, n_m] a matrix times x */
+    const float *scale;  /* [3], or [1] */
+    const float *base;   /* [n_m] */
+    float norm_eps, eps; /* of f; of the rest */
+    int32_t n_iter;      /* of Sinkhorn; 0: pre alone */
+    float *coef;         /* [n_rows, 20] post, comb: hyper_pre writes, hyper_post reads */
+    float *y;            /* [n_rows, n] hyper_pre: sum of pre[i] * stream i, written. hyper_post: the block's result:
+                          * stream b becomes post[b] * y + sum over a of comb[a][b] * stream a */
+} pi__hyper;
+
+/* Queries and the rows that are keys and values at once: norms, and rotation of the last n_rot values of each head (or
+ * row), in pairs of neighbours; rows are written to the cache. */
+typedef struct pi__latent {
+    float *q;            /* [n_tokens, n_head * dim], changed in place */
+    int64_t ldq;         /* floats from row to row */
+    int32_t n_head, dim; /* dim is a multiple of 16 */
+    bool q_norm;         /* RMSNorm without weight on each head */
+    float q_scale;       /* multiplies q at the end */
+    const float *row;    /* [n_tokens, dim]; NULL: queries alone */
+    int64_t ldr;         /* floats from row to row */
+    const float *norm;   /* [dim] of row */
+    float eps;           /* of the norms */
+    const float *rope;   /* [n_tokens, n_rot] of op rope */
+    int32_t n_rot;       /* rotated values */
+} pi__latent;
+
+/* Makes an entry of each window of `ratio` tokens whose last one is in the step. x of a token: values, then scores, `width`
+ * of each, to which the token's row of `ape` is added. They are kept as rows of the cache `recent` until their windows are
+ * closed. Value d of an entry is the sum of the window's values d, weighed by the softmax of their scores. With overlap,
+ * width is 2 dim, tokens give their values dim + d and those of the window before (if there is one) their values d. Then
+ * RMSNorm, and rotation of the last n_rot values by the position of the window's first token. */
+typedef struct pi__compress {
+    const float *x;      /* [n_tokens, 2 * width] */
+    int64_t ldx;         /* floats from row to row */
+    int32_t ratio, dim;  /* tokens a window, at most 128; values of an entry, a multiple of 16 */
+    bool overlap;        /* see above */
+    const float *ape;    /* [ratio, width] */
+    const float *norm;   /* [dim] */
+    float eps;           /* of the norm */
+    const float *freq;   /* [n_rot / 2] as of op rope */
+    int32_t n_rot;       /* rotated values */
+} pi__compress;
+
+/* The n_top best of the entries that a token sees (those whose windows it or a token before it closed), all where there are
+ * no more: score = scale * sum over heads of w[h] * max(0, q[h] . entry), equal ones by index. */
+typedef struct pi__index {
+    const float *q;      /* [n_tokens, n_head * dim] */
+    int64_t ldq;         /* floats from row to row */
+    const float *w;      /* [n_tokens, n_head] */
+    int64_t ldw;         /* floats from row to row */
+    int32_t n_head, dim; /* dim is a multiple of 16 */
+    float scale;         /* positive */
+    int32_t n_top;       /* entries at most */
+    int32_t *pick;       /* [n_tokens, n_top] ascending; what is past the number of entries seen is not written */
+} pi__index;
+
+/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries, with a sink a head; the
+ * last n_rot values of each result are rotated backwards. */
+typedef struct pi__sparse {
+    const float *q;      /* [n_tokens, n_head * dim], scaled */
+    int64_t ldq;         /* floats from row to row */
+    int32_t n_head, dim; /* dim is a multiple of 16 */
+    int32_t window;      /* tokens */
+    const int32_t *pick; /* [n_tokens, n_top] entries, of op index; NULL: all that are seen */
+    int32_t n_top;       /* see pick */
+    const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum */
+    const float *rope;   /* [n_tokens, n_rot] */
+    int32_t n_rot;       /* rotated values */
+    float *out;          /* [n_tokens, n_head * dim]; may be q, with its ld */
+    int64_t ldo;         /* floats from row to row */
+} pi__sparse;
 
 /* A head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
  * logits[order[c * n + i]] = row i of matrix c times x, for the n_pick best c; every other token gets the least of these
@@ -240,6 +337,9 @@ typedef struct pi__limits {
     int64_t max_order;    /* rows of a head in clusters; 0: none */
     int32_t max_pick;     /* clusters of it that are multiplied for a row */
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
+    int32_t max_row;      /* values of a row that sparse attends to; 0: none */
+    int32_t index_head, index_dim; /* of op index; 0: none */
+    int32_t index_ratio;  /* tokens an entry, the smallest */
 } pi__limits;
 
 /* What is wanted of a row of logits, see topk. */
@@ -314,6 +414,9 @@ typedef struct pi__backend_ops {
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                        int32_t block_size);
 
+    /* The same for a layer of rows of n values, n_rows a block. NULL: none are supported, nor are the ops that use them. */
+    size_t (*row_bytes)(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
+
     /* Bytes that a delta-net layer takes in a slot and in a snapshot; 0: not supported. */
     size_t (*state_bytes)(const pi__backend *be, const pi__state_layer *st);
     size_t (*snapshot_bytes)(const pi__backend *be, const pi__state_layer *st);
@@ -382,6 +485,16 @@ typedef struct pi__backend_ops {
     void (*state_save)(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
     /* The slot becomes the state that was saved at pos. */
     void (*state_load)(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+
+    /* Of DeepSeek V4, see the structs. entries is NULL for a layer without. */
+    void (*hyper_pre)(pi__backend *be, const pi__hyper *a, int32_t n_rows);
+    void (*hyper_post)(pi__backend *be, const pi__hyper *a, int32_t n_rows);
+    void (*latent)(pi__backend *be, const pi__batch *b, const pi__latent *a, const pi__kv_layer *rows);
+    void (*compress)(pi__backend *be, const pi__batch *b, const pi__compress *a, const pi__kv_layer *recent,
+                     const pi__kv_layer *entries);
+    void (*index)(pi__backend *be, const pi__batch *b, const pi__index *a, const pi__kv_layer *entries);
+    void (*sparse)(pi__backend *be, const pi__batch *b, const pi__sparse *a, const pi__kv_layer *rows,
+                   const pi__kv_layer *entries);
 
     /* ---- several devices that work as one (tensor.c) */
 

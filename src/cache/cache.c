@@ -11,24 +11,25 @@ static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
 static pi__key *keys_of(const pi__cache *c, int32_t s) { return c->keys + (size_t) s * (size_t) c->keys_stride; }
 
-/* Entries at the start of a table that no token from position n on can see. */
-static int32_t behind_window(const pi__group_spec *g, int32_t n)
+/* Entries at the start of a table that no token from position n on sees, where each sees so many. */
+static int32_t behind(const pi__group_spec *g, int32_t window, int32_t n)
 {
-    if (!g->window || n < g->window) return 0;
-    return (n - g->window + 1) / g->block_size;
+    if (!window || n < window) return 0;
+    return (n - window + 1) / g->block_size;
 }
 
-int32_t pi__group_first(const pi__group_spec *g, int32_t end)
+int32_t pi__group_first(const pi__group_spec *g, int32_t n)
 {
+    const int32_t end = n / g->block_size;
     if (g->state) return end > 0 ? end - 1 : 0;
-    return min_i32(behind_window(g, end * g->block_size), end);
+    return min_i32(behind(g, g->window, n), end);
 }
 
 int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
 {
     int32_t all = g->state ? 0 : ceil_div(n_tokens, g->block_size);
     if (!g->window) return all;
-    int64_t span = (int64_t) g->window - 1 + chunk;
+    int64_t span = (int64_t) pi__group_window(g) - 1 + chunk;
     int64_t most = span / g->block_size + 2; /* a span of k tokens touches at most k/bs + 2 blocks */
     return most < all ? (int32_t) most : all;
 }
@@ -39,7 +40,11 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
     memset(c, 0, sizeof *c);
     c->max_seqs = max_seqs;
     c->hash_block = n_groups ? spec[0].block_size : 16;
-    for (int32_t i = 1; i < n_groups; i++) c->hash_block = min_i32(c->hash_block, spec[i].block_size);
+    c->reuse_block = c->hash_block;
+    for (int32_t i = 1; i < n_groups; i++) {
+        c->hash_block = min_i32(c->hash_block, spec[i].block_size);
+        if (spec[i].block_size > c->reuse_block) c->reuse_block = spec[i].block_size;
+    }
     c->keys_stride = ceil_div(max_ctx, c->hash_block);
     c->seq = pi__calloc((size_t) max_seqs, sizeof *c->seq);
     c->keys = pi__calloc((size_t) max_seqs * (size_t) c->keys_stride, sizeof *c->keys);
@@ -105,22 +110,23 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
     return pi__block_find(&g->pool, key, tokens + (size_t) i * (size_t) bs);
 }
 
-/* Longest n' <= n, a multiple of the block size, that group g allows as a reused prefix. */
+/* Longest n' <= n, a multiple of reuse_block, that group g allows as a reused prefix. */
 static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
 {
-    int32_t bs = g->spec.block_size, end = n / bs;
+    const int32_t bs = g->spec.block_size, reuse = c->reuse_block;
+    n = n / reuse * reuse;
     if (pi__group_is_full(&g->spec)) { /* all blocks: stop at the first miss */
         int32_t i = 0;
-        while (i < end && find_block(c, s, g, tokens, i) >= 0) i++;
-        return i * bs;
+        while (i < n / bs && find_block(c, s, g, tokens, i) >= 0) i++;
+        return i * bs / reuse * reuse;
     }
     /* The blocks that the next token's window touches (or the snapshot), the rightmost such run. A miss at block i means
-     * that no end whose window reaches over i will do: go on with the end i. */
-    while (end > 0) {
-        int32_t i = end - 1, first = pi__group_first(&g->spec, end);
+     * that no end whose window reaches over i will do: go on with an end that is not behind i. */
+    while (n > 0) {
+        int32_t i = n / bs - 1, first = pi__group_first(&g->spec, n);
         while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
-        if (i < first) return end * bs;
-        end = i;
+        if (i < first) return n;
+        n = i * bs / reuse * reuse;
     }
     return 0;
 }
@@ -133,6 +139,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     do { /* each group may shorten it, until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
+            if (c->group[i].spec.window == 1) continue; /* it needs nothing, so that it wants nothing either */
             len = longest_in_group(c, s, &c->group[i], tokens, len);
             if (len > *wanted) *wanted = len;
         }
@@ -151,7 +158,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
             continue;
         }
         q->n_blocks[i] = q->n_keyed[i] = len / g->spec.block_size;
-        q->n_freed[i] = min_i32(behind_window(&g->spec, len), q->n_blocks[i]);
+        q->n_freed[i] = pi__group_first(&g->spec, len);
         for (int32_t k = 0; k < q->n_blocks[i]; k++) {
             row[k] = k < q->n_freed[i] ? -1 : find_block(c, s, g, tokens, k);
             if (row[k] >= 0) pi__block_touch(&g->pool, row[k]);
@@ -190,12 +197,24 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     return true;
 }
 
+/* Tokens of the shortest prefix that can be taken over and has all of block i. */
+static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t i)
+{
+    return ceil_div((i + 1) * g->block_size, c->reuse_block) * c->reuse_block;
+}
+
 /* Some place to go on from sees block i of the group: it lies behind the block, and the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
-    for (int32_t n = (i + 1) * g->block_size; c->place && behind_window(g, n) <= i; n += g->block_size)
+    for (int32_t n = first_reuse(c, g, i); c->place && behind(g, g->window, n) <= i; n += c->reuse_block)
         if (c->place(c->place_ud, s, n)) return true;
     return false;
+}
+
+/* Some prefix that can be taken over needs block i of the group. */
+static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
+{
+    return behind(g, g->window, first_reuse(c, g, i)) <= i;
 }
 
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep)
@@ -208,15 +227,15 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
         int32_t *row = row_of(g, s), bs = g->spec.block_size;
         for (; keep && q->n_keyed[i] < n_computed / bs; q->n_keyed[i]++) {
             int32_t k = q->n_keyed[i];
-            if (row[k] < 0) continue;
+            if (row[k] < 0 || !is_needed(c, &g->spec, k)) continue;
             pi__key key = keys_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
             pi__block_set_key(&g->pool, row[k], key, tokens + (size_t) k * (size_t) bs);
             g->pool.block[row[k]].quiet = q->quiet;
             if (c->keyed && !q->quiet && g->pool.block[row[k]].keyed)
                 c->keyed(c->keyed_ud, i, row[k], key, tokens + (size_t) k * (size_t) bs);
         }
-        int32_t behind = min_i32(behind_window(&g->spec, n_computed), q->n_blocks[i]);
-        for (; q->n_freed[i] < behind; q->n_freed[i]++) {
+        int32_t gone = min_i32(behind(&g->spec, pi__group_window(&g->spec), n_computed), q->n_blocks[i]);
+        for (; q->n_freed[i] < gone; q->n_freed[i]++) {
             int32_t k = q->n_freed[i];
             if (keep && is_seen(c, s, &g->spec, k)) pi__block_release(&g->pool, row[k]);
             else pi__block_release_cold(&g->pool, row[k]);

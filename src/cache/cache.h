@@ -3,6 +3,7 @@
  * Layers that remember alike are one group with a block pool of its own:
  *   full    every token stays
  *   window  the last W tokens stay: a sequence's blocks wholly behind the window are given back while it runs
+ *           (with `keep`, more of them than a prefix needs that another sequence takes over)
  *   state   nothing a token: a running sequence has a state of its own elsewhere, and the pool holds snapshots of such
  *           states after so many tokens, from which another sequence can go on
  *
@@ -11,7 +12,8 @@
  *   full     [ 7 ][ 2 ][ 9 ][ 4 ]         4 blocks of 16: 64 tokens, positions 0..63
  *   window   [-1 ][-1 ][ 5 ][ 3 ]         W = 20: the first two are behind the window
  *
- * Tables only append. This layer knows blocks, tokens and hashes, never what the blocks contain.
+ * Groups may have blocks of different sizes; prefixes are taken over in multiples of the largest, so that each group's
+ * blocks end there. Tables only append. This layer knows blocks, tokens and hashes, never what the blocks contain.
  * Memory: allocated by create; sequences use table rows that belong to the cache. One thread (the step thread). */
 #ifndef PI__CACHE_H
 #define PI__CACHE_H
@@ -21,12 +23,14 @@
 typedef struct pi__group_spec {
     const char *name;    /* "full", "window", "recurrent" */
     int32_t block_size;  /* tokens a block; snapshots are taken at multiples of it */
-    int32_t window;      /* tokens that are attended to; 0: all */
+    int32_t window;      /* tokens that are attended to; 0: all. With keep: that the first one after a prefix attends to,
+                          * itself included (1: nothing of the prefix is needed, and no prefix is kept) */
     int32_t n_blocks;    /* blocks in the pool, or snapshots */
     bool state;          /* a state group */
+    int32_t keep;        /* most tokens that any one attends to, itself included; 0: window */
 } pi__group_spec;
 
-enum { PI__CACHE_MAX_GROUPS = 8 };
+enum { PI__CACHE_MAX_GROUPS = 8, PI__MAX_BLOCK = 128 /* tokens a block */ };
 
 typedef struct pi__cache_group {
     pi__group_spec spec;  /* as given */
@@ -39,6 +43,7 @@ typedef struct pi__cache {
     pi__cache_group group[PI__CACHE_MAX_GROUPS];
     int32_t n_groups;      /* groups in use */
     int32_t hash_block;    /* tokens between keys of a sequence: the smallest block size */
+    int32_t reuse_block;   /* prefixes are taken over in multiples of it: the largest block size */
     int32_t max_seqs;      /* table rows */
     struct pi__cache_seq *seq; /* [max_seqs] */
     pi__key *keys;         /* [max_seqs, keys_stride] chained keys of each sequence */
@@ -63,7 +68,7 @@ typedef struct pi__cache_seq {
     bool quiet;                                 /* `keyed` is not called for its blocks */
 } pi__cache_seq;
 
-/* Block sizes must be multiples of the smallest one. */
+/* Block sizes must be multiples of the smallest one, and divide the largest. */
 int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
                    pi_error *err);
 void pi__cache_destroy(pi__cache *c);
@@ -94,8 +99,11 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
 void pi__cache_release(pi__cache *c, int32_t s);
 /* Forgets the prefixes of a tenant (the key of his salt), or with NULL of all. Sequences keep what they hold. */
 void pi__cache_clear(pi__cache *c, const pi__key *tenant);
-/* The first block that a reused prefix of `end` blocks needs of group g; it needs all from there on. */
-int32_t pi__group_first(const pi__group_spec *g, int32_t end);
+/* The first block that a reused prefix of n tokens, a multiple of reuse_block, needs of group g; it needs all from there
+ * to its end. */
+int32_t pi__group_first(const pi__group_spec *g, int32_t n);
+/* Tokens that a running sequence keeps of a window group. */
+static inline int32_t pi__group_window(const pi__group_spec *g) { return g->keep ? g->keep : g->window; }
 /* Every token stays: the longest prefix ends at the first block that is missing. */
 static inline bool pi__group_is_full(const pi__group_spec *g) { return !g->window && !g->state; }
 /* Blocks of group g that n_tokens tokens take at most at one time, computed chunk tokens a step. */

@@ -72,7 +72,7 @@ typedef struct pi__load {
     bool copying;              /* from there to the block; before that it is read from disk */
     uint64_t copy;             /* with copying: number of the copy that is the last */
     bool forgotten;            /* its prefix was cleared meanwhile */
-    int32_t tokens[64];        /* its tokens */
+    int32_t tokens[PI__MAX_BLOCK]; /* its tokens */
 } pi__load;
 enum { PI__MAX_LOADS = 256 };
 

@@ -25,7 +25,10 @@ size_t pi__block_bytes(const pi__core *e, int32_t g)
 size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv)
 {
     const pi__backend *be = pi__backend_at(e->be, kv->place);
-    size_t n = be->ops->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, e->cfg.block_size);
+    const int32_t block_size = e->gp[kv->group].spec.block_size;
+    size_t n;
+    if (!kv->ratio) n = be->ops->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block_size);
+    else n = be->ops->row_bytes ? be->ops->row_bytes(be, kv->type_k, kv->head_dim, block_size / kv->ratio) : 0;
     return (n + 63) & ~(size_t) 63;
 }
 
@@ -34,8 +37,9 @@ static int32_t blocks_for(const pi__core *e, const pi__group_spec *g, int64_t to
     if (g->state) return 0;
     int64_t all = (tokens + g->block_size - 1) / g->block_size;
     if (g->window) {
-        int64_t seqs = (int64_t) e->lim.max_seqs * ((g->window - 1) / g->block_size + 3);
-        int64_t enough = seqs * (e->cfg.prefix_cache ? 2 : 1) + ceil_div(e->lim.max_tokens, g->block_size);
+        const bool twice = e->cfg.prefix_cache && g->window > 1; /* prefixes need something of it */
+        int64_t seqs = (int64_t) e->lim.max_seqs * ((pi__group_window(g) - 1) / g->block_size + 3);
+        int64_t enough = seqs * (twice ? 2 : 1) + ceil_div(e->lim.max_tokens, g->block_size);
         if (all > enough) all = enough;
     }
     return all > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t) all;
@@ -82,41 +86,56 @@ static int32_t n_snapshots(const pi__core *e, size_t kv)
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
 }
 
-static int size_groups(pi__core *e, pi_error *err)
+/* What a block of each group takes; the tokens of the largest to *block. */
+static int size_blocks(pi__core *e, int32_t *block, pi_error *err)
 {
     pi__model *m = e->m;
-    for (int32_t i = 0; i < m->n_groups; i++)
-        e->gp[i] = (pi__group_plan){{m->group[i].name, e->cfg.block_size, m->group[i].window, 0, m->group[i].recurrent}, {0},
-                                    m->group[i].n_layers};
+    *block = e->cfg.block_size;
+    for (int32_t i = 0; i < m->n_groups; i++) {
+        const int32_t own = m->group[i].block > e->cfg.block_size ? m->group[i].block : e->cfg.block_size;
+        e->gp[i] = (pi__group_plan){.spec = {m->group[i].name, own, m->group[i].window, 0, m->group[i].recurrent,
+                                             m->group[i].keep}, .n_layers = m->group[i].n_layers};
+        if (own > *block) *block = own;
+    }
     for (int32_t i = 0; i < m->n_kv; i++) {
         pi__kv_layer *kv = &m->kv[i];
         const bool other = e->cfg.window_differs && m->group[kv->group].window;
-        kv->type_k = other ? e->cfg.type_window : e->cfg.type_k;
-        kv->type_v = other ? e->cfg.type_window : e->cfg.type_v;
+        kv->type_k = kv->f32 ? PI__F32 : other ? e->cfg.type_window : e->cfg.type_k;
+        kv->type_v = kv->ratio ? kv->type_k : other ? e->cfg.type_window : e->cfg.type_v;
         size_t one = pi__kv_bytes(e, kv);
         if (!one)
-            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with heads of %d values is not supported",
-                            pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name, kv->head_dim);
+            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with %s of %d values is not supported",
+                            pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name,
+                            kv->ratio ? "rows" : "heads", kv->head_dim);
         e->gp[kv->group].block_bytes[kv->place] += one;
     }
-    int rc = size_states(e, err);
+    return PI_OK;
+}
+
+static int size_groups(pi__core *e, pi_error *err)
+{
+    pi__model *m = e->m;
+    int32_t block;
+    int rc = size_blocks(e, &block, err);
+    if (!rc) rc = size_states(e, err);
     if (rc) return rc;
     int64_t tokens = (int64_t) e->cfg.kv_tokens;
     if (e->cfg.kv_bytes) { /* the largest number of blocks' tokens that fits */
-        int64_t lo = 0, hi = INT32_MAX / e->cfg.block_size;
+        int64_t lo = 0, hi = INT32_MAX / block;
         while (lo < hi) {
             int64_t mid = (lo + hi + 1) / 2;
-            if (pools_bytes(e, mid * e->cfg.block_size) <= e->cfg.kv_bytes) lo = mid;
+            if (pools_bytes(e, mid * block) <= e->cfg.kv_bytes) lo = mid;
             else hi = mid - 1;
         }
-        tokens = lo * e->cfg.block_size;
+        tokens = lo * block;
         if (tokens > (int64_t) e->lim.max_seqs * e->ctx) tokens = (int64_t) e->lim.max_seqs * e->ctx;
     } else if (!tokens) {
         tokens = e->ctx < DEFAULT_KV_TOKENS ? e->ctx : DEFAULT_KV_TOKENS;
+        if (tokens < block && block > e->cfg.block_size) tokens = block; /* nobody asked for blocks of that size */
     }
-    if (tokens < e->cfg.block_size)
+    if (tokens < block)
         return pi__fail(err, PI_EINVAL, "the cache would hold %lld tokens, less than one block of %d: raise kv-cache-%s",
-                        (long long) tokens, e->cfg.block_size, e->cfg.kv_bytes ? "bytes" : "tokens");
+                        (long long) tokens, block, e->cfg.kv_bytes ? "bytes" : "tokens");
     for (int32_t i = 0; i < m->n_groups; i++) e->gp[i].spec.n_blocks = blocks_for(e, &e->gp[i].spec, tokens);
     if (e->state_group >= 0) e->gp[e->state_group].spec.n_blocks = n_snapshots(e, pools_bytes(e, tokens));
     return PI_OK;
@@ -131,7 +150,7 @@ static void tell_groups(const pi__core *e, pi_plan *p)
         strncpy(p->group[i].name, g->spec.name, sizeof p->group[i].name - 1);
         p->group[i].n_layers = (uint32_t) g->n_layers;
         p->group[i].block_size = (uint32_t) g->spec.block_size;
-        p->group[i].window = (uint32_t) g->spec.window;
+        p->group[i].window = (uint32_t) pi__group_window(&g->spec);
         p->group[i].n_blocks = (uint64_t) g->spec.n_blocks;
         p->group[i].block_bytes = pi__block_bytes(e, (int32_t) i);
         if (g->spec.state) continue;

@@ -112,7 +112,8 @@ static bool better_to_wait(const pi__core *e, const pi__seq *s, int32_t got)
     for (pi__seq *r = e->running.head; r; r = r->next) {
         if (r->n_computed >= r->n_prompt || !pi__seq_keeps(e, r)) continue;
         int32_t common = pi__cache_common(&e->cache, s->row, r->row);
-        if (common > s->n_tokens - 1) common -= e->cache.hash_block;
+        if (common > s->n_tokens - 1) common = s->n_tokens - 1;
+        common -= common % e->cache.reuse_block;
         if (common <= got || r->n_computed >= common) continue;
         if (r->save_asked <= r->n_computed || common < r->save_asked) r->save_asked = common;
         return true;

@@ -32,7 +32,7 @@ bool pi__place(void *ud, int32_t row, int32_t n)
 {
     const pi__core *e = ud;
     const pi__seq *s = e->row_seq[row];
-    return is_place(s, n, e->cache.hash_block) || n == s->n_found; /* where one went on, others may */
+    return is_place(s, n, e->cache.reuse_block) || n == s->n_found; /* where one went on, others may */
 }
 
 /* Tokens between the snapshots of the grid: one long request takes a quarter of the pool at most. */

@@ -56,7 +56,7 @@ static void keyed(void *ud, int32_t g, int32_t block, pi__key key, const int32_t
 {
     pi__core *e = ud;
     if (!e->host)
-        pi__tier_put(e->tier, key, g, tokens, e->cfg.block_size, near_block(e, g, block), pi__copy_bytes(e, g));
+        pi__tier_put(e->tier, key, g, tokens, e->gp[g].spec.block_size, near_block(e, g, block), pi__copy_bytes(e, g));
     else if (pi__tier_has(e->tier, key, g)) pi__tier_touch(e->tier, key, g);
     else pi__offload(e, g, block);
 }
@@ -108,8 +108,10 @@ void pi__tiers_touch(pi__core *e, const pi__seq *s)
     if (!e->tier || !pi__seq_keeps(e, s)) return;
     const pi__cache_seq *q = &e->cache.seq[s->row];
     for (int32_t i = q->n_keys; i-- > 0;)
-        for (int32_t g = 0; g < e->cache.n_groups; g++)
-            if (i >= q->n_freed[g]) pi__tier_touch(e->tier, pi__cache_key(&e->cache, s->row, i), g);
+        for (int32_t g = 0; g < e->cache.n_groups; g++) {
+            const int32_t end = (i + 1) * e->cache.hash_block, bs = e->gp[g].spec.block_size;
+            if (end % bs == 0 && end / bs > q->n_freed[g]) pi__tier_touch(e->tier, pi__cache_key(&e->cache, s->row, i), g);
+        }
 }
 
 void pi__tiers_clear(pi__core *e, const pi__key *tenant)
@@ -201,52 +203,62 @@ static bool loading(const pi__core *e, int32_t g, pi__key key)
     return false;
 }
 
+/* The key of block i of group g, and its tokens. */
+static pi__key block_key(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
+{
+    return pi__cache_key(&e->cache, s->row, (i + 1) * (e->gp[g].spec.block_size / e->cache.hash_block) - 1);
+}
+
+static const int32_t *block_tokens(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
+{
+    return s->tokens + (size_t) i * (size_t) e->gp[g].spec.block_size;
+}
+
 /* The slot of the host tier that holds block i, -1: none. */
 static int32_t find_slot(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
-    const int32_t *tokens = s->tokens + (size_t) i * (size_t) e->cfg.block_size;
-    return e->host ? pi__block_find(pi__host_pool(e->host, g), pi__cache_key(&e->cache, s->row, i), tokens) : -1;
+    return e->host ? pi__block_find(pi__host_pool(e->host, g), block_key(e, s, g, i), block_tokens(e, s, g, i)) : -1;
 }
 
 static bool in_pool(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
-    int32_t bs = e->cfg.block_size;
-    return pi__block_find(&e->cache.group[g].pool, pi__cache_key(&e->cache, s->row, i), s->tokens + (size_t) i * (size_t) bs) >= 0;
+    return pi__block_find(&e->cache.group[g].pool, block_key(e, s, g, i), block_tokens(e, s, g, i)) >= 0;
 }
 
 static bool somewhere(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
     return in_pool(e, s, g, i) || find_slot(e, s, g, i) >= 0 ||
-           (e->tier && pi__tier_has(e->tier, pi__cache_key(&e->cache, s->row, i), g));
+           (e->tier && pi__tier_has(e->tier, block_key(e, s, g, i), g));
 }
 
-/* Longest prefix in blocks that pools and tiers hold together. */
+/* Longest prefix that pools and tiers hold together. */
 static int32_t longest(const pi__core *e, const pi__seq *s)
 {
-    int32_t end = (s->n_tokens - 1) / e->cfg.block_size, before;
+    const int32_t reuse = e->cache.reuse_block;
+    int32_t n = (s->n_tokens - 1) / reuse * reuse, before;
     do {
-        before = end;
-        for (int32_t g = 0; g < e->cache.n_groups && end > 0; g++) {
+        before = n;
+        for (int32_t g = 0; g < e->cache.n_groups && n > 0; g++) {
             const pi__group_spec *sp = &e->cache.group[g].spec;
-            int32_t i = end - 1, first = pi__group_first(sp, end);
+            int32_t i = n / sp->block_size - 1, first = pi__group_first(sp, n);
             if (pi__group_is_full(sp)) {
-                for (i = 0; i < end && somewhere(e, s, g, i);) i++;
-                end = i;
+                for (i = 0; i < n / sp->block_size && somewhere(e, s, g, i);) i++;
+                n = i * sp->block_size / reuse * reuse;
                 continue;
             }
             while (i >= first && somewhere(e, s, g, i)) i--;
-            if (i >= first) end = i; /* nothing that needs i will do */
+            if (i >= first) n = i * sp->block_size / reuse * reuse; /* nothing that needs i will do */
         }
-    } while (end > 0 && end != before);
-    return end;
+    } while (n > 0 && n != before);
+    return n;
 }
 
 /* Starts bringing block i of group g. false: no room for it, or what there was has just gone to make room. */
 static bool start_load(pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 {
-    int32_t bs = e->cfg.block_size, k = 0, slot = find_slot(e, s, g, i);
+    int32_t bs = e->gp[g].spec.block_size, k = 0, slot = find_slot(e, s, g, i);
     pi__block_pool *pool = &e->cache.group[g].pool;
-    pi__key key = pi__cache_key(&e->cache, s->row, i);
+    pi__key key = block_key(e, s, g, i);
     const bool there = slot >= 0;
     if (!there && (!e->tier || !pi__tier_has(e->tier, key, g))) return false;
     while (k < PI__MAX_LOADS && e->load[k].number) k++;
@@ -255,7 +267,7 @@ static bool start_load(pi__core *e, const pi__seq *s, int32_t g, int32_t i)
     else if (e->host && (slot = pi__host_take(e->host, g)) < 0) return false;
     pi__load *l = &e->load[k];
     *l = (pi__load){.number = ++e->n_loads, .key = key, .group = g, .block = pi__block_get_new(pool), .slot = slot};
-    memcpy(l->tokens, s->tokens + (size_t) i * (size_t) bs, (size_t) bs * sizeof *l->tokens);
+    memcpy(l->tokens, block_tokens(e, s, g, i), (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(e->host, g, slot) : near_block(e, g, l->block);
     if (there) bring(e, l);
     else if (!pi__tier_load(e->tier, key, g, l->tokens, bs, to, pi__copy_bytes(e, g), (uint64_t) k)) end_load(e, l, false);
@@ -272,19 +284,19 @@ bool pi__tiers_wait(pi__core *e, pi__seq *s, int32_t got)
     if (!e->tier && !e->host) return false;
     if (pending(e, s->fetch_upto)) return true;
     if (!s->fetches) { /* in rounds of what can be under way at a time; one that fails is the last */
-        s->fetches = 2 * (s->n_tokens / e->cfg.block_size * e->cache.n_groups / PI__MAX_LOADS + 2);
+        s->fetches = 2 * (s->n_tokens / e->cache.hash_block * e->cache.n_groups / PI__MAX_LOADS + 2);
         s->fetch_bad = e->n_bad_loads;
     }
-    int32_t end = s->fetches > 1 && s->fetch_bad == e->n_bad_loads ? longest(e, s) : 0;
-    if (end * e->cfg.block_size <= got) {
+    int32_t n = s->fetches > 1 && s->fetch_bad == e->n_bad_loads ? longest(e, s) : 0;
+    if (n <= got) {
         s->fetches = 1;
         return false;
     }
     s->fetches--;
     bool room = true;
     for (int32_t g = 0; g < e->cache.n_groups; g++)
-        for (int32_t i = pi__group_first(&e->cache.group[g].spec, end); i < end && room; i++)
-            if (!in_pool(e, s, g, i) && !loading(e, g, pi__cache_key(&e->cache, s->row, i))) room = start_load(e, s, g, i);
+        for (int32_t i = pi__group_first(&e->gp[g].spec, n); i < n / e->gp[g].spec.block_size && room; i++)
+            if (!in_pool(e, s, g, i) && !loading(e, g, block_key(e, s, g, i))) room = start_load(e, s, g, i);
     s->fetch_upto = e->n_loads;
     if (pending(e, s->fetch_upto) || (e->host && pi__host_grows(e->host))) return true;
     s->fetches = 1;

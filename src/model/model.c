@@ -15,7 +15,7 @@
 #include "formats/formats.h"
 
 static const pi__arch *const archs[] = {&pi__arch_gemma3, &pi__arch_gemma4, &pi__arch_gemma4_assistant, &pi__arch_qwen35,
-                                      &pi__arch_qwen35moe};
+                                      &pi__arch_qwen35moe, &pi__arch_deepseek4};
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
@@ -217,6 +217,18 @@ int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const cha
     return add_want(m, (pi__want) {.tensor = t, .order = dst}, err);
 }
 
+int pi__want_numbers(pi__model *m, int32_t *dst, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer,
+                     pi_error *err)
+{
+    char full[96];
+    const pi__tensor *t = find(m, name, layer, full);
+    if (!t) return pi__fail(err, PI_EFORMAT, "tensor %s is missing", full);
+    if (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1)
+        return wrong_shape(t, full, (int64_t[3]) {n, n_rows, 1}, err);
+    if (t->type != PI__I32 && t->type != PI__I64) return pi__fail(err, PI_EFORMAT, "tensor %s must be I32 or I64", full);
+    return add_want(m, (pi__want) {.tensor = t, .order = dst, .below = below}, err);
+}
+
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     pi__limits *l = &m->lim;
@@ -237,7 +249,8 @@ static int want_values(pi__model *m, pi__want want, bool optional, const int64_t
     if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != 1 || t->ne[3] != 1)
         return pi__fail(err, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
                         (long long) t->ne[0], (long long) t->ne[1], (long long) ne[0], (long long) ne[1]);
-    if (t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
+    const bool any = ne[1] > 1 && pi__type_info_of(t->type)->readable; /* of a table */
+    if (!any && t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         return pi__fail(err, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
     want.size = want.vec ? (size_t) (ne[0] * ne[1]) * sizeof(float) : 0;
     want.place = m->be->side[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE;
@@ -267,23 +280,39 @@ int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const c
     return want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, (int64_t[2]) {n, n_rows}, name, layer, err);
 }
 
-int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index,
-                pi_error *err)
+static int add_cache(pi__model *m, int32_t layer, const pi__row_group *like, pi__kv_layer kv, int32_t *index, pi_error *err)
 {
     int32_t g = 0;
-    while (g < m->n_groups && (m->group[g].recurrent || m->group[g].window != window)) g++;
+    while (g < m->n_groups && (m->group[g].recurrent || m->group[g].window != like->window || m->group[g].keep != like->keep ||
+                               m->group[g].block != like->block)) g++;
     if (g == PI__MAX_GROUPS) return pi__fail(err, PI_EUNSUPPORTED, "more than %d kinds of cache", PI__MAX_GROUPS);
     if (g == m->n_groups) {
         m->n_groups++;
-        m->group[g].window = window;
-        m->group[g].name = window ? "window" : "full";
+        m->group[g].name = like->name;
+        m->group[g].window = like->window;
+        m->group[g].keep = like->keep;
+        m->group[g].block = like->block;
     }
     m->group[g].n_layers++;
     if (!pi__grow(&m->kv, &m->cap_kv, (size_t) m->n_kv + 1, sizeof *m->kv)) return pi__fail_mem(err, "the layer list");
-    const int32_t place = m->places ? pi__place_of_cache(m->places, layer) : PI__AT_DEVICE;
-    m->kv[m->n_kv] = (pi__kv_layer){.group = g, .n_head_kv = n_head_kv, .head_dim = head_dim, .place = place};
+    kv.group = g;
+    kv.place = m->places ? pi__place_of_cache(m->places, layer) : PI__AT_DEVICE;
+    m->kv[m->n_kv] = kv;
     *index = m->n_kv++;
     return PI_OK;
+}
+
+int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index,
+                pi_error *err)
+{
+    const pi__row_group group = {.name = window ? "window" : "full", .window = window};
+    return add_cache(m, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim}, index, err);
+}
+
+int pi__want_rows(pi__model *m, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n, bool f32, int32_t *index,
+                  pi_error *err)
+{
+    return add_cache(m, layer, group, (pi__kv_layer) {.n_head_kv = 1, .head_dim = n, .ratio = ratio, .f32 = f32}, index, err);
 }
 
 int pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape, int32_t *index, pi_error *err)
@@ -421,6 +450,10 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     at_least32(&lim->state.dim, own->state.dim);
     at_least32(&lim->state.n_conv, own->state.n_conv);
     at_least32(&lim->state.n_draft, m->n_draft);
+    at_least32(&lim->max_row, own->max_row);
+    at_least32(&lim->index_head, own->index_head);
+    at_least32(&lim->index_dim, own->index_dim);
+    if (own->index_ratio) lim->index_ratio = own->index_ratio;
     pi__arena a = {0};
     m->arch->layout(m, lim, &a);
     return a.used;
@@ -493,7 +526,7 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     return PI_OK;
 }
 
-/* A permutation: each number once, so that whoever uses it stays inside. */
+/* Whole numbers in range, or each once, so that whoever uses them stays inside. */
 static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
@@ -501,17 +534,18 @@ static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
     int rc = PI_OK;
     const char *src = piece(m, t, 0, t->size, st, &rc, err);
     if (!src) return rc;
-    uint8_t *seen = pi__calloc((size_t) n, 1);
+    const int64_t below = w->below ? w->below : n;
+    uint8_t *seen = pi__calloc((size_t) below, 1);
     if (!seen) return pi__fail_mem(err, "reading a tensor");
     for (int64_t i = 0; i < n && !rc; i++) {
         int64_t v = 0;
         int32_t v32 = 0;
         if (t->type == PI__I64) memcpy(&v, src + 8 * i, 8);
         else memcpy(&v32, src + 4 * i, 4), v = v32;
-        if (v < 0 || v >= n || seen[v]++)
-            rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected each below %lld once", t->cname,
-                          (long long) i, (long long) v, (long long) n);
-        else w->order[i] = (int32_t) v;
+        if (v < 0 || v >= below || (seen[v] && !w->below))
+            rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected %s below %lld%s", t->cname, (long long) i,
+                          (long long) v, w->below ? "one" : "each", (long long) below, w->below ? "" : " once");
+        else w->order[i] = (int32_t) v, seen[v] = 1;
     }
     pi__free(seen);
     return rc;

@@ -23,7 +23,8 @@ typedef struct pi__want {
     float **vec;              /* f32 values on the device */
     float factor;             /* of vec: multiplies what is in the file */
     float *host;              /* f32 values in ordinary memory, for loaded() */
-    int32_t *order;           /* a permutation of the numbers below its length, in ordinary memory */
+    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length, */
+    int32_t below;            /* or not 0: any below this */
     const int32_t *row;       /* of weight: file row of each of its rows, loaded before; NULL: as in the file */
     size_t size;              /* bytes on the device */
     int32_t place;            /* PI__AT_*: in which region */
@@ -83,6 +84,8 @@ struct pi__model {
     struct {
         const char *name;      /* "full", "window", "recurrent" */
         int32_t window;        /* 0: all tokens */
+        int32_t keep;          /* see pi__group_spec; 0: window */
+        int32_t block;         /* least tokens of a block; 0: any */
         int32_t n_layers;      /* layers that keep K,V or a state in it */
         bool recurrent;        /* states and snapshots of them instead of K,V */
     } group[PI__MAX_GROUPS];
@@ -156,22 +159,36 @@ int pi__want_gate_up(pi__model *m, pi__weight *w, bool optional, int64_t n_in, i
 int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err);
 int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
                        pi_error *err);
-/* Wants n_rows rows of n f32 values. */
+/* Wants n_rows rows of n values, of any type, as f32. */
 int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err);
 /* Wants n f32 values at dst, which is filled by load. optional: *dst stays as it is where absent. */
 int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char *name, int layer, pi_error *err);
 /* Wants a permutation of n numbers, I32 or I64 in the file, at dst. optional: *found tells whether it is there. */
 int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const char *name, int layer, pi_error *err);
-/* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones whose rows are those that row names, and of which
- * each of several devices has all; row is filled by a tensor that was wanted before. */
+/* Wants n_rows rows of n whole numbers from 0 to below - 1, I32 or I64 in the file, at dst. */
+int pi__want_numbers(pi__model *m, int32_t *dst, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer,
+                     pi_error *err);
+/* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones, of which each of several devices has all. Rows
+ * are those that row names (filled by a tensor that was wanted before), or with row NULL in the order of the file. */
 int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                       const char *name, int layer, pi_error *err);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 
+/* What layers of rows are grouped by. */
+typedef struct pi__row_group {
+    const char *name;     /* "compressed" */
+    int32_t window, keep; /* see pi__group_spec */
+    int32_t block;        /* least tokens of a block */
+} pi__row_group;
+
 /* A layer that keeps K,V in the group with this window, which is made where there is none. *index: its place in m->kv. */
 int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index,
                 pi_error *err);
+
+/* Rows of n values that a layer keeps, as pi__kv_layer has them, in the group of this kind. */
+int pi__want_rows(pi__model *m, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n, bool f32, int32_t *index,
+                  pi_error *err);
 
 /* A layer that keeps a recurrent state of this shape. *index: its place in m->state. */
 int pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape, int32_t *index, pi_error *err);
@@ -185,8 +202,8 @@ void pi__weights_free(pi__model *m);
 
 /* Largest allowed counts: metadata beyond them is refused, so that arithmetic on them is safe. */
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
-enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 };
 
+extern const pi__arch pi__arch_deepseek4;
 extern const pi__arch pi__arch_gemma3;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_qwen35;

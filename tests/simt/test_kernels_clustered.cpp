@@ -159,7 +159,7 @@ struct world {
             k->w.scale = nullptr;
             std::fill(k->factors.begin(), k->factors.end(), 1.0f);
         }
-        a.in = {PI__IN_RMSNORM, x.get(), s.E, nullptr, 0, w.get(), 1e-6f};
+        a.in = {PI__IN_RMSNORM, x.get(), s.E, nullptr, 0, w.get(), 1e-6f, 0};
         a.centroids = &centroids->w, a.head = &head->w, a.order = order.data(), a.n_pick = s.n_pick, a.scores = scores.get();
         a.pick = pick.get(), a.some = some.get(), a.logits = logits.get();
     }

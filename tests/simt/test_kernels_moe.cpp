@@ -151,7 +151,7 @@ struct world {
         gate.reset(new stack(d, type[0], E, fused ? 2 * F : F, n_expert));
         if (!fused) up.reset(new stack(d, type[1], E, F, n_expert));
         down.reset(new stack(d, type[2], F, E, n_expert));
-        a.in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, w.get(), 1e-6f};
+        a.in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, w.get(), 1e-6f, 0};
         a.logits = logits.get(), a.ldl = n_expert + 1, a.n_expert = n_expert, a.n_used = n_used, a.weights_scale = 1.5f;
         a.gate = &gate->w, a.up = fused ? nullptr : &up->w, a.down = &down->w, a.act = PI__IN_GEGLU;
         a.y = y.get(), a.ldy = E + 2;

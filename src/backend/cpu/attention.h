@@ -88,6 +88,10 @@ struct pi__cpu_attn_kernels {
     void (*store_k)(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x);
     void (*store_v)(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x);
 
+    /* A cached row of n values, a multiple of 32, one behind the other. */
+    void (*store_row)(int32_t type, char *dst, int32_t n, const float *x);
+    void (*load_row)(int32_t type, const char *src, int32_t n, float *x);
+
     /* The ops of elementwise.c, on one row. */
     void (*add_norm)(float *x, const float *y, const float *w, float eps, float scale, int64_t n);
     void (*softcap)(float *x, float cap, size_t n);

@@ -409,6 +409,31 @@ static void store_v(int32_t type, char *tile, int32_t lane, int32_t head_dim, co
     }
 }
 
+static void store_row(int32_t type, char *dst, int32_t n, const float *x)
+{
+    int t = kv_index(type);
+    if (t == KV_F32) memcpy(dst, x, (size_t) n * sizeof *x);
+    else if (t == KV_F16 || t == KV_BF16) to_16(t, x, (uint16_t *) dst, n);
+    else for (int32_t d = 0; d < n; d += 32, dst += t == KV_Q8_0 ? 34 : 18) to_block(t, x + d, (uint8_t *) dst);
+}
+
+static void load_row(int32_t type, const char *src, int32_t n, float *x)
+{
+    int t = kv_index(type);
+    if (t == KV_F32) memcpy(x, src, (size_t) n * sizeof *x);
+    else if (t == KV_F16) for (int32_t d = 0; d < n; d += 16) vf_store(x + d, vf_load_f16((const uint16_t *) src + d));
+    else if (t == KV_BF16) for (int32_t d = 0; d < n; d += 16) vf_store(x + d, vf_load_bf16((const uint16_t *) src + d));
+    else for (int32_t d = 0; d < n; d += 32, src += t == KV_Q8_0 ? 34 : 18) {
+        uint16_t half;
+        memcpy(&half, src, 2);
+        const vf scale = vf_set1(pi__f16_to_f32(half));
+        for (int i = 0; i < 2; i++) {
+            vf code = t == KV_Q8_0 ? vf_load_i8((const int8_t *) src + 2 + 16 * i) : vf_load_u4((const uint8_t *) src + 2, i);
+            vf_store(x + d + 16 * i, vf_mul(code, scale));
+        }
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------------- rows of floats */
 
 static void add_norm(float *x, const float *y, const float *w, float eps, float scale, int64_t n)
@@ -429,5 +454,6 @@ static void softcap(float *x, float cap, size_t n)
 }
 
 const pi__cpu_attn_kernels PI__KERNELS = {
-    PI__ROWS_MAX, round_rows, pack, part, fold, finish, prep, store_k, store_v, add_norm, softcap,
+    PI__ROWS_MAX, round_rows, pack, part, fold, finish, prep, store_k, store_v, store_row, load_row, add_norm,
+    softcap,
 };

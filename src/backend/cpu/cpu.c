@@ -63,7 +63,8 @@ static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
     size_t of[] = {pi__cpu_linear_scratch(cpu, lim), pi__cpu_attn_scratch(cpu, lim), pi__cpu_moe_scratch(cpu, lim),
-                   pi__cpu_gdn_scratch(cpu, lim)}, most = 0;
+                   pi__cpu_gdn_scratch(cpu, lim), pi__cpu_sparse_scratch(cpu, lim), pi__cpu_index_scratch(cpu, lim)};
+    size_t most = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) most = of[i] > most ? of[i] : most;
     return most;
 }
@@ -137,6 +138,7 @@ static const pi__backend_ops cpu_ops = {
     .weight_size = pi__cpu_weight_size,
     .weight_load = pi__cpu_weight_load,
     .kv_bytes = pi__cpu_kv_bytes,
+    .row_bytes = pi__cpu_row_bytes,
     .state_bytes = pi__cpu_state_bytes,
     .snapshot_bytes = pi__cpu_snapshot_bytes,
     .scratch_bytes = cpu_scratch_bytes,
@@ -158,6 +160,12 @@ static const pi__backend_ops cpu_ops = {
     .gdn = pi__cpu_gdn,
     .state_save = pi__cpu_state_save,
     .state_load = pi__cpu_state_load,
+    .hyper_pre = pi__cpu_hyper_pre,
+    .hyper_post = pi__cpu_hyper_post,
+    .latent = pi__cpu_latent,
+    .compress = pi__cpu_compress,
+    .index = pi__cpu_index,
+    .sparse = pi__cpu_sparse,
     .join = cpu_join,
     .spread = pi__cpu_spread,
     .moe_parts = true,
@@ -187,6 +195,7 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     cpu->lin = pi__cpu_linear_kernels_of(isa);
     cpu->attn = pi__cpu_attn_kernels_of(isa);
     cpu->gdn = pi__cpu_gdn_kernels_of(isa);
+    cpu->sparse = pi__cpu_sparse_kernels_of(isa);
     cpu->pin = p->affinity != 0;
     snprintf(cpu->desc, sizeof cpu->desc, "cpu (%s)", pi__isa_names[isa].desc);
     rc = pi__pool_create(&cpu->pool, p->n_threads, p->affinity, p->poll, err);

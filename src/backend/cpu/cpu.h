@@ -12,6 +12,7 @@ enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVX512 };
 typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */
 typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */
 typedef struct pi__cpu_gdn_kernels pi__cpu_gdn_kernels;       /* gdn.h */
+typedef struct pi__cpu_sparse_kernels pi__cpu_sparse_kernels; /* sparse.h */
 
 typedef struct pi__cpu {
     pi__backend be;                    /* first: the public face */
@@ -20,6 +21,7 @@ typedef struct pi__cpu {
     const pi__cpu_linear_kernels *lin; /* kernels of that isa */
     const pi__cpu_attn_kernels *attn;  /* the same for attention */
     const pi__cpu_gdn_kernels *gdn;    /* the same for the delta rule */
+    const pi__cpu_sparse_kernels *sparse; /* the same for attention to rows and entries */
     char desc[64];                     /* describe() */
     pi__limits lim;                    /* of reserve() */
     char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
@@ -73,6 +75,20 @@ size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim);
 void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st);
 void pi__cpu_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
 void pi__cpu_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
+
+/* sparse.c, index.c, compress.c, hyper.c: DeepSeek V4. */
+const pi__cpu_sparse_kernels *pi__cpu_sparse_kernels_of(int isa);
+size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
+size_t pi__cpu_sparse_scratch(const pi__cpu *cpu, const pi__limits *lim);
+size_t pi__cpu_index_scratch(const pi__cpu *cpu, const pi__limits *lim);
+void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a, const pi__kv_layer *rows,
+                    const pi__kv_layer *entries);
+void pi__cpu_index(pi__backend *be, const pi__batch *b, const pi__index *a, const pi__kv_layer *entries);
+void pi__cpu_latent(pi__backend *be, const pi__batch *b, const pi__latent *a, const pi__kv_layer *rows);
+void pi__cpu_compress(pi__backend *be, const pi__batch *b, const pi__compress *a, const pi__kv_layer *recent,
+                      const pi__kv_layer *entries);
+void pi__cpu_hyper_pre(pi__backend *be, const pi__hyper *a, int32_t n_rows);
+void pi__cpu_hyper_post(pi__backend *be, const pi__hyper *a, int32_t n_rows);
 
 /* elementwise.c: small ops on rows of floats. They need no scratch. */
 void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,

@@ -544,6 +544,13 @@ INLINE void input_block(int kind, const pi__lin_in *in, int64_t n_in, int32_t ro
         v[1] = vf_mul(vf_mul(v[1], vf_set(inv)), g[1]);
     } else if (kind != PI__IN_PLAIN) {
         get_block(in->x2 + row * in->ldx2, n_in, b, g);
+        if (kind == PI__IN_SWIGLU && in->limit > 0) {
+            const vf most = vf_set(in->limit), least = vf_set(-in->limit); /* a NaN comes through */
+            for (int i = 0; i < 2; i++) {
+                v[i] = vf_min(most, v[i]);
+                g[i] = vf_min(most, vf_max(least, g[i]));
+            }
+        }
         v[0] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[0]) : silu(v[0]), g[0]);
         v[1] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[1]) : silu(v[1]), g[1]);
     }

@@ -120,17 +120,41 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
     }
 }
 
+/* sqrt(log(1 + e^x)) */
+static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
+
+/* Experts of row r, and their weights before they are divided by the sum. */
+static float choose_softplus(const pi__moe *a, const float *logits, int32_t r, int32_t *id, float *weight)
+{
+    float p[PI__MAX_EXPERTS], sum = 0;
+    if (a->table) {
+        memcpy(id, a->table + (size_t) a->token[r] * (size_t) a->n_used, (size_t) a->n_used * sizeof *id);
+    } else {
+        for (int32_t e = 0; e < a->n_expert; e++) p[e] = sqrt_softplus(logits[e]) + (a->bias ? a->bias[e] : 0);
+        pi__cpu_best_of(p, a->n_expert, a->n_used, id);
+    }
+    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = sqrt_softplus(logits[id[i]]);
+    return sum;
+}
+
+static float choose_softmax(const pi__moe *a, const float *logits, int32_t *id, float *weight)
+{
+    pi__cpu_best_of(logits, a->n_expert, a->n_used, id);
+    const float max = logits[id[0]];
+    float all = 0, sum = 0;
+    for (int32_t e = 0; e < a->n_expert; e++) all += expf(logits[e] - max);
+    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = expf(logits[id[i]] - max) / all;
+    return sum;
+}
+
 static void route_row(const moe_job *m, int32_t r)
 {
     const pi__moe *a = m->a;
     const float *logits = a->logits + r * a->ldl;
     int32_t *id = m->id + (size_t) r * (size_t) a->n_used;
     float *weight = m->weight + (size_t) r * (size_t) a->n_used;
-    pi__cpu_best_of(logits, a->n_expert, a->n_used, id);
-    const float max = logits[id[0]];
-    float all = 0, sum = 0;
-    for (int32_t e = 0; e < a->n_expert; e++) all += expf(logits[e] - max);
-    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = expf(logits[id[i]] - max) / all;
+    float sum = a->gating == PI__GATE_SOFTMAX ? choose_softmax(a, logits, id, weight)
+                                              : choose_softplus(a, logits, r, id, weight);
     if (sum < LEAST_SUM) sum = LEAST_SUM;
     for (int32_t i = 0; i < a->n_used; i++) weight[i] = weight[i] / sum * a->weights_scale;
 }
@@ -245,7 +269,8 @@ static void activate(const moe_job *m, int32_t ith, int32_t nth)
 {
     const share s = share_of(m->n_pair, m->mid.n_blk, ith, nth);
     const int64_t n_ff = m->mid.n_in;
-    const pi__lin_in in = {.kind = m->a->act, .x = m->h, .ldx = 2 * n_ff, .x2 = m->h + n_ff, .ldx2 = 2 * n_ff};
+    const pi__lin_in in = {.kind = m->a->act, .x = m->h, .ldx = 2 * n_ff, .x2 = m->h + n_ff, .ldx2 = 2 * n_ff,
+                           .limit = m->a->limit};
     for (int32_t j = s.c0, end; j < s.c1; j = end) {
         pi__lin_x x;
         const int32_t start = group_of(m, &m->mid, j, &x);

@@ -1,0 +1,129 @@
+/* What DeepSeek V4 puts into its caches, on the CPU: rows of the window, and entries made of the tokens of a window.
+ *
+ * A token's values and scores go to the cache of recent rows; then each entry whose last token is in the step is made from
+ * there, so that it does not matter in which steps its tokens came. No memory but the stack. Threads: called by the step
+ * thread, which forks and joins the pool inside; a token, and an entry, is one thread's. */
+#include <string.h>
+
+#include "backend/cpu/sparse.h"
+
+enum { SMALL = 16384 }; /* values below which waking threads costs more than it brings */
+
+/* ------------------------------------------------------------------------------------------------------------- latent */
+
+typedef struct latent_job {
+    pi__cpu *cpu;
+    const pi__batch *b;
+    const pi__latent *a;
+    const pi__kv_layer *rows;
+} latent_job;
+
+static void put_row(const pi__cpu *cpu, const pi__kv_layer *kv, const pi__kv_batch *kb, int32_t slot, const float *x)
+{
+    char *dst = pi__row_in(kv, slot / kv->ratio, kb->block_size / kv->ratio);
+    cpu->attn->store_row(kv->type_k, dst, pi__row_width(kv->head_dim), x);
+}
+
+static void latent_token(const latent_job *j, int32_t t)
+{
+    const pi__latent *a = j->a;
+    const float *rope = a->rope + (size_t) t * (size_t) a->n_rot;
+    pi__head_prep prep = {.head_dim = a->dim, .norm = a->q_norm, .eps = a->eps, .scale = a->q_scale};
+    for (int32_t h = 0; h < a->n_head; h++) {
+        float *q = a->q + t * a->ldq + (size_t) h * (size_t) a->dim;
+        j->cpu->attn->prep(&prep, q, q);
+        pi__rotate_tail(q, a->dim, rope, a->n_rot, 1.0f);
+    }
+    if (!a->row || j->b->kv[j->rows->group].slot[t] < 0) return;
+    float x[PI__MAX_HEAD_DIM] = {0};
+    prep = (pi__head_prep) {.head_dim = a->dim, .norm = true, .w = a->norm, .eps = a->eps, .scale = 1.0f};
+    j->cpu->attn->prep(&prep, a->row + t * a->ldr, x);
+    pi__rotate_tail(x, a->dim, rope, a->n_rot, 1.0f);
+    put_row(j->cpu, j->rows, &j->b->kv[j->rows->group], j->b->kv[j->rows->group].slot[t], x);
+}
+
+static void latent_main(void *arg, int32_t ith, int32_t nth)
+{
+    const latent_job *j = arg;
+    const int64_t n = j->b->n_tokens;
+    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) latent_token(j, (int32_t) t);
+}
+
+void pi__cpu_latent(pi__backend *be, const pi__batch *b, const pi__latent *a, const pi__kv_layer *rows)
+{
+    latent_job j = {(pi__cpu *) be, b, a, rows};
+    if ((int64_t) b->n_tokens * a->n_head * a->dim < SMALL) latent_main(&j, 0, 1);
+    else pi__pool_run(j.cpu->pool, latent_main, &j);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- compress */
+
+typedef struct compress_job {
+    pi__cpu *cpu;
+    const pi__batch *b;
+    const pi__compress *a;
+    const pi__kv_layer *recent, *entries;
+    int32_t width;      /* values of a token, and scores */
+} compress_job;
+
+/* Values and scores of token t to the cache. */
+static void keep(const compress_job *j, int32_t t)
+{
+    const pi__compress *a = j->a;
+    const pi__kv_batch *kb = &j->b->kv[j->recent->group];
+    if (kb->slot[t] < 0) return;
+    const int32_t W = j->width;
+    const float *x = a->x + t * a->ldx, *ape = a->ape + (size_t) (j->b->pos[t] % a->ratio) * (size_t) W;
+    float *row = (float *) (void *) pi__row_in(j->recent, kb->slot[t], kb->block_size);
+    memcpy(row, x, (size_t) W * sizeof *row);
+    for (int32_t i = 0; i < W; i++) row[W + i] = x[W + i] + ape[i];
+}
+
+static void rotate(const pi__compress *a, float *x, int32_t pos)
+{
+    float rope[PI__MAX_HEAD_DIM];
+    for (int32_t i = 0; i < a->n_rot / 2; i++) {
+        const float angle = (float) pos * a->freq[i];
+        rope[i] = cosf(angle);
+        rope[a->n_rot / 2 + i] = sinf(angle);
+    }
+    pi__rotate_tail(x, a->dim, rope, a->n_rot, 1.0f);
+}
+
+/* The entry whose last token is t, if it is one's. */
+static void close_window(const compress_job *j, int32_t t)
+{
+    const pi__compress *a = j->a;
+    const int32_t pos = j->b->pos[t], start = pos + 1 - a->ratio, slot = j->b->kv[j->entries->group].slot[t];
+    const float *v[PI__SPARSE_SLOTS], *s[PI__SPARSE_SLOTS];
+    if ((pos + 1) % a->ratio || slot < 0) return;
+    int32_t n = 0;
+    for (int32_t p = a->overlap && start > 0 ? start - a->ratio : start; p <= pos; p++, n++) {
+        const char *row = pi__row_of(j->recent, &j->b->kv[j->recent->group], j->b->seq[t], p);
+        v[n] = (const float *) (const void *) row + (a->overlap && p >= start ? a->dim : 0);
+        s[n] = v[n] + j->width;
+    }
+    float x[PI__MAX_HEAD_DIM] = {0};
+    j->cpu->sparse->pool(v, s, n, a->dim, x);
+    const pi__head_prep prep = {.head_dim = a->dim, .norm = true, .w = a->norm, .eps = a->eps, .scale = 1.0f};
+    j->cpu->attn->prep(&prep, x, x);
+    rotate(a, x, start);
+    put_row(j->cpu, j->entries, &j->b->kv[j->entries->group], slot, x);
+}
+
+static void compress_main(void *arg, int32_t ith, int32_t nth)
+{
+    const compress_job *j = arg;
+    const int64_t n = j->b->n_tokens;
+    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) keep(j, (int32_t) t);
+    if (nth > 1) pi__pool_barrier(j->cpu->pool);
+    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) close_window(j, (int32_t) t);
+}
+
+void pi__cpu_compress(pi__backend *be, const pi__batch *b, const pi__compress *a, const pi__kv_layer *recent,
+                      const pi__kv_layer *entries)
+{
+    compress_job j = {(pi__cpu *) be, b, a, recent, entries, a->overlap ? 2 * a->dim : a->dim};
+    if ((int64_t) b->n_tokens * j.width < SMALL) compress_main(&j, 0, 1);
+    else pi__pool_run(j.cpu->pool, compress_main, &j);
+}

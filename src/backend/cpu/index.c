@@ -1,0 +1,157 @@
+/* Which entries a token attends to, in DeepSeek V4: scores of all that it sees, and the best of them.
+ *
+ * Tokens go in rounds, as many as the room for scores allows. In a round, units of PI__SPARSE_PART entries of a token are
+ * scored by whoever is free, then each token's best are chosen by one thread: so a single token of a long sequence keeps all
+ * threads busy. Memory: the backend's scratch. A score is a sum of one order (sparse.h), and the choice does not depend on
+ * an order at all: scores as numbers that order alike, the n_top-th largest found digit by digit. */
+#include <string.h>
+
+#include "backend/cpu/sparse.h"
+#include "base/alloc.h"
+
+enum { UNIT = 8 * PI__SPARSE_PART, DIGITS = 256 };
+
+typedef struct index_job {
+    pi__cpu *cpu;
+    const pi__batch *b;
+    const pi__index *a;
+    const pi__kv_layer *entries;
+    int32_t n16;        /* groups of 16 heads */
+    int32_t first, n;   /* tokens of the round */
+    int32_t n_units;    /* units a token, at most */
+    int64_t room;       /* floats of scores a token */
+    float *score;       /* [n, room] */
+    size_t room_all;    /* floats at score */
+    float **qt;         /* [threads] of [n16][dim][16] */
+    float **w;          /* [threads] of [n16][16] */
+    float **wide;       /* [threads] of [PI__SPARSE_PART][dim] */
+} index_job;
+
+/* Entries that token t sees. */
+static int32_t seen(const index_job *j, int32_t t) { return (j->b->pos[t] + 1) / j->entries->ratio; }
+
+/* Queries and weights of token t, heads as lanes. */
+static void pack(const index_job *j, int32_t t, int32_t ith)
+{
+    const pi__index *a = j->a;
+    for (int32_t h = 0; h < j->n16 * 16; h++) {
+        const float *q = a->q + t * a->ldq + (size_t) h * (size_t) a->dim;
+        float *qt = j->qt[ith] + (size_t) (h / 16) * (size_t) a->dim * 16 + h % 16;
+        for (int32_t d = 0; d < a->dim; d++) qt[d * 16] = h < a->n_head ? q[d] : 0.0f;
+        j->w[ith][h] = h < a->n_head ? a->w[t * a->ldw + h] * a->scale : 0.0f;
+    }
+}
+
+/* Entries first..last of token t. */
+static void score_unit(const index_job *j, int32_t t, int32_t first, int32_t last, int32_t ith)
+{
+    const pi__kv_batch *kb = &j->b->kv[j->entries->group];
+    float *score = j->score + (t - j->first) * j->room;
+    for (int32_t e = first; e < last; e += PI__SPARSE_PART) {
+        const float *row[PI__SPARSE_PART];
+        const int32_t n = last - e < PI__SPARSE_PART ? last - e : PI__SPARSE_PART;
+        for (int32_t k = 0; k < n; k++)
+            row[k] = pi__row_floats(j->cpu, j->entries, pi__row_of(j->entries, kb, j->b->seq[t], (e + k) * j->entries->ratio),
+                                    j->wide[ith] + k * pi__row_width(j->a->dim));
+        j->cpu->sparse->scores(j->qt[ith], j->w[ith], j->n16, j->a->dim, row, n, score + e);
+    }
+}
+
+/* A number that orders like the score: zeros are equal, NaN is below all. */
+static uint32_t order_of(float x)
+{
+    uint32_t u;
+    if (x != x) return 0;
+    x += 0.0f; /* -0 becomes 0 */
+    memcpy(&u, &x, sizeof u);
+    return u >> 31 ? ~u : u | 0x80000000u;
+}
+
+/* The k best of n, n > k, ascending. */
+static void choose(const float *score, int32_t n, int32_t k, int32_t *pick)
+{
+    uint32_t edge = 0, known = 0; /* digits of the k-th best, and their bits */
+    int32_t left = k;             /* of those with the digits of edge, so many are among the best */
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int32_t count[DIGITS] = {0}, d = DIGITS - 1;
+        for (int32_t i = 0; i < n; i++) {
+            const uint32_t u = order_of(score[i]);
+            if ((u & known) == edge) count[u >> shift & 255]++;
+        }
+        for (; count[d] < left; d--) left -= count[d];
+        edge |= (uint32_t) d << shift;
+        known |= 255u << shift;
+    }
+    for (int32_t i = 0, m = 0; m < k; i++) {
+        const uint32_t u = order_of(score[i]);
+        if (u > edge || (u == edge && left-- > 0)) pick[m++] = i;
+    }
+}
+
+static void pick_token(const index_job *j, int32_t t)
+{
+    const int32_t n = seen(j, t), k = j->a->n_top;
+    int32_t *pick = j->a->pick + (size_t) t * (size_t) k;
+    if (n > k) choose(j->score + (t - j->first) * j->room, n, k, pick);
+    else for (int32_t i = 0; i < n; i++) pick[i] = i;
+}
+
+static void index_main(void *arg, int32_t ith, int32_t nth)
+{
+    const index_job *j = arg;
+    int32_t packed = -1; /* token */
+    for (int32_t i; j->n_units && (i = pi__pool_next(j->cpu->pool, j->n * j->n_units)) >= 0;) {
+        const int32_t t = j->first + i / j->n_units, first = i % j->n_units * UNIT, n = seen(j, t);
+        if (n <= j->a->n_top || first >= n) continue; /* all, or nothing */
+        if (packed != t) pack(j, t, ith);
+        packed = t;
+        score_unit(j, t, first, first + UNIT < n ? first + UNIT : n, ith);
+    }
+    pi__pool_barrier(j->cpu->pool);
+    for (int32_t t = j->first + ith; t < j->first + j->n; t += nth) pick_token(j, t);
+}
+
+static void take_scratch(index_job *j, pi__arena *ar, int32_t n_head, int32_t dim, int64_t n_entries)
+{
+    const size_t nth = (size_t) pi__pool_size(j->cpu->pool), n16 = (size_t) (n_head + 15) / 16, f = sizeof(float);
+    j->room_all = nth * (size_t) n_entries;
+    j->score = pi__arena_take(ar, j->room_all * f);
+    j->qt = pi__arena_take(ar, nth * sizeof *j->qt);
+    j->w = pi__arena_take(ar, nth * sizeof *j->w);
+    j->wide = pi__arena_take(ar, nth * sizeof *j->wide);
+    for (size_t i = 0; i < nth; i++) {
+        float *qt = pi__arena_take(ar, n16 * 16 * (size_t) dim * f), *w = pi__arena_take(ar, n16 * 16 * f);
+        float *wide = pi__arena_take(ar, PI__SPARSE_PART * (size_t) pi__row_width(dim) * f);
+        if (!j->qt) continue;
+        j->qt[i] = qt;
+        j->w[i] = w;
+        j->wide[i] = wide;
+    }
+}
+
+size_t pi__cpu_index_scratch(const pi__cpu *cpu, const pi__limits *lim)
+{
+    index_job j = {.cpu = (pi__cpu *) cpu};
+    pi__arena ar = {0};
+    if (!lim->index_head) return 0;
+    take_scratch(&j, &ar, lim->index_head, lim->index_dim, lim->max_ctx / lim->index_ratio + 1);
+    return ar.used;
+}
+
+void pi__cpu_index(pi__backend *be, const pi__batch *b, const pi__index *a, const pi__kv_layer *entries)
+{
+    pi__cpu *cpu = (pi__cpu *) be;
+    index_job j = {.cpu = cpu, .b = b, .a = a, .entries = entries, .n16 = (a->n_head + 15) / 16};
+    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    take_scratch(&j, &ar, a->n_head, a->dim, cpu->lim.max_ctx / entries->ratio + 1);
+    int32_t most = 1;
+    for (int32_t t = 0; t < b->n_tokens; t++)
+        if (seen(&j, t) > most) most = seen(&j, t);
+    j.room = most;
+    j.n_units = most > a->n_top ? (most + UNIT - 1) / UNIT : 0;
+    const size_t fit = j.room_all / (size_t) most;
+    for (j.first = 0; j.first < b->n_tokens; j.first += j.n) {
+        j.n = fit < (size_t) (b->n_tokens - j.first) ? (int32_t) fit : b->n_tokens - j.first;
+        pi__pool_run(cpu->pool, index_main, &j);
+    }
+}

@@ -1,0 +1,84 @@
+/* Inside of DeepSeek V4's attention on the CPU: cached rows, and the kernels that each instruction set has.
+ *
+ * A block of the pool holds, for one layer, its rows one behind the other, each of n values padded with zeros to a multiple
+ * of 32. What is attended to is a list of rows (of the window by position, then entries by number), read where they lie; a
+ * row that is not of F32 is widened into a thread's own memory, a few rows at a time. 16 heads are the lanes of a vector.
+ *
+ * How a head's result is computed, and why its bits never depend on its neighbours: the list is cut into parts of
+ * PI__SPARSE_PART rows. In a part, scores are sums over dims in order, sums of exponentials and of weighted rows go in the
+ * order of the list. Parts are folded in order. The list is the same for a token whoever else is there. */
+#ifndef PI__CPU_SPARSE_H
+#define PI__CPU_SPARSE_H
+
+#include "backend/cpu/attention.h"
+
+enum {
+    PI__SPARSE_HEADS = 16,  /* query heads at once */
+    PI__SPARSE_PART = 32,   /* rows at once */
+    PI__SPARSE_SLOTS = 128, /* tokens of a window that becomes an entry, at most; with overlap half of it */
+};
+
+/* Softmax in the making of 16 heads. */
+typedef struct pi__sparse_sum {
+    float m[PI__SPARSE_HEADS], l[PI__SPARSE_HEADS]; /* maximum, sum of exponentials */
+    float *acc;  /* [16, dim] weighted sum of rows */
+    bool any;    /* something was added */
+} pi__sparse_sum;
+
+struct pi__cpu_sparse_kernels {
+    /* Adds a part of n rows. qt: [dim][16] queries; s: scratch [PI__SPARSE_PART][16]; heads past n_head are not summed. */
+    void (*part)(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
+                 pi__sparse_sum *sum);
+    /* score[i] = sum over heads of w * max(0, q . row i). qt: [n16][dim][16], w: [n16][16], 0 past the last head. */
+    void (*scores)(const float *qt, const float *w, int32_t n16, int32_t dim, const float *const *row, int32_t n,
+                   float *score);
+    /* out[d] = sum of v[i][d] weighed by the softmax over i of s[i][d], for n slots. */
+    void (*pool)(const float *const *v, const float *const *s, int32_t n, int32_t dim, float *out);
+    /* 1 / sqrt(mean(x^2) + eps) */
+    float (*rms)(const float *x, int64_t n, float eps);
+};
+
+extern const pi__cpu_sparse_kernels pi__cpu_sparse_generic;
+extern const pi__cpu_sparse_kernels pi__cpu_sparse_avx2;
+extern const pi__cpu_sparse_kernels pi__cpu_sparse_avx512;
+extern const pi__cpu_sparse_kernels pi__cpu_sparse_neon;
+
+/* Values of a row in the cache. */
+static inline int32_t pi__row_width(int32_t n) { return (n + 31) / 32 * 32; }
+
+/* Row number `row` of a layer's pool, n_rows of them a block. */
+static inline char *pi__row_in(const pi__kv_layer *kv, int64_t row, int32_t n_rows)
+{
+    const size_t size = pi__row_size(pi__type_info_of(kv->type_k), pi__row_width(kv->head_dim));
+    return kv->base + (size_t) (row / n_rows) * kv->stride + (size_t) (row % n_rows) * size;
+}
+
+/* Row of a sequence: for positions pos to pos + ratio - 1. */
+static inline const char *pi__row_of(const pi__kv_layer *kv, const pi__kv_batch *kb, int32_t seq, int32_t pos)
+{
+    const int32_t block = kb->block_table[(size_t) seq * (size_t) kb->table_stride + (size_t) (pos / kb->block_size)];
+    const int32_t n_rows = kb->block_size / kv->ratio;
+    return pi__row_in(kv, (int64_t) block * n_rows + pos % kb->block_size / kv->ratio, n_rows);
+}
+
+/* The row as floats: in the cache, or widened to buf. */
+static inline const float *pi__row_floats(const pi__cpu *cpu, const pi__kv_layer *kv, const char *row, float *buf)
+{
+    if (kv->type_k == PI__F32) return (const float *) (const void *) row;
+    cpu->attn->load_row(kv->type_k, row, pi__row_width(kv->head_dim), buf);
+    return buf;
+}
+
+/* Rotates the last n values of x in pairs of neighbours; sign -1: backwards. */
+static inline void pi__rotate_tail(float *x, int32_t dim, const float *rope, int32_t n, float sign)
+{
+    const float *c = rope, *s = rope + n / 2;
+    x += dim - n;
+    for (int32_t i = 0; i < n / 2; i++) {
+        const float a = x[2 * i], b = x[2 * i + 1], sin = sign * s[i];
+        x[2 * i] = a * c[i] - b * sin;
+        x[2 * i + 1] = a * sin + b * c[i];
+    }
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* DeepSeek V4 with everything it can have, on a tiny random model: however requests are run together and cut into
+ * steps, and whatever they find in the cache, logits are the same bits; what is wrong in a file is refused by name. */
+#include "model_jobs.h"
+
+#include "open_oom.h"
+#include "tiny_deepseek4.h"
+
+static char model_path[256];
+
+static pi__config config(void)
+{
+    return (pi__config) {.model = model_path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
+                         .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
+                         .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+static void test_same_bits(void **st)
+{
+    (void) st;
+    static const int32_t types[] = {PI__F16, PI__F32, PI__Q4_0};
+    static job want[N_JOBS], got[N_JOBS];
+    for (int k = 0; k < 3; k++) {
+        pi__config c = config();
+        c.type_k = types[k];
+        jobs_fill(want);
+        jobs_fill(got);
+        jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+        for (int32_t ub = 1; ub <= 300; ub = ub * 6 + 1) {
+            c.max_batch_tokens = ub;
+            c.block_size = ub == 7 ? 32 : ub == 43 ? 64 : 16;
+            c.cpu.n_threads = ub == 7 ? 3 : 1;
+            jobs_run(&c, ub > 1, PI__LOGITS_GENERATED, got);
+            jobs_check(got, want, "step budget", ub);
+        }
+    }
+}
+
+/* Prefixes end at multiples of 128. */
+static void test_prefix(void **st)
+{
+    (void) st;
+    static job want[N_JOBS], got[N_JOBS];
+    pi__config c = config();
+    jobs_fill(want);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    c.prefix_cache = true;
+    for (int32_t bs = 16; bs <= 64; bs *= 2) {
+        jobs_fill(got);
+        c.block_size = bs;
+        jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, "prefix, blocks of", bs);
+        for (int i = 0; i < N_JOBS; i++) assert_int_equal(got[i].n_cached, want[i].n_prompt > 128 ? 128 : 0);
+    }
+}
+
+/* The same from the disk, where a new engine finds what another one left. */
+static void test_disk(void **st)
+{
+    (void) st;
+    static job want[N_JOBS], got[N_JOBS];
+    char dir[300], command[320];
+    snprintf(dir, sizeof dir, "%s.prefixes", model_path);
+    pi__config c = config();
+    jobs_fill(want);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    c.prefix_cache = true;
+    c.prefix_dir = dir;
+    c.prefix_dir_bytes = 64 << 20;
+    for (int round = 0; round < 2; round++) {
+        pi__core *e = job_core(&c);
+        jobs_fill(got);
+        job_submit(e, &got[N_JOBS - 1], PI__LOGITS_GENERATED, NULL);
+        job_await(&got[N_JOBS - 1], PI_OK);
+        pi__core_close(e);
+        assert_int_equal(got[N_JOBS - 1].n_cached, round ? 128 : 0);
+        assert_true(got[N_JOBS - 1].rows == want[N_JOBS - 1].rows);
+    }
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_preemption(void **st)
+{
+    (void) st;
+    static job want[N_JOBS], got[N_JOBS];
+    pi__config c = config();
+    jobs_fill(want);
+    jobs_fill(got);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    c.max_batch_tokens = 512;
+    c.kv_tokens = 6 * 128; /* enough for all prompts, not for the answers */
+    jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+    jobs_check(got, want, "preemption", 1);
+    uint32_t preempted = 0;
+    for (int i = 0; i < N_JOBS; i++) preempted += got[i].n_preempted;
+    assert_true(preempted > 0);
+}
+
+static void test_all_rows(void **st)
+{
+    (void) st;
+    jobs_all_rows(config());
+}
+
+/* The plan has a group for each kind of cache; a short context takes one block of entries nevertheless. */
+static void test_plan(void **st)
+{
+    (void) st;
+    static const struct { const char *name; uint32_t window, block_size, n_layers; } want[] = {
+        {"window", 24, 16, 4}, {"recent-4", 8, 16, 4}, {"compressed", 0, 128, 5}, {"recent-128", 128, 16, 1}};
+    pi__config c = config();
+    pi_plan plan = {.size = sizeof plan};
+    pi_error err = {0};
+    c.ctx_size = 64;
+    c.kv_tokens = 0;
+    assert_int_equal(pi__core_plan(&c, &plan, &err), PI_OK);
+    assert_int_equal(plan.n_groups, 4);
+    assert_int_equal(plan.kv_tokens, 128);
+    for (int g = 0; g < 4; g++) {
+        assert_string_equal(plan.group[g].name, want[g].name);
+        assert_int_equal(plan.group[g].window, want[g].window);
+        assert_int_equal(plan.group[g].block_size, want[g].block_size);
+        assert_int_equal(plan.group[g].n_layers, want[g].n_layers);
+    }
+    /* 32 entries of both kinds in 2 layers, an entry in one, each of halves padded to 32 values. */
+    assert_int_equal(plan.group[2].block_bytes, 2 * 32 * 2 * (64 + 32) + 2 * 64);
+    c.kv_tokens = 64;
+    assert_int_equal(pi__core_plan(&c, &plan, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "one block of 128"));
+}
+
+/* Opening with each allocation failing in turn: refused, and everything given back. */
+static void test_out_of_memory(void **st)
+{
+    (void) st;
+    pi__config c = config();
+    c.cpu.n_threads = 1;
+    assert_true(open_out_of_memory(&c) > 20);
+}
+
+/* ---- files that are refused */
+
+static void assert_refused(model_file f, const char *why)
+{
+    pi__config c = config();
+    model_refused(&c, f, why);
+}
+
+static void test_refused_numbers(void **st)
+{
+    (void) st;
+    static const struct { const char *key; uint32_t v; const char *why; } list[] = {
+        {"attention.head_count_kv", 2, "head_count_kv is 2"}, {"attention.key_length", 40, "key_length 40"},
+        {"attention.value_length", 32, "value_length 32"}, {"attention.key_length", 1024, "key_length is 1024"},
+        {"rope.dimension_count", 15, "dimension_count is 15"}, {"rope.dimension_count", 64, "dimension_count is 64"},
+        {"attention.head_count", 3, "head_count 3 is not a multiple of output_group_count 2"},
+        {"attention.q_lora_rank", 0, "q_lora_rank is 0"}, {"attention.q_lora_rank", 64, "blk.0.attn_q_a.weight"},
+        {"attention.sliding_window", 0, "sliding_window is 0"},
+        {"attention.output_group_count", 4, "blk.0.attn_output_a.weight"},
+        {"attention.output_group_count", 128, "output_group_count is 128"},
+        {"attention.output_lora_rank", 32, "blk.0.attn_output_a.weight"},
+        {"attention.indexer.head_count", 0, "indexer.head_count is 0"},
+        {"attention.indexer.key_length", 24, "indexer.key_length is 24"},
+        {"attention.indexer.top_k", 0, "top_k is 0"}, {"expert_used_count", 6, "expert_used_count 6"},
+        {"expert_count", 4, "blk.0.ffn_gate_inp.weight"}, {"expert_gating_func", 2, "expert_gating_func 2"},
+        {"expert_shared_count", 2, "expert_shared_count 2"}, {"hash_layer_count", 3, "blk.2.ffn_gate_tid2eid.weight"},
+        {"hash_layer_count", 1, "blk.1.exp_probs_b.bias"}, {"hyper_connection.count", 2, "hyper_connection.count is 2"},
+        {"hyper_connection.sinkhorn_iterations", 0, "sinkhorn_iterations is 0"},
+        {"expert_feed_forward_length", 64, "blk.0.ffn_gate_exps.weight"},
+        {"block_count", 5, "swiglu_clamp_exp"}, {"block_count", 6, "compress_ratios"},
+        {"rope.freq_base", 0, "rope.freq_base must be"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char key[80];
+        snprintf(key, sizeof key, "deepseek4.%s", list[i].key);
+        model_file f = model_read(model_path);
+        memcpy(model_find(f, key) + strlen(key) + 4, &list[i].v, 4); /* after the type */
+        assert_refused(f, list[i].why);
+        free(f.p);
+    }
+}
+
+static void test_refused_arrays(void **st)
+{
+    (void) st;
+    static const struct {
+        const char *key;
+        size_t at; /* behind the key: 4 the type of elements, 16 the first one */
+        uint32_t v;
+        const char *why;
+    } list[] = {
+        {"attention.compress_ratios", 4, PI__GGUF_F32, "whole number for each of 4 layers"},
+        {"attention.compress_ratios", 16, 8, "of layer 0 is 8"},
+        {"attention.compress_ratios", 20, UINT32_MAX, "of layer 1 is -1"},
+        {"attention.compress_ratios", 16, 4, "blk.0.attn_compressor_kv.weight"},
+        {"attention.compress_ratios", 24, 4, "blk.2.attn_compressor_kv.weight"},
+        {"swiglu_clamp_exp", 4, PI__GGUF_U32, "swiglu_clamp_exp needs a number for each of 4 layers"},
+        {"swiglu_clamp_exp", 16, 0x7f800000, "swiglu_clamp_exp of layer 0 is not a finite"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char key[80];
+        snprintf(key, sizeof key, "deepseek4.%s", list[i].key);
+        model_file f = model_read(model_path);
+        memcpy(model_find(f, key) + strlen(key) + list[i].at, &list[i].v, 4);
+        assert_refused(f, list[i].why);
+        free(f.p);
+    }
+}
+
+static void test_refused_tensors(void **st)
+{
+    (void) st;
+    static const char *const needed[] = {
+        "output_norm.weight", "output_hc_fn.weight", "output_hc_scale.weight", "blk.0.hc_attn_base.weight",
+        "blk.1.hc_ffn_fn.weight", "blk.0.attn_sinks.weight", "blk.3.attn_kv_a_norm.weight",
+        "blk.1.attn_compressor_ape.weight",
+        "blk.2.attn_compressor_norm.weight", "blk.3.indexer_compressor_gate.weight", "blk.1.indexer.proj.weight",
+        "blk.1.ffn_gate_tid2eid.weight", "blk.2.exp_probs_b.bias", "blk.3.ffn_down_exps.weight", "blk.0.ffn_up_shexp.weight"};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        model_file f = model_read(model_path);
+        model_find(f, needed[i])[0] = 'X';
+        assert_refused(f, needed[i]);
+        free(f.p);
+    }
+}
+
+/* An expert that is not there, in the first table of them. */
+static void test_refused_experts(void **st)
+{
+    (void) st;
+    uint64_t rng = 0;
+    for (int32_t bad = -1; bad <= TD_EXPERTS; bad += TD_EXPERTS + 1) {
+        model_file f = model_read(model_path);
+        size_t run = 0, i = (size_t) (model_find(f, "output_norm.weight") - f.p) / 4 * 4; /* the last name */
+        for (; i + 4 <= f.n && run < 4 * TD_USED * 64; i += 4) { /* so many small numbers in a row are nowhere else */
+            int32_t v;
+            memcpy(&v, f.p + i, 4);
+            run = v >= 0 && v < TD_EXPERTS ? run + 4 : 0;
+        }
+        assert_true(run == 4 * TD_USED * 64);
+        memcpy(f.p + i - 4 * (1 + tiny_random(&rng) % 8), &bad, 4);
+        assert_refused(f, "ffn_gate_tid2eid.weight: number");
+        free(f.p);
+    }
+}
+
+/* Devices that lack the ops say so: here, several that work as one. */
+static void test_refused_devices(void **st)
+{
+    (void) st;
+    pi__config c = config();
+    pi__core *e = NULL;
+    pi_error err = {0};
+    c.device = "cpu,cpu";
+    c.tensor = true;
+    assert_int_equal(pi__core_open(&e, &c, &err), PI_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "deepseek4 models run on the CPU only"));
+}
+
+static int make_model(void **st)
+{
+    (void) st;
+    pi_error err = {0};
+    return tiny_deepseek4_write(tiny_path(model_path, "deepseek4"), 512, &err);
+}
+
+static int remove_model(void **st)
+{
+    (void) st;
+    return unlink(model_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_prefix), cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_preemption), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays),
+        cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
+        cmocka_unit_test(test_refused_devices),
+    };
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}
