@@ -185,4 +185,35 @@ static inline void model_refused(const pi__config *c0, model_file f, const char 
     unlink(path);
 }
 
+/* Four bytes of a file that are changed, and what the error says then. */
+typedef struct bad_value {
+    const char *key; /* of metadata, without `prefix` */
+    size_t at;       /* bytes behind the key: 4 a number, or the type of an array's elements, 16 the first of these */
+    uint32_t v;      /* what is written */
+    const char *why; /* part of the error's text */
+} bad_value;
+
+static inline void models_refused(const pi__config *c, const char *prefix, const bad_value *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char key[96];
+        snprintf(key, sizeof key, "%s%s", prefix, list[i].key);
+        model_file f = model_read(c->model);
+        memcpy(model_find(f, key) + strlen(key) + list[i].at, &list[i].v, 4);
+        model_refused(c, f, list[i].why);
+        free(f.p);
+    }
+}
+
+/* The file without each of these tensors. */
+static inline void model_needs(const pi__config *c, const char *const *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        model_file f = model_read(c->model);
+        model_find(f, name[i])[0] = 'X';
+        model_refused(c, f, name[i]);
+        free(f.p);
+    }
+}
+
 #endif

@@ -149,45 +149,34 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    static const struct { const char *key; uint32_t v; const char *why; } list[] = {
-        {"attention.head_count_kv", 2, "head_count_kv is 2"}, {"attention.key_length", 40, "key_length 40"},
-        {"attention.value_length", 32, "value_length 32"}, {"attention.key_length", 1024, "key_length is 1024"},
-        {"rope.dimension_count", 15, "dimension_count is 15"}, {"rope.dimension_count", 64, "dimension_count is 64"},
-        {"attention.head_count", 3, "head_count 3 is not a multiple of output_group_count 2"},
-        {"attention.q_lora_rank", 0, "q_lora_rank is 0"}, {"attention.q_lora_rank", 64, "blk.0.attn_q_a.weight"},
-        {"attention.sliding_window", 0, "sliding_window is 0"},
-        {"attention.output_group_count", 4, "blk.0.attn_output_a.weight"},
-        {"attention.output_group_count", 128, "output_group_count is 128"},
-        {"attention.output_lora_rank", 32, "blk.0.attn_output_a.weight"},
-        {"attention.indexer.head_count", 0, "indexer.head_count is 0"},
-        {"attention.indexer.key_length", 24, "indexer.key_length is 24"},
-        {"attention.indexer.top_k", 0, "top_k is 0"}, {"expert_used_count", 6, "expert_used_count 6"},
-        {"expert_count", 4, "blk.0.ffn_gate_inp.weight"}, {"expert_gating_func", 2, "expert_gating_func 2"},
-        {"expert_shared_count", 2, "expert_shared_count 2"}, {"hash_layer_count", 3, "blk.2.ffn_gate_tid2eid.weight"},
-        {"hash_layer_count", 1, "blk.1.exp_probs_b.bias"}, {"hyper_connection.count", 2, "hyper_connection.count is 2"},
-        {"hyper_connection.sinkhorn_iterations", 0, "sinkhorn_iterations is 0"},
-        {"expert_feed_forward_length", 64, "blk.0.ffn_gate_exps.weight"},
-        {"block_count", 5, "swiglu_clamp_exp"}, {"block_count", 6, "compress_ratios"},
-        {"rope.freq_base", 0, "rope.freq_base must be"}};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        char key[80];
-        snprintf(key, sizeof key, "deepseek4.%s", list[i].key);
-        model_file f = model_read(model_path);
-        memcpy(model_find(f, key) + strlen(key) + 4, &list[i].v, 4); /* after the type */
-        assert_refused(f, list[i].why);
-        free(f.p);
-    }
+    static const bad_value list[] = {
+        {"attention.head_count_kv", 4, 2, "head_count_kv is 2"}, {"attention.key_length", 4, 40, "key_length 40"},
+        {"attention.value_length", 4, 32, "value_length 32"}, {"attention.key_length", 4, 1024, "key_length is 1024"},
+        {"rope.dimension_count", 4, 15, "dimension_count is 15"}, {"rope.dimension_count", 4, 64, "dimension_count is 64"},
+        {"attention.head_count", 4, 3, "head_count 3 is not a multiple of output_group_count 2"},
+        {"attention.q_lora_rank", 4, 0, "q_lora_rank is 0"}, {"attention.q_lora_rank", 4, 64, "blk.0.attn_q_a.weight"},
+        {"attention.sliding_window", 4, 0, "sliding_window is 0"},
+        {"attention.output_group_count", 4, 4, "blk.0.attn_output_a.weight"},
+        {"attention.output_group_count", 4, 128, "output_group_count is 128"},
+        {"attention.output_lora_rank", 4, 32, "blk.0.attn_output_a.weight"},
+        {"attention.indexer.head_count", 4, 0, "indexer.head_count is 0"},
+        {"attention.indexer.key_length", 4, 24, "indexer.key_length is 24"},
+        {"attention.indexer.top_k", 4, 0, "top_k is 0"}, {"expert_used_count", 4, 6, "expert_used_count 6"},
+        {"expert_count", 4, 4, "blk.0.ffn_gate_inp.weight"}, {"expert_gating_func", 4, 2, "expert_gating_func 2"},
+        {"expert_shared_count", 4, 2, "expert_shared_count 2"}, {"hash_layer_count", 4, 3, "blk.2.ffn_gate_tid2eid.weight"},
+        {"hash_layer_count", 4, 1, "blk.1.exp_probs_b.bias"}, {"hyper_connection.count", 4, 2, "hyper_connection.count is 2"},
+        {"hyper_connection.sinkhorn_iterations", 4, 0, "sinkhorn_iterations is 0"},
+        {"expert_feed_forward_length", 4, 64, "blk.0.ffn_gate_exps.weight"},
+        {"block_count", 4, 5, "swiglu_clamp_exp"}, {"block_count", 4, 6, "compress_ratios"},
+        {"rope.freq_base", 4, 0, "rope.freq_base must be"}};
+    pi__config c = config();
+    models_refused(&c, "deepseek4.", list, sizeof list / sizeof *list);
 }
 
 static void test_refused_arrays(void **st)
 {
     (void) st;
-    static const struct {
-        const char *key;
-        size_t at; /* behind the key: 4 the type of elements, 16 the first one */
-        uint32_t v;
-        const char *why;
-    } list[] = {
+    static const bad_value list[] = {
         {"attention.compress_ratios", 4, PI__GGUF_F32, "whole number for each of 4 layers"},
         {"attention.compress_ratios", 16, 8, "of layer 0 is 8"},
         {"attention.compress_ratios", 20, UINT32_MAX, "of layer 1 is -1"},
@@ -195,14 +184,8 @@ static void test_refused_arrays(void **st)
         {"attention.compress_ratios", 24, 4, "blk.2.attn_compressor_kv.weight"},
         {"swiglu_clamp_exp", 4, PI__GGUF_U32, "swiglu_clamp_exp needs a number for each of 4 layers"},
         {"swiglu_clamp_exp", 16, 0x7f800000, "swiglu_clamp_exp of layer 0 is not a finite"}};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        char key[80];
-        snprintf(key, sizeof key, "deepseek4.%s", list[i].key);
-        model_file f = model_read(model_path);
-        memcpy(model_find(f, key) + strlen(key) + list[i].at, &list[i].v, 4);
-        assert_refused(f, list[i].why);
-        free(f.p);
-    }
+    pi__config c = config();
+    models_refused(&c, "deepseek4.", list, sizeof list / sizeof *list);
 }
 
 static void test_refused_tensors(void **st)
@@ -214,12 +197,8 @@ static void test_refused_tensors(void **st)
         "blk.1.attn_compressor_ape.weight",
         "blk.2.attn_compressor_norm.weight", "blk.3.indexer_compressor_gate.weight", "blk.1.indexer.proj.weight",
         "blk.1.ffn_gate_tid2eid.weight", "blk.2.exp_probs_b.bias", "blk.3.ffn_down_exps.weight", "blk.0.ffn_up_shexp.weight"};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        model_file f = model_read(model_path);
-        model_find(f, needed[i])[0] = 'X';
-        assert_refused(f, needed[i]);
-        free(f.p);
-    }
+    pi__config c = config();
+    model_needs(&c, needed, sizeof needed / sizeof *needed);
 }
 
 /* An expert that is not there, in the first table of them. */

@@ -115,32 +115,28 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    static const struct { const char *key; uint32_t v; const char *why; } list[] = {
-        {"gemma4.attention.key_length", 48, "key_length 48"},
-        {"gemma4.attention.value_length", 32, "value_length 32"},
-        {"gemma4.attention.key_length_swa", 16, "key_length_swa is 16"},
-        {"gemma4.rope.dimension_count", 32, "dimension_count 32"},
-        {"gemma4.attention.head_count", 3, "3 heads for 2"}, {"gemma4.attention.head_count", 0, "head_count is 0"},
-        {"gemma4.attention.shared_kv_layers", 6, "shared_kv_layers is 6"},
-        {"gemma4.attention.shared_kv_layers", 5, "shares the cache"},
-        {"gemma4.attention.sliding_window", 0, "sliding_window is 0"},
-        {"gemma4.expert_used_count", 6, "expert_used_count is 6"},
-        {"gemma4.expert_count", 0, "blk.0.ffn_gate_inp.weight"},
-        {"gemma4.expert_count", 4, "blk.0.ffn_gate_inp.weight"},
-        {"gemma4.expert_feed_forward_length", 16, "blk.0.ffn_gate_exps.weight"},
-        {"gemma4.embedding_length_per_layer_input", 64, "per_layer_token_embd.weight"}};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        model_file f = model_read(model_path);
-        memcpy(model_find(f, list[i].key) + strlen(list[i].key) + 4, &list[i].v, 4); /* after the type */
-        assert_refused(f, list[i].why);
-        free(f.p);
-    }
+    static const bad_value list[] = {
+        {"attention.key_length", 4, 48, "key_length 48"},
+        {"attention.value_length", 4, 32, "value_length 32"},
+        {"attention.key_length_swa", 4, 16, "key_length_swa is 16"},
+        {"rope.dimension_count", 4, 32, "dimension_count 32"},
+        {"attention.head_count", 4, 3, "3 heads for 2"}, {"attention.head_count", 4, 0, "head_count is 0"},
+        {"attention.shared_kv_layers", 4, 6, "shared_kv_layers is 6"},
+        {"attention.shared_kv_layers", 4, 5, "shares the cache"},
+        {"attention.sliding_window", 4, 0, "sliding_window is 0"},
+        {"expert_used_count", 4, 6, "expert_used_count is 6"},
+        {"expert_count", 4, 0, "blk.0.ffn_gate_inp.weight"},
+        {"expert_count", 4, 4, "blk.0.ffn_gate_inp.weight"},
+        {"expert_feed_forward_length", 4, 16, "blk.0.ffn_gate_exps.weight"},
+        {"embedding_length_per_layer_input", 4, 64, "per_layer_token_embd.weight"}};
+    pi__config c = config();
+    models_refused(&c, "gemma4.", list, sizeof list / sizeof *list);
 }
 
 static void test_refused_arrays(void **st)
 {
     (void) st;
-    static const struct { const char *key; size_t at; uint32_t v; const char *why; } list[] = { /* element type, number, data */
+    static const bad_value list[] = {
         {"gemma4.attention.sliding_window_pattern", 4, PI__GGUF_U8, "bool for each layer"},
         {"gemma4.attention.head_count_kv", 16, 4, "blk.0.attn_qkv.weight"},
         {"gemma4.attention.head_count_kv", 20, 0, "of layer 1 is 0"},
@@ -149,12 +145,8 @@ static void test_refused_arrays(void **st)
         {"gemma4.feed_forward_length", 36, UINT32_MAX, "of layer 5 is -1"},
         {"tokenizer.ggml.suppress_tokens", 16, TINY_VOCAB, "suppress_tokens has token"},
         {"tokenizer.ggml.suppress_tokens", 4, PI__GGUF_F32, "suppress_tokens is not"}};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        model_file f = model_read(model_path);
-        memcpy(model_find(f, list[i].key) + strlen(list[i].key) + list[i].at, &list[i].v, 4);
-        assert_refused(f, list[i].why);
-        free(f.p);
-    }
+    pi__config c = config();
+    models_refused(&c, "", list, sizeof list / sizeof *list);
 }
 
 static void test_refused_tensors(void **st)
@@ -164,12 +156,8 @@ static void test_refused_tensors(void **st)
         "rope_freqs.weight", "output_norm.weight", "per_layer_token_embd.weight", "per_layer_model_proj.weight",
         "blk.1.attn_v.weight", "blk.2.attn_k.weight", "blk.5.attn_q.weight", "blk.0.ffn_gate_inp.scale",
         "blk.1.ffn_down_exps.weight", "blk.2.ffn_up_exps.weight", "blk.3.post_norm.weight", "blk.4.inp_gate.weight"};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        model_file f = model_read(model_path);
-        model_find(f, needed[i])[0] = 'X';
-        assert_refused(f, needed[i]);
-        free(f.p);
-    }
+    pi__config c = config();
+    model_needs(&c, needed, sizeof needed / sizeof *needed);
     /* Values: the 32 factors are the only place with 8 ones and then 1e30. */
     float ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1e30f}, bad = 0;
     for (int k = 0; k < 2; k++) {

@@ -92,42 +92,33 @@ static void assert_refused(model_file f, const char *why)
     free(f.p);
 }
 
-static void refuse_numbers(const char *arch, bool moe)
+static void refuse_numbers(bool moe)
 {
-    static const struct { const char *key; uint32_t v; const char *why; int in; } list[] = { /* in: 0 both, 1 dense, 2 experts */
-        {"attention.key_length", 48, "key_length 48", 0},
-        {"attention.value_length", 64, "value_length 64", 0},
-        {"attention.head_count", 3, "head_count 3 is not a multiple", 0},
-        {"attention.head_count_kv", 0, "head_count_kv is 0", 0},
-        {"rope.dimension_count", 7, "dimension_count is 7", 0},
-        {"rope.dimension_count", 34, "dimension_count is 34", 0},
-        {"block_count", 1, "leaves no layer", 0},
-        {"block_count", 7, "needs a bool for each", 0},
-        {"nextn_predict_layers", 2, "nextn_predict_layers is 2", 0},
-        {"ssm.state_size", 16, "inner_size is 128", 0},
-        {"ssm.group_count", 3, "not a multiple of group_count 3", 0},
-        {"ssm.time_step_rank", 2, "inner_size is 128", 0},
-        {"ssm.inner_size", 64, "inner_size is 64", 0},
-        {"ssm.conv_kernel", 3, "ssm_conv1d.weight has shape [4, 256], expected [3, 256]", 0},
-        {"ssm.conv_kernel", 1, "conv_kernel is 1", 0},
-        {"embedding_length", 32, "token_embd.weight has shape", 0},
-        {"feed_forward_length", 64, "blk.0.ffn_gate.weight", 1},
-        {"feed_forward_length", 0, "feed_forward_length is 0", 1},
-        {"expert_count", 5, "blk.0.ffn_gate_inp.weight", 2},
-        {"expert_count", 0, "expert_count is 0", 2},
-        {"expert_used_count", 7, "expert_used_count 7 is more", 2},
-        {"expert_used_count", 0, "expert_used_count is 0", 2},
-        {"expert_feed_forward_length", 64, "blk.0.ffn_gate_exps.weight", 2},
-        {"expert_shared_feed_forward_length", 32, "blk.0.ffn_gate_shexp.weight", 2}};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        if (list[i].in == (moe ? 1 : 2)) continue;
-        char key[96];
-        snprintf(key, sizeof key, "%s.%s", arch, list[i].key);
-        model_file f = model_read(model_path);
-        char *at = model_find(f, key) + strlen(key);
-        memcpy(at + 4, &list[i].v, 4); /* after the type */
-        assert_refused(f, list[i].why);
-    }
+    static const bad_value both[] = {
+        {"attention.key_length", 4, 48, "key_length 48"}, {"attention.value_length", 4, 64, "value_length 64"},
+        {"attention.head_count", 4, 3, "head_count 3 is not a multiple"},
+        {"attention.head_count_kv", 4, 0, "head_count_kv is 0"},
+        {"rope.dimension_count", 4, 7, "dimension_count is 7"},
+        {"rope.dimension_count", 4, 34, "dimension_count is 34"}, {"block_count", 4, 1, "leaves no layer"},
+        {"block_count", 4, 7, "needs a bool for each"}, {"nextn_predict_layers", 4, 2, "nextn_predict_layers is 2"},
+        {"ssm.state_size", 4, 16, "inner_size is 128"}, {"ssm.group_count", 4, 3, "not a multiple of group_count 3"},
+        {"ssm.time_step_rank", 4, 2, "inner_size is 128"}, {"ssm.inner_size", 4, 64, "inner_size is 64"},
+        {"ssm.conv_kernel", 4, 3, "ssm_conv1d.weight has shape [4, 256], expected [3, 256]"},
+        {"ssm.conv_kernel", 4, 1, "conv_kernel is 1"}, {"embedding_length", 4, 32, "token_embd.weight has shape"}};
+    static const bad_value dense[] = {
+        {"feed_forward_length", 4, 64, "blk.0.ffn_gate.weight"},
+        {"feed_forward_length", 4, 0, "feed_forward_length is 0"}};
+    static const bad_value experts[] = {
+        {"expert_count", 4, 5, "blk.0.ffn_gate_inp.weight"}, {"expert_count", 4, 0, "expert_count is 0"},
+        {"expert_used_count", 4, 7, "expert_used_count 7 is more"},
+        {"expert_used_count", 4, 0, "expert_used_count is 0"},
+        {"expert_feed_forward_length", 4, 64, "blk.0.ffn_gate_exps.weight"},
+        {"expert_shared_feed_forward_length", 4, 32, "blk.0.ffn_gate_shexp.weight"}};
+    const char *prefix = moe ? "qwen35moe." : "qwen35.";
+    pi__config c = config();
+    models_refused(&c, prefix, both, sizeof both / sizeof *both);
+    if (moe) models_refused(&c, prefix, experts, sizeof experts / sizeof *experts);
+    else models_refused(&c, prefix, dense, sizeof dense / sizeof *dense);
 }
 
 static void test_refused(void **st)
@@ -143,14 +134,10 @@ static void test_refused(void **st)
     model_file f = model_read(model_path);
     bool moe = f.n > 0 && memmem(f.p, f.n, "qwen35moe", 9);
     free(f.p);
-    refuse_numbers(moe ? "qwen35moe" : "qwen35", moe);
-    for (size_t i = 0; i < sizeof needed / sizeof *needed + (moe ? sizeof needed_moe / sizeof *needed_moe : 0); i++) {
-        size_t n = sizeof needed / sizeof *needed;
-        const char *name = i < n ? needed[i] : needed_moe[i - n];
-        f = model_read(model_path);
-        model_find(f, name)[0] = 'X';
-        assert_refused(f, name);
-    }
+    refuse_numbers(moe);
+    pi__config c = config();
+    model_needs(&c, needed, sizeof needed / sizeof *needed);
+    if (moe) model_needs(&c, needed_moe, sizeof needed_moe / sizeof *needed_moe);
     uint32_t type = PI__GGUF_U8;
     f = model_read(model_path);
     memcpy(model_find(f, "attention.recurrent_layers") + strlen("attention.recurrent_layers") + 4, &type, 4);
