@@ -72,12 +72,12 @@ def drafting_ways(cases):
             mtp + ['3', '--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]]
 
 
-def drafter(model, ids, start, step, drafts=3):
+def drafter(model, ids, start, step, drafts=3, beside=None):
     """Its logits for positions 1.., and the drafts behind positions start, start + step, ..."""
     with tempfile.TemporaryDirectory() as d:
         rows = os.path.join(d, 'rows')
-        r = subprocess.run([TOOL, model, rows, str(drafts), str(start), str(step)], input=' '.join(map(str, ids)),
-                           stdout=subprocess.PIPE, text=True, check=True)
+        r = subprocess.run([TOOL, model, rows, str(drafts), str(start), str(step), *([beside] if beside else [])],
+                           input=' '.join(map(str, ids)), stdout=subprocess.PIPE, text=True, check=True)
         return floats(open(rows, 'rb').read()), [[int(x) for x in l.split()] for l in r.stdout.splitlines()][::-1]
 
 
@@ -209,6 +209,34 @@ def check_assistant(folder, model, target):
     return faults
 
 
+def check_head(folder, model, to):
+    """A draft head in a file of its own: its logits are the reference's, and no token or logit of the model is another."""
+    faults, worst = [], 0.0
+    meta = json.load(open(os.path.join(folder, 'golden.json')))
+    width, head = meta['vocab'], os.path.join(to, 'head.gguf')
+    with lzma.open(os.path.join(folder, meta['exact'].replace('-f32', '-mtp-f32') + '.xz')) as i, open(head, 'wb') as o:
+        shutil.copyfileobj(i, o)
+    for name, want in json.load(open(os.path.join(folder, 'mtp.json'))).items():
+        got, _ = drafter(model, want['ids'], len(want['ids']) - 1, 1, beside=head)
+        best = [max(range(i, i + width), key=got.__getitem__) - i for i in range(0, len(got), width)]
+        if best != want['argmax']: faults.append(f'{name}: the draft head has other best tokens than the reference')
+        rows = os.path.join(folder, name + '.mtp.f32')
+        if os.path.exists(rows): worst = max(worst, worst_row(floats(open(rows, 'rb').read()), got, width))
+    if not worst <= TIGHT: faults.append(f'logits of the draft head off by {worst:.6f}')
+    cases = json.load(open(os.path.join(folder, 'cases.json')))
+    base = run(model, cases, '--no-prefix-cache')
+    many, want = crowd(cases, base, 2 * len(cases))
+    drafted = accepted = 0
+    for flags in (['1', '-t', '1'], ['3', '-ub', '16', '--parallel', '4'], ['8', '--block-size', '64', '--parallel', '16']):
+        got = run(model, many, '-md', head, '--spec-draft-n-max', *flags)
+        faults += differences(' '.join(['-md'] + flags), got, want)
+        drafted += sum(l['drafted'] for l in got[0])
+        accepted += sum(l['accepted'] for l in got[0])
+    if not accepted: faults.append('no draft was accepted')
+    print(f'{os.path.basename(folder)}: draft head within {worst:.6f}, {accepted} of {drafted} drafts accepted')
+    return faults
+
+
 def check_layout(golden, to):
     """Types and names as ds4 writes them; the weights are 2 bits of random ones, so that only the mean says something."""
     folder, path = os.path.join(golden, LAYOUT), os.path.join(to, 'layout.gguf')
@@ -264,7 +292,7 @@ def main():
             if name == 'qwen35-dense-tiny': # the ids of a text that is not composed are those of another one, composed
                 texts = json.load(open(os.path.join(golden, 'tokenizer', 'qwen35.json')))
                 faults += check_texts(name, model, [t for t in texts if unicodedata.is_normalized('NFC', t['text'])])
-            if name == 'dsv4-micro': faults += check_layout(golden, d)
+            if name == 'dsv4-micro': faults += check_head(folder, model, d) + check_layout(golden, d)
             os.unlink(model)
     for f in faults[:20]: print(f)
     return 1 if faults else 0

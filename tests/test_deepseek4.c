@@ -5,7 +5,7 @@
 #include "open_oom.h"
 #include "tiny_deepseek4.h"
 
-static char model_path[256];
+static char model_path[256], head_path[256];
 
 static pi__config config(void)
 {
@@ -100,6 +100,59 @@ static void test_all_rows(void **st)
 {
     (void) st;
     jobs_all_rows(config());
+}
+
+/* With a draft head in a file of its own, whatever becomes of its drafts. */
+static void test_drafts(void **st)
+{
+    (void) st;
+    static job want[N_JOBS], got[N_JOBS];
+    pi__config c = config();
+    jobs_fill(want);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    for (int32_t n = 1; n <= 8; n *= 2) {
+        c = config();
+        c.draft_model = head_path;
+        c.n_draft = n;
+        c.prefix_cache = n == 4;
+        c.max_batch_tokens = n == 2 ? 16 : 64;
+        jobs_fill(got);
+        jobs_run(&c, n > 1, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, "drafts", n);
+    }
+    pi_plan plan = {.size = sizeof plan};
+    pi_error err = {0};
+    assert_int_equal(pi__core_plan(&c, &plan, &err), PI_OK);
+    assert_int_equal(plan.group[0].n_layers, TD_LAYERS + 1); /* the head's rows are in the model's window */
+}
+
+/* Heads that are none, or another model's. */
+static void test_refused_heads(void **st)
+{
+    (void) st;
+    static const struct { const char *find; const char *why; } list[] = {
+        {"blk.4.nextn.eh_proj.weight", "no draft head"}, {"blk.4.nextn.hnorm.weight", "nextn.hnorm.weight is missing"},
+        {"blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight is missing"}};
+    char bad[300];
+    snprintf(bad, sizeof bad, "%s.bad", head_path);
+    for (size_t i = 0; i < 5; i++) {
+        pi__config c = config();
+        pi__core *e = NULL;
+        pi_error err = {0};
+        model_file f = model_read(head_path);
+        if (i < 3) model_find(f, list[i].find)[0] = 'X';
+        FILE *out = fopen(bad, "wb");
+        assert_non_null(out);
+        assert_int_equal(fwrite(f.p, 1, f.n, out), f.n);
+        assert_int_equal(fclose(out), 0);
+        free(f.p);
+        c.n_draft = 2;
+        if (i < 4) c.draft_model = i == 3 ? model_path : bad;
+        else c.spec = PI__SPEC_MTP;
+        assert_int_not_equal(pi__core_open(&e, &c, &err), PI_OK);
+        if (!strstr(err.msg, i < 3 ? list[i].why : i == 3 ? "no draft head" : "a file of its own")) fail_msg("%s", err.msg);
+        unlink(bad);
+    }
 }
 
 /* The plan has a group for each kind of cache; a short context takes one block of entries nevertheless. */
@@ -238,13 +291,14 @@ static int make_model(void **st)
 {
     (void) st;
     pi_error err = {0};
-    return tiny_deepseek4_write(tiny_path(model_path, "deepseek4"), 512, &err);
+    int rc = tiny_deepseek4_write(tiny_path(model_path, "deepseek4"), 512, &err);
+    return rc ? rc : tiny_deepseek4_head_write(tiny_path(head_path, "deepseek4-head"), 512, &err);
 }
 
 static int remove_model(void **st)
 {
     (void) st;
-    return unlink(model_path);
+    return unlink(model_path) || unlink(head_path);
 }
 
 int main(void)
@@ -254,7 +308,7 @@ int main(void)
         cmocka_unit_test(test_preemption), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays),
         cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
-        cmocka_unit_test(test_refused_devices),
+        cmocka_unit_test(test_refused_devices), cmocka_unit_test(test_drafts), cmocka_unit_test(test_refused_heads),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

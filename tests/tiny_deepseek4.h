@@ -1,6 +1,6 @@
 /* A random deepseek4 model that is small enough for tests and has everything the architecture can have: layers without
  * entries, with entries of 4 tokens and of 128, experts chosen by token and by a router, tables of a quantised type, a limit
- * of the activation, more ratios than layers. Vocabulary: tiny_model.h's. */
+ * of the activation, more ratios than layers; and a draft head in a file of its own. Vocabulary: tiny_model.h's. */
 #ifndef TINY_DEEPSEEK4_H
 #define TINY_DEEPSEEK4_H
 
@@ -9,12 +9,12 @@
 enum { TD_LAYERS = 4, TD_EMBD = 64, TD_HEADS = 4, TD_DIM = 48, TD_ROT = 16, TD_RANK = 32, TD_GROUPS = 2, TD_OUT = 24 };
 enum { TD_INDEX_HEADS = 17, TD_INDEX_DIM = 32, TD_TOP = 6, TD_EXPERTS = 5, TD_USED = 2, TD_FF = 32, TD_HASH = 2 };
 static const int32_t td_ratio[TD_LAYERS + 1] = {0, 4, 128, 4, 0};
-static const float td_limit[TD_LAYERS] = {2.5f, 2.5f, 0, 1.5f};
+static const float td_limit[TD_LAYERS + 1] = {2.5f, 2.5f, 0, 1.5f, 2};
 
-static inline void td_params(pi__gguf_writer *w, int32_t ctx)
+static inline void td_params(pi__gguf_writer *w, int32_t ctx, int32_t n_layer)
 {
     static const struct { const char *key; int32_t v; } list[] = {
-        {"block_count", TD_LAYERS}, {"embedding_length", TD_EMBD}, {"attention.head_count", TD_HEADS},
+        {"embedding_length", TD_EMBD}, {"attention.head_count", TD_HEADS},
         {"attention.head_count_kv", 1}, {"attention.key_length", TD_DIM}, {"attention.value_length", TD_DIM},
         {"rope.dimension_count", TD_ROT}, {"attention.q_lora_rank", TD_RANK}, {"attention.sliding_window", 24},
         {"attention.output_group_count", TD_GROUPS}, {"attention.output_lora_rank", TD_OUT},
@@ -32,6 +32,7 @@ static inline void td_params(pi__gguf_writer *w, int32_t ctx)
     pi__gguf_put(w, "general.name", PI__GGUF_STR, &name);
     pi__gguf_put(w, "deepseek4.rope.scaling.type", PI__GGUF_STR, &yarn);
     tiny_put_u32(w, "deepseek4.context_length", ctx);
+    tiny_put_u32(w, "deepseek4.block_count", n_layer);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(key, sizeof key, "deepseek4.%s", list[i].key);
         tiny_put_u32(w, key, list[i].v);
@@ -41,7 +42,7 @@ static inline void td_params(pi__gguf_writer *w, int32_t ctx)
         pi__gguf_put(w, key, PI__GGUF_F32, &reals[i].v);
     }
     pi__gguf_put_arr(w, "deepseek4.attention.compress_ratios", PI__GGUF_I32, TD_LAYERS + 1, td_ratio);
-    pi__gguf_put_arr(w, "deepseek4.swiglu_clamp_exp", PI__GGUF_F32, TD_LAYERS, td_limit);
+    pi__gguf_put_arr(w, "deepseek4.swiglu_clamp_exp", PI__GGUF_F32, (uint64_t) n_layer, td_limit);
 }
 
 /* n1 0: a vector; n2: stacked matrices. */
@@ -116,18 +117,44 @@ static inline int td_tensors(pi__gguf_writer *w, bool data, pi_error *err)
     return rc ? rc : td_tensor(w, data, &rng, "output_norm.weight", PI__F32, E, 0, 0, err);
 }
 
-static inline int tiny_deepseek4_write(const char *path, int32_t ctx, pi_error *err)
+/* The draft head, with a copy of the embedding as converters add it. */
+static inline int td_head_tensors(pi__gguf_writer *w, bool data, pi_error *err)
+{
+    const struct { const char *name; int64_t n0, n1; } list[] = {
+        {"token_embd.weight", TD_EMBD, TINY_VOCAB}, {"blk.4.nextn.eh_proj.weight", 2 * TD_EMBD, TD_EMBD},
+        {"blk.4.nextn.enorm.weight", TD_EMBD, 0}, {"blk.4.nextn.hnorm.weight", TD_EMBD, 0},
+        {"blk.4.nextn.shared_head_norm.weight", TD_EMBD, 0}, {"output_hc_fn.weight", 4 * TD_EMBD, 4},
+        {"output_hc_base.weight", 4, 0}, {"output_hc_scale.weight", 1, 0}};
+    uint64_t rng = 13;
+    int rc = td_layer(w, data, &rng, TD_LAYERS, err);
+    for (size_t i = 0; i < sizeof list / sizeof *list && !rc; i++)
+        rc = td_tensor(w, data, &rng, list[i].name, PI__F32, list[i].n0, list[i].n1, 0, err);
+    return rc;
+}
+
+static inline int td_write(const char *path, int32_t ctx, int32_t n_layer,
+                           int (*tensors)(pi__gguf_writer *w, bool data, pi_error *err), pi_error *err)
 {
     pi__gguf_writer *w;
     int rc = pi__gguf_writer_open(&w, path, 0, err);
     if (rc) return rc;
-    td_params(w, ctx);
+    td_params(w, ctx, n_layer);
     tiny_put_vocab(w);
-    rc = td_tensors(w, false, err);
+    rc = tensors(w, false, err);
     if (!rc) rc = pi__gguf_writer_begin(w, err);
-    if (!rc) rc = td_tensors(w, true, err);
+    if (!rc) rc = tensors(w, true, err);
     int end = pi__gguf_writer_close(w, rc == PI_OK, err);
     return rc ? rc : end;
+}
+
+static inline int tiny_deepseek4_write(const char *path, int32_t ctx, pi_error *err)
+{
+    return td_write(path, ctx, TD_LAYERS, td_tensors, err);
+}
+
+static inline int tiny_deepseek4_head_write(const char *path, int32_t ctx, pi_error *err)
+{
+    return td_write(path, ctx, TD_LAYERS + 1, td_head_tensors, err);
 }
 
 #endif

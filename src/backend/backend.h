@@ -277,6 +277,7 @@ typedef struct pi__sparse {
     int64_t ldq;         /* floats from row to row */
     int32_t n_head, dim; /* dim is a multiple of 16 */
     int32_t window;      /* tokens */
+    int32_t first;       /* rows before this position are not seen */
     const int32_t *pick; /* [n_tokens, n_top] entries, of op index; NULL: all that are seen */
     int32_t n_top;       /* see pick */
     const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum */

@@ -82,7 +82,7 @@ static int32_t hidden_of(const pi__core *e, int32_t q, int32_t pos)
 {
     const pi__batch *b = &e->batch;
     int32_t t = b->seq_start[q] + pos - b->pos[b->seq_start[q]], lo = 0, hi = b->n_rows - 1;
-    if (e->drafter == e->m) return t;
+    if (e->drafter->arch->draft_has_cache) return t;
     while (lo < hi) { /* rows are in the order of tokens */
         int32_t mid = (lo + hi) / 2;
         if (b->row[mid] < t) lo = mid + 1;

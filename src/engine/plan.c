@@ -253,6 +253,9 @@ int pi__core_declare(pi__core *e, pi_error *err)
     } else {
         e->drafter = e->m;
     }
+    if (e->drafter->arch->draft && e->drafter->no_draft)
+        return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
+                        "model-draft", e->drafter->arch->name);
     if (!e->drafter->arch->draft)
         return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
                         spec == PI__SPEC_MTP ? "spec-type mtp" : "model-draft", e->drafter->arch->name);

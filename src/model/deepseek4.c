@@ -16,6 +16,10 @@
  * and drafts are dropped for free. At multiples of 128 nothing is left of a window but what the overlap of the next entry of
  * ratio 4 needs: there prefixes are reused.
  *
+ * A file of its own holds the draft head (MTP), as llama.cpp's converter writes it: one layer without entries, which reads
+ * the model's streams after the last layer and the next token's embedding. Its rows are in the model's cache, from position
+ * 1 on; embedding and output are the model's.
+ *
  * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, D head size, Q rank of queries, G
  * groups of the output, O its rank in a group, r ratio, w width of a compressor (2D with ratio 4, else D), I heads of the
  * indexer, J their size, X experts, K experts a token, F feed-forward of an expert, V vocabulary. */
@@ -71,7 +75,8 @@ typedef struct rotation {
 } rotation;
 
 typedef struct deepseek4 {
-    int32_t n_layer;            /* without a draft head's */
+    int32_t n_layer;            /* without a draft head's; of a draft head: 1 */
+    int32_t first;              /* what the file calls the first of them */
     int32_t n_head, dim, n_rot; /* H, D; rotated values of a head */
     int32_t rank_q;             /* Q */
     int32_t window;             /* tokens */
@@ -100,7 +105,16 @@ typedef struct deepseek4 {
     float *routed;              /* [T, E] result of the others */
     float *routes;              /* [T, X] */
     float *rows;                /* [R, E] */
+    /* of a draft head */
+    pi__weight proj;            /* [E, 2E]: embedding, a stream */
+    float *embd_norm, *hidden_norm; /* [E] of the two */
+    float *before;              /* scratch: [T, 4E] streams after the token before */
+    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream side by side */
+    float *last;                /* scratch: [R, 4E] streams after a draft */
 } deepseek4;
+
+/* A draft head's rows are in its model's cache. */
+static pi__model *keeper(pi__model *m) { return m->target ? m->target : m; }
 
 /* ---------------------------------------------------------------------------------------------------- hyperparameters */
 
@@ -172,8 +186,8 @@ static int read_limit(const pi__model *m, const deepseek4 *p, const char *key, i
     *there = kv != NULL;
     if (!kv) return PI_OK;
     const int type = kv->type == PI__GGUF_ARR ? kv->arr_type : kv->type;
-    if ((type != PI__GGUF_F32 && type != PI__GGUF_F64) || (kv->type == PI__GGUF_ARR && kv->n < (uint64_t) p->n_layer))
-        return pi__fail(err, PI_EFORMAT, "metadata %s needs a number for each of %d layers", key, p->n_layer);
+    if ((type != PI__GGUF_F32 && type != PI__GGUF_F64) || (kv->type == PI__GGUF_ARR && kv->n <= (uint64_t) i))
+        return pi__fail(err, PI_EFORMAT, "metadata %s needs a number for each of %d layers", key, p->first + p->n_layer);
     const double v = pi__gguf_elem_f64(kv, kv->type == PI__GGUF_ARR ? (uint64_t) i : 0);
     if (!isfinite(v)) return pi__fail(err, PI_EFORMAT, "metadata %s of layer %d is not a finite number", key, i);
     *out = v > 1e-6 ? (float) v : 0;
@@ -201,10 +215,10 @@ static int read_experts(pi__model *m, deepseek4 *p, pi_error *err)
     if (!rc) rc = pi__hp_each(m, "expert_feed_forward_length", 1, PI__MAX_EMBD, ff, err);
     for (int32_t i = 0; i < p->n_layer && !rc; i++) {
         layer *l = &p->layers[i];
-        l->n_ff = ff[i];
-        rc = read_limit(m, p, "deepseek4.swiglu_clamp_exp", i, &there, &l->limit, err);
+        l->n_ff = ff[p->first + i];
+        rc = read_limit(m, p, "deepseek4.swiglu_clamp_exp", p->first + i, &there, &l->limit, err);
         l->limit_shared = l->limit;
-        if (!rc) rc = read_limit(m, p, "deepseek4.swiglu_clamp_shexp", i, &there, &l->limit_shared, err);
+        if (!rc) rc = read_limit(m, p, "deepseek4.swiglu_clamp_shexp", p->first + i, &there, &l->limit_shared, err);
     }
     pi__free(ff);
     return rc;
@@ -230,7 +244,12 @@ static int read_depth(pi__model *m, deepseek4 *p, pi_error *err)
     if (rc) return rc;
     p->n_layer = m->n_layer;
     snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", m->n_layer - n_draft);
-    if (n_draft && n_draft < m->n_layer && pi__gguf_find_tensor(m->g, name)) p->n_layer -= n_draft;
+    const bool there = n_draft && n_draft < m->n_layer && pi__gguf_find_tensor(m->g, name);
+    if (there) p->n_layer -= n_draft;
+    if (m->target && (!there || n_draft != 1))
+        return pi__fail(err, PI_EINVAL, "model-draft: the file has no draft head as llama.cpp's converter writes it, with one "
+                        "block");
+    if (m->target) p->first = m->n_layer - 1, p->n_layer = 1;
     p->layers = pi__calloc((size_t) p->n_layer, sizeof *p->layers);
     return p->layers ? PI_OK : pi__fail_mem(err, "the layers");
 }
@@ -240,7 +259,7 @@ static int read_params(pi__model *m, deepseek4 *p, pi_error *err)
     int32_t n_streams;
     int rc = read_depth(m, p, err);
     if (!rc) rc = read_attention(m, p, err);
-    if (!rc) rc = read_ratios(m, p, err);
+    if (!rc && !m->target) rc = read_ratios(m, p, err);
     if (!rc) rc = read_experts(m, p, err);
     if (!rc) rc = read_rotations(m, p, err);
     if (!rc) rc = pi__hp_u32(m, "hyper_connection.count", true, 0, PI__STREAMS, PI__STREAMS, &n_streams, err);
@@ -292,7 +311,7 @@ static int want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i, pi_er
     if (!rc) rc = pi__want_vec(m, &l->sinks, false, H, "blk.%d.attn_sinks.weight", i, err);
     if (!rc) rc = pi__want_clusters(m, &l->out_a, H * D / G, O, G, NULL, "blk.%d.attn_output_a.weight", i, err);
     if (!rc) rc = pi__want_weight(m, &l->out_b, false, G * O, E, "blk.%d.attn_output_b.weight", i, err);
-    if (!rc) rc = pi__want_rows(m, i, &window, 1, p->dim, false, &l->rows, err);
+    if (!rc) rc = pi__want_rows(keeper(m), i, &window, 1, p->dim, false, &l->rows, err);
     if (!rc && l->ratio) rc = want_compressor(m, &l->comp, l->ratio, p->dim, "attn", i, err);
     if (rc || l->ratio != CSA) return rc;
     rc = want_compressor(m, &l->index, CSA, p->index_dim, "indexer", i, err);
@@ -322,9 +341,10 @@ static int want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i, pi_erro
     return rc ? rc : pi__want_weight(m, &l->down, false, F, E, "blk.%d.ffn_down_shexp.weight", i, err);
 }
 
+/* Layer i as the file counts. */
 static int want_layer(pi__model *m, deepseek4 *p, int32_t i, pi_error *err)
 {
-    layer *l = &p->layers[i];
+    layer *l = &p->layers[i - p->first];
     int rc = want_hyper(m, &l->hc_attn, PI__HYPER_MIX, "blk.%d.hc_attn_fn.weight", "blk.%d.hc_attn_base.weight",
                         "blk.%d.hc_attn_scale.weight", i, err);
     if (!rc) rc = want_hyper(m, &l->hc_ffn, PI__HYPER_MIX, "blk.%d.hc_ffn_fn.weight", "blk.%d.hc_ffn_base.weight",
@@ -333,21 +353,43 @@ static int want_layer(pi__model *m, deepseek4 *p, int32_t i, pi_error *err)
     return rc ? rc : want_experts(m, p, l, i, err);
 }
 
+/* What a draft head has of its own; the streams' weights at its end are called as a model's. */
+static int want_draft(pi__model *m, deepseek4 *p, pi_error *err)
+{
+    const int64_t E = m->n_embd;
+    const int32_t i = p->first;
+    int rc = pi__want_weight(m, &p->proj, false, 2 * E, E, "blk.%d.nextn.eh_proj.weight", i, err);
+    if (!rc) rc = pi__want_vec(m, &p->embd_norm, false, E, "blk.%d.nextn.enorm.weight", i, err);
+    if (!rc) rc = pi__want_vec(m, &p->hidden_norm, false, E, "blk.%d.nextn.hnorm.weight", i, err);
+    return rc ? rc : pi__want_vec(m, &p->output_norm, false, E, "blk.%d.nextn.shared_head_norm.weight", i, err);
+}
+
+static int check_target(const pi__model *m, pi_error *err)
+{
+    if (m->target->arch != &pi__arch_deepseek4 || m->target->n_embd != m->n_embd)
+        return pi__fail(err, PI_EINVAL, "model-draft: a deepseek4 draft head for an embedding of %d values does not draft for a "
+                        "%s model of %d", m->n_embd, m->target->arch->name, m->target->n_embd);
+    return PI_OK;
+}
+
 static int declare(pi__model *m, pi_error *err)
 {
     deepseek4 *p = m->arch_data;
     if (!m->be->ops->row_bytes)
         return pi__fail(err, PI_EUNSUPPORTED, "deepseek4 models run on the CPU only so far, not on %s: set device to cpu",
                         m->be->ops->describe(m->be));
-    int rc = read_params(m, p, err);
+    int rc = m->target ? check_target(m, err) : PI_OK;
+    if (!rc) rc = read_params(m, p, err);
     if (rc) return rc;
+    m->no_draft = !m->target;
     const int64_t E = m->n_embd, V = m->n_vocab;
-    rc = pi__want_weight(m, &p->tok_embd, false, E, V, "token_embd.weight", 0, err);
-    if (!rc) rc = pi__want_weight(m, &p->output, false, E, V, "output.weight", 0, err);
-    if (!rc) rc = pi__want_vec(m, &p->output_norm, false, E, "output_norm.weight", 0, err);
+    if (m->target) rc = want_draft(m, p, err);
+    else rc = pi__want_weight(m, &p->tok_embd, false, E, V, "token_embd.weight", 0, err);
+    if (!rc && !m->target) rc = pi__want_weight(m, &p->output, false, E, V, "output.weight", 0, err);
+    if (!rc && !m->target) rc = pi__want_vec(m, &p->output_norm, false, E, "output_norm.weight", 0, err);
     if (!rc) rc = want_hyper(m, &p->head, PI__STREAMS, "output_hc_fn.weight", "output_hc_base.weight",
                              "output_hc_scale.weight", 0, err);
-    for (int32_t i = 0; i < p->n_layer && !rc; i++) rc = want_layer(m, p, i, err);
+    for (int32_t i = 0; i < p->n_layer && !rc; i++) rc = want_layer(m, p, p->first + i, err);
     return rc;
 }
 
@@ -394,6 +436,10 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->plain.rope = pi__arena_take(a, T * (size_t) p->n_rot * f);
     p->scaled.rope = pi__arena_take(a, T * (size_t) p->n_rot * f);
     p->rows = pi__arena_take(a, T * E * f);
+    const size_t drafts = m->target ? T : 0;
+    p->before = pi__arena_take(a, drafts * PI__STREAMS * E * f);
+    p->pairs = pi__arena_take(a, drafts * PI__STREAMS * 2 * E * f);
+    p->last = pi__arena_take(a, m->target ? (size_t) lim->max_rows * PI__STREAMS * E * f : 0);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the graph */
@@ -420,7 +466,7 @@ static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer
     m->be->ops->compress(m->be, b, &a, &m->kv[c->recent], &m->kv[c->entries]);
 }
 
-/* Everything that reads the normed input, and the queries: q, row, comp, icomp, iq, iw. */
+/* Everything that reads the normed input, and the queries: q, comp, icomp, iq, iw; and the row, to the cache. */
 static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const pi__backend_ops *op = m->be->ops;
@@ -433,33 +479,32 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->qa, .ldx = Q, .w = l->q_norm, .eps = p->eps};
     op->linear(m->be, &in, b->n_tokens, (pi__lin[]) {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->index_dim}},
                l->ratio == CSA ? 2 : 1);
+    const pi__latent prep = {.q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .q_norm = true,
+                             .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
+                             .eps = p->eps, .rope = l->ratio ? p->scaled.rope : p->plain.rope, .n_rot = p->n_rot};
+    op->latent(m->be, b, &prep, &keeper(m)->kv[l->rows]);
 }
 
-/* y = attention of y. [T, E] */
+/* y = attention of what project left behind. [T, E] */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const pi__backend_ops *op = m->be->ops;
     const int64_t HD = l->q_b.n_out, IJ = (int64_t) p->index_head * p->index_dim, GO = l->out_b.n_in;
     const float *rope = l->ratio ? p->scaled.rope : p->plain.rope;
-    project(m, p, b, l);
-    pi__latent prep = {.q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .q_norm = true,
-                       .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
-                       .eps = p->eps, .rope = rope, .n_rot = p->n_rot};
-    op->latent(m->be, b, &prep, &m->kv[l->rows]);
     if (l->ratio) compress(m, p, b, l, &l->comp, p->comp, p->dim);
     if (l->ratio == CSA) {
         compress(m, p, b, l, &l->index, p->icomp, p->index_dim);
-        prep = (pi__latent) {.q = p->iq, .ldq = IJ, .n_head = p->index_head, .dim = p->index_dim, .q_scale = 1.0f,
-                             .rope = rope, .n_rot = p->n_rot};
+        const pi__latent prep = {.q = p->iq, .ldq = IJ, .n_head = p->index_head, .dim = p->index_dim, .q_scale = 1.0f,
+                                 .rope = rope, .n_rot = p->n_rot};
         op->latent(m->be, b, &prep, NULL);
         const pi__index index = {.q = p->iq, .ldq = IJ, .w = p->iw, .ldw = p->index_head, .n_head = p->index_head,
                                  .dim = p->index_dim, .scale = 1.0f / sqrtf((float) IJ), .n_top = p->n_top, .pick = p->pick};
         op->index(m->be, b, &index, &m->kv[l->index.entries]);
     }
     const pi__sparse att = {.q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .window = p->window,
-                            .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top, .sinks = l->sinks, .rope = rope,
-                            .n_rot = p->n_rot, .out = p->q, .ldo = HD};
-    op->sparse(m->be, b, &att, &m->kv[l->rows], l->ratio ? &m->kv[l->comp.entries] : NULL);
+                            .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
+                            .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
+    op->sparse(m->be, b, &att, &keeper(m)->kv[l->rows], l->ratio ? &m->kv[l->comp.entries] : NULL);
     for (int32_t g = 0; g < p->n_group; g++) { /* low: [T, G*O] */
         const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->q + g * l->out_a.n_in, .ldx = HD};
         op->linear(m->be, &in, b->n_tokens, &(pi__lin) {&l->out_group[g], p->low + g * p->rank_out, GO}, 1);
@@ -487,6 +532,16 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
     op->add_norm(m->be, p->y, p->routed, NULL, 0, 1.0f, n, E);
 }
 
+/* The rest of the layer. */
+static void after_project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const pi__hyper *attn)
+{
+    attend(m, p, b, l);
+    m->be->ops->hyper_post(m->be, attn, b->n_tokens);
+    const pi__hyper ffn = read_streams(m, p, &l->hc_ffn, b->n_tokens);
+    feed_forward(m, p, b, l);
+    m->be->ops->hyper_post(m->be, &ffn, b->n_tokens);
+}
+
 static void forward(pi__model *m, const pi__batch *b)
 {
     deepseek4 *p = m->arch_data;
@@ -497,13 +552,9 @@ static void forward(pi__model *m, const pi__batch *b)
     op->rope(m->be, b, p->plain.freq, p->n_rot / 2, 1.0f, p->plain.rope);
     op->rope(m->be, b, p->scaled.freq, p->n_rot / 2, 1.0f, p->scaled.rope);
     for (int32_t i = 0; i < p->n_layer; i++) {
-        const layer *l = &p->layers[i];
-        pi__hyper h = read_streams(m, p, &l->hc_attn, b->n_tokens);
-        attend(m, p, b, l);
-        op->hyper_post(m->be, &h, b->n_tokens);
-        h = read_streams(m, p, &l->hc_ffn, b->n_tokens);
-        feed_forward(m, p, b, l);
-        op->hyper_post(m->be, &h, b->n_tokens);
+        const pi__hyper h = read_streams(m, p, &p->layers[i].hc_attn, b->n_tokens);
+        project(m, p, b, &p->layers[i]);
+        after_project(m, p, b, &p->layers[i], &h);
     }
     if (!b->n_rows) return;
     read_streams(m, p, &p->head, b->n_tokens);
@@ -518,6 +569,36 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     m->be->ops->linear(m->be, &in, n, &(pi__lin) {&p->output, out, m->n_vocab}, 1);
 }
 
+/* The draft head's streams: of each pair of the token's embedding and a stream after the token before. Its own streams take
+ * their place where it goes on from a draft. */
+static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
+{
+    deepseek4 *p = m->arch_data;
+    const deepseek4 *t = m->target->arch_data;
+    const pi__backend_ops *op = m->be->ops;
+    const int64_t E = m->n_embd, wide = PI__STREAMS * E;
+    const int32_t n = b->n_tokens;
+    op->embed(m->be, b, &t->tok_embd, 1.0f, p->y);
+    op->gather_rows(m->be, hidden, n, chained ? p->last : t->x, wide, p->before);
+    op->norm(m->be, p->pairs + E, 2 * E, p->before, p->hidden_norm, p->eps, n * PI__STREAMS, E);
+    for (int32_t i = 0; i < PI__STREAMS; i++) {
+        float *pair = p->pairs + i * 2 * E;
+        op->norm(m->be, pair, 2 * wide, p->y, p->embd_norm, p->eps, n, E);
+        const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = pair, .ldx = 2 * wide};
+        op->linear(m->be, &in, n, &(pi__lin) {&p->proj, p->x + i * E, wide}, 1);
+    }
+    op->rope(m->be, b, p->plain.freq, p->n_rot / 2, 1.0f, p->plain.rope);
+    const pi__hyper h = read_streams(m, p, &p->layers[0].hc_attn, n);
+    project(m, p, b, &p->layers[0]);
+    if (!logits) return;
+    after_project(m, p, b, &p->layers[0], &h);
+    op->gather_rows(m->be, b->row, b->n_rows, p->x, wide, p->last);
+    read_streams(m, p, &p->head, n);
+    op->gather_rows(m->be, b->row, b->n_rows, p->y, E, p->rows);
+    const pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows, .ldx = E, .w = p->output_norm, .eps = p->eps};
+    op->linear(m->be, &in, b->n_rows, &(pi__lin) {&t->output, logits, m->n_vocab}, 1);
+}
+
 static void free_arch(pi__model *m)
 {
     deepseek4 *p = m->arch_data;
@@ -529,5 +610,5 @@ static void free_arch(pi__model *m)
 
 const pi__arch pi__arch_deepseek4 = {
     .name = "deepseek4", .size = sizeof(deepseek4), .declare = declare, .loaded = loaded, .layout = layout,
-    .forward = forward, .logits = logits, .free = free_arch,
+    .forward = forward, .logits = logits, .draft = draft, .draft_has_cache = true, .free = free_arch,
 };

@@ -56,9 +56,9 @@ typedef struct pi__arch {
     /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
     /* Guesses what follows (a part of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
-     * position, with the hidden state of the token before it (after the output norm): that of token hidden[t] of the
-     * target's last forward (of row hidden[t] for a model beside it), -1: none is known, take zeros; or with chained that of
-     * row hidden[t] of the last draft.
+     * position, with the hidden state of the token before it (after the output norm, or whatever the architecture's
+     * drafters read): that of token hidden[t] of the target's last forward (of row hidden[t] where the drafter has no
+     * cache), -1: none is known, take zeros; or with chained that of row hidden[t] of the last draft.
      * logits [b->n_rows, n_vocab] on the device; NULL: only the drafter's cache is wanted. */
     void (*draft)(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits);
     /* The drafter keeps keys of its own, from position 1 on: it is run over all tokens. */
@@ -75,6 +75,7 @@ struct pi__model {
     pi__backend *be;           /* where it runs */
     const pi__places *places;  /* of matrices and caches, only during declare; NULL: everything is with the device */
     pi__model *target;         /* for whom a drafter beside it guesses, or NULL */
+    bool no_draft;             /* the architecture can guess, but the file has not what that needs */
     int32_t n_draft;           /* most drafts a sequence gets in a step; 0: drafting is not wanted and not declared */
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */

@@ -48,6 +48,7 @@ static list list_of(const sparse_job *j, int32_t t)
     const pi__sparse *a = j->a;
     const int32_t pos = j->b->pos[t];
     list l = {.seq = j->b->seq[t], .first = pos >= a->window ? pos - a->window + 1 : 0};
+    if (l.first < a->first) l.first = a->first;
     l.n = l.n_window = pos - l.first + 1;
     if (!j->entries) return l;
     const int32_t seen = (pos + 1) / j->entries->ratio;
