@@ -239,8 +239,9 @@ def check_head(folder, model, to):
 
 def check_layout(golden, to):
     """Types and names as ds4 writes them; the weights are 2 bits of random ones, so that only the mean says something."""
-    folder, path = os.path.join(golden, LAYOUT), os.path.join(to, 'layout.gguf')
-    with lzma.open(os.path.join(folder, LAYOUT + '-ds4.gguf.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)
+    folder, path, head = os.path.join(golden, LAYOUT), os.path.join(to, 'layout.gguf'), os.path.join(to, 'head.gguf')
+    for name, file in ((LAYOUT + '-ds4', path), (LAYOUT + '-ds4mtp', head)):
+        with lzma.open(os.path.join(folder, name + '.gguf.xz')) as i, open(file, 'wb') as o: shutil.copyfileobj(i, o)
     ids = json.load(open(os.path.join(folder, 'eval4096.json')))
     [line], [raw] = run(path, [{'name': 'ids', 'ids': ids, 'n': 1, 'rows': 'all'}])
     rows = floats(raw)
@@ -253,6 +254,8 @@ def check_layout(golden, to):
     print(f'{LAYOUT}: mean NLL {nll:.4f}, {want:.4f} in the reference')
     texts = json.load(open(os.path.join(golden, 'tokenizer', 'deepseek4.json')))
     faults = check_texts(LAYOUT, path, texts, '--no-bos')
+    short = [{'name': 'short', 'ids': ids[:200], 'n': 32, 'rows': 'last'}]
+    faults += differences('ds4 with its draft head', run(path, short, '-md', head), run(path, short))
     return faults if abs(nll - want) < 0.05 else faults + [f'{LAYOUT}: mean NLL {nll:.4f}, not {want:.4f}']
 
 

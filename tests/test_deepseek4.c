@@ -5,7 +5,7 @@
 #include "open_oom.h"
 #include "tiny_deepseek4.h"
 
-static char model_path[256], head_path[256];
+static char model_path[256], head_path[256], ds4_path[256];
 
 static pi__config config(void)
 {
@@ -112,7 +112,7 @@ static void test_drafts(void **st)
     jobs_run(&c, false, PI__LOGITS_GENERATED, want);
     for (int32_t n = 1; n <= 8; n *= 2) {
         c = config();
-        c.draft_model = head_path;
+        c.draft_model = n == 2 ? ds4_path : head_path;
         c.n_draft = n;
         c.prefix_cache = n == 4;
         c.max_batch_tokens = n == 2 ? 16 : 64;
@@ -132,25 +132,29 @@ static void test_refused_heads(void **st)
     (void) st;
     static const struct { const char *find; const char *why; } list[] = {
         {"blk.4.nextn.eh_proj.weight", "no draft head"}, {"blk.4.nextn.hnorm.weight", "nextn.hnorm.weight is missing"},
-        {"blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight is missing"}};
+        {"blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight is missing"},
+        {"mtp.0.e_proj.weight", "no draft head"}, {"mtp.0.h_proj.weight", "mtp.0.h_proj.weight is missing"},
+        {"mtp.0.hc_head_fn.weight", "mtp.0.hc_head_fn.weight is missing"},
+        {"mtp.0.attn_output_a.weight", "mtp.0.attn_output_a.weight is missing"}};
+    enum { N_BAD = sizeof list / sizeof *list };
     char bad[300];
     snprintf(bad, sizeof bad, "%s.bad", head_path);
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < N_BAD + 2; i++) { /* then the model itself, and nothing */
         pi__config c = config();
         pi__core *e = NULL;
         pi_error err = {0};
-        model_file f = model_read(head_path);
-        if (i < 3) model_find(f, list[i].find)[0] = 'X';
+        model_file f = model_read(i < 3 ? head_path : ds4_path);
+        if (i < N_BAD) model_find(f, list[i].find)[0] = 'X';
         FILE *out = fopen(bad, "wb");
         assert_non_null(out);
         assert_int_equal(fwrite(f.p, 1, f.n, out), f.n);
         assert_int_equal(fclose(out), 0);
         free(f.p);
         c.n_draft = 2;
-        if (i < 4) c.draft_model = i == 3 ? model_path : bad;
+        if (i <= N_BAD) c.draft_model = i == N_BAD ? model_path : bad;
         else c.spec = PI__SPEC_MTP;
         assert_int_not_equal(pi__core_open(&e, &c, &err), PI_OK);
-        if (!strstr(err.msg, i < 3 ? list[i].why : i == 3 ? "no draft head" : "a file of its own")) fail_msg("%s", err.msg);
+        if (!strstr(err.msg, i < N_BAD ? list[i].why : i == N_BAD ? "no draft head" : "a file of its own")) fail_msg("%s", err.msg);
         unlink(bad);
     }
 }
@@ -292,13 +296,14 @@ static int make_model(void **st)
     (void) st;
     pi_error err = {0};
     int rc = tiny_deepseek4_write(tiny_path(model_path, "deepseek4"), 512, &err);
-    return rc ? rc : tiny_deepseek4_head_write(tiny_path(head_path, "deepseek4-head"), 512, &err);
+    if (!rc) rc = tiny_deepseek4_head_write(tiny_path(head_path, "deepseek4-head"), 512, &err);
+    return rc ? rc : tiny_deepseek4_ds4_head_write(tiny_path(ds4_path, "deepseek4-ds4"), 512, &err);
 }
 
 static int remove_model(void **st)
 {
     (void) st;
-    return unlink(model_path) || unlink(head_path);
+    return unlink(model_path) || unlink(head_path) || unlink(ds4_path);
 }
 
 int main(void)

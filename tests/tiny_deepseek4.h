@@ -68,7 +68,8 @@ static inline int td_table(pi__gguf_writer *w, bool data, uint64_t *rng, const c
     return pi__gguf_writer_data(w, table, sizeof table, err);
 }
 
-static inline int td_layer(pi__gguf_writer *w, bool data, uint64_t *rng, int32_t i, pi_error *err)
+/* prefix: of names, "blk.3" */
+static inline int td_layer(pi__gguf_writer *w, bool data, uint64_t *rng, int32_t i, const char *prefix, pi_error *err)
 {
     enum { Q = PI__Q8_0, F = PI__F32, H = PI__F16 };
     const int64_t E = TD_EMBD, D = TD_DIM, HD = TD_HEADS * D, J = TD_INDEX_DIM, X = TD_EXPERTS, r = td_ratio[i];
@@ -97,10 +98,10 @@ static inline int td_layer(pi__gguf_writer *w, bool data, uint64_t *rng, int32_t
     char name[64];
     int rc = PI_OK;
     for (size_t k = 0; k < sizeof list / sizeof *list && !rc; k++) {
-        snprintf(name, sizeof name, "blk.%d.%s", i, list[k].name);
+        snprintf(name, sizeof name, "%s.%s", prefix, list[k].name);
         if (list[k].there) rc = td_tensor(w, data, rng, name, list[k].type, list[k].n0, list[k].n1, list[k].n2, err);
     }
-    snprintf(name, sizeof name, "blk.%d.ffn_gate_tid2eid.weight", i);
+    snprintf(name, sizeof name, "%s.ffn_gate_tid2eid.weight", prefix);
     return rc || !hash ? rc : td_table(w, data, rng, name, err);
 }
 
@@ -110,7 +111,10 @@ static inline int td_tensors(pi__gguf_writer *w, bool data, pi_error *err)
     uint64_t rng = 11;
     int rc = td_tensor(w, data, &rng, "token_embd.weight", PI__F16, E, TINY_VOCAB, 0, err);
     if (!rc) rc = td_tensor(w, data, &rng, "output.weight", PI__Q8_0, E, TINY_VOCAB, 0, err);
-    for (int32_t i = 0; i < TD_LAYERS && !rc; i++) rc = td_layer(w, data, &rng, i, err);
+    for (int32_t i = 0; i < TD_LAYERS && !rc; i++) {
+        const char prefix[] = {'b', 'l', 'k', '.', (char) ('0' + i), 0};
+        rc = td_layer(w, data, &rng, i, prefix, err);
+    }
     if (!rc) rc = td_tensor(w, data, &rng, "output_hc_fn.weight", PI__F16, 4 * E, 4, 0, err);
     if (!rc) rc = td_tensor(w, data, &rng, "output_hc_base.weight", PI__F32, 4, 0, 0, err);
     if (!rc) rc = td_tensor(w, data, &rng, "output_hc_scale.weight", PI__F32, 1, 0, 0, err);
@@ -126,7 +130,21 @@ static inline int td_head_tensors(pi__gguf_writer *w, bool data, pi_error *err)
         {"blk.4.nextn.shared_head_norm.weight", TD_EMBD, 0}, {"output_hc_fn.weight", 4 * TD_EMBD, 4},
         {"output_hc_base.weight", 4, 0}, {"output_hc_scale.weight", 1, 0}};
     uint64_t rng = 13;
-    int rc = td_layer(w, data, &rng, TD_LAYERS, err);
+    int rc = td_layer(w, data, &rng, TD_LAYERS, "blk.4", err);
+    for (size_t i = 0; i < sizeof list / sizeof *list && !rc; i++)
+        rc = td_tensor(w, data, &rng, list[i].name, PI__F32, list[i].n0, list[i].n1, 0, err);
+    return rc;
+}
+
+/* The same as ds4 writes it. */
+static inline int td_ds4_head_tensors(pi__gguf_writer *w, bool data, pi_error *err)
+{
+    const struct { const char *name; int64_t n0, n1; } list[] = {
+        {"mtp.0.e_proj.weight", TD_EMBD, TD_EMBD}, {"mtp.0.h_proj.weight", TD_EMBD, TD_EMBD},
+        {"mtp.0.enorm.weight", TD_EMBD, 0}, {"mtp.0.hnorm.weight", TD_EMBD, 0}, {"mtp.0.norm.weight", TD_EMBD, 0},
+        {"mtp.0.hc_head_fn.weight", 4 * TD_EMBD, 4}, {"mtp.0.hc_head_base.weight", 4, 0}, {"mtp.0.hc_head_scale.weight", 1, 0}};
+    uint64_t rng = 13;
+    int rc = td_layer(w, data, &rng, TD_LAYERS, "mtp.0", err);
     for (size_t i = 0; i < sizeof list / sizeof *list && !rc; i++)
         rc = td_tensor(w, data, &rng, list[i].name, PI__F32, list[i].n0, list[i].n1, 0, err);
     return rc;
@@ -155,6 +173,11 @@ static inline int tiny_deepseek4_write(const char *path, int32_t ctx, pi_error *
 static inline int tiny_deepseek4_head_write(const char *path, int32_t ctx, pi_error *err)
 {
     return td_write(path, ctx, TD_LAYERS + 1, td_head_tensors, err);
+}
+
+static inline int tiny_deepseek4_ds4_head_write(const char *path, int32_t ctx, pi_error *err)
+{
+    return td_write(path, ctx, TD_LAYERS + 1, td_ds4_head_tensors, err);
 }
 
 #endif

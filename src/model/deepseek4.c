@@ -16,7 +16,7 @@
  * and drafts are dropped for free. At multiples of 128 nothing is left of a window but what the overlap of the next entry of
  * ratio 4 needs: there prefixes are reused.
  *
- * A file of its own holds the draft head (MTP), as llama.cpp's converter writes it: one layer without entries, which reads
+ * A file of its own holds the draft head (MTP), as llama.cpp's converter or ds4 writes it: one layer without entries, which reads
  * the model's streams after the last layer and the next token's embedding. Its rows are in the model's cache, from position
  * 1 on; embedding and output are the model's.
  *
@@ -106,10 +106,12 @@ typedef struct deepseek4 {
     float *routes;              /* [T, X] */
     float *rows;                /* [R, E] */
     /* of a draft head */
-    pi__weight proj;            /* [E, 2E]: embedding, a stream */
+    bool ds4;                   /* named as ds4 does */
+    pi__weight proj;            /* [E, 2E]: embedding, a stream; or [E, E]: embedding, and */
+    pi__weight proj_hidden;     /* [E, E]: a stream */
     float *embd_norm, *hidden_norm; /* [E] of the two */
     float *before;              /* scratch: [T, 4E] streams after the token before */
-    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream side by side */
+    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream side by side, normed */
     float *last;                /* scratch: [R, 4E] streams after a draft */
 } deepseek4;
 
@@ -246,9 +248,10 @@ static int read_depth(pi__model *m, deepseek4 *p, pi_error *err)
     snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", m->n_layer - n_draft);
     const bool there = n_draft && n_draft < m->n_layer && pi__gguf_find_tensor(m->g, name);
     if (there) p->n_layer -= n_draft;
-    if (m->target && (!there || n_draft != 1))
-        return pi__fail(err, PI_EINVAL, "model-draft: the file has no draft head as llama.cpp's converter writes it, with one "
-                        "block");
+    p->ds4 = m->target && pi__gguf_find_tensor(m->g, "mtp.0.e_proj.weight");
+    if (m->target && !p->ds4 && (!there || n_draft != 1))
+        return pi__fail(err, PI_EINVAL, "model-draft: the file has no draft head with one block, as llama.cpp's converter or ds4 "
+                        "writes it");
     if (m->target) p->first = m->n_layer - 1, p->n_layer = 1;
     p->layers = pi__calloc((size_t) p->n_layer, sizeof *p->layers);
     return p->layers ? PI_OK : pi__fail_mem(err, "the layers");
@@ -265,17 +268,55 @@ static int read_params(pi__model *m, deepseek4 *p, pi_error *err)
     if (!rc) rc = pi__hp_u32(m, "hyper_connection.count", true, 0, PI__STREAMS, PI__STREAMS, &n_streams, err);
     if (!rc) rc = pi__hp_u32(m, "hyper_connection.sinkhorn_iterations", true, 0, 1, 1000, &p->n_iter, err);
     if (!rc) rc = pi__hp_f32(m, "hyper_connection.epsilon", true, 0, &p->hyper_eps, err);
-    return rc ? rc : pi__read_vocab_size(m, err);
+    if (rc || !m->target) return rc ? rc : pi__read_vocab_size(m, err);
+    m->n_vocab = m->target->n_vocab; /* whose embedding and output it uses */
+    return PI_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ tensors */
 
-static int want_hyper(pi__model *m, hyper *h, int32_t n, const char *fn, const char *base, const char *scale, int32_t i,
+/* Names of a layer's tensors: "blk.N.", or in a draft head as ds4 writes it "mtp.0.". */
+static void name_of(const pi__model *m, const char *suffix, char name[96])
+{
+    const deepseek4 *p = m->arch_data;
+    snprintf(name, 96, "%s.%s", p->ds4 ? "mtp.0" : "blk.%d", suffix);
+}
+
+static int want_vec(pi__model *m, float **vec, int64_t n, const char *suffix, int32_t i, pi_error *err)
+{
+    char name[96];
+    name_of(m, suffix, name);
+    return pi__want_vec(m, vec, false, n, name, i, err);
+}
+
+static int want_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *suffix, int32_t i, pi_error *err)
+{
+    char name[96];
+    name_of(m, suffix, name);
+    return pi__want_weight(m, w, false, n_in, n_out, name, i, err);
+}
+
+static int want_stack(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *suffix, int32_t i,
                       pi_error *err)
 {
-    int rc = pi__want_weight(m, &h->fn, false, (int64_t) PI__STREAMS * m->n_embd, n, fn, i, err);
-    if (!rc) rc = pi__want_vec(m, &h->base, false, n, base, i, err);
-    return rc ? rc : pi__want_vec(m, &h->scale, false, n == PI__STREAMS ? 1 : 3, scale, i, err);
+    char name[96];
+    name_of(m, suffix, name);
+    return pi__want_experts(m, w, false, n_in, n_out, n_mat, name, i, err);
+}
+
+/* name: "hc_attn", "hc_ffn" or "hc_head" of a layer, or with n_mix 4 "output_hc" of the file. */
+static int want_hyper(pi__model *m, hyper *h, int32_t n_mix, const char *name, int32_t i, pi_error *err)
+{
+    static const char *const part[] = {"fn", "base", "scale"};
+    char of_file[64], full[3][96];
+    for (int k = 0; k < 3; k++) {
+        snprintf(of_file, sizeof of_file, "%s_%s.weight", name, part[k]);
+        if (strncmp(name, "output", 6)) name_of(m, of_file, full[k]);
+        else snprintf(full[k], sizeof full[k], "%s", of_file);
+    }
+    int rc = pi__want_weight(m, &h->fn, false, (int64_t) PI__STREAMS * m->n_embd, n_mix, full[0], i, err);
+    if (!rc) rc = pi__want_vec(m, &h->base, false, n_mix, full[1], i, err);
+    return rc ? rc : pi__want_vec(m, &h->scale, false, n_mix == PI__STREAMS ? 1 : 3, full[2], i, err);
 }
 
 /* name: "attn" or "indexer". */
@@ -302,70 +343,76 @@ static int want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i, pi_er
 {
     const pi__row_group window = {.name = "window", .window = p->window};
     const int64_t E = m->n_embd, D = p->dim, Q = p->rank_q, H = p->n_head, G = p->n_group, O = p->rank_out;
-    int rc = pi__want_vec(m, &l->attn_norm, false, E, "blk.%d.attn_norm.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->q_a, false, E, Q, "blk.%d.attn_q_a.weight", i, err);
-    if (!rc) rc = pi__want_vec(m, &l->q_norm, false, Q, "blk.%d.attn_q_a_norm.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->q_b, false, Q, H * D, "blk.%d.attn_q_b.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->kv, false, E, D, "blk.%d.attn_kv.weight", i, err);
-    if (!rc) rc = pi__want_vec(m, &l->kv_norm, false, D, "blk.%d.attn_kv_a_norm.weight", i, err);
-    if (!rc) rc = pi__want_vec(m, &l->sinks, false, H, "blk.%d.attn_sinks.weight", i, err);
-    if (!rc) rc = pi__want_clusters(m, &l->out_a, H * D / G, O, G, NULL, "blk.%d.attn_output_a.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->out_b, false, G * O, E, "blk.%d.attn_output_b.weight", i, err);
+    char out_a[96];
+    int rc = want_vec(m, &l->attn_norm, E, "attn_norm.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->q_a, E, Q, "attn_q_a.weight", i, err);
+    if (!rc) rc = want_vec(m, &l->q_norm, Q, "attn_q_a_norm.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->q_b, Q, H * D, "attn_q_b.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->kv, E, D, "attn_kv.weight", i, err);
+    if (!rc) rc = want_vec(m, &l->kv_norm, D, "attn_kv_a_norm.weight", i, err);
+    if (!rc) rc = want_vec(m, &l->sinks, H, "attn_sinks.weight", i, err);
+    name_of(m, "attn_output_a.weight", out_a);
+    if (!rc) rc = pi__want_clusters(m, &l->out_a, H * D / G, O, G, NULL, out_a, i, err);
+    if (!rc) rc = want_weight(m, &l->out_b, G * O, E, "attn_output_b.weight", i, err);
     if (!rc) rc = pi__want_rows(keeper(m), i, &window, 1, p->dim, false, &l->rows, err);
     if (!rc && l->ratio) rc = want_compressor(m, &l->comp, l->ratio, p->dim, "attn", i, err);
     if (rc || l->ratio != CSA) return rc;
     rc = want_compressor(m, &l->index, CSA, p->index_dim, "indexer", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->index_q, false, Q, (int64_t) p->index_head * p->index_dim,
-                                  "blk.%d.indexer.attn_q_b.weight", i, err);
-    return rc ? rc : pi__want_weight(m, &l->index_w, false, E, p->index_head, "blk.%d.indexer.proj.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->index_q, Q, (int64_t) p->index_head * p->index_dim, "indexer.attn_q_b.weight", i, err);
+    return rc ? rc : want_weight(m, &l->index_w, E, p->index_head, "indexer.proj.weight", i, err);
 }
 
 static int want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i, pi_error *err)
 {
     const int64_t E = m->n_embd, F = l->n_ff, X = p->n_expert;
     pi__need_experts(m, p->n_expert, p->n_used, E, F);
-    int rc = pi__want_vec(m, &l->ffn_norm, false, E, "blk.%d.ffn_norm.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->router, false, E, X, "blk.%d.ffn_gate_inp.weight", i, err);
+    int rc = want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->router, E, X, "ffn_gate_inp.weight", i, err);
     if (!rc && i < p->n_hash) {
         l->table = pi__malloc((size_t) m->n_vocab * (size_t) p->n_used * sizeof *l->table);
         if (!l->table) return pi__fail_mem(err, "the experts of tokens");
         rc = pi__want_numbers(m, l->table, m->n_vocab, p->n_used, p->n_expert, "blk.%d.ffn_gate_tid2eid.weight", i, err);
     } else if (!rc) {
-        rc = pi__want_vec(m, &l->bias, false, X, "blk.%d.exp_probs_b.bias", i, err);
+        rc = want_vec(m, &l->bias, X, "exp_probs_b.bias", i, err);
     }
-    if (!rc) rc = pi__want_experts(m, &l->gate_exps, false, E, F, X, "blk.%d.ffn_gate_exps.weight", i, err);
-    if (!rc) rc = pi__want_experts(m, &l->up_exps, false, E, F, X, "blk.%d.ffn_up_exps.weight", i, err);
-    if (!rc) rc = pi__want_experts(m, &l->down_exps, false, F, E, X, "blk.%d.ffn_down_exps.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->gate, false, E, F, "blk.%d.ffn_gate_shexp.weight", i, err);
-    if (!rc) rc = pi__want_weight(m, &l->up, false, E, F, "blk.%d.ffn_up_shexp.weight", i, err);
-    return rc ? rc : pi__want_weight(m, &l->down, false, F, E, "blk.%d.ffn_down_shexp.weight", i, err);
+    if (!rc) rc = want_stack(m, &l->gate_exps, E, F, X, "ffn_gate_exps.weight", i, err);
+    if (!rc) rc = want_stack(m, &l->up_exps, E, F, X, "ffn_up_exps.weight", i, err);
+    if (!rc) rc = want_stack(m, &l->down_exps, F, E, X, "ffn_down_exps.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->gate, E, F, "ffn_gate_shexp.weight", i, err);
+    if (!rc) rc = want_weight(m, &l->up, E, F, "ffn_up_shexp.weight", i, err);
+    return rc ? rc : want_weight(m, &l->down, F, E, "ffn_down_shexp.weight", i, err);
 }
 
 /* Layer i as the file counts. */
 static int want_layer(pi__model *m, deepseek4 *p, int32_t i, pi_error *err)
 {
     layer *l = &p->layers[i - p->first];
-    int rc = want_hyper(m, &l->hc_attn, PI__HYPER_MIX, "blk.%d.hc_attn_fn.weight", "blk.%d.hc_attn_base.weight",
-                        "blk.%d.hc_attn_scale.weight", i, err);
-    if (!rc) rc = want_hyper(m, &l->hc_ffn, PI__HYPER_MIX, "blk.%d.hc_ffn_fn.weight", "blk.%d.hc_ffn_base.weight",
-                             "blk.%d.hc_ffn_scale.weight", i, err);
+    int rc = want_hyper(m, &l->hc_attn, PI__HYPER_MIX, "hc_attn", i, err);
+    if (!rc) rc = want_hyper(m, &l->hc_ffn, PI__HYPER_MIX, "hc_ffn", i, err);
     if (!rc) rc = want_attention(m, p, l, i, err);
     return rc ? rc : want_experts(m, p, l, i, err);
 }
 
-/* What a draft head has of its own; the streams' weights at its end are called as a model's. */
+/* What a draft head has of its own. ds4 has the two halves of proj apart. */
 static int want_draft(pi__model *m, deepseek4 *p, pi_error *err)
 {
     const int64_t E = m->n_embd;
     const int32_t i = p->first;
-    int rc = pi__want_weight(m, &p->proj, false, 2 * E, E, "blk.%d.nextn.eh_proj.weight", i, err);
-    if (!rc) rc = pi__want_vec(m, &p->embd_norm, false, E, "blk.%d.nextn.enorm.weight", i, err);
-    if (!rc) rc = pi__want_vec(m, &p->hidden_norm, false, E, "blk.%d.nextn.hnorm.weight", i, err);
-    return rc ? rc : pi__want_vec(m, &p->output_norm, false, E, "blk.%d.nextn.shared_head_norm.weight", i, err);
+    const bool ds4 = p->ds4;
+    int rc = ds4 ? want_weight(m, &p->proj, E, E, "e_proj.weight", i, err)
+                 : want_weight(m, &p->proj, 2 * E, E, "nextn.eh_proj.weight", i, err);
+    if (!rc && ds4) rc = want_weight(m, &p->proj_hidden, E, E, "h_proj.weight", i, err);
+    if (!rc) rc = want_vec(m, &p->embd_norm, E, ds4 ? "enorm.weight" : "nextn.enorm.weight", i, err);
+    if (!rc) rc = want_vec(m, &p->hidden_norm, E, ds4 ? "hnorm.weight" : "nextn.hnorm.weight", i, err);
+    return rc ? rc : want_vec(m, &p->output_norm, E, ds4 ? "norm.weight" : "nextn.shared_head_norm.weight", i, err);
 }
 
 static int check_target(const pi__model *m, pi_error *err)
 {
+    const pi__tensor *embd = pi__gguf_find_tensor(m->g, "token_embd.weight"); /* a copy, in some files */
+    if (embd && embd->ne[1] != m->target->n_vocab)
+        return pi__fail(err, PI_EINVAL, "model-draft has %lld tokens, the model %d: it was not made for this one",
+                        (long long) embd->ne[1], m->target->n_vocab);
     if (m->target->arch != &pi__arch_deepseek4 || m->target->n_embd != m->n_embd)
         return pi__fail(err, PI_EINVAL, "model-draft: a deepseek4 draft head for an embedding of %d values does not draft for a "
                         "%s model of %d", m->n_embd, m->target->arch->name, m->target->n_embd);
@@ -387,8 +434,7 @@ static int declare(pi__model *m, pi_error *err)
     else rc = pi__want_weight(m, &p->tok_embd, false, E, V, "token_embd.weight", 0, err);
     if (!rc && !m->target) rc = pi__want_weight(m, &p->output, false, E, V, "output.weight", 0, err);
     if (!rc && !m->target) rc = pi__want_vec(m, &p->output_norm, false, E, "output_norm.weight", 0, err);
-    if (!rc) rc = want_hyper(m, &p->head, PI__STREAMS, "output_hc_fn.weight", "output_hc_base.weight",
-                             "output_hc_scale.weight", 0, err);
+    if (!rc) rc = want_hyper(m, &p->head, PI__STREAMS, p->ds4 ? "hc_head" : "output_hc", 0, err);
     for (int32_t i = 0; i < p->n_layer && !rc; i++) rc = want_layer(m, p, p->first + i, err);
     return rc;
 }
@@ -569,6 +615,21 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     m->be->ops->linear(m->be, &in, n, &(pi__lin) {&p->output, out, m->n_vocab}, 1);
 }
 
+/* x = proj of the pairs. [n, 4E] */
+static void enter(pi__model *m, deepseek4 *p, int32_t n)
+{
+    const pi__backend_ops *op = m->be->ops;
+    const int64_t E = m->n_embd, wide = PI__STREAMS * E;
+    for (int32_t i = 0; i < PI__STREAMS; i++) {
+        pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs + i * 2 * E, .ldx = 2 * wide};
+        op->linear(m->be, &in, n, &(pi__lin) {&p->proj, p->x + i * E, wide}, 1);
+        if (!p->ds4) continue;
+        in.x += E;
+        op->linear(m->be, &in, n, &(pi__lin) {&p->proj_hidden, p->before + i * E, wide}, 1);
+    }
+    if (p->ds4) op->add_norm(m->be, p->x, p->before, NULL, 0, 1.0f, n, wide);
+}
+
 /* The draft head's streams: of each pair of the token's embedding and a stream after the token before. Its own streams take
  * their place where it goes on from a draft. */
 static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
@@ -581,12 +642,8 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
     op->embed(m->be, b, &t->tok_embd, 1.0f, p->y);
     op->gather_rows(m->be, hidden, n, chained ? p->last : t->x, wide, p->before);
     op->norm(m->be, p->pairs + E, 2 * E, p->before, p->hidden_norm, p->eps, n * PI__STREAMS, E);
-    for (int32_t i = 0; i < PI__STREAMS; i++) {
-        float *pair = p->pairs + i * 2 * E;
-        op->norm(m->be, pair, 2 * wide, p->y, p->embd_norm, p->eps, n, E);
-        const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = pair, .ldx = 2 * wide};
-        op->linear(m->be, &in, n, &(pi__lin) {&p->proj, p->x + i * E, wide}, 1);
-    }
+    for (int32_t i = 0; i < PI__STREAMS; i++) op->norm(m->be, p->pairs + i * 2 * E, 2 * wide, p->y, p->embd_norm, p->eps, n, E);
+    enter(m, p, n);
     op->rope(m->be, b, p->plain.freq, p->n_rot / 2, 1.0f, p->plain.rope);
     const pi__hyper h = read_streams(m, p, &p->layers[0].hc_attn, n);
     project(m, p, b, &p->layers[0]);
