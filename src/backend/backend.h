@@ -353,9 +353,10 @@ typedef struct pi__ask {
 /* What is known of a step when it begins. */
 enum {
     PI__STEP_ANY,    /* nothing */
-    PI__STEP_DECODE, /* a token and its row of logits for each sequence, no drafts, no snapshots; its ops are the model's
-                      * graph and the first rows of logits, always at the same place: a step can be recorded for others
-                      * with as many sequences. Of what ops wrote before, none but caches and states is read from now on */
+    PI__STEP_DECODE, /* of each sequence as many tokens (one, and drafts), each with a row of logits, no snapshots; its ops are
+                      * the model's graph and the first rows of logits, always at the same place: a step can be recorded for
+                      * others with as many sequences and tokens. Of what ops wrote before, none but caches and states is
+                      * read from now on */
     PI__STEP_PARTS,  /* the same where the device does not do all of it: what it does is in parts, see op part. A device is
                       * given one of the two kinds only */
 };
@@ -427,7 +428,7 @@ typedef struct pi__backend_ops {
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
     /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
-     * the next begin: b; or the like of it with more sequences behind its own, each of a token that belongs to nobody
+     * the next begin: b; or the like of it with more sequences behind its own, of tokens that belong to nobody
      * (position and slots -1, seq_len 0), whose rows mean nothing; or, of one of kind DECODE, NULL: it is a recorded one
      * that is played again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies
      * outside of a step, and in the midst of one of another kind. */
@@ -505,7 +506,7 @@ typedef struct pi__backend_ops {
      * returns NULL. The op is NULL, as are the next three, where no steps are recorded. */
     bool (*foresee)(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
     /* In a step of kind PARTS a part begins, which queued or finish ends. What is called for the n-th part, copies to and
-     * from memory of host_alloc included, is the same in all steps with as many sequences. So all of it may be queued by
+     * from memory of host_alloc included, is the same in all steps with as many sequences and tokens. So all of it may be queued by
      * now: what its uploads read has to be there. */
     void (*part)(pi__backend *be);
     /* All ops of the step, or of its part, have been called: where they were recorded, that ends, and they are played.

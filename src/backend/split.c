@@ -331,12 +331,13 @@ static pi__backend *ready(split *s)
 }
 
 /* Of n rows of a step's tokens, or of those wanted, those that the side of the last op computes: the CPU none of the
- * tokens that belong to nobody. Rows of logits may be some of the first ones, and all of them are somebody's then. */
+ * tokens that belong to nobody, which are the last. Rows of logits may be some of the first ones. */
 static int32_t own_rows(const split *s, int32_t n)
 {
     const pi__batch *all = s->batch, *own = s->own[s->last];
-    if (!all || all == own || n % all->n_seqs) return n;
-    return n / all->n_seqs * own->n_seqs;
+    if (!all || all == own) return n;
+    if (n < all->n_tokens) return n < own->n_tokens ? n : own->n_tokens;
+    return n % all->n_tokens ? n : n / all->n_tokens * own->n_tokens;
 }
 
 /* The batch, or that of its wanted rows, as the side of the last op has it. */

@@ -91,10 +91,11 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     t->kind = kind;
     t->plays = kind == PI__STEP_DECODE && first->be->ops->foresee && first->be->ops->foresee(first->be, b, &n);
     t->b = *b;
-    t->b.n_tokens += n - b->n_seqs, t->b.n_rows += n - b->n_seqs, t->b.n_seqs = n;
+    const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
+    t->b.n_tokens += more, t->b.n_rows += more, t->b.n_seqs = n;
     if (b->wanted) {
         t->wanted = *b->wanted;
-        t->wanted.n_tokens += n - b->n_seqs, t->wanted.n_seqs = n;
+        t->wanted.n_tokens += more, t->wanted.n_seqs = n;
         t->b.wanted = &t->wanted;
     }
     if (!t->plays) t->embd_rows[kind] = 0;

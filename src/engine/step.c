@@ -403,12 +403,22 @@ static int fetch_rows(pi__core *e, int32_t first, int32_t n, pi_error *err)
     return e->be->ops->finish(e->be, err);
 }
 
+/* Whether all sequences decode, each with as many drafts. */
+static bool is_decoding(const pi__core *e)
+{
+    const pi__batch *b = &e->batch;
+    const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
+    if (!each || e->n_saving || b->n_rows != b->n_tokens || each > 1 + e->cfg.n_draft) return false;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
+    return true;
+}
+
 /* Queues the model's graph and the first rows of logits, unless the backend knows how they go. */
 static void run_graph(pi__core *e)
 {
     const pi__batch *b = &e->batch;
-    bool decode = b->n_tokens == b->n_seqs && b->n_rows == b->n_seqs && !e->n_saving;
-    b = e->be->ops->begin(e->be, b, decode ? PI__STEP_DECODE : PI__STEP_ANY);
+    b = e->be->ops->begin(e->be, b, is_decoding(e) ? PI__STEP_DECODE : PI__STEP_ANY);
     if (!b) return;
     e->m->arch->forward(e->m, b);
     if (b->n_rows) e->m->arch->logits(e->m, 0, b->n_rows < e->lim.max_rows ? b->n_rows : e->lim.max_rows, e->logits);

@@ -15,6 +15,7 @@ extern "C" {
 #include "pagedinfer.h"
 int simt_tiny_write(const char *path, int32_t type);
 int simt_tiny_write_small(const char *path, int32_t type);
+int simt_small_write(const char *path, const char *arch, int32_t type);
 }
 
 static std::string model_path; /* of the tiny model that engines open */
@@ -26,6 +27,7 @@ static void set(pi_options *o, const char *key, const char *value)
 }
 
 static const char *cuda_graphs = "auto"; /* of engines that are opened */
+static const char *drafts = "";          /* of a draft head, a sequence and step; "": none */
 
 /* An engine on the devices named. */
 static pi_options *options_on(const char *devices, const char *batch)
@@ -36,6 +38,10 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "split-mode", strchr(devices, ',') ? "tensor" : "none");
     set(o, "ubatch-size", batch);
     set(o, "cuda-graphs", cuda_graphs);
+    if (*drafts) {
+        set(o, "spec-type", "mtp");
+        set(o, "spec-draft-n-max", drafts);
+    }
     set(o, "ctx-size", "512");
     set(o, "parallel", "5");
     set(o, "temp", "0");

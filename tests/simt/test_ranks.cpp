@@ -6,7 +6,6 @@ extern "C" {
 #include "backend/backend.h"
 int simt_tiny_write_even(const char *path, int32_t type);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
-int simt_small_write(const char *path, const char *arch, int32_t type);
 }
 
 static const char *const devices[] = {"emu", "emu,emu", "emu,emu,emu,emu"};
@@ -197,6 +196,11 @@ static void test_recorded(void **)
     /* One grows over the number of keys that a recording is for. */
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
     check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, getenv("PI_TEST_EMULATED") ? 1 : 2);
+    /* With drafts. */
+    assert_int_equal(simt_small_write(model_path.c_str(), "qwen35", PI__Q8_0), 0);
+    drafts = "2";
+    check_recorded({{prompt(20, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, 1);
+    drafts = "";
     /* Embeddings are shared out. */
     assert_int_equal(simt_tiny_write_even(model_path.c_str(), PI__F32), 0);
     check_recorded({{prompt(9, 1), "9"}, {prompt(2, 2), "8"}, {prompt(4, 5), "9"}, {prompt(1, 3), "4"}}, 1);

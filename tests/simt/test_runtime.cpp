@@ -46,6 +46,36 @@ static void test_recorded(void **)
     unlink(model_path.c_str());
 }
 
+/* Steps with as many drafts of each sequence are recorded, too: the same bytes, alone and with sequences that round the step
+ * up. Where one has fewer, as its answer ends, the step is not. */
+static void test_recorded_drafts(void **)
+{
+    const std::vector<job> jobs = {{prompt(40, 1), "14"}, {prompt(5, 2), "9"}, {prompt(1, 3), "15"}};
+    assert_int_equal(simt_small_write(model_path.c_str(), "qwen35", PI__Q8_0), 0);
+    std::vector<rows> want;
+    for (const char *n : {"", "2", "3"}) {
+        for (const char *graphs : {"off", "auto"}) {
+            pi_error err;
+            pi_engine *e;
+            drafts = n;
+            cuda_graphs = graphs;
+            assert_int_equal(open_engine(&e, "64", &err), PI_OK);
+            simt::watch.n_recorded = simt::watch.n_replayed = 0;
+            std::vector<rows> got = run_jobs(e, jobs);
+            if (want.empty()) want = got;
+            same_rows(want, got);
+            long many = simt::watch.n_replayed;
+            for (size_t i = 0; i < jobs.size(); i++) same_rows({want[i]}, run_jobs(e, {jobs[i]}));
+            assert_true((many >= 4 && simt::watch.n_replayed - many >= 15) == (*graphs == 'a'));
+            assert_true(*graphs == 'a' || !simt::watch.n_recorded);
+            pi_engine_close(e);
+            assert_int_equal(simt::watch.live, 0);
+        }
+    }
+    drafts = "";
+    unlink(model_path.c_str());
+}
+
 /* What cannot be recorded is refused, and spoils the recording. */
 static void test_forbidden(void **)
 {
@@ -494,7 +524,7 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_pages),
                                 cmocka_unit_test(test_told), cmocka_unit_test(test_picked),
                                 cmocka_unit_test(test_kernel_dies), cmocka_unit_test(test_calls_fail),
-                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded),
+                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded), cmocka_unit_test(test_recorded_drafts),
                                 cmocka_unit_test(test_parts), cmocka_unit_test(test_parts_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

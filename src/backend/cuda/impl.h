@@ -22,10 +22,16 @@ typedef struct cuda_batch {
 /* Recordings: shapes of steps, of parts of one step, of all. */
 enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_PARTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
 
-/* Decoding steps of one shape as they were recorded, for batches padded to this size. */
-typedef struct cuda_recorded {
-    int32_t n_seqs;         /* sequences, each of one token; 0: this entry is free */
+/* What decoding steps are alike in, once they are rounded up. */
+typedef struct cuda_shape {
+    int32_t n_seqs;         /* sequences */
+    int32_t each;           /* tokens of each */
     int32_t keys;           /* most that a token sees */
+} cuda_shape;
+
+/* Decoding steps of one shape as they were recorded. */
+typedef struct cuda_recorded {
+    cuda_shape shape;       /* n_seqs 0: this entry is free */
     uint64_t used;          /* number of the last such step */
     bool seen;              /* there was one before this */
     int32_t n_graphs;       /* parts that are recorded */

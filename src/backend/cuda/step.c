@@ -4,15 +4,15 @@
  * same offsets in device memory, where one copy takes them. Ops get the batch of the host image, whose tables of blocks
  * are as wide as the longest sequence needs.
  *
- * RECORDED STEPS. Steps of one token a sequence come in few shapes once they are rounded up: as many sequences as a power
- * of two, as many keys as one. What the ops of such a step queue is the same whenever the shape is, for all that differs
+ * RECORDED STEPS. Decoding steps, of one token a sequence or of one and as many drafts, come in few shapes once they are
+ * rounded up: as many sequences as a power of two, as many keys as one. What the ops of such a step queue is the same whenever the shape is, for all that differs
  * they read from the image, which lies at the same place. So the queue of a shape is recorded when it is seen for the
  * second time (the first run copies frequencies, which a recording cannot hold), and from then on a
  * step is one copy and one launch:
  *
  *     3 sequences, 700 keys ->  [a b c -]  4 sequences, 1023 keys ->  recorded? played : recorded, then played
  *
- * The sequences added are of one token at position -1, which sees no key and is not stored. What rows of others give does
+ * The sequences added are of tokens at position -1, which see no key and are not stored. What rows of others give does
  * not depend on them, nor on how keys are split over blocks, so a result is the same to the bit either way.
  *
  * A device that shares a step with the CPU (backend/split.c) is told where the CPU comes in: it records the parts between
@@ -84,49 +84,51 @@ static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_
     return on_device(c, p);
 }
 
-/* What comes with the tokens alone; more: tokens, each of a sequence, that belong to nobody. */
-static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more)
+/* What comes with the tokens alone; more: sequences of `each` tokens that belong to nobody. */
+static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each)
 {
     pi__batch *h = &d->host;
-    d->token = put(c, &h->token, b->n_tokens, more, 0, 0);
-    d->pos = put(c, &h->pos, b->n_tokens, more, -1, 0);
-    d->seq = put(c, &h->seq, b->n_tokens, more, b->n_seqs, 1);
-    d->seq_start = put(c, &h->seq_start, b->n_seqs + 1, more, b->n_tokens + 1, 1);
-    d->owner = put(c, &h->owner, b->n_tokens, more, b->n_tokens, 1);
-    h->n_tokens = b->n_tokens + more;
+    const int32_t n = b->n_tokens, added = more * each;
+    d->token = put(c, &h->token, n, added, 0, 0);
+    d->pos = put(c, &h->pos, n, added, -1, 0);
+    d->seq = put(c, &h->seq, n, added, 0, 0);
+    for (int32_t i = 0; h->seq && i < added; i++) c->image[h->seq - c->image + n + i] = b->n_seqs + i / each;
+    d->seq_start = put(c, &h->seq_start, b->n_seqs + 1, more, n + each, each);
+    d->owner = put(c, &h->owner, n, added, n, 1);
+    h->n_tokens = n + added;
 }
 
-static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t keys)
+static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t each, int32_t keys)
 {
     cuda_batch *d = &c->batch[0];
     pi__batch *h = &d->host;
     int32_t n = b->n_seqs, saves = b->save && b->save_start ? b->save_start[n] : 0;
     const int32_t *save = (const int32_t *) b->save;
     *h = *b;
-    put_tokens(c, d, b, more);
-    d->row = put(c, &h->row, b->n_rows, more, b->n_tokens, 1);
+    put_tokens(c, d, b, more, each);
+    d->row = put(c, &h->row, b->n_rows, more * each, b->n_tokens, 1);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
-    d->seq_sure = put(c, &h->seq_sure, n, more, 1, 0);
+    d->seq_sure = put(c, &h->seq_sure, n, more, each, 0);
     d->state_slot = put(c, &h->state_slot, n, more, -1, 0);
     d->save_start = put(c, &h->save_start, n + 1, more, saves, 0);
     d->save = (const pi__save *) put(c, &save, saves * SAVE_INTS, 0, 0, 0);
     h->save = (const pi__save *) save;
     for (int32_t g = 0; g < b->n_groups; g++) {
-        d->slot[g] = put(c, &h->kv[g].slot, b->n_tokens, more, -1, 0);
+        d->slot[g] = put(c, &h->kv[g].slot, b->n_tokens, more * each, -1, 0);
         d->table[g] = put_table(c, &h->kv[g], n, more, keys);
     }
     h->n_seqs = n + more;
-    h->n_rows = b->n_rows + more;
+    h->n_rows = b->n_rows + more * each;
 }
 
 /* The rows wanted: tokens of the same sequences, which write nothing. */
-static void put_wanted(pi__cuda *c, const pi__batch *w, int32_t more)
+static void put_wanted(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each)
 {
     cuda_batch *d = &c->batch[1];
     pi__batch *h = &d->host;
     *d = c->batch[0];
     h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start, h->owner = w->owner;
-    put_tokens(c, d, w, more);
+    put_tokens(c, d, w, more, each);
     h->row = d->row = NULL;
     h->n_rows = 0;
     h->wanted = NULL;
@@ -143,19 +145,24 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
-/* Sequences and keys of a decoding step, rounded up. */
-static void shape_of(const pi__cuda *c, const pi__batch *b, int32_t *n_seqs, int32_t *keys)
+/* A decoding step, rounded up to where there is room. */
+static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b)
 {
+    cuda_shape s = {1, b->n_tokens / b->n_seqs, LEAST_KEYS};
     const int32_t most = most_keys(b);
-    for (*keys = LEAST_KEYS; *keys < most;) *keys = 2 * *keys + 1;
-    for (*n_seqs = 1; *n_seqs < b->n_seqs;) *n_seqs *= 2;
-    if (*n_seqs > c->lim.max_seqs) *n_seqs = c->lim.max_seqs;
+    while (s.keys < most) s.keys = 2 * s.keys + 1;
+    while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
+    if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
+    if (s.n_seqs > c->lim.max_tokens / s.each) s.n_seqs = c->lim.max_tokens / s.each;
+    return s;
 }
 
-static cuda_recorded *find(pi__cuda *c, int32_t n_seqs, int32_t keys)
+static cuda_recorded *find(pi__cuda *c, cuda_shape s)
 {
-    for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++)
-        if (c->recorded[i].n_seqs == n_seqs && c->recorded[i].keys == keys) return &c->recorded[i];
+    for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
+        const cuda_shape *has = &c->recorded[i].shape;
+        if (has->n_seqs == s.n_seqs && has->each == s.each && has->keys == s.keys) return &c->recorded[i];
+    }
     return NULL;
 }
 
@@ -168,16 +175,15 @@ static void drop(pi__cuda *c, cuda_recorded *r)
 }
 
 /* The shape's entry, or one for it: that of the one used longest ago, if need be. */
-static cuda_recorded *entry_for(pi__cuda *c, int32_t n_seqs, int32_t keys)
+static cuda_recorded *entry_for(pi__cuda *c, cuda_shape s)
 {
-    cuda_recorded *r = find(c, n_seqs, keys), *old = &c->recorded[0];
+    cuda_recorded *r = find(c, s), *old = &c->recorded[0];
     for (int i = 1; i < PI__CUDA_MAX_SHAPES; i++)
         if (c->recorded[i].used < old->used) old = &c->recorded[i];
     if (!r) {
         r = old;
         drop(c, r);
-        r->n_seqs = n_seqs;
-        r->keys = keys;
+        r->shape = s;
     }
     r->used = ++c->n_steps;
     return r;
@@ -241,10 +247,10 @@ void pi__cuda_end_part(pi__cuda *c) { end_part(c, true); }
 bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
 {
     pi__cuda *c = (pi__cuda *) be;
-    int32_t keys;
     if (!c->records) return false;
-    shape_of(c, b, n_seqs, &keys);
-    const cuda_recorded *r = find(c, *n_seqs, keys);
+    const cuda_shape s = shape_of(c, b);
+    const cuda_recorded *r = find(c, s);
+    *n_seqs = s.n_seqs;
     return r && r->part[0];
 }
 
@@ -274,9 +280,9 @@ void pi__cuda_forget(pi__backend *be)
 /* ------------------------------------------------------------------------------------------------------------- steps */
 
 /* The entry of a step that can be recorded, once it is known that its like comes again. */
-static void look_up(pi__cuda *c, int32_t n_seqs, int32_t keys)
+static void look_up(pi__cuda *c, cuda_shape s)
 {
-    cuda_recorded *r = entry_for(c, n_seqs, keys);
+    cuda_recorded *r = entry_for(c, s);
     if (r->seen) c->now = r;
     if (!pi__cuda_failed(c)) r->seen = true;
 }
@@ -285,18 +291,19 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
     bool decode = kind != PI__STEP_ANY && c->records;
-    int32_t n = b->n_seqs, keys = most_keys(b);
-    if (decode) shape_of(c, b, &n, &keys);
+    cuda_shape s = {b->n_seqs, 1, most_keys(b)};
+    if (decode) s = shape_of(c, b);
+    const int32_t more = s.n_seqs - b->n_seqs;
     memset(c->batch, 0, sizeof c->batch);
     c->n_ints = 0;
     c->n_parts = 0;
     c->now = NULL;
     c->parted = kind == PI__STEP_PARTS;
-    c->batch[0].keys = decode ? keys : 0;
-    put_batch(c, b, n - b->n_seqs, keys);
-    if (b->wanted) put_wanted(c, b->wanted, n - b->n_seqs);
+    c->batch[0].keys = decode ? s.keys : 0;
+    put_batch(c, b, more, s.each, s.keys);
+    if (b->wanted) put_wanted(c, b->wanted, more, s.each);
     pi__cuda_upload(be, c->scratch + c->at.batch, c->image, c->n_ints * sizeof *c->image);
-    if (decode) look_up(c, n, keys);
+    if (decode) look_up(c, s);
     if (kind != PI__STEP_DECODE) return &c->batch[0].host;
     begin_part(c);
     const bool whole = c->played;
