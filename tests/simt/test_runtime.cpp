@@ -524,7 +524,8 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_pages),
                                 cmocka_unit_test(test_told), cmocka_unit_test(test_picked),
                                 cmocka_unit_test(test_kernel_dies), cmocka_unit_test(test_calls_fail),
-                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded), cmocka_unit_test(test_recorded_drafts),
+                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded),
+                                cmocka_unit_test(test_recorded_drafts),
                                 cmocka_unit_test(test_parts), cmocka_unit_test(test_parts_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

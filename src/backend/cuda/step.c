@@ -5,10 +5,10 @@
  * are as wide as the longest sequence needs.
  *
  * RECORDED STEPS. Decoding steps, of one token a sequence or of one and as many drafts, come in few shapes once they are
- * rounded up: as many sequences as a power of two, as many keys as one. What the ops of such a step queue is the same whenever the shape is, for all that differs
- * they read from the image, which lies at the same place. So the queue of a shape is recorded when it is seen for the
- * second time (the first run copies frequencies, which a recording cannot hold), and from then on a
- * step is one copy and one launch:
+ * rounded up: as many sequences as a power of two, as many keys as one. What the ops of such a step queue is the same
+ * whenever the shape is, for all that differs they read from the image, which lies at the same place. So the queue of a
+ * shape is recorded when it is seen for the second time (the first run copies frequencies, which a recording cannot hold),
+ * and from then on a step is one copy and one launch:
  *
  *     3 sequences, 700 keys ->  [a b c -]  4 sequences, 1023 keys ->  recorded? played : recorded, then played
  *
