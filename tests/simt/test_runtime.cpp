@@ -50,27 +50,25 @@ static void test_recorded(void **)
  * up. Where one has fewer, as its answer ends, the step is not. */
 static void test_recorded_drafts(void **)
 {
-    const std::vector<job> jobs = {{prompt(40, 1), "14"}, {prompt(5, 2), "9"}, {prompt(1, 3), "15"}};
+    const std::vector<job> jobs = {{prompt(20, 1), "11"}, {prompt(5, 2), "9"}, {prompt(1, 3), "13"}};
     assert_int_equal(simt_small_write(model_path.c_str(), "qwen35", PI__Q8_0), 0);
     std::vector<rows> want;
-    for (const char *n : {"", "2", "3"}) {
-        for (const char *graphs : {"off", "auto"}) {
-            pi_error err;
-            pi_engine *e;
-            drafts = n;
-            cuda_graphs = graphs;
-            assert_int_equal(open_engine(&e, "64", &err), PI_OK);
-            simt::watch.n_recorded = simt::watch.n_replayed = 0;
-            std::vector<rows> got = run_jobs(e, jobs);
-            if (want.empty()) want = got;
-            same_rows(want, got);
-            long many = simt::watch.n_replayed;
-            for (size_t i = 0; i < jobs.size(); i++) same_rows({want[i]}, run_jobs(e, {jobs[i]}));
-            assert_true((many >= 4 && simt::watch.n_replayed - many >= 15) == (*graphs == 'a'));
-            assert_true(*graphs == 'a' || !simt::watch.n_recorded);
-            pi_engine_close(e);
-            assert_int_equal(simt::watch.live, 0);
-        }
+    for (int i = 0; i < 3; i++) {
+        pi_error err;
+        pi_engine *e;
+        drafts = i ? "2" : "";
+        cuda_graphs = i < 2 ? "off" : "auto";
+        assert_int_equal(open_engine(&e, "64", &err), PI_OK);
+        simt::watch.n_recorded = simt::watch.n_replayed = 0;
+        std::vector<rows> got = run_jobs(e, jobs);
+        if (!i) want = got;
+        same_rows(want, got);
+        long many = simt::watch.n_replayed;
+        if (i) same_rows({want[2]}, run_jobs(e, {jobs[2]}));
+        if (i < 2) assert_int_equal(simt::watch.n_recorded + simt::watch.n_replayed, 0);
+        else if (many < 3 || simt::watch.n_replayed - many < 5) fail_msg("%ld, %ld", many, (long) simt::watch.n_replayed - many);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
     }
     drafts = "";
     unlink(model_path.c_str());
