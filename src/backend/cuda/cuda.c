@@ -142,31 +142,24 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
-static size_t take(size_t *at, size_t size)
-{
-    size_t p = *at;
-    *at += (size + 255) & ~(size_t) 255;
-    return p;
-}
-
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
     size_t dim = (size_t) lim->max_head_dim, i = sizeof(int32_t), at = 0;
     size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / PART + 2);
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
-    s.batch = take(&at, pi__cuda_image_ints(lim) * i);
-    s.rows = take(&at, (size_t) pi__cuda_max_gather(lim) * i);
-    s.freq = take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
-    s.picks = take(&at, pi__cuda_top_bytes(lim));
+    s.batch = pi__cuda_take(&at, pi__cuda_image_ints(lim) * i);
+    s.rows = pi__cuda_take(&at, (size_t) pi__cuda_max_gather(lim) * i);
+    s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
+    s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
-    s.prepared = take(&at, pi__k_halves_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
-    s.floats = take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
-    s.experts = take(&at, pi__cuda_moe_bytes(lim));
-    s.clusters = take(&at, pi__cuda_clustered_bytes(lim));
-    s.gdn = take(&at, pi__cuda_gdn_scratch(lim));
-    s.blas = take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
-    s.parts = take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
+    s.prepared = pi__cuda_take(&at, pi__k_halves_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
+    s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
+    s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
+    s.clusters = pi__cuda_take(&at, pi__cuda_clustered_bytes(lim));
+    s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
+    s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
+    s.parts = pi__cuda_take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
     s.total = at;
     return s;
 }

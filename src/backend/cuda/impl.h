@@ -132,6 +132,14 @@ static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
     return lim->max_tokens > 2 * PI__MAX_ROWS ? lim->max_tokens : 2 * PI__MAX_ROWS;
 }
 
+/* Where the next part of scratch begins, for size bytes. */
+static inline size_t pi__cuda_take(size_t *at, size_t size)
+{
+    size_t p = *at;
+    *at += (size + 255) & ~(size_t) 255;
+    return p;
+}
+
 /* cuda.c */
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
 

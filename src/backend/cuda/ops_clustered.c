@@ -12,21 +12,14 @@ typedef struct parts {
     size_t end;
 } parts;
 
-static size_t take(size_t *at, size_t size)
-{
-    size_t p = *at;
-    *at += (size + 255) & ~(size_t) 255;
-    return p;
-}
-
 static parts layout(size_t at, const pi__limits *lim)
 {
     const size_t pairs = (size_t) lim->max_rows * (size_t) lim->max_pick;
     parts p;
-    p.order = take(&at, (size_t) lim->max_order * sizeof(int32_t));
-    p.tile = take(&at, pairs * sizeof(pi__k_tile));
-    p.row = take(&at, pairs * sizeof(int32_t));
-    p.n_tile = take(&at, 3 * sizeof(int32_t));
+    p.order = pi__cuda_take(&at, (size_t) lim->max_order * sizeof(int32_t));
+    p.tile = pi__cuda_take(&at, pairs * sizeof(pi__k_tile));
+    p.row = pi__cuda_take(&at, pairs * sizeof(int32_t));
+    p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
     p.end = at;
     return p;
 }

@@ -16,28 +16,21 @@ typedef struct parts {
     size_t end;
 } parts;
 
-static size_t take(size_t *at, size_t size)
-{
-    size_t p = *at;
-    *at += (size + 255) & ~(size_t) 255;
-    return p;
-}
-
 /* n_in, n_ff: columns of gate, and of down. */
 static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     const int64_t pairs = (int64_t) n_rows * n_used, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
     parts p;
-    p.id = take(&at, (size_t) pairs * sizeof(int32_t));
-    p.weight = take(&at, (size_t) pairs * sizeof(float));
-    p.column = take(&at, (size_t) pairs * sizeof(int32_t));
-    p.row = take(&at, (size_t) pairs * sizeof(int32_t));
+    p.id = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
+    p.weight = pi__cuda_take(&at, (size_t) pairs * sizeof(float));
+    p.column = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
+    p.row = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
     for (int i = 0; i < 3; i++)
-        p.tile[i] = take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
-    p.n_tile = take(&at, 3 * sizeof(int32_t));
+        p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
+    p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
     /* The largest form of all: 6 bytes a value, where floats take 4 and integers 2.5. */
-    p.mid = take(&at, pi__k_halves_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
-    p.out = take(&at, (size_t) (pairs * wide) * sizeof(float));
+    p.mid = pi__cuda_take(&at, pi__k_halves_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
+    p.out = pi__cuda_take(&at, (size_t) (pairs * wide) * sizeof(float));
     p.end = at;
     return p;
 }
