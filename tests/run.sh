@@ -5,7 +5,7 @@
 #
 # Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; Release build with
 # -Werror and its tests; kernels by nvcc (where it is); exported interface; installed tree with README's first program;
-# the real model through the tool and the checks tests/check_*.py; ASan+UBSan build and its tests; the tests with threads
+# the real model through the tool and the checks tests/scripts/check_*.py; ASan+UBSan build and its tests; the tests with threads
 # under TSan; ten seconds of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests
 # and the interface only.
 # --long: checks of the CUDA backend, whose kernels are emulated, run more cases; that takes an hour.
@@ -16,7 +16,7 @@
 # is "N passed, N failed, N skipped": each test program of each build, each fuzzer and each script is one. Exit status 1
 # when anything failed.
 #
-# A check tests/check_NAME.py runs with the repository as its folder and gets PAGEDINFER_BIN (the tool), PAGEDINFER_LIB
+# A check tests/scripts/check_NAME.py runs with the repository as its folder and gets PAGEDINFER_BIN (the tool), PAGEDINFER_LIB
 # (libpagedinfer.so), PAGEDINFER_BUILD (the Release build folder, tests/ in it), PAGEDINFER_MODEL (Gemma 3 270M Q4_K_M;
 # empty: could not be fetched) and PAGEDINFER_CACHE in its environment, and gguf and numpy where they could be fetched;
 # arguments, for those that take some, are in check_arguments below. It exits with 0 (passed), 77 (skipped; its last
@@ -144,7 +144,7 @@ needs() {
     pi_install_missing
 }
 
-layout() { check layout 120 bash tests/check_layout.sh; }
+layout() { check layout 120 bash tests/scripts/check_layout.sh; }
 cuda() { check cuda 600 python3 tools/kernel_report.py --check "$work/release"; }
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
@@ -152,7 +152,7 @@ release() {
     # Steps that were asked for by name need the build; its tests run where they were asked for.
     case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
 }
-abi() { check abi 120 bash tests/check_abi.sh "$work/release"; }
+abi() { check abi 120 bash tests/scripts/check_abi.sh "$work/release"; }
 asan() {
     build asan -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_SANITIZE=address,undefined || return
@@ -172,7 +172,7 @@ tsan() {
         "${without[@]}" "$probe" 2>/dev/null || { skip "threads under TSan: it does not run on this kernel"; return; }
     fi
     only=(--target)
-    for target in "${threaded[@]}"; do [ ! -f "tests/$target.c" ] || only+=("$target"); done
+    for target in "${threaded[@]}"; do [ ! -f "tests/unit/$target.c" ] || only+=("$target"); done
     build tsan -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_TOOLS=OFF \
         -DPAGEDINFER_SANITIZE=thread
     local rc=$?
@@ -228,8 +228,8 @@ fetch() {
     export PAGEDINFER_LIB=$work/release/libpagedinfer.so PAGEDINFER_MODEL=$model PAGEDINFER_CACHE=$PI_CACHE
     export PAGEDINFER_VOCAB=$vocab
 }
-install() { check install 600 bash tests/check_install.sh "$work/release" "$work/install" "$model"; }
-tool() { check tool 600 bash tests/check_tool.sh "$work/release/pagedinfer" "$model"; }
+install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$model"; }
+tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "$model"; }
 
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
@@ -241,8 +241,8 @@ check_arguments() {
 # As many at once as there are cores: most of them wait for one thread of theirs most of the time.
 scripts() {
     local f name arguments started=()
-    for f in tests/check_*.py; do
-        [ -f "$f" ] || { fail "no tests/check_*.py"; continue; }
+    for f in tests/scripts/check_*.py; do
+        [ -f "$f" ] || { fail "no tests/scripts/check_*.py"; continue; }
         name=$(basename "$f" .py)
         if ! arguments=$(check_arguments "$name"); then
             skip "$name: what it reads could not be fetched"

@@ -18,7 +18,7 @@
 #include "api/options.h"
 #include "api/output.h"
 #include "engine/core.h"
-#include "text/chat.h"
+#include "template/chat.h"
 
 enum pi__node_state {
     PI__NODE_IDLE,   /* in no list */

@@ -7,7 +7,7 @@
 #ifndef PI__OUTPUT_H
 #define PI__OUTPUT_H
 
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 typedef struct pi__stop {
     const char *text;   /* owned by whoever made the output */

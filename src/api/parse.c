@@ -5,7 +5,7 @@
 
 #include "api/options.h"
 #include "base/error.h"
-#include "engine/params.h"
+#include "sampler/params.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 struct pi_vocab {
     pi__vocab *v;

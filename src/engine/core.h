@@ -6,10 +6,10 @@
 #define PI__CORE_H
 
 #include "backend/backend.h"
-#include "engine/params.h"
+#include "sampler/params.h"
 #include "model/place.h"
 #include "pagedinfer.h"
-#include "text/vocab.h"
+#include "tokenizer/vocab.h"
 
 enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
 enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT }; /* auto: a draft model, if one is given */

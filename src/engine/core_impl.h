@@ -9,7 +9,7 @@
 #include "cache/host_tier.h"
 #include "cache/tier.h"
 #include "engine/core.h"
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 #include "model/model.h"
 
 /* Sequences that share prefixes with each other and with nobody else. */

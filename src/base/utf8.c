@@ -1,0 +1,118 @@
+/* UTF-8: characters, validity, and the hold that keeps a stream of bytes to whole characters.
+ *
+ * Well-formed is what the Unicode standard says: no overlong forms, no surrogates, nothing above U+10FFFF. A bad
+ * sequence is replaced by one U+FFFD for each maximal part that could have begun a character. No memory, no state but
+ * the caller's. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+/* The second byte's range depends on the first (that excludes overlong forms and surrogates). Returns the length that
+ * the first byte promises, 0: it cannot start a character. */
+static size_t lead(unsigned char b, unsigned char *lo, unsigned char *hi)
+{
+    *lo = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;
+    *hi = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
+    if (b < 0x80) return 1;
+    if (b < 0xC2 || b > 0xF4) return 0;
+    return b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+}
+
+/* Bytes of p that are a character or could begin one: *whole says which. 0: the first byte is bad. */
+static size_t prefix(const unsigned char *p, size_t n, bool *whole)
+{
+    unsigned char lo, hi;
+    size_t want = lead(p[0], &lo, &hi), i = 1;
+    *whole = want == 1;
+    if (want < 2) return want;
+    for (; i < want && i < n; i++) {
+        if (p[i] < lo || p[i] > hi) return i;
+        lo = 0x80;
+        hi = 0xBF;
+    }
+    *whole = i == want;
+    return i;
+}
+
+size_t pi__utf8_char(const char *p, size_t n, uint32_t *cp)
+{
+    const unsigned char *s = (const unsigned char *) p;
+    bool whole;
+    size_t len = n ? prefix(s, n, &whole) : 0;
+    if (!len || !whole) return 0;
+    uint32_t c = len == 1 ? s[0] : s[0] & (0x7Fu >> len);
+    for (size_t i = 1; i < len; i++) c = c << 6 | (s[i] & 0x3F);
+    *cp = c;
+    return len;
+}
+
+size_t pi__utf8_valid(const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        uint64_t w;
+        if (n - i >= 8 && (memcpy(&w, p + i, 8), !(w & 0x8080808080808080u))) {
+            i += 8; /* eight ASCII bytes at once */
+            continue;
+        }
+        uint32_t cp;
+        size_t len = pi__utf8_char(p + i, n - i, &cp);
+        if (!len) break;
+        i += len;
+    }
+    return i;
+}
+
+size_t pi__utf8_put(uint32_t cp, char *out)
+{
+    if (cp < 0x80) {
+        out[0] = (char) cp;
+        return 1;
+    }
+    size_t len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+    for (size_t i = len - 1; i > 0; i--, cp >>= 6) out[i] = (char) (0x80 | (cp & 0x3F));
+    out[0] = (char) (0xF00u >> len | cp);
+    return len;
+}
+
+/* Appends U+FFFD. */
+static size_t bad(char *out)
+{
+    memcpy(out, "\xEF\xBF\xBD", 3);
+    return 3;
+}
+
+size_t pi__utf8_feed(pi__utf8_hold *h, const char *p, size_t n, char *out)
+{
+    size_t o = 0;
+    for (size_t i = 0; i < n;) {
+        if (!h->n) { /* the common case: whole characters straight through */
+            size_t ok = pi__utf8_valid(p + i, n - i);
+            memcpy(out + o, p + i, ok);
+            o += ok;
+            i += ok;
+            if (i == n) break;
+        }
+        h->b[h->n++] = (unsigned char) p[i++];
+        bool whole;
+        size_t len = prefix(h->b, h->n, &whole);
+        if (whole) {
+            memcpy(out + o, h->b, len);
+            o += len;
+            h->n = 0;
+        } else if (len < h->n) { /* bad: its maximal part is replaced, the byte that broke it starts anew */
+            o += bad(out + o);
+            if (len) i--;
+            h->n = 0;
+        }
+    }
+    return o;
+}
+
+size_t pi__utf8_flush(pi__utf8_hold *h, char *out)
+{
+    size_t o = h->n ? bad(out) : 0;
+    h->n = 0;
+    return o;
+}

@@ -1,0 +1,319 @@
+/* From a row of logits to a token: the chain of stages and the draw. See sampler.h.
+ *
+ * Random numbers are a function of the seed and of the number of tokens accepted so far, nothing else: a token drawn
+ * again at the same place (after a rejected draft, after preemption) is the same, and stages that draw do not shift
+ * what others get. Memory: a sampler's own, allocated by create, and the scratch, one a thread. */
+#include "sampler/sampler.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "sampler/sampler_impl.h"
+
+int pi__sampler_scratch_create(pi__sampler_scratch **out, int32_t n_vocab, pi_error *err)
+{
+    *out = NULL;
+    if (n_vocab <= 0) return pi__fail(err, PI_EINVAL, "sampler: a vocabulary of %d tokens", (int) n_vocab);
+    pi__sampler_scratch *w = pi__calloc(1, sizeof *w);
+    if (w) {
+        w->n_vocab = n_vocab;
+        w->key = pi__calloc((size_t) n_vocab, sizeof *w->key);
+        w->weight = pi__calloc((size_t) n_vocab, sizeof *w->weight);
+    }
+    if (!w || !w->key || !w->weight) {
+        pi__sampler_scratch_free(w);
+        return pi__fail_mem(err, "the sampler's candidates");
+    }
+    *out = w;
+    return PI_OK;
+}
+
+void pi__sampler_scratch_free(pi__sampler_scratch *w)
+{
+    if (!w) return;
+    pi__free(w->key);
+    pi__free(w->weight);
+    pi__free(w);
+}
+
+/* One step of SplitMix64's output function: a bijection that scatters. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+enum { DRAW_TOKEN = 0, DRAW_XTC = 1, DRAWS = 2 };
+
+/* Uniform in [0, 1): number `which` of the current position. */
+static double uniform(const pi__sampler *s, int which)
+{
+    uint64_t i = s->n_seen * DRAWS + (uint64_t) which + 1;
+    return (double) (mix(s->key + i * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+}
+
+static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi_error *err)
+{
+    const struct { const char *name; float value, min, max; } f[] = {
+        {"temp", p->temp, -FLT_MAX, FLT_MAX},
+        {"top-p", p->top_p, 0, FLT_MAX},
+        {"min-p", p->min_p, 0, 1},
+        {"typical", p->typical_p, 0, FLT_MAX},
+        {"top-n-sigma", p->top_n_sigma, -FLT_MAX, FLT_MAX},
+        {"repeat-penalty", p->repeat_penalty, 1e-30f, 1e30f},
+        {"presence-penalty", p->presence_penalty, -1e30f, 1e30f},
+        {"frequency-penalty", p->frequency_penalty, -1e30f, 1e30f},
+        {"dry-multiplier", p->dry_multiplier, 0, 1e30f},
+        {"dry-base", p->dry_base, 0, 1e30f},
+        {"xtc-probability", p->xtc_probability, 0, FLT_MAX},
+        {"xtc-threshold", p->xtc_threshold, 0, FLT_MAX},
+    };
+    for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
+        if (!(f[i].value >= f[i].min && f[i].value <= f[i].max))
+            return pi__fail(err, PI_EINVAL, "%s: %g is out of range", f[i].name, (double) f[i].value);
+    }
+    if (n_vocab <= 0 || max_history <= 0) return pi__fail(err, PI_EINVAL, "sampler: an empty vocabulary or context");
+    if (p->repeat_last_n < -1) return pi__fail(err, PI_EINVAL, "repeat-last-n: %d is below -1", (int) p->repeat_last_n);
+    if (p->dry_penalty_last_n < -1)
+        return pi__fail(err, PI_EINVAL, "dry-penalty-last-n: %d is below -1", (int) p->dry_penalty_last_n);
+    if (p->dry_allowed_length < 0 || p->min_keep < 0)
+        return pi__fail(err, PI_EINVAL, "dry-allowed-length and min-keep are not negative");
+    for (size_t i = 0; i < p->n_bias; i++) {
+        if (p->bias[i].id < 0 || p->bias[i].id >= n_vocab)
+            return pi__fail(err, PI_EINVAL, "logit-bias: the vocabulary has no token %d", (int) p->bias[i].id);
+        if (!(p->bias[i].bias <= FLT_MAX)) return pi__fail(err, PI_EINVAL, "logit-bias: not a number to add");
+    }
+    for (size_t i = 0; p->chain[i] != PI__SMP_N; i++) {
+        if (i == PI__SMP_N || p->chain[i] > PI__SMP_N) return pi__fail(err, PI_EINVAL, "samplers: not a valid chain");
+    }
+    return PI_OK;
+}
+
+/* Whether a stage with these parameters can change anything. */
+static bool is_active(const pi__sampler *s, int kind)
+{
+    const pi__sampling *p = &s->p;
+    switch (kind) {
+    case PI__SMP_PENALTIES: return s->penalty_window > 0;
+    case PI__SMP_DRY: return s->dry.window > 0;
+    case PI__SMP_TOP_N_SIGMA: return p->top_n_sigma > 0;
+    case PI__SMP_TOP_K: return p->top_k > 0 && p->top_k < s->n_vocab;
+    case PI__SMP_TYPICAL: return p->typical_p < 1;
+    case PI__SMP_TOP_P: return p->top_p < 1;
+    case PI__SMP_MIN_P: return p->min_p > 0;
+    case PI__SMP_XTC: return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
+    default: return p->temp != 1;
+    }
+}
+
+/* Stages that never remove the most likely token and leave the order as it is. */
+static bool keeps_argmax(int kind)
+{
+    return kind == PI__SMP_TOP_N_SIGMA || kind == PI__SMP_TOP_K || kind == PI__SMP_TOP_P || kind == PI__SMP_MIN_P;
+}
+
+/* The stages of p that matter. Greedy decoding ends at the temperature stage, and filters right before it are idle. */
+static void set_chain(pi__sampler *s, const pi__sampling *p)
+{
+    size_t n = 0;
+    for (const uint8_t *c = p->chain; *c != PI__SMP_N; c++) {
+        if (*c == PI__SMP_TEMPERATURE && p->temp <= 0) break;
+        if (is_active(s, *c)) s->chain[n++] = *c;
+    }
+    while (p->temp <= 0 && n > 0 && keeps_argmax(s->chain[n - 1])) n--;
+    s->chain[n] = PI__SMP_N;
+}
+
+static bool in_chain(const pi__sampling *p, int kind)
+{
+    for (const uint8_t *c = p->chain; *c != PI__SMP_N; c++) {
+        if (*c == kind) return true;
+    }
+    return false;
+}
+
+/* Memory for what looks back. */
+static int init_history(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_error *err)
+{
+    bool penal = p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+    if (penal && in_chain(p, PI__SMP_PENALTIES)) {
+        int32_t w = p->repeat_last_n < 0 || p->repeat_last_n > max_history ? max_history : p->repeat_last_n;
+        s->penalty_window = w;
+        int32_t distinct = w < s->n_vocab ? w : s->n_vocab;
+        if (w > 0 && !pi__idmap_init(&s->counts, distinct)) return pi__fail_mem(err, "the penalties' counts");
+    }
+    if (in_chain(p, PI__SMP_DRY)) {
+        int rc = pi__dry_init(s, p, max_history, err);
+        if (rc) return rc;
+    }
+    s->ring_cap = s->penalty_window > s->dry.window ? s->penalty_window : s->dry.window;
+    if (s->ring_cap > 0) {
+        s->ring = pi__calloc((size_t) s->ring_cap, sizeof *s->ring);
+        if (!s->ring) return pi__fail_mem(err, "the sampler's history");
+    }
+    return PI_OK;
+}
+
+int pi__sampler_create(pi__sampler **out, const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi_error *err)
+{
+    *out = NULL;
+    int rc = check(p, n_vocab, max_history, err);
+    if (rc) return rc;
+    pi__sampler *s = pi__calloc(1, sizeof *s);
+    if (!s) return pi__fail_mem(err, "a sampler");
+    s->p = *p;
+    s->p.bias = NULL;
+    s->p.dry_breakers = NULL;
+    s->n_vocab = n_vocab;
+    s->key = mix(p->seed + 0x9E3779B97F4A7C15u);
+    rc = init_history(s, p, max_history, err);
+    if (rc) goto out;
+    if (p->n_bias) {
+        s->bias = pi__calloc(p->n_bias, sizeof *s->bias);
+        if (!s->bias) {
+            rc = pi__fail_mem(err, "logit biases");
+            goto out;
+        }
+        memcpy(s->bias, p->bias, p->n_bias * sizeof *s->bias);
+    }
+    set_chain(s, p);
+    *out = s;
+    s = NULL;
+out:
+    pi__sampler_free(s);
+    return rc;
+}
+
+void pi__sampler_free(pi__sampler *s)
+{
+    if (!s) return;
+    pi__idmap_free(&s->counts);
+    pi__dry_free(&s->dry);
+    pi__free(s->ring);
+    pi__free(s->bias);
+    pi__free(s);
+}
+
+/* Ids that are no tokens (placeholders of other media) have their place in the history and no count. */
+static bool is_token(const pi__sampler *s, int32_t id) { return id >= 0 && id < s->n_vocab; }
+
+void pi__sampler_accept(pi__sampler *s, int32_t id)
+{
+    s->n_seen++;
+    if (!s->ring) return;
+    if (s->penalty_window > 0) {
+        if (s->ring_len >= s->penalty_window) {
+            int32_t old = pi__back(s, s->penalty_window - 1);
+            int32_t *count = is_token(s, old) ? pi__idmap_get(&s->counts, old) : NULL;
+            if (count && --*count == 0) pi__idmap_del(&s->counts, old);
+        }
+        if (is_token(s, id)) ++*pi__idmap_put(&s->counts, id);
+    }
+    s->ring[s->ring_next] = id;
+    s->ring_next = s->ring_next + 1 == s->ring_cap ? 0 : s->ring_next + 1;
+    if (s->ring_len < s->ring_cap) s->ring_len++;
+}
+
+void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v)
+{
+    const pi__sampling *p = &s->p;
+    size_t min_keep = (size_t) p->min_keep;
+    switch (kind) {
+    case PI__SMP_PENALTIES: pi__stage_penalties(v, s); break;
+    case PI__SMP_DRY: pi__stage_dry(v, s); break;
+    case PI__SMP_TOP_N_SIGMA: pi__stage_top_n_sigma(v, p->top_n_sigma); break;
+    case PI__SMP_TOP_K: pi__stage_top_k(v, p->top_k); break;
+    case PI__SMP_TYPICAL: pi__stage_typical(v, p->typical_p, min_keep); break;
+    case PI__SMP_TOP_P: pi__stage_top_p(v, p->top_p, min_keep); break;
+    case PI__SMP_MIN_P: pi__stage_min_p(v, p->min_p, min_keep); break;
+    case PI__SMP_XTC:
+        if (uniform(s, DRAW_XTC) < (double) p->xtc_probability) pi__stage_xtc(v, p->xtc_threshold, min_keep);
+        break;
+    default: pi__stage_temperature(v, p->temp); break;
+    }
+}
+
+static int32_t pick_greedy(const pi__cands *v)
+{
+    if (!v->list) return pi__argmax(v->row, v->n_row);
+    uint64_t best = UINT64_MAX;
+    for (size_t i = 0; i < v->n; i++) best = v->w->key[i] < best ? v->w->key[i] : best;
+    return v->n ? pi__key_id(best) : -1;
+}
+
+static int32_t pick_random(pi__cands *v, double u)
+{
+    float max = pi__cands_max(v);
+    if (max == -INFINITY) return -1;
+    if (!v->list) return pi__row_draw(v->row, v->n_row, max, u * pi__row_exp_sum(v->row, v->n_row, max));
+    const uint64_t *key = v->w->key;
+    double sum = 0, run = 0;
+    int32_t last = -1;
+    for (size_t i = 0; i < v->n; i++) sum += (double) pi__exp_neg(pi__key_logit(key[i]) - max);
+    for (size_t i = 0; i < v->n; i++) {
+        float w = pi__exp_neg(pi__key_logit(key[i]) - max);
+        run += (double) w;
+        if (w > 0) last = pi__key_id(key[i]);
+        if (run > u * sum) return last;
+    }
+    return last;
+}
+
+int32_t pi__sampler_pick(const pi__sampler *s, pi__cands *v)
+{
+    return s->p.temp <= 0 ? pick_greedy(v) : pick_random(v, uniform(s, DRAW_TOKEN));
+}
+
+int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
+                           size_t n_forbid)
+{
+    for (size_t i = 0; i < s->p.n_bias; i++) {
+        float *x = &logits[s->bias[i].id];
+        *x = pi__biased(*x, s->bias[i].bias);
+    }
+    for (size_t i = 0; i < n_forbid; i++) {
+        if (is_token(s, forbid[i])) logits[forbid[i]] = -INFINITY;
+    }
+    pi__cands v = {.w = w, .row = logits, .n_row = s->n_vocab};
+    for (const uint8_t *c = s->chain; *c != PI__SMP_N; c++) pi__sampler_apply(s, *c, &v);
+    return pi__sampler_pick(s, &v);
+}
+
+bool pi__sampler_is_argmax(const pi__sampler *s)
+{
+    return s->p.temp <= 0 && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
+}
+
+void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out)
+{
+    for (int32_t i = 0; i < n; i++) {
+        bool there = (size_t) i < n_key;
+        float x = there ? pi__key_logit(key[i]) : -INFINITY;
+        out[i].id = there ? pi__key_id(key[i]) : -1;
+        out[i].logprob = there ? (float) ((double) x - (double) max - log_sum) : -INFINITY;
+    }
+}
+
+void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, pi_token_prob *out,
+                  pi__sampler_scratch *w)
+{
+    bool odd;
+    float max = pi__row_max(logits, n_vocab, &odd);
+    double log_sum = 0;
+    if (!odd) {
+        log_sum = max == -INFINITY ? 0 : log(pi__row_exp_sum(logits, n_vocab, max));
+    } else {
+        max = max > FLT_MAX ? FLT_MAX : max;
+        double sum = 0;
+        for (int32_t i = 0; i < n_vocab; i++) {
+            float x = pi__logit_clamp(logits[i]);
+            if (x > -INFINITY) sum += (double) pi__exp_neg(x - max);
+        }
+        log_sum = sum > 0 ? log(sum) : 0;
+    }
+    float own = id >= 0 && id < n_vocab ? pi__logit_clamp(logits[id]) : -INFINITY;
+    out[0] = (pi_token_prob){id, max == -INFINITY ? -INFINITY : (float) ((double) own - (double) max - log_sum)};
+    size_t got = n > 0 ? pi__row_top(logits, n_vocab, n, w->key) : 0;
+    pi__keys_sort(w->key, got);
+    pi__put_logprobs(w->key, got, max, log_sum, n, out + 1);
+}

@@ -1,0 +1,193 @@
+/* What the files of the sampler share: candidates, passes over a row, the map from token to number.
+ *
+ * The tokens that are still in the running are either the whole row of logits ("full"), or a list of 64-bit keys:
+ *
+ *     63                    32 31              0
+ *     +-----------------------+----------------+     ascending keys = descending logits, the lower id first on ties;
+ *     | ~ordered bits (logit) |       id       |     all keys differ, so any selection has one result
+ *     +-----------------------+----------------+
+ *
+ * A stage that only looks at a few tokens works on the row; the first filter makes the list. Nothing is ever sorted
+ * whole: filters select. What the first one takes of a row's PI__MAX_TOP best is in a known order, that of keys or of ids:
+ * so that who was given no more of the row than those (sampler_top.c) goes on with the same list. Memory is the scratch's
+ * and the sampler's, one thread at a time. */
+#ifndef PI__SAMPLER_IMPL_H
+#define PI__SAMPLER_IMPL_H
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "sampler/sampler.h"
+
+struct pi__sampler_scratch {
+    int32_t n_vocab; /* longest row */
+    uint64_t *key;   /* [n_vocab] the list of candidates */
+    float *weight;   /* [n_vocab] by id: exp(logit - max) of the tokens in the list */
+};
+
+/* Token -> number, open addressing over a dense array; at most cap tokens. */
+typedef struct pi__idmap {
+    struct { int32_t id, val; } *entry; /* [n] in no order */
+    int32_t *slot;                      /* [mask + 1] index into entry, -1: empty */
+    uint32_t mask;                      /* slots - 1; slots are a power of two, at least 2 * cap */
+    int32_t n, cap;                     /* entries used, entries there are */
+} pi__idmap;
+
+bool pi__idmap_init(pi__idmap *m, int32_t cap); /* false: out of memory */
+void pi__idmap_free(pi__idmap *m);
+int32_t *pi__idmap_get(const pi__idmap *m, int32_t id); /* its number, NULL: absent; valid until the map changes */
+int32_t *pi__idmap_put(pi__idmap *m, int32_t id);       /* its number, 0 when it is new; there must be room */
+void pi__idmap_del(pi__idmap *m, int32_t id);
+void pi__idmap_clear(pi__idmap *m);
+
+/* A sequence of tokens that DRY does not look across: head, then tail_len tokens at tail. */
+typedef struct pi__dry_breaker {
+    int32_t head, tail_len;
+    const int32_t *tail;
+} pi__dry_breaker;
+
+typedef struct pi__dry {
+    int32_t window;           /* tokens looked back at, 0: off */
+    int32_t max_exponent;     /* so that base^exponent stays finite, 0: no limit */
+    pi__dry_breaker *breaker; /* [n_breakers] by ascending head */
+    size_t n_breakers;
+    int32_t *tokens;          /* all breakers' tokens */
+    int32_t *z;               /* [window] repeat lengths of one call */
+    pi__idmap longest;        /* token -> longest repetition that it would continue, of one call */
+} pi__dry;
+
+struct pi__sampler {
+    pi__sampling p;        /* parameters; bias points to the sampler's copy, the breakers are in dry */
+    uint8_t chain[PI__SMP_N + 1]; /* stages that do something, ended by PI__SMP_N */
+    int32_t n_vocab;       /* row length */
+    uint64_t key;          /* of the generator, from the seed */
+    uint64_t n_seen;       /* tokens accepted: the position that the generator's next numbers belong to */
+    pi__logit_bias *bias;  /* [p.n_bias] */
+    int32_t *ring;         /* [ring_cap] the last tokens; NULL when nothing looks back */
+    int32_t ring_cap;      /* the longest window */
+    int32_t ring_next;     /* where the next token goes */
+    int32_t ring_len;      /* tokens in it */
+    int32_t penalty_window; /* tokens in counts, 0: off */
+    pi__idmap counts;      /* token -> how often it is in the penalty window */
+    pi__dry dry;
+};
+
+/* The candidates of one call. */
+typedef struct pi__cands {
+    pi__sampler_scratch *w; /* where the list is */
+    float *row;             /* [n_row] logits; stale once there is a list */
+    int32_t n_row;
+    bool list;              /* the candidates are w->key[0..n) */
+    bool clean;             /* row holds no NaN and no +inf */
+    size_t n;               /* candidates in the list */
+} pi__cands;
+
+static inline uint32_t pi__f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
+static inline float pi__f32_from(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+
+/* Ascending integers in the order of ascending floats; -0 counts as 0. */
+static inline uint32_t pi__f32_order(float x)
+{
+    uint32_t u = pi__f32_bits(x + 0.0f);
+    return u ^ ((uint32_t) ((int32_t) u >> 31) | 0x80000000u);
+}
+
+static inline uint64_t pi__key(float logit, int32_t id)
+{
+    return (uint64_t) ~pi__f32_order(logit) << 32 | (uint32_t) id;
+}
+
+static inline int32_t pi__key_id(uint64_t k) { return (int32_t) (uint32_t) k; }
+
+static inline float pi__key_logit(uint64_t k)
+{
+    uint32_t o = ~(uint32_t) (k >> 32);
+    return pi__f32_from(o & 0x80000000u ? o ^ 0x80000000u : ~o);
+}
+
+/* A logit that a stage computed: infinities and NaN would make differences of logits meaningless. */
+static inline float pi__logit_clamp(float x) { return x > FLT_MAX ? FLT_MAX : x == x ? x : -INFINITY; }
+
+/* exp(x) for x <= 0 to 2 ulp, 0 below -87 and for NaN. Written out so that loops over it vectorise,
+ * and so that every machine and instruction set gives the same bits (libm's differs). */
+static inline float pi__exp_neg(float x)
+{
+    uint32_t keep = 0u - (uint32_t) ((int32_t) (pi__f32_bits(x) & 0x7FFFFFFFu) <= 0x42AE0000); /* x >= -87 */
+    float c = pi__f32_from(pi__f32_bits(x) & keep);
+    float r = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
+    float n = r - 12582912.0f;
+    float f = (c - n * 0.693359375f) + n * 2.12194440e-4f; /* |f| <= ln(2)/2 */
+    float y = 1.98412698e-4f;
+    y = y * f + 1.38888889e-3f;
+    y = y * f + 8.33333333e-3f;
+    y = y * f + 4.16666667e-2f;
+    y = y * f + 1.66666667e-1f;
+    y = y * f + 0.5f;
+    y = y * f + 1.0f;
+    y = y * f + 1.0f;
+    uint32_t scale = (pi__f32_bits(r) - 0x4B400000u + 127u) << 23;
+    return pi__f32_from(pi__f32_bits(y * pi__f32_from(scale)) & keep);
+}
+
+/* ---- passes over a row (sampler_row.c) */
+
+/* Largest value, -inf when nothing is above; NaN never wins. *odd (may be NULL): whether there is a NaN or +inf. */
+float pi__row_max(const float *x, int32_t n, bool *odd);
+/* Sum of exp(x - max) over a clean row. Devices add up in the same order (kernels/top.cu). */
+double pi__row_exp_sum(const float *x, int32_t n, float max);
+/* Keys of the values >= limit and > -inf, in the order of ids; returns their number. */
+size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key);
+/* Keys of the k largest values (in no order); fewer when fewer are above -inf. key has room for n. */
+size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key);
+/* The index at which the running sum of exp(x - max) first exceeds target; -1 when it never does. Clean row. */
+int32_t pi__row_draw(const float *x, int32_t n, float max, double target);
+
+/* ---- keys (sampler_row.c) */
+
+/* Moves the k smallest of key[0..n) to the front, in no order. */
+void pi__keys_select(uint64_t *key, size_t n, size_t k);
+void pi__keys_sort(uint64_t *key, size_t n);
+/* Moves to the front the fewest smallest keys, at least min_n, whose weights (by the low half of the key: weight[id])
+ * sum to at least target (above it if strict); returns their number. */
+size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, bool strict, size_t min_n);
+
+/* ---- stages (sampler_filters.c, sampler_penalties.c, sampler_dry.c) */
+
+/* Makes v a list of everything above -inf. */
+void pi__cands_list(pi__cands *v);
+float pi__cands_max(pi__cands *v);
+/* Keeps the fewest of the best of a sorted list, at least min_n, that together weigh target or more (where the best
+ * weighs 1). false: all of them do not, and nothing changed. */
+bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n);
+/* Least logit that min-p keeps where the largest is max. */
+float pi__min_p_limit(float max, float p);
+/* One stage of the chain. */
+void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v);
+/* The token that the chain's candidates give. */
+int32_t pi__sampler_pick(const pi__sampler *s, pi__cands *v);
+/* Logarithms of probability of the first n of the sorted keys. */
+void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out);
+/* Adds a bias to a logit. */
+static inline float pi__biased(float logit, float bias) { return pi__logit_clamp(logit + bias); }
+void pi__stage_top_n_sigma(pi__cands *v, float n_sigma);
+void pi__stage_top_k(pi__cands *v, int32_t k);
+void pi__stage_typical(pi__cands *v, float p, size_t min_keep);
+void pi__stage_top_p(pi__cands *v, float p, size_t min_keep);
+void pi__stage_min_p(pi__cands *v, float p, size_t min_keep);
+void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep);
+void pi__stage_temperature(pi__cands *v, float temp);
+void pi__stage_penalties(pi__cands *v, const pi__sampler *s);
+void pi__stage_dry(pi__cands *v, pi__sampler *s);
+
+int pi__dry_init(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_error *err);
+void pi__dry_free(pi__dry *d);
+
+/* Token number i back from the newest (0); i < ring_len. */
+static inline int32_t pi__back(const pi__sampler *s, int32_t i)
+{
+    int32_t at = s->ring_next - 1 - i;
+    return s->ring[at < 0 ? at + s->ring_cap : at];
+}
+
+#endif

@@ -1,0 +1,228 @@
+/* Passes over a row of logits, and selection among keys.
+ *
+ * A row is a whole vocabulary (262,144 values and more), so each pass is a loop that vectorises: sixteen running values
+ * side by side, the same order of sums for every instruction set. Selection is quickselect with pivots from a generator
+ * of its own: linear on average for any input, the result fixed because keys differ. No memory, no state. */
+#include "sampler/sampler_impl.h"
+
+enum { LANES = 16, BLOCK = 256 };
+
+float pi__row_max(const float *x, int32_t n, bool *odd)
+{
+    float m[LANES];
+    int32_t bad = 0, i = 0;
+    for (int j = 0; j < LANES; j++) m[j] = -INFINITY;
+    for (; i + LANES <= n; i += LANES) {
+        for (int j = 0; j < LANES; j++) {
+            m[j] = x[i + j] > m[j] ? x[i + j] : m[j];
+            bad |= !(x[i + j] <= FLT_MAX);
+        }
+    }
+    for (; i < n; i++) {
+        m[0] = x[i] > m[0] ? x[i] : m[0];
+        bad |= !(x[i] <= FLT_MAX);
+    }
+    for (int j = 1; j < LANES; j++) m[0] = m[j] > m[0] ? m[j] : m[0];
+    if (odd) *odd = bad;
+    return m[0];
+}
+
+int32_t pi__argmax(const float *x, int32_t n)
+{
+    float best = -INFINITY;
+    int32_t at = -1;
+    /* Only a block with a larger maximum is looked at again, so the first of equal values wins. */
+    for (int32_t i = 0; i < n; i += BLOCK) {
+        int32_t len = n - i < BLOCK ? n - i : BLOCK;
+        float m = pi__row_max(x + i, len, NULL);
+        if (m > best) {
+            best = m;
+            at = i;
+        }
+    }
+    if (at < 0) return -1;
+    while (x[at] != best) at++;
+    return at;
+}
+
+/* Sum of exp(x - max) of at most BLOCK values: few enough that the float sums lose nothing that matters. */
+static double block_exp_sum(const float *x, int32_t n, float max)
+{
+    float e[BLOCK], s[LANES] = {0};
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) e[i] = pi__exp_neg(x[i] - max);
+    memset(e + n, 0, (size_t) (BLOCK - n) * sizeof *e);
+    for (int32_t i = 0; i < BLOCK; i += LANES) {
+        for (int j = 0; j < LANES; j++) s[j] += e[i + j];
+    }
+    for (int j = 0; j < LANES; j++) sum += (double) s[j];
+    return sum;
+}
+
+double pi__row_exp_sum(const float *x, int32_t n, float max)
+{
+    double s[LANES] = {0}, sum = 0; /* of every 16th block: what adds up on a device need not wait for all before it */
+    for (int32_t i = 0, b = 0; i < n; i += BLOCK, b++)
+        s[b % LANES] += block_exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, max);
+    for (int j = 0; j < LANES; j++) sum += s[j];
+    return sum;
+}
+
+int32_t pi__row_draw(const float *x, int32_t n, float max, double target)
+{
+    double sum = 0;
+    int32_t last = -1; /* the last value with any weight, should rounding leave the sum at target */
+    for (int32_t i = 0; i < n; i += BLOCK) {
+        int32_t len = n - i < BLOCK ? n - i : BLOCK;
+        double b = block_exp_sum(x + i, len, max);
+        if (sum + b <= target && i + len < n) {
+            sum += b;
+            continue;
+        }
+        for (int32_t j = i; j < i + len; j++) {
+            float w = pi__exp_neg(x[j] - max);
+            if (w > 0) last = j;
+            sum += (double) w;
+            if (sum > target) return j;
+        }
+        if (last >= 0) return last;
+    }
+    for (int32_t j = n - 1; j >= 0; j--) {
+        if (pi__exp_neg(x[j] - max) > 0) return j;
+    }
+    return -1;
+}
+
+/* Whether any of n values is above t. */
+static bool any_above(const float *x, int32_t n, float t)
+{
+    int32_t any = 0;
+    for (int32_t j = 0; j < n; j++) any |= x[j] > t;
+    return any;
+}
+
+size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key)
+{
+    size_t got = 0;
+    float below = limit > -INFINITY ? nextafterf(limit, -INFINITY) : -INFINITY;
+    for (int32_t i = 0; i < n; i += 64) {
+        int32_t len = n - i < 64 ? n - i : 64;
+        if (!any_above(x + i, len, below)) continue;
+        for (int32_t j = i; j < i + len; j++) {
+            if (x[j] > below) key[got++] = pi__key(pi__logit_clamp(x[j]), j);
+        }
+    }
+    return got;
+}
+
+size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key)
+{
+    size_t got = 0, want = (size_t) (k < n ? k : n), cap = want * 2 + 256;
+    float t = -INFINITY; /* nothing at or below it can still be among the k: later ids lose ties */
+    if (cap > (size_t) n) cap = (size_t) n;
+    for (int32_t i = 0; i < n; i += 64) {
+        int32_t len = n - i < 64 ? n - i : 64;
+        if (!any_above(x + i, len, t)) continue;
+        for (int32_t j = i; j < i + len; j++) {
+            if (!(x[j] > t)) continue;
+            if (got == cap) {
+                pi__keys_select(key, got, want);
+                got = want;
+                uint64_t worst = 0;
+                for (size_t a = 0; a < want; a++) worst = key[a] > worst ? key[a] : worst;
+                t = pi__key_logit(worst);
+                if (!(x[j] > t)) continue;
+            }
+            key[got++] = pi__key(pi__logit_clamp(x[j]), j);
+        }
+    }
+    if (got > want) {
+        pi__keys_select(key, got, want);
+        got = want;
+    }
+    return got;
+}
+
+/* A pivot's index in [0, n): pseudo-random, so that no order of input is a bad one. */
+static size_t pivot_index(uint64_t *state, size_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (size_t) ((*state >> 33) % n);
+}
+
+/* Splits key[0..n): returns m, with key[m] the pivot, smaller keys before it and larger ones after it. */
+static size_t partition(uint64_t *key, size_t n, size_t p)
+{
+    uint64_t pivot = key[p];
+    size_t m = 0;
+    key[p] = key[n - 1];
+    for (size_t i = 0; i + 1 < n; i++) { /* branchless: the swap always happens, the border moves when it counted */
+        uint64_t a = key[i];
+        key[i] = key[m];
+        key[m] = a;
+        m += a < pivot;
+    }
+    key[n - 1] = key[m];
+    key[m] = pivot;
+    return m;
+}
+
+void pi__keys_select(uint64_t *key, size_t n, size_t k)
+{
+    uint64_t rng = n;
+    while (k > 0 && k < n && n > 1) {
+        size_t m = partition(key, n, pivot_index(&rng, n));
+        if (m >= k) {
+            n = m; /* the pivot and what follows is out */
+        } else {
+            key += m + 1;
+            n -= m + 1;
+            k -= m + 1;
+        }
+    }
+}
+
+void pi__keys_sort(uint64_t *key, size_t n)
+{
+    uint64_t rng = n;
+    while (n > 24) { /* the shorter part by recursion: depth is at most log2(n) */
+        size_t m = partition(key, n, pivot_index(&rng, n));
+        if (m < n - m - 1) {
+            pi__keys_sort(key, m);
+            key += m + 1;
+            n -= m + 1;
+        } else {
+            pi__keys_sort(key + m + 1, n - m - 1);
+            n = m;
+        }
+    }
+    for (size_t i = 1; i < n; i++) {
+        uint64_t a = key[i];
+        size_t j = i;
+        for (; j > 0 && key[j - 1] > a; j--) key[j] = key[j - 1];
+        key[j] = a;
+    }
+}
+
+size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, bool strict, size_t min_n)
+{
+    uint64_t rng = n;
+    size_t kept = 0, all = n; /* key[0..kept) are in; the border is within the n keys behind them */
+    double mass = 0;
+    while (n > 0) {
+        uint64_t *k = key + kept;
+        size_t m = partition(k, n, pivot_index(&rng, n));
+        double part = 0;
+        for (size_t i = 0; i < m; i++) part += (double) weight[pi__key_id(k[i])];
+        /* The keys before the pivot suffice: the border is among them. */
+        if (m > 0 && kept + m >= min_n && (strict ? mass + part > target : mass + part >= target)) {
+            n = m;
+            continue;
+        }
+        mass += part + (double) weight[pi__key_id(k[m])];
+        kept += m + 1;
+        n -= m + 1;
+        if (kept >= min_n && (strict ? mass > target : mass >= target)) return kept;
+    }
+    return kept < all ? kept : all;
+}

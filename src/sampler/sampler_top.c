@@ -1,0 +1,140 @@
+/* From the head of a row to the token that the whole row gives.
+ *
+ * Who has only the largest values of a row (sampler.h, pi__top) knows of all others that they are below the last of them.
+ * Stages that only lower logits (penalties, DRY, biases below 0, forbidden ids) cannot bring one of the others up, so that
+ * what is above that border afterwards is still what is above it in the whole row:
+ *
+ *     head     9.1  8.7  8.2  7.9  7.5 | unknown, at most 7.5
+ *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four, of the fifth nothing is known
+ *
+ * The first filter then takes what it wants, if that is above the border, in the order in which it would take it from the
+ * row, and the rest of the chain goes on as ever. Where it is not, the whole row is asked for. Nothing here changes what
+ * is sampled. No memory; one thread at a time. */
+#include "sampler/sampler_impl.h"
+
+enum { MAX_BIASES = 64, ROOM = 128 /* for what is lowered below the border */ };
+
+/* Penalties and biases never make a token more likely. */
+static bool only_lowers(const pi__sampler *s)
+{
+    const pi__sampling *p = &s->p;
+    if (p->n_bias > MAX_BIASES) return false;
+    for (size_t i = 0; i < p->n_bias; i++)
+        if (s->bias[i].bias > 0) return false;
+    return p->repeat_penalty >= 1 && p->presence_penalty >= 0 && p->frequency_penalty >= 0;
+}
+
+static bool lowers(int kind) { return kind == PI__SMP_PENALTIES || kind == PI__SMP_DRY; }
+
+int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum)
+{
+    const uint8_t *c = s->chain;
+    *sum = false;
+    if (pi__sampler_is_argmax(s) && !n_forbid) return 1;
+    if (!only_lowers(s)) return 0;
+    while (lowers(*c)) c++;
+    const bool as_it_is = c == s->chain && !s->p.n_bias && !n_forbid;
+    switch (*c) {
+    case PI__SMP_N: return s->p.temp <= 0 ? PI__MAX_TOP : 0;
+    case PI__SMP_TOP_K: return as_it_is && s->p.top_k <= PI__MAX_TOP ? s->p.top_k : s->p.top_k <= ROOM ? PI__MAX_TOP : 0;
+    case PI__SMP_MIN_P: return PI__MAX_TOP;
+    case PI__SMP_TOP_P: return *sum = as_it_is, as_it_is ? PI__MAX_TOP : 0;
+    default: return 0;
+    }
+}
+
+/* Biases, and ids whose probability is 0. */
+static void lower(const pi__sampler *s, pi__cands *v, const int32_t *forbid, size_t n_forbid)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        uint64_t *key = &v->w->key[i];
+        const int32_t id = pi__key_id(*key);
+        for (size_t j = 0; j < s->p.n_bias; j++)
+            if (s->bias[j].id == id) *key = pi__key(pi__biased(pi__key_logit(*key), s->bias[j].bias), id);
+        for (size_t j = 0; j < n_forbid; j++)
+            if (forbid[j] == id) *key = pi__key(-INFINITY, id);
+    }
+}
+
+/* Sorts the list and drops what is no candidate any more, and what is below the border. */
+static void keep_known(pi__cands *v, uint64_t border)
+{
+    const uint64_t least = pi__key(-INFINITY, 0); /* keys of -inf are this and above */
+    uint64_t *key = v->w->key;
+    size_t n = 0;
+    for (size_t i = 0; i < v->n; i++)
+        if (key[i] < least && key[i] <= border) key[n++] = key[i];
+    v->n = n;
+    pi__keys_sort(key, n);
+}
+
+/* From the order of keys to the order of ids. */
+static void sort_by_id(pi__cands *v)
+{
+    uint64_t *key = v->w->key;
+    for (size_t i = 0; i < v->n; i++) key[i] = key[i] << 32 | key[i] >> 32;
+    pi__keys_sort(key, v->n);
+    for (size_t i = 0; i < v->n; i++) key[i] = key[i] << 32 | key[i] >> 32;
+}
+
+/* The first filter, of a list that is sorted and has all that is above the border. false: it looks below that. */
+static bool top_k(pi__cands *v, size_t k, bool all)
+{
+    if (k > v->n) return all;
+    v->n = k;
+    return true;
+}
+
+static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all)
+{
+    const float limit = pi__min_p_limit(pi__key_logit(v->w->key[0]), p->min_p);
+    size_t n = 0;
+    while (n < v->n && pi__key_logit(v->w->key[n]) >= limit) n++;
+    if (!all && pi__key_logit(border) >= limit) return false;
+    if (p->min_keep > 1 && n < (size_t) p->min_keep) return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
+    v->n = n;
+    sort_by_id(v);
+    return true;
+}
+
+static bool first_filter(const pi__sampler *s, int kind, pi__cands *v, const pi__top *t, uint64_t border)
+{
+    switch (kind) {
+    case PI__SMP_N: return s->p.temp <= 0; /* the best one is known */
+    case PI__SMP_TOP_K: return s->p.top_k <= PI__MAX_TOP && top_k(v, (size_t) s->p.top_k, t->all);
+    case PI__SMP_MIN_P: return min_p(v, &s->p, border, t->all);
+    case PI__SMP_TOP_P: return pi__cands_keep_mass(v, (double) s->p.top_p * t->sum, (size_t) s->p.min_keep);
+    default: return false;
+    }
+}
+
+int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
+                               const int32_t *forbid, size_t n_forbid)
+{
+    const uint64_t border = t->all || !t->n ? UINT64_MAX : t->key[t->n - 1];
+    const uint8_t *c = s->chain;
+    pi__cands v = {.w = w, .row = scribble, .n_row = s->n_vocab, .list = true, .n = (size_t) t->n};
+    if (pi__sampler_is_argmax(s) && !n_forbid) return pi__top_best(t);
+    if (t->odd || !only_lowers(s)) return PI__NEED_ROW;
+    memcpy(w->key, t->key, (size_t) t->n * sizeof *t->key);
+    lower(s, &v, forbid, n_forbid);
+    for (; lowers(*c); c++) pi__sampler_apply(s, *c, &v);
+    keep_known(&v, border);
+    if (!v.n) return t->all ? -1 : PI__NEED_ROW;
+    const bool as_it_is = c == s->chain && !s->p.n_bias && !n_forbid && t->sum > 0;
+    if ((*c == PI__SMP_TOP_P && !as_it_is) || !first_filter(s, *c, &v, t, border)) return PI__NEED_ROW;
+    if (*c != PI__SMP_N) c++;
+    for (; *c != PI__SMP_N; c++) pi__sampler_apply(s, *c, &v);
+    return pi__sampler_pick(s, &v);
+}
+
+void pi__logprobs_top(const pi__top *t, int32_t id, int32_t n, pi_token_prob *out)
+{
+    const float max = pi__key_logit(t->key[0]);
+    const double log_sum = log(t->sum);
+    float own = -INFINITY;
+    for (int32_t i = 0; i < t->n; i++)
+        if (pi__key_id(t->key[i]) == id) own = pi__key_logit(t->key[i]);
+    out[0] = (pi_token_prob) {id, (float) ((double) own - (double) max - log_sum)};
+    pi__put_logprobs(t->key, (size_t) t->n, max, log_sum, n, out + 1);
+}

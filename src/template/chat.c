@@ -1,0 +1,237 @@
+/* Chat templates loaded and rendered (see chat.h); messages are brought into form in chat_messages.c.
+ *
+ * A template that a model came with is not to be trusted: it runs within the bounds of jinja.h, and with memory and
+ * output in proportion to what it was given. The probes below run when it is loaded; a template that fails in one just
+ * cannot do what was asked. Memory: a zone for each rendering, freed at its end. */
+#include "template/chat.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "template/chat_impl.h"
+
+enum { MEMORY_MIN = 16 << 20, MEMORY_FACTOR = 64, OUTPUT_MIN = 1 << 20, OUTPUT_FACTOR = 16 };
+
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}"
+    "{% if message.content %}{{ message.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/* -------------------------------------------------------------------------------------------------------- rendering */
+
+static int no_room(const pi__zone *z, pi_error *err)
+{
+    if (z->code == PI_ETOOBIG) return pi__fail(err, PI_ETOOBIG, "the conversation is too large");
+    return pi__fail_mem(err, "the conversation");
+}
+
+/* The members of a JSON object become variables. */
+static int add_vars(pi__zone *z, const char *json, const char *what, pi__dict *vars, pi_error *err)
+{
+    pi__val v;
+    if (!json || !*json) return PI_OK;
+    int rc = pi__json_read(z, json, strlen(json), what, &v, err);
+    if (rc) return rc;
+    if (v.type != PI__V_MAP) return pi__fail(err, PI_EINVAL, "%s: must be a JSON object", what);
+    for (size_t i = 0; i < v.map->n; i++)
+        if (!pi__dict_set(z, vars, v.map->e[i].key, v.map->e[i].value)) return no_room(z, err);
+    return PI_OK;
+}
+
+static bool add_token(const pi__chat *c, pi__zone *z, pi__dict *vars, const char *name, int32_t id)
+{
+    return pi__dict_set_str(z, vars, name, pi__val_str(pi__vocab_spelling(c->v, id)));
+}
+
+/* Renders with the messages, tools and variables as they are. */
+static int render(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messages, pi__val tools, int64_t now,
+                  pi__text *out, pi_error *err)
+{
+    const pi__jinja_env env = {.now = now};
+    if (tools.type == PI__V_NONE && c->no_none_tools) tools = pi__val_undefined(pi__str_of("tools"));
+    bool ok = pi__dict_set_str(z, vars, "messages", messages) && pi__dict_set_str(z, vars, "tools", tools);
+    if (ok && !pi__dict_get_str(vars, "documents")) ok = pi__dict_set_str(z, vars, "documents", pi__val_none());
+    if (ok && !pi__dict_get_str(vars, "add_generation_prompt"))
+        ok = pi__dict_set_str(z, vars, "add_generation_prompt", pi__val_bool(true));
+    ok = ok && add_token(c, z, vars, "bos_token", pi__vocab_bos(c->v)) &&
+         add_token(c, z, vars, "eos_token", pi__vocab_eos(c->v));
+    return ok ? pi__jinja_render(c->t, z, vars, &env, out, err) : no_room(z, err);
+}
+
+/* What tokenizing adds must not be there twice. */
+static void drop_bos(const pi__chat *c, pi__text *t, size_t from)
+{
+    pi__str bos = pi__vocab_spelling(c->v, pi__vocab_bos(c->v));
+    if (!pi__vocab_add_bos(c->v) || !bos.n || t->n - from < bos.n || memcmp(t->p + from, bos.p, bos.n)) return;
+    memmove(t->p + from, t->p + from + bos.n, t->n - from - bos.n);
+    t->n -= bos.n;
+}
+
+int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__text *out, pi_error *err)
+{
+    size_t size = strlen(messages) + (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0), from = out->n;
+    pi__zone z;
+    pi__val vars, m, t = pi__val_none();
+    pi__zone_init(&z, MEMORY_MIN + size * MEMORY_FACTOR);
+    out->limit = out->n + OUTPUT_MIN + size * OUTPUT_FACTOR;
+    int rc = pi__val_new_map(&z, &vars) ? PI_OK : no_room(&z, err);
+    if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, err);
+    if (!rc) rc = add_vars(&z, options, "chat options", vars.map, err);
+    if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, err);
+    if (!rc && tools && *tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, err);
+    if (!rc) rc = pi__chat_fit_messages(c, &z, &m, err);
+    if (!rc) rc = pi__chat_fit_tools(&z, &t, err);
+    if (!rc) rc = render(c, &z, vars.map, m, t, now, out, err);
+    pi__zone_free(&z);
+    if (rc) out->n = from;
+    else drop_bos(c, out, from);
+    return rc;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- probes */
+
+/* Renders messages without changes. *out is empty where the template fails; PI_ENOMEM and nothing else is an error. */
+static int probe(const pi__chat *c, const char *messages, pi__text *out)
+{
+    pi__zone z;
+    pi__val vars, m;
+    pi_error err;
+    pi__zone_init(&z, MEMORY_MIN);
+    out->n = 0;
+    out->limit = OUTPUT_MIN;
+    out->code = PI_OK;
+    int rc = pi__val_new_map(&z, &vars) ? PI_OK : PI_ENOMEM;
+    if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, &err);
+    if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, &err);
+    if (!rc) rc = render(c, &z, vars.map, m, pi__val_none(), 0, out, &err);
+    pi__zone_free(&z);
+    if (rc) out->n = 0;
+    return rc == PI_ENOMEM ? rc : PI_OK;
+}
+
+static bool shows(const pi__text *t, const char *word) { return t->n && memmem(t->p, t->n, word, strlen(word)); }
+
+#define PROBE_USER "{\"role\": \"user\", \"content\": \"uuUu\"}"
+#define PROBE_PARTS "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"uuUu\"}]}"
+#define PROBE_CALL(content, args)                                                                                      \
+    "{\"role\": \"assistant\", \"content\": " content ", \"tool_calls\": [{\"id\": \"call00001\", "                    \
+    "\"type\": \"function\", \"function\": {\"name\": \"ffFf\", \"arguments\": " args "}}]}"
+#define PROBE_ANSWER "{\"role\": \"tool\", \"name\": \"ffFf\", \"tool_call_id\": \"call00001\", \"content\": \"aaAa\"}"
+
+/* The forms in which content, and no tools, are shown; the first that is. */
+static int probe_content(pi__chat *c, pi__text *t)
+{
+    int rc = PI_OK;
+    for (int i = 0; !rc && i < 4 && !(i && shows(t, "uuUu")); i++) {
+        c->no_none_tools = i / 2;
+        c->typed_content = i % 2;
+        rc = probe(c, c->typed_content ? "[" PROBE_PARTS "]" : "[" PROBE_USER "]", t);
+    }
+    if (!shows(t, "uuUu")) c->no_none_tools = c->typed_content = false;
+    return rc;
+}
+
+static int probe_system(pi__chat *c, pi__text *t)
+{
+    static const char *const messages[] = {
+        "[{\"role\": \"system\", \"content\": \"ssSs\"}, " PROBE_USER "]",
+        "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"ssSs\"}]}, " PROBE_PARTS "]",
+    };
+    int rc = probe(c, messages[c->typed_content], t);
+    c->no_system = !shows(t, "ssSs");
+    return rc;
+}
+
+/* The forms in which calls are shown: arguments as an object, unless that is printed as Python does, or as text; beside
+ * content that is empty, or none. */
+static int probe_calls(pi__chat *c, pi__text *t)
+{
+    static const char *const messages[] = {
+        "[" PROBE_USER ", " PROBE_CALL("\"\"", "{\"kkKk\": \"vvVv\"}") ", " PROBE_ANSWER "]",
+        "[" PROBE_USER ", " PROBE_CALL("\"\"", "\"{\\\"kkKk\\\": 1}\"") ", " PROBE_ANSWER "]",
+        "[" PROBE_USER ", " PROBE_CALL("null", "{\"kkKk\": \"vvVv\"}") ", " PROBE_ANSWER "]",
+        "[" PROBE_USER ", " PROBE_CALL("null", "\"{\\\"kkKk\\\": 1}\"") ", " PROBE_ANSWER "]",
+    };
+    int rc = PI_OK, form = 0;
+    for (; !rc && form < 4; form++) {
+        rc = probe(c, messages[form], t);
+        if (shows(t, "kkKk") && !shows(t, "'kkKk': ")) break;
+    }
+    if (rc || form == 4) return rc;
+    c->args = form % 2 ? PI__ARGS_TEXT : PI__ARGS_OBJECT;
+    c->null_calls = form >= 2;
+    if (c->null_calls) return PI_OK;
+    rc = probe(c, messages[form + 2], t);
+    c->no_null = !t->n || shows(t, "None");
+    return rc;
+}
+
+static int run_probes(pi__chat *c)
+{
+    pi__text t = {0};
+    c->no_developer = !pi__jinja_mentions(c->t, "developer");
+    int rc = probe_content(c, &t);
+    if (!rc) rc = probe_system(c, &t);
+    if (!rc) rc = probe_calls(c, &t);
+    pi__free(t.p);
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- loading */
+
+/* The template to use where the model has none. */
+static int choose(const pi__vocab *v, const char **text, pi_error *err)
+{
+    bool has_chatml = pi__vocab_find(v, "<|im_start|>", 12) >= 0;
+    if (*text && strcmp(*text, "chatml") != 0) {
+        if (strchr(*text, '{')) return PI_OK;
+        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor the one name known, chatml",
+                        *text);
+    }
+    if (!*text && !has_chatml)
+        return pi__fail(err, PI_EUNSUPPORTED, "the model has no chat template and no <|im_start|> in its vocabulary; "
+                        "give a template with the option chat-template-file");
+    *text = chatml;
+    return PI_OK;
+}
+
+static int check_kwargs(const char *kwargs, pi_error *err)
+{
+    pi__zone z;
+    pi__val vars;
+    pi__zone_init(&z, MEMORY_MIN + (kwargs ? strlen(kwargs) * MEMORY_FACTOR : 0));
+    int rc = pi__val_new_map(&z, &vars) ? PI_OK : no_room(&z, err);
+    if (!rc) rc = add_vars(&z, kwargs, "chat-template-kwargs", vars.map, err);
+    pi__zone_free(&z);
+    return rc;
+}
+
+int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const char *kwargs, pi_error *err)
+{
+    *out = NULL;
+    int rc = choose(v, &text, err);
+    if (!rc) rc = check_kwargs(kwargs, err);
+    if (rc) return rc;
+    pi__chat *c = pi__calloc(1, sizeof *c);
+    if (!c) return pi__fail_mem(err, "the chat template");
+    c->v = v;
+    if (kwargs && !(c->kwargs = pi__strdup(kwargs))) rc = pi__fail_mem(err, "the chat template");
+    if (!rc) rc = pi__jinja_parse(&c->t, text, strlen(text), err);
+    if (!rc && run_probes(c)) rc = pi__fail_mem(err, "the chat template");
+    if (rc) {
+        pi__chat_free(c);
+        return rc;
+    }
+    *out = c;
+    return PI_OK;
+}
+
+void pi__chat_free(pi__chat *c)
+{
+    if (!c) return;
+    pi__jinja_free(c->t);
+    pi__free(c->kwargs);
+    pi__free(c);
+}

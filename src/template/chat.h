@@ -1,0 +1,28 @@
+/* Conversations as text: messages in the shape of OpenAI's API through a model's chat template.
+ *
+ * Templates were written for one another's habits, not for the API: some want content as a list of parts, some the
+ * arguments of calls as an object and some as text, some refuse system messages. What a template does is found out by
+ * rendering small conversations when it is loaded, and messages are brought into that form. A loaded template is
+ * immutable: any number of threads may render with it. */
+#ifndef PI__CHAT_H
+#define PI__CHAT_H
+
+#include "template/value.h"
+#include "tokenizer/vocab.h"
+
+typedef struct pi__chat pi__chat;
+
+/* text: the template, or "chatml" for that format; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
+ * variables for every rendering, or NULL. PI_EUNSUPPORTED: no template, and none is suggested; PI_EINVAL: not a
+ * template, or no JSON. v must outlive the result. */
+int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const char *kwargs, pi_error *err);
+void pi__chat_free(pi__chat *c);
+
+/* Appends the conversation to out. messages: a JSON list; tools: a JSON list or NULL; options: a JSON object or NULL,
+ * its members are the template's variables ("add_generation_prompt" is true unless it says otherwise). The BOS that
+ * tokenizing adds is left out. now: seconds since 1970. PI_EINVAL, PI_EUNSUPPORTED (content that is no text),
+ * PI_ETOOBIG, PI_ENOMEM. */
+int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__text *out, pi_error *err);
+
+#endif

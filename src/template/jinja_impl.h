@@ -1,0 +1,254 @@
+/* The inside of the template language: tokens, the tree, and a rendering under way.
+ *
+ *     jinja_lex.c     text to tokens; white space control happens here
+ *     jinja_expr.c    tokens to trees of expressions
+ *     jinja_parse.c   tokens to trees of statements
+ *     jinja_exec.c    runs statements: scopes, loops, macros
+ *     jinja_eval.c    values of expressions, members, calls; jinja_op.c operators
+ *     jinja_filter.c  filters of one value; jinja_seq.c those of lists; jinja_test.c tests; jinja_method.c methods
+ *
+ * Every function that returns bool returns false when the template failed; what is wrong was said then. */
+#ifndef PI__JINJA_IMPL_H
+#define PI__JINJA_IMPL_H
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "template/jinja.h"
+#include "base/utf8.h"
+
+/* Bytes of s to show in a message: at most max, whole characters. */
+static inline int pi__jshort(pi__str s, size_t max) { return (int) pi__utf8_valid(s.p, s.n < max ? s.n : max); }
+
+/* ---------------------------------------------------------------------------------------------------------- tokens */
+
+enum pi__jtok_kind {
+    PI__JT_END, PI__JT_DATA, PI__JT_PRINT, PI__JT_PRINT_END, PI__JT_BLOCK, PI__JT_BLOCK_END, /* {{ }} {% %} */
+    PI__JT_NAME, PI__JT_STRING, PI__JT_NUMBER, PI__JT_OP,
+};
+
+typedef struct pi__jtok {
+    uint8_t kind;  /* enum pi__jtok_kind */
+    uint8_t op;    /* of OP: its character; 'e' ==, 'n' !=, 'g' >=, 'l' <=, 'f' //, 'p' ** */
+    uint32_t line; /* from 1 */
+    pi__str s;     /* of DATA, NAME and STRING: the text */
+    pi__val v;     /* of NUMBER */
+} pi__jtok;
+
+/* ------------------------------------------------------------------------------------------------------------ tree */
+
+enum pi__jnode_kind { /* with the children used; [x]: a list of nodes linked by next */
+    /* statements */
+    PI__JN_DATA,     /* v: the text */
+    PI__JN_PRINT,    /* a: expression */
+    PI__JN_IF,       /* a: condition, [d]: then, [e]: else; an elif is an else of one IF */
+    PI__JN_FOR,      /* a: target, b: what is iterated, c: filter or NULL, [d]: body, [e]: else */
+    PI__JN_SET,      /* a: target, b: value */
+    PI__JN_WITH,     /* [a]: SETs, [d]: body, in a scope of its own */
+    PI__JN_MACRO,    /* name, [a]: PARAMs, [d]: body */
+    PI__JN_CALLER,   /* a: CALL, b: MACRO that is its caller() */
+    PI__JN_BREAK, PI__JN_CONTINUE,
+    /* expressions */
+    PI__JN_CONST,    /* v */
+    PI__JN_NAME,     /* name */
+    PI__JN_LIST, PI__JN_TUPLE, /* [a]: elements */
+    PI__JN_DICT,     /* [a]: PAIRs */
+    PI__JN_ATTR,     /* a: object, v: name */
+    PI__JN_ITEM,     /* a: object, b: index */
+    PI__JN_SLICE,    /* a: object; b, c, d: start, stop, step or NULL */
+    PI__JN_CALL,     /* a: callee, [b]: arguments */
+    PI__JN_FILTER,   /* a: input, v: name, id, [b]: arguments */
+    PI__JN_TEST,     /* a: value, v: name, id, [b]: arguments */
+    PI__JN_NOT, PI__JN_NEG, PI__JN_POS, /* a */
+    PI__JN_BINARY,   /* op, a, b */
+    PI__JN_COMPARE,  /* a: first, [b]: OPERANDs */
+    PI__JN_AND, PI__JN_OR, /* a, b */
+    PI__JN_COND,     /* a: condition, b: then, c: else or NULL */
+    PI__JN_CAPTURE,  /* [d]: statements; their output as a string */
+    /* parts */
+    PI__JN_PAIR,     /* a: key, b: value */
+    PI__JN_OPERAND,  /* op, a; op 'i': in, 'o': not in */
+    PI__JN_KWARG,    /* v: name, a: value */
+    PI__JN_PARAM,    /* name, a: default or NULL */
+};
+
+typedef struct pi__jnode pi__jnode;
+struct pi__jnode {
+    uint8_t kind;  /* enum pi__jnode_kind */
+    uint8_t op;    /* as in pi__jtok */
+    int16_t id;    /* of a filter or test: its place in the table, -1: there is none */
+    uint32_t line; /* where it begins */
+    int32_t name;  /* of a variable: its number in pi__jinja.name, -1: none */
+    pi__jnode *a, *b, *c, *d, *e;
+    pi__jnode *next; /* in a list */
+    pi__val v;
+};
+
+struct pi__jinja {
+    pi__zone zone;   /* holds all of it but this struct */
+    pi__str text;    /* the template, newlines as \n */
+    pi__jnode *root; /* list of statements, or NULL */
+    pi__list names;  /* of variables, by number */
+    pi__dict numbers; /* the other way round */
+};
+
+/* --------------------------------------------------------------------------------------------------------- parsing */
+
+typedef struct pi__jparse {
+    pi__jinja *t;
+    pi__jtok *tok;        /* [n_tok], the last one is an END; on the heap */
+    size_t n_tok, cap_tok;
+    size_t at;            /* the current token */
+    int depth;            /* of nesting */
+    int loops;            /* loops around the current token */
+    pi_error *err;
+    int code;             /* PI_OK until something is wrong */
+} pi__jparse;
+
+bool pi__jparse_fail(pi__jparse *p, uint32_t line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool pi__jparse_no_room(pi__jparse *p);
+bool pi__jlex(pi__jparse *p);
+static inline const pi__jtok *pi__jcur(const pi__jparse *p) { return &p->tok[p->at]; }
+bool pi__jis_op(const pi__jparse *p, char op);
+bool pi__jis_name(const pi__jparse *p, const char *name);
+bool pi__jskip_op(pi__jparse *p, char op); /* true where it was there, and is behind now */
+bool pi__jskip_name(pi__jparse *p, const char *name);
+bool pi__jexpect_op(pi__jparse *p, char op);
+/* NULL: failed. */
+pi__jnode *pi__jnode_new(pi__jparse *p, int kind, uint32_t line);
+int32_t pi__jname(pi__jparse *p, pi__str name); /* -1: failed */
+/* One expression; with tuple, commas make a tuple of several. cond false: an "if" behind it belongs to someone else. */
+pi__jnode *pi__jparse_expr(pi__jparse *p, bool tuple, bool cond);
+/* "|name(args)" and what may follow, around node. */
+pi__jnode *pi__jparse_filters(pi__jparse *p, pi__jnode *node);
+/* Names to be set: "a", "a, b", "(a, b)", and with attr "a.b". */
+pi__jnode *pi__jparse_target(pi__jparse *p, bool attr);
+
+/* ------------------------------------------------------------------------------------------------------- rendering */
+
+enum { /* bounds of a rendering beside the zone's and the text's */
+    PI__JINJA_DEPTH = 600,       /* expressions, statements and macros in each other */
+    PI__JINJA_PARSE_DEPTH = 150, /* the same in the text */
+    PI__JINJA_RANGE = 100000,    /* numbers of a range() */
+};
+
+typedef struct pi__jscope pi__jscope;
+struct pi__jscope {
+    pi__jscope *up; /* the one around it, NULL: the template's own, then come the caller's variables */
+    int32_t *name;  /* [n] */
+    pi__val *value; /* [n] */
+    size_t n, cap;
+    bool kept;      /* a macro refers to it */
+};
+
+typedef struct pi__jloop { /* the variable loop */
+    const pi__val *v; /* [n] what is iterated */
+    size_t n, i;      /* how many, which one */
+} pi__jloop;
+
+typedef struct pi__jmacro {
+    const pi__jnode *def;
+    pi__jscope *scope; /* where it was defined */
+} pi__jmacro;
+
+typedef struct pi__jmethod { /* "x".strip, not yet called */
+    pi__val self;
+    int id;
+} pi__jmethod;
+
+typedef struct pi__jargs {
+    pi__val *v; /* [n] */
+    size_t n;
+    struct {
+        pi__str name;
+        pi__val v;
+    } *kw;      /* [n_kw] */
+    size_t n_kw;
+    const pi__val *caller; /* of a call block, or NULL */
+} pi__jargs;
+
+typedef struct pi__jrun {
+    const pi__jinja *t;
+    pi__zone *z;
+    const pi__dict *vars;
+    int64_t now;
+    pi__text *out;
+    pi__jscope *scope; /* the innermost */
+    pi_error *err;
+    int code;          /* PI_OK until something is wrong */
+    uint32_t line;     /* being run */
+    int depth;
+    uint64_t steps, max_steps;
+    int flow;          /* enum pi__jflow */
+    struct {
+        pi__val *v;    /* [cap] memory of range()s that loops went through and nobody else has */
+        size_t cap;
+    } spare[4];
+} pi__jrun;
+
+enum pi__jflow { PI__JF_NEXT, PI__JF_BREAK, PI__JF_CONTINUE };
+
+bool pi__jfail(pi__jrun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool pi__jno_room(pi__jrun *r); /* the zone or the text is full: says which */
+bool pi__jcost(pi__jrun *r, size_t bytes); /* counts work on text; false: too much */
+
+/* jinja_exec.c */
+bool pi__jexec(pi__jrun *r, const pi__jnode *list);
+/* Output of the statements, run in a scope of their own, as a string. */
+bool pi__jcapture(pi__jrun *r, const pi__jnode *list, pi__val *out);
+bool pi__jcall_macro(pi__jrun *r, const pi__jmacro *m, const pi__jargs *args, pi__val *out);
+bool pi__jset_name(pi__jrun *r, int32_t name, pi__val v);
+
+/* jinja_eval.c */
+bool pi__jeval(pi__jrun *r, const pi__jnode *n, pi__val *out);
+/* n is a call of the function range. */
+bool pi__jis_range(pi__jrun *r, const pi__jnode *n);
+bool pi__jcall(pi__jrun *r, const pi__val *callee, const pi__jargs *args, pi__val *out);
+/* Member of a value; where there is none, undefined. item: "v[name]" looks for keys before methods. */
+bool pi__jmember(pi__jrun *r, const pi__val *v, pi__val name, bool item, pi__val *out);
+/* Fails where v is undefined. */
+bool pi__jdefined(pi__jrun *r, const pi__val *v);
+/* Position i, negative from the end, of a value with n; -1: outside. */
+int64_t pi__jindex(int64_t i, size_t n);
+/* Argument i, or the one named; NULL: not given. */
+const pi__val *pi__jarg(const pi__jargs *a, size_t i, const char *name);
+
+/* jinja_op.c; n is of the kind that the name says */
+bool pi__jeval_slice(pi__jrun *r, const pi__jnode *n, pi__val *out);
+bool pi__jeval_binary(pi__jrun *r, const pi__jnode *n, pi__val *out);
+bool pi__jeval_sign(pi__jrun *r, const pi__jnode *n, pi__val *out);
+bool pi__jeval_compare(pi__jrun *r, const pi__jnode *n, pi__val *out);
+bool pi__jadd(pi__jrun *r, const pi__val *a, const pi__val *b, pi__val *out);
+/* What a loop over v goes through. */
+bool pi__jiterate(pi__jrun *r, const pi__val *v, pi__list *out);
+bool pi__jcontains(pi__jrun *r, const pi__val *item, const pi__val *in, bool *out);
+bool pi__jequal(pi__jrun *r, const pi__val *a, const pi__val *b, bool *out);
+bool pi__jcompare(pi__jrun *r, const pi__val *a, const pi__val *b, int *out); /* fails where they have no order */
+
+/* strings, in jinja_method.c */
+bool pi__jconcat(pi__jrun *r, pi__str a, pi__str b, pi__val *out);
+bool pi__jto_str(pi__jrun *r, const pi__val *v, pi__str *out); /* as str() */
+enum { PI__J_LEFT = 1, PI__J_RIGHT = 2 };
+pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars); /* chars NULL: white space */
+bool pi__jreplace(pi__jrun *r, pi__str s, pi__str from, pi__str to, int64_t count, pi__val *out);
+bool pi__jformat_percent(pi__jrun *r, pi__str format, const pi__val *v, size_t n, pi__val *out);
+/* The method that values of this type have by that name; -1: none. */
+int pi__jmethod_find(const pi__val *self, pi__str name);
+bool pi__jmethod_call(pi__jrun *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out);
+enum { PI__J_KEYS, PI__J_VALUES, PI__J_ITEMS };
+bool pi__jdict_items(pi__jrun *r, const pi__dict *m, int what, pi__val *out); /* a list of those */
+/* Uppercase and lowercase of ASCII letters; 'U', 'L', 'T' (title), 'C' (capitalize). */
+bool pi__jcase(pi__jrun *r, pi__str s, char how, pi__val *out);
+
+/* tables: the place of a name, -1: none */
+typedef bool (*pi__jfilter_fn)(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
+int pi__jfilter_find(pi__str name);
+bool pi__jfilter_call(pi__jrun *r, int id, const pi__val *in, const pi__jargs *args, pi__val *out);
+typedef struct pi__jfilter {
+    const char *name;
+    pi__jfilter_fn fn;
+} pi__jfilter;
+extern const pi__jfilter pi__jseq_filters[]; /* jinja_seq.c; ended by a NULL name */
+int pi__jtest_find(pi__str name);
+bool pi__jtest_call(pi__jrun *r, int id, const pi__val *in, const pi__jargs *args, bool *out);
+
+#endif

@@ -1,0 +1,150 @@
+/* pi__tokenize: special tokens are cut out of the text first, what lies between them goes to the vocabulary's kind.
+ *
+ * Special tokens are taken longest first over the whole text, leftmost first among equals, and never overlap:
+ *
+ *     text        a<|x|>b<|      tokens <|x|> and <|
+ *     candidates  .5......2      the longest token at each position
+ *     taken       .#####..##     a candidate that would overlap is tried again with what room is left
+ *
+ * A heap orders the candidates, so the cost is O(n log n) for any text. Memory is the call's own. Threads: any. */
+#include <string.h>
+
+#include "tokenizer/vocab_impl.h"
+
+typedef struct cut { /* special tokens found in one text */
+    const pi__vocab *v;
+    const char *text;
+    size_t n;
+    bool control;         /* control tokens count too */
+    unsigned char *taken; /* one bit a byte of text; NULL: nothing found */
+    pi__pair *heap;
+    size_t n_heap, heap_cap;
+    struct found {
+        uint32_t pos, end; /* end: after white space that the token drops */
+        int32_t id;
+    } *found;
+    size_t n_found, found_cap;
+} cut;
+
+/* Longest special token at pos of at most room bytes, -1: none. */
+static int32_t longest_at(const cut *c, size_t pos, size_t room, size_t *len)
+{
+    const pi__trie_node *trie = c->v->trie;
+    int32_t best = -1, node = 0;
+    for (size_t i = 0; i < room; i++) {
+        unsigned char b = (unsigned char) c->text[pos + i];
+        node = trie[node].child;
+        while (node >= 0 && trie[node].byte != b) node = trie[node].sibling;
+        if (node < 0) break;
+        int32_t id = trie[node].id;
+        if (id >= 0 && (c->control || c->v->attr[id] == PI__TOK_USER)) {
+            best = id;
+            *len = i + 1;
+        }
+    }
+    return best;
+}
+
+static bool is_taken(const cut *c, size_t i) { return c->taken[i / 8] >> (i % 8) & 1; }
+
+static bool add_candidate(cut *c, size_t pos, size_t room)
+{
+    size_t len = 0;
+    int32_t id = longest_at(c, pos, room, &len);
+    if (id < 0) return true;
+    pi__pair p = {(uint64_t) (UINT32_MAX - (uint32_t) len) << 32 | pos, (uint32_t) len, id};
+    return pi__heap_push(&c->heap, &c->n_heap, &c->heap_cap, p);
+}
+
+static bool is_white(char b) { return b == ' ' || (b >= '\t' && b <= '\r'); }
+
+static bool take(cut *c, size_t pos, const pi__pair *p)
+{
+    size_t end = pos + p->size;
+    if (c->v->flags[p->piece] & PI__TOKF_RSTRIP)
+        while (end < c->n && !is_taken(c, end) && is_white(c->text[end])) end++;
+    for (size_t i = pos; i < end; i++) c->taken[i / 8] |= (unsigned char) (1u << (i % 8));
+    if (!pi__grow(&c->found, &c->found_cap, c->n_found + 1, sizeof *c->found)) return false;
+    c->found[c->n_found++] = (struct found) {(uint32_t) pos, (uint32_t) end, p->piece};
+    return true;
+}
+
+static bool find_special(cut *c)
+{
+    const bool *first = c->control ? c->v->first_any : c->v->first_user;
+    for (size_t i = 0; i < c->n; i++)
+        if (first[(unsigned char) c->text[i]] && !add_candidate(c, i, c->n - i)) return false;
+    if (!c->n_heap) return true;
+    c->taken = pi__calloc(c->n / 8 + 1, 1);
+    if (!c->taken) return false;
+    while (c->n_heap) {
+        pi__pair p = pi__heap_pop(c->heap, &c->n_heap);
+        size_t pos = (uint32_t) p.key;
+        if (is_taken(c, pos)) continue;
+        /* What is taken is at least as long as this one: it overlaps only if it covers this one's last byte. */
+        if (!is_taken(c, pos + p.size - 1)) {
+            if (!take(c, pos, &p)) return false;
+            continue;
+        }
+        size_t room = 1;
+        while (!is_taken(c, pos + room)) room++;
+        if (!add_candidate(c, pos, room)) return false;
+    }
+    return true;
+}
+
+/* Restores text order: heap sort, reusing the candidates' heap. */
+static bool sort_found(cut *c)
+{
+    for (size_t i = 0; i < c->n_found; i++) {
+        pi__pair p = {c->found[i].pos, c->found[i].end, c->found[i].id};
+        if (!pi__heap_push(&c->heap, &c->n_heap, &c->heap_cap, p)) return false;
+    }
+    for (size_t i = 0; i < c->n_found; i++) {
+        pi__pair p = pi__heap_pop(c->heap, &c->n_heap);
+        c->found[i] = (struct found) {(uint32_t) p.key, p.size, p.piece};
+    }
+    return true;
+}
+
+static int tokenize_between(pi__tok *t, const cut *c)
+{
+    const pi__vocab *v = t->v;
+    size_t at = 0;
+    bool prefix = v->add_space_prefix; /* at the start and after each special token */
+    for (size_t i = 0; i <= c->n_found; i++) {
+        size_t end = i < c->n_found ? c->found[i].pos : c->n;
+        if (end > at) {
+            int rc = v->kind == PI__VOCAB_SPM ? pi__tokenize_spm(t, c->text + at, end - at, prefix)
+                                              : pi__tokenize_bpe(t, c->text + at, end - at);
+            if (rc) return rc;
+        }
+        if (i == c->n_found) break;
+        if (!pi__tok_emit(t, c->found[i].id)) return PI_ENOMEM;
+        at = c->found[i].end;
+    }
+    return PI_OK;
+}
+
+int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special, pi__ids *out)
+{
+    if (len > INT32_MAX) return PI_ETOOBIG;
+    size_t n_before = out->n;
+    pi__tok t = {.v = v, .out = out};
+    cut c = {.v = v, .text = text, .n = len, .control = parse_special};
+    int rc = PI_ENOMEM;
+    if (add_special && v->add_bos && v->bos >= 0 && !pi__tok_emit(&t, v->bos)) goto out;
+    if (!find_special(&c) || !sort_found(&c)) goto out;
+    rc = tokenize_between(&t, &c);
+    if (!rc && add_special && v->add_eos && v->eos >= 0 && !pi__tok_emit(&t, v->eos)) rc = PI_ENOMEM;
+out:
+    if (rc) out->n = n_before;
+    pi__free(c.taken);
+    pi__free(c.heap);
+    pi__free(c.found);
+    pi__free(t.sym);
+    pi__free(t.heap);
+    pi__free(t.buf);
+    pi__free(t.word);
+    return rc;
+}

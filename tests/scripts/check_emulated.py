@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Small reference models on the CUDA backend, whose kernels an emulator runs: the tokens of the CPU, and nearly its logits.
+
+    check_emulated.py [--long] [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+
+For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
+within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
+with experts give the same bytes on two devices; they are quantised to FP4 as well: exact products as above, and with fp4-mma
+within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library
+only.
+Exit 77: no such models, or no emulator in the build.
+"""
+import json, os, subprocess, sys, tempfile, time
+
+import eval_runs
+from eval_runs import differences, floats, run, unpack, worst_row
+
+# Cases, and tokens of each: short ones; those that pass the window, or the end of a chunk of the delta rule, once.
+FOLDERS = {
+    'gemma4-dense-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+    'gemma4-moe-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+    'gemma4-e-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
+    'qwen35-dense-tiny': [('short', 3), ('memo_start', 2)],
+    'qwen35-mtp-tiny': [('short', 5), ('memo_start', 2)],
+    'qwen35-moe64-micro': [('short', 3), ('memo_start', 2)],
+}
+# What drafts for them: a model beside it (by its folder), or a head of their own.
+DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp']}
+# What is quantised to FP4, and cases that no expert is left for another in when activations are rounded too.
+FP4 = {
+    'gemma4-moe-tiny': ('NVFP4', [('p1_short', 3), ('p0_bos', 2)]),
+    'qwen35-moe64-micro': ('MXFP4_MOE', [('memo_start', 2), ('one_token', 2)]),
+}
+TOLERANCE = 5e-3
+FP4_TOLERANCE = 0.4
+TWO = ['--device', 'emu,emu', '--split-mode', 'tensor', '--no-prefix-cache']
+HERE = os.path.dirname(os.path.abspath(__file__))
+EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
+
+
+def choose(folder, names, long=False):
+    cases = {c['name']: c for c in json.load(open(os.path.join(folder, 'cases.json')))}
+    if long: return [dict(c, n=16) for c in cases.values() if len(c['ids']) <= 300]
+    return [dict(cases[name], n=n) for name, n in names]
+
+
+def compare(label, cases, cpu, emulated, width, tolerance=TOLERANCE):
+    faults, worst = [], 0.0
+    for case, want, got, a, b in zip(cases, cpu[0], emulated[0], cpu[1], emulated[1]):
+        d = worst_row(floats(a), floats(b), width)
+        worst = max(worst, d)
+        if got['greedy'] != want['greedy']: faults.append(f"{label}: tokens of {case['name']} are not the CPU's")
+        if not d <= tolerance: faults.append(f"{label}: logits of {case['name']} off by {d:.5f}")
+    return faults, worst
+
+
+def check_drafter(model, flags, cases, plain):
+    """Drafts change the number of steps alone, and as many are right as with the CPU."""
+    flags = ['--no-prefix-cache', *flags, '--spec-draft-n-max', '3']
+    got = run(model, cases, '--device', 'emu', *flags)
+    faults = differences('with a drafter', got, plain)
+    accepted = [sum(l['accepted'] for l in lines) for lines in (got[0], run(model, cases, '--device', 'cpu', *flags)[0])]
+    if not accepted[0] or accepted[0] != accepted[1]: faults.append('with a drafter: %d drafts accepted, %d by the CPU' % tuple(accepted))
+    return faults
+
+
+def check_fp4(folder, model, width):
+    """Experts, and what else is in FP4, by products that round activations to it."""
+    kind, names = FP4[os.path.basename(folder)]
+    cases, label, other = choose(folder, names), os.path.basename(folder) + ', ' + kind, model + '.fp4'
+    r = subprocess.run([EMULATED, 'quantize', model, other, kind], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                       timeout=eval_runs.SECONDS)
+    if r.returncode: return [f'{label}: {r.stdout[-500:]}']
+    cpu, flags = run(other, cases, '--device', 'cpu', '--no-prefix-cache'), ['--device', 'emu', '--no-prefix-cache']
+    exact = run(other, cases, *flags)
+    rounded = run(other, cases, *flags, '--fp4-mma', 'on', '--parallel', '4')
+    alone = run(other, cases[:1], *flags, '--fp4-mma', 'on', '--parallel', '1')
+    two = run(other, cases[:1], *TWO, '--fp4-mma', 'on')
+    os.unlink(other)
+    faults, worst = compare(label, cases, cpu, rounded, width, FP4_TOLERANCE)
+    if worst <= TOLERANCE: faults.append(f'{label}: fp4-mma changes nothing')
+    faults += compare(label, cases, cpu, exact, width)[0] + differences(f'{label}, alone', alone, rounded)
+    return faults + differences(f'{label}, two devices', two, rounded)
+
+
+def check_folder(golden, name, to, long):
+    folder, start = os.path.join(golden, name), time.time()
+    model, cases = unpack(golden, name, to), choose(folder, FOLDERS[name], long)
+    width = json.load(open(os.path.join(folder, 'golden.json')))['vocab']
+    cpu = run(model, cases, '--device', 'cpu', '--no-prefix-cache')
+    emulated = run(model, cases, '--device', 'emu', '--no-prefix-cache', '--parallel', '4')
+    faults, worst = compare(name, cases, cpu, emulated, width)
+    alone = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', '--parallel', '1')
+    faults += differences(f'{name}, alone', alone, emulated)
+    if name in DRAFTERS:
+        how, what = DRAFTERS[name]
+        if how == '-md': what = unpack(golden, what, to)
+        faults += check_drafter(model, [how, what], cases if long else cases[:1], emulated)
+    if name in FP4:
+        faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
+        faults += check_fp4(folder, model, width)
+    print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
+    os.unlink(model)
+    return faults
+
+
+def main():
+    args = sys.argv[1:]
+    long = '--long' in args or bool(os.environ.get('PAGEDINFER_LONG'))
+    args = [a for a in args if a != '--long']
+    golden = args[0] if args else os.environ.get('PAGEDINFER_GOLDEN', os.path.join(HERE, '../../../shared/golden'))
+    for path in (golden, EMULATED):
+        if os.path.exists(path): continue
+        print(f'no {path}')
+        return 77
+    eval_runs.BIN = EMULATED
+    with tempfile.TemporaryDirectory() as d:
+        faults = [f for name in args[1:] or FOLDERS for f in check_folder(golden, name, d, long)]
+    for f in faults[:20]: print(f)
+    return 1 if faults else 0
+
+
+sys.exit(main())

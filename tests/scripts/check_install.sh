@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# check_install.sh: an installed tree serves someone who has nothing else.
+#     bash tests/scripts/check_install.sh BUILD WORK [MODEL]
+# Installs BUILD into WORK, moves the tree (it must not know where it was), compiles the first C program of README.md
+# with pkg-config and with find_package, runs both, and the installed tool. With MODEL the programs must write text;
+# without, they must end with an error that names the file.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+build=${1:?usage: check_install.sh BUILD WORK [MODEL]} work=${2:?WORK} model=${3:-}
+cc=${CC:-cc}
+# shellcheck source=tools/common.sh
+source tools/common.sh
+bad=0
+finding() { printf '%s\n' "$*"; bad=1; }
+rm -rf "$work" && mkdir -p "$work" || exit 1
+work=$(cd "$work" && pwd)
+cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+mv "$work/first" "$work/moved"
+prefix=$work/moved
+lib=$(dirname "$(find "$prefix" -name libpagedinfer.so | head -n 1)")
+[ -d "$lib" ] || { echo "no libpagedinfer.so was installed"; exit 1; }
+
+for f in include/pagedinfer.h bin/pagedinfer; do
+    [ -f "$prefix/$f" ] || finding "not installed: $f"
+done
+for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion.cmake pagedinfer.1; do
+    [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
+done
+
+# The header is C99 and C++, alone.
+printf '#include <pagedinfer.h>\nint main(void) { return pi_abi_version() != PI_ABI_VERSION; }\n' >"$work/h.c"
+"$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
+    finding "not C99: pagedinfer.h"
+if command -v "${CXX:-c++}" >/dev/null; then
+    "${CXX:-c++}" -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
+        finding "not C++11: pagedinfer.h"
+fi
+
+# readme NAME: the code between README's markers of that name.
+readme() {
+    awk -v begin="<!-- $1: begin -->" -v end="<!-- $1: end -->" \
+        '$0 == begin { on = 1; next } $0 == end { on = 0 } on && !/^```/' README.md
+}
+readme first-program >"$work/first.c"
+[ -s "$work/first.c" ] || finding "README.md has no first program between its markers"
+
+mkdir -p "$work/cmake"
+mapfile -t defaults < <(pi_cmake_defaults)
+cp "$work/first.c" "$work/cmake/"
+readme first-cmake >"$work/cmake/CMakeLists.txt"
+cmake -S "$work/cmake" -B "$work/cmake/build" "${defaults[@]}" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" \
+    >"$work/cmake.log" 2>&1 && cmake --build "$work/cmake/build" >>"$work/cmake.log" 2>&1 ||
+    { tail -n 20 "$work/cmake.log"; finding "README's first program does not build with find_package"; }
+programs=("$work/cmake/build/first")
+
+if command -v pkg-config >/dev/null; then
+    # shellcheck disable=SC2046 # flags are words
+    PKG_CONFIG_PATH=$lib/pkgconfig "$cc" -std=c11 -Wall -Wextra -Werror "$work/first.c" -o "$work/first" \
+        $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs pagedinfer) ||
+        finding "README's first program does not build with pkg-config"
+    programs+=("$work/first")
+else
+    echo "pkg-config is not here: not tried"
+fi
+
+for program in "${programs[@]}"; do
+    [ -x "$program" ] || continue
+    if [ -n "$model" ]; then
+        text=$(LD_LIBRARY_PATH=$lib timeout 300 "$program" "$model" "Once upon a time" 2>"$work/err")
+        rc=$?
+        [ $rc = 0 ] && [ ${#text} -gt 10 ] || { cat "$work/err"; finding "$program: exit $rc, text '$text'"; }
+    fi
+    LD_LIBRARY_PATH=$lib timeout 60 "$program" /nonexistent/model.gguf "x" >"$work/out" 2>"$work/err"
+    rc=$?
+    [ $rc = 1 ] && grep -q "/nonexistent/model.gguf" "$work/err" ||
+        finding "$program with a model that does not exist: exit $rc, '$(cat "$work/err")'"
+done
+
+version=$(sed -nE 's/^Version: //p' "$lib/pkgconfig/pagedinfer.pc")
+"$prefix/bin/pagedinfer" --version 2>&1 | grep -qF "$version" ||
+    finding "bin/pagedinfer --version does not say $version"
+exit $bad

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# check_layout.sh: the rules of docs/DESIGN.md that a text search can see.
+#     bash tests/scripts/check_layout.sh
+# 1. includes in src/ point down the list api engine sampler cache model template tokenizer gguf backend formats base, or sideways inside a folder
+# 2. tools/ and examples see the public header only
+# 3. src/ calls nothing that prints or ends the process
+# 4. kernels/ has PTX in ptx.cuh, __shared__ and launches in device.cuh, and nothing of them elsewhere
+# 5. lines aim at 120 columns and end before 140, without tabs; every source file opens with a comment
+# Exit status 1 and one line a finding where a rule is broken.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+bad=0
+finding() { printf '%s\n' "$*"; bad=1; }
+
+order=" api engine sampler cache model template tokenizer gguf backend formats base "
+rank() { local head=${order%% "$1" *}; [ "$head" = "$order" ] && echo -1 || echo "$head" | wc -w; }
+
+while IFS=: read -r file line text; do
+    folder=${file#src/}; folder=${folder%%/*}
+    target=$(printf '%s' "$text" | sed 's/.*"\(.*\)".*/\1/')
+    case $target in
+        pagedinfer.h) continue ;;
+        */*) ;;
+        *)  [ -f "$(dirname "$file")/$target" ] ||
+                finding "$file:$line: \"$target\" is not beside the file; write its folder"
+            continue ;;
+    esac
+    to=${target%%/*}
+    [ -f "src/$target" ] || { finding "$file:$line: there is no src/$target"; continue; }
+    if [ "$(rank "$to")" -lt "$(rank "$folder")" ]; then
+        finding "$file:$line: $folder must not know $to ($target)"
+    fi
+done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' src --include='*.c' --include='*.h')
+
+for dir in src/*/; do
+    name=$(basename "$dir")
+    [ "$(rank "$name")" -ge 0 ] || finding "src/$name: no folder of docs/DESIGN.md"
+done
+
+while IFS=: read -r file line text; do
+    target=$(printf '%s' "$text" | sed 's/.*"\(.*\)".*/\1/')
+    case $target in
+        pagedinfer.h) ;;
+        */*) finding "$file:$line: a tool includes $target; only pagedinfer.h is public" ;;
+        *) [ -f "tools/$target" ] || finding "$file:$line: a tool includes $target; only pagedinfer.h is public" ;;
+    esac
+done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' tools --include='*.c' --include='*.h' 2>/dev/null)
+
+# Comments and strings may speak of printf; code may not call it.
+strip='s{/\*.*?\*/}{ my $c = $&; $c =~ s/[^\n]//g; $c }gse; s{//[^\n]*}{}g; s{"(?:\\.|[^"\\\n])*"}{""}g;'
+calls='\b(v?f?printf|v?dprintf|f?puts|putchar|f?putc|perror|errx?|warnx?'
+calls+='|abort|exit|_exit|_Exit|quick_exit|assert|raise|kill|system)\s*\('
+while IFS= read -r file; do
+    found=$(perl -0777 -pe "$strip" "$file" | grep -nE "$calls")
+    [ -z "$found" ] || while IFS= read -r hit; do
+        finding "$file:$hit  <- the library never prints and never ends the process"
+    done <<<"$found"
+    [ "$(head -c 2 "$file")" = "/*" ] || finding "$file:1: no opening comment"
+done < <(find src -name '*.c' -o -name '*.h' | sort)
+
+while IFS= read -r file; do
+    found=$(perl -0777 -pe "$strip" "$file" | grep -nE '\basm\b|__shared__|<<<' | grep -vE '^[0-9]+:#define PI_SMEM')
+    case $file in kernels/ptx.cuh) found=$(grep -v asm <<<"$found") ;; kernels/device.cuh) found=$(grep -v '<<<' <<<"$found") ;; esac
+    [ -z "$found" ] || while IFS= read -r hit; do
+        finding "$file:$hit  <- PTX is in ptx.cuh, launches in device.cuh, shared memory is PI_SMEM's"
+    done <<<"$found"
+    [ "$(head -c 2 "$file")" = "/*" ] || finding "$file:1: no opening comment"
+done < <(find kernels tests/simt -name '*.cu' -o -name '*.cuh' | sort)
+
+while IFS= read -r hit; do finding "$hit"; done < <(
+    find src include tools tests kernels \( -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort | xargs perl -CSD -Mutf8 -ne '
+        chomp; my $where = "$ARGV:$."; close ARGV if eof;
+        print "$where: ", length, " columns\n" if length > 140;
+        print "$where: a tab\n" if /\t/; print "$where: ends in a space\n" if /\s$/;')
+
+exit $bad

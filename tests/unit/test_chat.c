@@ -1,0 +1,381 @@
+/* Conversations through templates of every habit: what becomes of content, calls, system messages and tools; what is
+ * refused; and pi_chat_render with an engine. Templates of real models are compared by check_templates.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "counting_alloc.h"
+#include "template/chat.h"
+#include "tiny_model.h"
+#include "vocab_seed.h"
+
+static pi__vocab *bpe, *spm; /* with <|im_start|>; with BOS added */
+
+static int setup(void **state)
+{
+    (void) state;
+    seed s;
+    pi_error err = {0};
+    seed_gpt2(&s);
+    if (seed_load(&s, &bpe, &err)) return -1;
+    seed_spm(&s);
+    return seed_load(&s, &spm, &err);
+}
+
+static int teardown(void **state)
+{
+    (void) state;
+    pi__vocab_free(bpe);
+    pi__vocab_free(spm);
+    return 0;
+}
+
+/* "'" stands for '"' in the JSON here. */
+static const char *quotes(const char *s, char *buf, size_t cap)
+{
+    if (!s) return NULL;
+    assert_true(strlen(s) < cap);
+    for (char *p = strcpy(buf, s); *p; p++) *p = *p == '\'' ? '"' : *p;
+    return buf;
+}
+
+static int render(const pi__vocab *v, const char *text, const char *messages, const char *tools, const char *options,
+                  pi__text *out, pi_error *err)
+{
+    char m[4096], t[1024], o[1024];
+    pi__chat *c;
+    int rc = pi__chat_new(&c, v, text, NULL, err);
+    if (!rc)
+        rc = pi__chat_render(c, quotes(messages, m, sizeof m), quotes(tools, t, sizeof t),
+                             quotes(options, o, sizeof o), 0, out, err);
+    pi__chat_free(c);
+    return rc;
+}
+
+static void expect_full(const pi__vocab *v, const char *text, const char *messages, const char *tools,
+                        const char *options, const char *want)
+{
+    pi__text out = {0};
+    pi_error err = {0};
+    if (render(v, text, messages, tools, options, &out, &err)) fail_msg("%s: %s", messages, err.msg);
+    pi__text_add(&out, "", 1);
+    assert_string_equal(out.p, want);
+    pi__free(out.p);
+}
+
+static void expect(const char *text, const char *messages, const char *want)
+{
+    expect_full(bpe, text, messages, NULL, NULL, want);
+}
+
+static void refuse(const char *text, const char *messages, const char *tools, const char *options, int rc,
+                   const char *msg)
+{
+    pi__text out = {0};
+    pi_error err = {0};
+    assert_int_equal(render(bpe, text, messages, tools, options, &out, &err), rc);
+    assert_int_equal(err.code, rc);
+    assert_string_equal(err.msg, msg);
+    assert_int_equal(out.n, 0);
+    pi__free(out.p);
+}
+
+#define TALK "[{'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'U'}, {'role': 'assistant', 'content': 'A'}]"
+#define PLAIN "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+
+/* ----------------------------------------------------------------------------------------------------------- choice */
+
+static void test_choice(void **state)
+{
+    (void) state;
+    static const char want[] = "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
+                               "<|im_start|>assistant\nA<|im_end|>\n<|im_start|>assistant\n";
+    expect(NULL, TALK, want);
+    expect("chatml", TALK, want);
+    expect_full(spm, "chatml", TALK, NULL, NULL, want);
+    expect_full(bpe, NULL, "[{'role': 'user', 'content': ''}]", NULL, "{'add_generation_prompt': false}",
+                "<|im_start|>user\n<|im_end|>\n");
+    pi__chat *c;
+    pi_error err = {0};
+    assert_int_equal(pi__chat_new(&c, spm, NULL, NULL, &err), PI_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "chat-template-file"));
+    assert_int_equal(pi__chat_new(&c, bpe, "llama3", NULL, &err), PI_EINVAL);
+    assert_string_equal(err.msg, "chat-template: 'llama3' is neither a template nor the one name known, chatml");
+    assert_int_equal(pi__chat_new(&c, bpe, "{% if %}", NULL, &err), PI_EINVAL);
+    assert_int_equal(pi__chat_new(&c, bpe, NULL, "[1]", &err), PI_EINVAL);
+    assert_string_equal(err.msg, "chat-template-kwargs: must be a JSON object");
+    assert_null(c);
+}
+
+static void test_variables(void **state)
+{
+    (void) state;
+    static const char text[] = "{{ messages | length }}{{ tools }}{{ documents }}{{ add_generation_prompt }}"
+                               "{{ enable_thinking }}{{ x }}{{ bos_token }}{{ eos_token }}";
+    expect_full(bpe, text, "[{'role': 'user', 'content': 'U'}]", NULL, "{'x': 5, 'enable_thinking': false}",
+                "1NoneNoneTrueFalse5<|endoftext|><|im_end|>");
+    expect_full(bpe, text, "[{'role': 'user', 'content': 'U'}]", "[]",
+                "{'add_generation_prompt': false, 'messages': 7, 'tools': 8, 'documents': 9, 'bos_token': 1}",
+                "1None9False<|endoftext|><|im_end|>");
+    pi__chat *c;
+    pi_error err = {0};
+    pi__text out = {0};
+    assert_int_equal(pi__chat_new(&c, bpe, "{{ a }}{{ b }}", "{\"a\": 1, \"b\": 2}", &err), PI_OK);
+    assert_int_equal(pi__chat_render(c, "[{\"role\": \"user\"}]", NULL, "{\"b\": 3}", 0, &out, &err), PI_OK);
+    assert_int_equal(out.n, 2);
+    assert_memory_equal(out.p, "13", 2); /* those of the call win */
+    assert_int_equal(pi__chat_render(c, "[{\"role\": \"user\"}]", "", "", 0, &out, &err), PI_OK);
+    assert_memory_equal(out.p, "1312", 4); /* appended */
+    pi__free(out.p);
+    pi__chat_free(c);
+}
+
+static void test_bos(void **state)
+{
+    (void) state;
+    static const char text[] = "{{ bos_token }}{{ messages[0].content }}{{ bos_token }}";
+    expect_full(spm, text, "[{'role': 'user', 'content': 'U'}]", NULL, NULL, "U<s>"); /* tokenizing adds it */
+    expect_full(bpe, text, "[{'role': 'user', 'content': 'U'}]", NULL, NULL, "<|endoftext|>U<|endoftext|>");
+}
+
+/* --------------------------------------------------------------------------------------------------------- content */
+
+static void test_content(void **state)
+{
+    (void) state;
+    static const char parts[] = "[{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'input_text', "
+                                "'text': 'b'}, 'c']}, {'role': 'tool', 'content': {'t': 1}}, {'role': 'assistant'}]";
+    static const char typed[] = "{% for m in messages %}[{% for p in m.content %}{% if p.type == 'text' %}<{{ p.text }}>"
+                                "{% endif %}{% endfor %}]{% endfor %}";
+    expect(PLAIN, parts, "[user:a\nb\nc][tool:{'t': 1}][assistant:None]");
+    expect(typed, "[{'role': 'user', 'content': 'U'}, {'role': 'user', 'content': [{'type': 'text', 'text': 'P'}]}]",
+           "[<U>][<P>]");
+    refuse(PLAIN, "[{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}]", NULL, NULL,
+           PI_EUNSUPPORTED, "messages[0]: content of type 'image_url' is not supported, only text");
+    refuse(PLAIN, "[{'role': 'user'}, {'role': 'user', 'content': [{'type': 'text'}]}]", NULL, NULL, PI_EINVAL,
+           "messages[1]: a part of content needs \"type\": \"text\" and a \"text\"");
+    refuse(PLAIN, "[{'role': 'user', 'content': 5}]", NULL, NULL, PI_EINVAL,
+           "messages[0]: content must be a string or a list of parts");
+    refuse(PLAIN, "[{'role': 'user', 'content': {}}]", NULL, NULL, PI_EINVAL,
+           "messages[0]: content must be a string or a list of parts");
+}
+
+static void test_system(void **state)
+{
+    (void) state;
+    static const char none[] = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
+                               "{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
+    static const char drops[] = "{% for m in messages if m.role != 'system' %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
+    expect(PLAIN, TALK, "[system:S][user:U][assistant:A]");
+    expect(none, TALK, "[user:S\n\nU][assistant:A]");
+    expect(drops, TALK, "[user:S\n\nU][assistant:A]");
+    expect(none, "[{'role': 'system', 'content': 'S'}, {'role': 'system', 'content': 'T'}, {'role': 'user', 'content': 'U'}]",
+           "[user:S\n\nT\n\nU]");
+    expect(none, "[{'role': 'user', 'content': 'U'}, {'role': 'system', 'content': 'S'}]", "[user:U][user:S]");
+    expect(PLAIN, "[{'role': 'developer', 'content': 'D'}]", "[system:D]");
+    expect("{# developer #}" PLAIN, "[{'role': 'developer', 'content': 'D'}]", "[developer:D]");
+}
+
+/* ----------------------------------------------------------------------------------------------------------- calls */
+
+#define CALL(content, args)                                                                                            \
+    "[{'role': 'user', 'content': 'U'}, {'role': 'assistant', " content "'tool_calls': [{'id': '1', 'type': 'function', " \
+    "'function': {'name': 'f', 'arguments': " args "}}]}]"
+
+static void test_calls(void **state)
+{
+    (void) state;
+    static const char object[] = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+                                 "{{ c.function.name }}{% for k, v in c.function.arguments.items() %}({{ k }}={{ v }})"
+                                 "{% endfor %}{% endfor %}{% endfor %}";
+    static const char text[] = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+                               "{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
+    static const char strict[] = "{% for m in messages %}{{ '' + m.content }}{% for c in m.tool_calls %}"
+                                 "{{ c.function.name + (c.function.arguments | tojson) }}{% endfor %}{% endfor %}";
+    expect(object, CALL("'content': 'A', ", "'{\\'a\\': 1, \\'b\\': \\'x\\'}'"), "UAf(a=1)(b=x)");
+    expect(object, CALL("'content': 'A', ", "{'a': 1}"), "UAf(a=1)");
+    expect(text, CALL("'content': 'A', ", "{'a': 1, 'b': [true]}"), "UAf{\"a\": 1, \"b\": [true]}");
+    expect(text, CALL("'content': 'A', ", "'{\\'a\\':1}'"), "UAf{\"a\":1}");
+    expect(text, CALL("", "'no json'"), "Ufno json");
+    expect(strict, CALL("'content': null, ", "'{\\'a\\': 1}'"), "Uf{\"a\": 1}");
+    expect(strict, CALL("'content': null, ", "'not json'"), "Uf\"not json\"");
+    expect(PLAIN, CALL("'content': 'A', ", "'{}'"), "[user:U][assistant:A]");
+    expect("{% for m in messages %}{{ m.tool_calls is defined }}{% endfor %}",
+           "[{'role': 'user', 'tool_calls': null}, {'role': 'user', 'tool_calls': []}]", "FalseFalse");
+    static const char with_none[] = "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}"
+                                    "{{ c.function.name + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}"
+                                    "{% endif %}{% endfor %}";
+    expect(with_none, CALL("'content': '', ", "{'a': 1}"), "Uf{\"a\": 1}");
+    expect(with_none, CALL("'content': 'A', ", "{'a': 1}"), "UA"); /* what the template cannot say is not said */
+    refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': 5}]", NULL, NULL, PI_EINVAL,
+           "messages[0]: tool_calls must be a list");
+    refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': [{'function': {}}]}]", NULL, NULL, PI_EINVAL,
+           "messages[0]: a tool call needs a \"function\" with a \"name\"");
+    refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': [7]}]", NULL, NULL, PI_EINVAL,
+           "messages[0]: a tool call needs a \"function\" with a \"name\"");
+}
+
+static void test_tools(void **state)
+{
+    (void) state;
+    static const char text[] = "{{ messages[0].content }}{% for t in tools or [] %}{{ t | tojson }}{% endfor %}";
+    static const char user[] = "[{'role': 'user', 'content': 'U'}]";
+    expect_full(bpe, text, user, "[{'type': 'function', 'function': {'name': 'f'}}, {'name': 'g'}]", NULL,
+                "U{\"type\": \"function\", \"function\": {\"name\": \"f\"}}{\"type\": \"function\", \"function\": {\"name\": \"g\"}}");
+    expect_full(bpe, text, user, "null", NULL, "U");
+    expect_full(bpe, "{{ messages[0].content }}{% for t in tools %}{{ t.function.name }}{% endfor %}", user, NULL,
+                NULL, "U");
+    refuse(text, user, "{}", NULL, PI_EINVAL, "tools must be a list");
+    refuse(text, user, "[1]", NULL, PI_EINVAL, "tools[0]: must be an object");
+    refuse(text, user, "[", NULL, PI_EINVAL, "tools: line 1, column 2: the text ends where a value is expected");
+}
+
+static void test_refused(void **state)
+{
+    (void) state;
+    refuse(PLAIN, "{}", NULL, NULL, PI_EINVAL, "messages must be a list");
+    refuse(PLAIN, "[]", NULL, NULL, PI_EINVAL, "messages is empty");
+    refuse(PLAIN, "[{'role': 'user', 'content': 'U'}, 1]", NULL, NULL, PI_EINVAL,
+           "messages[1]: must be an object with a \"role\"");
+    refuse(PLAIN, "[{'role': 5}]", NULL, NULL, PI_EINVAL, "messages[0]: must be an object with a \"role\"");
+    refuse(PLAIN, "[{'role': 'user'}", NULL, NULL, PI_EINVAL, "messages: line 1, column 18: expected , or ]");
+    refuse(PLAIN, "[{'role': 'user'}]", NULL, "[]", PI_EINVAL, "chat options: must be a JSON object");
+    refuse("{{ messages[0].content }}{% if messages | length > 1 %}{{ raise_exception('One only.') }}{% endif %}",
+           "[{'role': 'user', 'content': 'U'}, {'role': 'user', 'content': 'V'}]", NULL, NULL, PI_EINVAL,
+           "chat template: One only.");
+}
+
+/* ---------------------------------------------------------------------------------------------------------- memory */
+
+static void test_out_of_memory(void **state)
+{
+    (void) state;
+    static const char text[] = "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('x') }}"
+                               "{% endif %}{{ m.role }}{{ '' + m.content }}{% for c in m.tool_calls %}"
+                               "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{{ tools | tojson }}{{ k }}";
+    static const char messages[] =
+        "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"a\\u00e9\"}, \"b\"]}, "
+        "{\"role\": \"user\", \"content\": \"c\"},"
+        " {\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}]}]";
+    static const char want[] = "useraé\nb\n\ncassistant{\"a\": 1}[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]7";
+    counting_alloc heap;
+    long n = 0;
+    for (int rc = PI_ENOMEM; rc; n++) {
+        counting_use(&heap, n);
+        pi__chat *c = NULL;
+        pi__text out = {0};
+        pi_error err = {0};
+        rc = pi__chat_new(&c, spm, text, "{\"k\": 7}", &err);
+        if (!rc) rc = pi__chat_render(c, messages, "[{\"name\": \"f\"}]", NULL, 0, &out, &err);
+        if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s", n, err.msg);
+        assert_int_equal(err.code, rc);
+        if (!rc) assert_int_equal(out.n, strlen(want));
+        if (!rc) assert_memory_equal(out.p, want, out.n);
+        pi__free(out.p);
+        pi__chat_free(c);
+        assert_int_equal(heap.live, 0);
+    }
+    assert_true(n > 20);
+    pi_set_allocator(NULL);
+}
+
+/* ------------------------------------------------------------------------------------------------- public interface */
+
+static int open_tiny(pi_engine **e, const char *key, const char *value, pi_error *err)
+{
+    char path[256];
+    pi_options *o = pi_options_new();
+    int rc = tiny_write(tiny_path(path, "chat"), NULL, err);
+    if (!rc) rc = pi_options_set(o, "model", path, err);
+    if (!rc) rc = pi_options_set(o, "threads", "1", err);
+    if (!rc && key) rc = pi_options_set(o, key, value, err);
+    if (!rc) rc = pi_engine_open(e, o, err);
+    unlink(path);
+    pi_options_free(o);
+    return rc;
+}
+
+static void test_public(void **state)
+{
+    (void) state;
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"the\"}]";
+    pi_engine *e;
+    pi_error err = {0};
+    char out[64] = "..........................";
+    assert_int_equal(open_tiny(&e, NULL, NULL, &err), PI_OK);
+    assert_int_equal(pi_chat_render(e, messages, NULL, NULL, NULL, 0, &err), PI_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "no chat template"));
+    pi_engine_close(e);
+
+    assert_int_equal(open_tiny(&e, "chat-template", "{{ bos_token }}<{{ messages[0].content }}>", &err), PI_OK);
+    assert_int_equal(pi_chat_render(e, messages, NULL, NULL, NULL, 0, &err), 5);
+    assert_int_equal(pi_chat_render(e, messages, NULL, NULL, out, 3, &err), 5);
+    assert_memory_equal(out, "<th..", 5);
+    assert_int_equal(pi_chat_render(e, messages, NULL, NULL, out, sizeof out, &err), 5);
+    assert_memory_equal(out, "<the>.", 6);
+    assert_int_equal(pi_chat_render(e, "[", NULL, NULL, out, sizeof out, NULL), PI_EINVAL);
+    assert_int_equal(pi_chat_render(e, NULL, NULL, NULL, out, sizeof out, &err), PI_EINVAL);
+    assert_int_equal(pi_chat_render(e, messages, NULL, NULL, NULL, 1, &err), PI_EINVAL);
+    assert_int_equal(pi_chat_render(NULL, messages, NULL, NULL, out, 1, &err), PI_EINVAL);
+    pi_request *r = pi_request_new(e);
+    assert_int_equal(pi_request_prompt_text(r, out, 5, &err), PI_OK); /* one BOS */
+    assert_int_equal(pi_request_set(r, "max-tokens", "1", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    assert_int_equal(pi_request_wait(r, 60000), PI_OK);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_int_equal(res.prompt_tokens, pi_tokenize(e, "<the>", 5, PI_TOK_BOS, NULL, 0));
+    pi_request_free(r);
+    pi_engine_close(e);
+
+    e = NULL;
+    assert_int_equal(open_tiny(&e, "chat-template", "{% if %}", &err), PI_EINVAL);
+    assert_null(e);
+    assert_int_equal(err.code, PI_EINVAL);
+    assert_int_equal(open_tiny(&e, "chat-template-kwargs", "{", &err), PI_EUNSUPPORTED);
+    assert_int_equal(open_tiny(&e, "chat-template-file", "/nonexistent/x", &err), PI_ENOENT);
+    assert_int_equal(open_tiny(&e, "chat-template-file", "/tmp", &err), PI_EIO);
+}
+
+static void test_template_file(void **state)
+{
+    (void) state;
+    char path[] = "/tmp/pi-test-chat-XXXXXX", out[16];
+    pi_engine *e;
+    pi_error err = {0};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "a{{ messages | length }}\n", 25), 25);
+    assert_int_equal(open_tiny(&e, "chat-template-file", path, &err), PI_OK);
+    assert_int_equal(pi_chat_render(e, "[{\"role\": \"user\"}]", NULL, NULL, out, sizeof out, &err), 2);
+    assert_memory_equal(out, "a1", 2);
+    pi_engine_close(e);
+    assert_int_equal(write(fd, "\0b", 2), 2);
+    assert_int_equal(open_tiny(&e, "chat-template-file", path, &err), PI_EINVAL);
+    assert_int_equal(ftruncate(fd, (1 << 20) + 1), 0);
+    assert_int_equal(open_tiny(&e, "chat-template-file", path, &err), PI_ETOOBIG);
+    close(fd);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_bos),
+        cmocka_unit_test(test_content),
+        cmocka_unit_test(test_system),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_public),
+        cmocka_unit_test(test_template_file),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
