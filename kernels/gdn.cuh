@@ -21,7 +21,7 @@
 #ifndef PI_GDN_CUH
 #define PI_GDN_CUH
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 

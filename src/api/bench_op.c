@@ -49,8 +49,8 @@ static int parse_shape(op_bench *b, const char *text, pi_error *err)
         return pi__fail(err, PI_EINVAL, "shape \"%.40s\" is not KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", text);
     if (b->st.n_k < 1 || b->st.n_k > 256 || b->st.n_v < 1 || b->st.n_v > 256 || b->n_layers < 1 || b->n_layers > 256)
         return pi__fail(err, PI_EINVAL, "shape \"%.40s\": heads and layers are 1 to 256", text);
-    b->slot = b->be->ops->state_bytes(b->be, &b->st);
-    b->snap = b->be->ops->snapshot_bytes(b->be, &b->st);
+    b->slot = b->be->dev->state_bytes(b->be, &b->st);
+    b->snap = b->be->dev->snapshot_bytes(b->be, &b->st);
     if (!b->slot) return pi__fail(err, PI_EUNSUPPORTED, "shape \"%.40s\": the head size is not supported", text);
     return PI_OK;
 }
@@ -65,7 +65,7 @@ static int take_memory(op_bench *b, pi_error *err)
 {
     size_t layers = (size_t) b->n_layers, f = sizeof(float);
     b->region_size = (MAX_SEQS * b->slot + b->snap) * layers;
-    b->region = b->be->ops->alloc(b->be, b->region_size);
+    b->region = b->be->dev->alloc(b->be, b->region_size);
     b->rows = pi__calloc(PROMPT * n_inputs(b), f);
     b->out = pi__calloc(PROMPT * n_values(b), f);
     b->weights = pi__calloc(n_weights(b), f);
@@ -82,7 +82,7 @@ static int take_memory(op_bench *b, pi_error *err)
     }
     for (size_t i = 0; i < n_weights(b); i++) b->weights[i] = i < n_channels(b) * 4 ? b->rows[i % n_inputs(b)] : -0.5f;
     pi__limits lim = {.max_tokens = PROMPT, .max_seqs = MAX_SEQS, .state = b->st};
-    return b->be->ops->reserve(b->be, &lim, err);
+    return b->be->dev->reserve(b->be, &lim, err);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- measuring */
@@ -118,13 +118,13 @@ static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
     pi__gdn g = {.qkv = b->rows, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = conv,
                  .dt_bias = dt, .a = a, .norm = norm, .eps = 1e-6f, .out = b->out, .ldo = (int64_t) n_values(b)};
     double t0 = now_ns();
-    b->be->ops->begin(b->be, &batch, PI__STEP_ANY);
+    b->be->dev->begin(b->be, &batch, PI__STEP_ANY);
     for (int32_t i = 0; i < b->n_layers; i++) {
         pi__state_layer st = b->st;
         st.base += (size_t) i * b->slot;
-        b->be->ops->gdn(b->be, &batch, &g, &st);
+        pi__op_gdn(b->be, &batch, &g);
     }
-    b->be->ops->finish(b->be, NULL);
+    b->be->dev->finish(b->be, NULL);
     return now_ns() - t0;
 }
 
@@ -221,8 +221,8 @@ static int snapshots(op_bench *b, bool load, pi_error *err)
             pi__state_layer st = b->st;
             st.base += (size_t) i * b->slot;
             st.snap += (size_t) i * b->snap;
-            if (load) b->be->ops->state_load(b->be, &st, 0, n, 0);
-            else b->be->ops->state_save(b->be, &st, 0, n, 0);
+            if (load) pi__op_state_load(b->be, NULL, &(pi__state_copy) {.st = &st, .slot = 0, .pos = n, .snap = 0});
+            else pi__op_state_save(b->be, NULL, &(pi__state_copy) {.st = &st, .slot = 0, .pos = n, .snap = 0});
         }
         if (r >= 0) ns[r] = now_ns() - t0;
     }
@@ -246,7 +246,7 @@ int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_ti
     pi__free(b.rows);
     pi__free(b.out);
     pi__free(b.weights);
-    if (b.region) b.be->ops->free(b.be, b.region, b.region_size);
-    if (b.be) b.be->ops->destroy(b.be);
+    if (b.region) b.be->dev->free(b.be, b.region, b.region_size);
+    if (b.be) b.be->dev->destroy(b.be);
     return rc;
 }

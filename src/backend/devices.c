@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "backend/tensor.h"
 #if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
 #include "backend/cuda/cuda.h"
@@ -77,7 +77,7 @@ static int create_tensor(pi__backend **out, const pi__device *const *dev, const 
     if (dev[0] == cpu()) share.n_threads = p->n_threads > n ? p->n_threads / n : 1;
     for (int i = 0; i < n; i++) {
         int rc = dev[i]->create(&be[i], index[i], &share, log, err);
-        while (rc && i > 0) be[i - 1]->ops->destroy(be[i - 1]), i--;
+        while (rc && i > 0) be[i - 1]->dev->destroy(be[i - 1]), i--;
         if (rc) return rc;
     }
     return pi__tensor_create(out, be, n, err);

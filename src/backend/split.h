@@ -2,7 +2,7 @@
 #ifndef PI__SPLIT_H
 #define PI__SPLIT_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 
 /* Takes both over; on failure they stay the caller's. Its alloc gives memory that lies on both sides; matrices, caches
  * and states are allocated and loaded by one of them, pi__backend_at. */

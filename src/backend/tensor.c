@@ -38,7 +38,7 @@ static rank *first_of(const pi__backend *be) { return &((pi__tensor *) be)->rank
 /* What was recorded goes first, for it refers to the link. */
 static void forget(rank *k)
 {
-    if (k->be->ops->forget) k->be->ops->forget(k->be);
+    if (k->be->dev->graph_reset) k->be->dev->graph_reset(k->be);
 }
 
 static void leave(rank *k)
@@ -52,10 +52,10 @@ static void leave(rank *k)
 /* Waits for what this rank was asked for and for what it needs of the others. */
 static void end_rank(rank *k)
 {
-    const pi__backend_ops *op = k->be->ops;
+    const pi__device_fns *op = k->be->dev;
     pi__link *l = k->t->link;
     int how = PI__LINK_DONE;
-    if (op->queued && !op->queued(k->be)) how = PI__LINK_FAILED;
+    if (op->end_capture && !op->end_capture(k->be)) how = PI__LINK_FAILED;
     else if (l) how = l->ops->wait(l, k->i);
     k->failed = how == PI__LINK_FAILED;
     if (how != PI__LINK_DONE) leave(k);
@@ -70,7 +70,7 @@ static void run_rank(rank *k)
     if (!t->ends) return;
     if (!k->lost) end_rank(k);
     memset(&k->err, 0, sizeof k->err);
-    k->rc = k->be->ops->finish(k->be, &k->err);
+    k->rc = k->be->dev->finish(k->be, &k->err);
 }
 
 static void *rank_main(void *arg)
@@ -146,9 +146,7 @@ static int tensor_finish(pi__backend *be, pi_error *err)
     run(t, true);
     int rc = t->rc;
     if (rc) pi__fail(err, rc, "%s", t->err.msg);
-    else if (t->too_many) rc = pi__fail(err, PI_EINTERNAL, "more matrices at once than %d", MAX_LIN);
     t->rc = PI_OK;
-    t->too_many = false;
     return rc;
 }
 
@@ -176,8 +174,8 @@ static void region_free(pi__tensor *t, region *r)
 {
     for (int32_t i = 0; i < t->n; i++) {
         pi__backend *dev = t->rank[i].be;
-        if (r->at[i] && r->arena) dev->ops->arena_free(dev, r->at[i], r->size);
-        else if (r->at[i]) dev->ops->free(dev, r->at[i], r->size);
+        if (r->at[i] && r->arena) dev->dev->arena_free(dev, r->at[i], r->size);
+        else if (r->at[i]) dev->dev->free(dev, r->at[i], r->size);
     }
     memset(r, 0, sizeof *r);
 }
@@ -197,7 +195,7 @@ static void *tensor_alloc(pi__backend *be, size_t size)
     r->size = size;
     bool all = true;
     for (int32_t i = 0; i < t->n && all; i++) {
-        r->at[i] = t->rank[i].be->ops->alloc(t->rank[i].be, size);
+        r->at[i] = t->rank[i].be->dev->alloc(t->rank[i].be, size);
         all = r->at[i] != NULL;
     }
     if (!all) region_free(t, r);
@@ -219,7 +217,7 @@ static uint64_t tensor_free_memory(pi__backend *be)
     uint64_t least = 0;
     for (int32_t i = 0; i < t->n; i++) {
         pi__backend *dev = t->rank[i].be;
-        const uint64_t bytes = dev->ops->free_memory ? dev->ops->free_memory(dev) : 0;
+        const uint64_t bytes = dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
         if (!i || bytes < least) least = bytes;
     }
     return least;
@@ -228,13 +226,13 @@ static uint64_t tensor_free_memory(pi__backend *be)
 static void tensor_commit(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->commit(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->commit(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
 }
 
 static void tensor_trim(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
 }
 
 /* What each device has of an arena is of one size, as is what lies in it: matrices are cut evenly. */
@@ -244,7 +242,7 @@ static void *tensor_arena_alloc(pi__backend *be, size_t size)
     region *r = free_region(t);
     bool all = r != NULL;
     for (int32_t i = 0; i < t->n && all; i++) {
-        r->at[i] = t->rank[i].be->ops->arena_alloc(t->rank[i].be, size);
+        r->at[i] = t->rank[i].be->dev->arena_alloc(t->rank[i].be, size);
         all = r->at[i] != NULL;
     }
     if (r) r->size = size, r->arena = true;
@@ -257,7 +255,7 @@ static void unmap_ranks(pi__tensor *t, int32_t n, void *p, size_t size)
 {
     for (int32_t i = 0; i < n; i++) {
         rank *k = &t->rank[i];
-        k->be->ops->arena_unmap(k->be, pi__tensor_at(k, p), size);
+        k->be->dev->arena_unmap(k->be, pi__tensor_at(k, p), size);
     }
 }
 
@@ -266,7 +264,7 @@ static bool tensor_arena_map(pi__backend *be, void *p, size_t size)
     pi__tensor *t = settled(be);
     for (int32_t i = 0; i < t->n; i++) {
         rank *k = &t->rank[i];
-        if (k->be->ops->arena_map(k->be, pi__tensor_at(k, p), size)) continue;
+        if (k->be->dev->arena_map(k->be, pi__tensor_at(k, p), size)) continue;
         unmap_ranks(t, i, p, size);
         return false;
     }
@@ -282,28 +280,28 @@ static void tensor_arena_unmap(pi__backend *be, void *p, size_t size)
 static void tensor_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->upload(t->rank[i].be, pi__tensor_at(&t->rank[i], dst), src, n);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->upload(t->rank[i].be, pi__tensor_at(&t->rank[i], dst), src, n);
 }
 
 static void run_download(rank *k, const call *c)
 {
-    if (!k->i) k->be->ops->download(k->be, c->u.download.dst, c->u.download.src, c->u.download.n);
+    if (!k->i) k->be->dev->download(k->be, c->download.dst, c->download.src, c->download.n);
 }
 static void tensor_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     call *c = pi__tensor_note((pi__tensor *) be, run_download);
-    c->u.download.dst = dst, c->u.download.src = src, c->u.download.n = n;
+    c->download.dst = dst, c->download.src = src, c->download.n = n;
 }
 
 static void *tensor_host_alloc(pi__backend *be, size_t size)
 {
     rank *k = &settled(be)->rank[0];
-    return k->be->ops->host_alloc(k->be, size);
+    return k->be->dev->host_alloc(k->be, size);
 }
 static void tensor_host_free(pi__backend *be, void *p, size_t size)
 {
     rank *k = &settled(be)->rank[0];
-    k->be->ops->host_free(k->be, p, size);
+    k->be->dev->host_free(k->be, p, size);
 }
 
 /* A copy of n bytes beside the queue is one of each rank's, whose parts lie one behind the other in the host's memory. One
@@ -315,12 +313,12 @@ static uint64_t copy_all(pi__backend *be, void *device, char *host, size_t n, bo
     for (bool ok = true; i < t->n && ok; i += ok) {
         rank *k = &t->rank[i];
         void *at = pi__tensor_at(k, device), *part = host + (size_t) i * n;
-        ok = out ? k->be->ops->copy_out(k->be, part, at, n) : k->be->ops->copy_in(k->be, at, part, n);
+        ok = out ? k->be->dev->copy_out(k->be, part, at, n) : k->be->dev->copy_in(k->be, at, part, n);
     }
     if (i == t->n) return ++t->n_copies;
     for (uint64_t ended; i-- > 0;) {
         rank *k = &t->rank[i];
-        (void) k->be->ops->copies(k->be, true, &ended);
+        (void) k->be->dev->copies(k->be, true, &ended);
         k->n_unnumbered++;
     }
     return 0;
@@ -342,7 +340,7 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
     for (int32_t i = 0; i < t->n; i++) {
         rank *k = &t->rank[i];
         uint64_t n = 0;
-        all = k->be->ops->copies(k->be, wait, &n) && all;
+        all = k->be->dev->copies(k->be, wait, &n) && all;
         n = n > k->n_unnumbered ? n - k->n_unnumbered : 0;
         if (n < *ended) *ended = n;
     }
@@ -353,12 +351,12 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
 static bool tensor_pin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = first_of(be);
-    return k->be->ops->pin(k->be, host, n);
+    return k->be->dev->pin(k->be, host, n);
 }
 static void tensor_unpin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = first_of(be);
-    k->be->ops->unpin(k->be, host, n);
+    k->be->dev->unpin(k->be, host, n);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- weights */
@@ -377,7 +375,7 @@ bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
     int64_t rows[MAX_PARTS], unit = (int64_t) PI__TILE_ROWS * t->n;
     /* Columns of an expert's down are rows of its gate and up, and the reverse: all three are cut, or none. */
     if (w->whole) return false;
-    if (w->routed && (!t->rank[0].be->ops->moe_parts || w->n_in % unit)) return false;
+    if (w->routed && (!t->rank[0].be->dev->moe_parts || w->n_in % unit)) return false;
     for (int32_t p = 0, n = parts_of(w, rows); p < n; p++)
         if (rows[p] % unit) return false;
     return true;
@@ -394,7 +392,7 @@ int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PART
         out[p].w.data = data;
         out[p].w.scale = pi__tensor_at(k, w->scale);
         memset(out[p].w.part, 0, sizeof w->part);
-        out[p].w.size = k->be->ops->weight_size(k->be, &out[p].w);
+        out[p].w.size = k->be->dev->weight_size(k->be, &out[p].w);
         if (data) data += align64(out[p].w.size);
         first += rows[p];
     }
@@ -406,9 +404,10 @@ static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
     const rank *k = first_of(be);
     piece p[MAX_PARTS];
     size_t size = 0;
-    if (!pi__tensor_is_cut(k->t, w)) return k->be->ops->weight_size(k->be, w);
+    if (!pi__tensor_is_cut(k->t, w)) return k->be->dev->weight_size(k->be, w);
     for (int32_t i = 0, n = pi__tensor_pieces(k, w, p); i < n; i++) {
-        if (!p[i].w.size || !pi__add_ok(size, align64(p[i].w.size), &size)) return 0;
+        const size_t own = i + 1 < n ? align64(p[i].w.size) : p[i].w.size; /* of a stack alone, a matrix is 1/n_mat */
+        if (!p[i].w.size || !pi__add_ok(size, own, &size)) return 0;
         w->layout = p[i].w.layout;
     }
     return size;
@@ -422,7 +421,7 @@ static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t
     for (int32_t i = 0, n_piece = pi__tensor_pieces(k, w, p); i < n_piece; i++) {
         const int64_t at = p[i].first + k->i * p[i].n, lo = row > at ? row : at;
         const int64_t hi = row + n < at + p[i].n ? row + n : at + p[i].n;
-        if (lo < hi) k->be->ops->weight_load(k->be, &p[i].w, mat, lo - at, hi - lo, src + (size_t) (lo - row) * bytes);
+        if (lo < hi) k->be->dev->weight_load(k->be, &p[i].w, mat, lo - at, hi - lo, src + (size_t) (lo - row) * bytes);
     }
 }
 
@@ -438,7 +437,7 @@ static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat
         }
         pi__weight whole = *w;
         whole.data = pi__tensor_at(k, w->data);
-        k->be->ops->weight_load(k->be, &whole, mat, row, n, src);
+        k->be->dev->weight_load(k->be, &whole, mat, row, n, src);
     }
 }
 
@@ -449,35 +448,42 @@ static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t typ
 {
     const rank *k = first_of(be);
     if (n_head_kv % k->t->n == 0) n_head_kv /= k->t->n;
-    return k->be->ops->kv_bytes(k->be, type_k, type_v, n_head_kv, head_dim, block_size);
+    return k->be->dev->kv_bytes(k->be, type_k, type_v, n_head_kv, head_dim, block_size);
+}
+
+/* Rows are of all heads: every rank keeps all of them. */
+static size_t tensor_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
+{
+    const rank *k = first_of(be);
+    return k->be->dev->row_bytes(k->be, type, n, n_rows);
 }
 
 static size_t tensor_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
-    return first_of(be)->be->ops->state_bytes(first_of(be)->be, st);
+    return first_of(be)->be->dev->state_bytes(first_of(be)->be, st);
 }
 static size_t tensor_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 {
-    return first_of(be)->be->ops->snapshot_bytes(first_of(be)->be, st);
+    return first_of(be)->be->dev->snapshot_bytes(first_of(be)->be, st);
 }
 
 /* All ranks' parts of any op's results for a step's tokens (those that linear and moe cut by rows: at least one row). */
 static size_t stage_floats(const pi__tensor *t, const pi__limits *lim)
 {
     const size_t wide = (size_t) (t->n > 2 ? t->n : 2) * (size_t) lim->max_n_in * (size_t) lim->max_tokens;
-    const size_t row = MAX_LIN * (size_t) lim->max_n_out + (size_t) lim->max_ff_exp;
+    const size_t row = PI__MAX_LIN * (size_t) lim->max_n_out + (size_t) lim->max_ff_exp;
     return wide > row ? wide : row;
 }
 
 static size_t tensor_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const rank *k = first_of(be);
-    return k->be->ops->scratch_bytes(k->be, lim) + stage_floats(k->t, lim) * sizeof(float);
+    return k->be->dev->scratch_bytes(k->be, lim) + stage_floats(k->t, lim) * sizeof(float);
 }
 
 static void free_rank_scratch(rank *k)
 {
-    if (k->stage) k->be->ops->free(k->be, k->stage, k->t->stage_floats * sizeof(float));
+    if (k->stage) k->be->dev->free(k->be, k->stage, k->t->stage_floats * sizeof(float));
     pi__free(k->token);
     pi__free(k->owner);
     k->stage = NULL;
@@ -489,7 +495,7 @@ static int join_ranks(pi__tensor *t, pi_error *err)
 {
     pi__backend *dev[PI__MAX_RANKS];
     for (int32_t i = 0; i < t->n; i++) dev[i] = t->rank[i].be;
-    return t->link ? PI_OK : dev[0]->ops->join(&t->link, dev, t->n, err);
+    return t->link ? PI_OK : dev[0]->dev->join(&t->link, dev, t->n, err);
 }
 
 static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
@@ -502,14 +508,20 @@ static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     t->max_tokens = lim->max_tokens;
     for (int32_t i = 0; i < t->n && !rc; i++) {
         rank *k = &t->rank[i];
-        rc = k->be->ops->reserve(k->be, lim, err);
+        rc = k->be->dev->reserve(k->be, lim, err);
         if (rc) return rc;
-        k->stage = k->be->ops->alloc(k->be, t->stage_floats * sizeof(float));
+        k->stage = k->be->dev->alloc(k->be, t->stage_floats * sizeof(float));
         k->token = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->token);
         k->owner = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->owner);
         if (!k->stage || !k->token || !k->owner) rc = pi__fail_mem(err, "results on their way between devices");
     }
     return rc;
+}
+
+static bool tensor_topk_here(const pi__backend *be)
+{
+    const rank *k = first_of(be);
+    return k->be->dev->topk_here(k->be);
 }
 
 /* ---------------------------------------------------------------------------------------------------- create, destroy */
@@ -518,7 +530,7 @@ static const char *tensor_describe(const pi__backend *be) { return ((const pi__t
 static int32_t tensor_n_threads(const pi__backend *be)
 {
     const rank *k = first_of(be);
-    return k->be->ops->n_threads(k->be) * k->t->n;
+    return k->be->dev->n_threads(k->be) * k->t->n;
 }
 
 static void tensor_destroy(pi__backend *be)
@@ -535,7 +547,7 @@ static void tensor_destroy(pi__backend *be)
         forget(&t->rank[i]);
     }
     if (t->link) t->link->ops->destroy(t->link);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->ops->destroy(t->rank[i].be);
+    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->destroy(t->rank[i].be);
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
@@ -543,7 +555,7 @@ static void tensor_destroy(pi__backend *be)
     pi__free(t);
 }
 
-static const pi__backend_ops memory_ops = {
+static const pi__device_fns tensor_device = {
     .destroy = tensor_destroy,
     .describe = tensor_describe,
     .n_threads = tensor_n_threads,
@@ -569,25 +581,25 @@ static const pi__backend_ops memory_ops = {
 /* What only some devices can. */
 static void set_optional(pi__tensor *t)
 {
-    const pi__backend_ops *can = t->rank[0].be->ops;
-    if (!can->topk) t->ops.topk = NULL;
-    if (!can->clustered) t->ops.clustered = NULL;
+    const pi__device_fns *can = t->rank[0].be->dev;
+    if (can->row_bytes) t->dev.row_bytes = tensor_row_bytes;
+    if (can->topk_here) t->dev.topk_here = tensor_topk_here;
     if (can->copy_out) {
-        t->ops.copy_out = tensor_copy_out;
-        t->ops.copy_in = tensor_copy_in;
-        t->ops.copies = tensor_copies;
-        t->ops.pin = tensor_pin;
-        t->ops.unpin = tensor_unpin;
+        t->dev.copy_out = tensor_copy_out;
+        t->dev.copy_in = tensor_copy_in;
+        t->dev.copies = tensor_copies;
+        t->dev.pin = tensor_pin;
+        t->dev.unpin = tensor_unpin;
     }
     for (int32_t i = 0; i < t->n; i++) { /* what is whole pages of the largest is so of all, if all have any */
         const size_t page = t->rank[i].be->page;
         if (!i || !page || (t->be.page && page > t->be.page)) t->be.page = page;
     }
     if (!t->be.page) return;
-    t->ops.arena_alloc = tensor_arena_alloc;
-    t->ops.arena_free = tensor_free;
-    t->ops.arena_map = tensor_arena_map;
-    t->ops.arena_unmap = tensor_arena_unmap;
+    t->dev.arena_alloc = tensor_arena_alloc;
+    t->dev.arena_free = tensor_free;
+    t->dev.arena_map = tensor_arena_map;
+    t->dev.arena_unmap = tensor_arena_unmap;
 }
 
 static int start_ranks(pi__tensor *t, pi_error *err)
@@ -602,7 +614,7 @@ static int start_ranks(pi__tensor *t, pi_error *err)
 
 static void destroy_all(pi__backend *const *dev, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) dev[i]->ops->destroy(dev[i]);
+    for (int32_t i = 0; i < n; i++) dev[i]->dev->destroy(dev[i]);
 }
 
 int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_error *err)
@@ -612,27 +624,27 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     int rc = n < 1 || n > PI__MAX_RANKS ? pi__fail(err, PI_EUNSUPPORTED, "%d devices as one: at most %d", n, PI__MAX_RANKS)
                                         : PI_OK;
     for (int32_t i = 1; i < n && !rc; i++)
-        if (dev[i]->ops != dev[0]->ops)
-            rc = pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot work as one device", dev[0]->ops->describe(dev[0]),
-                          dev[i]->ops->describe(dev[i]));
+        if (dev[i]->dev != dev[0]->dev)
+            rc = pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot work as one device", dev[0]->dev->describe(dev[0]),
+                          dev[i]->dev->describe(dev[i]));
     if (!rc && !(t = pi__calloc(1, sizeof *t))) rc = pi__fail_mem(err, "the devices");
     if (rc) {
         destroy_all(dev, n);
         return rc;
     }
-    t->ops = memory_ops;
-    pi__tensor_set_ops(&t->ops);
-    t->be = (pi__backend) {.ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
+    t->dev = tensor_device;
+    pi__tensor_set_ops(t, dev[0]);
+    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
     t->n = n;
     for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};
     set_optional(t);
-    snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, dev[0]->ops->describe(dev[0]));
+    snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, dev[0]->dev->describe(dev[0]));
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     pthread_cond_init(&t->done, NULL);
     t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
     if (!t->calls) rc = pi__fail_mem(err, "the devices");
-    if (!rc && !dev[0]->ops->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
+    if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
     if (!rc) rc = start_ranks(t, err);
     if (rc) tensor_destroy(&t->be);
     else *out = &t->be;

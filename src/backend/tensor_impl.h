@@ -4,15 +4,15 @@
 
 #include <pthread.h>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "backend/link.h"
+#include "backend/operands.h"
 
 enum {
     PI__MAX_RANKS = 16,
     MAX_REGIONS = 64, /* of alloc at a time */
     MAX_CALLS = 1024, /* noted at a time */
     MAX_KINDS = PI__STEP_DECODE + 1,
-    MAX_LIN = 8,      /* matrices of a linear */
     MAX_PARTS = 3,    /* of a matrix: see pi__weight.part */
 };
 
@@ -44,34 +44,17 @@ typedef struct region {
     bool arena;              /* addresses, of which what was mapped has memory */
 } region;
 
-/* A call of an op that was noted; run makes it on one rank. */
+/* What was noted, an op or one of tensor.c's own; run makes it on one rank. */
 typedef struct call {
     void (*run)(rank *k, const struct call *c);
-    const pi__batch *b;     /* the step's, or its wanted one */
-    int32_t n_rows, n_list; /* rows; matrices, or as the op says */
-    union {
-        struct { const pi__weight *w; float scale; float *out; } embed;
-        struct { pi__lin_in in; pi__lin lin[MAX_LIN]; } linear;
-        struct { float *x; const float *y, *w; float eps, scale; int64_t n; } add_norm;
-        struct { const float *freq; float mscale; float *table; } rope;
-        struct { pi__qkv a; const pi__kv_layer *kv; } qkv;
-        struct { pi__attn a; const pi__kv_layer *kv; } attention;
-        struct { const int32_t *row; const float *x; int64_t n; float *out; } gather_rows;
-        struct { float *x; float cap; size_t n; } softcap;
-        struct { float *x; int64_t n; const int32_t *skip; int32_t n_all; const pi__ask *ask; uint64_t *out; } topk;
-        struct { pi__moe a; } moe;
-        struct { float *out; int64_t ldo; const float *x, *w; float eps; int64_t n; } norm;
-        struct { pi__clustered a; } clustered;
-        struct { float *y; const float *x, *gate; int64_t ldg, n; } add_gated;
-        struct { pi__gdn a; const pi__state_layer *st; } gdn;
-        struct { const pi__state_layer *st; int32_t slot, pos, snap; bool save; } state;
-        struct { void *dst; const void *src; size_t n; } download;
-    } u;
+    pi__op_record op;       /* an op's, with its batch */
+    struct { void *dst; const void *src; size_t n; } download;
 } call;
 
 struct pi__tensor {
     pi__backend be;         /* first: the public face */
-    pi__backend_ops ops;    /* be.ops */
+    pi__device_fns dev;     /* be.dev */
+    pi__op_fns ops;         /* be.ops */
     char desc[96];          /* describe() */
     int32_t n;              /* ranks */
     rank rank[PI__MAX_RANKS]; /* [n] */
@@ -87,7 +70,6 @@ struct pi__tensor {
     int64_t embd_rows[MAX_KINDS]; /* of the embeddings of such steps, as each rank has them; 0: all */
     call *calls;            /* [MAX_CALLS] noted and not run yet */
     int32_t n_calls;        /* how many */
-    bool too_many;          /* a linear had more matrices than MAX_LIN */
     bool ends;              /* the run waits for what was queued; others go on where it ends */
     int rc;                 /* of runs since the last finish */
     pi_error err;           /* its text */
@@ -116,7 +98,7 @@ void *pi__tensor_at(const rank *k, const void *p);
 call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
 
 /* tensor_ops.c */
-/* Fills in begin and the ops. */
-void pi__tensor_set_ops(pi__backend_ops *ops);
+/* Fills in begin and the ops, those that `can` has. */
+void pi__tensor_set_ops(pi__tensor *t, const pi__backend *can);
 
 #endif

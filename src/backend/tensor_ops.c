@@ -35,7 +35,8 @@ static void gather(rank *k, float *buf, size_t count)
 static void spread(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     if (k->lost) return;
-    k->be->ops->spread(k->be, k->stage + first, n_rows * ld, ld, k->t->n, n_rows, n, y, ldy);
+    pi__op_copy_2d(k->be, NULL, &(pi__copy_2d) {.x = k->stage + first, .step = n_rows * ld, .ldx = ld, .n_shards = k->t->n,
+                                               .n_rows = n_rows, .n = n, .y = y, .ldy = ldy});
 }
 
 /* Where this rank's part of n columns of n_rows is computed before complete() makes it whole at y. */
@@ -77,7 +78,7 @@ static void run_begin(rank *k, const call *c)
         number_tokens(k, &k->wanted, t->wanted.n_tokens, k->token + t->max_tokens, k->owner + t->max_tokens);
         k->batch.wanted = &k->wanted;
     }
-    k->b = k->be->ops->begin(k->be, &k->batch, t->kind);
+    k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
     if (!k->b != t->plays) k->lost = true; /* the others do something else */
 }
 
@@ -89,7 +90,7 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     int32_t n = b->n_seqs;
     t->given = b;
     t->kind = kind;
-    t->plays = kind == PI__STEP_DECODE && first->be->ops->foresee && first->be->ops->foresee(first->be, b, &n);
+    t->plays = kind == PI__STEP_DECODE && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
     t->b.n_tokens += more, t->b.n_rows += more, t->b.n_seqs = n;
@@ -103,44 +104,85 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     return t->plays ? NULL : &t->b;
 }
 
+/* ------------------------------------------------------------------------------------------------ what every rank has whole */
+
+/* A layer's cache as this rank has it: all of it, or with heads its share of those where they divide. */
+static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv, bool heads)
+{
+    pi__kv_layer own = *kv;
+    own.base = at(k, kv->base);
+    if (heads && kv->n_head_kv % k->t->n == 0) own.n_head_kv /= k->t->n;
+    return own;
+}
+
+/* Copies of what an op's operands describe, as this rank has it. */
+typedef struct local {
+    pi__weight w[PI__MAX_LIN + 1];
+    pi__kv_layer kv[2];
+    pi__state_layer st;
+    int32_t n_w, n_kv;
+} local;
+
+static const void *localise(const rank *k, local *l, pi__operand_kind kind, const void *p)
+{
+    switch (kind) {
+    case PI__WEIGHT: l->w[l->n_w] = whole_of(k, p); return &l->w[l->n_w++];
+    case PI__CACHE: l->kv[l->n_kv] = cache_of(k, p, false); return &l->kv[l->n_kv++];
+    case PI__STATE:
+        l->st = *(const pi__state_layer *) p;
+        l->st.base = at(k, l->st.base);
+        l->st.snap = at(k, l->st.snap);
+        return &l->st;
+    case PI__TOKENS: return p == k->t->b.row ? k->b->row : p; /* which the device has already */
+    case PI__HOST: return p;
+    default: return at(k, p);
+    }
+}
+
+/* Any op of which nothing is cut: each rank computes all of it. */
+static void run_whole(rank *k, const call *c)
+{
+    pi__operands o;
+    local l = {.n_w = 0};
+    pi__op_record r = c->op;
+    pi__operands_of(r.id, r.b, &c->op.args, &o);
+    if (o.first_rank && k->i) return;
+    for (int32_t i = 0; i < o.n; i++) {
+        const pi__operand *p = &o.op[i];
+        pi__operand_set(&r.args, p, localise(k, &l, p->kind, pi__operand_get(&r.args, p)));
+    }
+    pi__op_run(k->be, r.id, r.b ? batch_of(k, r.b) : NULL, &r.args);
+}
+
 /* --------------------------------------------------------------------------------------------------------------- embed */
 
 /* Every rank looks up all tokens, the owner's row is the right one. */
 static void run_embed(rank *k, const call *c)
 {
-    const pi__weight *w = c->u.embed.w;
-    const pi__batch *b = batch_of(k, c->b);
-    float *out = at(k, c->u.embed.out);
+    const pi__weight *w = c->op.args.embed.w;
+    const pi__batch *b = batch_of(k, c->op.b);
+    float *out = at(k, c->op.args.embed.out);
     const int32_t n = b->n_tokens;
     if (!pi__tensor_is_cut(k->t, w)) {
         const pi__weight whole = whole_of(k, w);
-        k->be->ops->embed(k->be, b, &whole, c->u.embed.scale, out);
+        pi__op_embed(k->be, b, &(pi__embed) {&whole, c->op.args.embed.scale, out});
         return;
     }
     piece p[MAX_PARTS];
     pi__tensor_pieces(k, w, p);
     const size_t count = (size_t) n * (size_t) w->n_in;
-    k->be->ops->embed(k->be, b, &p[0].w, c->u.embed.scale, k->stage + (size_t) k->i * count);
+    pi__op_embed(k->be, b, &(pi__embed) {&p[0].w, c->op.args.embed.scale, k->stage + (size_t) k->i * count});
     gather(k, k->stage, count);
-    if (!k->lost) k->be->ops->gather_rows(k->be, b->owner, n, k->stage, w->n_in, out);
-}
-
-static void note_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
-{
-    pi__tensor *t = (pi__tensor *) be;
-    call *c = pi__tensor_note(t, run_embed);
-    if (pi__tensor_is_cut(t, w)) t->embd_rows[t->kind] = w->n_out / t->n;
-    c->b = b;
-    c->u.embed.w = w, c->u.embed.scale = scale, c->u.embed.out = out;
+    if (!k->lost) pi__op_gather_rows(k->be, NULL, &(pi__gather_rows) {b->owner, n, k->stage, w->n_in, out});
 }
 
 /* -------------------------------------------------------------------------------------------------------------- linear */
 
 /* What a rank multiplies for one call of linear. */
 typedef struct work {
-    piece piece[MAX_LIN * MAX_PARTS]; /* the device's matrices */
-    pi__lin lin[MAX_LIN * MAX_PARTS]; /* y: of the first row, at the result's place on this rank */
-    bool shared[MAX_LIN * MAX_PARTS]; /* the others are given this rank's columns */
+    piece piece[PI__MAX_LIN * MAX_PARTS]; /* the device's matrices */
+    pi__lin lin[PI__MAX_LIN * MAX_PARTS]; /* y: of the first row, at the result's place on this rank */
+    bool shared[PI__MAX_LIN * MAX_PARTS]; /* the others are given this rank's columns */
     int32_t n;                        /* how many */
     int64_t ld;                       /* columns of those that are shared, together */
     int32_t n_shared;                 /* how many are shared */
@@ -164,10 +206,20 @@ static void add_work(const rank *k, work *w, const pi__lin *lin)
     }
 }
 
+/* As many matrices at once as the op takes. */
+static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    for (int32_t i = 0, n; i < n_lin; i += n) {
+        n = n_lin - i < PI__MAX_LIN ? n_lin - i : PI__MAX_LIN;
+        const pi__linear some = pi__linear_of(x, n_rows, lin + i, n);
+        pi__op_linear(k->be, NULL, &some);
+    }
+}
+
 /* Rows r..r + n of all results. */
 static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, int32_t n)
 {
-    pi__lin lin[MAX_LIN * MAX_PARTS];
+    pi__lin lin[PI__MAX_LIN * MAX_PARTS];
     pi__lin_in x = *in;
     x.x += r * x.ldx;
     if (x.x2) x.x2 += r * x.ldx2;
@@ -181,7 +233,7 @@ static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, in
         else lin[i].y += k->i * w->ld;
         col += w->piece[i].n;
     }
-    k->be->ops->linear(k->be, &x, n, lin, w->n);
+    multiply_own(k, &x, n, lin, w->n);
     if (!w->n_shared) return;
     col = 0;
     for (int32_t i = 0; i < w->n; i++) {
@@ -196,54 +248,30 @@ static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, in
 static void run_linear(rank *k, const call *c)
 {
     work w;
-    pi__lin_in in = c->u.linear.in;
+    pi__lin_in in = c->op.args.linear.in;
     in.x = at(k, in.x);
     in.x2 = at(k, in.x2);
     in.w = at(k, in.w);
     w.n = w.n_shared = 0;
     w.ld = 0;
-    for (int32_t i = 0; i < c->n_list; i++) add_work(k, &w, &c->u.linear.lin[i]);
-    int64_t most = w.ld ? (int64_t) k->t->stage_floats / (k->t->n * w.ld) : c->n_rows; /* rows that the stage holds */
-    for (int32_t r = 0, n; r < c->n_rows && !k->lost; r += n) {
-        n = c->n_rows - r < most ? c->n_rows - r : (int32_t) most;
+    for (int32_t i = 0; i < c->op.args.linear.n_lin; i++) add_work(k, &w, &c->op.args.linear.lin[i]);
+    int64_t most = w.ld ? (int64_t) k->t->stage_floats / (k->t->n * w.ld) : c->op.args.linear.n_rows; /* rows that the stage holds */
+    for (int32_t r = 0, n; r < c->op.args.linear.n_rows && !k->lost; r += n) {
+        n = c->op.args.linear.n_rows - r < most ? c->op.args.linear.n_rows - r : (int32_t) most;
         multiply(k, &w, &in, r, n);
     }
 }
 
-static void note_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
-{
-    pi__tensor *t = (pi__tensor *) be;
-    if (n_lin > MAX_LIN) {
-        t->too_many = true;
-        return;
-    }
-    call *c = pi__tensor_note(t, run_linear);
-    c->u.linear.in = *in;
-    if (in->kind != PI__IN_GEGLU && in->kind != PI__IN_SWIGLU) c->u.linear.in.x2 = NULL;
-    memcpy(c->u.linear.lin, lin, (size_t) n_lin * sizeof *lin);
-    c->n_rows = n_rows;
-    c->n_list = n_lin;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- attention */
-
-/* The layer as this rank has it: its heads, or all where they do not divide. */
-static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv)
-{
-    pi__kv_layer own = *kv;
-    own.base = at(k, kv->base);
-    if (kv->n_head_kv % k->t->n == 0) own.n_head_kv /= k->t->n;
-    return own;
-}
 
 /* Floats from one head of queries to the next. */
 static int64_t q_stride(const pi__kv_layer *kv, int64_t stride) { return stride ? stride : kv->head_dim; }
 
 static void run_qkv(rank *k, const call *c)
 {
-    pi__qkv a = c->u.qkv.a;
-    const pi__kv_layer own = cache_of(k, c->u.qkv.kv);
-    const bool apart = own.n_head_kv != c->u.qkv.kv->n_head_kv;
+    pi__qkv a = c->op.args.qkv;
+    const pi__kv_layer own = cache_of(k, a.kv, true);
+    const bool apart = own.n_head_kv != a.kv->n_head_kv;
     if (apart) a.n_head /= k->t->n;
     const int64_t i = apart ? k->i : 0, q = i * a.n_head * q_stride(&own, a.q_stride), kv = i * own.n_head_kv * own.head_dim;
     a.q = (float *) at(k, a.q) + q;
@@ -252,22 +280,16 @@ static void run_qkv(rank *k, const call *c)
     a.q_norm = at(k, a.q_norm);
     a.k_norm = at(k, a.k_norm);
     a.rope = at(k, a.rope);
-    k->be->ops->qkv(k->be, batch_of(k, c->b), &a, &own);
-}
-
-static void note_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_qkv);
-    c->b = b;
-    c->u.qkv.a = *a, c->u.qkv.kv = kv;
+    a.kv = &own;
+    pi__op_qkv(k->be, batch_of(k, c->op.b), &a);
 }
 
 static void run_attention(rank *k, const call *c)
 {
-    pi__attn a = c->u.attention.a;
-    const pi__batch *b = batch_of(k, c->b);
-    const pi__kv_layer own = cache_of(k, c->u.attention.kv);
-    const bool apart = own.n_head_kv != c->u.attention.kv->n_head_kv;
+    pi__attention a = c->op.args.attention;
+    const pi__batch *b = batch_of(k, c->op.b);
+    const pi__kv_layer own = cache_of(k, a.kv, true);
+    const bool apart = own.n_head_kv != a.kv->n_head_kv;
     float *out = at(k, a.out);
     if (apart) a.n_head /= k->t->n;
     const int64_t i = apart ? k->i : 0, heads = i * a.n_head, n = (int64_t) a.n_head * own.head_dim, ldo = a.ldo;
@@ -276,15 +298,9 @@ static void run_attention(rank *k, const call *c)
     if (a.sinks) a.sinks = (float *) at(k, a.sinks) + heads;
     a.out = apart ? part_of(k, out, b->n_tokens, n) : out;
     if (apart) a.ldo = n;
-    k->be->ops->attention(k->be, b, &a, &own);
+    a.kv = &own;
+    pi__op_attention(k->be, b, &a);
     if (apart) complete(k, b->n_tokens, n, out, ldo);
-}
-
-static void note_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_attention);
-    c->b = b;
-    c->u.attention.a = *a, c->u.attention.kv = kv;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- experts */
@@ -297,7 +313,8 @@ static void complete_h(const pi__moe_part *p, float *h, int32_t n_pairs, int64_t
     const int64_t most = (int64_t) k->t->stage_floats / (p->n * ld);
     for (int32_t r = 0, rows; r < n_pairs && !k->lost; r += rows, h += rows * 2 * n_ff) {
         rows = n_pairs - r < most ? n_pairs - r : (int32_t) most;
-        k->be->ops->spread(k->be, h + k->i * n, n_ff, 2 * n_ff, 2, rows, n, k->stage + k->i * rows * ld, ld);
+        pi__op_copy_2d(k->be, NULL, &(pi__copy_2d) {.x = h + k->i * n, .step = n_ff, .ldx = 2 * n_ff, .n_shards = 2,
+                                                   .n_rows = rows, .n = n, .y = k->stage + k->i * rows * ld, .ldy = ld});
         gather(k, k->stage, (size_t) rows * (size_t) ld);
         spread(k, 0, ld, rows, n, h, 2 * n_ff);
         spread(k, n, ld, rows, n, h + n_ff, 2 * n_ff);
@@ -306,7 +323,7 @@ static void complete_h(const pi__moe_part *p, float *h, int32_t n_pairs, int64_t
 
 static void run_moe(rank *k, const call *c)
 {
-    pi__moe a = c->u.moe.a;
+    pi__moe a = c->op.args.moe;
     a.in.x = at(k, a.in.x);
     a.in.x2 = at(k, a.in.x2);
     a.in.w = at(k, a.in.w);
@@ -315,7 +332,7 @@ static void run_moe(rank *k, const call *c)
     if (!pi__tensor_is_cut(k->t, a.gate)) {
         const pi__weight gate = whole_of(k, a.gate), up = a.up ? whole_of(k, a.up) : gate, down = whole_of(k, a.down);
         a.gate = &gate, a.up = a.up ? &up : NULL, a.down = &down, a.y = y;
-        k->be->ops->moe(k->be, &a, c->n_rows);
+        pi__op_moe(k->be, NULL, &a);
         return;
     }
     piece gate[MAX_PARTS], up[MAX_PARTS], down[MAX_PARTS];
@@ -326,205 +343,49 @@ static void run_moe(rank *k, const call *c)
     pi__tensor_pieces(k, a.down, down);
     a.gate = &gate[0].w, a.up = &up[0].w, a.down = &down[0].w;
     a.part = &part;
-    a.y = part_of(k, y, c->n_rows, down[0].n);
+    a.y = part_of(k, y, a.n_rows, down[0].n);
     a.ldy = down[0].n;
-    k->be->ops->moe(k->be, &a, c->n_rows);
-    complete(k, c->n_rows, down[0].n, y, ldy);
+    pi__op_moe(k->be, NULL, &a);
+    complete(k, a.n_rows, down[0].n, y, ldy);
 }
 
-static void note_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
+/* -------------------------------------------------------------------------------------------------------------- noting */
+
+/* The ops that are cut by a rule of their own; all others run whole. */
+static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
+    [PI__OP_embed] = run_embed, [PI__OP_linear] = run_linear, [PI__OP_qkv] = run_qkv, [PI__OP_attention] = run_attention,
+    [PI__OP_moe] = run_moe,
+};
+
+static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *args)
 {
-    call *c = pi__tensor_note((pi__tensor *) be, run_moe);
-    c->u.moe.a = *a;
-    c->n_rows = n_rows;
+    call *c = pi__tensor_note(t, cut_run[id] ? cut_run[id] : run_whole);
+    c->op.id = id;
+    c->op.b = b;
+    memcpy(&c->op.args, args, pi__op_size(id));
 }
 
-/* ---------------------------------------------------------------------------------------- what every rank does as a whole */
-
-static void run_add_norm(rank *k, const call *c)
+/* What the rows of an embedding that is cut are numbered by, every token of the step has to know. */
+static void note_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
-    k->be->ops->add_norm(k->be, at(k, c->u.add_norm.x), at(k, c->u.add_norm.y), at(k, c->u.add_norm.w), c->u.add_norm.eps,
-                         c->u.add_norm.scale, c->n_rows, c->u.add_norm.n);
-}
-static void note_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
-                          int64_t n)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_add_norm);
-    c->n_rows = n_rows;
-    c->u.add_norm.x = x, c->u.add_norm.y = y, c->u.add_norm.w = w;
-    c->u.add_norm.eps = eps, c->u.add_norm.scale = scale, c->u.add_norm.n = n;
+    pi__tensor *t = (pi__tensor *) be;
+    note(t, PI__OP_embed, b, a);
+    if (pi__tensor_is_cut(t, a->w)) t->embd_rows[t->kind] = a->w->n_out / t->n;
 }
 
-static void run_rope(rank *k, const call *c)
-{
-    k->be->ops->rope(k->be, batch_of(k, c->b), c->u.rope.freq, c->n_list, c->u.rope.mscale, at(k, c->u.rope.table));
-}
-static void note_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_rope);
-    c->b = b;
-    c->n_list = n_freq;
-    c->u.rope.freq = freq, c->u.rope.mscale = mscale, c->u.rope.table = table;
-}
+#define NOTE(name, type)                                                                                                \
+    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a)                                     \
+    {                                                                                                                   \
+        note((pi__tensor *) be, PI__OP_##name, b, a);                                                                   \
+    }
+PI__OPS(NOTE)
+#undef NOTE
 
-static void run_gather_rows(rank *k, const call *c)
+void pi__tensor_set_ops(pi__tensor *t, const pi__backend *can)
 {
-    const int32_t *row = c->u.gather_rows.row;
-    if (row && row == k->t->b.row) row = k->b->row; /* which the device has already */
-    k->be->ops->gather_rows(k->be, row, c->n_rows, at(k, c->u.gather_rows.x), c->u.gather_rows.n,
-                            at(k, c->u.gather_rows.out));
-}
-static void note_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_gather_rows);
-    c->n_rows = n_rows;
-    c->u.gather_rows.row = row, c->u.gather_rows.x = x, c->u.gather_rows.n = n, c->u.gather_rows.out = out;
-}
-
-static void run_softcap(rank *k, const call *c)
-{
-    k->be->ops->softcap(k->be, at(k, c->u.softcap.x), c->u.softcap.cap, c->u.softcap.n);
-}
-static void note_softcap(pi__backend *be, float *x, float cap, size_t n)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_softcap);
-    c->u.softcap.x = x, c->u.softcap.cap = cap, c->u.softcap.n = n;
-}
-
-/* Every rank has all of the rows; what is found is fetched of the first. */
-static void run_topk(rank *k, const call *c)
-{
-    if (!k->i)
-        k->be->ops->topk(k->be, c->u.topk.x, c->n_rows, c->u.topk.n, c->u.topk.skip, c->u.topk.n_all, c->u.topk.ask,
-                         c->u.topk.out);
-}
-static bool note_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
-                      const pi__ask *ask, uint64_t *out)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_topk);
-    c->n_rows = n_rows;
-    c->u.topk.x = x, c->u.topk.n = n, c->u.topk.skip = skip, c->u.topk.n_all = n_all;
-    c->u.topk.ask = ask, c->u.topk.out = out;
-    return true;
-}
-
-static void run_norm(rank *k, const call *c)
-{
-    k->be->ops->norm(k->be, at(k, c->u.norm.out), c->u.norm.ldo, at(k, c->u.norm.x), at(k, c->u.norm.w), c->u.norm.eps,
-                     c->n_rows, c->u.norm.n);
-}
-static void note_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
-                      int64_t n)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_norm);
-    c->n_rows = n_rows;
-    c->u.norm.out = out, c->u.norm.ldo = ldo, c->u.norm.x = x, c->u.norm.w = w, c->u.norm.eps = eps, c->u.norm.n = n;
-}
-
-/* So little of the head is read that to exchange what it gives would take longer. */
-static void run_clustered(rank *k, const call *c)
-{
-    pi__clustered a = c->u.clustered.a;
-    const pi__weight centroids = whole_of(k, a.centroids), head = whole_of(k, a.head);
-    a.in.x = at(k, a.in.x);
-    a.in.x2 = at(k, a.in.x2);
-    a.in.w = at(k, a.in.w);
-    a.centroids = &centroids, a.head = &head;
-    a.scores = at(k, a.scores);
-    a.pick = at(k, a.pick);
-    a.some = at(k, a.some);
-    a.logits = at(k, a.logits);
-    k->be->ops->clustered(k->be, &a, c->n_rows);
-}
-static void note_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_clustered);
-    c->u.clustered.a = *a;
-    c->n_rows = n_rows;
-}
-
-static void run_add_gated(rank *k, const call *c)
-{
-    k->be->ops->add_gated(k->be, at(k, c->u.add_gated.y), at(k, c->u.add_gated.x), at(k, c->u.add_gated.gate),
-                          c->u.add_gated.ldg, c->n_rows, c->u.add_gated.n);
-}
-static void note_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
-                           int64_t n)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_add_gated);
-    c->n_rows = n_rows;
-    c->u.add_gated.y = y, c->u.add_gated.x = x, c->u.add_gated.gate = gate;
-    c->u.add_gated.ldg = ldg, c->u.add_gated.n = n;
-}
-
-/* A layer's states as this rank has them. */
-static pi__state_layer states_of(const rank *k, const pi__state_layer *st)
-{
-    pi__state_layer own = *st;
-    own.base = at(k, st->base);
-    own.snap = at(k, st->snap);
-    return own;
-}
-
-static void run_gdn(rank *k, const call *c)
-{
-    pi__gdn a = c->u.gdn.a;
-    const pi__state_layer own = states_of(k, c->u.gdn.st);
-    a.qkv = at(k, a.qkv);
-    a.z = at(k, a.z);
-    a.alpha = at(k, a.alpha);
-    a.beta = at(k, a.beta);
-    a.conv = at(k, a.conv);
-    a.dt_bias = at(k, a.dt_bias);
-    a.a = at(k, a.a);
-    a.norm = at(k, a.norm);
-    a.out = at(k, a.out);
-    k->be->ops->gdn(k->be, batch_of(k, c->b), &a, &own);
-}
-static void note_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_gdn);
-    c->b = b;
-    c->u.gdn.a = *a, c->u.gdn.st = st;
-}
-
-static void run_state(rank *k, const call *c)
-{
-    const pi__state_layer own = states_of(k, c->u.state.st);
-    if (c->u.state.save) k->be->ops->state_save(k->be, &own, c->u.state.slot, c->u.state.pos, c->u.state.snap);
-    else k->be->ops->state_load(k->be, &own, c->u.state.slot, c->u.state.pos, c->u.state.snap);
-}
-static void note_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap, bool save)
-{
-    call *c = pi__tensor_note((pi__tensor *) be, run_state);
-    c->u.state.st = st, c->u.state.slot = slot, c->u.state.pos = pos, c->u.state.snap = snap, c->u.state.save = save;
-}
-static void note_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
-{
-    note_state(be, st, slot, pos, snap, true);
-}
-static void note_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
-{
-    note_state(be, st, slot, pos, snap, false);
-}
-
-void pi__tensor_set_ops(pi__backend_ops *ops)
-{
-    ops->begin = note_begin;
-    ops->embed = note_embed;
-    ops->linear = note_linear;
-    ops->add_norm = note_add_norm;
-    ops->rope = note_rope;
-    ops->qkv = note_qkv;
-    ops->attention = note_attention;
-    ops->gather_rows = note_gather_rows;
-    ops->softcap = note_softcap;
-    ops->topk = note_topk;
-    ops->moe = note_moe;
-    ops->norm = note_norm;
-    ops->clustered = note_clustered;
-    ops->add_gated = note_add_gated;
-    ops->gdn = note_gdn;
-    ops->state_save = note_state_save;
-    ops->state_load = note_state_load;
+    t->dev.begin = note_begin;
+#define SET(name, type) t->ops.name = can->ops->name ? note_any_##name : NULL;
+    PI__OPS(SET)
+#undef SET
+    t->ops.embed = note_embed;
 }

@@ -223,7 +223,7 @@ static void trim_block(void *ud, int32_t id)
     for (int32_t i = 0; i < PI__N_SIDES; i++) {
         pi__backend *be = pi__backend_at(j->e->be, i);
         size_t bytes = j->e->gp[j->group].block_bytes[i];
-        if (bytes) be->ops->trim(be, (char *) j->e->pool[j->group][i] + (size_t) id * bytes, bytes);
+        if (bytes) be->dev->trim(be, (char *) j->e->pool[j->group][i] + (size_t) id * bytes, bytes);
     }
 }
 
@@ -232,7 +232,7 @@ static void trim_pools(pi__core *e)
 {
     for (int32_t i = 0; i < PI__N_SIDES; i++) {
         pi__backend *be = pi__backend_at(e->be, i);
-        if (e->slots[i]) be->ops->trim(be, e->slots[i], (size_t) e->lim.max_seqs * e->slot_bytes[i]);
+        if (e->slots[i]) be->dev->trim(be, e->slots[i], (size_t) e->lim.max_seqs * e->slot_bytes[i]);
     }
     for (int32_t i = 0; i < e->cache.n_groups; i++)
         pi__block_pool_trim(&e->cache.group[i].pool, trim_block, &(trim_job){e, i});
@@ -339,11 +339,11 @@ static size_t logits_bytes(const pi__core *e)
 static int alloc_picks(pi__core *e, pi_error *err)
 {
     const size_t n = (size_t) e->n_suppress + (size_t) e->n_eog;
-    e->found = e->be->ops->host_alloc(e->be, pi__picks_bytes(e));
+    e->found = e->be->dev->host_alloc(e->be, pi__picks_bytes(e));
     if (!e->found) return pi__fail_mem(err, "logits");
     e->ask = (pi__ask *) (void *) (e->found + (size_t) e->lim.max_rows * (2 + PI__MAX_TOP));
     e->picked = (int32_t *) (void *) (e->ask + e->lim.max_rows);
-    if (!e->be->ops->topk || n > PI__MAX_SKIP || e->m->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
+    if (!e->be->dev->topk_here || n > PI__MAX_SKIP || e->m->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
     e->skip = pi__calloc(n + 1, sizeof *e->skip);
     if (!e->skip) return pi__fail_mem(err, "logits");
     e->n_skip = (int32_t) n;
@@ -360,7 +360,7 @@ static int alloc_states(pi__core *e, pi_error *err)
     for (int32_t i = 0; i < PI__N_SIDES; i++) {
         pi__backend *be = pi__backend_at(e->be, i);
         if (!e->slot_bytes[i]) continue;
-        e->slots[i] = be->ops->alloc(be, states_bytes(e, i));
+        e->slots[i] = be->dev->alloc(be, states_bytes(e, i));
         if (!e->slots[i])
             return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel",
                             states_bytes(e, i) >> 20);
@@ -375,8 +375,8 @@ static int alloc_states(pi__core *e, pi_error *err)
         st->stride = e->slot_bytes[side];
         st->snap = pool ? pool + snap[side] : NULL; /* there may be none */
         st->snap_stride = e->gp[e->state_group].block_bytes[side];
-        slot[side] += (be->ops->state_bytes(be, st) + 63) & ~(size_t) 63;
-        snap[side] += (be->ops->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
+        slot[side] += (be->dev->state_bytes(be, st) + 63) & ~(size_t) 63;
+        snap[side] += (be->dev->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
     }
     return PI_OK;
 }
@@ -387,11 +387,11 @@ static int alloc_pool(pi__core *e, int32_t g, int32_t side, pi_error *err)
     pi__backend *be = pi__backend_at(e->be, side);
     size_t bytes = pool_bytes(e, g, side);
     if (!bytes) return PI_OK; /* no layers there, or no snapshots */
-    void *p = e->pool[g][side] = be->ops->alloc(be, bytes);
+    void *p = e->pool[g][side] = be->dev->alloc(be, bytes);
     if (!p)
         return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,
                         e->gp[g].spec.name);
-    if (e->cfg.kv_commit) be->ops->commit(be, p, bytes);
+    if (e->cfg.kv_commit) be->dev->commit(be, p, bytes);
     return PI_OK;
 }
 
@@ -474,14 +474,14 @@ static void free_pools(pi__core *e)
     for (int32_t side = 0; e->be && side < PI__N_SIDES; side++) {
         pi__backend *be = pi__backend_at(e->be, side);
         for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
-            if (e->pool[i][side]) be->ops->free(be, e->pool[i][side], pool_bytes(e, i, side));
-        if (e->slots[side]) be->ops->free(be, e->slots[side], states_bytes(e, side));
+            if (e->pool[i][side]) be->dev->free(be, e->pool[i][side], pool_bytes(e, i, side));
+        if (e->slots[side]) be->dev->free(be, e->slots[side], states_bytes(e, side));
     }
 }
 
 static void core_free(pi__core *e)
 {
-    const pi__backend_ops *op = e->be ? e->be->ops : NULL;
+    const pi__device_fns *op = e->be ? e->be->dev : NULL;
     pi__tiers_close(e); /* its loads write into the pools */
     if (e->cache_ready) pi__cache_destroy(&e->cache);
     free_pools(e);
@@ -531,20 +531,20 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = collect_text(e, err);
     if (!rc) rc = pi__core_size(e, NULL, err);
     if (!rc) rc = pi__fit_check(e, err);
-    if (!rc) rc = e->be->ops->reserve(e->be, &e->lim, err);
+    if (!rc) rc = e->be->dev->reserve(e->be, &e->lim, err);
     if (!rc) rc = pi__model_load(e->m, &e->lim, log_progress, e, err);
     if (!rc && e->drafter && e->drafter != e->m) rc = pi__model_load(e->drafter, &e->lim, NULL, NULL, err);
-    if (!rc) rc = e->be->ops->finish(e->be, err); /* uploads report nothing else */
+    if (!rc) rc = e->be->dev->finish(e->be, err); /* uploads report nothing else */
     if (!rc) rc = alloc_pools(e, err);
     if (!rc) rc = alloc_batch(e, err);
     if (!rc) rc = pi__tiers_open(e, err);
     if (!rc) rc = pi__sampler_scratch_create(&e->scratch, e->m->n_vocab, err);
     if (rc) return rc;
-    e->logits = e->be->ops->alloc(e->be, logits_bytes(e));
-    e->rows = e->be->far ? e->be->ops->host_alloc(e->be, logits_bytes(e)) : e->logits;
+    e->logits = e->be->dev->alloc(e->be, logits_bytes(e));
+    e->rows = e->be->far ? e->be->dev->host_alloc(e->be, logits_bytes(e)) : e->logits;
     if (!e->logits || !e->rows) return pi__fail_mem(err, "logits");
     rc = alloc_picks(e, err);
-    if (!rc) rc = e->be->ops->finish(e->be, err); /* what alloc and upload do not tell */
+    if (!rc) rc = e->be->dev->finish(e->be, err); /* what alloc and upload do not tell */
     if (rc) return rc;
     pi__update_stats(e);
     pi__gguf_close(e->g); /* what is needed of it was copied */
@@ -573,7 +573,7 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
     int rc = open_all(e, c, err);
     if (rc) {
         pi_error why; /* a device that is dead has no memory either: then say that */
-        if (rc == PI_ENOMEM && e->be && e->be->ops->finish(e->be, &why) == PI_EDEVICE)
+        if (rc == PI_ENOMEM && e->be && e->be->dev->finish(e->be, &why) == PI_EDEVICE)
             rc = pi__fail(err, PI_EDEVICE, "%s", why.msg);
         core_free(e);
         return rc;
@@ -604,8 +604,8 @@ int pi__core_info(const pi__core *e, pi_info *out)
         .size = out->size, .arch = e->m->arch->name, .name = e->m->name, .type_desc = e->m->desc,
         .n_params = e->m->n_params, .file_bytes = e->m->file_bytes, .n_vocab = (uint32_t) e->m->n_vocab,
         .n_ctx_train = (uint32_t) e->m->n_ctx_train, .n_embd = (uint32_t) e->m->n_embd, .n_layer = (uint32_t) e->m->n_layer,
-        .ctx_size = (uint32_t) e->ctx, .n_threads = (uint32_t) e->be->ops->n_threads(e->be),
-        .device = e->be->ops->describe(e->be), .bos = pi__vocab_bos(e->vocab), .eos = pi__vocab_eos(e->vocab),
+        .ctx_size = (uint32_t) e->ctx, .n_threads = (uint32_t) e->be->dev->n_threads(e->be),
+        .device = e->be->dev->describe(e->be), .bos = pi__vocab_bos(e->vocab), .eos = pi__vocab_eos(e->vocab),
         .chat_template = e->chat_template ? e->chat_template : "",
     };
     memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);

@@ -5,7 +5,7 @@
 #ifndef PI__CORE_H
 #define PI__CORE_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "sampler/params.h"
 #include "model/place.h"
 #include "pagedinfer.h"

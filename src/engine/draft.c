@@ -24,7 +24,7 @@ static void add(pi__core *e, pi__seq *s, const int32_t *tokens, int32_t pos, int
 /* Runs the drafter over the draft batch; logits: and picks a token of each of its rows. */
 static int run(pi__core *e, bool chained, bool logits, pi_error *err)
 {
-    const pi__batch *b = e->be->ops->begin(e->be, &e->draft_batch, PI__STEP_ANY);
+    const pi__batch *b = e->be->dev->begin(e->be, &e->draft_batch, PI__STEP_ANY);
     e->drafter->arch->draft(e->drafter, b, e->draft_hidden, chained, logits ? e->logits : NULL);
     return pi__fetch_picks(e, logits ? e->draft_batch.n_rows : 0, err);
 }

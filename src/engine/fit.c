@@ -22,8 +22,8 @@ static pi__backend *device_of(const pi__core *e) { return pi__backend_at(e->be, 
 static int free_memory(pi__core *e, uint64_t *bytes, pi_error *err)
 {
     pi__backend *dev = device_of(e);
-    *bytes = dev->far && dev->ops->free_memory ? dev->ops->free_memory(dev) : 0;
-    return *bytes || !dev->far ? PI_OK : dev->ops->finish(dev, err);
+    *bytes = dev->far && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
+    return *bytes || !dev->far ? PI_OK : dev->dev->finish(dev, err);
 }
 
 /* Declares the model with these rules. *need: what it takes of the device; nothing, where all is with the CPU. */
@@ -94,7 +94,7 @@ static void tell(const pi__core *e, bool experts, int32_t n, char *text, size_t 
 static int run_on_cpu(pi__core *e, pi_error *err)
 {
     pi__core_undeclare(e);
-    e->be->ops->destroy(e->be);
+    e->be->dev->destroy(e->be);
     e->be = NULL;
     int rc = pi__device_create(&e->be, "cpu", false, &e->cfg.cpu, &e->cfg.log, err);
     return rc ? rc : pi__core_declare(e, err);
@@ -121,7 +121,7 @@ int pi__fit(pi__core *e, pi_error *err)
     if (rc) return rc;
     tell(e, experts, n, what, sizeof what);
     pi__logf(&e->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
-             "takes %llu there; the CPU has the rest", device_of(e)->ops->describe(device_of(e)),
+             "takes %llu there; the CPU has the rest", device_of(e)->dev->describe(device_of(e)),
              (unsigned long long) left >> 20, (unsigned long long) all >> 20, what, (unsigned long long) need >> 20);
     return pi__places_cpu(e->places) ? run_on_cpu(e, err) : PI_OK;
 }
@@ -135,7 +135,7 @@ int pi__fit_check(pi__core *e, pi_error *err)
     int rc = free_memory(e, &left, err);
     if (!rc && left) rc = pi__device_need(e, &need, err);
     if (rc || !left || need <= left) return rc;
-    snprintf(device, sizeof device, "%.90s", device_of(e)->ops->describe(device_of(e)));
+    snprintf(device, sizeof device, "%.90s", device_of(e)->dev->describe(device_of(e)));
     if (e->be->n_ranks > 1) {
         snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
     } else {

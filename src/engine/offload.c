@@ -47,7 +47,7 @@ bool pi__offload_plan(const pi__core *e, pi__host_config *out)
     *out = (pi__host_config) {.n_groups = e->m->n_groups, .log = e->cfg.log};
     for (int32_t g = 0; g < e->m->n_groups; g++) {
         pools += (double) e->gp[g].spec.n_blocks * (double) pi__copy_bytes(e, g);
-        far = far || (device_of(e)->far && device_of(e)->ops->copy_out && e->gp[g].block_bytes[PI__AT_DEVICE]);
+        far = far || (device_of(e)->far && device_of(e)->dev->copy_out && e->gp[g].block_bytes[PI__AT_DEVICE]);
     }
     if (!far || !e->cfg.prefix_cache) return false;
     for (int32_t g = 0; g < e->m->n_groups; g++) { /* in proportion to the device's pools */
@@ -70,13 +70,13 @@ bool pi__offload_plan(const pi__core *e, pi__host_config *out)
 static bool pin(void *ud, void *p, size_t n)
 {
     const pi__core *e = ud;
-    return device_of(e)->ops->pin(device_of(e), p, n);
+    return device_of(e)->dev->pin(device_of(e), p, n);
 }
 
 static void unpin(void *ud, void *p, size_t n)
 {
     const pi__core *e = ud;
-    device_of(e)->ops->unpin(device_of(e), p, n);
+    device_of(e)->dev->unpin(device_of(e), p, n);
 }
 
 int pi__offload_open(pi__core *e, pi_error *err)
@@ -95,7 +95,7 @@ int pi__offload_open(pi__core *e, pi_error *err)
 void pi__offload_end(pi__core *e)
 {
     if (!e->host) return;
-    e->copies_lost = !device_of(e)->ops->copies(device_of(e), true, &e->copies_ended);
+    e->copies_lost = !device_of(e)->dev->copies(device_of(e), true, &e->copies_ended);
     pi__offload_poll(e);
 }
 
@@ -118,7 +118,7 @@ static bool copy_parts(pi__core *e, int32_t group, int32_t block, int32_t slot, 
     const size_t at = pi__copy_bytes(e, group) - near;
     char *host = pi__host_at(e->host, group, slot), *p = pi__block_at(e, group, block, PI__AT_DEVICE);
     if (far) {
-        uint64_t n = back ? be->ops->copy_in(be, p, host, far) : be->ops->copy_out(be, host, p, far);
+        uint64_t n = back ? be->dev->copy_in(be, p, host, far) : be->dev->copy_out(be, host, p, far);
         if (!n) return false;
         e->last_copy = n;
     }
@@ -185,7 +185,7 @@ static void end_copy(pi__core *e, const pi__copy *c, bool ok)
 void pi__offload_poll(pi__core *e)
 {
     if (!e->host) return;
-    if (!e->copies_lost) e->copies_lost = !device_of(e)->ops->copies(device_of(e), false, &e->copies_ended);
+    if (!e->copies_lost) e->copies_lost = !device_of(e)->dev->copies(device_of(e), false, &e->copies_ended);
     while (e->n_copies && (e->copies_lost || e->copy[e->first_copy].number <= e->copies_ended)) {
         const pi__copy *c = &e->copy[e->first_copy];
         end_copy(e, c, c->number <= e->copies_ended);

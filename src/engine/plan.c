@@ -27,8 +27,8 @@ size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv)
     const pi__backend *be = pi__backend_at(e->be, kv->place);
     const int32_t block_size = e->gp[kv->group].spec.block_size;
     size_t n;
-    if (!kv->ratio) n = be->ops->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block_size);
-    else n = be->ops->row_bytes ? be->ops->row_bytes(be, kv->type_k, kv->head_dim, block_size / kv->ratio) : 0;
+    if (!kv->ratio) n = be->dev->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block_size);
+    else n = be->dev->row_bytes ? be->dev->row_bytes(be, kv->type_k, kv->head_dim, block_size / kv->ratio) : 0;
     return (n + 63) & ~(size_t) 63;
 }
 
@@ -67,10 +67,10 @@ static int size_states(pi__core *e, pi_error *err)
     for (int32_t i = 0; i < m->n_state; i++) {
         const int32_t place = m->state[i].place;
         const pi__backend *be = pi__backend_at(e->be, place);
-        size_t slot = be->ops->state_bytes(be, &m->state[i]), snap = be->ops->snapshot_bytes(be, &m->state[i]);
+        size_t slot = be->dev->state_bytes(be, &m->state[i]), snap = be->dev->snapshot_bytes(be, &m->state[i]);
         if (!slot || !snap)
             return pi__fail(err, PI_EUNSUPPORTED, "recurrent layers of %d key and %d value heads of %d values are not "
-                            "supported by %s", m->state[i].n_k, m->state[i].n_v, m->state[i].dim, be->ops->describe(be));
+                            "supported by %s", m->state[i].n_k, m->state[i].n_v, m->state[i].dim, be->dev->describe(be));
         e->slot_bytes[place] += (slot + 63) & ~(size_t) 63;
         e->gp[e->state_group].block_bytes[place] += (snap + 63) & ~(size_t) 63;
     }
@@ -189,13 +189,13 @@ static void tell_side(const pi__core *e, pi_plan *p, int32_t side, size_t scratc
     const size_t logits = logits_bytes(e);
     const bool split = be != e->be, host = !split || side == PI__AT_CPU; /* the host's own things are told here */
     uint32_t i = p->n_places++;
-    strncpy(p->place[i].name, be->ops->describe(be), sizeof p->place[i].name - 1);
+    strncpy(p->place[i].name, be->dev->describe(be), sizeof p->place[i].name - 1);
     p->place[i].weights_bytes = e->m->weights_size[side] + (beside ? beside->weights_size[side] : 0);
     if (split) p->place[i].weights_bytes += e->m->weights_size[PI__AT_BOTH] + (beside ? beside->weights_size[PI__AT_BOTH] : 0);
     for (int32_t g = 0; g < e->m->n_groups; g++)
         p->place[i].kv_bytes += (uint64_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes[side];
     p->place[i].state_bytes = (uint64_t) e->lim.max_seqs * e->slot_bytes[side];
-    p->place[i].scratch_bytes = scratch + be->ops->scratch_bytes(be, &e->lim) + logits;
+    p->place[i].scratch_bytes = scratch + be->dev->scratch_bytes(be, &e->lim) + logits;
     if (host) p->place[i].scratch_bytes += host_bytes(e);
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
@@ -271,7 +271,7 @@ int pi__core_add_cpu(pi__core *e, pi_error *err)
     int rc = pi__device_create(&cpu, "cpu", false, &e->cfg.cpu, &e->cfg.log, err);
     if (!rc) rc = pi__split_create(&e->be, device, cpu, err);
     if (rc) {
-        if (cpu) cpu->ops->destroy(cpu);
+        if (cpu) cpu->dev->destroy(cpu);
         e->be = device;
     }
     return rc;
@@ -312,7 +312,7 @@ int pi__core_prepare(pi__core *e, const pi__config *c, pi_error *err)
     int rc = pi__gguf_open(&e->g, c->model, c->load_mode, err);
     if (!rc) rc = pi__override_metadata(e, err);
     if (!rc) rc = open_devices(e, err);
-    if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir && !e->be->ops->copy_out)
+    if (!rc && e->be->n_ranks > 1 && e->cfg.prefix_dir && !e->be->dev->copy_out)
         rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices do not go together: unset it, or use "
                       "split-mode none");
     if (!rc) rc = pi__core_declare(e, err);
@@ -327,7 +327,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     int rc = pi__core_prepare(e, c, err);
     if (!rc) rc = pi__core_size(e, out, err);
     pi__core_undeclare(e);
-    if (e->be) e->be->ops->destroy(e->be);
+    if (e->be) e->be->dev->destroy(e->be);
     pi__places_free(e->places);
     pi__gguf_close(e->draft_g);
     pi__gguf_close(e->g);

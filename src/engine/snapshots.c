@@ -92,7 +92,7 @@ void pi__snapshot_last(pi__core *e, pi__seq *s)
     if (!pos || pos % group_of(e)->spec.block_size) return; /* the slot has no other boundary */
     int32_t id = pi__cache_snapshot(&e->cache, s->row, e->state_group, s->tokens, pos);
     if (id < 0) return;
-    for (int32_t i = 0; i < e->m->n_state; i++) e->be->ops->state_save(e->be, &e->m->state[i], s->row, pos, id);
+    for (int32_t i = 0; i < e->m->n_state; i++) pi__op_state_save(e->be, NULL, &(pi__state_copy) {.st = &e->m->state[i], .slot = s->row, .pos = pos, .snap = id});
     pi__cache_snapshot_done(&e->cache, s->row, e->state_group, s->tokens, pos, id, true);
     e->st.n_saved++;
 }
@@ -103,6 +103,6 @@ void pi__snapshot_restore(pi__core *e, pi__seq *s)
     int32_t id = e->cache.seq[s->row].snapshot[e->state_group];
     s->saved = s->n_computed;
     if (id < 0) return; /* the first token starts from zeros */
-    for (int32_t i = 0; i < e->m->n_state; i++) e->be->ops->state_load(e->be, &e->m->state[i], s->row, s->n_computed, id);
+    for (int32_t i = 0; i < e->m->n_state; i++) pi__op_state_load(e->be, NULL, &(pi__state_copy) {.st = &e->m->state[i], .slot = s->row, .pos = s->n_computed, .snap = id});
     e->st.n_restored++;
 }

@@ -191,7 +191,7 @@ static void queue_rows(pi__core *e, int32_t r, int32_t n)
 {
     const size_t V = (size_t) e->m->n_vocab;
     if (n && e->rows != e->logits)
-        e->be->ops->download(e->be, e->rows + (size_t) r * V, e->logits + (size_t) r * V, (size_t) n * V * sizeof(float));
+        e->be->dev->download(e->be, e->rows + (size_t) r * V, e->logits + (size_t) r * V, (size_t) n * V * sizeof(float));
 }
 
 /* What of its row is enough to sample token number n_gen of the answer, where the device looks for it. */
@@ -249,7 +249,7 @@ static int sample(pi__core *e, pi__seq *s, int32_t r, float *row, int32_t n_gen,
     if (*id != PI__NEED_ROW) return PI_OK;
     if (e->ask[r].k) {
         queue_rows(e, r, 1);
-        int rc = e->be->ops->finish(e->be, err);
+        int rc = e->be->dev->finish(e->be, err);
         if (rc) return rc;
     }
     *id = choose(e, s, row, n_gen);
@@ -365,7 +365,10 @@ static bool queue_asks(pi__core *e, int32_t n)
     for (int32_t r = 0; r < n; r++) most = e->ask[r].k > most ? e->ask[r].k : most;
     if (!most) return false; /* and what was found before stays: a drafter may catch up before it is looked at */
     e->found_k = most;
-    return e->be->ops->topk(e->be, e->logits, n, e->m->n_vocab, e->skip, e->n_skip, e->ask, e->found);
+    if (!e->be->dev->topk_here(e->be)) return false;
+    pi__op_topk(e->be, NULL, &(pi__topk) {.x = e->logits, .n_rows = n, .n = e->m->n_vocab, .skip = e->skip,
+                                          .n_skip = e->n_skip, .ask = e->ask, .out = e->found});
+    return true;
 }
 
 int pi__fetch_picks(pi__core *e, int32_t n, pi_error *err)
@@ -373,7 +376,7 @@ int pi__fetch_picks(pi__core *e, int32_t n, pi_error *err)
     for (int32_t r = 0; r < n; r++) e->ask[r] = (pi__ask) {.k = e->skip != NULL};
     const bool asked = queue_asks(e, n);
     if (!asked) queue_rows(e, 0, n);
-    int rc = e->be->ops->finish(e->be, err);
+    int rc = e->be->dev->finish(e->be, err);
     for (int32_t r = 0; r < n && !rc; r++) {
         const float *row = e->rows + (size_t) r * (size_t) e->m->n_vocab;
         const pi__top t = asked ? found(e, r) : (pi__top) {0};
@@ -400,7 +403,7 @@ static int fetch_rows(pi__core *e, int32_t first, int32_t n, pi_error *err)
         from = r + 1;
     }
     queue_rows(e, from, n - from);
-    return e->be->ops->finish(e->be, err);
+    return e->be->dev->finish(e->be, err);
 }
 
 /* Whether all sequences decode, each with as many drafts. */
@@ -418,7 +421,7 @@ static bool is_decoding(const pi__core *e)
 static void run_graph(pi__core *e)
 {
     const pi__batch *b = &e->batch;
-    b = e->be->ops->begin(e->be, b, is_decoding(e) ? PI__STEP_DECODE : PI__STEP_ANY);
+    b = e->be->dev->begin(e->be, b, is_decoding(e) ? PI__STEP_DECODE : PI__STEP_ANY);
     if (!b) return;
     e->m->arch->forward(e->m, b);
     if (b->n_rows) e->m->arch->logits(e->m, 0, b->n_rows < e->lim.max_rows ? b->n_rows : e->lim.max_rows, e->logits);

@@ -22,7 +22,7 @@ static pi__key fingerprint(const pi__core *e)
     char text[768];
     const pi__rope_config *r = &e->cfg.rope;
     int n = snprintf(text, sizeof text, "%s|%s|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(),
-                     e->m->arch->name, e->be->ops->describe(e->be), r->base, r->scaling, r->scale, (long long) r->orig_ctx,
+                     e->m->arch->name, e->be->dev->describe(e->be), r->base, r->scaling, r->scale, (long long) r->orig_ctx,
                      r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
                      e->cfg.block_size, e->cfg.type_k, e->cfg.type_v, e->cfg.window_differs ? e->cfg.type_window : -1, e->m->n_kv,

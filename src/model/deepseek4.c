@@ -422,9 +422,9 @@ static int check_target(const pi__model *m, pi_error *err)
 static int declare(pi__model *m, pi_error *err)
 {
     deepseek4 *p = m->arch_data;
-    if (!m->be->ops->row_bytes)
+    if (!m->be->dev->row_bytes)
         return pi__fail(err, PI_EUNSUPPORTED, "deepseek4 models run on the CPU only so far, not on %s: set device to cpu",
-                        m->be->ops->describe(m->be));
+                        m->be->dev->describe(m->be));
     int rc = m->target ? check_target(m, err) : PI_OK;
     if (!rc) rc = read_params(m, p, err);
     if (rc) return rc;
@@ -493,13 +493,12 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 /* y = what the block behind h reads of the streams. [n, E] */
 static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_t n)
 {
-    const pi__backend_ops *op = m->be->ops;
     const int64_t n_mix = h->fn.n_out, wide = (int64_t) PI__STREAMS * m->n_embd;
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->x, .ldx = wide};
-    op->linear(m->be, &in, n, &(pi__lin) {&h->fn, p->mix, n_mix}, 1);
-    pi__hyper a = {.x = p->x, .n = m->n_embd, .mix = p->mix, .scale = h->scale, .base = h->base, .norm_eps = p->eps,
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{&h->fn, p->mix, n_mix}}});
+    pi__hyper a = {.n_rows = n, .x = p->x, .n = m->n_embd, .mix = p->mix, .scale = h->scale, .base = h->base, .norm_eps = p->eps,
                    .eps = p->hyper_eps, .n_iter = n_mix == PI__STREAMS ? 0 : p->n_iter, .coef = p->coef, .y = p->y};
-    op->hyper_pre(m->be, &a, n);
+    pi__op_hyper_pre(m->be, NULL, &a);
     return a;
 }
 
@@ -507,96 +506,92 @@ static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_
 static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const compressor *c, const float *x,
                      int32_t dim)
 {
-    const pi__compress a = {.x = x, .ldx = 2 * c->kv.n_out, .ratio = l->ratio, .dim = dim, .overlap = l->ratio == CSA,
+    const pi__compress a = {.recent = &m->kv[c->recent], .entries = &m->kv[c->entries], .x = x, .ldx = 2 * c->kv.n_out, .ratio = l->ratio, .dim = dim, .overlap = l->ratio == CSA,
                             .ape = c->ape, .norm = c->norm, .eps = p->eps, .freq = p->scaled.freq, .n_rot = p->n_rot};
-    m->be->ops->compress(m->be, b, &a, &m->kv[c->recent], &m->kv[c->entries]);
+    pi__op_compress(m->be, b, &a);
 }
 
 /* Everything that reads the normed input, and the queries: q, comp, icomp, iq, iw; and the row, to the cache. */
 static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
-    const pi__backend_ops *op = m->be->ops;
     const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->index_head;
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->y, .ldx = m->n_embd, .w = l->attn_norm, .eps = p->eps};
     const pi__lin lin[] = {{&l->q_a, p->qa, Q}, {&l->kv, p->row, p->dim}, {&l->comp.kv, p->comp, 2 * w},
                            {&l->comp.gate, p->comp + w, 2 * w}, {&l->index.kv, p->icomp, 2 * iw},
                            {&l->index.gate, p->icomp + iw, 2 * iw}, {&l->index_w, p->iw, I}};
-    op->linear(m->be, &in, b->n_tokens, lin, l->ratio == CSA ? 7 : l->ratio ? 4 : 2);
+    pi__linear all = pi__linear_of(&in, b->n_tokens, lin, l->ratio == CSA ? 7 : l->ratio ? 4 : 2);
+    pi__op_linear(m->be, NULL, &all);
     in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->qa, .ldx = Q, .w = l->q_norm, .eps = p->eps};
-    op->linear(m->be, &in, b->n_tokens, (pi__lin[]) {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->index_dim}},
-               l->ratio == CSA ? 2 : 1);
-    const pi__latent prep = {.q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .q_norm = true,
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = l->ratio == CSA ? 2 : 1, .lin = {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->index_dim}}});
+    const pi__mla_qkv prep = {.rows = &keeper(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .q_norm = true,
                              .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
                              .eps = p->eps, .rope = l->ratio ? p->scaled.rope : p->plain.rope, .n_rot = p->n_rot};
-    op->latent(m->be, b, &prep, &keeper(m)->kv[l->rows]);
+    pi__op_mla_qkv(m->be, b, &prep);
 }
 
 /* y = attention of what project left behind. [T, E] */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
-    const pi__backend_ops *op = m->be->ops;
     const int64_t HD = l->q_b.n_out, IJ = (int64_t) p->index_head * p->index_dim, GO = l->out_b.n_in;
     const float *rope = l->ratio ? p->scaled.rope : p->plain.rope;
     if (l->ratio) compress(m, p, b, l, &l->comp, p->comp, p->dim);
     if (l->ratio == CSA) {
         compress(m, p, b, l, &l->index, p->icomp, p->index_dim);
-        const pi__latent prep = {.q = p->iq, .ldq = IJ, .n_head = p->index_head, .dim = p->index_dim, .q_scale = 1.0f,
+        const pi__mla_qkv prep = {.q = p->iq, .ldq = IJ, .n_head = p->index_head, .dim = p->index_dim, .q_scale = 1.0f,
                                  .rope = rope, .n_rot = p->n_rot};
-        op->latent(m->be, b, &prep, NULL);
-        const pi__index index = {.q = p->iq, .ldq = IJ, .w = p->iw, .ldw = p->index_head, .n_head = p->index_head,
+        pi__op_mla_qkv(m->be, b, &prep);
+        const pi__indexer index = {.entries = &m->kv[l->index.entries], .q = p->iq, .ldq = IJ, .w = p->iw, .ldw = p->index_head, .n_head = p->index_head,
                                  .dim = p->index_dim, .scale = 1.0f / sqrtf((float) IJ), .n_top = p->n_top, .pick = p->pick};
-        op->index(m->be, b, &index, &m->kv[l->index.entries]);
+        pi__op_indexer(m->be, b, &index);
     }
-    const pi__sparse att = {.q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .window = p->window,
+    const pi__sparse att = {.rows = &keeper(m)->kv[l->rows], .entries = l->ratio ? &m->kv[l->comp.entries] : NULL, .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .window = p->window,
                             .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
                             .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
-    op->sparse(m->be, b, &att, &keeper(m)->kv[l->rows], l->ratio ? &m->kv[l->comp.entries] : NULL);
+    pi__op_sparse(m->be, b, &att);
     for (int32_t g = 0; g < p->n_group; g++) { /* low: [T, G*O] */
         const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->q + g * l->out_a.n_in, .ldx = HD};
-        op->linear(m->be, &in, b->n_tokens, &(pi__lin) {&l->out_group[g], p->low + g * p->rank_out, GO}, 1);
+        pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = 1, .lin = {{&l->out_group[g], p->low + g * p->rank_out, GO}}});
     }
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->low, .ldx = GO};
-    op->linear(m->be, &in, b->n_tokens, &(pi__lin) {&l->out_b, p->y, m->n_embd}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = 1, .lin = {{&l->out_b, p->y, m->n_embd}}});
 }
 
 /* y = experts of y, the shared one among them. [T, E] */
 static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
-    const pi__backend_ops *op = m->be->ops;
     const int64_t E = m->n_embd, F = l->n_ff, X = p->n_expert;
     const int32_t n = b->n_tokens;
     const pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->y, .ldx = E, .w = l->ffn_norm, .eps = p->eps};
-    op->linear(m->be, &in, n, (pi__lin[]) {{&l->gate, p->ff, 2 * F}, {&l->up, p->ff + F, 2 * F}, {&l->router, p->routes, X}}, 3);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 3, .lin = {{&l->gate, p->ff, 2 * F}, {&l->up, p->ff + F, 2 * F}, {&l->router, p->routes, X}}});
     const pi__lin_in h = {.kind = PI__IN_SWIGLU, .x = p->ff, .ldx = 2 * F, .x2 = p->ff + F, .ldx2 = 2 * F,
                           .limit = l->limit_shared};
-    const pi__moe moe = {.in = in, .logits = p->routes, .ldl = X, .n_expert = p->n_expert, .n_used = p->n_used,
+    const pi__moe moe = {.n_rows = n, .in = in, .logits = p->routes, .ldl = X, .n_expert = p->n_expert, .n_used = p->n_used,
                          .weights_scale = p->weights_scale, .gate = &l->gate_exps, .up = &l->up_exps, .down = &l->down_exps,
                          .act = PI__IN_SWIGLU, .limit = l->limit, .gating = PI__GATE_SQRT_SOFTPLUS, .bias = l->bias,
                          .table = l->table, .token = b->token, .y = p->routed, .ldy = E};
-    op->moe(m->be, &moe, n);
-    op->linear(m->be, &h, n, &(pi__lin) {&l->down, p->y, E}, 1);
-    op->add_norm(m->be, p->y, p->routed, NULL, 0, 1.0f, n, E);
+    pi__op_moe(m->be, NULL, &moe);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = h, .n_rows = n, .n_lin = 1, .lin = {{&l->down, p->y, E}}});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->y, .y = p->routed, .w = NULL, .eps = 0, .scale = 1.0f, .n_rows = n, .n = E});
 }
 
 /* The rest of the layer. */
 static void after_project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const pi__hyper *attn)
 {
     attend(m, p, b, l);
-    m->be->ops->hyper_post(m->be, attn, b->n_tokens);
+    pi__op_hyper_post(m->be, NULL, attn);
     const pi__hyper ffn = read_streams(m, p, &l->hc_ffn, b->n_tokens);
     feed_forward(m, p, b, l);
-    m->be->ops->hyper_post(m->be, &ffn, b->n_tokens);
+    pi__op_hyper_post(m->be, NULL, &ffn);
 }
 
 static void forward(pi__model *m, const pi__batch *b)
 {
     deepseek4 *p = m->arch_data;
-    const pi__backend_ops *op = m->be->ops;
     const int64_t E = m->n_embd;
-    op->embed(m->be, b, &p->tok_embd, 1.0f, p->y);
-    op->spread(m->be, p->y, 0, E, PI__STREAMS, b->n_tokens, E, p->x, PI__STREAMS * E);
-    op->rope(m->be, b, p->plain.freq, p->n_rot / 2, 1.0f, p->plain.rope);
-    op->rope(m->be, b, p->scaled.freq, p->n_rot / 2, 1.0f, p->scaled.rope);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->tok_embd, .scale = 1.0f, .out = p->y});
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->y, .ldx = E, .n_shards = PI__STREAMS, .n_rows = b->n_tokens, .n = E, .y = p->x, .ldy = PI__STREAMS * E});
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->plain.freq, .n_freq = p->n_rot / 2, .mscale = 1.0f, .table = p->plain.rope});
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->scaled.freq, .n_freq = p->n_rot / 2, .mscale = 1.0f, .table = p->scaled.rope});
     for (int32_t i = 0; i < p->n_layer; i++) {
         const pi__hyper h = read_streams(m, p, &p->layers[i].hc_attn, b->n_tokens);
         project(m, p, b, &p->layers[i]);
@@ -604,7 +599,7 @@ static void forward(pi__model *m, const pi__batch *b)
     }
     if (!b->n_rows) return;
     read_streams(m, p, &p->head, b->n_tokens);
-    op->gather_rows(m->be, b->row, b->n_rows, p->y, E, p->rows);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->y, .n = E, .out = p->rows});
 }
 
 static void logits(pi__model *m, int32_t first, int32_t n, float *out)
@@ -612,22 +607,21 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     const deepseek4 *p = m->arch_data;
     const pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows + (size_t) first * (size_t) m->n_embd, .ldx = m->n_embd,
                            .w = p->output_norm, .eps = p->eps};
-    m->be->ops->linear(m->be, &in, n, &(pi__lin) {&p->output, out, m->n_vocab}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{&p->output, out, m->n_vocab}}});
 }
 
 /* x = proj of the pairs. [n, 4E] */
 static void enter(pi__model *m, deepseek4 *p, int32_t n)
 {
-    const pi__backend_ops *op = m->be->ops;
     const int64_t E = m->n_embd, wide = PI__STREAMS * E;
     for (int32_t i = 0; i < PI__STREAMS; i++) {
         pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs + i * 2 * E, .ldx = 2 * wide};
-        op->linear(m->be, &in, n, &(pi__lin) {&p->proj, p->x + i * E, wide}, 1);
+        pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{&p->proj, p->x + i * E, wide}}});
         if (!p->ds4) continue;
         in.x += E;
-        op->linear(m->be, &in, n, &(pi__lin) {&p->proj_hidden, p->before + i * E, wide}, 1);
+        pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{&p->proj_hidden, p->before + i * E, wide}}});
     }
-    if (p->ds4) op->add_norm(m->be, p->x, p->before, NULL, 0, 1.0f, n, wide);
+    if (p->ds4) pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->x, .y = p->before, .w = NULL, .eps = 0, .scale = 1.0f, .n_rows = n, .n = wide});
 }
 
 /* The draft head's streams: of each pair of the token's embedding and a stream after the token before. Its own streams take
@@ -636,24 +630,23 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
 {
     deepseek4 *p = m->arch_data;
     const deepseek4 *t = m->target->arch_data;
-    const pi__backend_ops *op = m->be->ops;
     const int64_t E = m->n_embd, wide = PI__STREAMS * E;
     const int32_t n = b->n_tokens;
-    op->embed(m->be, b, &t->tok_embd, 1.0f, p->y);
-    op->gather_rows(m->be, hidden, n, chained ? p->last : t->x, wide, p->before);
-    op->norm(m->be, p->pairs + E, 2 * E, p->before, p->hidden_norm, p->eps, n * PI__STREAMS, E);
-    for (int32_t i = 0; i < PI__STREAMS; i++) op->norm(m->be, p->pairs + i * 2 * E, 2 * wide, p->y, p->embd_norm, p->eps, n, E);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &t->tok_embd, .scale = 1.0f, .out = p->y});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->last : t->x, .n = wide, .out = p->before});
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->pairs + E, .ldo = 2 * E, .x = p->before, .w = p->hidden_norm, .eps = p->eps, .n_rows = n * PI__STREAMS, .n = E});
+    for (int32_t i = 0; i < PI__STREAMS; i++) pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->pairs + i * 2 * E, .ldo = 2 * wide, .x = p->y, .w = p->embd_norm, .eps = p->eps, .n_rows = n, .n = E});
     enter(m, p, n);
-    op->rope(m->be, b, p->plain.freq, p->n_rot / 2, 1.0f, p->plain.rope);
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->plain.freq, .n_freq = p->n_rot / 2, .mscale = 1.0f, .table = p->plain.rope});
     const pi__hyper h = read_streams(m, p, &p->layers[0].hc_attn, n);
     project(m, p, b, &p->layers[0]);
     if (!logits) return;
     after_project(m, p, b, &p->layers[0], &h);
-    op->gather_rows(m->be, b->row, b->n_rows, p->x, wide, p->last);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->x, .n = wide, .out = p->last});
     read_streams(m, p, &p->head, n);
-    op->gather_rows(m->be, b->row, b->n_rows, p->y, E, p->rows);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->y, .n = E, .out = p->rows});
     const pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows, .ldx = E, .w = p->output_norm, .eps = p->eps};
-    op->linear(m->be, &in, b->n_rows, &(pi__lin) {&t->output, logits, m->n_vocab}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_rows, .n_lin = 1, .lin = {{&t->output, logits, m->n_vocab}}});
 }
 
 static void free_arch(pi__model *m)

@@ -166,47 +166,44 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 /* att = attention(q, k, v) of the normed residual; writes this step's K,V. [T, H*D] */
 static void attend(pi__model *m, gemma3 *p, layer *l, const pi__batch *b)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t D = p->head_dim, Q = p->n_head * D, KV = p->n_head_kv * D, ld = Q + 2 * KV;
     float *q = p->qkv, *k = q + Q, *v = k + KV; /* [T, H*D | K*D | K*D] */
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->x, .ldx = m->n_embd, .w = l->attn_norm, .eps = p->eps};
-    if (l->wqkv.n_out) op->linear(m->be, &in, b->n_tokens, &(pi__lin){&l->wqkv, q, ld}, 1);
-    else op->linear(m->be, &in, b->n_tokens, (pi__lin[]){{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}}, 3);
+    if (l->wqkv.n_out) pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = 1, .lin = {{&l->wqkv, q, ld}}});
+    else pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = 3, .lin = {{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}}});
 
     const pi__kv_layer *kv = &m->kv[l->kv];
-    pi__qkv prep = {.q = q, .ldq = ld, .k = k, .ldk = ld, .v = v, .ldv = ld, .n_head = p->n_head, .q_norm = l->q_norm,
+    pi__qkv prep = {.kv = kv, .q = q, .ldq = ld, .k = k, .ldk = ld, .v = v, .ldv = ld, .n_head = p->n_head, .q_norm = l->q_norm,
                     .k_norm = l->k_norm, .eps = p->eps, .rope = l->local ? p->rope_local : p->rope_global,
                     .n_rot = p->head_dim, .pair_stride = p->head_dim / 2, .q_scale = p->q_scale};
-    op->qkv(m->be, b, &prep, kv);
-    pi__attn att = {.q = q, .ldq = ld, .out = p->att, .ldo = Q, .n_head = p->n_head, .window = l->local ? p->window : 0};
-    op->attention(m->be, b, &att, kv);
+    pi__op_qkv(m->be, b, &prep);
+    pi__attention att = {.kv = kv, .q = q, .ldq = ld, .out = p->att, .ldo = Q, .n_head = p->n_head, .window = l->local ? p->window : 0};
+    pi__op_attention(m->be, b, &att);
 }
 
 /* The rest of the layer for n rows of residual x [n, E] and attention output att [n, H*D]. */
 static void after_attention(pi__model *m, gemma3 *p, layer *l, float *x, const float *att, int32_t n)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t E = m->n_embd, F = p->n_ff;
     pi__lin_in a = {.kind = PI__IN_PLAIN, .x = att, .ldx = (int64_t) p->n_head * p->head_dim};
-    op->linear(m->be, &a, n, &(pi__lin){&l->wo, p->y, E}, 1);
-    op->add_norm(m->be, x, p->y, l->post_attn_norm, p->eps, 1.0f, n, E);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = a, .n_rows = n, .n_lin = 1, .lin = {{&l->wo, p->y, E}}});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = x, .y = p->y, .w = l->post_attn_norm, .eps = p->eps, .scale = 1.0f, .n_rows = n, .n = E});
 
     float *gate = p->ff, *up = p->ff + F; /* [n, F | F] */
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = x, .ldx = E, .w = l->ffn_norm, .eps = p->eps};
-    op->linear(m->be, &in, n, (pi__lin[]){{&l->gate, gate, 2 * F}, {&l->up, up, 2 * F}}, 2);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 2, .lin = {{&l->gate, gate, 2 * F}, {&l->up, up, 2 * F}}});
     pi__lin_in h = {.kind = PI__IN_GEGLU, .x = gate, .ldx = 2 * F, .x2 = up, .ldx2 = 2 * F};
-    op->linear(m->be, &h, n, &(pi__lin){&l->down, p->y, E}, 1);
-    op->add_norm(m->be, x, p->y, l->post_ffn_norm, p->eps, 1.0f, n, E);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = h, .n_rows = n, .n_lin = 1, .lin = {{&l->down, p->y, E}}});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = x, .y = p->y, .w = l->post_ffn_norm, .eps = p->eps, .scale = 1.0f, .n_rows = n, .n = E});
 }
 
 static void forward(pi__model *m, const pi__batch *b)
 {
     gemma3 *p = m->arch_data;
-    const pi__backend_ops *op = m->be->ops;
     int32_t half = p->head_dim / 2, E = m->n_embd;
-    op->embed(m->be, b, &p->tok_embd, sqrtf((float) E), p->x);
-    op->rope(m->be, b, p->freq_global, half, p->mscale, p->rope_global);
-    op->rope(m->be, b, p->freq_local, half, 1.0f, p->rope_local);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->tok_embd, .scale = sqrtf((float) E), .out = p->x});
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->freq_global, .n_freq = half, .mscale = p->mscale, .table = p->rope_global});
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->freq_local, .n_freq = half, .mscale = 1.0f, .table = p->rope_local});
     for (int32_t i = 0; i < m->n_layer - 1; i++) {
         attend(m, p, &p->layers[i], b);
         after_attention(m, p, &p->layers[i], p->x, p->att, b->n_tokens);
@@ -216,8 +213,8 @@ static void forward(pi__model *m, const pi__batch *b)
     attend(m, p, last, b);
     if (!b->n_rows) return;
     float *att = p->qkv; /* [R, H*D]: the queries are done with */
-    op->gather_rows(m->be, b->row, b->n_rows, p->x, E, p->rows);
-    op->gather_rows(m->be, b->row, b->n_rows, p->att, (int64_t) p->n_head * p->head_dim, att);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->x, .n = E, .out = p->rows});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->att, .n = (int64_t) p->n_head * p->head_dim, .out = att});
     after_attention(m, p, last, p->rows, att, b->n_rows);
 }
 
@@ -227,8 +224,8 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     const pi__weight *w = p->output.n_out ? &p->output : &p->tok_embd;
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows + (size_t) first * (size_t) m->n_embd, .ldx = m->n_embd,
                      .w = p->output_norm, .eps = p->eps};
-    m->be->ops->linear(m->be, &in, n, &(pi__lin){w, out, m->n_vocab}, 1);
-    if (p->softcap > 0) m->be->ops->softcap(m->be, out, p->softcap, (size_t) n * (size_t) m->n_vocab);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{w, out, m->n_vocab}}});
+    if (p->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = p->softcap, .n_rows = n, .n = m->n_vocab});
 }
 
 static void free_arch(pi__model *m)

@@ -301,7 +301,7 @@ static int read_clusters(pi__model *m, gemma4 *p, pi_error *err)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "masked_embd_centroids.weight");
     const int64_t V = m->n_vocab;
-    if (!t || !m->be->ops->clustered) return PI_OK;
+    if (!t || !m->be->ops->centroid_head) return PI_OK;
     if (t->ne[1] < 1 || t->ne[1] > V || V % t->ne[1])
         return pi__fail(err, PI_EFORMAT, "tensor masked_embd_centroids.weight has %lld rows, expected a divisor of the "
                         "vocabulary's %lld", (long long) t->ne[1], (long long) V);
@@ -445,30 +445,27 @@ static void rotations(pi__model *m, gemma4 *p, const pi__batch *b)
 {
     kind *k[] = {&p->global, &p->local};
     for (int i = 0; i < 2; i++)
-        if (k[i]->n_freq) m->be->ops->rope(m->be, b, k[i]->freq, k[i]->n_freq, k[i]->mscale, k[i]->rope);
+        if (k[i]->n_freq) pi__op_rope(m->be, b, &(pi__rope) {.freq = k[i]->freq, .n_freq = k[i]->n_freq, .mscale = k[i]->mscale, .table = k[i]->rope});
 }
 
 /* ple = (norm(ple_model x / sqrt(E)) + ple_embd * sqrt(P)) / sqrt(2), the norm over each layer's P values. [T, L*P] */
 static void embed_layers(pi__model *m, gemma4 *p, const pi__batch *b)
 {
-    const pi__backend_ops *op = m->be->ops;
     const int64_t E = m->n_embd, LP = (int64_t) m->n_layer * p->n_ple;
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->x, .ldx = E};
-    op->linear(m->be, &in, b->n_tokens, &(pi__lin) {&p->ple_model, p->ple_tmp, LP}, 1);
-    op->embed(m->be, b, &p->ple_embd, sqrtf((float) p->n_ple), p->ple);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = 1, .lin = {{&p->ple_model, p->ple_tmp, LP}}});
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->ple_embd, .scale = sqrtf((float) p->n_ple), .out = p->ple});
     /* The factor 1/sqrt(E) before a norm only shifts its eps. */
-    op->add_norm(m->be, p->ple, p->ple_tmp, p->ple_norm, p->eps * (float) E, sqrtf(0.5f), b->n_tokens * m->n_layer,
-                 p->n_ple);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->ple, .y = p->ple_tmp, .w = p->ple_norm, .eps = p->eps * (float) E, .scale = sqrtf(0.5f), .n_rows = b->n_tokens * m->n_layer, .n = p->n_ple});
 }
 
 /* After the last cache is written only the rows whose logits are wanted matter. ld: of the queries. */
 static void keep_rows(pi__model *m, gemma4 *p, stream *s, int64_t ld)
 {
-    const pi__backend_ops *op = m->be->ops;
     const pi__batch *b = s->b;
-    op->gather_rows(m->be, b->row, b->n_rows, s->x, m->n_embd, p->rows);
-    op->gather_rows(m->be, b->row, b->n_rows, s->qkv, ld, s->att);
-    if (p->n_ple) op->gather_rows(m->be, b->row, b->n_rows, s->ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = s->x, .n = m->n_embd, .out = p->rows});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = s->qkv, .n = ld, .out = s->att});
+    if (p->n_ple) pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = s->ple, .n = (int64_t) m->n_layer * p->n_ple, .out = p->ple_tmp});
     *s = (stream) {.b = b->wanted, .n = b->n_rows, .x = p->rows, .ple = p->ple_tmp, .qkv = s->att, .att = s->qkv};
     if (p->n_own < m->n_layer && s->n) rotations(m, p, s->b);
 }
@@ -476,85 +473,82 @@ static void keep_rows(pi__model *m, gemma4 *p, stream *s, int64_t ld)
 /* att = attention(q, k, v) of the normed residual; writes this step's K,V. [n, H*D] */
 static void attend(pi__model *m, gemma4 *p, int32_t i, stream *s)
 {
-    const pi__backend_ops *op = m->be->ops;
     const layer *l = &p->layers[i];
     int64_t D = l->kind->head_dim, Q = l->n_head * D, KV = l->shares ? 0 : l->n_head_kv * D, ld = Q + 2 * KV;
     float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D] */
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = m->n_embd, .w = l->attn_norm, .eps = p->eps};
-    pi__lin lin[] = {{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}};
-    if (l->wqkv.n_out) op->linear(m->be, &in, s->n, &(pi__lin) {&l->wqkv, q, ld}, 1);
-    else op->linear(m->be, &in, s->n, lin, l->shares ? 1 : l->wv.n_out ? 3 : 2);
+    pi__linear all = {.in = in, .n_rows = s->n, .n_lin = l->shares ? 1 : l->wv.n_out ? 3 : 2,
+                      .lin = {{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}}};
+    if (l->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &l->wqkv;
+    pi__op_linear(m->be, NULL, &all);
     if (!l->wqkv.n_out && !l->wv.n_out) v = k; /* raw: before the keys' norm and rotation */
 
     const pi__kv_layer *kv = &(m->target ? m->target : m)->kv[l->kv];
-    pi__qkv prep = {.q = q, .ldq = ld, .k = l->shares ? NULL : k, .ldk = ld, .v = v, .ldv = ld, .n_head = l->n_head,
+    pi__qkv prep = {.kv = kv, .q = q, .ldq = ld, .k = l->shares ? NULL : k, .ldk = ld, .v = v, .ldv = ld, .n_head = l->n_head,
                     .q_norm = l->q_norm, .k_norm = l->k_norm, .v_norm = true, .eps = p->eps,
                     .rope = l->kind->n_freq ? l->kind->rope : NULL, .n_rot = 2 * l->kind->n_freq,
                     .pair_stride = (int32_t) D / 2, .q_scale = 1.0f};
-    op->qkv(m->be, s->b, &prep, kv);
+    pi__op_qkv(m->be, s->b, &prep);
     if (i == p->n_own - 1) keep_rows(m, p, s, ld);
     if (!s->n) return;
-    pi__attn att = {.q = s->qkv, .ldq = ld, .out = s->att, .ldo = Q, .n_head = l->n_head, .window = l->kind->window,
+    pi__attention att = {.kv = kv, .q = s->qkv, .ldq = ld, .out = s->att, .ldo = Q, .n_head = l->n_head, .window = l->kind->window,
                     .past = m->target != NULL};
-    op->attention(m->be, s->b, &att, kv);
+    pi__op_attention(m->be, s->b, &att);
 }
 
 /* y = down(gelu(gate z) * up z), z = norm(x). [n, E] */
 static void mlp(pi__model *m, gemma4 *p, const layer *l, const stream *s)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t E = m->n_embd, F = l->n_ff;
     float *gate = p->ff, *up = p->ff + F; /* [n, F | F] */
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = E, .w = l->ffn_norm, .eps = p->eps};
-    op->linear(m->be, &in, s->n, (pi__lin[]) {{&l->gate, gate, 2 * F}, {&l->up, up, 2 * F}}, 2);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = s->n, .n_lin = 2, .lin = {{&l->gate, gate, 2 * F}, {&l->up, up, 2 * F}}});
     pi__lin_in h = {.kind = PI__IN_GEGLU, .x = gate, .ldx = 2 * F, .x2 = up, .ldx2 = 2 * F};
-    op->linear(m->be, &h, s->n, &(pi__lin) {&l->down, p->y, E}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = h, .n_rows = s->n, .n_lin = 1, .lin = {{&l->down, p->y, E}}});
 }
 
 /* f = norm(y) + norm(experts(norm(x))), routed by the residual under a norm of its own. [n, E] */
 static void experts(pi__model *m, gemma4 *p, const layer *l, const stream *s)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t E = m->n_embd, X = p->n_expert;
-    op->norm(m->be, p->f, E, p->y, l->post_mlp_norm, p->eps, s->n, E);
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->f, .ldo = E, .x = p->y, .w = l->post_mlp_norm, .eps = p->eps, .n_rows = s->n, .n = E});
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = s->x, .ldx = E, .w = l->router_norm, .eps = p->eps};
-    op->linear(m->be, &in, s->n, &(pi__lin) {&l->router, p->routes, X}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = s->n, .n_lin = 1, .lin = {{&l->router, p->routes, X}}});
     in.w = l->moe_norm;
-    pi__moe moe = {.in = in, .logits = p->routes, .ldl = X, .n_expert = p->n_expert, .n_used = p->n_used,
+    pi__moe moe = {.n_rows = s->n, .in = in, .logits = p->routes, .ldl = X, .n_expert = p->n_expert, .n_used = p->n_used,
                    .weights_scale = 1.0f, .gate = &l->gate_exps, .up = l->up_exps.n_out ? &l->up_exps : NULL,
                    .down = &l->down_exps, .act = PI__IN_GEGLU, .y = p->y, .ldy = E};
-    op->moe(m->be, &moe, s->n);
-    op->add_norm(m->be, p->f, p->y, l->post_moe_norm, p->eps, 1.0f, s->n, E);
+    pi__op_moe(m->be, NULL, &moe);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->f, .y = p->y, .w = l->post_moe_norm, .eps = p->eps, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
 /* The rest of the layer, from the attention's output on. */
 static void after_attention(pi__model *m, gemma4 *p, int32_t i, const stream *s)
 {
-    const pi__backend_ops *op = m->be->ops;
     const layer *l = &p->layers[i];
     int64_t E = m->n_embd, P = p->n_ple;
     pi__lin_in a = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) l->n_head * l->kind->head_dim};
-    op->linear(m->be, &a, s->n, &(pi__lin) {&l->wo, p->y, E}, 1);
-    op->add_norm(m->be, s->x, p->y, l->post_attn_norm, p->eps, 1.0f, s->n, E);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = a, .n_rows = s->n, .n_lin = 1, .lin = {{&l->wo, p->y, E}}});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = p->y, .w = l->post_attn_norm, .eps = p->eps, .scale = 1.0f, .n_rows = s->n, .n = E});
 
     mlp(m, p, l, s);
     if (l->router.n_out) experts(m, p, l, s);
-    op->add_norm(m->be, s->x, l->router.n_out ? p->f : p->y, l->post_ffn_norm, p->eps, P ? 1.0f : l->out_scale, s->n, E);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = l->router.n_out ? p->f : p->y, .w = l->post_ffn_norm, .eps = p->eps, .scale = P ? 1.0f : l->out_scale, .n_rows = s->n, .n = E});
     if (!P) return;
 
     float *g = p->ff; /* [n, P] */
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->x, .ldx = E};
-    op->linear(m->be, &in, s->n, &(pi__lin) {&l->ple_gate, g, P}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = s->n, .n_lin = 1, .lin = {{&l->ple_gate, g, P}}});
     pi__lin_in h = {.kind = PI__IN_GEGLU, .x = g, .ldx = P, .x2 = s->ple + i * P, .ldx2 = m->n_layer * P};
-    op->linear(m->be, &h, s->n, &(pi__lin) {&l->ple_proj, p->y, E}, 1);
-    op->add_norm(m->be, s->x, p->y, l->post_ple_norm, p->eps, l->out_scale, s->n, E);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = h, .n_rows = s->n, .n_lin = 1, .lin = {{&l->ple_proj, p->y, E}}});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = p->y, .w = l->post_ple_norm, .eps = p->eps, .scale = l->out_scale, .n_rows = s->n, .n = E});
 }
 
 static void forward(pi__model *m, const pi__batch *b)
 {
     gemma4 *p = m->arch_data;
     stream s = {.b = b, .n = b->n_tokens, .x = p->x, .ple = p->ple, .qkv = p->qkv, .att = p->att};
-    m->be->ops->embed(m->be, b, &p->tok_embd, sqrtf((float) m->n_embd), p->x);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->tok_embd, .scale = sqrtf((float) m->n_embd), .out = p->x});
     if (p->n_ple) embed_layers(m, p, b);
     rotations(m, p, b);
     for (int32_t i = 0; i < m->n_layer; i++) {
@@ -570,8 +564,8 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     const pi__weight *w = p->output.n_out ? &p->output : &p->tok_embd;
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows + (size_t) first * (size_t) m->n_embd, .ldx = m->n_embd,
                      .w = p->output_norm, .eps = p->eps};
-    m->be->ops->linear(m->be, &in, n, &(pi__lin) {w, out, m->n_vocab}, 1);
-    if (p->softcap > 0) m->be->ops->softcap(m->be, out, p->softcap, (size_t) n * (size_t) m->n_vocab);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{w, out, m->n_vocab}}});
+    if (p->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = p->softcap, .n_rows = n, .n = m->n_vocab});
 }
 
 /* A drafter's step for the n tokens of b, all of whose rows are wanted. */
@@ -579,15 +573,14 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
 {
     gemma4 *p = m->arch_data;
     const gemma4 *t = m->target->arch_data;
-    const pi__backend_ops *op = m->be->ops;
     int32_t n = b->n_tokens, W = m->target->n_embd;
     float *before = p->parts + (size_t) PI__MAX_ROWS * (size_t) W; /* [n, W] hidden states */
-    op->embed(m->be, b, &t->tok_embd, sqrtf((float) W), p->parts);
-    op->gather_rows(m->be, hidden, n, chained ? p->hidden : t->rows, W, chained ? before : p->pairs);
-    if (!chained) op->norm(m->be, before, W, p->pairs, t->output_norm, t->eps, n, W);
-    op->gather_rows(m->be, p->pair_row, 2 * n, p->parts, W, p->pairs);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &t->tok_embd, .scale = sqrtf((float) W), .out = p->parts});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->hidden : t->rows, .n = W, .out = chained ? before : p->pairs});
+    if (!chained) pi__op_norm(m->be, NULL, &(pi__norm) {.out = before, .ldo = W, .x = p->pairs, .w = t->output_norm, .eps = t->eps, .n_rows = n, .n = W});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = p->pair_row, .n_rows = 2 * n, .x = p->parts, .n = W, .out = p->pairs});
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs, .ldx = 2 * W};
-    op->linear(m->be, &in, n, &(pi__lin) {&p->pre, p->x, m->n_embd}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{&p->pre, p->x, m->n_embd}}});
 
     stream s = {.b = b, .n = n, .x = p->x, .qkv = p->qkv, .att = p->att};
     rotations(m, p, b);
@@ -596,13 +589,12 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
         after_attention(m, p, i, &s);
     }
     in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->x, .ldx = m->n_embd, .w = p->output_norm, .eps = p->eps};
-    op->linear(m->be, &in, n, (pi__lin[]) {{&p->post, p->hidden, W}, {&p->tok_embd, logits, m->n_vocab}},
-               p->n_cluster ? 1 : 2);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = p->n_cluster ? 1 : 2, .lin = {{&p->post, p->hidden, W}, {&p->tok_embd, logits, m->n_vocab}}});
     if (!p->n_cluster) return;
-    const pi__clustered head = {.in = in, .centroids = &p->centroids, .head = &p->clusters, .order = p->order,
+    const pi__centroid_head head = {.n_rows = n, .in = in, .centroids = &p->centroids, .head = &p->clusters, .order = p->order,
                                 .n_pick = p->n_pick, .scores = p->scores, .pick = p->pick, .some = p->some,
                                 .logits = logits};
-    op->clustered(m->be, &head, n);
+    pi__op_centroid_head(m->be, NULL, &head);
 }
 
 static void free_arch(pi__model *m)

@@ -120,11 +120,11 @@ static int add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__we
     w->type = t->type;
     w->place = m->places ? pi__place_of_matrix(m->places, t) : PI__AT_DEVICE;
     const pi__backend *be = pi__backend_at(m->be, w->place);
-    w->size = be->ops->weight_size(be, w);
+    w->size = be->dev->weight_size(be, w);
     if (!w->size) {
         const pi__type_info *ti = pi__type_info_of(t->type);
         return pi__fail(err, PI_EUNSUPPORTED, "tensor %s is %s with %lld columns, which %s cannot multiply", full,
-                        ti ? ti->name : "?", (long long) w->n_in, be->ops->describe(be));
+                        ti ? ti->name : "?", (long long) w->n_in, be->dev->describe(be));
     }
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
@@ -521,7 +521,7 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
     if (w->host) return PI_OK;
     pi__backend *be = pi__backend_at(m->be, w->place);
-    be->ops->upload(be, dst, tmp, (size_t) n * sizeof *tmp);
+    be->dev->upload(be, dst, tmp, (size_t) n * sizeof *tmp);
     pi__free(tmp);
     return PI_OK;
 }
@@ -577,7 +577,7 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
             int64_t n = w->n_out - r < step ? w->n_out - r : step;
             const char *src = rows_of(m, want, mat * w->n_out + r, n, row, st, &rc, err);
             if (!src) return rc;
-            be->ops->weight_load(be, w, mat, r, n, src);
+            be->dev->weight_load(be, w, mat, r, n, src);
             if (!want->row)
                 pi__gguf_drop(m->g, want->tensor, (uint64_t) (mat * w->n_out + r) * row, (uint64_t) n * row);
         }
@@ -598,7 +598,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
     m->scratch_size = pi__model_scratch(m, &own);
     int rc = pi__weights_alloc(m, err);
     if (rc) return rc;
-    m->scratch = m->be->ops->alloc(m->be, m->scratch_size);
+    m->scratch = m->be->dev->alloc(m->be, m->scratch_size);
     if (!m->scratch) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of activations", m->scratch_size >> 20);
     pi__arena a = {m->scratch, m->scratch_size, 0};
     m->arch->layout(m, &own, &a);
@@ -628,7 +628,7 @@ void pi__model_free(pi__model *m)
     if (!m) return;
     if (m->arch_data && m->arch->free) m->arch->free(m);
     pi__weights_free(m);
-    if (m->scratch) m->be->ops->free(m->be, m->scratch, m->scratch_size);
+    if (m->scratch) m->be->dev->free(m->be, m->scratch, m->scratch_size);
     pi__free(m->want);
     pi__free(m->kv);
     pi__free(m->state);

@@ -8,7 +8,7 @@
 #ifndef PI__MODEL_H
 #define PI__MODEL_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "base/alloc.h"
 #include "gguf/gguf.h"
 #include "model/place.h"

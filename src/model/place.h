@@ -3,7 +3,7 @@
 #ifndef PI__PLACE_H
 #define PI__PLACE_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "gguf/gguf.h"
 
 typedef struct pi__place_rules {

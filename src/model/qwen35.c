@@ -359,40 +359,39 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 /* mix = queries, their gates, keys and values of the normed residual x; writes this step's K,V. */
 static void project(pi__model *m, qwen35 *p, layer *l, const float *x, const pi__batch *b)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t D = p->head_dim, Q = p->n_head * D, KV = p->n_head_kv * D, ld = 2 * Q + 2 * KV;
     float *q = p->mix, *k = q + 2 * Q, *v = k + KV; /* [T, H*(D|D) | K*D | K*D] */
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = x, .ldx = m->n_embd, .w = l->norm, .eps = p->eps};
-    op->linear(m->be, &in, b->n_tokens, (pi__lin[]){{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}}, 3);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = b->n_tokens, .n_lin = 3, .lin = {{&l->wq, q, ld}, {&l->wk, k, ld}, {&l->wv, v, ld}}});
 
     const pi__kv_layer *kv = &m->kv[l->cache];
-    pi__qkv prep = {.q = q, .ldq = ld, .q_stride = 2 * D, .k = k, .ldk = ld, .v = v, .ldv = ld, .n_head = p->n_head,
+    pi__qkv prep = {.kv = kv, .q = q, .ldq = ld, .q_stride = 2 * D, .k = k, .ldk = ld, .v = v, .ldv = ld, .n_head = p->n_head,
                     .q_norm = l->q_norm, .k_norm = l->k_norm, .eps = p->eps, .rope = p->rope, .n_rot = p->n_rot,
                     .pair_stride = p->n_rot / 2, .q_scale = p->q_scale};
-    op->qkv(m->be, b, &prep, kv);
+    pi__op_qkv(m->be, b, &prep);
 }
 
 /* att = gated attention of what project left, over keys from position first on. [T, H*D] */
 static void attend(pi__model *m, qwen35 *p, layer *l, int32_t first, const pi__batch *b)
 {
     int64_t D = p->head_dim, Q = p->n_head * D, ld = 2 * Q + 2 * p->n_head_kv * D;
-    pi__attn att = {.q = p->mix, .ldq = ld, .q_stride = 2 * D, .gate = p->mix + D, .out = p->att, .ldo = Q,
+    pi__attention att = {.kv = &m->kv[l->cache], .q = p->mix, .ldq = ld, .q_stride = 2 * D, .gate = p->mix + D, .out = p->att, .ldo = Q,
                     .n_head = p->n_head, .first = first};
-    m->be->ops->attention(m->be, b, &att, &m->kv[l->cache]);
+    pi__op_attention(m->be, b, &att);
 }
 
 /* att = delta rule of the normed residual; moves the states on. [T, v*d] */
 static void delta_rule(pi__model *m, qwen35 *p, layer *l, const pi__batch *b)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t C = n_channels(p), nv = p->delta.n_v, VD = nv * p->delta.dim, ld = C + VD + 2 * nv;
     float *qkv = p->mix, *z = qkv + C, *alpha = z + VD, *beta = alpha + nv; /* [T, C | v*d | v | v] */
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->x, .ldx = m->n_embd, .w = l->norm, .eps = p->eps};
     pi__lin lin[] = {{&l->qkv, qkv, ld}, {&l->z, z, ld}, {&l->alpha, alpha, ld}, {&l->beta, beta, ld}};
-    op->linear(m->be, &in, b->n_tokens, lin, 4);
-    pi__gdn a = {.qkv = qkv, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = l->conv,
+    pi__linear all = pi__linear_of(&in, b->n_tokens, lin, 4);
+    pi__op_linear(m->be, NULL, &all);
+    pi__gdn a = {.st = &m->state[l->cache], .qkv = qkv, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = l->conv,
                  .dt_bias = l->dt_bias, .a = l->a, .norm = l->head_norm, .eps = p->eps, .out = p->att, .ldo = VD};
-    op->gdn(m->be, b, &a, &m->state[l->cache]);
+    pi__op_gdn(m->be, b, &a);
 }
 
 /* y = down(silu(gate h) * up h) of n rows, h given by gate and up: p->ff [n, F | F] */
@@ -400,44 +399,43 @@ static void gated_mlp(pi__model *m, qwen35 *p, layer *l, float *y, int32_t n)
 {
     int64_t F = l->n_ff;
     pi__lin_in h = {.kind = PI__IN_SWIGLU, .x = p->ff, .ldx = 2 * F, .x2 = p->ff + F, .ldx2 = 2 * F};
-    m->be->ops->linear(m->be, &h, n, &(pi__lin){&l->down, y, m->n_embd}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = h, .n_rows = n, .n_lin = 1, .lin = {{&l->down, y, m->n_embd}}});
 }
 
 /* y = the routed experts plus the gated shared one, of n rows of x [n, E] */
 static void experts(pi__model *m, qwen35 *p, layer *l, const pi__lin_in *in, int32_t n)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t E = m->n_embd, N = p->n_expert, F = l->n_ff, ld = N + 1;
     float *logits = p->route, *gate = logits + N; /* [n, N | 1] */
     pi__lin lin[] = {{&l->router, logits, ld}, {&l->shared_gate, gate, ld}, {&l->gate, p->ff, 2 * F},
                      {&l->up, p->ff + F, 2 * F}};
-    op->linear(m->be, in, n, lin, 4);
-    pi__moe moe = {.in = *in, .logits = logits, .ldl = ld, .n_expert = p->n_expert, .n_used = p->n_used,
+    pi__linear all = pi__linear_of(in, n, lin, 4);
+    pi__op_linear(m->be, NULL, &all);
+    pi__moe moe = {.n_rows = n, .in = *in, .logits = logits, .ldl = ld, .n_expert = p->n_expert, .n_used = p->n_used,
                    .weights_scale = p->weights_scale, .gate = &l->gate_exps, .up = l->up_exps.n_out ? &l->up_exps : NULL,
                    .down = &l->down_exps, .act = PI__IN_SWIGLU, .y = p->y, .ldy = E};
-    op->moe(m->be, &moe, n);
+    pi__op_moe(m->be, NULL, &moe);
     gated_mlp(m, p, l, p->shared, n);
-    op->add_gated(m->be, p->y, p->shared, gate, ld, n, E);
+    pi__op_add_gated(m->be, NULL, &(pi__add_gated) {.y = p->y, .x = p->shared, .gate = gate, .ldg = ld, .n_rows = n, .n = E});
 }
 
 /* The rest of the layer for n rows of residual x [n, E] and mixer output att [n, mixer_width]. */
 static void after_mixer(pi__model *m, qwen35 *p, layer *l, float *x, const float *att, int32_t n)
 {
-    const pi__backend_ops *op = m->be->ops;
     int64_t E = m->n_embd, F = l->n_ff;
     pi__lin_in a = {.kind = PI__IN_PLAIN, .x = att, .ldx = mixer_width(p, l)};
-    op->linear(m->be, &a, n, &(pi__lin){&l->wo, p->y, E}, 1);
-    op->add_norm(m->be, x, p->y, NULL, 0, 1.0f, n, E);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = a, .n_rows = n, .n_lin = 1, .lin = {{&l->wo, p->y, E}}});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = x, .y = p->y, .w = NULL, .eps = 0, .scale = 1.0f, .n_rows = n, .n = E});
 
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = x, .ldx = E, .w = l->ffn_norm, .eps = p->eps};
     if (!l->n_ff) return;
     if (p->moe) {
         experts(m, p, l, &in, n);
     } else {
-        op->linear(m->be, &in, n, (pi__lin[]){{&l->gate, p->ff, 2 * F}, {&l->up, p->ff + F, 2 * F}}, 2);
+        pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 2, .lin = {{&l->gate, p->ff, 2 * F}, {&l->up, p->ff + F, 2 * F}}});
         gated_mlp(m, p, l, p->y, n);
     }
-    op->add_norm(m->be, x, p->y, NULL, 0, 1.0f, n, E);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = x, .y = p->y, .w = NULL, .eps = 0, .scale = 1.0f, .n_rows = n, .n = E});
 }
 
 static void mix(pi__model *m, qwen35 *p, layer *l, const pi__batch *b)
@@ -453,9 +451,8 @@ static void mix(pi__model *m, qwen35 *p, layer *l, const pi__batch *b)
 static void forward(pi__model *m, const pi__batch *b)
 {
     qwen35 *p = m->arch_data;
-    const pi__backend_ops *op = m->be->ops;
-    op->embed(m->be, b, &p->tok_embd, 1.0f, p->x);
-    op->rope(m->be, b, p->freq, p->n_rot / 2, p->mscale, p->rope);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->tok_embd, .scale = 1.0f, .out = p->x});
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->freq, .n_freq = p->n_rot / 2, .mscale = p->mscale, .table = p->rope});
     for (int32_t i = 0; i < p->n_trunk - 1; i++) {
         mix(m, p, &p->layers[i], b);
         after_mixer(m, p, &p->layers[i], p->x, p->att, b->n_tokens);
@@ -465,13 +462,13 @@ static void forward(pi__model *m, const pi__batch *b)
     mix(m, p, last, b);
     if (p->draft) { /* which reads all of them */
         after_mixer(m, p, last, p->x, p->att, b->n_tokens);
-        op->gather_rows(m->be, b->row, b->n_rows, p->x, m->n_embd, p->rows);
+        pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->x, .n = m->n_embd, .out = p->rows});
         return;
     }
     if (!b->n_rows) return;
     float *att = p->mix; /* [R, mixer_width]: the mixer's inputs are done with */
-    op->gather_rows(m->be, b->row, b->n_rows, p->x, m->n_embd, p->rows);
-    op->gather_rows(m->be, b->row, b->n_rows, p->att, mixer_width(p, last), att);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->x, .n = m->n_embd, .out = p->rows});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->att, .n = mixer_width(p, last), .out = att});
     after_mixer(m, p, last, p->rows, att, b->n_rows);
 }
 
@@ -481,7 +478,7 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     const pi__weight *w = p->output.n_out ? &p->output : &p->tok_embd;
     pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = p->rows + (size_t) first * (size_t) m->n_embd, .ldx = m->n_embd,
                      .w = p->output_norm, .eps = p->eps};
-    m->be->ops->linear(m->be, &in, n, &(pi__lin){w, out, m->n_vocab}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{w, out, m->n_vocab}}});
 }
 
 /* The draft head: one attention layer over the norms of token and hidden state, side by side. Position 0 has no hidden
@@ -490,28 +487,27 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
 {
     qwen35 *p = m->arch_data;
     draft_head *h = p->draft;
-    const pi__backend_ops *op = m->be->ops;
     int32_t E = m->n_embd, n = b->n_tokens;
-    op->embed(m->be, b, h->tok_embd.n_out ? &h->tok_embd : &p->tok_embd, 1.0f, p->y);
-    op->norm(m->be, p->pair, 2 * E, p->y, h->embd_norm, p->eps, n, E);
-    op->gather_rows(m->be, hidden, n, chained ? p->drows : p->x, E, chained ? p->y : p->dx);
-    if (!chained) op->norm(m->be, p->y, E, p->dx, p->output_norm, p->eps, n, E);
-    op->norm(m->be, p->pair + E, 2 * E, p->y, h->hidden_norm, p->eps, n, E);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = h->tok_embd.n_out ? &h->tok_embd : &p->tok_embd, .scale = 1.0f, .out = p->y});
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->pair, .ldo = 2 * E, .x = p->y, .w = h->embd_norm, .eps = p->eps, .n_rows = n, .n = E});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->drows : p->x, .n = E, .out = chained ? p->y : p->dx});
+    if (!chained) pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->y, .ldo = E, .x = p->dx, .w = p->output_norm, .eps = p->eps, .n_rows = n, .n = E});
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->pair + E, .ldo = 2 * E, .x = p->y, .w = h->hidden_norm, .eps = p->eps, .n_rows = n, .n = E});
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = 2 * E};
-    op->linear(m->be, &in, n, &(pi__lin){&h->proj, p->dx, E}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{&h->proj, p->dx, E}}});
 
-    op->rope(m->be, b, p->freq, p->n_rot / 2, p->mscale, p->rope);
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = p->freq, .n_freq = p->n_rot / 2, .mscale = p->mscale, .table = p->rope});
     project(m, p, &h->block, p->dx, b);
     if (!logits) return;
     attend(m, p, &h->block, 1, b);
     float *att = p->mix, *rows = p->pair; /* [R, H*D], [R, E]: what they held is done with */
-    op->gather_rows(m->be, b->row, b->n_rows, p->dx, E, rows);
-    op->gather_rows(m->be, b->row, b->n_rows, p->att, mixer_width(p, &h->block), att);
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->dx, .n = E, .out = rows});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = p->att, .n = mixer_width(p, &h->block), .out = att});
     after_mixer(m, p, &h->block, rows, att, b->n_rows);
-    op->norm(m->be, p->drows, E, rows, h->out_norm ? h->out_norm : p->output_norm, p->eps, b->n_rows, E);
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->drows, .ldo = E, .x = rows, .w = h->out_norm ? h->out_norm : p->output_norm, .eps = p->eps, .n_rows = b->n_rows, .n = E});
     const pi__weight *w = h->output.n_out ? &h->output : p->output.n_out ? &p->output : &p->tok_embd;
     pi__lin_in out = {.kind = PI__IN_PLAIN, .x = p->drows, .ldx = E};
-    op->linear(m->be, &out, b->n_rows, &(pi__lin){w, logits, m->n_vocab}, 1);
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = out, .n_rows = b->n_rows, .n_lin = 1, .lin = {{w, logits, m->n_vocab}}});
 }
 
 static void free_arch(pi__model *m)

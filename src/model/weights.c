@@ -38,7 +38,7 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
 {
     const pi__backend *be = pi__backend_at(m->be, place);
     return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights on %s%s", m->weights_size[place] >> 20,
-                    be->ops->describe(be), be->far ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
+                    be->dev->describe(be), be->far ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
 }
 
 /* Addresses, then memory for what has none of its own. */
@@ -48,8 +48,8 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     pi__backend *be = pi__backend_at(m->be, place);
     const size_t size = m->weights_size[place], shared = in_pages(r->shared, r->page);
     if (!size) return PI_OK;
-    r->base = r->page ? be->ops->arena_alloc(be, size) : be->ops->alloc(be, size);
-    if (r->base && r->page && shared) r->mapped = be->ops->arena_map(be, r->base + r->own, shared);
+    r->base = r->page ? be->dev->arena_alloc(be, size) : be->dev->alloc(be, size);
+    if (r->base && r->page && shared) r->mapped = be->dev->arena_map(be, r->base + r->own, shared);
     return r->base && (r->mapped || !r->page || !shared) ? PI_OK : no_memory(m, place, err);
 }
 
@@ -61,7 +61,7 @@ int pi__weights_alloc(pi__model *m, pi_error *err)
         pi__want *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->place);
         if (!w->own) continue;
-        w->mapped = be->ops->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        w->mapped = be->dev->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         if (!w->mapped) rc = no_memory(m, w->place, err);
     }
     return rc;
@@ -78,15 +78,15 @@ void pi__weights_free(pi__model *m)
     for (size_t i = 0; i < m->n_want; i++) {
         pi__want *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->place);
-        if (w->mapped) be->ops->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        if (w->mapped) be->dev->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         w->mapped = false;
     }
     for (int32_t i = 0; i < PI__N_PLACES; i++) {
         pi__region *r = &m->weights[i];
         pi__backend *be = pi__backend_at(m->be, i);
-        if (r->mapped) be->ops->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
-        if (r->base && r->page) be->ops->arena_free(be, r->base, m->weights_size[i]);
-        else if (r->base) be->ops->free(be, r->base, m->weights_size[i]);
+        if (r->mapped) be->dev->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
+        if (r->base && r->page) be->dev->arena_free(be, r->base, m->weights_size[i]);
+        else if (r->base) be->dev->free(be, r->base, m->weights_size[i]);
         r->base = NULL;
         r->mapped = false;
     }

@@ -6,7 +6,7 @@
 #ifndef PI__SAMPLER_H
 #define PI__SAMPLER_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "sampler/params.h"
 #include "pagedinfer.h"
 

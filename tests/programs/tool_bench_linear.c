@@ -19,7 +19,7 @@ typedef struct matrix {
 static double now(const pi__backend *be)
 {
     struct timespec t;
-    clock_gettime(be->ops->n_threads(be) == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    clock_gettime(be->dev->n_threads(be) == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
 }
 
@@ -55,15 +55,15 @@ static void make(pi__backend *be, matrix *m, int type, int64_t n_in, int64_t n_o
     static size_t used;
     const size_t size = 280u << 20;
     uint8_t *src = file_rows(type, n_in, n_out);
-    if (!region) region = be->ops->alloc(be, size);
+    if (!region) region = be->dev->alloc(be, size);
     if (!src || !region) exit(1);
     for (int i = 0; i < layers; i++) {
         m->w[i] = (pi__weight) {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = 1};
-        m->w[i].size = be->ops->weight_size(be, &m->w[i]);
+        m->w[i].size = be->dev->weight_size(be, &m->w[i]);
         if (used + m->w[i].size > size) exit(1);
         m->w[i].data = region + used;
         used += (m->w[i].size + 63) & ~(size_t) 63;
-        be->ops->weight_load(be, &m->w[i], 0, 0, n_out, src);
+        be->dev->weight_load(be, &m->w[i], 0, 0, n_out, src);
     }
     free(src);
 }
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
     }
     pi__limits lim = {.max_tokens = MAX_ROWS, .max_rows = MAX_ROWS, .max_seqs = 1, .max_ctx = 512, .max_n_in = 2048,
                       .max_n_out = 1 << 18, .max_n_head = 4, .max_head_dim = 256};
-    if (b.be->ops->reserve(b.be, &lim, &err) != PI_OK) return 1;
+    if (b.be->dev->reserve(b.be, &lim, &err) != PI_OK) return 1;
     make(b.be, &q, PI__Q5_0, 640, 1024, LAYERS);
     make(b.be, &k, PI__Q5_0, 640, 256, LAYERS);
     make(b.be, &v8, PI__Q8_0, 640, 256, LAYERS / 2);
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     if (!b.x || !b.x2 || !b.norm || !b.y[0] || !b.y[1]) return 1;
     for (int i = 0; i < MAX_ROWS * 2048; i++) b.x[i] = b.x2[i] = (float) (rnd() & 0xffff) / 32768.0f - 1.0f;
     for (int i = 0; i < 2048; i++) b.norm[i] = 1.0f;
-    printf("%s, %d threads\n", b.be->ops->describe(b.be), b.be->ops->n_threads(b.be));
+    printf("%s, %d threads\n", b.be->dev->describe(b.be), b.be->dev->n_threads(b.be));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int32_t n = rows[i];
         if (argc > 4 && n != atoi(argv[4])) continue;

@@ -55,8 +55,8 @@ static pi__batch batch_of(tool *t, int32_t start[2], int32_t len[1], int32_t fro
 static size_t layer_bytes(const tool *t, const pi__kv_layer *kv)
 {
     const int32_t block = block_of(t, kv->group);
-    if (kv->ratio) return t->be->ops->row_bytes(t->be, PI__F32, kv->head_dim, block / kv->ratio);
-    return t->be->ops->kv_bytes(t->be, PI__F32, PI__F32, kv->n_head_kv, kv->head_dim, block);
+    if (kv->ratio) return t->be->dev->row_bytes(t->be, PI__F32, kv->head_dim, block / kv->ratio);
+    return t->be->dev->kv_bytes(t->be, PI__F32, PI__F32, kv->n_head_kv, kv->head_dim, block);
 }
 
 static void open_drafter(tool *t, const char *path)
@@ -78,18 +78,18 @@ static void open_model(tool *t, const char *path, const char *drafter)
     open_drafter(t, drafter);
     (void) pi__model_scratch(t->m, &lim);
     (void) pi__model_scratch(t->drafter, &lim);
-    if (t->be->ops->reserve(t->be, &lim, &err) || pi__model_load(t->m, &lim, NULL, NULL, &err)) die(path, &err);
+    if (t->be->dev->reserve(t->be, &lim, &err) || pi__model_load(t->m, &lim, NULL, NULL, &err)) die(path, &err);
     if (drafter && pi__model_load(t->drafter, &lim, NULL, NULL, &err)) die(drafter, &err);
     for (int32_t i = 0; i < t->m->n_kv; i++) {
         pi__kv_layer *kv = &t->m->kv[i];
         kv->type_k = kv->type_v = PI__F32;
         kv->stride = layer_bytes(t, kv);
-        kv->base = t->be->ops->alloc(t->be, kv->stride * (MOST / BLOCK));
+        kv->base = t->be->dev->alloc(t->be, kv->stride * (MOST / BLOCK));
     }
     for (int32_t i = 0; i < t->m->n_state; i++) {
         pi__state_layer *st = &t->m->state[i];
-        st->stride = t->be->ops->state_bytes(t->be, st);
-        st->base = t->be->ops->alloc(t->be, st->stride);
+        st->stride = t->be->dev->state_bytes(t->be, st);
+        st->base = t->be->dev->alloc(t->be, st->stride);
     }
     t->logits = malloc((size_t) PART * (size_t) t->m->n_vocab * sizeof *t->logits);
 }
@@ -100,7 +100,7 @@ static void run_all(tool *t, FILE *out)
     int32_t start[2], len[1];
     pi_error err = {0};
     pi__batch b = batch_of(t, start, len, 0, t->n);
-    t->be->ops->begin(t->be, &b, PI__STEP_ANY);
+    t->be->dev->begin(t->be, &b, PI__STEP_ANY);
     t->m->arch->forward(t->m, &b);
     for (int32_t from = 1; from < t->n; from += PART) {
         int32_t n = t->n - from < PART ? t->n - from : PART;
@@ -108,7 +108,7 @@ static void run_all(tool *t, FILE *out)
         b.n_rows = n;
         for (int32_t i = 0; i < n; i++) t->hidden[i] = from + i - 1;
         t->drafter->arch->draft(t->drafter, &b, t->hidden, false, t->logits);
-        if (t->be->ops->finish(t->be, &err)) die("step", &err);
+        if (t->be->dev->finish(t->be, &err)) die("step", &err);
         fwrite(t->logits, sizeof *t->logits, (size_t) n * (size_t) t->m->n_vocab, out);
     }
 }

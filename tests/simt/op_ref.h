@@ -5,7 +5,7 @@
 #include "matrix_ref.h"
 
 extern "C" {
-#include "backend/backend.h"
+#include "backend/device.h"
 }
 
 namespace simt_test {
@@ -23,14 +23,14 @@ struct device {
     void reserve(const pi__limits &lim)
     {
         pi_error err;
-        if (be->ops->reserve(be, &lim, &err)) fail_msg("%s", err.msg);
+        if (be->dev->reserve(be, &lim, &err)) fail_msg("%s", err.msg);
     }
     void finish()
     {
         pi_error err;
-        if (be->ops->finish(be, &err)) fail_msg("%s", err.msg);
+        if (be->dev->finish(be, &err)) fail_msg("%s", err.msg);
     }
-    ~device() { be->ops->destroy(be); }
+    ~device() { be->dev->destroy(be); }
 };
 
 /* Matrices of one shape, with a factor each: on the device, and as the floats that the file's bytes stand for. */
@@ -49,13 +49,13 @@ struct stack {
         for (int64_t i = 0; i < n_out * n_mat; i++)
             pi__dequantize_row(type, &bytes[(size_t) i * row], &values[(size_t) (i * n_in)], n_in);
         w.type = type, w.n_in = n_in, w.n_out = n_out, w.n_mat = n_mat;
-        w.size = d.be->ops->weight_size(d.be, &w);
+        w.size = d.be->dev->weight_size(d.be, &w);
         assert_true(w.size > 0);
         memory.reset(new buffer<char>(w.size));
         w.data = memory->get();
         for (int64_t m = 0; m < n_mat; m++) {
             for (int64_t i = 0; i < n_out; i += PI__LOAD_ROWS)
-                d.be->ops->weight_load(d.be, &w, m, i, std::min<int64_t>(PI__LOAD_ROWS, n_out - i),
+                d.be->dev->weight_load(d.be, &w, m, i, std::min<int64_t>(PI__LOAD_ROWS, n_out - i),
                                        &bytes[(size_t) (m * n_out + i) * row]);
             factors.push_back(0.5f + 0.1f * (float) m);
         }

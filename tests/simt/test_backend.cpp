@@ -197,13 +197,13 @@ static void test_wrong_products(void **)
     pi_error err;
     p.fp4 = true;
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
-    be->ops->destroy(be);
+    be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "activations in FP4"));
     assert_null(strstr(lines.c_str(), "switched off"));
     lines.clear();
     simt::options.spoil = simt::SPOIL_FP4;
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
-    be->ops->destroy(be);
+    be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mma is switched off"));
     assert_null(strstr(lines.c_str(), "activations in FP4"));
     simt::options.spoil = simt::SPOIL_S8;
@@ -220,7 +220,7 @@ static void test_wrong_products(void **)
         simt::watch.no_library = i == 1;
         simt::watch.wrong_products = i == 2;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
-        be->ops->destroy(be);
+        be->dev->destroy(be);
         assert_true((strstr(lines.c_str(), "64 rows and more by cuBLAS") != nullptr) == (i == 0));
         assert_true((strstr(lines.c_str(), "no cuBLAS is installed: cublas is switched off") != nullptr) == (i == 1));
         assert_true((strstr(lines.c_str(), "F16 matrices wrongly by cuBLAS: cublas is switched off") != nullptr) == (i == 2));
@@ -229,7 +229,7 @@ static void test_wrong_products(void **)
     simt::options.arch = 90;
     lines.clear();
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
-    be->ops->destroy(be);
+    be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "no FP4 tensor cores"));
     simt::options.arch = 120;
 }

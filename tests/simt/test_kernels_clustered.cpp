@@ -170,7 +170,7 @@ struct world {
         pi__clustered part = a;
         logits.fill(0xff);
         part.in.x += first * part.in.ldx;
-        d.be->ops->clustered(d.be, &part, n);
+        pi__op_centroid_head(d.be, NULL, &part) /*FIX ['n']*/;
         d.finish();
         return std::vector<float>(logits.get(), logits.get() + (size_t) n * V());
     }
@@ -291,9 +291,9 @@ static void test_recorded(void **)
     for (int i = 0; i < 4; i++) {
         std::copy_n(t.x0.begin() + (i < 3 ? 2 : 5) * t.s.E, 3 * t.s.E, t.x.get());
         t.logits.fill(0xff);
-        const bool played = !t.d.be->ops->begin(t.d.be, &b, PI__STEP_DECODE);
+        const bool played = !t.d.be->dev->begin(t.d.be, &b, PI__STEP_DECODE);
         assert_int_equal(played, i > 1);
-        if (!played) t.d.be->ops->clustered(t.d.be, &t.a, 3);
+        if (!played) pi__op_centroid_head(t.d.be, NULL, &t.a) /*FIX ['3']*/;
         t.d.finish();
         assert_memory_equal(t.logits.get(), i < 3 ? want.data() : other.data(), want.size() * sizeof(float));
     }
@@ -312,11 +312,11 @@ static void test_refused(void **)
 {
     world t(shapes[1]);
     pi_error err;
-    t.d.be->ops->clustered(t.d.be, &t.a, t.s.rows + 1);
-    assert_int_equal(t.d.be->ops->finish(t.d.be, &err), PI_ENOMEM);
+    pi__op_centroid_head(t.d.be, NULL, &t.a) /*FIX ['t.s.rows + 1']*/;
+    assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
     t.a.n_pick++;
-    t.d.be->ops->clustered(t.d.be, &t.a, 1);
-    assert_int_equal(t.d.be->ops->finish(t.d.be, &err), PI_ENOMEM);
+    pi__op_centroid_head(t.d.be, NULL, &t.a) /*FIX ['1']*/;
+    assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
 }
 
 int main()

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "backend/cuda/kernels.h"
 
 using simt_test::buffer;

@@ -42,8 +42,8 @@ static void load(int32_t type, int64_t n_in, int64_t n_out)
     pi__cuda_shape s;
     pi_error err;
     w.type = type, w.n_in = n_in, w.n_out = n_out, w.n_mat = 2;
-    w.size = be->ops->weight_size(be, &w);
-    w.data = be->ops->alloc(be, w.size);
+    w.size = be->dev->weight_size(be, &w);
+    w.data = be->dev->alloc(be, w.size);
     assert_non_null(w.data);
     assert_true(pi__cuda_shape_of(type, n_in, n_out, &s));
     const size_t row = pi__row_size(pi__type_info_of(type), n_in), before = simt::host_bytes();
@@ -52,17 +52,17 @@ static void load(int32_t type, int64_t n_in, int64_t n_out)
         for (int64_t r = 0; r < n_out; r += step) {
             std::vector<uint8_t> rows(row * (size_t) std::min(step, n_out - r));
             fill(rows, row, m * n_out + r);
-            be->ops->weight_load(be, &w, m, r, std::min(step, n_out - r), rows.data());
+            be->dev->weight_load(be, &w, m, r, std::min(step, n_out - r), rows.data());
             std::fill(rows.begin(), rows.end(), 0xcc);
         }
     }
     const float values[3] = {1, 2, 3};
-    float *v = static_cast<float *>(be->ops->alloc(be, sizeof values)), temporary[3];
+    float *v = static_cast<float *>(be->dev->alloc(be, sizeof values)), temporary[3];
     std::memcpy(temporary, values, sizeof values);
-    be->ops->upload(be, v, temporary, sizeof values);
+    be->dev->upload(be, v, temporary, sizeof values);
     temporary[0] = 4;
     assert_int_equal(simt::host_bytes() - before, 64 << 20);
-    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    assert_int_equal(be->dev->finish(be, &err), PI_OK);
     assert_int_equal(simt::host_bytes(), before);
     assert_memory_equal(v, values, sizeof values);
 
@@ -79,9 +79,9 @@ static void load(int32_t type, int64_t n_in, int64_t n_out)
                 fail_msg("%s: matrix %d, row %d is not what was loaded", pi__type_info_of(type)->name, (int) m, (int) r);
         }
     }
-    be->ops->free(be, v, sizeof values);
-    be->ops->free(be, w.data, w.size);
-    be->ops->destroy(be);
+    be->dev->free(be, v, sizeof values);
+    be->dev->free(be, w.data, w.size);
+    be->dev->destroy(be);
     assert_int_equal(simt::watch.live, 0);
 }
 
@@ -97,23 +97,23 @@ static void test_vectors(void **)
     pi__limits lim = {};
     lim.max_tokens = lim.max_seqs = lim.max_rows = lim.max_n_head = 1, lim.max_ctx = 64, lim.max_n_in = lim.max_n_out = 32;
     lim.max_head_dim = 32;
-    float *v = static_cast<float *>(be->ops->alloc(be, 2 * N * sizeof(float)));
-    assert_int_equal(be->ops->reserve(be, &lim, &err), PI_OK);
+    float *v = static_cast<float *>(be->dev->alloc(be, 2 * N * sizeof(float)));
+    assert_int_equal(be->dev->reserve(be, &lim, &err), PI_OK);
     const size_t before = simt::host_bytes();
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 2; i++) {
             std::vector<float> src(N, (float) (1 + i + 2 * round));
-            be->ops->upload(be, v + i * N, src.data(), N * sizeof(float));
+            be->dev->upload(be, v + i * N, src.data(), N * sizeof(float));
             std::fill(src.begin(), src.end(), -1.0f);
         }
         assert_int_equal(simt::host_bytes() - before, round ? 0 : 64 << 20);
         if (!round) assert_true(v[0] == 0 && v[N] == 0); /* not waited for */
-        assert_int_equal(be->ops->finish(be, &err), PI_OK);
+        assert_int_equal(be->dev->finish(be, &err), PI_OK);
         assert_int_equal(simt::host_bytes(), before);
         for (int i = 0; i < 2 * N; i++) assert_true(v[i] == (float) (1 + i / N + 2 * round));
     }
-    be->ops->free(be, v, 2 * N * sizeof(float));
-    be->ops->destroy(be);
+    be->dev->free(be, v, 2 * N * sizeof(float));
+    be->dev->destroy(be);
     assert_int_equal(simt::watch.live, 0);
 }
 
@@ -125,14 +125,14 @@ static void test_given_up(void **)
         pi__backend *be = create();
         pi__weight w = {};
         w.type = PI__Q8_0, w.n_in = i ? 32 << 16 : 64, w.n_out = 16, w.n_mat = 1;
-        w.size = be->ops->weight_size(be, &w);
-        w.data = be->ops->alloc(be, w.size);
+        w.size = be->dev->weight_size(be, &w);
+        w.data = be->dev->alloc(be, w.size);
         assert_non_null(w.data);
         std::vector<uint8_t> rows(16 * pi__row_size(pi__type_info_of(w.type), w.n_in));
-        be->ops->weight_load(be, &w, 0, 0, 16, rows.data());
-        if (i) assert_int_equal(be->ops->finish(be, &err), PI_ENOMEM);
-        be->ops->free(be, w.data, w.size);
-        be->ops->destroy(be);
+        be->dev->weight_load(be, &w, 0, 0, 16, rows.data());
+        if (i) assert_int_equal(be->dev->finish(be, &err), PI_ENOMEM);
+        be->dev->free(be, w.data, w.size);
+        be->dev->destroy(be);
         assert_int_equal(simt::watch.live, 0);
         assert_int_equal(simt::host_bytes(), 0);
     }
@@ -146,35 +146,35 @@ static void test_arena(void **)
     pi_error err;
     char text[] = "what the other tensor has", got[sizeof text] = "", zeros[sizeof text] = "";
     assert_int_equal(be->page, page);
-    assert_null(be->ops->arena_alloc(be, page / 2));
-    char *a = static_cast<char *>(be->ops->arena_alloc(be, 4 * page)), *b = a + page;
+    assert_null(be->dev->arena_alloc(be, page / 2));
+    char *a = static_cast<char *>(be->dev->arena_alloc(be, 4 * page)), *b = a + page;
     assert_non_null(a);
     assert_int_equal((uintptr_t) a % page, 0);
     assert_int_equal(simt::device_bytes(), 0);
-    assert_true(be->ops->arena_map(be, a, page));
-    assert_true(be->ops->arena_map(be, b, 2 * page));
+    assert_true(be->dev->arena_map(be, a, page));
+    assert_true(be->dev->arena_map(be, b, 2 * page));
     assert_int_equal(simt::device_bytes(), 3 * page);
-    be->ops->upload(be, a, text, sizeof text);
-    be->ops->upload(be, b + 2 * page - sizeof text, text, sizeof text);
-    be->ops->arena_unmap(be, a, page);
+    be->dev->upload(be, a, text, sizeof text);
+    be->dev->upload(be, b + 2 * page - sizeof text, text, sizeof text);
+    be->dev->arena_unmap(be, a, page);
     assert_int_equal(simt::device_bytes(), 2 * page);
-    be->ops->download(be, got, b + 2 * page - sizeof text, sizeof text);
-    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    be->dev->download(be, got, b + 2 * page - sizeof text, sizeof text);
+    assert_int_equal(be->dev->finish(be, &err), PI_OK);
     assert_string_equal(got, text);
     char *const outside[] = {a, b - 1, b + 2 * page};
     for (char *p : outside) {
-        be->ops->upload(be, p, text, sizeof text);
-        assert_int_equal(be->ops->finish(be, &err), PI_EDEVICE);
+        be->dev->upload(be, p, text, sizeof text);
+        assert_int_equal(be->dev->finish(be, &err), PI_EDEVICE);
         assert_non_null(strstr(err.msg, "leaves device memory"));
     }
-    assert_true(be->ops->arena_map(be, a, page)); /* again, with nothing of what was there */
-    be->ops->download(be, got, a, sizeof text);
-    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    assert_true(be->dev->arena_map(be, a, page)); /* again, with nothing of what was there */
+    be->dev->download(be, got, a, sizeof text);
+    assert_int_equal(be->dev->finish(be, &err), PI_OK);
     assert_memory_equal(got, zeros, sizeof zeros);
-    be->ops->arena_unmap(be, b, 2 * page);
-    be->ops->arena_unmap(be, a, page);
-    be->ops->arena_free(be, a, 4 * page);
-    be->ops->destroy(be);
+    be->dev->arena_unmap(be, b, 2 * page);
+    be->dev->arena_unmap(be, a, page);
+    be->dev->arena_free(be, a, 4 * page);
+    be->dev->destroy(be);
     assert_int_equal(simt::watch.live, 0);
 }
 
@@ -227,7 +227,7 @@ static void test_no_pages(void **)
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         assert_int_equal(be->page, page);
         assert_int_equal(lines.find("weights lie in one piece") != std::string::npos, !page);
-        be->ops->destroy(be);
+        be->dev->destroy(be);
     }
 }
 

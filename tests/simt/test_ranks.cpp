@@ -3,7 +3,7 @@
 #include "engine_jobs.h"
 
 extern "C" {
-#include "backend/backend.h"
+#include "backend/device.h"
 int simt_tiny_write_even(const char *path, int32_t type);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 }
@@ -92,31 +92,31 @@ static void test_arena(void **)
     char text[] = "what all of them have", got[sizeof text] = "";
     assert_int_equal(pi__device_create(&be, "emu,emu,emu", true, &p, nullptr, &err), PI_OK);
     assert_int_equal(be->page, page);
-    assert_null(be->ops->arena_alloc(be, page / 2));
-    char *a = static_cast<char *>(be->ops->arena_alloc(be, 4 * page)), *b = a + page;
+    assert_null(be->dev->arena_alloc(be, page / 2));
+    char *a = static_cast<char *>(be->dev->arena_alloc(be, 4 * page)), *b = a + page;
     assert_non_null(a);
     assert_int_equal(simt::device_bytes(), 0);
-    assert_true(be->ops->arena_map(be, a, page));
+    assert_true(be->dev->arena_map(be, a, page));
     assert_int_equal(simt::device_bytes(), 3 * page);
     for (long i = 0; i < 3; i++) {
         simt::options.fail_alloc = i;
-        assert_false(be->ops->arena_map(be, b, 2 * page));
+        assert_false(be->dev->arena_map(be, b, 2 * page));
         assert_int_equal(simt::device_bytes(), 3 * page);
     }
-    assert_true(be->ops->arena_map(be, b, 2 * page));
+    assert_true(be->dev->arena_map(be, b, 2 * page));
     assert_int_equal(simt::device_bytes(), 9 * page);
-    be->ops->upload(be, b + 2 * page - sizeof text, text, sizeof text);
-    be->ops->arena_unmap(be, a, page);
+    be->dev->upload(be, b + 2 * page - sizeof text, text, sizeof text);
+    be->dev->arena_unmap(be, a, page);
     assert_int_equal(simt::device_bytes(), 6 * page);
-    be->ops->download(be, got, b + 2 * page - sizeof text, sizeof text);
-    assert_int_equal(be->ops->finish(be, &err), PI_OK);
+    be->dev->download(be, got, b + 2 * page - sizeof text, sizeof text);
+    assert_int_equal(be->dev->finish(be, &err), PI_OK);
     assert_string_equal(got, text);
-    be->ops->upload(be, a, text, sizeof text);
-    assert_int_equal(be->ops->finish(be, &err), PI_EDEVICE);
+    be->dev->upload(be, a, text, sizeof text);
+    assert_int_equal(be->dev->finish(be, &err), PI_EDEVICE);
     assert_non_null(strstr(err.msg, "leaves device memory"));
-    be->ops->arena_unmap(be, b, 2 * page);
-    be->ops->arena_free(be, a, 4 * page);
-    be->ops->destroy(be);
+    be->dev->arena_unmap(be, b, 2 * page);
+    be->dev->arena_free(be, a, 4 * page);
+    be->dev->destroy(be);
     assert_int_equal(simt::watch.live, 0);
 }
 

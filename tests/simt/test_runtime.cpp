@@ -151,17 +151,17 @@ static parted open_parted()
     lim.max_n_head = 1;
     lim.max_head_dim = 64;
     assert_int_equal(pi__cuda_create(&p.be, 0, &params, nullptr, &err), PI_OK);
-    assert_int_equal(p.be->ops->reserve(p.be, &lim, &err), PI_OK);
-    p.x = static_cast<float *>(p.be->ops->alloc(p.be, 64));
-    p.host = static_cast<float *>(p.be->ops->host_alloc(p.be, 128));
+    assert_int_equal(p.be->dev->reserve(p.be, &lim, &err), PI_OK);
+    p.x = static_cast<float *>(p.be->dev->alloc(p.be, 64));
+    p.host = static_cast<float *>(p.be->dev->host_alloc(p.be, 128));
     return p;
 }
 
 static void close_parted(parted &p)
 {
-    p.be->ops->free(p.be, p.x, 64);
-    p.be->ops->host_free(p.be, p.host, 128);
-    p.be->ops->destroy(p.be);
+    p.be->dev->free(p.be, p.x, 64);
+    p.be->dev->host_free(p.be, p.host, 128);
+    p.be->dev->destroy(p.be);
     assert_int_equal(simt::watch.live, 0);
 }
 
@@ -178,17 +178,17 @@ static int parted_step(parted &p, int32_t n, int32_t keys, int n_parts)
     b.seq = b.seq_start = b.row = each;
     b.seq_len = len;
     simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
-    const pi__backend_ops *op = p.be->ops;
+    const pi__device_fns *op = p.be->ops;
     const pi__batch *padded = op->begin(p.be, &b, PI__STEP_PARTS);
     assert_non_null(padded);
     assert_int_equal(padded->n_tokens, n == 3 ? 4 : n);
     for (int i = 0; i < 16; i++) p.host[i] = (float) (i + n_parts), p.host[16 + i] = -1;
     for (int i = 0; i < n_parts; i++) {
-        op->part(p.be);
+        op->graph_segment(p.be);
         op->upload(p.be, p.x, p.host, 64);
         op->softcap(p.be, p.x, 8, 16);
         op->download(p.be, p.host + 16, p.x, 64);
-        if (i + 1 < n_parts) (void) op->queued(p.be); /* finish ends the last */
+        if (i + 1 < n_parts) (void) op->end_capture(p.be); /* finish ends the last */
     }
     int rc = op->finish(p.be, nullptr);
     for (int i = 0; i < 16 && !rc; i++)
@@ -234,7 +234,7 @@ static void test_parts_fail(void **)
     parted p = open_parted();
     long n = 0;
     for (bool reached = true; reached; n++) {
-        p.be->ops->forget(p.be);
+        p.be->dev->graph_reset(p.be);
         simt::watch.n_calls = 0;
         simt::watch.fail_at = n;
         int n_failed = 0;
@@ -278,7 +278,7 @@ static void test_loaded(void **)
         pi__backend *be;
         simt::watch.lazy = lazy == 1;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
-        be->ops->destroy(be);
+        be->dev->destroy(be);
         assert_int_equal(lines.find("kernels are loaded as they are first used") != std::string::npos, lazy);
     }
     simt::watch.lazy = false;
@@ -470,7 +470,7 @@ static void test_first_calls_fail(void **)
         reached = simt::watch.n_calls > n;
         assert_int_equal(rc, reached ? PI_EDEVICE : PI_OK);
         if (reached) assert_non_null(strstr(err.msg, "a call was made to fail"));
-        if (!rc) be->ops->destroy(be);
+        if (!rc) be->dev->destroy(be);
         assert_int_equal(simt::watch.live, 0);
     }
     assert_true(n > 30);

@@ -130,7 +130,7 @@ int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t
     if (!rc) rc = open_devices(&be, devices, &err);
     if (!rc) {
         rc = da_logits(be, model, draft, PI__LOAD_MMAP, logits, &err);
-        be->ops->destroy(be);
+        be->dev->destroy(be);
     }
     unlink(model);
     unlink(draft);

@@ -16,12 +16,12 @@ static inline char *da_cache(pi__model *m, size_t *size)
     *size = 0;
     for (int32_t i = 0; i < m->n_kv; i++) {
         pi__kv_layer *kv = &m->kv[i];
-        const size_t n = be->ops->kv_bytes(be, PI__F32, PI__F32, kv->n_head_kv, kv->head_dim, DA_BLOCK);
+        const size_t n = be->dev->kv_bytes(be, PI__F32, PI__F32, kv->n_head_kv, kv->head_dim, DA_BLOCK);
         kv->type_k = kv->type_v = PI__F32;
         kv->stride = n;
         *size = n > *size ? n : *size;
     }
-    char *p = be->ops->alloc(be, *size);
+    char *p = be->dev->alloc(be, *size);
     for (int32_t i = 0; i < m->n_kv; i++) m->kv[i].base = p;
     return p;
 }
@@ -37,10 +37,10 @@ static inline int da_run(pi__model *m, const pi__model *target, float *out, floa
                    .pos = one, .seq = index, .seq_start = start, .seq_len = two, .seq_sure = one, .row = index,
                    .save_start = zero, .state_slot = zero};
     for (int32_t i = 0; i < b.n_groups; i++) b.kv[i] = (pi__kv_batch) {DA_BLOCK, 1, zero, index};
-    const pi__batch *own = m->be->ops->begin(m->be, &b, PI__STEP_ANY);
+    const pi__batch *own = m->be->dev->begin(m->be, &b, PI__STEP_ANY);
     m->arch->draft(m, own, hidden, false, out);
-    m->be->ops->download(m->be, logits, out, DA_ROWS * (size_t) m->n_vocab * sizeof *logits);
-    return m->be->ops->finish(m->be, err);
+    m->be->dev->download(m->be, logits, out, DA_ROWS * (size_t) m->n_vocab * sizeof *logits);
+    return m->be->dev->finish(m->be, err);
 }
 
 /* logits [DA_ROWS, n_vocab] of the drafter in the file draft for the model in the file model. */
@@ -57,16 +57,16 @@ static inline int da_logits(pi__backend *be, const char *model, const char *draf
         if (!rc) (void) pi__model_scratch(m[i], &lim);
     }
     if (!rc) lim.n_vocab = m[1]->n_vocab;
-    if (!rc) rc = be->ops->reserve(be, &lim, err);
+    if (!rc) rc = be->dev->reserve(be, &lim, err);
     for (int i = 0; i < 2 && !rc; i++) rc = pi__model_load(m[i], &lim, NULL, NULL, err);
     if (!rc) {
         size_t size, n = DA_ROWS * (size_t) m[1]->n_vocab * sizeof *logits;
         char *cache = da_cache(m[0], &size);
-        float *out = be->ops->alloc(be, n);
+        float *out = be->dev->alloc(be, n);
         rc = cache && out ? da_run(m[1], m[0], out, logits, err) : PI_ENOMEM;
         pi__backend *keeps = pi__backend_at(be, PI__AT_DEVICE);
-        if (cache) keeps->ops->free(keeps, cache, size);
-        if (out) be->ops->free(be, out, n);
+        if (cache) keeps->dev->free(keeps, cache, size);
+        if (out) be->dev->free(be, out, n);
     }
     for (int i = 1; i >= 0; i--) pi__model_free(m[i]), pi__gguf_close(g[i]);
     return rc;

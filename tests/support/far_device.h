@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 
 enum { FAR_MOST = 4096 };
 
@@ -21,7 +21,7 @@ typedef struct far_copy {
 } far_copy;
 
 static struct {
-    pi__backend_ops ops;       /* the CPU's, but for copies */
+    pi__device_fns ops;       /* the CPU's, but for copies */
     far_copy copy[FAR_MOST];   /* a ring: those under way */
     uint64_t n_copies, n_ended;
     uint64_t rng;
@@ -83,7 +83,7 @@ static void far_unpin(pi__backend *be, void *host, size_t n)
 }
 
 /* The copies of a backend whose other ops are given. */
-static pi__backend_ops far_ops(pi__backend_ops ops)
+static pi__device_fns far_ops(pi__device_fns ops)
 {
     ops.copy_out = far_copy_out;
     ops.copy_in = far_copy_beside;

@@ -60,7 +60,7 @@ static void draft_logits(const ta_spec *s, int load_mode, const char *devices, f
     write_drafter(s);
     if (pi__device_create(&be, devices, true, &(pi__cpu_params) {.n_threads = 2, .poll = 1}, &(pi__log) {0}, &err) ||
         da_logits(be, model_path, draft_path, load_mode, logits, &err)) fail_msg("%s", err.msg);
-    be->ops->destroy(be);
+    be->dev->destroy(be);
 }
 
 /* Whatever the clusters' order, however the file is read and whatever the number of devices, what is looked at has the plain

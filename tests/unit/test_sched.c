@@ -77,10 +77,10 @@ static void load_state(pi__backend *be, const pi__state_layer *st, int32_t slot,
     w->restored++;
 }
 
-static const pi__backend_ops state_ops = {.state_save = save_state, .state_load = load_state};
+static const pi__device_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
 /* A host tier as large as twice the pools, whose memory is the world's. */
-static void open_tier(world *w, pi__backend_ops *ops)
+static void open_tier(world *w, pi__device_fns *ops)
 {
     *ops = far_ops(*w->be.ops);
     w->be.ops = ops;
@@ -308,7 +308,7 @@ static void step(world *w)
 
 static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
 {
-    pi__backend_ops ops;
+    pi__device_fns ops;
     world *w = calloc(1, sizeof *w);
     w->rng = 5 + (uint64_t) n_groups;
     w->be.ops = &state_ops;

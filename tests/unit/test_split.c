@@ -44,15 +44,15 @@ static pi__backend *cpu(void)
 static void load(pi__backend *be, pi__weight *w, int32_t place, const float *rows)
 {
     *w = (pi__weight) {.type = PI__F32, .place = place, .n_in = N, .n_out = N, .n_mat = 1};
-    w->size = be->ops->weight_size(be, w);
-    w->data = be->ops->alloc(be, w->size);
+    w->size = be->dev->weight_size(be, w);
+    w->data = be->dev->alloc(be, w->size);
     assert_non_null(w->data);
-    be->ops->weight_load(be, w, 0, 0, N, rows);
+    be->dev->weight_load(be, w, 0, 0, N, rows);
 }
 
 static void *both(pi__backend *be, size_t n)
 {
-    void *p = be->ops->alloc(be, n * sizeof(float));
+    void *p = be->dev->alloc(be, n * sizeof(float));
     assert_non_null(p);
     return p;
 }
@@ -68,8 +68,8 @@ static void open_world(world *v)
     pi__backend *be[] = {v->two, v->one};
     for (int i = 0; i < N * N; i++) v->rows[i] = value() / N;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(be[i]->ops->reserve(be[i], &lim, NULL), PI_OK);
-        assert_ptr_equal(be[i]->ops->begin(be[i], &none, PI__STEP_DECODE), &none);
+        assert_int_equal(be[i]->dev->reserve(be[i], &lim, NULL), PI_OK);
+        assert_ptr_equal(be[i]->dev->begin(be[i], &none, PI__STEP_DECODE), &none);
         load(v->two->side[i], &v->mat[i], i, v->rows);
     }
     load(v->one, &v->mat[2], 0, v->rows);
@@ -79,28 +79,28 @@ static void open_world(world *v)
     v->w1 = both(v->one, N);
     for (int i = 0; i < ALL; i++) v->x1[i] = value();
     for (int i = 0; i < N; i++) v->w1[i] = 1 + value() / 4;
-    v->two->ops->upload(v->two, v->x, v->x1, ALL * sizeof(float));
-    v->two->ops->upload(v->two, v->w, v->w1, N * sizeof(float));
+    v->two->dev->upload(v->two, v->x, v->x1, ALL * sizeof(float));
+    v->two->dev->upload(v->two, v->w, v->w1, N * sizeof(float));
 }
 
 static void close_world(world *v)
 {
     pi__backend *be[] = {v->two->side[0], v->two->side[1], v->one};
-    for (int i = 0; i < 3; i++) be[i]->ops->free(be[i], v->mat[i].data, v->mat[i].size);
-    v->two->ops->free(v->two, v->x, ALL * sizeof(float));
-    v->two->ops->free(v->two, v->w, N * sizeof(float));
-    v->one->ops->free(v->one, v->x1, ALL * sizeof(float));
-    v->one->ops->free(v->one, v->w1, N * sizeof(float));
-    v->two->ops->destroy(v->two);
-    v->one->ops->destroy(v->one);
+    for (int i = 0; i < 3; i++) be[i]->dev->free(be[i], v->mat[i].data, v->mat[i].size);
+    v->two->dev->free(v->two, v->x, ALL * sizeof(float));
+    v->two->dev->free(v->two, v->w, N * sizeof(float));
+    v->one->dev->free(v->one, v->x1, ALL * sizeof(float));
+    v->one->dev->free(v->one, v->w1, N * sizeof(float));
+    v->two->dev->destroy(v->two);
+    v->one->dev->destroy(v->one);
 }
 
 /* n floats from at on are the same. */
 static void check(world *v, int32_t at, int32_t n, int step)
 {
     static float got[ALL];
-    v->two->ops->download(v->two, got, v->x + at, (size_t) n * sizeof *got);
-    assert_int_equal(v->two->ops->finish(v->two, NULL), PI_OK);
+    v->two->dev->download(v->two, got, v->x + at, (size_t) n * sizeof *got);
+    assert_int_equal(v->two->dev->finish(v->two, NULL), PI_OK);
     for (int32_t i = 0; i < n; i++)
         if (memcmp(&got[i], &v->x1[at + i], sizeof *got)) fail_msg("step %d: value %d of slot %d", step, (at + i) % SLOT, (at + i) / SLOT);
 }
@@ -134,13 +134,13 @@ static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
     const int64_t ld = N + below(2) * below(32);
     for (int i = 0; i < 2; i++) {
         pi__backend *be = i ? v->one : v->two;
-        const pi__backend_ops *op = be->ops;
+        const pi__device_fns *op = be->ops;
         float *x = (i ? v->x1 : v->x) + a * SLOT, *w = vector ? (i ? v->w1 : v->w) : NULL;
         const float *y = (i ? v->x1 : v->x) + b * SLOT;
-        if (kind == 0) op->add_norm(be, x, y, w, 1e-5f, 0.5f, rows, N);
-        if (kind == 1) op->norm(be, x, ld, y, i ? v->w1 : v->w, 1e-5f, rows, N);
-        if (kind == 2) op->gather_rows(be, row, rows, y, N, x);
-        if (kind == 3) op->add_gated(be, x, y, y + N * ROWS, ld, rows, N);
+        if (kind == 0) pi__op_add_norm(be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 0.5f, .n_rows = rows, .n = N});
+        if (kind == 1) pi__op_norm(be, NULL, &(pi__norm) {.out = x, .ldo = ld, .x = y, .w = i ? v->w1 : v->w, .eps = 1e-5f, .n_rows = rows, .n = N});
+        if (kind == 2) pi__op_gather_rows(be, NULL, &(pi__gather_rows) {.row = row, .n_rows = rows, .x = y, .n = N, .out = x});
+        if (kind == 3) pi__op_add_gated(be, NULL, &(pi__add_gated) {.y = x, .x = y, .gate = y + N * ROWS, .ldg = ld, .n_rows = rows, .n = N});
     }
     if (kind == 3) cap(v, a * SLOT, rows * N);
 }
@@ -148,7 +148,7 @@ static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
 static void put(world *v, int32_t at, int32_t n)
 {
     for (int32_t i = at; i < at + n; i++) v->x1[i] = value();
-    v->two->ops->upload(v->two, v->x + at, v->x1 + at, (size_t) n * sizeof(float));
+    v->two->dev->upload(v->two, v->x + at, v->x1 + at, (size_t) n * sizeof(float));
 }
 
 static void test_ops(void **state)
@@ -187,7 +187,7 @@ static void test_pieces(void **state)
 
 /* What the two sides are asked, in order: small letters the device, capital ones the CPU, with the rows of products. */
 static char asked[256];
-static const pi__backend_ops *cpu_ops;
+static const pi__device_fns *cpu_ops;
 static const pi__backend *traced_cpu;
 
 static void note(const char *what, int32_t rows)
@@ -238,7 +238,7 @@ static void asks(const char *want)
 static void product(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = v->x + b * SLOT, .ldx = N};
-    v->two->ops->linear(v->two, &in, rows, &(pi__lin) {&v->mat[side], v->x + a * SLOT, N}, 1);
+    pi__op_linear(v->two, NULL, &(pi__linear) {.in = in, .n_rows = rows, .n_lin = 1, .lin = {{&v->mat[side], v->x + a * SLOT, N}}});
 }
 
 /* A decoding step is told to the device in parts, from one of the CPU's ops to the next, and is as many rows to it as it
@@ -248,10 +248,10 @@ static void test_parts(void **state)
     (void) state;
     static world v;
     static float got[ROWS * N];
-    pi__backend_ops dev, host;
+    pi__device_fns dev, host;
     const pi__batch b = {.n_tokens = 3, .n_seqs = 3, .n_rows = 3};
     open_world(&v);
-    const pi__backend_ops *op = v.two->ops;
+    const pi__device_fns *op = v.two->ops;
     cpu_ops = v.one->ops;
     traced_cpu = v.two->side[PI__AT_CPU];
     dev = host = *cpu_ops;
@@ -295,13 +295,13 @@ static void test_memory(void **state)
     void *p[64];
     int n = 0;
     assert_int_equal(pi__split_create(&two, cpu(), cpu(), NULL), PI_OK);
-    while (n < 64 && (p[n] = two->ops->alloc(two, 4096))) n++;
+    while (n < 64 && (p[n] = two->dev->alloc(two, 4096))) n++;
     assert_in_range(n, 6, 63);
-    two->ops->free(two, p[--n], 4096);
-    assert_non_null(p[n] = two->ops->alloc(two, 4096));
-    for (int i = 0; i <= n; i++) two->ops->free(two, p[i], 4096);
-    two->ops->free(two, NULL, 0);
-    two->ops->destroy(two);
+    two->dev->free(two, p[--n], 4096);
+    assert_non_null(p[n] = two->dev->alloc(two, 4096));
+    for (int i = 0; i <= n; i++) two->dev->free(two, p[i], 4096);
+    two->dev->free(two, NULL, 0);
+    two->dev->destroy(two);
 
     static counting_alloc a;
     for (long i = 0; i < 2; i++) { /* the first side's memory, the other's */
@@ -309,9 +309,9 @@ static void test_memory(void **state)
         assert_int_equal(pi__split_create(&two, cpu(), cpu(), NULL), PI_OK);
         const long live = a.live;
         a.fail_at = a.count + i;
-        assert_null(two->ops->alloc(two, 4096));
+        assert_null(two->dev->alloc(two, 4096));
         assert_int_equal(a.live, live);
-        two->ops->destroy(two);
+        two->dev->destroy(two);
         assert_int_equal(a.live, 0);
         pi_set_allocator(NULL);
     }

@@ -173,7 +173,7 @@ static void test_qwen35(void **st)
 
 /* ---- failures: two CPUs, of which the second fails when it is told to */
 
-static pi__backend_ops ops;          /* of the CPU, but: */
+static pi__device_fns ops;          /* of the CPU, but: */
 static int (*cpu_finish)(pi__backend *be, pi_error *err);
 static pi__backend *second;          /* the one that fails */
 static int fail_finish;              /* with this code */
@@ -227,8 +227,8 @@ enum { N_IN = 32, N_OUT = 64, ROWS = 3 };
 static int multiply(pi__backend *be, const pi__weight *w, float *x, float *y, pi_error *err)
 {
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N_IN};
-    be->ops->linear(be, &in, ROWS, &(pi__lin) {w, y, N_OUT}, 1);
-    return be->ops->finish(be, err);
+    pi__op_linear(be, NULL, &(pi__linear) {.in = in, .n_rows = ROWS, .n_lin = 1, .lin = {{w, y, N_OUT}}});
+    return be->dev->finish(be, err);
 }
 
 static void test_failures(void **st)
@@ -241,15 +241,15 @@ static void test_failures(void **st)
     pi__backend *be = two_cpus();
     pi__limits lim = {.max_tokens = 4, .max_seqs = 1, .max_rows = 1, .max_ctx = 16, .max_n_in = N_IN, .max_n_out = N_OUT,
                       .max_n_head = 1, .max_head_dim = 32};
-    written(be->ops->reserve(be, &lim, &err), &err);
+    written(be->dev->reserve(be, &lim, &err), &err);
     pi__weight w = {.type = PI__F32, .n_in = N_IN, .n_out = N_OUT, .n_mat = 1};
-    w.size = be->ops->weight_size(be, &w);
+    w.size = be->dev->weight_size(be, &w);
     assert_int_equal(w.size, sizeof rows / 2);
-    w.data = be->ops->alloc(be, w.size);
-    float *x = be->ops->alloc(be, sizeof ones), *y = be->ops->alloc(be, ROWS * N_OUT * sizeof *y);
+    w.data = be->dev->alloc(be, w.size);
+    float *x = be->dev->alloc(be, sizeof ones), *y = be->dev->alloc(be, ROWS * N_OUT * sizeof *y);
     assert_true(w.data && x && y);
-    be->ops->weight_load(be, &w, 0, 0, N_OUT, rows);
-    be->ops->upload(be, x, ones, sizeof ones);
+    be->dev->weight_load(be, &w, 0, 0, N_OUT, rows);
+    be->dev->upload(be, x, ones, sizeof ones);
     written(multiply(be, &w, x, y, &err), &err);
     for (int i = 0; i < ROWS * N_OUT; i++) assert_true(y[i] == (float) (i % N_OUT * N_IN));
 
@@ -264,10 +264,10 @@ static void test_failures(void **st)
         assert_non_null(strstr(err.msg, "were not reached"));
         fail_gather = false;
     }
-    be->ops->free(be, w.data, w.size);
-    be->ops->free(be, x, sizeof ones);
-    be->ops->free(be, y, ROWS * N_OUT * sizeof *y);
-    be->ops->destroy(be);
+    be->dev->free(be, w.data, w.size);
+    be->dev->free(be, x, sizeof ones);
+    be->dev->free(be, y, ROWS * N_OUT * sizeof *y);
+    be->dev->destroy(be);
 }
 
 static void test_refused(void **st)

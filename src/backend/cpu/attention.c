@@ -28,7 +28,7 @@ typedef struct attn_work {
 typedef struct attn_job {
     pi__cpu *cpu;
     const pi__batch *b;
-    const pi__attn *a;
+    const pi__attention *a;
     const pi__kv_layer *kv;
     const pi__kv_batch *kb;
     int32_t group;         /* query heads a kv head */
@@ -125,11 +125,11 @@ static void qkv_run(void *arg, int32_t ith, int32_t nth)
     for (int64_t i = n * ith / nth; i < n * (ith + 1) / nth; i++) qkv_token(j, (int32_t) i);
 }
 
-void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
+void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    qkv_job j = {cpu, b, a, kv};
-    int64_t work = (int64_t) b->n_tokens * (a->n_head + 2 * kv->n_head_kv) * kv->head_dim;
+    qkv_job j = {cpu, b, a, a->kv};
+    int64_t work = (int64_t) b->n_tokens * (a->n_head + 2 * a->kv->n_head_kv) * a->kv->head_dim;
     if (b->n_tokens == 1 || work < 8192) {
         qkv_run(&j, 0, 1);
     } else {
@@ -149,7 +149,7 @@ static int32_t n_row_groups(const attn_job *j, int32_t seq)
 }
 
 /* The first key that a query at pos sees. */
-static int32_t lowest_key(const pi__attn *a, int32_t pos)
+static int32_t lowest_key(const pi__attention *a, int32_t pos)
 {
     int32_t lo = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
     return lo > a->first ? lo : a->first;
@@ -332,12 +332,12 @@ static int64_t plan_items(attn_job *j, int32_t *max_parts)
     return work;
 }
 
-void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
+void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = kv, .kb = &b->kv[kv->group], .group = a->n_head / kv->n_head_kv};
+    attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = a->kv, .kb = &b->kv[a->kv->group], .group = a->n_head / a->kv->n_head_kv};
     pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
-    take_scratch(&j, &ar, b->n_seqs, kv->head_dim);
+    take_scratch(&j, &ar, b->n_seqs, a->kv->head_dim);
     int32_t max_parts, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
     int64_t work = plan_items(&j, &max_parts);
     if (n_threads == 1 || work < SMALL_WORK || (j.n_items == 1 && max_parts == 1)) {

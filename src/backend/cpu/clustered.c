@@ -1,4 +1,4 @@
-/* A head of which only some clusters of rows are multiplied (pi__clustered), on the CPU.
+/* A head of which only some clusters of rows are multiplied (pi__centroid_head), on the CPU.
  *
  * The centroids are an ordinary matrix. Then one pool job: the rows are rounded | tiles of the clusters that each row chose,
  * a row at a time, since rows seldom agree | each row's logits are filled and its values put where they belong. Memory:
@@ -7,7 +7,7 @@
 
 typedef struct clustered_job {
     pi__cpu *cpu;
-    const pi__clustered *a;
+    const pi__centroid_head *a;
     int32_t n_rows;
     pi__lin_shape s;    /* of the head */
     int64_t n_blk;      /* blocks of 32 columns */
@@ -47,7 +47,7 @@ static void run_item(const clustered_job *j, int32_t i, uint8_t *buf)
 
 static void spread(const clustered_job *j, int32_t r)
 {
-    const pi__clustered *a = j->a;
+    const pi__centroid_head *a = j->a;
     const int64_t n = a->head->n_out, n_vocab = n * a->head->n_mat;
     const float *some = a->some + (int64_t) r * a->n_pick * n;
     const int32_t *pick = a->pick + (int64_t) r * a->n_pick;
@@ -70,17 +70,18 @@ static void clustered_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t r = ith; r < j->n_rows; r += nth) spread(j, r);
 }
 
-void pi__cpu_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
+void pi__cpu_centroid_head(pi__backend *be, const pi__batch *b, const pi__centroid_head *a)
 {
+    (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    clustered_job j = {.cpu = cpu, .a = a, .n_rows = n_rows, .n_blk = (a->head->n_in + 31) / 32};
-    if (n_rows <= 0 || !pi__lin_shape_of(a->head, &j.s)) return;
+    clustered_job j = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_blk = (a->head->n_in + 31) / 32};
+    if (a->n_rows <= 0 || !pi__lin_shape_of(a->head, &j.s)) return;
     j.floats = pi__lin_format_of(a->head->type).kind >= PI__LK_F32;
     j.stride = pi__lin_row_stride(j.n_blk, j.floats);
-    j.tiles = cpu->scratch + (size_t) n_rows * j.stride;
+    j.tiles = cpu->scratch + (size_t) a->n_rows * j.stride;
     const int32_t n_mat = (int32_t) a->head->n_mat;
-    pi__cpu_linear(be, &a->in, n_rows, &(pi__lin) {a->centroids, a->scores, n_mat}, 1);
-    for (int32_t r = 0; r < n_rows; r++)
+    pi__cpu_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});
+    for (int32_t r = 0; r < a->n_rows; r++)
         pi__cpu_best_of(a->scores + (int64_t) r * n_mat, n_mat, a->n_pick, a->pick + (int64_t) r * a->n_pick);
     pi__pool_run(cpu->pool, clustered_main, &j);
 }

@@ -14,7 +14,7 @@ enum { SMALL = 16384 }; /* values below which waking threads costs more than it 
 typedef struct latent_job {
     pi__cpu *cpu;
     const pi__batch *b;
-    const pi__latent *a;
+    const pi__mla_qkv *a;
     const pi__kv_layer *rows;
 } latent_job;
 
@@ -26,7 +26,7 @@ static void put_row(const pi__cpu *cpu, const pi__kv_layer *kv, const pi__kv_bat
 
 static void latent_token(const latent_job *j, int32_t t)
 {
-    const pi__latent *a = j->a;
+    const pi__mla_qkv *a = j->a;
     const float *rope = a->rope + (size_t) t * (size_t) a->n_rot;
     pi__head_prep prep = {.head_dim = a->dim, .norm = a->q_norm, .eps = a->eps, .scale = a->q_scale};
     for (int32_t h = 0; h < a->n_head; h++) {
@@ -49,9 +49,9 @@ static void latent_main(void *arg, int32_t ith, int32_t nth)
     for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) latent_token(j, (int32_t) t);
 }
 
-void pi__cpu_latent(pi__backend *be, const pi__batch *b, const pi__latent *a, const pi__kv_layer *rows)
+void pi__cpu_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
-    latent_job j = {(pi__cpu *) be, b, a, rows};
+    latent_job j = {(pi__cpu *) be, b, a, a->rows};
     if ((int64_t) b->n_tokens * a->n_head * a->dim < SMALL) latent_main(&j, 0, 1);
     else pi__pool_run(j.cpu->pool, latent_main, &j);
 }
@@ -120,10 +120,9 @@ static void compress_main(void *arg, int32_t ith, int32_t nth)
     for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) close_window(j, (int32_t) t);
 }
 
-void pi__cpu_compress(pi__backend *be, const pi__batch *b, const pi__compress *a, const pi__kv_layer *recent,
-                      const pi__kv_layer *entries)
+void pi__cpu_compress(pi__backend *be, const pi__batch *b, const pi__compress *a)
 {
-    compress_job j = {(pi__cpu *) be, b, a, recent, entries, a->overlap ? 2 * a->dim : a->dim};
+    compress_job j = {(pi__cpu *) be, b, a, a->recent, a->entries, a->overlap ? 2 * a->dim : a->dim};
     if ((int64_t) b->n_tokens * j.width < SMALL) compress_main(&j, 0, 1);
     else pi__pool_run(j.cpu->pool, compress_main, &j);
 }

@@ -123,7 +123,7 @@ static void cpu_destroy(pi__backend *be)
     pi__free(cpu);
 }
 
-static const pi__backend_ops cpu_ops = {
+static const pi__device_fns cpu_device = {
     .destroy = cpu_destroy,
     .describe = cpu_describe,
     .n_threads = cpu_n_threads,
@@ -145,31 +145,13 @@ static const pi__backend_ops cpu_ops = {
     .reserve = cpu_reserve,
     .begin = cpu_begin,
     .finish = cpu_finish,
-    .embed = pi__cpu_embed,
-    .linear = pi__cpu_linear,
-    .add_norm = pi__cpu_add_norm,
-    .rope = pi__cpu_rope,
-    .qkv = pi__cpu_qkv,
-    .attention = pi__cpu_attention,
-    .gather_rows = pi__cpu_gather_rows,
-    .softcap = pi__cpu_softcap,
-    .moe = pi__cpu_moe,
-    .clustered = pi__cpu_clustered,
-    .norm = pi__cpu_norm,
-    .add_gated = pi__cpu_add_gated,
-    .gdn = pi__cpu_gdn,
-    .state_save = pi__cpu_state_save,
-    .state_load = pi__cpu_state_load,
-    .hyper_pre = pi__cpu_hyper_pre,
-    .hyper_post = pi__cpu_hyper_post,
-    .latent = pi__cpu_latent,
-    .compress = pi__cpu_compress,
-    .index = pi__cpu_index,
-    .sparse = pi__cpu_sparse,
     .join = cpu_join,
-    .spread = pi__cpu_spread,
     .moe_parts = true,
 };
+
+#define FN(name, type) .name = pi__cpu_##name,
+static const pi__op_fns cpu_fns = {PI__OPS_ALL(FN) PI__OPS_CPU(FN)};
+#undef FN
 
 bool pi__cpu_tell(int32_t index, pi__device_info *out)
 {
@@ -190,7 +172,8 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     if (rc) return rc;
     pi__cpu *cpu = pi__calloc(1, sizeof *cpu);
     if (!cpu) return pi__fail_mem(err, "the CPU backend");
-    cpu->be.ops = &cpu_ops;
+    cpu->be.dev = &cpu_device;
+    cpu->be.ops = &cpu_fns;
     cpu->isa = isa;
     cpu->lin = pi__cpu_linear_kernels_of(isa);
     cpu->attn = pi__cpu_attn_kernels_of(isa);

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "backend/cpu/pool.h"
 
 enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVX512 };
@@ -47,60 +47,36 @@ const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa);
 size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w);
 void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
 size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
-void pi__cpu_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin);
-void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
 
 /* moe.c: routed experts. */
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim);
-void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
 /* id = the n_used largest of n logits, largest first, equal ones by index. A NaN is taken only where there is no other. */
 void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id);
 
-/* clustered.c: heads of which only some rows are multiplied. */
-void pi__cpu_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows);
 
 /* attention.c: the paged cache and attention over it. */
 const pi__cpu_attn_kernels *pi__cpu_attn_kernels_of(int isa);
 size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                         int32_t block_size);
 size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim);
-void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
-void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
 
 /* gdn.c: the gated delta rule and its states. */
 const pi__cpu_gdn_kernels *pi__cpu_gdn_kernels_of(int isa);
 size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim);
-void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st);
-void pi__cpu_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
-void pi__cpu_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
 
 /* sparse.c, index.c, compress.c, hyper.c: DeepSeek V4. */
 const pi__cpu_sparse_kernels *pi__cpu_sparse_kernels_of(int isa);
 size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cpu_sparse_scratch(const pi__cpu *cpu, const pi__limits *lim);
 size_t pi__cpu_index_scratch(const pi__cpu *cpu, const pi__limits *lim);
-void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a, const pi__kv_layer *rows,
-                    const pi__kv_layer *entries);
-void pi__cpu_index(pi__backend *be, const pi__batch *b, const pi__index *a, const pi__kv_layer *entries);
-void pi__cpu_latent(pi__backend *be, const pi__batch *b, const pi__latent *a, const pi__kv_layer *rows);
-void pi__cpu_compress(pi__backend *be, const pi__batch *b, const pi__compress *a, const pi__kv_layer *recent,
-                      const pi__kv_layer *entries);
-void pi__cpu_hyper_pre(pi__backend *be, const pi__hyper *a, int32_t n_rows);
-void pi__cpu_hyper_post(pi__backend *be, const pi__hyper *a, int32_t n_rows);
 
-/* elementwise.c: small ops on rows of floats. They need no scratch. */
-void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
-                      int64_t n);
-void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
-void pi__cpu_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
-void pi__cpu_softcap(pi__backend *be, float *x, float cap, size_t n);
-void pi__cpu_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
-                  int64_t n);
-void pi__cpu_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
-                       int64_t n);
-void pi__cpu_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
-                    float *y, int64_t ldy);
+/* The ops: each in the file of its name, small ones on rows of floats in elementwise.c. Scratch is laid out by the op from
+ * the start of cpu->scratch. */
+#define PI__CPU_OP(name, type) void pi__cpu_##name(pi__backend *be, const pi__batch *b, const type *a);
+PI__OPS_ALL(PI__CPU_OP)
+PI__OPS_CPU(PI__CPU_OP)
+#undef PI__CPU_OP
 
 #endif

@@ -31,12 +31,12 @@ static void add_norm_run(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-void pi__cpu_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
-                      int64_t n)
+void pi__cpu_add_norm(pi__backend *be, const pi__batch *b, const pi__add_norm *a)
 {
+    (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    add_norm_job j = {cpu, x, y, w, eps, scale, n_rows, n};
-    if (n_rows * n < SMALL) {
+    add_norm_job j = {cpu, a->x, a->y, a->w, a->eps, a->scale, a->n_rows, a->n};
+    if (a->n_rows * a->n < SMALL) {
         add_norm_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, add_norm_run, &j);
@@ -66,12 +66,12 @@ static void norm_run(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-void pi__cpu_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
-                  int64_t n)
+void pi__cpu_norm(pi__backend *be, const pi__batch *b, const pi__norm *a)
 {
+    (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    norm_job j = {cpu, out, ldo, x, w, eps, n_rows, n};
-    if (n_rows * n < SMALL) {
+    norm_job j = {cpu, a->out, a->ldo, a->x, a->w, a->eps, a->n_rows, a->n};
+    if (a->n_rows * a->n < SMALL) {
         norm_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, norm_run, &j);
@@ -99,11 +99,11 @@ static void add_gated_run(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-void pi__cpu_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows,
-                       int64_t n)
+void pi__cpu_add_gated(pi__backend *be, const pi__batch *b, const pi__add_gated *a)
 {
-    add_gated_job j = {y, x, gate, ldg, n_rows, n};
-    if (n_rows * n < SMALL) {
+    (void) b;
+    add_gated_job j = {a->y, a->x, a->gate, a->ldg, a->n_rows, a->n};
+    if (a->n_rows * a->n < SMALL) {
         add_gated_run(&j, 0, 1);
     } else {
         pi__pool_run(((pi__cpu *) be)->pool, add_gated_run, &j);
@@ -135,11 +135,11 @@ static void rope_run(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
+void pi__cpu_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    rope_job j = {b, freq, n_freq, mscale, table};
-    if ((int64_t) b->n_tokens * n_freq < SMALL / 16) { /* a sine costs as much as sixteen of the other ops' values */
+    rope_job j = {b, a->freq, a->n_freq, a->mscale, a->table};
+    if ((int64_t) b->n_tokens * a->n_freq < SMALL / 16) { /* a sine costs as much as sixteen of the other ops' values */
         rope_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, rope_run, &j);
@@ -148,21 +148,22 @@ void pi__cpu_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_
 
 /* -------------------------------------------------------------------------------------------------------- gather_rows */
 
-void pi__cpu_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
-                    float *y, int64_t ldy)
+void pi__cpu_copy_2d(pi__backend *be, const pi__batch *b, const pi__copy_2d *a)
 {
     (void) be;
-    for (int32_t r = 0; r < n_rows; r++)
-        for (int32_t p = 0; p < n_parts; p++)
-            memcpy(y + r * ldy + p * n, x + p * step + r * ldx, (size_t) n * sizeof *y);
+    (void) b;
+    for (int32_t r = 0; r < a->n_rows; r++)
+        for (int32_t p = 0; p < a->n_shards; p++)
+            memcpy(a->y + r * a->ldy + p * a->n, a->x + p * a->step + r * a->ldx, (size_t) a->n * sizeof *a->y);
 }
 
-void pi__cpu_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
+void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_rows *a)
 {
     (void) be;
-    for (int32_t i = 0; i < n_rows; i++) {
-        if (row[i] < 0) memset(out + i * n, 0, (size_t) n * sizeof(float));
-        else memcpy(out + i * n, x + row[i] * n, (size_t) n * sizeof(float));
+    (void) b;
+    for (int32_t i = 0; i < a->n_rows; i++) {
+        if (a->row[i] < 0) memset(a->out + i * a->n, 0, (size_t) a->n * sizeof(float));
+        else memcpy(a->out + i * a->n, a->x + a->row[i] * a->n, (size_t) a->n * sizeof(float));
     }
 }
 
@@ -183,11 +184,12 @@ static void softcap_run(void *arg, int32_t ith, int32_t nth)
     j->cpu->attn->softcap(j->x + a, j->cap, b - a);
 }
 
-void pi__cpu_softcap(pi__backend *be, float *x, float cap, size_t n)
+void pi__cpu_softcap(pi__backend *be, const pi__batch *b, const pi__softcap *a)
 {
+    (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    softcap_job j = {cpu, x, cap, n};
-    if (n < SMALL) {
+    softcap_job j = {cpu, a->x, a->cap, (size_t) a->n_rows * (size_t) a->n};
+    if (j.n < SMALL) {
         softcap_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, softcap_run, &j);

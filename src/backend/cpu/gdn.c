@@ -407,16 +407,16 @@ static gdn_seq plan_seq(const gdn_job *j, int32_t i)
     return s;
 }
 
-void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
+void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .b = b, .a = a, .st = st, .at = layout(st)};
+    gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .b = b, .a = a, .st = a->st, .at = layout(a->st)};
     pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
-    take_scratch(&j, &ar, st, b->n_tokens, b->n_seqs);
+    take_scratch(&j, &ar, a->st, b->n_tokens, b->n_seqs);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         if (b->seq_start[i + 1] > b->seq_start[i]) j.seq[j.n_seqs++] = plan_seq(&j, i);
     }
-    if ((int64_t) b->n_tokens * st->n_v * st->dim * st->dim * 2 < SMALL_WORK) {
+    if ((int64_t) b->n_tokens * a->st->n_v * a->st->dim * a->st->dim * 2 < SMALL_WORK) {
         gdn_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, gdn_run, &j);
@@ -469,14 +469,16 @@ static void move_state(pi__backend *be, const pi__state_layer *st, int32_t slot,
     pi__pool_run(cpu->pool, fn, &j);
 }
 
-void pi__cpu_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+void pi__cpu_state_save(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
-    move_state(be, st, slot, pos, snap, save_run);
+    (void) b;
+    move_state(be, a->st, a->slot, a->pos, a->snap, save_run);
 }
 
-void pi__cpu_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+void pi__cpu_state_load(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
-    move_state(be, st, slot, pos, snap, load_run);
+    (void) b;
+    move_state(be, a->st, a->slot, a->pos, a->snap, load_run);
 }
 
 const pi__cpu_gdn_kernels *pi__cpu_gdn_kernels_of(int isa)

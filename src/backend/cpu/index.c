@@ -14,7 +14,7 @@ enum { UNIT = 8 * PI__SPARSE_PART, DIGITS = 256 };
 typedef struct index_job {
     pi__cpu *cpu;
     const pi__batch *b;
-    const pi__index *a;
+    const pi__indexer *a;
     const pi__kv_layer *entries;
     int32_t n16;        /* groups of 16 heads */
     int32_t first, n;   /* tokens of the round */
@@ -33,7 +33,7 @@ static int32_t seen(const index_job *j, int32_t t) { return (j->b->pos[t] + 1) /
 /* Queries and weights of token t, heads as lanes. */
 static void pack(const index_job *j, int32_t t, int32_t ith)
 {
-    const pi__index *a = j->a;
+    const pi__indexer *a = j->a;
     for (int32_t h = 0; h < j->n16 * 16; h++) {
         const float *q = a->q + t * a->ldq + (size_t) h * (size_t) a->dim;
         float *qt = j->qt[ith] + (size_t) (h / 16) * (size_t) a->dim * 16 + h % 16;
@@ -138,12 +138,12 @@ size_t pi__cpu_index_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-void pi__cpu_index(pi__backend *be, const pi__batch *b, const pi__index *a, const pi__kv_layer *entries)
+void pi__cpu_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    index_job j = {.cpu = cpu, .b = b, .a = a, .entries = entries, .n16 = (a->n_head + 15) / 16};
+    index_job j = {.cpu = cpu, .b = b, .a = a, .entries = a->entries, .n16 = (a->n_head + 15) / 16};
     pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
-    take_scratch(&j, &ar, a->n_head, a->dim, cpu->lim.max_ctx / entries->ratio + 1);
+    take_scratch(&j, &ar, a->n_head, a->dim, cpu->lim.max_ctx / a->entries->ratio + 1);
     int32_t most = 1;
     for (int32_t t = 0; t < b->n_tokens; t++)
         if (seen(&j, t) > most) most = seen(&j, t);

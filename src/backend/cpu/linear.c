@@ -142,7 +142,6 @@ size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 /* ---- linear */
 
-enum { MAX_LIN = 16 };
 
 typedef struct lin_job {
     pi__cpu *cpu;
@@ -164,7 +163,7 @@ typedef struct lin_job {
         pi__lin_shape s;
         int64_t step;            /* tiles an item */
         int32_t n_items;         /* items a span of groups */
-    } m[MAX_LIN];
+    } m[PI__MAX_LIN];
     int32_t n_items;             /* of all matrices, for each span */
 } lin_job;
 
@@ -300,11 +299,10 @@ static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi
     pi__pool_run(cpu->pool, lin_main, &job);
 }
 
-void pi__cpu_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
-    if (n_rows <= 0) return;
-    for (int32_t l = 0; l < n_lin; l += MAX_LIN)
-        run_lin((pi__cpu *) be, in, n_rows, lin + l, n_lin - l < MAX_LIN ? n_lin - l : MAX_LIN);
+    (void) b;
+    if (a->n_rows > 0) run_lin((pi__cpu *) be, &a->in, a->n_rows, a->lin, a->n_lin);
 }
 
 /* ---- embedding */
@@ -369,11 +367,11 @@ static void embed_main(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
+void pi__cpu_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    embed_job job = {cpu, b, w, scale, out, {0}};
-    if (!pi__lin_shape_of(w, &job.s)) return;
+    embed_job job = {cpu, b, a->w, a->scale, a->out, {0}};
+    if (!pi__lin_shape_of(a->w, &job.s)) return;
     if (b->n_tokens < 8) embed_main(&job, 0, 1);
     else pi__pool_run(cpu->pool, embed_main, &job);
 }

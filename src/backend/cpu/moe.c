@@ -374,11 +374,12 @@ static bool pass_add(pass *p, acts *x, const pi__weight *w)
     return pi__lin_shape_of(w, &p->shape[p->n++]);
 }
 
-void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
+void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
+    (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    moe_job m = {.cpu = cpu, .a = a, .n_rows = n_rows, .n_pair = n_rows * a->n_used};
-    if (n_rows <= 0) return;
+    moe_job m = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_pair = a->n_rows * a->n_used};
+    if (a->n_rows <= 0) return;
     m.row.n_in = a->gate->n_in;
     m.mid.n_in = a->down->n_in;
     if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||
@@ -395,7 +396,7 @@ void pi__cpu_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     m.last.ld = a->down->n_out;
     m.last.y[0] = m.out;
 
-    if ((int64_t) n_rows * a->n_expert < FEW_LOGITS) route_main(&m, 0, 1);
+    if ((int64_t) a->n_rows * a->n_expert < FEW_LOGITS) route_main(&m, 0, 1);
     else pi__pool_run(cpu->pool, route_main, &m);
     sort_pairs(&m);
     plan_items(&m, &m.first);

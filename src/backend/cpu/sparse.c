@@ -130,11 +130,10 @@ size_t pi__cpu_sparse_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a, const pi__kv_layer *rows,
-                    const pi__kv_layer *entries)
+void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    sparse_job j = {.cpu = cpu, .b = b, .a = a, .rows = rows, .entries = entries};
+    sparse_job j = {.cpu = cpu, .b = b, .a = a, .rows = a->rows, .entries = a->entries};
     pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
     j.groups = (a->n_head + PI__SPARSE_HEADS - 1) / PI__SPARSE_HEADS;
     take_scratch(&j, &ar, a->dim);

@@ -236,7 +236,13 @@ static void cuda_destroy(pi__backend *be)
     pi__free(c);
 }
 
-static const pi__backend_ops cuda_ops = {
+static bool cuda_topk_here(const pi__backend *be)
+{
+    (void) be;
+    return true;
+}
+
+static const pi__device_fns cuda_device = {
     .destroy = cuda_destroy,
     .describe = cuda_describe,
     .n_threads = cuda_n_threads,
@@ -267,30 +273,18 @@ static const pi__backend_ops cuda_ops = {
     .reserve = cuda_reserve,
     .begin = pi__cuda_begin,
     .finish = cuda_finish,
-    .embed = pi__cuda_embed,
-    .linear = pi__cuda_linear,
-    .add_norm = pi__cuda_add_norm,
-    .rope = pi__cuda_rope,
-    .qkv = pi__cuda_qkv,
-    .attention = pi__cuda_attention,
-    .gather_rows = pi__cuda_gather_rows,
-    .softcap = pi__cuda_softcap,
-    .topk = pi__cuda_topk,
-    .moe = pi__cuda_moe,
-    .norm = pi__cuda_norm,
-    .clustered = pi__cuda_clustered,
-    .add_gated = pi__cuda_add_gated,
-    .gdn = pi__cuda_gdn,
-    .state_save = pi__cuda_state_save,
-    .state_load = pi__cuda_state_load,
     .join = cuda_join,
-    .foresee = pi__cuda_foresee,
-    .part = pi__cuda_part,
-    .queued = pi__cuda_queued,
-    .forget = pi__cuda_forget,
-    .spread = pi__cuda_spread,
+    .graph_lookup = pi__cuda_graph_lookup,
+    .graph_segment = pi__cuda_graph_segment,
+    .end_capture = pi__cuda_end_capture,
+    .graph_reset = pi__cuda_graph_reset,
     .moe_parts = true,
+    .topk_here = cuda_topk_here,
 };
+
+#define FN(name, type) .name = pi__cuda_##name,
+static const pi__op_fns cuda_fns = {PI__OPS_ALL(FN) PI__OPS_DEVICE(FN)};
+#undef FN
 
 /* Adds to a list of things, as far as there is room. */
 static void add_word(char *list, size_t size, const char *word)
@@ -390,7 +384,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     *out = NULL;
     pi__cuda *c = pi__calloc(1, sizeof *c);
     if (!c) return pi__fail_mem(err, "the CUDA backend");
-    c->be.ops = &cuda_ops;
+    c->be.dev = &cuda_device;
+    c->be.ops = &cuda_fns;
     c->be.far = true;
     c->n_threads = p->n_threads;
     c->records = !p->no_graphs;

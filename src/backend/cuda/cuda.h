@@ -2,7 +2,7 @@
 #ifndef PI__CUDA_H
 #define PI__CUDA_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 
 /* Device number index. PI_EDEVICE: there is none, or no driver. Of the parameters only fp4 is used. */
 int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);

@@ -116,10 +116,10 @@ static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__b
 size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
-bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
-void pi__cuda_part(pi__backend *be);
-bool pi__cuda_queued(pi__backend *be);
-void pi__cuda_forget(pi__backend *be);
+bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+void pi__cuda_graph_segment(pi__backend *be);
+bool pi__cuda_end_capture(pi__backend *be);
+void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
 /* What was called is all of the step, or of its part: where it was recorded instead, it is played now. */
 void pi__cuda_end_part(pi__cuda *c);
@@ -170,43 +170,26 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
  * NULL) is what the host computes. */
 int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, pi__blas *blas, bool *right, pi_error *err);
 
-/* ops.c: the ops of transformers (see backend.h) */
-void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out);
-void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin);
-void pi__cuda_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
-                       int64_t n);
-void pi__cuda_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
-                   int64_t n);
-void pi__cuda_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table);
-void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv);
-void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv);
-void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out);
-void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n);
-void pi__cuda_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
-                     float *y, int64_t ldy);
-
 /* ops_top.c, and the scratch it needs */
 size_t pi__cuda_top_bytes(const pi__limits *lim);
-bool pi__cuda_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
-                   const pi__ask *ask, uint64_t *out);
 
 /* ops_moe.c */
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
-void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);
 
 /* ops_clustered.c */
 size_t pi__cuda_clustered_bytes(const pi__limits *lim);
-void pi__cuda_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows);
 
 /* ops_gdn.c: the ops of delta-net layers (see backend.h), and the scratch they need */
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cuda_gdn_scratch(const pi__limits *lim);
-void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st);
-void pi__cuda_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
-void pi__cuda_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap);
-void pi__cuda_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
+
+/* The ops (ops.h): those of transformers are in ops.c, of delta nets in ops_gdn.c, experts in ops_moe.c. */
+#define PI__CUDA_OP(name, type) void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a);
+PI__OPS_ALL(PI__CUDA_OP)
+PI__OPS_DEVICE(PI__CUDA_OP)
+#undef PI__CUDA_OP
 
 #endif

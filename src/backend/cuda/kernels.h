@@ -81,7 +81,7 @@ typedef struct pi__k_qkv {
 } pi__k_qkv;
 int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
 
-/* ---- attention.cu: fields as in pi__attn and pi__batch of backend.h */
+/* ---- attention.cu: fields as in pi__attention and pi__batch of backend.h */
 typedef struct pi__k_attn {
     const float *q;
     int64_t ldq, q_stride;
@@ -244,7 +244,7 @@ int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_expert
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 
-/* ---- clustered.cu: heads of which only some clusters of rows are multiplied, see pi__clustered of backend.h */
+/* ---- clustered.cu: heads of which only some clusters of rows are multiplied, see pi__centroid_head of backend.h */
 typedef struct pi__k_clusters {
     const float *scores;  /* [n_rows, n_mat] of the centroids */
     int32_t n_rows, n_mat, n_pick;

@@ -19,11 +19,11 @@ pi__k_input pi__cuda_input(const pi__lin_in *in)
     return (pi__k_input) {in->kind, in->x, in->ldx, glu ? in->x2 : NULL, in->ldx2, in->w, in->eps};
 }
 
-void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__weight *w, float scale, float *out)
+void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_matrix m = pi__cuda_matrix(w);
-    PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, scale, out));
+    pi__k_matrix m = pi__cuda_matrix(a->w);
+    PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, a->scale, a->out));
 }
 
 int pi__cuda_form(bool fp4, int32_t type, int64_t n_in)
@@ -62,41 +62,42 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
     return code;
 }
 
-void pi__cuda_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
     void *stream = pi__rt_stream(c->rt);
-    pi__k_input k = pi__cuda_input(in);
+    pi__k_input k = pi__cuda_input(&a->in);
     int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have a place of their own */
     bool floats = false;
-    for (int32_t i = 0, n; i < n_lin; i += n) {
+    for (int32_t i = 0, n; i < a->n_lin; i += n) {
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
-        for (n = 0; n < PI__K_MOST_LINEAR && i + n < n_lin && lin[i + n].w->type == lin[i].w->type; n++)
-            p[n] = (pi__k_product) {pi__cuda_matrix(lin[i + n].w), lin[i + n].y, lin[i + n].ldy};
+        for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
+            p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
         int32_t type = p->w.type, form = pi__cuda_form(c->fp4, type, p->w.n_in);
-        if (form == PI__FORM_HALVES && c->blas && n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_PARTS;
+        if (form == PI__FORM_HALVES && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_PARTS;
         int32_t what = form + (form > PI__FORM_FLOATS ? 16 * (type + 1) : 0);
         bool made = form == PI__FORM_FLOATS ? floats : ready == what;
         void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
-        if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, type, n_rows, p->w.n_in, x));
+        if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, type, a->n_rows, p->w.n_in, x));
         if (form == PI__FORM_FLOATS) floats = true;
         else ready = what;
-        PI__QUEUE(c, multiply(c, form, p, n, x, n_rows));
+        PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows));
     }
 }
 
-void pi__cuda_add_norm(pi__backend *be, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows,
-                          int64_t n)
+void pi__cuda_add_norm(pi__backend *be, const pi__batch *b, const pi__add_norm *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_add_norm(pi__rt_stream(c->rt), x, y, w, eps, scale, n_rows, n));
+    PI__QUEUE(c, pi__k_add_norm(pi__rt_stream(c->rt), a->x, a->y, a->w, a->eps, a->scale, a->n_rows, a->n));
 }
 
-void pi__cuda_norm(pi__backend *be, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows,
-                      int64_t n)
+void pi__cuda_norm(pi__backend *be, const pi__batch *b, const pi__norm *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_norm(pi__rt_stream(c->rt), out, ldo, x, w, eps, n_rows, n));
+    PI__QUEUE(c, pi__k_norm(pi__rt_stream(c->rt), a->out, a->ldo, a->x, a->w, a->eps, a->n_rows, a->n));
 }
 
 /* Where the frequencies at freq are on the device: copied when they are seen for the first time. NULL: no room. */
@@ -115,11 +116,11 @@ static const float *frequencies(pi__cuda *c, const float *freq, int32_t n)
     return NULL;
 }
 
-void pi__cuda_rope(pi__backend *be, const pi__batch *b, const float *freq, int32_t n_freq, float mscale, float *table)
+void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cuda *c = (pi__cuda *) be;
-    const float *f = frequencies(c, freq, n_freq);
-    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, n_freq, mscale, table));
+    const float *f = frequencies(c, a->freq, a->n_freq);
+    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, a->n_freq, a->mscale, a->table));
 }
 
 static pi__k_cache cache_of(const pi__batch *b, const pi__kv_layer *kv)
@@ -128,16 +129,16 @@ static pi__k_cache cache_of(const pi__batch *b, const pi__kv_layer *kv)
                           b->kv[kv->group].block_size};
 }
 
-void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a, const pi__kv_layer *kv)
+void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
-    bool store = a->k && d->slot[kv->group];
+    bool store = a->k && d->slot[a->kv->group];
     pi__k_qkv k = {
-        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : kv->head_dim, .k = store ? a->k : NULL,
+        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .k = store ? a->k : NULL,
         .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
         .q_norm = a->q_norm, .k_norm = a->k_norm, .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
-        .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[kv->group], .cache = cache_of(b, kv),
+        .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[a->kv->group], .cache = cache_of(b, a->kv),
     };
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
 }
@@ -158,45 +159,47 @@ static int32_t most_keys(const pi__batch *b, int32_t window)
 /* Of so many keys, those that a window shows. */
 static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
 
-void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attn *a, const pi__kv_layer *kv)
+void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     pi__k_attn k = {
-        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : kv->head_dim, .gate = a->gate, .out = a->out,
+        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .gate = a->gate, .out = a->out,
         .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
-        .block_table = d->table[kv->group], .table_stride = b->kv[kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(d->keys, a->window) : most_keys(b, a->window), .cache = cache_of(b, kv),
+        .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
+        .max_keys = d->keys ? seen_of(d->keys, a->window) : most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->scratch + c->at.parts, .scratch_size = c->at.total - c->at.parts, .n_sm = c->info.n_sm,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
 }
 
-void pi__cuda_gather_rows(pi__backend *be, const int32_t *row, int32_t n_rows, const float *x, int64_t n, float *out)
+void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_rows *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
     const int32_t *at = c->batch[0].row;
     for (int i = 0; i < 2; i++)
-        if (row == c->batch[i].host.owner) at = c->batch[i].owner;
-    if (at == c->batch[0].row && row != c->batch[0].host.row) { /* none of the batch's arrays, which are there already */
+        if (a->row == c->batch[i].host.owner) at = c->batch[i].owner;
+    if (at == c->batch[0].row && a->row != c->batch[0].host.row) { /* none of the batch's arrays, which are there already */
         int32_t *room = (int32_t *) (c->scratch + c->at.rows);
-        c->no_room |= n_rows > pi__cuda_max_gather(&c->lim);
-        pi__cuda_upload(be, room, row, (size_t) n_rows * sizeof *room);
+        c->no_room |= a->n_rows > pi__cuda_max_gather(&c->lim);
+        pi__cuda_upload(be, room, a->row, (size_t) a->n_rows * sizeof *room);
         at = room;
     }
-    PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), x, at, n_rows, n, out));
+    PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), a->x, at, a->n_rows, a->n, a->out));
 }
 
-void pi__cuda_softcap(pi__backend *be, float *x, float cap, size_t n)
+void pi__cuda_softcap(pi__backend *be, const pi__batch *b, const pi__softcap *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_softcap(pi__rt_stream(c->rt), x, cap, n));
+    PI__QUEUE(c, pi__k_softcap(pi__rt_stream(c->rt), a->x, a->cap, (size_t) a->n_rows * (size_t) a->n));
 }
 
-void pi__cuda_spread(pi__backend *be, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n,
-                     float *y, int64_t ldy)
+void pi__cuda_copy_2d(pi__backend *be, const pi__batch *b, const pi__copy_2d *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_spread(pi__rt_stream(c->rt), x, step, ldx, n_parts, n_rows, n, y, ldy));
+    PI__QUEUE(c, pi__k_spread(pi__rt_stream(c->rt), a->x, a->step, a->ldx, a->n_shards, a->n_rows, a->n, a->y, a->ldy));
 }

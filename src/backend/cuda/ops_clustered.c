@@ -1,4 +1,4 @@
-/* A head of which only some clusters of rows are multiplied (pi__clustered), on the device: the centroids are a matrix like
+/* A head of which only some clusters of rows are multiplied (pi__centroid_head), on the device: the centroids are a matrix like
  * any other, and the clusters' rows are multiplied as experts are (kernels/clustered.cu).
  *
  * Memory: a part of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
@@ -27,7 +27,7 @@ static parts layout(size_t at, const pi__limits *lim)
 size_t pi__cuda_clustered_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
 
 /* The products of the picked clusters' rows, to a->some. Each row is prepared once for all of them. */
-static void multiply(pi__cuda *c, const pi__clustered *a, const pi__k_routes *r)
+static void multiply(pi__cuda *c, const pi__centroid_head *a, const pi__k_routes *r)
 {
     void *stream = pi__rt_stream(c->rt);
     const pi__k_input in = pi__cuda_input(&a->in);
@@ -38,13 +38,14 @@ static void multiply(pi__cuda *c, const pi__clustered *a, const pi__k_routes *r)
     PI__QUEUE(c, pi__cuda_experts(stream, form, r, &e, x));
 }
 
-void pi__cuda_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
+void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centroid_head *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
     const int64_t n_mat = a->head->n_mat, n = a->head->n_out;
     const parts p = layout(c->at.clusters, &c->lim);
-    if (n_rows < 1) return;
-    if (n_rows > c->lim.max_rows || a->n_pick > c->lim.max_pick || n_mat * n > c->lim.max_order) {
+    if (a->n_rows < 1) return;
+    if (a->n_rows > c->lim.max_rows || a->n_pick > c->lim.max_pick || n_mat * n > c->lim.max_order) {
         c->no_room = true;
         return;
     }
@@ -52,13 +53,13 @@ void pi__cuda_clustered(pi__backend *be, const pi__clustered *a, int32_t n_rows)
     if (a->order != c->order) pi__cuda_upload(be, order, a->order, (size_t) (n_mat * n) * sizeof *a->order);
     if (!pi__cuda_failed(c)) c->order = a->order;
     const pi__k_routes r = {
-        .n_rows = n_rows, .n_expert = n_rows * a->n_pick /* tiles, that is */, .n_used = a->n_pick,
+        .n_rows = a->n_rows, .n_expert = a->n_rows * a->n_pick /* tiles, that is */, .n_used = a->n_pick,
         .row = (int32_t *) (void *) (c->scratch + p.row), .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile)},
         .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
     };
-    const pi__k_clusters k = {.scores = a->scores, .n_rows = n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
+    const pi__k_clusters k = {.scores = a->scores, .n_rows = a->n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
                               .pick = a->pick, .some = a->some, .order = order, .logits = a->logits};
-    pi__cuda_linear(be, &a->in, n_rows, &(pi__lin) {a->centroids, a->scores, n_mat}, 1);
+    pi__cuda_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});
     PI__QUEUE(c, pi__k_pick_clusters(stream, &k, &r));
     multiply(c, a, &r);
     PI__QUEUE(c, pi__k_spread_clusters(stream, &k));

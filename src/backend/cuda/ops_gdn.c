@@ -30,7 +30,7 @@ size_t pi__cuda_gdn_scratch(const pi__limits *lim)
     return pi__k_gdn_scratch(&k, lim->max_tokens);
 }
 
-void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const pi__state_layer *st)
+void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
@@ -39,7 +39,7 @@ void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const p
         .ld_ab = a->ld_ab, .conv = a->conv, .dt_bias = a->dt_bias, .a = a->a, .norm = a->norm, .eps = a->eps,
         .out = a->out, .ldo = a->ldo, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .least = b->n_tokens,
         .pos = d->pos, .seq_start = d->seq_start, .seq_sure = d->seq_sure, .state_slot = d->state_slot,
-        .save_start = d->save_start, .save = (const int32_t *) d->save, .state = state_of(st),
+        .save_start = d->save_start, .save = (const int32_t *) d->save, .state = state_of(a->st),
         .scratch = (float *) (c->scratch + c->at.gdn),
     };
     for (int32_t i = 0; i < b->n_seqs; i++) {
@@ -50,22 +50,25 @@ void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a, const p
     PI__QUEUE(c, pi__k_gdn_run(pi__rt_stream(c->rt), &k));
 }
 
-void pi__cuda_state_save(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+void pi__cuda_state_save(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_state k = state_of(st);
-    PI__QUEUE(c, pi__k_state_save(pi__rt_stream(c->rt), &k, slot, pos, snap));
+    pi__k_state k = state_of(a->st);
+    PI__QUEUE(c, pi__k_state_save(pi__rt_stream(c->rt), &k, a->slot, a->pos, a->snap));
 }
 
-void pi__cuda_state_load(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+void pi__cuda_state_load(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_state k = state_of(st);
-    PI__QUEUE(c, pi__k_state_load(pi__rt_stream(c->rt), &k, slot, pos, snap));
+    pi__k_state k = state_of(a->st);
+    PI__QUEUE(c, pi__k_state_load(pi__rt_stream(c->rt), &k, a->slot, a->pos, a->snap));
 }
 
-void pi__cuda_add_gated(pi__backend *be, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n)
+void pi__cuda_add_gated(pi__backend *be, const pi__batch *b, const pi__add_gated *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_add_gated(pi__rt_stream(c->rt), y, x, gate, ldg, n_rows, n));
+    PI__QUEUE(c, pi__k_add_gated(pi__rt_stream(c->rt), a->y, a->x, a->gate, a->ldg, a->n_rows, a->n));
 }

@@ -77,12 +77,13 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
-void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
+void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
     const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in, n_out = a->down->n_out;
-    if (n_rows < 1) return;
-    const parts p = layout(c->at.experts, n_rows, a->n_expert, a->n_used, n_in, n_ff);
+    if (a->n_rows < 1) return;
+    const parts p = layout(c->at.experts, a->n_rows, a->n_expert, a->n_used, n_in, n_ff);
     if (p.end > c->at.clusters) {
         c->no_room = true;
         return;
@@ -90,7 +91,7 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     void *stream = pi__rt_stream(c->rt), *mid = c->scratch + p.mid;
     float *h = (float *) (void *) (c->scratch + p.out);
     pi__k_routes r = {
-        .logits = a->logits, .ldl = a->ldl, .n_rows = n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
+        .logits = a->logits, .ldl = a->ldl, .n_rows = a->n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
         .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
         .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
@@ -98,11 +99,11 @@ void pi__cuda_moe(pi__backend *be, const pi__moe *a, int32_t n_rows)
     for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));
     gate_up(c, a, &r, h);
-    if (a->part) a->part->complete(a->part, h, n_rows * a->n_used, n_ff);
+    if (a->part) a->part->complete(a->part, h, a->n_rows * a->n_used, n_ff);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
     const int form = pi__cuda_form(c->fp4, down.w.type, n_ff);
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, n_rows * a->n_used, n_ff, mid));
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, a->n_rows * a->n_used, n_ff, mid));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &down, mid));
     PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));
 }

@@ -17,26 +17,25 @@ size_t pi__cuda_top_bytes(const pi__limits *lim)
 }
 
 /* Picks are of what the step's ops gave, and no part of the recording. */
-bool pi__cuda_topk(pi__backend *be, float *x, int32_t n_rows, int64_t n, const int32_t *skip, int32_t n_all,
-                   const pi__ask *ask, uint64_t *out)
+void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
+    (void) b;
     pi__cuda *c = (pi__cuda *) be;
     char *all = c->scratch + c->at.picks, *asked = all + SKIP_BYTES, *found = asked + ASK_BYTES;
-    pi__k_top k = {.x = x, .n_rows = n_rows, .n = n, .skip = (const int32_t *) (void *) all,
+    pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
                    .ask = (const int32_t *) (void *) asked, .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
     pi__cuda_end_part(c);
-    if (n_rows > PI__MAX_ROWS || n_all > PI__MAX_SKIP || n > c->lim.n_vocab || n > PI__MAX_TOP_ROW) {
+    if (a->n_rows > PI__MAX_ROWS || a->n_skip > PI__MAX_SKIP || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW) {
         c->no_room = true;
-        return true;
+        return;
     }
-    for (int32_t r = 0; r < n_rows; r++) {
-        if (ask[r].k > k.k) k.k = ask[r].k;
-        k.sum |= ask[r].sum;
+    for (int32_t r = 0; r < a->n_rows; r++) {
+        if (a->ask[r].k > k.k) k.k = a->ask[r].k;
+        k.sum |= a->ask[r].sum;
     }
-    if (skip != c->skip) pi__cuda_upload(be, all, skip, (size_t) n_all * sizeof *skip);
-    c->skip = skip;
-    pi__cuda_upload(be, asked, ask, (size_t) n_rows * sizeof *ask);
+    if (a->skip != c->skip) pi__cuda_upload(be, all, a->skip, (size_t) a->n_skip * sizeof *a->skip);
+    c->skip = a->skip;
+    pi__cuda_upload(be, asked, a->ask, (size_t) a->n_rows * sizeof *a->ask);
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
-    pi__cuda_download(be, out, found, (size_t) n_rows * (size_t) (2 + k.k) * sizeof *out);
-    return true;
+    pi__cuda_download(be, a->out, found, (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out);
 }

@@ -244,7 +244,7 @@ static void end_part(pi__cuda *c, bool wanted)
 
 void pi__cuda_end_part(pi__cuda *c) { end_part(c, true); }
 
-bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
+bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (!c->records) return false;
@@ -254,7 +254,7 @@ bool pi__cuda_foresee(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
     return r && r->part[0];
 }
 
-void pi__cuda_part(pi__backend *be)
+void pi__cuda_graph_segment(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     end_part(c, true);
@@ -262,7 +262,7 @@ void pi__cuda_part(pi__backend *be)
 }
 
 /* Where there is no recording a lack of room is no failure: what the others are given was queued all the same. */
-bool pi__cuda_queued(pi__backend *be)
+bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     const bool recorded = c->becomes;
@@ -270,7 +270,7 @@ bool pi__cuda_queued(pi__backend *be)
     return !c->error && !(recorded && c->no_room);
 }
 
-void pi__cuda_forget(pi__backend *be)
+void pi__cuda_graph_reset(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     end_part(c, false);

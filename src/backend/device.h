@@ -1,0 +1,213 @@
+/* A device: memory, copies, weights on their way to it, and the steps that run on it. What it computes is in ops.h.
+ *
+ * A backend owns device memory and runs coarse ops in program order: on the CPU an op is done when it returns, on a GPU
+ * it is queued, and finish() waits. Ops report nothing: a device error is remembered and returned by finish(). No op
+ * allocates; reserve() did.
+ *
+ * One thread at a time may use a backend (the engine's step thread; the opening thread before that). */
+#ifndef PI__DEVICE_H
+#define PI__DEVICE_H
+
+#include "backend/ops.h"
+#include "base/log.h"
+#include "pagedinfer.h"
+
+/* The largest of everything, from which scratch is sized. */
+typedef struct pi__limits {
+    int32_t max_tokens;   /* tokens a step */
+    int32_t max_seqs;     /* sequences a step */
+    int32_t max_rows;     /* logits rows computed at once */
+    int32_t max_ctx;      /* tokens of one sequence */
+    int64_t max_n_in;     /* columns of any matrix */
+    int64_t max_n_out;    /* rows of any matrix */
+    int64_t n_vocab;      /* logits a row */
+    int32_t max_n_head;   /* query heads */
+    int32_t max_head_dim; /* values a head */
+    int32_t max_expert;   /* experts of a layer; 0: none */
+    int32_t max_used;     /* experts a token */
+    int64_t max_in_exp;   /* columns of an expert's gate and up, rows of its down */
+    int64_t max_ff_exp;   /* rows of an expert's gate and up together */
+    int64_t max_order;    /* rows of a head in clusters; 0: none */
+    int32_t max_pick;     /* clusters of it that are multiplied for a row */
+    pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
+    int32_t max_row;      /* values of a row that sparse attends to; 0: none */
+    int32_t index_head, index_dim; /* of op index; 0: none */
+    int32_t index_ratio;  /* tokens an entry, the smallest */
+} pi__limits;
+
+/* What is known of a step when it begins. */
+enum {
+    PI__STEP_ANY,    /* nothing */
+    PI__STEP_DECODE, /* of each sequence as many tokens (one, and drafts), each with a row of logits, no snapshots; its ops are
+                      * the model's graph and the first rows of logits, always at the same place: a step can be recorded for
+                      * others with as many sequences and tokens. Of what ops wrote before, none but caches and states is
+                      * read from now on */
+    PI__STEP_PARTS,  /* the same where the device does not do all of it: what it does is in parts, see op part. A device is
+                      * given one of the two kinds only */
+};
+
+typedef struct pi__backend pi__backend;
+typedef struct pi__link pi__link;   /* what joins devices (link.h) */
+
+typedef struct pi__device_fns {
+    void (*destroy)(pi__backend *be);
+    /* "cpu (avx512-vnni)"; lives as long as the backend. */
+    const char *(*describe)(const pi__backend *be);
+    int32_t (*n_threads)(const pi__backend *be);
+
+    /* Device memory: zeroed, 64-byte aligned at least. NULL: none left. */
+    void *(*alloc)(pi__backend *be, size_t size);
+    void (*free)(pi__backend *be, void *p, size_t size);
+    /* Bytes that alloc can still give; 0: not known, or an error. NULL: as much as the system has. */
+    uint64_t (*free_memory)(pi__backend *be);
+    /* Memory of alloc is taken from the system as it is first written. commit takes it now; trim gives back what lies in
+     * it, whose contents are lost (the next read gives zeros or garbage). */
+    void (*commit)(pi__backend *be, void *p, size_t size);
+    void (*trim)(pi__backend *be, void *p, size_t size);
+    /* Of backends that have pages, NULL elsewhere. An arena is a range of addresses, a multiple of the page, for tensors
+     * that get memory, and give it back, one by one. arena_alloc: addresses without memory; NULL: none left. arena_map:
+     * zeroed memory for whole pages of it; false: none left. arena_unmap takes back what one map gave; arena_free the
+     * addresses, when nothing is mapped any more. */
+    void *(*arena_alloc)(pi__backend *be, size_t size);
+    void (*arena_free)(pi__backend *be, void *arena, size_t size);
+    bool (*arena_map)(pi__backend *be, void *p, size_t size);
+    void (*arena_unmap)(pi__backend *be, void *p, size_t size);
+    /* Copies in the order of ops. src may be changed after upload returns; dst is filled when finish has returned. */
+    void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
+    void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
+    /* Memory of the host that downloads are fastest to. NULL: none left. */
+    void *(*host_alloc)(pi__backend *be, size_t size);
+    void (*host_free)(pi__backend *be, void *p, size_t size);
+
+    /* Of far devices only, and NULL where they cannot: copies between their memory and the host's that steps do not wait
+     * for. One starts when all that was queued before it is done; its result is its number, counted from 1 in the order in
+     * which copies end, or 0: it was not queued. The host's memory must be pinned. Of several devices that are one, each has
+     * n bytes there, one behind the other. */
+    uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
+    uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
+    /* The number up to which they have ended; wait: all of them. false: the rest will never end well. */
+    bool (*copies)(pi__backend *be, bool wait, uint64_t *ended);
+    /* Whole pages of the host's memory become such that copies run by themselves. Any thread. false: they do not. */
+    bool (*pin)(pi__backend *be, void *host, size_t n);
+    void (*unpin)(pi__backend *be, void *host, size_t n);
+
+    /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
+    size_t (*weight_size)(const pi__backend *be, pi__weight *w);
+    /* Converts n of the file's rows (of pi__row_size each, at src), from row `row` of matrix mat on, into w->data. row is
+     * a multiple of PI__TILE_ROWS, and so is n, save at the matrix's end. What this takes of the host, upload may take and
+     * use too up to the first finish after reserve, which gives it back. */
+    void (*weight_load)(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
+    /* Bytes that one layer takes in one block; 0: not supported (head_dim, types). */
+    size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
+                       int32_t block_size);
+
+    /* The same for a layer of rows of n values, n_rows a block. NULL: none are supported, nor are the ops that use them. */
+    size_t (*row_bytes)(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
+
+    /* Bytes that a delta-net layer takes in a slot and in a snapshot; 0: not supported. */
+    size_t (*state_bytes)(const pi__backend *be, const pi__state_layer *st);
+    size_t (*snapshot_bytes)(const pi__backend *be, const pi__state_layer *st);
+
+    /* Working memory of the ops themselves. */
+    size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
+    int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
+
+    /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
+     * the next begin: b; or the like of it with more sequences behind its own, of tokens that belong to nobody
+     * (position and slots -1, seq_len 0), whose rows mean nothing; or, of one of kind DECODE, NULL: it is a recorded one
+     * that is played again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies
+     * outside of a step, and in the midst of one of another kind. */
+    const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
+    int (*finish)(pi__backend *be, pi_error *err);
+    /* Whether op topk can be run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
+    bool (*topk_here)(const pi__backend *be);
+
+    /* ---- several devices that work as one (tensor.c) */
+
+    /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
+    int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
+    /* What begin makes of a step of kind DECODE, the same on all of them: *n_seqs of the batch that it returns, or true: it
+     * returns NULL. The op is NULL, as are the next three, where no steps are recorded. */
+    bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+    /* In a step of kind PARTS a part begins, which end_capture or finish ends. What is called for the n-th part, copies to and
+     * from memory of host_alloc included, is the same in all steps with as many sequences and tokens. So all of it may be queued by
+     * now: what its uploads read has to be there. */
+    void (*graph_segment)(pi__backend *be);
+    /* All ops of the step, or of its part, have been called: where they were recorded, that ends, and they are played.
+     * false: something failed, which finish tells, and others would wait for what was not queued. */
+    bool (*end_capture)(pi__backend *be);
+    /* Drops what was recorded and what is being recorded: a link can only go when nothing refers to it. */
+    void (*graph_reset)(pi__backend *be);
+    bool moe_parts; /* op moe knows pi__moe_part */
+} pi__device_fns;
+
+struct pi__backend {
+    const pi__device_fns *dev; /* memory, copies, steps */
+    const pi__op_fns *ops;     /* what it computes */
+    const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
+    size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
+    bool far;        /* the host cannot read memory of alloc: it uploads and downloads */
+    int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and in arenas, and what lies in
+                      * it differs: uploads go to all, downloads are of the first */
+    struct pi__backend *side[PI__N_SIDES]; /* of two that act as one (split.c), each of them; NULL: it is one */
+};
+
+/* What an op read and wrote, as a line to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
+void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
+/* pi__op_NAME(be, b, a): runs an op. */
+#define PI__OP_CALL(name, type)                                                                                         \
+    static inline void pi__op_##name(pi__backend *be, const pi__batch *b, const type *a)                                \
+    {                                                                                                                   \
+        be->ops->name(be, b, a);                                                                                        \
+        if (be->trace) pi__trace_op(be, PI__OP_##name, b, a);                                                           \
+    }
+PI__OPS(PI__OP_CALL)
+#undef PI__OP_CALL
+
+/* Who allocates, loads and measures what lies there. */
+static inline pi__backend *pi__backend_at(pi__backend *be, int32_t place)
+{
+    return place < PI__N_SIDES && be->side[place] ? be->side[place] : be;
+}
+
+/* What can be told of a device without using it. */
+typedef struct pi__device_info {
+    char desc[96];   /* "NVIDIA H200, sm_90" */
+    char lacks[256]; /* what it cannot run, or why it cannot be used; "": nothing */
+    uint64_t memory; /* bytes, 0: not known */
+    bool usable;     /* create() can be expected to succeed */
+} pi__device_info;
+
+/* What devices are created with; the first four are of the CPU. */
+typedef struct pi__cpu_params {
+    int32_t n_threads; /* 0: as many as there are cores the process may use */
+    uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
+    int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
+    const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
+    bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
+    bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
+    bool no_graphs;    /* CUDA: steps are not recorded */
+} pi__cpu_params;
+/* PI_EUNSUPPORTED: the isa asked for is not there. */
+int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+bool pi__cpu_tell(int32_t index, pi__device_info *out);
+
+/* Devices of this build (devices.c), the best first. */
+typedef struct pi__device {
+    const char *name; /* as the option "device" has it */
+    int (*create)(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+    /* What there is of the index-th of its kind. false: there is none, save the first, of which it says why. */
+    bool (*tell)(int32_t index, pi__device_info *out);
+} pi__device;
+extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
+extern const int pi__n_devices;
+enum { PI__MAX_DEVICES = 16 }; /* that work together */
+/* What a list of devices names: "cuda", "cuda1", "cuda0,cuda1"; a name without a number is the next of its kind. "", "auto"
+ * (the best) and "none" (the CPU) are names too. Returns how many, 0: some are not in this build. */
+int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES]);
+/* Creates the device; with "auto" the first one that starts. tensor: all that are named, or all there are of the one kind
+ * named, as one backend (tensor.h). */
+int pi__device_create(pi__backend **out, const char *names, bool tensor, const pi__cpu_params *p, const pi__log *log,
+                      pi_error *err);
+
+#endif

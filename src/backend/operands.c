@@ -1,0 +1,347 @@
+/* The table of operands: one row an op, in the order of PI__OPS (see operands.h).
+ *
+ * A row is written READ(field, rows, ld, width) and the like: the field of the op's struct `a` that points there, how many
+ * rows there are, how many values lie from one to the next, and how many of those count. */
+#include "backend/operands.h"
+
+#include <string.h>
+
+static void add(pi__operands *o, const void *args, pi__operand op)
+{
+    if (o->n < PI__MAX_OPERANDS && pi__operand_get(args, &op)) o->op[o->n++] = op;
+}
+
+#define ACT(kind, f, n, ld, width) add(o, a, (pi__operand) {#f, (size_t) ((const char *) &a->f - (const char *) a), kind, n, ld, width})
+#define ROWS() (o->rows_at = (int32_t) ((const char *) &a->n_rows - (const char *) a))
+#define READ(f, n, ld, width) ACT(PI__READ, f, n, ld, width)
+#define WRITE(f, n, ld, width) ACT(PI__WRITE, f, n, ld, width)
+#define UPDATE(f, n, ld, width) ACT(PI__UPDATE, f, n, ld, width)
+#define SCRATCH(f, n, width) ACT(PI__SCRATCH, f, n, width, width)
+#define VECTOR(f) ACT(PI__VECTOR, f, 0, 0, 0)
+#define WEIGHT(f) ACT(PI__WEIGHT, f, 0, 0, 0)
+#define CACHE(f) ACT(PI__CACHE, f, 0, 0, 0)
+#define STATE(f) ACT(PI__STATE, f, 0, 0, 0)
+#define TOKENS(f) ACT(PI__TOKENS, f, 0, 0, 0)
+#define HOST(f) ACT(PI__HOST, f, 0, 0, 0)
+
+/* What matrices read. */
+#define INPUT(in, n_rows, n_in)                                                                                         \
+    do {                                                                                                                \
+        READ(in.x, n_rows, a->in.ldx, n_in);                                                                            \
+        if (a->in.kind == PI__IN_GEGLU || a->in.kind == PI__IN_SWIGLU) READ(in.x2, n_rows, a->in.ldx2, n_in);           \
+        VECTOR(in.w);                                                                                                   \
+    } while (0)
+
+/* Columns that heads take, which may have something between them. */
+static int64_t heads(int32_t n_head, int64_t stride, int64_t dim) { return (n_head - 1) * (stride ? stride : dim) + dim; }
+
+/* Rows of x that are read. */
+static int64_t most_of(const int32_t *row, int32_t n)
+{
+    int32_t most = -1;
+    for (int32_t i = 0; row && i < n; i++) /* NULL: the device had no room for the batch */
+        most = row[i] > most ? row[i] : most;
+    return most + 1;
+}
+
+static void embed(const pi__embed *a, const pi__batch *b, pi__operands *o)
+{
+    o->side = a->w->place;
+    WEIGHT(w);
+    WRITE(out, b->n_tokens, a->w->n_in, a->w->n_in);
+}
+
+static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    o->side = a->lin[0].w->place;
+    INPUT(in, a->n_rows, a->lin[0].w->n_in);
+    for (int32_t i = 0; i < a->n_lin; i++) {
+        WEIGHT(lin[i].w);
+        WRITE(lin[i].y, a->n_rows, a->lin[i].ldy, a->lin[i].w->n_out);
+    }
+}
+
+static void add_norm(const pi__add_norm *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(y, a->n_rows, a->n, a->n);
+    VECTOR(w);
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
+static void norm(const pi__norm *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(x, a->n_rows, a->n, a->n);
+    VECTOR(w);
+    WRITE(out, a->n_rows, a->ldo, a->n);
+}
+
+static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(x, a->n_rows, a->n, a->n);
+    READ(gate, a->n_rows, a->ldg, 1);
+    UPDATE(y, a->n_rows, a->n, a->n);
+}
+
+/* Layers of both sides may read it: the CPU gets it at once, so as not to wait for it alone. */
+static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
+{
+    o->everywhere = true;
+    HOST(freq);
+    WRITE(table, b->n_tokens, 2 * a->n_freq, 2 * a->n_freq);
+}
+
+static void qkv(const pi__qkv *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens, width = (int64_t) a->kv->n_head_kv * a->kv->head_dim;
+    o->side = a->kv->place;
+    CACHE(kv);
+    UPDATE(q, n, a->ldq, heads(a->n_head, a->q_stride, a->kv->head_dim));
+    READ(k, n, a->ldk, width);
+    READ(v, n, a->ldv, width);
+    VECTOR(q_norm);
+    VECTOR(k_norm);
+    READ(rope, n, a->n_rot, a->n_rot);
+}
+
+static void attention(const pi__attention *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens, width = heads(a->n_head, a->q_stride, a->kv->head_dim);
+    o->side = a->kv->place;
+    CACHE(kv);
+    READ(q, n, a->ldq, width);
+    READ(gate, n, a->ldq, width);
+    VECTOR(sinks);
+    WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
+}
+
+/* A layer's experts lie on one side (model/place.c). They are a guest there: what follows is where the rest of the layer is,
+ * so that what that has ready need not be waited for again. */
+static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    o->side = a->down->place;
+    o->guest = true;
+    INPUT(in, a->n_rows, a->gate->n_in);
+    READ(logits, a->n_rows, a->ldl, a->n_expert);
+    WEIGHT(gate);
+    WEIGHT(up);
+    WEIGHT(down);
+    VECTOR(bias);
+    HOST(table);
+    HOST(token);
+    WRITE(y, a->n_rows, a->ldy, a->down->n_out);
+}
+
+static void gather_rows(const pi__gather_rows *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    TOKENS(row);
+    READ(x, most_of(a->row, a->n_rows), a->n, a->n);
+    WRITE(out, a->n_rows, a->n, a->n);
+}
+
+static void softcap(const pi__softcap *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
+static void centroid_head(const pi__centroid_head *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    const int64_t n_mat = a->head->n_mat, n_vocab = n_mat * a->head->n_out;
+    o->side = a->head->place;
+    INPUT(in, a->n_rows, a->head->n_in);
+    WEIGHT(centroids);
+    WEIGHT(head);
+    HOST(order);
+    SCRATCH(scores, a->n_rows, n_mat);
+    SCRATCH(pick, a->n_rows, a->n_pick);
+    SCRATCH(some, a->n_rows, a->n_pick * a->head->n_out);
+    WRITE(logits, a->n_rows, n_vocab, n_vocab);
+}
+
+static void gdn(const pi__gdn *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens, values = (int64_t) a->st->n_v * a->st->dim;
+    o->side = a->st->place;
+    STATE(st);
+    READ(qkv, n, a->ld_qkv, (2 * (int64_t) a->st->n_k + a->st->n_v) * a->st->dim);
+    READ(z, n, a->ld_z, values);
+    READ(alpha, n, a->ld_ab, a->st->n_v);
+    READ(beta, n, a->ld_ab, a->st->n_v);
+    VECTOR(conv);
+    VECTOR(dt_bias);
+    VECTOR(a);
+    VECTOR(norm);
+    WRITE(out, n, a->ldo, values);
+}
+
+static void state_copy(const pi__state_copy *a, pi__operands *o)
+{
+    o->side = a->st->place;
+    o->guest = true;
+    STATE(st);
+}
+static void state_save(const pi__state_copy *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    state_copy(a, o);
+}
+static void state_load(const pi__state_copy *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    state_copy(a, o);
+}
+
+static void copy_2d(const pi__copy_2d *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(x, 1, 0, (a->n_shards - 1) * a->step + (a->n_rows - 1) * a->ldx + a->n);
+    WRITE(y, a->n_rows, a->ldy, a->n_shards * a->n);
+}
+
+static void hyper_pre(const pi__hyper *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    const int64_t n_mix = a->n_iter ? PI__HYPER_MIX : PI__STREAMS;
+    READ(x, a->n_rows, PI__STREAMS * a->n, PI__STREAMS * a->n);
+    READ(mix, a->n_rows, n_mix, n_mix);
+    VECTOR(scale);
+    VECTOR(base);
+    if (a->n_iter) WRITE(coef, a->n_rows, PI__HYPER_COEF, PI__HYPER_COEF);
+    WRITE(y, a->n_rows, a->n, a->n);
+}
+
+static void hyper_post(const pi__hyper *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    UPDATE(x, a->n_rows, PI__STREAMS * a->n, PI__STREAMS * a->n);
+    READ(coef, a->n_rows, PI__HYPER_COEF, PI__HYPER_COEF);
+    READ(y, a->n_rows, a->n, a->n);
+}
+
+/* Queries alone write no row, and run where the queries are. */
+static void mla_qkv(const pi__mla_qkv *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens, width = (int64_t) a->n_head * a->dim;
+    if (a->rows) o->side = a->rows->place;
+    CACHE(rows);
+    UPDATE(q, n, a->ldq, width);
+    READ(row, n, a->ldr, a->dim);
+    VECTOR(norm);
+    READ(rope, n, a->n_rot, a->n_rot);
+}
+
+static void compress(const pi__compress *a, const pi__batch *b, pi__operands *o)
+{
+    o->side = a->recent->place;
+    CACHE(recent);
+    CACHE(entries);
+    READ(x, b->n_tokens, a->ldx, 2 * (a->overlap ? 2 : 1) * (int64_t) a->dim);
+    VECTOR(ape);
+    VECTOR(norm);
+    HOST(freq);
+}
+
+static void indexer(const pi__indexer *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens;
+    o->side = a->entries->place;
+    CACHE(entries);
+    READ(q, n, a->ldq, (int64_t) a->n_head * a->dim);
+    READ(w, n, a->ldw, a->n_head);
+    WRITE(pick, n, a->n_top, a->n_top);
+}
+
+static void sparse(const pi__sparse *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens, width = (int64_t) a->n_head * a->dim;
+    o->side = a->rows->place;
+    CACHE(rows);
+    CACHE(entries);
+    READ(q, n, a->ldq, width);
+    READ(pick, n, a->n_top, a->n_top);
+    VECTOR(sinks);
+    READ(rope, n, a->n_rot, a->n_rot);
+    WRITE(out, n, a->ldo, width);
+}
+
+static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    o->uncaptured = o->first_rank = true;
+    UPDATE(x, a->n_rows, a->n, a->n);
+    HOST(skip);
+    HOST(ask);
+    HOST(out);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- by number */
+
+void pi__operands_of(pi__op_id id, const pi__batch *b, const void *args, pi__operands *out)
+{
+    out->side = PI__AT_LAST;
+    out->guest = out->everywhere = out->uncaptured = out->first_rank = false;
+    out->rows_at = -1;
+    out->n = 0;
+#define CASE(name, type) case PI__OP_##name: name(args, b, out); break;
+    switch (id) {
+        PI__OPS(CASE)
+    case PI__N_OPS: break;
+    }
+#undef CASE
+}
+
+const char *pi__op_name(pi__op_id id)
+{
+#define NAME(name, type) #name,
+    static const char *const names[] = {PI__OPS(NAME)};
+#undef NAME
+    return names[id];
+}
+
+size_t pi__op_size(pi__op_id id)
+{
+#define SIZE(name, type) sizeof(type),
+    static const size_t sizes[] = {PI__OPS(SIZE)};
+#undef SIZE
+    return sizes[id];
+}
+
+void pi__op_run(pi__backend *be, pi__op_id id, const pi__batch *b, const void *args)
+{
+#define CASE(name, type) case PI__OP_##name: pi__op_##name(be, b, args); break;
+    switch (id) {
+        PI__OPS(CASE)
+    case PI__N_OPS: break;
+    }
+#undef CASE
+}
+
+bool pi__op_has(const pi__backend *be, pi__op_id id)
+{
+#define CASE(name, type) case PI__OP_##name: return be->ops->name != NULL;
+    switch (id) {
+        PI__OPS(CASE)
+    case PI__N_OPS: break;
+    }
+#undef CASE
+    return false;
+}

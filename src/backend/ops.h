@@ -1,0 +1,519 @@
+/* The ops that model graphs are made of: what they read and write, as one struct of arguments each, and their list.
+ *
+ * A graph calls pi__op_NAME(be, b, &(pi__NAME) {...}). All that a backend says of an op is one function of that signature;
+ * all that anybody else needs to know of it (which memory it reads and writes, on which side it runs) is its row in the
+ * table of operands (operands.c), over which placing, sharding, padding, capture and tracing are generic.
+ *
+ * A new op: its struct and its line in PI__OPS here, its row in operands.c, pi__cpu_NAME in a file of backend/cpu, and for
+ * devices a kernel with its launch and pi__cuda_NAME.
+ *
+ * Rules that every op keeps (promise 2 of the design, batch invariance): a row of the result depends on that row's inputs
+ * alone, and its order of sums depends on the row's own length alone, never on how many rows, sequences, threads or blocks
+ * there are. No op allocates.
+ *
+ * Shapes are written row-major, slowest first: [n_rows, n_in]. "ld" is the distance between rows in floats. Rows of ops
+ * with a batch are its tokens; those of others are n_rows of their struct, and their batch is NULL. */
+#ifndef PI__OPS_H
+#define PI__OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
+enum { PI__MAX_LIN = 8 /* matrices of a linear */, PI__MAX_PICK = 2047 /* clusters of a row */ };
+enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
+
+/* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.side). All that a
+ * single backend runs is with "the device". What both read, activations and small vectors, is in both. */
+enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_SIDES, PI__AT_BOTH = PI__N_SIDES, PI__N_PLACES };
+
+/* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
+typedef struct pi__weight {
+    int32_t type;       /* enum pi__type it has in the file */
+    int32_t layout;     /* the backend's own code for what data looks like */
+    int32_t place;      /* PI__AT_DEVICE or PI__AT_CPU */
+    int64_t n_in;       /* columns: ne[0] in the file */
+    int64_t n_out;      /* rows: ne[1] */
+    int64_t n_mat;      /* ne[2], 1 for a plain matrix */
+    void *data;         /* device memory, part of the weights region */
+    size_t size;        /* bytes at data */
+    const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
+    int64_t part[3];    /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
+    bool routed;        /* experts, which only moe reads */
+    bool whole;         /* each of several devices has all of it */
+    int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
+                         * and attention read; 0: results are for all */
+} pi__weight;
+
+/* How a cache group looks to the ops of one step. Host memory, valid until the step's finish(). */
+typedef struct pi__kv_batch {
+    int32_t block_size;         /* tokens a block: 16, 32, 64, or 128 of rows */
+    int32_t table_stride;       /* entries a row of block_table */
+    const int32_t *block_table; /* [n_seqs, table_stride]: block id of tokens i*block_size..; -1: freed, behind the window */
+    const int32_t *slot;        /* [n_tokens]: block id * block_size + offset where each token's K,V goes */
+} pi__kv_batch;
+
+/* The tokens of one step: those of a sequence are adjacent and in order of position. */
+typedef struct pi__batch {
+    int32_t n_tokens;         /* tokens in all */
+    int32_t n_seqs;           /* sequences */
+    int32_t n_rows;           /* positions whose logits are wanted */
+    int32_t n_groups;         /* cache groups */
+    const int32_t *token;     /* [n_tokens] ids */
+    const int32_t *pos;       /* [n_tokens] positions */
+    const int32_t *seq;       /* [n_tokens] sequence index */
+    const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
+    const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
+    const int32_t *row;       /* [n_rows] token indices, ascending */
+    const int32_t *owner;     /* of one of several devices: [n_tokens] the row of all their embeddings that is a token's; NULL
+                               * otherwise */
+    const int32_t *seq_sure;  /* [n_seqs] of its tokens in this step, those that stay; the rest are drafts */
+    const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
+    const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
+    const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
+    const struct pi__batch *wanted; /* the tokens of row as a batch of their own, for what comes after the last cache is
+                                     * written: same sequences, n_rows 0, nothing to write to */
+    pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
+} pi__batch;
+
+/* A snapshot of a sequence's recurrent state, taken while the step passes pos. */
+typedef struct pi__save {
+    int32_t pos;  /* the state after this many tokens of the sequence, a multiple of PI__STATE_CHUNK, all of them sure */
+    int32_t snap; /* index in the pool of snapshots */
+} pi__save;
+
+/* One layer's keys and values in a group's pool: block b is at base + b * stride. */
+typedef struct pi__kv_layer {
+    int32_t group;     /* index into pi__batch.kv */
+    int32_t type_k;    /* F32, F16, BF16, Q8_0 or Q4_0 */
+    int32_t type_v;    /* the same, chosen separately */
+    int32_t n_head_kv; /* heads */
+    int32_t head_dim;  /* values a head, of K and of V; a multiple of 32 */
+    int32_t place;     /* PI__AT_DEVICE or PI__AT_CPU */
+    char *base;        /* pool start + this layer's offset in a block */
+    size_t stride;     /* bytes from block to block (all layers of the group) */
+    int32_t ratio;     /* 0: as above. Else the layer keeps rows: one of head_dim values for each ratio tokens, of type_k, at
+                        * row slot / ratio of the pool, that are keys and values at once, or what makes such rows */
+    bool f32;          /* rows of F32, whatever type is asked for */
+} pi__kv_layer;
+
+/* One delta-net layer's recurrent state: a slot for each sequence that runs, and a pool of snapshots. After a step a slot
+ * holds the state at its last chunk boundary and what is needed of the rows since; dropping rows of the last step (drafts
+ * that were not accepted) is giving the next step a smaller first position. */
+enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
+typedef struct pi__state_layer {
+    int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
+    int32_t dim;        /* values a head */
+    int32_t n_conv;     /* taps of the convolution */
+    int32_t n_draft;    /* most drafts a sequence brings to a step */
+    int32_t place;      /* PI__AT_DEVICE or PI__AT_CPU */
+    char *base;         /* slot i is at base + i * stride */
+    size_t stride;      /* bytes from slot to slot (all layers) */
+    char *snap;         /* snapshot i is at snap + i * snap_stride */
+    size_t snap_stride; /* bytes from snapshot to snapshot (all layers) */
+} pi__state_layer;
+
+/* What a linear op reads; computed once for all matrices that read it. */
+enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU };
+typedef struct pi__lin_in {
+    int kind;        /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2 */
+    const float *x;  /* [n_rows, n_in] */
+    int64_t ldx;     /* floats from row to row of x */
+    const float *x2; /* [n_rows, n_in], GLU kinds: the "up" half */
+    int64_t ldx2;    /* floats from row to row of x2 */
+    const float *w;  /* [n_in], RMSNORM */
+    float eps;       /* RMSNORM */
+    float limit;     /* SWIGLU: silu(min(x, limit)) * clamp(x2, -limit, limit); 0: none */
+} pi__lin_in;
+
+/* One matrix that reads it. */
+typedef struct pi__lin {
+    const pi__weight *w; /* [n_out, n_in] */
+    float *y;            /* [n_rows, n_out] */
+    int64_t ldy;         /* floats from row to row of y */
+} pi__lin;
+
+/* y = W in for n_lin matrices. n_rows is at most limits.max_tokens. */
+typedef struct pi__linear {
+    pi__lin_in in;            /* what they read */
+    int32_t n_rows;           /* rows of x and of each y */
+    int32_t n_lin;            /* matrices */
+    pi__lin lin[PI__MAX_LIN]; /* [n_lin] */
+} pi__linear;
+
+static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+{
+    pi__linear a = {.in = *in, .n_rows = n_rows, .n_lin = n_lin};
+    for (int32_t i = 0; i < n_lin; i++) a.lin[i] = lin[i];
+    return a;
+}
+
+/* out[i] = row token[i] of w, times scale. */
+typedef struct pi__embed {
+    const pi__weight *w; /* [V, n_in] */
+    float scale;         /* of the result */
+    float *out;          /* [n_tokens, n_in of w] */
+} pi__embed;
+
+/* x = (x + rmsnorm(y) * w) * scale; w NULL: (x + y) * scale. */
+typedef struct pi__add_norm {
+    float *x;            /* [n_rows, n] residual, changed in place */
+    const float *y;      /* [n_rows, n] */
+    const float *w;      /* [n], or NULL: no norm */
+    float eps, scale;    /* of the norm; of the sum */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__add_norm;
+
+/* out = x / sqrt(mean(x^2) + eps) * w; out is not x. */
+typedef struct pi__norm {
+    float *out;          /* [n_rows, n] */
+    int64_t ldo;         /* floats from row to row of out */
+    const float *x;      /* [n_rows, n] */
+    const float *w;      /* [n] */
+    float eps;           /* added to the mean */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__norm;
+
+/* y += sigmoid(gate) * x, one gate a row. */
+typedef struct pi__add_gated {
+    float *y;            /* [n_rows, n], changed in place */
+    const float *x;      /* [n_rows, n] */
+    const float *gate;   /* [n_rows] */
+    int64_t ldg;         /* floats from row to row of gate */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__add_gated;
+
+/* Cosines and sines of pos * freq[i], times mscale, for each token; see pi__qkv.rope. */
+typedef struct pi__rope {
+    const float *freq;   /* [n_freq] radians a position: host memory that stays and does not change while the backend lives */
+    int32_t n_freq;      /* pairs */
+    float mscale;        /* of cosines and sines */
+    float *table;        /* [n_tokens, 2 * n_freq] */
+} pi__rope;
+
+/* out[i] = x[row[i]], zeros where that is -1. */
+typedef struct pi__gather_rows {
+    const int32_t *row;  /* [n_rows] host memory: the batch's row, or any other that stays up to finish() */
+    int32_t n_rows;      /* rows of out */
+    const float *x;      /* [any, n] */
+    int64_t n;           /* values a row */
+    float *out;          /* [n_rows, n] */
+} pi__gather_rows;
+
+/* x = cap * tanh(x / cap). */
+typedef struct pi__softcap {
+    float *x;            /* [n_rows, n], changed in place */
+    float cap;           /* positive */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__softcap;
+
+/* y[r, p * n + i] = x[p * step + r * ldx + i] for r < n_rows, p < n_shards, i < n. */
+typedef struct pi__copy_2d {
+    const float *x;      /* shards, step floats apart, of rows that are ldx apart */
+    int64_t step, ldx;   /* see above */
+    int32_t n_shards;    /* columns of y are of so many, n of each */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row and shard */
+    float *y;            /* [n_rows, n_shards * n] */
+    int64_t ldy;         /* floats from row to row of y */
+} pi__copy_2d;
+
+/* Queries, keys and values of a step's tokens before attention: norm, rotation and scale of q; norm and rotation of k, norm
+ * of v, and their write to the cache at the batch's slots. */
+typedef struct pi__qkv {
+    const pi__kv_layer *kv; /* the layer's cache */
+    float *q;            /* [n_tokens, n_head * head_dim], normalised, rotated and scaled in place */
+    int64_t ldq;         /* floats from row to row */
+    int64_t q_stride;    /* floats from head to head; 0: head_dim */
+    const float *k, *v;  /* [n_tokens, n_head_kv * head_dim]; NULL: the layer shares another's cache, only q is done */
+    int64_t ldk, ldv;    /* floats from row to row */
+    int32_t n_head;      /* query heads */
+    const float *q_norm; /* [head_dim] RMSNorm weight a head, or NULL: none */
+    const float *k_norm; /* the same for k */
+    bool v_norm;         /* RMSNorm without weight on each value head */
+    float eps;           /* of the norms */
+    const float *rope;   /* [n_tokens, n_rot]: n_rot/2 cosines, then n_rot/2 sines (op rope); NULL: no rotation */
+    int32_t n_rot;       /* rotated dims of a head */
+    int32_t pair_stride; /* dims i and i + pair_stride are a pair, i < n_rot/2 ("NeoX"; n_rot/2, or head_dim/2) */
+    float q_scale;       /* multiplies q at the end */
+} pi__qkv;
+
+/* Softmax attention of each token over its own sequence's cache, through the block table. */
+typedef struct pi__attention {
+    const pi__kv_layer *kv; /* the layer's cache */
+    const float *q;     /* [n_tokens, n_head * head_dim], scaled */
+    int64_t ldq;        /* floats from row to row */
+    int64_t q_stride;   /* floats from head to head; 0: head_dim */
+    const float *gate;  /* like q (same ldq and q_stride): the result is multiplied by sigmoid(gate); NULL: none */
+    float *out;         /* [n_tokens, n_head * head_dim] */
+    int64_t ldo;        /* floats from row to row */
+    int32_t n_head;     /* query heads; the kv head of h is h / (n_head / n_head_kv) */
+    int32_t window;     /* keys with qpos - kpos < window are seen; 0: all up to qpos */
+    int32_t first;      /* keys before this position are not seen */
+    bool past;          /* nor is the key at the query's own position */
+    float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
+    const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
+} pi__attention;
+
+enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS };
+enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 }; /* of a layer; of a token */
+
+/* Mixture of experts: y = sum over the n_used best experts of routing weight * down(act(gate x) * up x), in the order of
+ * their rank. Routing weights: softmax over all logits, or sqrt(log(1 + e^x)) of each, of those n_used divided by their
+ * sum. */
+typedef struct pi__moe {
+    int32_t n_rows;         /* rows, at most limits.max_tokens */
+    pi__lin_in in;          /* what the experts read; prepared once a row, then gathered */
+    const float *logits;    /* [n_rows, n_expert] of the router */
+    int64_t ldl;            /* floats from row to row */
+    int32_t n_expert;       /* matrices in gate, up and down */
+    int32_t n_used;         /* experts a row */
+    float weights_scale;    /* multiplies the routing weights */
+    const pi__weight *gate; /* n_expert of [F, E]; with up NULL of [2F, E]: rows of gate, then of up */
+    const pi__weight *up;   /* n_expert of [F, E], or NULL */
+    const pi__weight *down; /* n_expert of [E, F]; its scale multiplies each expert's result */
+    int act;                /* PI__IN_GEGLU or PI__IN_SWIGLU */
+    float limit;            /* of SWIGLU, as in pi__lin_in */
+    int gating;             /* PI__GATE_*; with SQRT_SOFTPLUS, of at most PI__MAX_EXPERTS: */
+    const float *bias;      /* [n_expert] added to routing weights for the choice alone; NULL: none */
+    const int32_t *table;   /* [n_vocab, n_used] experts of each token, which are not chosen then; NULL: none */
+    const int32_t *token;   /* [n_rows] with table */
+    float *y;               /* [n_rows, E] */
+    int64_t ldy;            /* floats from row to row */
+    const struct pi__moe_part *part; /* NULL: these are the whole matrices */
+} pi__moe;
+
+/* Where the matrices of a moe are a part's: F/n of the rows of gate and of up (which is there), E/n of down. */
+typedef struct pi__moe_part {
+    int32_t i, n; /* part i of n */
+    /* Completes h, of which this part has columns i * (F/n).. of both halves. Called once, with h [n_pairs, 2F]: gate, up of
+     * a row and one of its experts in an order that all parts share; what was queued before is done first. */
+    void (*complete)(const struct pi__moe_part *p, float *h, int32_t n_pairs, int64_t n_ff);
+    void *ud;     /* for complete */
+} pi__moe_part; /* y is that of the part's rows of down: [n_rows, E/n] */
+
+/* ---- of DeepSeek V4: streams of residuals, and attention to a window of rows and to entries, each made of many tokens */
+
+/* Residual streams that a block reads as one and that are mixed when its result is added ("hyper-connections", Zhu et al.,
+ * arXiv 2409.19606; here the mixing matrix is made doubly stochastic by Sinkhorn's iteration). m = mix * f, where f is the
+ * factor of the RMSNorm over all streams of a row, n_m = 24 values, or 4 at the end of the model (n_iter 0):
+ *   pre[i] = sigmoid(m[i] * scale[0] + base[i]) + eps           post[i] = 2 sigmoid(m[4 + i] * scale[1] + base[4 + i])
+ *   comb = softmax over b of m[8 + 4a + b] * scale[2] + base[8 + 4a + b], plus eps; then columns are divided by their sums
+ *          + eps, and n_iter - 1 times rows, then columns */
+enum { PI__STREAMS = 4, PI__HYPER_MIX = 24, PI__HYPER_COEF = 20 };
+typedef struct pi__hyper {
+    int32_t n_rows;      /* rows */
+    float *x;            /* [n_rows, 4 * n] streams */
+    int64_t n;           /* values of a stream */
+    const float *mix;    /* [n_rows, n_m] a matrix times x */
+    const float *scale;  /* [3], or [1] */
+    const float *base;   /* [n_m] */
+    float norm_eps, eps; /* of f; of the rest */
+    int32_t n_iter;      /* of Sinkhorn; 0: pre alone */
+    float *coef;         /* [n_rows, 20] post, comb: hyper_pre writes, hyper_post reads */
+    float *y;            /* [n_rows, n] hyper_pre: sum of pre[i] * stream i, written. hyper_post: the block's result:
+                          * stream b becomes post[b] * y + sum over a of comb[a][b] * stream a */
+} pi__hyper;
+
+/* Queries and the rows that are keys and values at once: norms, and rotation of the last n_rot values of each head (or
+ * row), in pairs of neighbours; rows are written to the cache. */
+typedef struct pi__mla_qkv {
+    const pi__kv_layer *rows; /* the layer's cache of rows; NULL with row */
+    float *q;            /* [n_tokens, n_head * dim], changed in place */
+    int64_t ldq;         /* floats from row to row */
+    int32_t n_head, dim; /* dim is a multiple of 16 */
+    bool q_norm;         /* RMSNorm without weight on each head */
+    float q_scale;       /* multiplies q at the end */
+    const float *row;    /* [n_tokens, dim]; NULL: queries alone */
+    int64_t ldr;         /* floats from row to row */
+    const float *norm;   /* [dim] of row */
+    float eps;           /* of the norms */
+    const float *rope;   /* [n_tokens, n_rot] of op rope */
+    int32_t n_rot;       /* rotated values */
+} pi__mla_qkv;
+
+/* Makes an entry of each window of `ratio` tokens whose last one is in the step. x of a token: values, then scores, `width`
+ * of each, to which the token's row of `ape` is added. They are kept as rows of the cache `recent` until their windows are
+ * closed. Value d of an entry is the sum of the window's values d, weighed by the softmax of their scores. With overlap,
+ * width is 2 dim, tokens give their values dim + d and those of the window before (if there is one) their values d. Then
+ * RMSNorm, and rotation of the last n_rot values by the position of the window's first token. */
+typedef struct pi__compress {
+    const pi__kv_layer *recent; /* tokens of windows that are not closed */
+    const pi__kv_layer *entries; /* what is made */
+    const float *x;      /* [n_tokens, 2 * width] */
+    int64_t ldx;         /* floats from row to row */
+    int32_t ratio, dim;  /* tokens a window, at most 128; values of an entry, a multiple of 16 */
+    bool overlap;        /* see above */
+    const float *ape;    /* [ratio, width] */
+    const float *norm;   /* [dim] */
+    float eps;           /* of the norm */
+    const float *freq;   /* [n_rot / 2] as of op rope */
+    int32_t n_rot;       /* rotated values */
+} pi__compress;
+
+/* The n_top best of the entries that a token sees (those whose windows it or a token before it closed), all where there are
+ * no more: score = scale * sum over heads of w[h] * max(0, q[h] . entry), equal ones by index. */
+typedef struct pi__indexer {
+    const pi__kv_layer *entries; /* keys to choose among */
+    const float *q;      /* [n_tokens, n_head * dim] */
+    int64_t ldq;         /* floats from row to row */
+    const float *w;      /* [n_tokens, n_head] */
+    int64_t ldw;         /* floats from row to row */
+    int32_t n_head, dim; /* dim is a multiple of 16 */
+    float scale;         /* positive */
+    int32_t n_top;       /* entries at most */
+    int32_t *pick;       /* [n_tokens, n_top] ascending; what is past the number of entries seen is not written */
+} pi__indexer;
+
+/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries, with a sink a head; the
+ * last n_rot values of each result are rotated backwards. */
+typedef struct pi__sparse {
+    const pi__kv_layer *rows; /* the window's */
+    const pi__kv_layer *entries; /* NULL: a layer without */
+    const float *q;      /* [n_tokens, n_head * dim], scaled */
+    int64_t ldq;         /* floats from row to row */
+    int32_t n_head, dim; /* dim is a multiple of 16 */
+    int32_t window;      /* tokens */
+    int32_t first;       /* rows before this position are not seen */
+    const int32_t *pick; /* [n_tokens, n_top] entries, of op indexer; NULL: all that are seen */
+    int32_t n_top;       /* see pick */
+    const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum */
+    const float *rope;   /* [n_tokens, n_rot] */
+    int32_t n_rot;       /* rotated values */
+    float *out;          /* [n_tokens, n_head * dim]; may be q, with its ld */
+    int64_t ldo;         /* floats from row to row */
+} pi__sparse;
+
+/* A head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
+ * logits[order[c * n + i]] = row i of matrix c times x, for the n_pick best c; every other token gets the least of these
+ * values minus 1. n_pick equal scores at the edge: the lower index wins. */
+typedef struct pi__centroid_head {
+    int32_t n_rows;              /* rows, at most limits.max_rows */
+    pi__lin_in in;               /* what all matrices read */
+    const pi__weight *centroids; /* [n_mat of head, E]; where head is, and whole like it */
+    const pi__weight *head;      /* a matrix of [n, E] for each cluster, without factors */
+    const int32_t *order;        /* [n_vocab] token of each row of head: host memory that stays and does not change */
+    int32_t n_pick;              /* clusters, at most n_mat and PI__MAX_PICK */
+    float *scores;               /* scratch: [n_rows, n_mat] */
+    int32_t *pick;               /* scratch: [n_rows, n_pick] */
+    float *some;                 /* scratch: [n_rows, n_pick * n] */
+    float *logits;               /* [n_rows, n_mat * n] */
+} pi__centroid_head;
+
+/* Gated delta rule of a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated norm.
+ * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). All sequences of the step
+ * at once, through batch.state_slot; one that starts at position 0 starts from zeros. Takes the snapshots of batch.save. C = (2 n_k + n_v) * dim channels, rows q, k, v. */
+typedef struct pi__gdn {
+    const pi__state_layer *st; /* the layer's states */
+    const float *qkv;         /* [n_tokens, C] before the convolution */
+    int64_t ld_qkv;           /* floats from row to row */
+    const float *z;           /* [n_tokens, n_v * dim] */
+    int64_t ld_z;             /* floats from row to row */
+    const float *alpha, *beta; /* [n_tokens, n_v] as the projections give them */
+    int64_t ld_ab;            /* floats from row to row of both */
+    const float *conv;        /* [C, n_conv], the last tap for the current token */
+    const float *dt_bias;     /* [n_v] added to alpha before softplus */
+    const float *a;           /* [n_v] negative: log decay = a * softplus(alpha + dt_bias) */
+    const float *norm;        /* [dim] RMSNorm of each head's result, before it is multiplied by silu(z) */
+    float eps;                /* of the RMSNorm and of the l2 norms */
+    float *out;               /* [n_tokens, n_v * dim] */
+    int64_t ldo;              /* floats from row to row */
+} pi__gdn;
+
+/* What is wanted of a row of logits. */
+typedef struct pi__ask {
+    int32_t k;      /* its largest values, at most PI__MAX_TOP; 0: nothing */
+    int32_t n_skip; /* indices that are left out */
+    int32_t sum;    /* not 0: the sum of exp(x - max) */
+} pi__ask;
+
+/* The largest values of rows, for the sampler: only where dev->topk_here says so. out is filled when finish has returned; k
+ * below is the largest of ask[r].k:
+ *
+ *     word 0      keys that are missing of ask[r].k, as so few values are above -inf; plus 2^32 if the row holds NaN or +inf
+ *     word 1      with ask[r].sum: bits of a double, the sum of exp(x - max), for rows that do not
+ *     words 2..   ~(bits of the value, ordered as unsigned numbers) << 32 | index, ascending: the largest value first,
+ *                 the lower index first of equal ones; zeros are equal, NaN is never among them
+ *
+ * Before, the values of the first ask[r].n_skip of the n_skip indices at skip become -inf, in x; of a row that asks for
+ * nothing, neither x nor out is touched. */
+typedef struct pi__topk {
+    float *x;            /* [n_rows, n] */
+    int32_t n_rows;      /* at most PI__MAX_ROWS */
+    int64_t n;           /* at most limits.n_vocab and PI__MAX_TOP_ROW */
+    const int32_t *skip; /* [n_skip] host memory that stays and does not change */
+    int32_t n_skip;      /* at most PI__MAX_SKIP */
+    const pi__ask *ask;  /* [n_rows] of host_alloc; the device's until finish has returned, as is out */
+    uint64_t *out;       /* [n_rows, 2 + k] of host_alloc */
+} pi__topk;
+
+/* Outside of a step: the slot's state at pos goes to snapshot snap, which has no effect on it (pos is its last multiple of
+ * PI__STATE_CHUNK at or before the end of its sure tokens); or the slot becomes the state that was saved at pos. */
+typedef struct pi__state_copy {
+    const pi__state_layer *st; /* the layer's states */
+    int32_t slot;        /* of a sequence */
+    int32_t pos;         /* tokens */
+    int32_t snap;        /* index in the pool of snapshots */
+} pi__state_copy;
+
+/* ---- the list: name, struct of arguments */
+
+/* Of transformers and delta nets, which every backend has. */
+#define PI__OPS_ALL(OP)                                                                                                 \
+    OP(embed, pi__embed)                                                                                                \
+    OP(linear, pi__linear)                                                                                              \
+    OP(add_norm, pi__add_norm)                                                                                          \
+    OP(norm, pi__norm)                                                                                                  \
+    OP(add_gated, pi__add_gated)                                                                                        \
+    OP(rope, pi__rope)                                                                                                  \
+    OP(qkv, pi__qkv)                                                                                                    \
+    OP(attention, pi__attention)                                                                                        \
+    OP(moe, pi__moe)                                                                                                    \
+    OP(gather_rows, pi__gather_rows)                                                                                    \
+    OP(softcap, pi__softcap)                                                                                            \
+    OP(centroid_head, pi__centroid_head)                                                                                \
+    OP(gdn, pi__gdn)                                                                                                    \
+    OP(state_save, pi__state_copy)                                                                                      \
+    OP(state_load, pi__state_copy)                                                                                      \
+    OP(copy_2d, pi__copy_2d)
+/* Of DeepSeek V4: the CPU has them. */
+#define PI__OPS_CPU(OP)                                                                                                 \
+    OP(hyper_pre, pi__hyper)                                                                                            \
+    OP(hyper_post, pi__hyper)                                                                                           \
+    OP(mla_qkv, pi__mla_qkv)                                                                                            \
+    OP(compress, pi__compress)                                                                                          \
+    OP(indexer, pi__indexer)                                                                                            \
+    OP(sparse, pi__sparse)
+/* What samplers have done where the logits are: devices have them. */
+#define PI__OPS_DEVICE(OP) OP(topk, pi__topk)
+#define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_CPU(OP) PI__OPS_DEVICE(OP)
+
+#define PI__OP_ID(name, type) PI__OP_##name,
+typedef enum pi__op_id { PI__OPS(PI__OP_ID) PI__N_OPS } pi__op_id;
+#undef PI__OP_ID
+
+struct pi__backend;
+/* What a backend says of the ops; NULL: it has it not. */
+#define PI__OP_FN(name, type) void (*name)(struct pi__backend *be, const pi__batch *b, const type *a);
+typedef struct pi__op_fns {
+    PI__OPS(PI__OP_FN)
+} pi__op_fns;
+#undef PI__OP_FN
+
+/* A call that is kept: what was called, for which batch, and a copy of its arguments. */
+#define PI__OP_MEMBER(name, type) type name;
+typedef struct pi__op_record {
+    pi__op_id id;
+    const pi__batch *b;
+    union {
+        PI__OPS(PI__OP_MEMBER)
+    } args;
+} pi__op_record;
+#undef PI__OP_MEMBER
+
+#endif
