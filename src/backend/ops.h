@@ -144,7 +144,10 @@ typedef struct pi__linear {
 
 static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
 {
-    pi__linear a = {.in = *in, .n_rows = n_rows, .n_lin = n_lin};
+    pi__linear a;
+    a.in = *in;
+    a.n_rows = n_rows;
+    a.n_lin = n_lin;
     for (int32_t i = 0; i < n_lin; i++) a.lin[i] = lin[i];
     return a;
 }

@@ -86,7 +86,8 @@ static void time_op(bench *b, const char *name, int kind, matrix **m, int n_m, i
             pi__lin lin[4];
             for (int j = 0; j < n_m; j++) lin[j] = (pi__lin) {&m[j]->w[i], b->y[j % 2], m[j]->w[i].n_out};
             double t = now(b->be);
-            b->be->ops->linear(b->be, &in, rows, lin, n_m);
+            const pi__linear all = pi__linear_of(&in, rows, lin, n_m);
+            pi__op_linear(b->be, NULL, &all);
             t = now(b->be) - t;
             if (r == 0 || t < best[i]) best[i] = t;
         }

@@ -41,7 +41,7 @@ static int emu_wait(pi__link *link, int32_t rank)
 static void emu_destroy(pi__link *link)
 {
     emu_link *l = reinterpret_cast<emu_link *>(link);
-    l->local->dev->destroy(l->local);
+    l->local->ops->destroy(l->local);
     delete l;
 }
 

@@ -140,7 +140,7 @@ struct world {
     std::vector<int32_t> order;
     buffer<float> x, w, scores, some, logits;
     buffer<int32_t> pick;
-    pi__clustered a = {};
+    pi__centroid_head a = {};
 
     explicit world(const shape &s_, const char *name = "emu", bool fp4 = false)
         : s(s_), d(fp4, name), x0(simt_test::random(1).normals((size_t) (s.rows * s.E))),
@@ -167,10 +167,11 @@ struct world {
     /* Rows first .. first + n - 1 alone. */
     std::vector<float> run(int32_t first, int32_t n)
     {
-        pi__clustered part = a;
+        pi__centroid_head part = a;
         logits.fill(0xff);
         part.in.x += first * part.in.ldx;
-        pi__op_centroid_head(d.be, NULL, &part) /*FIX ['n']*/;
+        part.n_rows = n;
+        pi__op_centroid_head(d.be, NULL, &part);
         d.finish();
         return std::vector<float>(logits.get(), logits.get() + (size_t) n * V());
     }
@@ -186,7 +187,8 @@ struct world {
         pi__lin_in in = a.in;
         const pi__lin lin = {&one, y.get(), s.per};
         in.x += r * in.ldx;
-        d.be->ops->linear(d.be, &in, 1, &lin, 1);
+        const pi__linear all = pi__linear_of(&in, 1, &lin, 1);
+        pi__op_linear(d.be, NULL, &all);
         d.finish();
         return std::vector<float>(y.get(), y.get() + y.size());
     }
@@ -293,7 +295,8 @@ static void test_recorded(void **)
         t.logits.fill(0xff);
         const bool played = !t.d.be->dev->begin(t.d.be, &b, PI__STEP_DECODE);
         assert_int_equal(played, i > 1);
-        if (!played) pi__op_centroid_head(t.d.be, NULL, &t.a) /*FIX ['3']*/;
+        t.a.n_rows = 3;
+        if (!played) pi__op_centroid_head(t.d.be, NULL, &t.a);
         t.d.finish();
         assert_memory_equal(t.logits.get(), i < 3 ? want.data() : other.data(), want.size() * sizeof(float));
     }
@@ -312,10 +315,12 @@ static void test_refused(void **)
 {
     world t(shapes[1]);
     pi_error err;
-    pi__op_centroid_head(t.d.be, NULL, &t.a) /*FIX ['t.s.rows + 1']*/;
+    t.a.n_rows = t.s.rows + 1;
+    pi__op_centroid_head(t.d.be, NULL, &t.a);
     assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
     t.a.n_pick++;
-    pi__op_centroid_head(t.d.be, NULL, &t.a) /*FIX ['1']*/;
+    t.a.n_rows = 1;
+    pi__op_centroid_head(t.d.be, NULL, &t.a);
     assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
 }
 

@@ -167,7 +167,8 @@ struct world {
         part.in.x += first * part.in.ldx;
         part.logits += first * part.ldl;
         part.y += first * part.ldy;
-        pi__op_moe(d.be, NULL, &part) /*FIX ['n']*/;
+        part.n_rows = n;
+        pi__op_moe(d.be, NULL, &part);
         d.finish();
         std::vector<float> out;
         for (size_t i = 0; i < y.size(); i++) {
@@ -439,10 +440,12 @@ static void test_refused(void **)
     pi_error err;
     w.type = PI__F64, w.n_in = 256, w.n_out = 16, w.n_mat = 4;
     assert_int_equal(t.d.be->dev->weight_size(t.d.be, &w), 0);
-    pi__op_moe(t.d.be, NULL, &t.a) /*FIX ['400']*/;
+    t.a.n_rows = 400;
+    pi__op_moe(t.d.be, NULL, &t.a);
     assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
     t.a.n_used = 5;
-    pi__op_moe(t.d.be, NULL, &t.a) /*FIX ['1']*/;
+    t.a.n_rows = 1;
+    pi__op_moe(t.d.be, NULL, &t.a);
     assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_EDEVICE);
 }
 

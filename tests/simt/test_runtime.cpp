@@ -178,7 +178,7 @@ static int parted_step(parted &p, int32_t n, int32_t keys, int n_parts)
     b.seq = b.seq_start = b.row = each;
     b.seq_len = len;
     simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
-    const pi__device_fns *op = p.be->ops;
+    const pi__device_fns *op = p.be->dev;
     const pi__batch *padded = op->begin(p.be, &b, PI__STEP_PARTS);
     assert_non_null(padded);
     assert_int_equal(padded->n_tokens, n == 3 ? 4 : n);
@@ -186,7 +186,8 @@ static int parted_step(parted &p, int32_t n, int32_t keys, int n_parts)
     for (int i = 0; i < n_parts; i++) {
         op->graph_segment(p.be);
         op->upload(p.be, p.x, p.host, 64);
-        op->softcap(p.be, p.x, 8, 16);
+        const pi__softcap cap = {p.x, 8, 1, 16};
+        pi__op_softcap(p.be, nullptr, &cap);
         op->download(p.be, p.host + 16, p.x, 64);
         if (i + 1 < n_parts) (void) op->end_capture(p.be); /* finish ends the last */
     }

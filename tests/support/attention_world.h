@@ -188,15 +188,15 @@ static void world_step(world *w, const int *n)
     pi__batch b = {.n_tokens = total, .n_seqs = w->n_seqs, .n_groups = 1, .pos = pos, .seq = seq, .seq_start = seq_start,
                    .seq_len = seq_len};
     b.kv[0] = (pi__kv_batch){c->block_size, w->table_stride, tables, slot};
-    pi__qkv qa = {.q = x, .k = x + q_all, .v = x + q_all + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq,
+    pi__qkv qa = {.kv = &w->kv, .q = x, .k = x + q_all, .v = x + q_all + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq,
                   .ldv = (int64_t) ldq, .q_stride = c->gate ? 2 * c->head_dim : 0, .n_head = c->n_head, .q_scale = 1.0f};
     double t0 = c->clock ? c->clock() : 0;
-    pi__cpu_qkv(&w->cpu.be, &b, &qa, &w->kv);
+    pi__cpu_qkv(&w->cpu.be, &b, &qa);
     double t1 = c->clock ? c->clock() : 0;
-    pi__attn aa = {.q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride, .gate = c->gate ? x + hd : NULL, .out = out,
+    pi__attention aa = {.kv = &w->kv, .q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride, .gate = c->gate ? x + hd : NULL, .out = out,
                    .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window, .softcap = c->softcap,
                    .sinks = c->sinks ? w->sinks : NULL};
-    pi__cpu_attention(&w->cpu.be, &b, &aa, &w->kv);
+    pi__cpu_attention(&w->cpu.be, &b, &aa);
     w->time_qkv = t1 - t0;
     w->time_attention = c->clock ? c->clock() - t1 : 0;
     at = 0;

@@ -105,8 +105,8 @@ static int far_create(pi__backend **out, int32_t index, const pi__cpu_params *p,
     (void) index;
     int rc = pi__cpu_create(out, p, log, err);
     if (rc) return rc;
-    far_device.ops = far_ops(*(*out)->ops);
-    (*out)->ops = &far_device.ops;
+    far_device.ops = far_ops(*(*out)->dev);
+    (*out)->dev = &far_device.ops;
     (*out)->far = true;
     return PI_OK;
 }

@@ -215,11 +215,11 @@ static void gdn_step(gdn_world *w, const gdn_turn *turn)
     }
     pi__batch b = {.n_tokens = (int32_t) total, .n_seqs = n_seqs, .pos = r.pos, .seq_start = start, .seq_sure = sure,
                    .state_slot = slot, .save_start = save_start, .save = save};
-    pi__gdn a = {.qkv = r.qkv, .ld_qkv = (int64_t) w->channels, .z = r.z, .ld_z = (int64_t) vd, .alpha = r.ab,
+    pi__gdn a = {.st = &w->st, .qkv = r.qkv, .ld_qkv = (int64_t) w->channels, .z = r.z, .ld_z = (int64_t) vd, .alpha = r.ab,
                  .beta = r.ab + w->c.n_v, .ld_ab = 2 * w->c.n_v, .conv = w->conv, .dt_bias = w->dt, .a = w->a,
                  .norm = w->norm, .eps = 1e-6f, .out = r.out, .ldo = (int64_t) vd};
     double t0 = w->clock ? w->clock() : 0;
-    pi__cpu_gdn(&w->cpu.be, &b, &a, &w->st);
+    pi__cpu_gdn(&w->cpu.be, &b, &a);
     w->seconds = w->clock ? w->clock() - t0 : 0;
     for (int k = 0; k < n_seqs; k++) {
         gdn_sequence *s = &w->seq[who[k]];

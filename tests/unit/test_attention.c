@@ -388,12 +388,12 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
     pi__batch b = {.n_tokens = T, .n_seqs = 1, .n_groups = 1, .pos = pos, .seq_start = start, .seq_len = len};
     b.kv[0] = (pi__kv_batch){32, 2, NULL, slot};
     pi__kv_layer kv = {.type_k = PI__F32, .type_v = PI__F32, .n_head_kv = NKV, .head_dim = D, .base = pool, .stride = bytes};
-    pi__qkv a = {.q = x, .ldq = LD, .k = x + NH * D, .v = x + (NH + NKV) * D, .ldk = LD, .ldv = LD, .n_head = NH,
+    pi__qkv a = {.kv = &kv, .q = x, .ldq = LD, .k = x + NH * D, .v = x + (NH + NKV) * D, .ldk = LD, .ldv = LD, .n_head = NH,
                  .q_norm = norm ? qn : NULL, .k_norm = norm ? kn : NULL, .v_norm = v_norm, .eps = 1e-6f,
                  .rope = n_rot ? rope : NULL, .n_rot = n_rot, .pair_stride = pair, .q_scale = 0.25f};
     pi__cpu cpu = {.attn = kernels_of(isa)};
     assert_int_equal(pi__pool_create(&cpu.pool, 2, 0, 50, NULL), PI_OK);
-    pi__cpu_qkv(&cpu.be, &b, &a, &kv);
+    pi__cpu_qkv(&cpu.be, &b, &a);
     for (int t = 0; t < T; t++) {
         double y[D];
         const float *r = n_rot ? rope + t * n_rot : NULL;
@@ -420,7 +420,7 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
     memcpy(x, orig, sizeof x);
     memset(pool, 0xff, bytes * 3);
     a.k = a.v = NULL;
-    pi__cpu_qkv(&cpu.be, &b, &a, &kv);
+    pi__cpu_qkv(&cpu.be, &b, &a);
     for (size_t i = 0; i < bytes * 3; i++) assert_int_equal((uint8_t) pool[i], 0xff);
     assert_memory_equal(x + NH * D, orig + NH * D, (LD - NH * D) * 4);
     pi__pool_destroy(cpu.pool);

@@ -36,11 +36,11 @@ static void world_stop(world *t)
 /* Rows first..first + n with n_pick clusters each. */
 static void run(world *t, int32_t first, int32_t n, int32_t n_pick)
 {
-    const pi__clustered a = {.in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E, .w = t->norm, .eps = 1e-6f},
+    const pi__centroid_head a = {.n_rows = n, .in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E, .w = t->norm, .eps = 1e-6f},
                              .centroids = &t->centroids.w, .head = &t->head.w, .order = t->order, .n_pick = n_pick,
                              .scores = t->scores, .pick = t->pick, .some = t->some, .logits = t->logits};
     for (int32_t i = 0; i < ROWS * N_VOCAB; i++) t->logits[i] = NAN;
-    pi__cpu_clustered(&t->head.cpu.be, &a, n);
+    pi__cpu_centroid_head(&t->head.cpu.be, NULL, &a);
 }
 
 /* What an ordinary linear op gives for all rows of cluster c and row r of x. */
@@ -52,7 +52,7 @@ static void cluster_alone(world *t, int32_t c, int32_t r, float *y)
     one.n_mat = 1;
     one.data = (char *) one.data + (size_t) c * s.mat;
     const pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = t->x + r * E, .ldx = E, .w = t->norm, .eps = 1e-6f};
-    pi__cpu_linear(&t->head.cpu.be, &in, 1, &(pi__lin) {&one, y, PER}, 1);
+    pi__cpu_linear(&t->head.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = 1, .n_lin = 1, .lin = {{&one, y, PER}}});
 }
 
 /* Row r of the last run, which was row `at` of it. */

@@ -79,7 +79,7 @@ static void test_add_norm(void **state)
             EACH_CPU({
                 fill(x, N_MAX, 1, 3);
                 memcpy(x0, x, sizeof x);
-                pi__cpu_add_norm(&cpu.be, x, y, norm ? w : NULL, 1e-5f, 0.7f, rows, n);
+                pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = norm ? w : NULL, .eps = 1e-5f, .scale = 0.7f, .n_rows = rows, .n = n});
                 check_add_norm(x0, rows, n, norm, 0.7f);
                 assert_memory_equal(x + rows * n, x0 + rows * n, 4000);
             })
@@ -89,8 +89,8 @@ static void test_add_norm(void **state)
     EACH_CPU({
         fill(x, N_MAX, 1, 3);
         memcpy(x0, x, sizeof x);
-        pi__cpu_add_norm(&cpu.be, x, y, w, 1e-5f, 1.0f, 100, 640);
-        for (int r = 0; r < 100; r++) pi__cpu_add_norm(&cpu.be, x0 + r * 640, y + r * 640, w, 1e-5f, 1.0f, 1, 640);
+        pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 1.0f, .n_rows = 100, .n = 640});
+        for (int r = 0; r < 100; r++) pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x0 + r * 640, .y = y + r * 640, .w = w, .eps = 1e-5f, .scale = 1.0f, .n_rows = 1, .n = 640});
         assert_memory_equal(x, x0, 64000 * 4);
     })
     free(x0);
@@ -106,9 +106,9 @@ static void test_norm(void **state)
     for (int s = 0; s < 3; s++) {
         EACH_CPU({
             fill(x, N_MAX, 1, 3);
-            pi__cpu_norm(&cpu.be, x, shapes[s][1], y, w, 1e-5f, shapes[s][0], shapes[s][1]);
+            pi__cpu_norm(&cpu.be, NULL, &(pi__norm) {.out = x, .ldo = shapes[s][1], .x = y, .w = w, .eps = 1e-5f, .n_rows = shapes[s][0], .n = shapes[s][1]});
             check_add_norm(zeros, shapes[s][0], shapes[s][1], true, 1);
-            pi__cpu_norm(&cpu.be, wide, 2 * shapes[s][1], y, w, 1e-5f, shapes[s][0], shapes[s][1]);
+            pi__cpu_norm(&cpu.be, NULL, &(pi__norm) {.out = wide, .ldo = 2 * shapes[s][1], .x = y, .w = w, .eps = 1e-5f, .n_rows = shapes[s][0], .n = shapes[s][1]});
             for (int i = 0; i < shapes[s][0]; i++)
                 assert_memory_equal(x + i * shapes[s][1], wide + 2 * i * shapes[s][1], 4 * (size_t) shapes[s][1]);
         })
@@ -127,7 +127,7 @@ static void test_add_gated(void **state)
         EACH_CPU({
             fill(x, N_MAX, 1, 3);
             memcpy(x0, x, sizeof x);
-            pi__cpu_add_gated(&cpu.be, x, y, w, LD, rows, N);
+            pi__cpu_add_gated(&cpu.be, NULL, &(pi__add_gated) {.y = x, .x = y, .gate = w, .ldg = LD, .n_rows = rows, .n = N});
             for (int i = 0; i < rows * N; i++) assert_close(x0[i] + y[i] / (1 + exp(-w[i / N * LD])), x[i], 1e-6);
             assert_memory_equal(x + rows * N, x0 + rows * N, 4000);
         })
@@ -146,7 +146,7 @@ static void test_rope(void **state)
     EACH_CPU({
         pi__batch b = {.n_tokens = TOKENS, .pos = pos};
         memset(x, 0, sizeof x);
-        pi__cpu_rope(&cpu.be, &b, freq, FREQ, 1.5f, x);
+        pi__cpu_rope(&cpu.be, &b, &(pi__rope) {.freq = freq, .n_freq = FREQ, .mscale = 1.5f, .table = x});
         for (int t = 0; t < TOKENS; t++) {
             for (int i = 0; i < FREQ; i++) {
                 float angle = (float) pos[t] * freq[i];
@@ -156,7 +156,7 @@ static void test_rope(void **state)
         }
         float alone[2 * FREQ];
         b = (pi__batch){.n_tokens = 1, .pos = pos + 77};
-        pi__cpu_rope(&cpu.be, &b, freq, FREQ, 1.5f, alone);
+        pi__cpu_rope(&cpu.be, &b, &(pi__rope) {.freq = freq, .n_freq = FREQ, .mscale = 1.5f, .table = alone});
         assert_memory_equal(alone, x + 77 * 2 * FREQ, sizeof alone);
     })
 }
@@ -169,7 +169,7 @@ static void test_gather_rows(void **state)
     EACH_CPU({
         fill(x, N_MAX, 7, 1);
         float behind = x[400];
-        pi__cpu_gather_rows(&cpu.be, row, 4, y, 100, x);
+        pi__cpu_gather_rows(&cpu.be, NULL, &(pi__gather_rows) {.row = row, .n_rows = 4, .x = y, .n = 100, .out = x});
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < 100; k++) assert_true(x[i * 100 + k] == (row[i] < 0 ? 0 : y[row[i] * 100 + k]));
         assert_true(x[400] == behind);
@@ -185,7 +185,7 @@ static void test_softcap(void **state)
             fill(x, N_MAX, 5, s % 2 ? 200.0f : 3.0f);
             x[0] = s % 2 ? 1e30f : -0.0f;
             memcpy(y, x, sizeof x);
-            pi__cpu_softcap(&cpu.be, x, 30.0f, sizes[s]);
+            pi__cpu_softcap(&cpu.be, NULL, &(pi__softcap) {.x = x, .cap = 30.0f, .n_rows = 1, .n = (int64_t) (sizes[s])});
             for (size_t i = 0; i < sizes[s]; i++) assert_close(30.0 * tanh(y[i] / 30.0), x[i], 4e-7);
             assert_memory_equal(x + sizes[s], y + sizes[s], 4000);
         })

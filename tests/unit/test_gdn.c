@@ -342,8 +342,8 @@ static void test_snapshots(void **state)
             gdn_turn turn[GDN_SEQS] = {{.n = 1}, {.n = b.seq[1].done < 40}};
             if (to % 32 == 0) turn[0].save[turn[0].n_save++] = (pi__save){to, to / 16};
             gdn_step(&b, turn);
-            if (to % 32 == 16) pi__cpu_state_save(&b.cpu.be, &b.st, b.seq[0].slot, to, to / 16);
-            if (to % 32 == 7 && to > 16) pi__cpu_state_save(&b.cpu.be, &b.st, b.seq[0].slot, to / 16 * 16, 12 + to / 32);
+            if (to % 32 == 16) pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = to, .snap = to / 16});
+            if (to % 32 == 7 && to > 16) pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = to / 16 * 16, .snap = 12 + to / 32});
         }
         for (int p = 16; p <= 96; p += 16) same_snap(&a, p / 16, &b, p / 16, "decode", p);
         same_snap(&a, 2, &b, 13, "later", 32);
@@ -375,7 +375,7 @@ static void test_snapshot_after_drafts(void **state)
             gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = from}});
             gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = 1, .right = from % 37, .wrong = 36 - from % 37}});
             int pos = b.seq[0].done / 16 * 16;
-            pi__cpu_state_save(&b.cpu.be, &b.st, b.seq[0].slot, pos, 7);
+            pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = pos, .snap = 7});
             same_snap(&a, pos / 16, &b, 7, "accepted drafts", pos);
             gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = 1, .n_save = 1, .save = {{pos, 8}}}});
             same_snap(&a, pos / 16, &b, 8, "accepted drafts, in the next step", pos);
@@ -402,7 +402,7 @@ static void test_load(void **state)
         for (int pos = 16; pos <= 80; pos += 16) {
             gdn_init(&b, &c, 2, lens);
             memcpy(snap(&b, 3), snap(&a, pos / 16), snap_bytes(&a));
-            pi__cpu_state_load(&b.cpu.be, &b.st, b.seq[0].slot, pos, 3);
+            pi__cpu_state_load(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = pos, .snap = 3});
             memcpy(b.seq[0].out, a.seq[0].out, (size_t) pos * vd * 4);
             b.seq[0].done = pos;
             if (pos % 32) gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = 1, .wrong = 2}});

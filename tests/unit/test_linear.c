@@ -56,7 +56,7 @@ static void run_shape(const pi__cpu_linear_kernels *k, int type, int64_t n_in, i
     pi__lin lin = {&f.w, y, ldy};
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = n_in};
     float edge = y[n_out];
-    pi__cpu_linear(&f.cpu.be, &in, n_rows, &lin, 1);
+    pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = n_rows, .n_lin = 1, .lin = {lin}});
     check_results(&f, x, y, ldy, n_rows, is_float(type));
     assert_true(y[n_out] == edge); /* nothing past n_out is written */
     free(x);
@@ -101,12 +101,12 @@ static void same_bits(const pi__cpu_linear_kernels *k)
                     pi__lin lin = {&f.w, alone + r * n_out, n_out};
                     one.x += r * n_in;
                     one.x2 += r * n_in;
-                    pi__cpu_linear(&f.cpu.be, &one, 1, &lin, 1);
+                    pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = one, .n_rows = 1, .n_lin = 1, .lin = {lin}});
                 }
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
                 pi__lin lin = {&f.w, y, n_out};
                 memset(y, 0, ROWS * (size_t) n_out * sizeof *y);
-                pi__cpu_linear(&f.cpu.be, &in, counts[c], &lin, 1);
+                pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = counts[c], .n_lin = 1, .lin = {lin}});
                 assert_memory_equal(y, alone, (size_t) counts[c] * (size_t) n_out * sizeof *y);
             }
             weight_drop(&f);
@@ -151,7 +151,7 @@ static void prologues(const pi__cpu_linear_kernels *k)
         for (int i = 0; i < N; i++) x[i] = (float) (i - N / 2) / 8; /* -20 .. 20 */
         pi__lin_in in = {.kind = kind, .x = x, .ldx = N, .x2 = x2, .ldx2 = N, .w = w, .eps = 1e-6f, .limit = limit};
         pi__lin lin = {&f.w, y, N};
-        pi__cpu_linear(&f.cpu.be, &in, ROWS, &lin, 1);
+        pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = ROWS, .n_lin = 1, .lin = {lin}});
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < N; i++) {
                 const float cut = fminf(x[r * N + i], limit), cut2 = fmaxf(-limit, fminf(x2[r * N + i], limit));
@@ -181,14 +181,14 @@ static void not_finite(const pi__cpu_linear_kernels *k)
             pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = 256};
             pi__lin lin = {&f.w, y, 16};
             x[40] = bad == 0 ? NAN : bad == 1 ? INFINITY : -INFINITY;
-            pi__cpu_linear(&f.cpu.be, &in, 2, &lin, 1);
+            pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = 2, .n_lin = 1, .lin = {lin}});
             for (int i = 0; i < 16; i++) {
                 assert_false(isfinite(y[i]));
                 assert_true(isfinite(y[16 + i]));
             }
             memset(x, 0, 256 * sizeof *x);
             x[3] = 1e-42f;
-            pi__cpu_linear(&f.cpu.be, &in, 1, &lin, 1);
+            pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = 1, .n_lin = 1, .lin = {lin}});
             for (int i = 0; i < 16; i++) assert_true(fabsf(y[i]) < 1e-30f);
             free(x);
             weight_drop(&f);
@@ -216,7 +216,8 @@ static void many(const pi__cpu_linear_kernels *k)
     for (int64_t i = 0; i < f[3].w.n_out * N; i++) f[3].ref[i] *= 0.5f;
     float *x = random_rows(ROWS * N);
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N};
-    pi__cpu_linear(&f[0].cpu.be, &in, ROWS, lin, 5);
+    const pi__linear all = pi__linear_of(&in, ROWS, lin, 5);
+    pi__cpu_linear(&f[0].cpu.be, NULL, &all);
     for (int i = 0; i < 5; i++) {
         check_results(&f[i], x, lin[i].y, lin[i].ldy, ROWS, is_float(types[i]));
         free(lin[i].y);
@@ -240,7 +241,7 @@ static void embed(const pi__cpu_linear_kernels *k)
         for (int n = 3; n <= TOKENS; n += TOKENS - 3) {
             for (int i = 0; i < n; i++) token[i] = i < OUT ? OUT - 1 - i : (int32_t) (rnd() % OUT);
             pi__batch b = {.n_tokens = n, .token = token};
-            pi__cpu_embed(&f.cpu.be, &b, &f.w, 25.25f, out);
+            pi__cpu_embed(&f.cpu.be, &b, &(pi__embed) {.w = &f.w, .scale = 25.25f, .out = out});
             for (int i = 0; i < n; i++)
                 for (int j = 0; j < N; j++) {
                     float want = f.ref[token[i] * N + j] * 25.25f;
@@ -274,7 +275,7 @@ static void fp4_scales(const pi__cpu_linear_kernels *k)
         }
         load_all(&f);
         pi__batch b = {.n_tokens = 256, .token = token};
-        pi__cpu_embed(&f.cpu.be, &b, &f.w, 1.0f, out);
+        pi__cpu_embed(&f.cpu.be, &b, &(pi__embed) {.w = &f.w, .scale = 1.0f, .out = out});
         for (int i = 0; i < 256; i++) {
             pi__dequantize_row(types[t], f.src + (size_t) i * (t ? size : 2 * size), want, 64);
             assert_memory_equal(out + 64 * i, want, sizeof want);

@@ -167,7 +167,8 @@ static void formats(const pi__cpu_linear_kernels *k)
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         const float edge = t.y[E];
-        pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
+        t.a.n_rows = t.max_rows;
+        pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
         check_rows(&t, t.max_rows, 11, pi__type_info_of(types[0])->name);
         assert_true(t.y[E] == edge); /* nothing past E is written */
         world_stop(&t);
@@ -192,7 +193,8 @@ static void softplus(const pi__cpu_linear_kernels *k)
         t.a.token = token;
         t.logits[3] = -40; /* rounds to a weight of nothing */
         t.logits[4] = 60;
-        pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
+        t.a.n_rows = t.max_rows;
+        pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
         check_rows(&t, t.max_rows, 1, i == 2 ? "table" : "softplus");
         world_stop(&t);
     }
@@ -207,7 +209,8 @@ static void crowds(const pi__cpu_linear_kernels *k)
     world_start(&t, k, 3, types, 64, 32, 6, 3, 53, false);
     for (int32_t r = 0; r < t.max_rows; r++)
         for (int32_t e = 0; e < 6; e++) t.logits[r * t.a.ldl + e] = r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : (float) (e % 2);
-    pi__cpu_moe(&t.gate.cpu.be, &t.a, t.max_rows);
+    t.a.n_rows = t.max_rows;
+    pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     check_rows(&t, t.max_rows, 1, "crowd");
     world_stop(&t);
 }
@@ -221,7 +224,8 @@ static void test_least_sum(void **state)
     world t;
     world_start(&t, pi__lin_kernels_generic(), 1, types, 3, 2, 20000, 1, 1, true);
     for (int32_t e = 0; e < t.a.n_expert; e++) t.logits[e] = 1;
-    pi__cpu_moe(&t.gate.cpu.be, &t.a, 1);
+    t.a.n_rows = 1;
+    pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     check_rows(&t, 1, 1, "least sum");
     world_stop(&t);
 }
@@ -233,14 +237,16 @@ static void test_not_finite(void **state)
     static const int types[3] = {PI__Q8_0, PI__Q8_0, PI__Q8_0};
     world t;
     world_start(&t, pi__lin_kernels_generic(), 2, types, 32, 32, 4, 2, 3, false);
-    pi__cpu_moe(&t.gate.cpu.be, &t.a, 3);
+    t.a.n_rows = 3;
+    pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     float good[32];
     memcpy(good, t.y + 2 * t.a.ldy, sizeof good);
     for (int32_t e = 0; e < 4; e++) {
         t.logits[e] = NAN;
         t.logits[t.a.ldl + e] = e == 1 ? NAN : e == 2 ? INFINITY : -INFINITY;
     }
-    pi__cpu_moe(&t.gate.cpu.be, &t.a, 3);
+    t.a.n_rows = 3;
+    pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     for (int32_t i = 0; i < 32; i++) assert_false(isfinite(t.y[i]));
     assert_memory_equal(good, t.y + 2 * t.a.ldy, sizeof good);
     world_stop(&t);
@@ -265,11 +271,13 @@ static void same_bits(const pi__cpu_linear_kernels *k)
                 one.in.x += r * E;
                 one.logits += r * t.a.ldl;
                 one.y = alone + r * E;
-                pi__cpu_moe(&t.gate.cpu.be, &one, 1);
+                one.n_rows = 1;
+                pi__cpu_moe(&t.gate.cpu.be, NULL, &one);
             }
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
                 memset(t.y, 0, ROWS * E * sizeof *t.y);
-                pi__cpu_moe(&t.gate.cpu.be, &t.a, counts[c]);
+                t.a.n_rows = counts[c];
+                pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
                 assert_memory_equal(t.y, alone, (size_t) counts[c] * E * sizeof *t.y);
             }
             world_stop(&t);

@@ -115,14 +115,15 @@ static void multiply(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
         float *x = i ? v->x1 : v->x;
         pi__lin_in in = {.kind = PI__IN_RMSNORM, .x = x + b * SLOT, .ldx = ld, .w = i ? v->w1 : v->w, .eps = 1e-5f};
         pi__lin lin[] = {{&v->mat[i ? 2 : first], x + a * SLOT, ldy}, {&v->mat[i ? 2 : !first], x + a * SLOT + N, ldy}};
-        be->ops->linear(be, &in, rows, lin, side == 2 ? 2 : 1);
+        const pi__linear all = pi__linear_of(&in, rows, lin, side == 2 ? 2 : 1);
+        pi__op_linear(be, NULL, &all);
     }
 }
 
 static void cap(world *v, int32_t at, int32_t n)
 {
-    v->two->ops->softcap(v->two, v->x + at, 2.0f, (size_t) n);
-    v->one->ops->softcap(v->one, v->x1 + at, 2.0f, (size_t) n);
+    pi__op_softcap(v->two, NULL, &(pi__softcap) {v->x + at, 2.0f, 1, n});
+    pi__op_softcap(v->one, NULL, &(pi__softcap) {v->x1 + at, 2.0f, 1, n});
 }
 
 /* An op that runs where the last one did, from slot b to slot a. */
@@ -134,7 +135,6 @@ static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
     const int64_t ld = N + below(2) * below(32);
     for (int i = 0; i < 2; i++) {
         pi__backend *be = i ? v->one : v->two;
-        const pi__device_fns *op = be->ops;
         float *x = (i ? v->x1 : v->x) + a * SLOT, *w = vector ? (i ? v->w1 : v->w) : NULL;
         const float *y = (i ? v->x1 : v->x) + b * SLOT;
         if (kind == 0) pi__op_add_norm(be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 0.5f, .n_rows = rows, .n = N});
@@ -222,10 +222,11 @@ static int traced_finish(pi__backend *be, pi_error *err)
     note("wait", 0);
     return cpu_ops->finish(be, err);
 }
-static void traced_linear(pi__backend *be, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+static void (*plain_linear)(pi__backend *be, const pi__batch *b, const pi__linear *a);
+static void traced_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
-    note(be == traced_cpu ? "CPU" : "dev", n_rows);
-    cpu_ops->linear(be, in, n_rows, lin, n_lin);
+    note(be == traced_cpu ? "CPU" : "dev", a->n_rows);
+    plain_linear(be, b, a);
 }
 
 static void asks(const char *want)
@@ -248,17 +249,21 @@ static void test_parts(void **state)
     (void) state;
     static world v;
     static float got[ROWS * N];
-    pi__device_fns dev, host;
+    pi__device_fns dev;
     const pi__batch b = {.n_tokens = 3, .n_seqs = 3, .n_rows = 3};
     open_world(&v);
-    const pi__device_fns *op = v.two->ops;
-    cpu_ops = v.one->ops;
+    const pi__device_fns *op = v.two->dev;
+    const pi__op_fns *fns = v.one->ops;
+    pi__op_fns traced = *fns;
+    cpu_ops = v.one->dev;
+    plain_linear = fns->linear;
+    traced.linear = traced_linear;
     traced_cpu = v.two->side[PI__AT_CPU];
-    dev = host = *cpu_ops;
-    dev.begin = traced_begin, dev.part = traced_part, dev.queued = traced_queued, dev.upload = traced_upload;
-    dev.download = traced_download, dev.finish = traced_finish, dev.linear = host.linear = traced_linear;
-    v.two->side[PI__AT_DEVICE]->ops = &dev;
-    v.two->side[PI__AT_CPU]->ops = &host;
+    dev = *cpu_ops;
+    dev.begin = traced_begin, dev.graph_segment = traced_part, dev.end_capture = traced_queued, dev.upload = traced_upload;
+    dev.download = traced_download, dev.finish = traced_finish;
+    v.two->side[PI__AT_DEVICE]->dev = &dev;
+    for (int i = 0; i < 2; i++) v.two->side[i]->ops = &traced;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(op->begin(v.two, &b, PI__STEP_DECODE)->n_tokens, ROWS);
         product(&v, PI__AT_CPU, 0, 1, ROWS);
@@ -283,7 +288,8 @@ static void test_parts(void **state)
     product(&v, PI__AT_DEVICE, 0, 0, 3);
     assert_int_equal(op->finish(v.two, NULL), PI_OK);
     asks("any down wait CPU3 up dev3 wait ");
-    v.two->side[PI__AT_DEVICE]->ops = v.two->side[PI__AT_CPU]->ops = cpu_ops;
+    v.two->side[PI__AT_DEVICE]->dev = cpu_ops;
+    for (int i = 0; i < 2; i++) v.two->side[i]->ops = fns;
     close_world(&v);
 }
 

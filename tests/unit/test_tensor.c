@@ -210,12 +210,12 @@ static pi__backend *two_cpus(void)
     pi_error err = {0};
     for (int i = 0; i < 2; i++) {
         written(pi__cpu_create(&dev[i], &(pi__cpu_params) {.n_threads = 1}, &(pi__log) {0}, &err), &err);
-        ops = *dev[i]->ops;
+        ops = *dev[i]->dev;
         cpu_finish = ops.finish;
     }
     ops.finish = failing_finish;
     ops.join = join;
-    dev[0]->ops = dev[1]->ops = &ops;
+    dev[0]->dev = dev[1]->dev = &ops;
     second = dev[1];
     written(pi__tensor_create(&be, dev, 2, &err), &err);
     return be;
