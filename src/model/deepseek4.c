@@ -422,10 +422,8 @@ static int check_target(const pi__model *m, pi_error *err)
 static int declare(pi__model *m, pi_error *err)
 {
     deepseek4 *p = m->arch_data;
-    if (!m->be->dev->row_bytes)
-        return pi__fail(err, PI_EUNSUPPORTED, "deepseek4 models run on the CPU only so far, not on %s: set device to cpu",
-                        m->be->dev->describe(m->be));
-    int rc = m->target ? check_target(m, err) : PI_OK;
+    int rc = pi__need_op(m, PI__OP_sparse, err);
+    if (!rc && m->target) rc = check_target(m, err);
     if (!rc) rc = read_params(m, p, err);
     if (rc) return rc;
     m->no_draft = !m->target;

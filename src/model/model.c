@@ -11,6 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "backend/operands.h"
 #include "base/error.h"
 #include "formats/formats.h"
 
@@ -307,6 +308,17 @@ int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, 
 {
     const pi__row_group group = {.name = window ? "window" : "full", .window = window};
     return add_cache(m, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim}, index, err);
+}
+
+int pi__need_op(const pi__model *m, pi__op_id id, pi_error *err)
+{
+    for (int32_t side = 0; side < PI__N_SIDES; side++) {
+        const pi__backend *be = pi__backend_at(m->be, side);
+        if (!pi__op_has(be, id))
+            return pi__fail(err, PI_EUNSUPPORTED, "%s models run on the CPU only so far, not on %s: set device to cpu",
+                            m->arch->name, be->dev->describe(be));
+    }
+    return PI_OK;
 }
 
 int pi__want_rows(pi__model *m, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n, bool f32, int32_t *index,

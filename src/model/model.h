@@ -173,6 +173,8 @@ int pi__want_numbers(pi__model *m, int32_t *dst, int64_t n_rows, int64_t n, int3
  * are those that row names (filled by a tensor that was wanted before), or with row NULL in the order of the file. */
 int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                       const char *name, int layer, pi_error *err);
+/* PI_EUNSUPPORTED: a device of those it runs on has not this op. */
+int pi__need_op(const pi__model *m, pi__op_id id, pi_error *err);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/device.h"
+#include "backend/tensor.h"
 
 enum { FAR_MOST = 4096 };
 
@@ -125,10 +126,18 @@ int pi__device_create(pi__backend **out, const char *names, bool tensor, const p
                       pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
-    int32_t index[PI__MAX_DEVICES];
-    (void) tensor;
+    int32_t index[PI__MAX_DEVICES], n = 1;
+    pi__backend *rank[PI__MAX_DEVICES];
     pi__devices_named(names, dev, index);
-    return dev[0]->create(out, 0, p, log, err);
+    if (!tensor) return dev[0]->create(out, 0, p, log, err);
+    for (const char *c = names; *c; c++) n += *c == ','; /* "cpu,cpu": as many of the first one's kind */
+    for (int32_t i = 0; i < n; i++) {
+        int rc = dev[0]->create(&rank[i], 0, p, log, err);
+        if (!rc) continue;
+        while (i-- > 0) rank[i]->dev->destroy(rank[i]);
+        return rc;
+    }
+    return pi__tensor_create(out, rank, n, err);
 }
 
 #endif

@@ -278,19 +278,6 @@ static void test_refused_experts(void **st)
     }
 }
 
-/* Devices that lack the ops say so: here, several that work as one. */
-static void test_refused_devices(void **st)
-{
-    (void) st;
-    pi__config c = config();
-    pi__core *e = NULL;
-    pi_error err = {0};
-    c.device = "cpu,cpu";
-    c.tensor = true;
-    assert_int_equal(pi__core_open(&e, &c, &err), PI_EUNSUPPORTED);
-    assert_non_null(strstr(err.msg, "deepseek4 models run on the CPU only"));
-}
-
 static int make_model(void **st)
 {
     (void) st;
@@ -313,7 +300,7 @@ int main(void)
         cmocka_unit_test(test_preemption), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays),
         cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
-        cmocka_unit_test(test_refused_devices), cmocka_unit_test(test_drafts), cmocka_unit_test(test_refused_heads),
+        cmocka_unit_test(test_drafts), cmocka_unit_test(test_refused_heads),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

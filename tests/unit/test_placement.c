@@ -1,0 +1,110 @@
+/* One model on several backends, of every architecture: divided among two or three devices (split-mode tensor), and split
+ * between a device and the CPU beside it. However it lies, answers and logits are the same bits as on one CPU. */
+#include "far_device.h"
+#include "model_jobs.h"
+#include "tiny_deepseek4.h"
+#include "tiny_gemma4.h"
+#include "tiny_qwen35.h"
+
+enum { GEMMA3, GEMMA4, QWEN35, QWEN35_MOE, DEEPSEEK4, N_MODELS };
+
+static char path[N_MODELS][256], head_path[256];
+
+static pi__config config(int model)
+{
+    return (pi__config) {.model = path[model], .device = "cpu", .max_batch_tokens = 32, .max_seqs = 4, .max_queue = 20,
+                         .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 2048,
+                         .prefix_cache = true, .cpu = {.n_threads = 1}};
+}
+
+/* Of every third job of each model under an emulator. */
+static bool left_out(int i) { return getenv("PI_TEST_EMULATED") && i % 3; }
+
+static const job *wanted(int model)
+{
+    static job want[N_MODELS][N_JOBS];
+    static bool known[N_MODELS];
+    if (known[model]) return want[model];
+    pi__config c = config(model);
+    jobs_fill(want[model]);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want[model]);
+    known[model] = true;
+    return want[model];
+}
+
+static void check(const pi__config *c, int model, const char *how, int n)
+{
+    static job got[N_JOBS];
+    jobs_fill(got);
+    jobs_run(c, n % 2, PI__LOGITS_GENERATED, got);
+    jobs_check(got, wanted(model), how, n);
+}
+
+static void test_tensor(void **st)
+{
+    (void) st;
+    for (int i = 0; i < 2 * N_MODELS; i++) {
+        if (left_out(i)) continue;
+        const int model = i / 2, n = 2 + i % 2;
+        pi__config c = config(model);
+        c.device = n == 2 ? "cpu,cpu" : "cpu,cpu,cpu";
+        c.tensor = true;
+        check(&c, model, "devices", n);
+    }
+}
+
+static void test_split(void **st)
+{
+    (void) st;
+    for (int i = 0; i < 4 * N_MODELS; i++) {
+        if (left_out(i)) continue;
+        const int model = i / 4, how = i % 4;
+        pi__config c = config(model);
+        c.device = "far";
+        c.places = (pi__place_rules) {.limited = how < 2, .gpu_layers = how + 1, .n_cpu_moe = how == 2 ? 2 : 0,
+                                      .kv_on_cpu = how == 3};
+        check(&c, model, "split", how);
+    }
+}
+
+/* Drafts of a head in a file of its own. */
+static void test_drafts(void **st)
+{
+    (void) st;
+    for (int i = 0; i < 3; i++) {
+        if (left_out(i)) continue;
+        pi__config c = config(DEEPSEEK4);
+        c.draft_model = head_path;
+        c.n_draft = 2;
+        c.device = i == 0 ? "cpu,cpu" : "far";
+        c.tensor = i == 0;
+        if (i) c.places = (pi__place_rules) {.limited = true, .gpu_layers = i};
+        check(&c, DEEPSEEK4, "drafts", i);
+    }
+}
+
+static int setup(void **st)
+{
+    (void) st;
+    pi_error err;
+    return tiny_write(tiny_path(path[GEMMA3], "sides-gemma3"), NULL, &err) ||
+           tiny_gemma4_write(tiny_path(path[GEMMA4], "sides-gemma4"), 512, &err) ||
+           tiny_qwen35_write(tiny_path(path[QWEN35], "sides-qwen35"), false, 512, &err) ||
+           tiny_qwen35_write(tiny_path(path[QWEN35_MOE], "sides-qwen35moe"), true, 512, &err) ||
+           tiny_deepseek4_write(tiny_path(path[DEEPSEEK4], "sides-deepseek4"), 512, &err) ||
+           tiny_deepseek4_head_write(tiny_path(head_path, "sides-head"), 512, &err);
+}
+
+static int teardown(void **st)
+{
+    (void) st;
+    int rc = unlink(head_path);
+    for (int i = 0; i < N_MODELS; i++) rc |= unlink(path[i]);
+    return rc;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensor), cmocka_unit_test(test_split), cmocka_unit_test(test_drafts)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
