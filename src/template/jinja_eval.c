@@ -103,9 +103,8 @@ bool pi__jmember(run *r, const pi__val *v, pi__val name, bool item, pi__val *out
         return true;
     }
     if (v->type == PI__V_LOOP && text) return loop_member(v->obj, name.s, out);
-    bool number = name.type == PI__V_INT || name.type == PI__V_BOOL;
-    if ((v->type == PI__V_LIST || v->type == PI__V_STR) && number)
-        return element(r, v, name.type == PI__V_INT ? name.i : name.b, out);
+    if ((v->type == PI__V_LIST || v->type == PI__V_STR) && pi__jis_whole(&name))
+        return element(r, v, pi__jwhole(&name), out);
     return true;
 }
 
@@ -185,8 +184,8 @@ static bool make_range(run *r, const pi__jargs *args, pi__val *out)
 {
     int64_t v[3] = {0, 0, 1};
     for (size_t i = 0; i < 3 && i < args->n; i++) {
-        if (args->v[i].type != PI__V_INT) return pi__jfail(r, "range() takes whole numbers");
-        v[i] = args->v[i].i;
+        if (!pi__jis_whole(&args->v[i])) return pi__jfail(r, "range() takes whole numbers");
+        v[i] = pi__jwhole(&args->v[i]);
     }
     if (!args->n || !v[2]) return pi__jfail(r, args->n ? "range() with a step of 0" : "range() needs an end");
     if (args->n == 1) v[1] = v[0], v[0] = 0;

@@ -6,6 +6,7 @@
  *     jinja_exec.c    runs statements: scopes, loops, macros
  *     jinja_eval.c    values of expressions, members, calls; jinja_op.c operators
  *     jinja_filter.c  filters of one value; jinja_seq.c those of lists; jinja_test.c tests; jinja_method.c methods
+ *     jinja_case.c    letter case and classes of characters; jinja_number.c numbers from strings
  *
  * Every function that returns bool returns false when the template failed; what is wrong was said then. */
 #ifndef PI__JINJA_IMPL_H
@@ -205,6 +206,9 @@ bool pi__jis_range(pi__jrun *r, const pi__jnode *n);
 bool pi__jcall(pi__jrun *r, const pi__val *callee, const pi__jargs *args, pi__val *out);
 /* Member of a value; where there is none, undefined. item: "v[name]" looks for keys before methods. */
 bool pi__jmember(pi__jrun *r, const pi__val *v, pi__val name, bool item, pi__val *out);
+/* A boolean counts as a number wherever Python takes one, because its bool is an int. */
+static inline bool pi__jis_whole(const pi__val *v) { return v->type == PI__V_INT || v->type == PI__V_BOOL; }
+static inline int64_t pi__jwhole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; } /* of such a one */
 /* Fails where v is undefined. */
 bool pi__jdefined(pi__jrun *r, const pi__val *v);
 /* Position i, negative from the end, of a value with n; -1: outside. */
@@ -236,8 +240,21 @@ int pi__jmethod_find(const pi__val *self, pi__str name);
 bool pi__jmethod_call(pi__jrun *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out);
 enum { PI__J_KEYS, PI__J_VALUES, PI__J_ITEMS };
 bool pi__jdict_items(pi__jrun *r, const pi__dict *m, int what, pi__val *out); /* a list of those */
-/* Uppercase and lowercase of ASCII letters; 'U', 'L', 'T' (title), 'C' (capitalize). */
+/* A finished buffer as a string; the buffer is freed. false: it was too long, or there is no memory. */
+bool pi__jtake_text(pi__jrun *r, pi__text *t, pi__val *out);
+
+/* characters, in jinja_case.c */
+/* 'U' upper, 'L' lower, 'T' str.title, 'C' str.capitalize, 'W' jinja2's title filter. */
 bool pi__jcase(pi__jrun *r, pi__str s, char how, pi__val *out);
+bool pi__jis_case(pi__str s, bool upper);   /* isupper(), islower() */
+bool pi__jis_all(pi__str s, char class);    /* 's' isspace(), 'd' isdigit(), 'D' isdecimal(), 'a' isalpha(), 'w' isalnum() */
+int64_t pi__jwords(pi__str s);              /* matches of \w+ */
+/* The end of the line that begins at byte `at`, as splitlines() sees it; *next: where the next one begins. */
+size_t pi__jline(pi__str s, size_t at, size_t *next);
+
+/* jinja_number.c */
+bool pi__jfilter_int(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
+bool pi__jfilter_float(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 
 /* tables: the place of a name, -1: none */
 typedef bool (*pi__jfilter_fn)(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);

@@ -1,18 +1,18 @@
-/* Methods of strings, maps and lists, and the string functions that filters share with them.
+/* Methods of strings, maps, lists and the loop, and the string functions that filters share with them.
  *
- * Letters change case within ASCII only; what counts as white space is what Python's str.strip takes. Strings are made
- * in the zone, in one pass, through a heap buffer where the length is not known. */
+ * Strings are made in the zone, in one pass, through a heap buffer where the length is not known. */
 #include <string.h>
 
 #include "template/jinja_impl.h"
 #include "base/utf8.h"
+#include "template/unicode.h"
 
 typedef pi__jrun run;
 
 enum {
     M_STARTSWITH, M_ENDSWITH, M_STRIP, M_LSTRIP, M_RSTRIP, M_SPLIT, M_RSPLIT, M_SPLITLINES, M_UPPER, M_LOWER, M_TITLE,
-    M_CAPITALIZE, M_REPLACE, M_FIND, M_RFIND, M_COUNT, M_JOIN, M_FORMAT, M_ISDIGIT, M_ISALPHA, M_ISSPACE,
-    M_REMOVEPREFIX, M_REMOVESUFFIX,
+    M_CAPITALIZE, M_REPLACE, M_FIND, M_RFIND, M_COUNT, M_JOIN, M_FORMAT, M_ISDIGIT, M_ISDECIMAL,
+    M_ISALPHA, M_ISSPACE, M_ISALNUM, M_ISLOWER, M_ISUPPER, M_REMOVEPREFIX, M_REMOVESUFFIX,
     M_ITEMS, M_KEYS, M_VALUES, M_GET, M_UPDATE, M_COPY, M_POP, M_APPEND, M_EXTEND, M_INSERT, M_INDEX, N_METHOD
 };
 static const struct method {
@@ -25,7 +25,9 @@ static const struct method {
     {"lower", true, false, false}, {"title", true, false, false}, {"capitalize", true, false, false},
     {"replace", true, false, false}, {"find", true, false, false}, {"rfind", true, false, false},
     {"count", true, false, true}, {"join", true, false, false}, {"format", true, false, false},
-    {"isdigit", true, false, false}, {"isalpha", true, false, false}, {"isspace", true, false, false},
+    {"isdigit", true, false, false}, {"isdecimal", true, false, false}, {"isalpha", true, false, false},
+    {"isspace", true, false, false}, {"isalnum", true, false, false}, {"islower", true, false, false},
+    {"isupper", true, false, false},
     {"removeprefix", true, false, false}, {"removesuffix", true, false, false},
     {"items", false, true, false}, {"keys", false, true, false}, {"values", false, true, false},
     {"get", false, true, false}, {"update", false, true, false}, {"copy", false, true, true},
@@ -53,8 +55,7 @@ bool pi__jconcat(run *r, pi__str a, pi__str b, pi__val *out)
     return r->z->code ? pi__jno_room(r) : true;
 }
 
-/* Takes a finished buffer as a string; frees the buffer. */
-static bool take_text(run *r, pi__text *t, pi__val *out)
+bool pi__jtake_text(run *r, pi__text *t, pi__val *out)
 {
     bool ok = !t->code;
     if (t->code == PI_ETOOBIG && !r->z->code) r->z->code = PI_ETOOBIG;
@@ -71,15 +72,9 @@ bool pi__jto_str(run *r, const pi__val *v, pi__str *out)
     pi__text t = {.limit = r->z->limit - r->z->used};
     pi__val s;
     pi__text_value(&t, v);
-    if (!take_text(r, &t, &s)) return false;
+    if (!pi__jtake_text(r, &t, &s)) return false;
     *out = s.s;
     return true;
-}
-
-static bool white(uint32_t c)
-{
-    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 /* The n bytes at p are one character that is to be stripped. */
@@ -88,7 +83,7 @@ static bool to_strip(const char *p, size_t n, const pi__str *chars)
     uint32_t cp = 0;
     if (chars) return chars->n && memmem(chars->p, chars->n, p, n);
     pi__utf8_char(p, n, &cp);
-    return white(cp);
+    return pi__uis_white(cp);
 }
 
 pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars)
@@ -106,24 +101,6 @@ pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars)
         s.n = at;
     }
     return s;
-}
-
-static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-
-bool pi__jcase(run *r, pi__str s, char how, pi__val *out)
-{
-    char *p = pi__zone_take(r->z, s.n + 1);
-    if (!p) return pi__jno_room(r);
-    bool word = false; /* the character before is a letter */
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        bool up = how == 'U' || (how == 'T' && !word) || (how == 'C' && i == 0);
-        word = is_lower(c) || is_upper(c) || (unsigned char) c >= 0x80;
-        p[i] = up && is_lower(c) ? (char) (c - 32) : !up && is_upper(c) ? (char) (c + 32) : c;
-    }
-    *out = pi__val_str((pi__str) {p, s.n});
-    return pi__jcost(r, s.n);
 }
 
 /* Where word begins in s, at or behind byte `from`; s.n + 1: nowhere. */
@@ -149,7 +126,13 @@ bool pi__jreplace(run *r, pi__str s, pi__str from, pi__str to, int64_t count, pi
         i = from.n ? at : k < s.n ? k + pi__utf8_len((unsigned char) s.p[k]) : k + 1;
     }
     if (at < s.n) pi__text_add(&t, s.p + at, s.n - at);
-    return take_text(r, &t, out);
+    return pi__jtake_text(r, &t, out);
+}
+
+static void add_whole(pi__text *t, const pi__val *v)
+{
+    const pi__val i = pi__val_int(pi__jwhole(v));
+    pi__text_value(t, &i);
 }
 
 /* "%s %d" % values. */
@@ -163,7 +146,7 @@ bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, pi__val 
         else if (c == '%') pi__text_str(&t, "%");
         else if (used < n && c == 's') pi__text_value(&t, &v[used++]);
         else if (used < n && c == 'r') pi__text_repr(&t, &v[used++], 0);
-        else if (used < n && c == 'd' && v[used].type == PI__V_INT) pi__text_value(&t, &v[used++]);
+        else if (used < n && c == 'd' && pi__jis_whole(&v[used])) add_whole(&t, &v[used++]);
         else {
             pi__free(t.p);
             return pi__jfail(r, "this use of %% is not supported: %%%c", c >= ' ' && c < 127 ? c : '?');
@@ -173,7 +156,7 @@ bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, pi__val 
         pi__free(t.p);
         return pi__jfail(r, "more values than %% in the format");
     }
-    return take_text(r, &t, out);
+    return pi__jtake_text(r, &t, out);
 }
 
 /* ------------------------------------------------------------------------------------------------- string methods */
@@ -192,8 +175,8 @@ static bool int_arg(run *r, const pi__jargs *a, size_t i, const char *name, int6
     const pi__val *v = pi__jarg(a, i, name);
     *out = def;
     if (!v) return true;
-    if (v->type != PI__V_INT) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
-    *out = v->i;
+    if (!pi__jis_whole(v)) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
+    *out = pi__jwhole(v);
     return true;
 }
 
@@ -256,13 +239,14 @@ static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__va
     return add_part(r, out->list, (pi__str) {s.p + start, s.n - start});
 }
 
-static bool call_splitlines(run *r, pi__str s, pi__val *out)
+static bool call_splitlines(run *r, pi__str s, const pi__jargs *a, pi__val *out)
 {
+    const pi__val *keep = pi__jarg(a, 0, "keepends");
+    bool ends = keep && pi__val_truth(keep);
     if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
-    for (size_t at = 0, k; at < s.n; at = k) {
-        for (k = at; k < s.n && s.p[k] != '\n' && s.p[k] != '\r'; k++) {}
-        if (!add_part(r, out->list, (pi__str) {s.p + at, k - at})) return false;
-        k += k + 1 < s.n && s.p[k] == '\r' && s.p[k + 1] == '\n' ? 2 : 1;
+    for (size_t at = 0, next; at < s.n; at = next) {
+        size_t end = pi__jline(s, at, &next);
+        if (!add_part(r, out->list, (pi__str) {s.p + at, (ends ? next : end) - at})) return false;
     }
     return true;
 }
@@ -299,7 +283,7 @@ static bool call_join(run *r, pi__str s, const pi__jargs *a, pi__val *out)
         ok = l.v[i].type == PI__V_STR || pi__jfail(r, "join: %s is no string", pi__val_type_name(&l.v[i]));
         if (ok) pi__text_add(&t, l.v[i].s.p, l.v[i].s.n);
     }
-    if (ok) return take_text(r, &t, out);
+    if (ok) return pi__jtake_text(r, &t, out);
     pi__free(t.p);
     return false;
 }
@@ -337,18 +321,7 @@ static bool call_format(run *r, pi__str f, const pi__jargs *a, pi__val *out)
         pi__text_value(&t, v);
         i += field.n + 1;
     }
-    return take_text(r, &t, out);
-}
-
-static bool all_chars(pi__str s, int method)
-{
-    for (size_t i = 0, len; i < s.n; i += len) {
-        len = pi__utf8_len((unsigned char) s.p[i]);
-        char c = s.p[i];
-        bool letter = is_lower(c) || is_upper(c) || len > 1, digit = c >= '0' && c <= '9';
-        if (!(method == M_ISDIGIT ? digit : method == M_ISALPHA ? letter : to_strip(s.p + i, len, NULL))) return false;
-    }
-    return s.n > 0;
+    return pi__jtake_text(r, &t, out);
 }
 
 static bool call_replace(run *r, pi__str s, const pi__jargs *a, pi__val *out)
@@ -385,7 +358,7 @@ static bool call_str(run *r, pi__str s, int method, const pi__jargs *a, pi__val 
         return pi__jcost(r, s.n - out->s.n);
     case M_SPLIT:
     case M_RSPLIT: return call_split(r, s, a, method == M_RSPLIT, out);
-    case M_SPLITLINES: return call_splitlines(r, s, out);
+    case M_SPLITLINES: return call_splitlines(r, s, a, out);
     case M_UPPER: return pi__jcase(r, s, 'U', out);
     case M_LOWER: return pi__jcase(r, s, 'L', out);
     case M_TITLE: return pi__jcase(r, s, 'T', out);
@@ -398,9 +371,9 @@ static bool call_str(run *r, pi__str s, int method, const pi__jargs *a, pi__val 
     case M_FORMAT: return call_format(r, s, a, out);
     case M_REMOVEPREFIX:
     case M_REMOVESUFFIX: return call_remove(r, s, a, method == M_REMOVESUFFIX, out);
-    default:
-        *out = pi__val_bool(all_chars(s, method));
-        return pi__jcost(r, s.n);
+    case M_ISLOWER:
+    case M_ISUPPER: *out = pi__val_bool(pi__jis_case(s, method == M_ISUPPER)); return pi__jcost(r, s.n);
+    default: *out = pi__val_bool(pi__jis_all(s, "dDasw"[method - M_ISDIGIT])); return pi__jcost(r, s.n);
     }
 }
 

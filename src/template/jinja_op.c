@@ -21,8 +21,8 @@ static bool slice_part(run *r, const node *n, int64_t *out, bool *given)
     if (!n) return true;
     if (!pi__jeval(r, n, &v)) return false;
     if (v.type == PI__V_NONE) return true;
-    if (v.type != PI__V_INT && v.type != PI__V_BOOL) return pi__jfail(r, "a slice's bounds must be whole numbers");
-    *out = v.type == PI__V_INT ? v.i : v.b;
+    if (!pi__jis_whole(&v)) return pi__jfail(r, "a slice's bounds must be whole numbers");
+    *out = pi__jwhole(&v);
     *given = true;
     return true;
 }
@@ -89,8 +89,6 @@ bool pi__jeval_slice(run *r, const node *n, pi__val *out)
 }
 
 /* -------------------------------------------------------------------------------------------------------- operators */
-
-static int64_t whole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; }
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
@@ -164,14 +162,14 @@ static bool arithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__
     if (!pi__jdefined(r, a) || !pi__jdefined(r, b)) return false;
     if (numbers && strchr("/f%", op) && pi__val_f64(b) == 0) return pi__jfail(r, "division by zero");
     if (numbers && op != '/' && a->type != PI__V_FLOAT && b->type != PI__V_FLOAT)
-        return integer_op(r, op, whole(a), whole(b), out);
+        return integer_op(r, op, pi__jwhole(a), pi__jwhole(b), out);
     if (numbers) return float_op(op, pi__val_f64(a), pi__val_f64(b), out);
     if (op == '+' && a->type == PI__V_STR && b->type == PI__V_STR) return pi__jconcat(r, a->s, b->s, out);
     if (op == '+' && a->type == PI__V_LIST && b->type == PI__V_LIST) return add_lists(r, a->list, b->list, out);
-    if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && b->type == PI__V_INT)
-        return repeat(r, a, b->i, out);
-    if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && a->type == PI__V_INT)
-        return repeat(r, b, a->i, out);
+    if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && pi__jis_whole(b))
+        return repeat(r, a, pi__jwhole(b), out);
+    if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_whole(a))
+        return repeat(r, b, pi__jwhole(a), out);
     if (op == '%' && a->type == PI__V_STR) {
         bool tuple = b->type == PI__V_LIST && b->list->tuple;
         return pi__jformat_percent(r, a->s, tuple ? b->list->v : b, tuple ? b->list->n : 1, out);
@@ -197,8 +195,8 @@ bool pi__jeval_sign(run *r, const node *n, pi__val *out)
     const pi__val zero = pi__val_int(0);
     pi__val v;
     if (!pi__jeval(r, n->a, &v)) return false;
-    if (n->kind == PI__JN_NEG && v.type == PI__V_FLOAT) {
-        *out = pi__val_float(-v.f);
+    if (v.type == PI__V_FLOAT) { /* -0.0 keeps its sign, which 0 + v would not */
+        *out = pi__val_float(n->kind == PI__JN_NEG ? -v.f : v.f);
         return true;
     }
     return arithmetic(r, n->kind == PI__JN_NEG ? '-' : '+', &zero, &v, out);

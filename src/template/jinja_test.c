@@ -74,26 +74,21 @@ static bool compare(run *r, const pi__val *v, int id, const pi__val *other, bool
 
 static bool divides(run *r, const pi__val *v, const pi__val *by, int64_t remainder, bool *out)
 {
-    if (v->type != PI__V_INT || by->type != PI__V_INT)
+    if (!pi__jis_whole(v) || !pi__jis_whole(by))
         return pi__jdefined(r, v) && pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
-    if (!by->i) return pi__jfail(r, "division by zero");
-    int64_t m = by->i == -1 ? 0 : v->i % by->i;
+    int64_t d = pi__jwhole(by);
+    if (!d) return pi__jfail(r, "division by zero");
+    int64_t m = d == -1 ? 0 : pi__jwhole(v) % d;
     *out = remainder ? m != 0 : m == 0;
     return true;
 }
 
-/* All letters are of that case, and there is one. */
-static bool is_case(const pi__val *v, bool upper)
+static bool is_case(run *r, const pi__val *v, bool upper, bool *out)
 {
-    bool any = false;
-    if (v->type != PI__V_STR) return false;
-    for (size_t i = 0; i < v->s.n; i++) {
-        char c = v->s.p[i];
-        bool lo = c >= 'a' && c <= 'z', up = c >= 'A' && c <= 'Z';
-        if (upper ? lo : up) return false;
-        any |= lo || up;
-    }
-    return any;
+    pi__str s;
+    if (!pi__jto_str(r, v, &s) || !pi__jcost(r, s.n)) return false;
+    *out = pi__jis_case(s, upper);
+    return true;
 }
 
 bool pi__jtest_call(run *r, int id, const pi__val *in, const pi__jargs *args, bool *out)
@@ -103,9 +98,7 @@ bool pi__jtest_call(run *r, int id, const pi__val *in, const pi__jargs *args, bo
     case T_ODD: return divides(r, in, &two, 1, out);
     case T_EVEN: return divides(r, in, &two, 0, out);
     case T_LOWER:
-    case T_UPPER:
-        *out = is_case(in, id == T_UPPER);
-        return pi__jcost(r, in->type == PI__V_STR ? in->s.n : 0);
+    case T_UPPER: return is_case(r, in, id == T_UPPER, out);
     case T_FILTER:
     case T_TEST:
         if (in->type != PI__V_STR) return pi__jfail(r, "expected a name");
