@@ -45,7 +45,7 @@ enum pi__jnode_kind { /* with the children used; [x]: a list of nodes linked by 
     PI__JN_FOR,      /* a: target, b: what is iterated, c: filter or NULL, [d]: body, [e]: else */
     PI__JN_SET,      /* a: target, b: value */
     PI__JN_WITH,     /* [a]: SETs, [d]: body, in a scope of its own */
-    PI__JN_MACRO,    /* name, [a]: PARAMs, [d]: body */
+    PI__JN_MACRO,    /* name, [a]: PARAMs, [d]: body, op: PI__JM_* */
     PI__JN_CALLER,   /* a: CALL, b: MACRO that is its caller() */
     PI__JN_BREAK, PI__JN_CONTINUE,
     /* expressions */
@@ -69,7 +69,12 @@ enum pi__jnode_kind { /* with the children used; [x]: a list of nodes linked by 
     PI__JN_PAIR,     /* a: key, b: value */
     PI__JN_OPERAND,  /* op, a; op 'i': in, 'o': not in */
     PI__JN_KWARG,    /* v: name, a: value */
+    PI__JN_STAR, PI__JN_STARS, /* a: arguments from a list (*a), from a map (**a) */
     PI__JN_PARAM,    /* name, a: default or NULL */
+};
+
+enum { /* names that a macro's body uses: then they are arguments of it */
+    PI__JM_VARARGS = 1, PI__JM_KWARGS = 2, PI__JM_CALLER = 4,
 };
 
 typedef struct pi__jnode pi__jnode;
@@ -101,6 +106,8 @@ typedef struct pi__jparse {
     size_t at;            /* the current token */
     int depth;            /* of nesting */
     int loops;            /* loops around the current token */
+    uint8_t specials;     /* PI__JM_* that the macro around it has used so far */
+    uint8_t hidden;       /* those that it set before, and so has for itself */
     pi_error *err;
     int code;             /* PI_OK until something is wrong */
 } pi__jparse;
@@ -144,6 +151,7 @@ struct pi__jscope {
 typedef struct pi__jloop { /* the variable loop */
     const pi__val *v; /* [n] what is iterated */
     size_t n, i;      /* how many, which one */
+    pi__list *last;   /* arguments of the last loop.changed(), or NULL */
 } pi__jloop;
 
 typedef struct pi__jmacro {
@@ -162,9 +170,9 @@ typedef struct pi__jargs {
     struct {
         pi__str name;
         pi__val v;
-    } *kw;      /* [n_kw] */
+        bool used; /* by a macro's parameter */
+    } *kw;      /* [n_kw] no name twice */
     size_t n_kw;
-    const pi__val *caller; /* of a call block, or NULL */
 } pi__jargs;
 
 typedef struct pi__jrun {

@@ -13,36 +13,30 @@ enum {
     M_STARTSWITH, M_ENDSWITH, M_STRIP, M_LSTRIP, M_RSTRIP, M_SPLIT, M_RSPLIT, M_SPLITLINES, M_UPPER, M_LOWER, M_TITLE,
     M_CAPITALIZE, M_REPLACE, M_FIND, M_RFIND, M_COUNT, M_JOIN, M_FORMAT, M_ISDIGIT, M_ISDECIMAL,
     M_ISALPHA, M_ISSPACE, M_ISALNUM, M_ISLOWER, M_ISUPPER, M_REMOVEPREFIX, M_REMOVESUFFIX,
-    M_ITEMS, M_KEYS, M_VALUES, M_GET, M_UPDATE, M_COPY, M_POP, M_APPEND, M_EXTEND, M_INSERT, M_INDEX, N_METHOD
+    M_ITEMS, M_KEYS, M_VALUES, M_GET, M_UPDATE, M_COPY, M_POP, M_APPEND, M_EXTEND, M_INSERT, M_INDEX,
+    M_CYCLE, M_CHANGED, N_METHOD
 };
+enum { OF_STR = 1, OF_MAP = 2, OF_LIST = 4, OF_LOOP = 8 };
 static const struct method {
     const char *name;
-    bool str, map, list; /* which types have it */
+    int types; /* which have it: OF_* */
 } methods[N_METHOD] = {
-    {"startswith", true, false, false}, {"endswith", true, false, false}, {"strip", true, false, false},
-    {"lstrip", true, false, false}, {"rstrip", true, false, false}, {"split", true, false, false},
-    {"rsplit", true, false, false}, {"splitlines", true, false, false}, {"upper", true, false, false},
-    {"lower", true, false, false}, {"title", true, false, false}, {"capitalize", true, false, false},
-    {"replace", true, false, false}, {"find", true, false, false}, {"rfind", true, false, false},
-    {"count", true, false, true}, {"join", true, false, false}, {"format", true, false, false},
-    {"isdigit", true, false, false}, {"isdecimal", true, false, false}, {"isalpha", true, false, false},
-    {"isspace", true, false, false}, {"isalnum", true, false, false}, {"islower", true, false, false},
-    {"isupper", true, false, false},
-    {"removeprefix", true, false, false}, {"removesuffix", true, false, false},
-    {"items", false, true, false}, {"keys", false, true, false}, {"values", false, true, false},
-    {"get", false, true, false}, {"update", false, true, false}, {"copy", false, true, true},
-    {"pop", false, true, true}, {"append", false, false, true}, {"extend", false, false, true},
-    {"insert", false, false, true}, {"index", false, false, true},
+    {"startswith", OF_STR}, {"endswith", OF_STR}, {"strip", OF_STR}, {"lstrip", OF_STR}, {"rstrip", OF_STR},
+    {"split", OF_STR}, {"rsplit", OF_STR}, {"splitlines", OF_STR}, {"upper", OF_STR}, {"lower", OF_STR},
+    {"title", OF_STR}, {"capitalize", OF_STR}, {"replace", OF_STR}, {"find", OF_STR}, {"rfind", OF_STR},
+    {"count", OF_STR | OF_LIST}, {"join", OF_STR}, {"format", OF_STR}, {"isdigit", OF_STR}, {"isdecimal", OF_STR},
+    {"isalpha", OF_STR}, {"isspace", OF_STR}, {"isalnum", OF_STR}, {"islower", OF_STR}, {"isupper", OF_STR},
+    {"removeprefix", OF_STR}, {"removesuffix", OF_STR}, {"items", OF_MAP}, {"keys", OF_MAP}, {"values", OF_MAP},
+    {"get", OF_MAP}, {"update", OF_MAP}, {"copy", OF_MAP | OF_LIST}, {"pop", OF_MAP | OF_LIST}, {"append", OF_LIST},
+    {"extend", OF_LIST}, {"insert", OF_LIST}, {"index", OF_LIST}, {"cycle", OF_LOOP}, {"changed", OF_LOOP},
 };
 
 int pi__jmethod_find(const pi__val *self, pi__str name)
 {
-    for (int i = 0; i < N_METHOD; i++) {
-        const struct method *m = &methods[i];
-        bool has = self->type == PI__V_STR ? m->str : self->type == PI__V_MAP ? m->map
-                 : self->type == PI__V_LIST && m->list;
-        if (has && pi__str_is(name, m->name)) return i;
-    }
+    int type = self->type == PI__V_STR ? OF_STR : self->type == PI__V_MAP ? OF_MAP
+             : self->type == PI__V_LIST ? OF_LIST : self->type == PI__V_LOOP ? OF_LOOP : 0;
+    for (int i = 0; type && i < N_METHOD; i++)
+        if ((methods[i].types & type) && pi__str_is(name, methods[i].name)) return i;
     return -1;
 }
 
@@ -507,9 +501,32 @@ static bool call_list(run *r, const pi__val *self, int method, const pi__jargs *
     return true;
 }
 
+/* loop.cycle(...): one of the arguments after the other. loop.changed(...): true where they are not those of the last
+ * call, in any round. */
+static bool call_loop(run *r, pi__jloop *loop, int method, const pi__jargs *a, pi__val *out)
+{
+    if (method == M_CYCLE) {
+        if (!a->n || a->n_kw) return pi__jfail(r, "loop.cycle() takes values");
+        *out = a->v[loop->i % a->n];
+        return true;
+    }
+    pi__val now, last = {.type = PI__V_LIST, .list = loop->last};
+    bool same = false;
+    if (a->n_kw) return pi__jfail(r, "loop.changed() takes values");
+    if (!pi__val_new_list(r->z, a->n, &now)) return pi__jno_room(r);
+    for (size_t i = 0; i < a->n; i++) now.list->v[now.list->n++] = a->v[i];
+    if (loop->last && !pi__jequal(r, &now, &last, &same)) return false;
+    loop->last = now.list;
+    *out = pi__val_bool(!same);
+    return true;
+}
+
 bool pi__jmethod_call(run *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out)
 {
-    if (m->self.type == PI__V_STR) return call_str(r, m->self.s, m->id, args, out);
-    return m->self.type == PI__V_MAP ? call_map(r, &m->self, m->id, args, out)
-                                     : call_list(r, &m->self, m->id, args, out);
+    switch (m->self.type) {
+    case PI__V_STR: return call_str(r, m->self.s, m->id, args, out);
+    case PI__V_MAP: return call_map(r, &m->self, m->id, args, out);
+    case PI__V_LOOP: return call_loop(r, m->self.obj, m->id, args, out);
+    default: return call_list(r, &m->self, m->id, args, out);
+    }
 }
