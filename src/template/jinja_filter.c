@@ -86,7 +86,7 @@ static bool f_replace(run *r, const pi__val *in, const pi__jargs *a, pi__val *ou
 static bool f_format(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     pi__str s;
-    return input_str(r, in, &s) && pi__jformat_percent(r, s, a->v, a->n, out);
+    return input_str(r, in, &s) && pi__jformat_percent(r, s, a->v, a->n, false, out);
 }
 
 static bool f_escape(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -204,19 +204,6 @@ static bool f_abs(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
     return true;
 }
 
-/* To the even neighbour, where two are equally near, as Python does. */
-static bool f_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
-{
-    const pi__val *digits = pi__jarg(a, 0, "precision"), *method = pi__jarg(a, 1, "method");
-    int64_t n = digits && pi__jis_whole(digits) ? pi__jwhole(digits) : 0;
-    if (!pi__val_is_number(in)) return pi__jfail(r, "round: %s is no number", pi__val_type_name(in));
-    if (n < -15 || n > 15) return pi__jfail(r, "round: a precision of -15 to 15");
-    double scale = pow(10, (double) n), x = pi__val_f64(in) * scale;
-    pi__str how = method && method->type == PI__V_STR ? method->s : pi__str_of("common");
-    *out = pi__val_float((pi__str_is(how, "ceil") ? ceil(x) : pi__str_is(how, "floor") ? floor(x) : rint(x)) / scale);
-    return true;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ other */
 
 static bool f_default(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -247,7 +234,7 @@ static const pi__jfilter filters[] = {
     {"trim", f_trim}, {"upper", f_upper}, {"lower", f_lower}, {"title", f_title}, {"capitalize", f_capitalize},
     {"string", f_string}, {"replace", f_replace}, {"format", f_format}, {"escape", f_escape}, {"e", f_escape},
     {"indent", f_indent}, {"wordcount", f_wordcount}, {"tojson", f_tojson}, {"from_json", f_from_json},
-    {"fromjson", f_from_json}, {"int", pi__jfilter_int}, {"float", pi__jfilter_float}, {"abs", f_abs}, {"round", f_round},
+    {"fromjson", f_from_json}, {"int", pi__jfilter_int}, {"float", pi__jfilter_float}, {"abs", f_abs}, {"round", pi__jfilter_round},
     {"default", f_default}, {"d", f_default}, {"safe", f_safe}, {"attr", f_attr},
 };
 enum { N_FILTER = sizeof filters / sizeof *filters };

@@ -229,7 +229,8 @@ bool pi__jeval_slice(pi__jrun *r, const pi__jnode *n, pi__val *out);
 bool pi__jeval_binary(pi__jrun *r, const pi__jnode *n, pi__val *out);
 bool pi__jeval_sign(pi__jrun *r, const pi__jnode *n, pi__val *out);
 bool pi__jeval_compare(pi__jrun *r, const pi__jnode *n, pi__val *out);
-bool pi__jadd(pi__jrun *r, const pi__val *a, const pi__val *b, pi__val *out);
+/* a op b; op as in pi__jtok. */
+bool pi__jarithmetic(pi__jrun *r, char op, const pi__val *a, const pi__val *b, pi__val *out);
 /* What a loop over v goes through. */
 bool pi__jiterate(pi__jrun *r, const pi__val *v, pi__list *out);
 bool pi__jcontains(pi__jrun *r, const pi__val *item, const pi__val *in, bool *out);
@@ -242,7 +243,8 @@ bool pi__jto_str(pi__jrun *r, const pi__val *v, pi__str *out); /* as str() */
 enum { PI__J_LEFT = 1, PI__J_RIGHT = 2 };
 pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars); /* chars NULL: white space */
 bool pi__jreplace(pi__jrun *r, pi__str s, pi__str from, pi__str to, int64_t count, pi__val *out);
-bool pi__jformat_percent(pi__jrun *r, pi__str format, const pi__val *v, size_t n, pi__val *out);
+/* format % v, a tuple of n values or (alone) one value, which may go unused where it has members. */
+bool pi__jformat_percent(pi__jrun *r, pi__str format, const pi__val *v, size_t n, bool alone, pi__val *out);
 /* The method that values of this type have by that name; -1: none. */
 int pi__jmethod_find(const pi__val *self, pi__str name);
 bool pi__jmethod_call(pi__jrun *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out);
@@ -263,6 +265,7 @@ size_t pi__jline(pi__str s, size_t at, size_t *next);
 /* jinja_number.c */
 bool pi__jfilter_int(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 bool pi__jfilter_float(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
+bool pi__jfilter_round(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 
 /* tables: the place of a name, -1: none */
 typedef bool (*pi__jfilter_fn)(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);

@@ -130,7 +130,7 @@ static void add_whole(pi__text *t, const pi__val *v)
 }
 
 /* "%s %d" % values. */
-bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, pi__val *out)
+bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, bool alone, pi__val *out)
 {
     pi__text t = {.limit = r->z->limit - r->z->used};
     size_t used = 0;
@@ -146,7 +146,8 @@ bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, pi__val 
             return pi__jfail(r, "this use of %% is not supported: %%%c", c >= ' ' && c < 127 ? c : '?');
         }
     }
-    if (used < n) {
+    bool members = alone && (v->type == PI__V_LIST || v->type == PI__V_MAP || v->type == PI__V_UNDEFINED);
+    if (used < n && !members) {
         pi__free(t.p);
         return pi__jfail(r, "more values than %% in the format");
     }
@@ -214,13 +215,35 @@ static bool split_white(run *r, pi__str s, int64_t max, pi__list *l)
     return true;
 }
 
+/* rsplit() at white space: the last words, then what is before them. */
+static bool rsplit_white(run *r, pi__str s, int64_t max, pi__list *l)
+{
+    for (s = pi__jstrip(s, PI__J_RIGHT, NULL); s.n; s = pi__jstrip(s, PI__J_RIGHT, NULL)) {
+        size_t start = s.n;
+        for (size_t at = s.n; max && at; start = at) {
+            for (at--; at && ((unsigned char) s.p[at] & 0xC0) == 0x80;) at--;
+            if (to_strip(s.p + at, start - at, NULL)) break;
+        }
+        if (!max) start = 0;
+        if (!add_part(r, l, (pi__str) {s.p + start, s.n - start})) return false;
+        s.n = start;
+        max--;
+    }
+    for (size_t i = 0; i < l->n / 2; i++) {
+        pi__val v = l->v[i];
+        l->v[i] = l->v[l->n - 1 - i];
+        l->v[l->n - 1 - i] = v;
+    }
+    return true;
+}
+
 static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__val *out)
 {
     const pi__str *sep;
     int64_t max;
     if (!str_arg(r, a, 0, "sep", &sep) || !int_arg(r, a, 1, "maxsplit", -1, &max)) return false;
     if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
-    if (!sep) return split_white(r, s, max, out->list);
+    if (!sep) return right && max >= 0 ? rsplit_white(r, s, max, out->list) : split_white(r, s, max, out->list);
     if (!sep->n) return pi__jfail(r, "the separator is empty");
     size_t at = 0, k, parts = 0;
     for (k = find(s, 0, *sep); right && max >= 0 && k <= s.n; k = find(s, k + sep->n, *sep)) parts++;

@@ -1,10 +1,11 @@
-/* The filters int and float: what Python's int() and float() read from a string, and what jinja2 does where they
- * refuse.
+/* The filters int, float and round: what Python's int() and float() read from a string, what jinja2 does where they
+ * refuse, and round() with its halves to even.
  *
  * A string is first put into plain ASCII: digits of any script become 0 to 9, white space around them goes, and so do
  * underscores between digits. Integers have 64 bits; a larger one is an error here and none in Python. */
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "template/jinja_impl.h"
 #include "template/unicode.h"
@@ -22,7 +23,10 @@ static int digit_value(char c)
 /* s in ASCII without the white space around it, in the zone; characters that no number has become '?'. */
 static bool plain(run *r, pi__str s, pi__str *out)
 {
-    s = pi__jstrip(s, PI__J_LEFT | PI__J_RIGHT, NULL);
+    const pi__str ascii_space = pi__str_of(" \t\n\v\f\r"); /* all that Python drops where the whole string is ASCII */
+    bool ascii = true;
+    for (size_t i = 0; i < s.n; i++) ascii &= (unsigned char) s.p[i] < 0x80;
+    s = pi__jstrip(s, PI__J_LEFT | PI__J_RIGHT, ascii ? &ascii_space : NULL);
     char *p = pi__zone_take(r->z, s.n + 1);
     if (!p) return pi__jno_room(r);
     size_t n = 0;
@@ -161,5 +165,63 @@ bool pi__jfilter_float(run *r, const pi__val *in, const pi__jargs *a, pi__val *o
         if (r->z->code) return pi__jno_room(r);
     }
     *out = ok ? pi__val_float(f) : def ? *def : pi__val_float(0);
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- round */
+
+/* i to a multiple of 10^digits, halves to the even one. */
+static bool round_whole(run *r, int64_t i, int64_t digits, pi__val *out)
+{
+    int64_t unit = 1;
+    *out = pi__val_int(0);
+    if (digits > 19) return true;
+    for (int64_t k = 0; k < digits; k++)
+        if (__builtin_mul_overflow(unit, (int64_t) 10, &unit)) return true; /* more than twice any i */
+    int64_t down = i / unit - (i % unit < 0), rest = i - down * unit;       /* i = down * unit + rest */
+    int64_t up = rest > unit - rest || (rest == unit - rest && down % 2);
+    bool over = __builtin_mul_overflow(down + up, unit, &i);
+    *out = pi__val_int(i);
+    return !over || pi__jfail(r, "round: the number is too large");
+}
+
+/* f with n digits behind the point (n < 0: before it), rounded from its exact value. */
+static double round_float(double f, int64_t n)
+{
+    char b[768];
+    if (isnan(f) || isinf(f) || n > 323) return f;
+    if (n < -308) return f * 0.0;
+    if (n < 0) return rint(f / pow(10, (double) -n)) * pow(10, (double) -n);
+    snprintf(b, sizeof b, "%.*f", (int) n, f);
+    return strtod(b, NULL);
+}
+
+/* precision NULL: the filter's own, 0; none: to a whole number. */
+static bool round_common(run *r, const pi__val *in, const pi__val *precision, pi__val *out)
+{
+    int64_t n = precision && precision->type != PI__V_NONE ? pi__jwhole(precision) : 0, i;
+    if (pi__jis_whole(in)) return round_whole(r, pi__jwhole(in), n < 0 ? n < -100 ? 100 : -n : 0, out);
+    *out = pi__val_float(round_float(in->f, n));
+    if (!precision || precision->type != PI__V_NONE) return true;
+    if (truncate(rint(in->f), &i) != NUMBER) return pi__jfail(r, "round: the number is too large");
+    *out = pi__val_int(i);
+    return true;
+}
+
+bool pi__jfilter_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
+{
+    const pi__val *precision = pi__jarg(a, 0, "precision"), *method = pi__jarg(a, 1, "method");
+    bool none = precision && precision->type == PI__V_NONE;
+    pi__str how = !method ? pi__str_of("common") : method->type == PI__V_STR ? method->s : pi__str_of("");
+    bool common = pi__str_is(how, "common"), up = pi__str_is(how, "ceil");
+    if (!pi__jdefined(r, in)) return false;
+    if (!pi__val_is_number(in)) return pi__jfail(r, "round: %s is no number", pi__val_type_name(in));
+    if (!common && !up && !pi__str_is(how, "floor")) return pi__jfail(r, "round: the method is common, ceil or floor");
+    if (precision && !pi__jis_whole(precision) && !(none && common))
+        return pi__jfail(r, "round: the precision is a whole number");
+    if (common) return round_common(r, in, precision, out);
+    double scale = pow(10, precision ? (double) pi__jwhole(precision) : 0), x = pi__val_f64(in) * scale;
+    if (isnan(x) || isinf(x)) return pi__jfail(r, "round: the number is too large");
+    *out = pi__val_float((up ? ceil(x) : floor(x)) / scale + 0.0); /* no -0, which is no integer */
     return true;
 }

@@ -46,7 +46,7 @@ static bool is_type(const pi__val *v, int id)
     case T_BOOLEAN: return v->type == PI__V_BOOL;
     case T_TRUE: return v->type == PI__V_BOOL && v->b;
     case T_FALSE: return v->type == PI__V_BOOL && !v->b;
-    default: return v->type >= PI__V_MACRO; /* T_CALLABLE */
+    default: return v->type >= PI__V_MACRO || v->type == PI__V_UNDEFINED; /* T_CALLABLE; a call of undefined says so */
     }
 }
 
@@ -72,15 +72,12 @@ static bool compare(run *r, const pi__val *v, int id, const pi__val *other, bool
     return true;
 }
 
+/* v % by == remainder */
 static bool divides(run *r, const pi__val *v, const pi__val *by, int64_t remainder, bool *out)
 {
-    if (!pi__jis_whole(v) || !pi__jis_whole(by))
-        return pi__jdefined(r, v) && pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
-    int64_t d = pi__jwhole(by);
-    if (!d) return pi__jfail(r, "division by zero");
-    int64_t m = d == -1 ? 0 : pi__jwhole(v) % d;
-    *out = remainder ? m != 0 : m == 0;
-    return true;
+    const pi__val want = pi__val_int(remainder);
+    pi__val rest;
+    return pi__jarithmetic(r, '%', v, by, &rest) && pi__jequal(r, &rest, &want, out);
 }
 
 static bool is_case(run *r, const pi__val *v, bool upper, bool *out)
