@@ -103,9 +103,8 @@ bool pi__jmember(run *r, const pi__val *v, pi__val name, bool item, pi__val *out
         return true;
     }
     if (v->type == PI__V_LOOP && text) return loop_member(v->obj, name.s, out);
-    bool number = name.type == PI__V_INT || name.type == PI__V_BOOL;
-    if ((v->type == PI__V_LIST || v->type == PI__V_STR) && number)
-        return element(r, v, name.type == PI__V_INT ? name.i : name.b, out);
+    if ((v->type == PI__V_LIST || v->type == PI__V_STR) && pi__jis_whole(&name))
+        return element(r, v, pi__jwhole(&name), out);
     return true;
 }
 
@@ -127,26 +126,68 @@ const pi__val *pi__jarg(const pi__jargs *a, size_t i, const char *name)
     return NULL;
 }
 
-static bool eval_args(run *r, const node *list, pi__jargs *out)
+/* An argument's value as it counts: *list as a list of values, **map as a map. */
+static bool eval_arg(run *r, const node *a, pi__val *out)
 {
-    size_t n = 0;
+    pi__val v;
+    bool wrapped = a->kind == PI__JN_KWARG || a->kind == PI__JN_STAR || a->kind == PI__JN_STARS;
+    if (!pi__jeval(r, wrapped ? a->a : a, &v)) return false;
+    *out = v;
+    if (a->kind == PI__JN_STARS && v.type != PI__V_MAP)
+        return pi__jdefined(r, &v) && pi__jfail(r, "** takes a mapping, not %s", pi__val_type_name(&v));
+    if (a->kind != PI__JN_STAR) return true;
+    if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
+    return pi__jiterate(r, &v, out->list);
+}
+
+static bool add_named(run *r, pi__jargs *out, const pi__val *name, pi__val v)
+{
+    if (name->type != PI__V_STR) return pi__jfail(r, "** takes names, not %s", pi__val_type_name(name));
+    if (!pi__jcost(r, out->n_kw * 8)) return false;
+    for (size_t i = 0; i < out->n_kw; i++)
+        if (pi__str_eq(out->kw[i].name, name->s))
+            return pi__jfail(r, "the argument '%.*s' came twice", pi__jshort(name->s, 60), name->s.p);
+    out->kw[out->n_kw].name = name->s;
+    out->kw[out->n_kw++].v = v;
+    return true;
+}
+
+static bool add_arg(run *r, const node *a, const pi__val *v, pi__jargs *out)
+{
+    if (a->kind == PI__JN_KWARG) return add_named(r, out, &a->v, *v);
+    if (a->kind == PI__JN_STARS) {
+        for (size_t i = 0; i < v->map->n; i++)
+            if (!add_named(r, out, &v->map->e[i].key, v->map->e[i].value)) return false;
+        return true;
+    }
+    bool star = a->kind == PI__JN_STAR;
+    if (!pi__jcost(r, star ? v->list->n * 16 : 0)) return false;
+    for (size_t i = 0; i < (star ? v->list->n : 1); i++) out->v[out->n++] = star ? v->list->v[i] : *v;
+    return true;
+}
+
+/* caller: of a call block, or NULL. */
+static bool eval_args(run *r, const node *list, const pi__val *caller, pi__jargs *out)
+{
+    const pi__val name = pi__val_str(pi__str_of("caller"));
+    size_t n = 0, n_v = 0, n_kw = caller != NULL, i = 0;
     *out = (pi__jargs) {0};
     for (const node *a = list; a; a = a->next) n++;
-    if (!n) return true;
-    out->v = pi__zone_take(r->z, n * sizeof *out->v);
-    out->kw = pi__zone_take(r->z, n * sizeof *out->kw);
-    if (!out->v || !out->kw) return pi__jno_room(r);
-    for (const node *a = list; a; a = a->next) {
-        pi__val v;
-        if (!pi__jeval(r, a->kind == PI__JN_KWARG ? a->a : a, &v)) return false;
-        if (a->kind == PI__JN_KWARG) {
-            out->kw[out->n_kw].name = a->v.s;
-            out->kw[out->n_kw++].v = v;
-        } else {
-            out->v[out->n++] = v;
-        }
+    if (!n && !caller) return true;
+    pi__val *v = pi__zone_take(r->z, n * sizeof *v);
+    if (!v) return pi__jno_room(r);
+    for (const node *a = list; a; a = a->next, i++) {
+        if (!eval_arg(r, a, &v[i])) return false;
+        if (a->kind == PI__JN_KWARG || a->kind == PI__JN_STARS) n_kw += a->kind == PI__JN_STARS ? v[i].map->n : 1;
+        else n_v += a->kind == PI__JN_STAR ? v[i].list->n : 1;
     }
-    return true;
+    out->v = pi__zone_take(r->z, n_v * sizeof *out->v);
+    out->kw = pi__zone_take(r->z, n_kw * sizeof *out->kw);
+    if (!out->v || !out->kw) return pi__jno_room(r);
+    i = 0;
+    for (const node *a = list; a; a = a->next, i++)
+        if (!add_arg(r, a, &v[i], out)) return false;
+    return !caller || add_named(r, out, &name, *caller);
 }
 
 /* namespace(a=1), dict(a=1), and both with a map to begin with. */
@@ -184,9 +225,10 @@ static void reuse_range(run *r, pi__list *l)
 static bool make_range(run *r, const pi__jargs *args, pi__val *out)
 {
     int64_t v[3] = {0, 0, 1};
+    if (args->n > 3 || args->n_kw) return pi__jfail(r, "range() takes up to three numbers");
     for (size_t i = 0; i < 3 && i < args->n; i++) {
-        if (args->v[i].type != PI__V_INT) return pi__jfail(r, "range() takes whole numbers");
-        v[i] = args->v[i].i;
+        if (!pi__jis_whole(&args->v[i])) return pi__jfail(r, "range() takes whole numbers");
+        v[i] = pi__jwhole(&args->v[i]);
     }
     if (!args->n || !v[2]) return pi__jfail(r, args->n ? "range() with a step of 0" : "range() needs an end");
     if (args->n == 1) v[1] = v[0], v[0] = 0;
@@ -247,8 +289,8 @@ static bool eval_call(run *r, const node *n, pi__val *out)
 {
     pi__val callee;
     pi__jargs args;
-    if (!pi__jeval(r, n->a, &callee) || !eval_args(r, n->b, &args)) return false;
-    if (n->v.type == PI__V_MACRO) args.caller = n->v.obj; /* by a call block */
+    const pi__val *caller = n->v.type == PI__V_MACRO ? n->v.obj : NULL; /* by a call block */
+    if (!pi__jeval(r, n->a, &callee) || !eval_args(r, n->b, caller, &args)) return false;
     r->line = n->line;
     return pi__jcall(r, &callee, &args, out);
 }
@@ -258,7 +300,7 @@ static bool eval_filter(run *r, const node *n, pi__val *out)
     pi__val in;
     pi__jargs args;
     if (n->id < 0) return pi__jfail(r, "no filter named '%.*s'", pi__jshort(n->v.s, 60), n->v.s.p);
-    if (!pi__jeval(r, n->a, &in) || !eval_args(r, n->b, &args)) return false;
+    if (!pi__jeval(r, n->a, &in) || !eval_args(r, n->b, NULL, &args)) return false;
     r->line = n->line;
     return pi__jfilter_call(r, n->id, &in, &args, out);
 }
@@ -269,8 +311,8 @@ static bool eval_test(run *r, const node *n, pi__val *out)
     pi__jargs args;
     bool yes;
     if (n->id < 0) return pi__jfail(r, "no test named '%.*s'", pi__jshort(n->v.s, 60), n->v.s.p);
-    if (!pi__jeval(r, n->a, &in) || !eval_args(r, n->b, &args) || !pi__jtest_call(r, n->id, &in, &args, &yes))
-        return false;
+    if (!pi__jeval(r, n->a, &in) || !eval_args(r, n->b, NULL, &args)) return false;
+    if (!pi__jtest_call(r, n->id, &in, &args, &yes)) return false;
     *out = pi__val_bool(yes);
     return true;
 }

@@ -162,7 +162,7 @@ static bool run_rounds(run *r, const node *n, pi__list *l, int32_t loop_name)
 {
     pi__jloop *loop = pi__zone_take(r->z, sizeof *loop);
     if (!loop) return pi__jno_room(r);
-    *loop = (pi__jloop) {l->v, l->n, 0};
+    *loop = (pi__jloop) {l->v, l->n, 0, NULL};
     for (; loop->i < l->n && r->flow != PI__JF_BREAK; loop->i++) {
         r->flow = PI__JF_NEXT;
         if (!renew_scope(r) || !pi__jcost(r, 0)) return false;
@@ -211,33 +211,72 @@ static bool define_macro(run *r, const node *n, pi__val *out)
     return true;
 }
 
-/* Parameter number i from the arguments, or its default. */
-static bool bind(run *r, const node *param, size_t i, const pi__jargs *args, size_t *n_named)
+/* The argument of that name, which is used then; NULL: not given. */
+static const pi__val *take_named(const pi__jargs *args, pi__str name)
 {
-    pi__str name = r->t->names.v[param->name].s;
-    pi__val v = pi__val_undefined(name);
-    bool given = i < args->n;
-    if (given) v = args->v[i];
     for (size_t k = 0; k < args->n_kw; k++) {
         if (!pi__str_eq(args->kw[k].name, name)) continue;
-        if (given) return pi__jfail(r, "the macro got '%.*s' twice", pi__jshort(name, 60), name.p);
-        v = args->kw[k].v;
-        given = true;
-        ++*n_named;
+        args->kw[k].used = true;
+        return &args->kw[k].v;
     }
+    return NULL;
+}
+
+/* Parameter number i from the arguments, or its default. */
+static bool bind(run *r, const node *param, size_t i, const pi__jargs *args)
+{
+    pi__str name = r->t->names.v[param->name].s;
+    const pi__val *given = i < args->n ? &args->v[i] : take_named(args, name);
+    pi__val v = given ? *given : pi__val_undefined(name);
     if (!given && param->a && !pi__jeval(r, param->a, &v)) return false;
     return pi__jset_name(r, param->name, v);
 }
 
+/* The macro's body uses the name, and no parameter has it: *number is the name's. */
+static bool uses(const run *r, const pi__jmacro *m, int special, const char *name, int32_t *number)
+{
+    const pi__val *known = m->def->op & special ? pi__dict_get_str(&r->t->numbers, name) : NULL;
+    *number = known ? (int32_t) known->i : -1;
+    for (const node *p = m->def->a; p; p = p->next)
+        if (p->name == *number) return false;
+    return known != NULL;
+}
+
+/* What the parameters from n on left: names into kwargs, values into varargs. */
+static bool bind_rest(run *r, const pi__jmacro *m, const pi__jargs *args, size_t n)
+{
+    int32_t name;
+    pi__val rest;
+    bool kwargs = uses(r, m, PI__JM_KWARGS, "kwargs", &name);
+    if (kwargs && !pi__val_new_map(r->z, &rest)) return pi__jno_room(r);
+    for (size_t k = 0; k < args->n_kw; k++) {
+        pi__str s = args->kw[k].name;
+        if (args->kw[k].used) continue;
+        if (!kwargs) return pi__jfail(r, "the macro has no place for the argument '%.*s'", pi__jshort(s, 60), s.p);
+        if (!pi__dict_set(r->z, rest.map, pi__val_str(s), args->kw[k].v)) return pi__jno_room(r);
+    }
+    if (kwargs && !pi__jset_name(r, name, rest)) return false;
+    if (!uses(r, m, PI__JM_VARARGS, "varargs", &name))
+        return args->n <= n || pi__jfail(r, "the macro takes %zu arguments, not %zu", n, args->n);
+    if (!pi__val_new_list(r->z, 0, &rest)) return pi__jno_room(r);
+    rest.list->tuple = true;
+    for (size_t i = n; i < args->n; i++)
+        if (!pi__list_add(r->z, rest.list, args->v[i])) return pi__jno_room(r);
+    return pi__jset_name(r, name, rest);
+}
+
 static bool bind_all(run *r, const pi__jmacro *m, const pi__jargs *args)
 {
-    size_t i = 0, n_named = 0;
+    const pi__str caller = pi__str_of("caller");
+    size_t i = 0;
+    int32_t name;
     for (const node *p = m->def->a; p; p = p->next, i++)
-        if (!bind(r, p, i, args, &n_named)) return false;
-    if (args->n > i) return pi__jfail(r, "the macro takes %zu arguments, not %zu", i, args->n);
-    if (n_named < args->n_kw) return pi__jfail(r, "the macro has no argument of that name");
-    const pi__val *caller = pi__dict_get_str(&r->t->numbers, "caller");
-    return !args->caller || !caller || pi__jset_name(r, (int32_t) caller->i, *args->caller);
+        if (!bind(r, p, i, args)) return false;
+    if (uses(r, m, PI__JM_CALLER, "caller", &name)) {
+        const pi__val *v = take_named(args, caller);
+        if (!pi__jset_name(r, name, v ? *v : pi__val_undefined(caller))) return false;
+    }
+    return bind_rest(r, m, args, i);
 }
 
 bool pi__jcall_macro(run *r, const pi__jmacro *m, const pi__jargs *args, pi__val *out)

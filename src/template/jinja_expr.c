@@ -132,6 +132,14 @@ static node *constant(pi__jparse *p, pi__val v)
     return n;
 }
 
+/* PI__JM_* of a name, 0: nothing special. */
+static uint8_t special(pi__str s)
+{
+    if (pi__str_is(s, "varargs")) return PI__JM_VARARGS;
+    if (pi__str_is(s, "kwargs")) return PI__JM_KWARGS;
+    return pi__str_is(s, "caller") ? PI__JM_CALLER : 0;
+}
+
 static node *parse_name(pi__jparse *p)
 {
     static const struct {
@@ -150,6 +158,7 @@ static node *parse_name(pi__jparse *p)
     if (!n) {
         n = pi__jnode_new(p, PI__JN_NAME, t->line);
         if (!n || (n->name = pi__jname(p, t->s)) < 0) return NULL;
+        p->specials |= special(t->s) & (uint8_t) ~p->hidden;
     }
     p->at++;
     return n;
@@ -216,16 +225,23 @@ static node *parse_primary(pi__jparse *p)
 
 /* --------------------------------------------------------------------------------------------- what follows a value */
 
-/* Arguments behind "(". */
+/* Arguments behind "(": values, then names with values, with one *list among these and one **map at their end. */
 static bool parse_args(pi__jparse *p, node **to)
 {
+    bool named = false, star = false, stars = false; /* came already */
     while (!pi__jis_op(p, ')')) {
         const pi__jtok *t = pi__jcur(p);
-        bool named = t->kind == PI__JT_NAME && t[1].kind == PI__JT_OP && t[1].op == '=';
-        if (pi__jis_op(p, '*') || pi__jis_op(p, 'p')) return pi__jparse_fail(p, t->line, "*args are not supported");
-        if (named) p->at += 2;
+        bool is_star = pi__jskip_op(p, '*'), is_stars = !is_star && pi__jskip_op(p, 'p');
+        bool is_named = t->kind == PI__JT_NAME && t[1].kind == PI__JT_OP && t[1].op == '=';
+        if (stars || (star && !is_stars && !is_named) || (named && !is_named && !is_star && !is_stars))
+            return pi__jparse_fail(p, t->line, "an argument stands behind one that must come later");
+        if (is_named) p->at += 2;
+        named |= is_named;
+        star |= is_star;
+        stars |= is_stars;
         *to = pi__jparse_expr(p, false, true);
-        if (*to && named) {
+        if (*to && (is_star || is_stars)) *to = wrap(p, is_star ? PI__JN_STAR : PI__JN_STARS, *to);
+        if (*to && is_named) {
             *to = wrap(p, PI__JN_KWARG, *to);
             if (*to) (*to)->v = pi__val_str(t->s);
         }
@@ -473,6 +489,7 @@ node *pi__jparse_target(pi__jparse *p, bool attr)
             *to = pi__jparse_target(p, false);
             if (*to && !pi__jexpect_op(p, ')')) return NULL;
         } else if (pi__jcur(p)->kind == PI__JT_NAME) {
+            p->hidden |= special(pi__jcur(p)->s) & (uint8_t) ~p->specials;
             *to = parse_name(p);
         } else {
             unexpected(p, "a name to set");

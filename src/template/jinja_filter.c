@@ -58,7 +58,7 @@ static bool f_lower(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 static bool f_title(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     (void) a;
-    return change_case(r, in, 'T', out);
+    return change_case(r, in, 'W', out);
 }
 
 static bool f_capitalize(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -80,13 +80,13 @@ static bool f_replace(run *r, const pi__val *in, const pi__jargs *a, pi__val *ou
     pi__str s, from, to;
     if (!pi__jarg(a, 0, "old") || !pi__jarg(a, 1, "new")) return pi__jfail(r, "replace takes two strings");
     if (!input_str(r, in, &s) || !arg_str(r, a, 0, "old", "", &from) || !arg_str(r, a, 1, "new", "", &to)) return false;
-    return pi__jreplace(r, s, from, to, count && count->type == PI__V_INT ? count->i : -1, out);
+    return pi__jreplace(r, s, from, to, count && pi__jis_whole(count) ? pi__jwhole(count) : -1, out);
 }
 
 static bool f_format(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     pi__str s;
-    return input_str(r, in, &s) && pi__jformat_percent(r, s, a->v, a->n, out);
+    return input_str(r, in, &s) && pi__jformat_percent(r, s, a->v, a->n, false, out);
 }
 
 static bool f_escape(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -100,54 +100,49 @@ static bool f_escape(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     return true;
 }
 
-/* Lines of s with indent in front: of the first only with first, of empty ones only with blank. */
+/* Lines of s with indent in front: of the first only with first, of empty ones only with blank. They are those of
+ * splitlines(), and end in \n whatever they ended in. */
 static void indent_lines(pi__text *t, pi__str s, pi__str indent, bool first, bool blank)
 {
-    for (size_t at = 0, line = 0; at <= s.n; line++) {
-        const char *nl = at < s.n ? memchr(s.p + at, '\n', s.n - at) : NULL;
-        size_t end = nl ? (size_t) (nl - s.p) : s.n;
-        if ((line || first) && (end > at || blank || (!line && first))) pi__text_add(t, indent.p, indent.n);
+    for (size_t at = 0, next, line = 0; at < s.n; at = next, line++) {
+        size_t end = pi__jline(s, at, &next);
+        if (line) pi__text_str(t, "\n");
+        if (line ? end > at || blank : first) pi__text_add(t, indent.p, indent.n);
         pi__text_add(t, s.p + at, end - at);
-        if (nl) pi__text_str(t, "\n");
-        at = end + 1;
     }
+}
+
+/* What is put in front of lines: the string, or as many spaces. */
+static bool indentation(run *r, const pi__val *width, pi__val *out)
+{
+    const pi__val space = pi__val_str(pi__str_of(" "));
+    *out = width ? *width : pi__val_str(pi__str_of("    "));
+    if (out->type == PI__V_STR) return true;
+    if (!pi__jis_whole(width) || pi__jwhole(width) > 4096)
+        return pi__jdefined(r, width) && pi__jfail(r, "indent takes a small number or a string");
+    *out = pi__val_str((pi__str) {"", 0});
+    for (int64_t i = 0; i < pi__jwhole(width); i++)
+        if (!pi__jconcat(r, out->s, space.s, out)) return false;
+    return true;
 }
 
 static bool f_indent(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
-    const pi__val *width = pi__jarg(a, 0, "width"), four = pi__val_int(4);
-    pi__str s, indent;
-    pi__val v, space = pi__val_str(pi__str_of(" "));
-    if (!width) width = &four;
-    if (!input_str(r, in, &s)) return false;
-    if (width->type == PI__V_STR) {
-        indent = width->s;
-    } else {
-        if (width->type != PI__V_INT || width->i > 4096) return pi__jfail(r, "indent takes a small number or a string");
-        v = pi__val_str((pi__str) {"", 0});
-        for (int64_t i = 0; i < width->i; i++)
-            if (!pi__jconcat(r, v.s, space.s, &v)) return false;
-        indent = v.s;
-    }
+    pi__val indent, s;
+    if (!pi__jdefined(r, in) || !indentation(r, pi__jarg(a, 0, "width"), &indent)) return false;
+    if (in->type != PI__V_STR) return pi__jfail(r, "indent: %s is no string", pi__val_type_name(in));
+    if (!pi__jconcat(r, in->s, pi__str_of("\n"), &s)) return false; /* so that the last line is one, even if empty */
     pi__text t = {.limit = r->z->limit - r->z->used};
-    indent_lines(&t, s, indent, arg_truth(a, 1, "first", false), arg_truth(a, 2, "blank", false));
-    if (t.code && !r->z->code) r->z->code = t.code;
-    bool ok = t.code ? pi__jno_room(r) : pi__jconcat(r, (pi__str) {"", 0}, (pi__str) {t.p, t.n}, out);
-    pi__free(t.p);
-    return ok;
+    indent_lines(&t, s.s, indent.s, arg_truth(a, 1, "first", false), arg_truth(a, 2, "blank", false));
+    return pi__jtake_text(r, &t, out);
 }
 
 static bool f_wordcount(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     pi__str s;
-    int64_t n = 0;
     (void) a;
     if (!input_str(r, in, &s) || !pi__jcost(r, s.n)) return false;
-    for (s = pi__jstrip(s, PI__J_LEFT, NULL); s.n; n++) {
-        while (s.n && (unsigned char) *s.p > ' ') s.p++, s.n--;
-        s = pi__jstrip(s, PI__J_LEFT, NULL);
-    }
-    *out = pi__val_int(n);
+    *out = pi__val_int(pi__jwords(s));
     return true;
 }
 
@@ -163,9 +158,11 @@ static bool json_style(run *r, const pi__jargs *a, pi__json_style *s, pi__val *s
         s->pretty = true;
         s->item_sep = pi__str_of(",");
         if (indent->type == PI__V_STR) s->indent = indent->s;
-        else if (indent->type != PI__V_INT || indent->i > 64) return pi__jfail(r, "tojson: indent is a small number");
+        else if (!pi__jis_whole(indent) || pi__jwhole(indent) > 64)
+            return pi__jfail(r, "tojson: indent is a small number");
         *spaces = pi__val_str(pi__str_of("                                                                "));
-        if (indent->type == PI__V_INT) s->indent = (pi__str) {spaces->s.p, indent->i < 0 ? 0 : (size_t) indent->i};
+        int64_t n = pi__jis_whole(indent) && pi__jwhole(indent) > 0 ? pi__jwhole(indent) : 0;
+        if (pi__jis_whole(indent)) s->indent = (pi__str) {spaces->s.p, (size_t) n};
     }
     if (!sep || sep->type != PI__V_LIST || sep->list->n != 2) return true;
     return pi__jto_str(r, &sep->list->v[0], &s->item_sep) && pi__jto_str(r, &sep->list->v[1], &s->key_sep);
@@ -180,10 +177,9 @@ static bool f_tojson(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     pi__text t = {.limit = r->z->limit - r->z->used};
     if (!pi__jdefined(r, in) || !json_style(r, a, &style, &spaces)) return false;
     bool ok = pi__text_json(&t, in, &style, &what) || pi__jfail(r, "tojson: %s has no form in JSON", what);
-    if (t.code && !r->z->code) r->z->code = t.code;
-    ok = ok && (t.code ? pi__jno_room(r) : pi__jconcat(r, (pi__str) {"", 0}, (pi__str) {t.p, t.n}, out));
+    if (ok) return pi__jtake_text(r, &t, out);
     pi__free(t.p);
-    return ok;
+    return false;
 }
 
 static bool f_from_json(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -199,59 +195,12 @@ static bool f_from_json(run *r, const pi__val *in, const pi__jargs *a, pi__val *
 
 /* --------------------------------------------------------------------------------------------------------- numbers */
 
-/* A number from the start of a string, after white space; false: there is none. */
-static bool parse_number(pi__str s, pi__val *out)
-{
-    s = pi__jstrip(s, PI__J_LEFT | PI__J_RIGHT, NULL);
-    if (s.n && *s.p == '+') s = (pi__str) {s.p + 1, s.n - 1};
-    return s.n && pi__number_read(s.p, s.n, out) == s.n;
-}
-
-static bool f_int(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
-{
-    const pi__val *def = pi__jarg(a, 0, "default");
-    pi__val v = *in;
-    (void) r;
-    bool ok = in->type == PI__V_STR ? parse_number(in->s, &v) : pi__val_is_number(in);
-    *out = def ? *def : pi__val_int(0);
-    if (ok && v.type == PI__V_BOOL) v = pi__val_int(v.b);
-    if (ok && v.type == PI__V_FLOAT) {
-        ok = fabs(v.f) < 9.2e18;
-        if (ok) v = pi__val_int((int64_t) v.f);
-    }
-    if (ok) *out = v;
-    return true;
-}
-
-static bool f_float(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
-{
-    const pi__val *def = pi__jarg(a, 0, "default");
-    pi__val v = *in;
-    (void) r;
-    bool ok = in->type == PI__V_STR ? parse_number(in->s, &v) : pi__val_is_number(in);
-    *out = ok ? pi__val_float(pi__val_f64(&v)) : def ? *def : pi__val_float(0);
-    return true;
-}
-
 static bool f_abs(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     (void) a;
     if (!pi__val_is_number(in)) return pi__jfail(r, "abs: %s is no number", pi__val_type_name(in));
     if (in->type == PI__V_FLOAT) *out = pi__val_float(fabs(in->f));
     else *out = pi__val_int(in->type == PI__V_BOOL ? in->b : in->i < 0 ? -(in->i + (in->i == INT64_MIN)) : in->i);
-    return true;
-}
-
-/* To the even neighbour, where two are equally near, as Python does. */
-static bool f_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
-{
-    const pi__val *digits = pi__jarg(a, 0, "precision"), *method = pi__jarg(a, 1, "method");
-    int64_t n = digits && digits->type == PI__V_INT ? digits->i : 0;
-    if (!pi__val_is_number(in)) return pi__jfail(r, "round: %s is no number", pi__val_type_name(in));
-    if (n < -15 || n > 15) return pi__jfail(r, "round: a precision of -15 to 15");
-    double scale = pow(10, (double) n), x = pi__val_f64(in) * scale;
-    pi__str how = method && method->type == PI__V_STR ? method->s : pi__str_of("common");
-    *out = pi__val_float((pi__str_is(how, "ceil") ? ceil(x) : pi__str_is(how, "floor") ? floor(x) : rint(x)) / scale);
     return true;
 }
 
@@ -285,7 +234,7 @@ static const pi__jfilter filters[] = {
     {"trim", f_trim}, {"upper", f_upper}, {"lower", f_lower}, {"title", f_title}, {"capitalize", f_capitalize},
     {"string", f_string}, {"replace", f_replace}, {"format", f_format}, {"escape", f_escape}, {"e", f_escape},
     {"indent", f_indent}, {"wordcount", f_wordcount}, {"tojson", f_tojson}, {"from_json", f_from_json},
-    {"fromjson", f_from_json}, {"int", f_int}, {"float", f_float}, {"abs", f_abs}, {"round", f_round},
+    {"fromjson", f_from_json}, {"int", pi__jfilter_int}, {"float", pi__jfilter_float}, {"abs", f_abs}, {"round", pi__jfilter_round},
     {"default", f_default}, {"d", f_default}, {"safe", f_safe}, {"attr", f_attr},
 };
 enum { N_FILTER = sizeof filters / sizeof *filters };

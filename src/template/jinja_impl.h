@@ -6,6 +6,7 @@
  *     jinja_exec.c    runs statements: scopes, loops, macros
  *     jinja_eval.c    values of expressions, members, calls; jinja_op.c operators
  *     jinja_filter.c  filters of one value; jinja_seq.c those of lists; jinja_test.c tests; jinja_method.c methods
+ *     jinja_case.c    letter case and classes of characters; jinja_number.c numbers from strings
  *
  * Every function that returns bool returns false when the template failed; what is wrong was said then. */
 #ifndef PI__JINJA_IMPL_H
@@ -44,7 +45,7 @@ enum pi__jnode_kind { /* with the children used; [x]: a list of nodes linked by 
     PI__JN_FOR,      /* a: target, b: what is iterated, c: filter or NULL, [d]: body, [e]: else */
     PI__JN_SET,      /* a: target, b: value */
     PI__JN_WITH,     /* [a]: SETs, [d]: body, in a scope of its own */
-    PI__JN_MACRO,    /* name, [a]: PARAMs, [d]: body */
+    PI__JN_MACRO,    /* name, [a]: PARAMs, [d]: body, op: PI__JM_* */
     PI__JN_CALLER,   /* a: CALL, b: MACRO that is its caller() */
     PI__JN_BREAK, PI__JN_CONTINUE,
     /* expressions */
@@ -68,7 +69,12 @@ enum pi__jnode_kind { /* with the children used; [x]: a list of nodes linked by 
     PI__JN_PAIR,     /* a: key, b: value */
     PI__JN_OPERAND,  /* op, a; op 'i': in, 'o': not in */
     PI__JN_KWARG,    /* v: name, a: value */
+    PI__JN_STAR, PI__JN_STARS, /* a: arguments from a list (*a), from a map (**a) */
     PI__JN_PARAM,    /* name, a: default or NULL */
+};
+
+enum { /* names that a macro's body uses: then they are arguments of it */
+    PI__JM_VARARGS = 1, PI__JM_KWARGS = 2, PI__JM_CALLER = 4,
 };
 
 typedef struct pi__jnode pi__jnode;
@@ -100,6 +106,8 @@ typedef struct pi__jparse {
     size_t at;            /* the current token */
     int depth;            /* of nesting */
     int loops;            /* loops around the current token */
+    uint8_t specials;     /* PI__JM_* that the macro around it has used so far */
+    uint8_t hidden;       /* those that it set before, and so has for itself */
     pi_error *err;
     int code;             /* PI_OK until something is wrong */
 } pi__jparse;
@@ -143,6 +151,7 @@ struct pi__jscope {
 typedef struct pi__jloop { /* the variable loop */
     const pi__val *v; /* [n] what is iterated */
     size_t n, i;      /* how many, which one */
+    pi__list *last;   /* arguments of the last loop.changed(), or NULL */
 } pi__jloop;
 
 typedef struct pi__jmacro {
@@ -161,9 +170,9 @@ typedef struct pi__jargs {
     struct {
         pi__str name;
         pi__val v;
-    } *kw;      /* [n_kw] */
+        bool used; /* by a macro's parameter */
+    } *kw;      /* [n_kw] no name twice */
     size_t n_kw;
-    const pi__val *caller; /* of a call block, or NULL */
 } pi__jargs;
 
 typedef struct pi__jrun {
@@ -205,6 +214,9 @@ bool pi__jis_range(pi__jrun *r, const pi__jnode *n);
 bool pi__jcall(pi__jrun *r, const pi__val *callee, const pi__jargs *args, pi__val *out);
 /* Member of a value; where there is none, undefined. item: "v[name]" looks for keys before methods. */
 bool pi__jmember(pi__jrun *r, const pi__val *v, pi__val name, bool item, pi__val *out);
+/* A boolean counts as a number wherever Python takes one, because its bool is an int. */
+static inline bool pi__jis_whole(const pi__val *v) { return v->type == PI__V_INT || v->type == PI__V_BOOL; }
+static inline int64_t pi__jwhole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; } /* of such a one */
 /* Fails where v is undefined. */
 bool pi__jdefined(pi__jrun *r, const pi__val *v);
 /* Position i, negative from the end, of a value with n; -1: outside. */
@@ -217,7 +229,8 @@ bool pi__jeval_slice(pi__jrun *r, const pi__jnode *n, pi__val *out);
 bool pi__jeval_binary(pi__jrun *r, const pi__jnode *n, pi__val *out);
 bool pi__jeval_sign(pi__jrun *r, const pi__jnode *n, pi__val *out);
 bool pi__jeval_compare(pi__jrun *r, const pi__jnode *n, pi__val *out);
-bool pi__jadd(pi__jrun *r, const pi__val *a, const pi__val *b, pi__val *out);
+/* a op b; op as in pi__jtok. */
+bool pi__jarithmetic(pi__jrun *r, char op, const pi__val *a, const pi__val *b, pi__val *out);
 /* What a loop over v goes through. */
 bool pi__jiterate(pi__jrun *r, const pi__val *v, pi__list *out);
 bool pi__jcontains(pi__jrun *r, const pi__val *item, const pi__val *in, bool *out);
@@ -230,14 +243,29 @@ bool pi__jto_str(pi__jrun *r, const pi__val *v, pi__str *out); /* as str() */
 enum { PI__J_LEFT = 1, PI__J_RIGHT = 2 };
 pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars); /* chars NULL: white space */
 bool pi__jreplace(pi__jrun *r, pi__str s, pi__str from, pi__str to, int64_t count, pi__val *out);
-bool pi__jformat_percent(pi__jrun *r, pi__str format, const pi__val *v, size_t n, pi__val *out);
+/* format % v, a tuple of n values or (alone) one value, which may go unused where it has members. */
+bool pi__jformat_percent(pi__jrun *r, pi__str format, const pi__val *v, size_t n, bool alone, pi__val *out);
 /* The method that values of this type have by that name; -1: none. */
 int pi__jmethod_find(const pi__val *self, pi__str name);
 bool pi__jmethod_call(pi__jrun *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out);
 enum { PI__J_KEYS, PI__J_VALUES, PI__J_ITEMS };
 bool pi__jdict_items(pi__jrun *r, const pi__dict *m, int what, pi__val *out); /* a list of those */
-/* Uppercase and lowercase of ASCII letters; 'U', 'L', 'T' (title), 'C' (capitalize). */
+/* A finished buffer as a string; the buffer is freed. false: it was too long, or there is no memory. */
+bool pi__jtake_text(pi__jrun *r, pi__text *t, pi__val *out);
+
+/* characters, in jinja_case.c */
+/* 'U' upper, 'L' lower, 'T' str.title, 'C' str.capitalize, 'W' jinja2's title filter. */
 bool pi__jcase(pi__jrun *r, pi__str s, char how, pi__val *out);
+bool pi__jis_case(pi__str s, bool upper);   /* isupper(), islower() */
+bool pi__jis_all(pi__str s, char class);    /* 's' isspace(), 'd' isdigit(), 'D' isdecimal(), 'a' isalpha(), 'w' isalnum() */
+int64_t pi__jwords(pi__str s);              /* matches of \w+ */
+/* The end of the line that begins at byte `at`, as splitlines() sees it; *next: where the next one begins. */
+size_t pi__jline(pi__str s, size_t at, size_t *next);
+
+/* jinja_number.c */
+bool pi__jfilter_int(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
+bool pi__jfilter_float(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
+bool pi__jfilter_round(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 
 /* tables: the place of a name, -1: none */
 typedef bool (*pi__jfilter_fn)(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);

@@ -1,46 +1,42 @@
-/* Methods of strings, maps and lists, and the string functions that filters share with them.
+/* Methods of strings, maps, lists and the loop, and the string functions that filters share with them.
  *
- * Letters change case within ASCII only; what counts as white space is what Python's str.strip takes. Strings are made
- * in the zone, in one pass, through a heap buffer where the length is not known. */
+ * Strings are made in the zone, in one pass, through a heap buffer where the length is not known. */
 #include <string.h>
 
 #include "template/jinja_impl.h"
 #include "base/utf8.h"
+#include "template/unicode.h"
 
 typedef pi__jrun run;
 
 enum {
     M_STARTSWITH, M_ENDSWITH, M_STRIP, M_LSTRIP, M_RSTRIP, M_SPLIT, M_RSPLIT, M_SPLITLINES, M_UPPER, M_LOWER, M_TITLE,
-    M_CAPITALIZE, M_REPLACE, M_FIND, M_RFIND, M_COUNT, M_JOIN, M_FORMAT, M_ISDIGIT, M_ISALPHA, M_ISSPACE,
-    M_REMOVEPREFIX, M_REMOVESUFFIX,
-    M_ITEMS, M_KEYS, M_VALUES, M_GET, M_UPDATE, M_COPY, M_POP, M_APPEND, M_EXTEND, M_INSERT, M_INDEX, N_METHOD
+    M_CAPITALIZE, M_REPLACE, M_FIND, M_RFIND, M_COUNT, M_JOIN, M_FORMAT, M_ISDIGIT, M_ISDECIMAL,
+    M_ISALPHA, M_ISSPACE, M_ISALNUM, M_ISLOWER, M_ISUPPER, M_REMOVEPREFIX, M_REMOVESUFFIX,
+    M_ITEMS, M_KEYS, M_VALUES, M_GET, M_UPDATE, M_COPY, M_POP, M_APPEND, M_EXTEND, M_INSERT, M_INDEX,
+    M_CYCLE, M_CHANGED, N_METHOD
 };
+enum { OF_STR = 1, OF_MAP = 2, OF_LIST = 4, OF_LOOP = 8 };
 static const struct method {
     const char *name;
-    bool str, map, list; /* which types have it */
+    int types; /* which have it: OF_* */
 } methods[N_METHOD] = {
-    {"startswith", true, false, false}, {"endswith", true, false, false}, {"strip", true, false, false},
-    {"lstrip", true, false, false}, {"rstrip", true, false, false}, {"split", true, false, false},
-    {"rsplit", true, false, false}, {"splitlines", true, false, false}, {"upper", true, false, false},
-    {"lower", true, false, false}, {"title", true, false, false}, {"capitalize", true, false, false},
-    {"replace", true, false, false}, {"find", true, false, false}, {"rfind", true, false, false},
-    {"count", true, false, true}, {"join", true, false, false}, {"format", true, false, false},
-    {"isdigit", true, false, false}, {"isalpha", true, false, false}, {"isspace", true, false, false},
-    {"removeprefix", true, false, false}, {"removesuffix", true, false, false},
-    {"items", false, true, false}, {"keys", false, true, false}, {"values", false, true, false},
-    {"get", false, true, false}, {"update", false, true, false}, {"copy", false, true, true},
-    {"pop", false, true, true}, {"append", false, false, true}, {"extend", false, false, true},
-    {"insert", false, false, true}, {"index", false, false, true},
+    {"startswith", OF_STR}, {"endswith", OF_STR}, {"strip", OF_STR}, {"lstrip", OF_STR}, {"rstrip", OF_STR},
+    {"split", OF_STR}, {"rsplit", OF_STR}, {"splitlines", OF_STR}, {"upper", OF_STR}, {"lower", OF_STR},
+    {"title", OF_STR}, {"capitalize", OF_STR}, {"replace", OF_STR}, {"find", OF_STR}, {"rfind", OF_STR},
+    {"count", OF_STR | OF_LIST}, {"join", OF_STR}, {"format", OF_STR}, {"isdigit", OF_STR}, {"isdecimal", OF_STR},
+    {"isalpha", OF_STR}, {"isspace", OF_STR}, {"isalnum", OF_STR}, {"islower", OF_STR}, {"isupper", OF_STR},
+    {"removeprefix", OF_STR}, {"removesuffix", OF_STR}, {"items", OF_MAP}, {"keys", OF_MAP}, {"values", OF_MAP},
+    {"get", OF_MAP}, {"update", OF_MAP}, {"copy", OF_MAP | OF_LIST}, {"pop", OF_MAP | OF_LIST}, {"append", OF_LIST},
+    {"extend", OF_LIST}, {"insert", OF_LIST}, {"index", OF_LIST}, {"cycle", OF_LOOP}, {"changed", OF_LOOP},
 };
 
 int pi__jmethod_find(const pi__val *self, pi__str name)
 {
-    for (int i = 0; i < N_METHOD; i++) {
-        const struct method *m = &methods[i];
-        bool has = self->type == PI__V_STR ? m->str : self->type == PI__V_MAP ? m->map
-                 : self->type == PI__V_LIST && m->list;
-        if (has && pi__str_is(name, m->name)) return i;
-    }
+    int type = self->type == PI__V_STR ? OF_STR : self->type == PI__V_MAP ? OF_MAP
+             : self->type == PI__V_LIST ? OF_LIST : self->type == PI__V_LOOP ? OF_LOOP : 0;
+    for (int i = 0; type && i < N_METHOD; i++)
+        if ((methods[i].types & type) && pi__str_is(name, methods[i].name)) return i;
     return -1;
 }
 
@@ -53,8 +49,7 @@ bool pi__jconcat(run *r, pi__str a, pi__str b, pi__val *out)
     return r->z->code ? pi__jno_room(r) : true;
 }
 
-/* Takes a finished buffer as a string; frees the buffer. */
-static bool take_text(run *r, pi__text *t, pi__val *out)
+bool pi__jtake_text(run *r, pi__text *t, pi__val *out)
 {
     bool ok = !t->code;
     if (t->code == PI_ETOOBIG && !r->z->code) r->z->code = PI_ETOOBIG;
@@ -71,15 +66,9 @@ bool pi__jto_str(run *r, const pi__val *v, pi__str *out)
     pi__text t = {.limit = r->z->limit - r->z->used};
     pi__val s;
     pi__text_value(&t, v);
-    if (!take_text(r, &t, &s)) return false;
+    if (!pi__jtake_text(r, &t, &s)) return false;
     *out = s.s;
     return true;
-}
-
-static bool white(uint32_t c)
-{
-    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 /* The n bytes at p are one character that is to be stripped. */
@@ -88,7 +77,7 @@ static bool to_strip(const char *p, size_t n, const pi__str *chars)
     uint32_t cp = 0;
     if (chars) return chars->n && memmem(chars->p, chars->n, p, n);
     pi__utf8_char(p, n, &cp);
-    return white(cp);
+    return pi__uis_white(cp);
 }
 
 pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars)
@@ -106,24 +95,6 @@ pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars)
         s.n = at;
     }
     return s;
-}
-
-static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-
-bool pi__jcase(run *r, pi__str s, char how, pi__val *out)
-{
-    char *p = pi__zone_take(r->z, s.n + 1);
-    if (!p) return pi__jno_room(r);
-    bool word = false; /* the character before is a letter */
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        bool up = how == 'U' || (how == 'T' && !word) || (how == 'C' && i == 0);
-        word = is_lower(c) || is_upper(c) || (unsigned char) c >= 0x80;
-        p[i] = up && is_lower(c) ? (char) (c - 32) : !up && is_upper(c) ? (char) (c + 32) : c;
-    }
-    *out = pi__val_str((pi__str) {p, s.n});
-    return pi__jcost(r, s.n);
 }
 
 /* Where word begins in s, at or behind byte `from`; s.n + 1: nowhere. */
@@ -149,11 +120,17 @@ bool pi__jreplace(run *r, pi__str s, pi__str from, pi__str to, int64_t count, pi
         i = from.n ? at : k < s.n ? k + pi__utf8_len((unsigned char) s.p[k]) : k + 1;
     }
     if (at < s.n) pi__text_add(&t, s.p + at, s.n - at);
-    return take_text(r, &t, out);
+    return pi__jtake_text(r, &t, out);
+}
+
+static void add_whole(pi__text *t, const pi__val *v)
+{
+    const pi__val i = pi__val_int(pi__jwhole(v));
+    pi__text_value(t, &i);
 }
 
 /* "%s %d" % values. */
-bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, pi__val *out)
+bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, bool alone, pi__val *out)
 {
     pi__text t = {.limit = r->z->limit - r->z->used};
     size_t used = 0;
@@ -163,17 +140,18 @@ bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, pi__val 
         else if (c == '%') pi__text_str(&t, "%");
         else if (used < n && c == 's') pi__text_value(&t, &v[used++]);
         else if (used < n && c == 'r') pi__text_repr(&t, &v[used++], 0);
-        else if (used < n && c == 'd' && v[used].type == PI__V_INT) pi__text_value(&t, &v[used++]);
+        else if (used < n && c == 'd' && pi__jis_whole(&v[used])) add_whole(&t, &v[used++]);
         else {
             pi__free(t.p);
             return pi__jfail(r, "this use of %% is not supported: %%%c", c >= ' ' && c < 127 ? c : '?');
         }
     }
-    if (used < n) {
+    bool members = alone && (v->type == PI__V_LIST || v->type == PI__V_MAP || v->type == PI__V_UNDEFINED);
+    if (used < n && !members) {
         pi__free(t.p);
         return pi__jfail(r, "more values than %% in the format");
     }
-    return take_text(r, &t, out);
+    return pi__jtake_text(r, &t, out);
 }
 
 /* ------------------------------------------------------------------------------------------------- string methods */
@@ -192,8 +170,8 @@ static bool int_arg(run *r, const pi__jargs *a, size_t i, const char *name, int6
     const pi__val *v = pi__jarg(a, i, name);
     *out = def;
     if (!v) return true;
-    if (v->type != PI__V_INT) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
-    *out = v->i;
+    if (!pi__jis_whole(v)) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
+    *out = pi__jwhole(v);
     return true;
 }
 
@@ -237,13 +215,35 @@ static bool split_white(run *r, pi__str s, int64_t max, pi__list *l)
     return true;
 }
 
+/* rsplit() at white space: the last words, then what is before them. */
+static bool rsplit_white(run *r, pi__str s, int64_t max, pi__list *l)
+{
+    for (s = pi__jstrip(s, PI__J_RIGHT, NULL); s.n; s = pi__jstrip(s, PI__J_RIGHT, NULL)) {
+        size_t start = s.n;
+        for (size_t at = s.n; max && at; start = at) {
+            for (at--; at && ((unsigned char) s.p[at] & 0xC0) == 0x80;) at--;
+            if (to_strip(s.p + at, start - at, NULL)) break;
+        }
+        if (!max) start = 0;
+        if (!add_part(r, l, (pi__str) {s.p + start, s.n - start})) return false;
+        s.n = start;
+        max--;
+    }
+    for (size_t i = 0; i < l->n / 2; i++) {
+        pi__val v = l->v[i];
+        l->v[i] = l->v[l->n - 1 - i];
+        l->v[l->n - 1 - i] = v;
+    }
+    return true;
+}
+
 static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__val *out)
 {
     const pi__str *sep;
     int64_t max;
     if (!str_arg(r, a, 0, "sep", &sep) || !int_arg(r, a, 1, "maxsplit", -1, &max)) return false;
     if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
-    if (!sep) return split_white(r, s, max, out->list);
+    if (!sep) return right && max >= 0 ? rsplit_white(r, s, max, out->list) : split_white(r, s, max, out->list);
     if (!sep->n) return pi__jfail(r, "the separator is empty");
     size_t at = 0, k, parts = 0;
     for (k = find(s, 0, *sep); right && max >= 0 && k <= s.n; k = find(s, k + sep->n, *sep)) parts++;
@@ -256,13 +256,14 @@ static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__va
     return add_part(r, out->list, (pi__str) {s.p + start, s.n - start});
 }
 
-static bool call_splitlines(run *r, pi__str s, pi__val *out)
+static bool call_splitlines(run *r, pi__str s, const pi__jargs *a, pi__val *out)
 {
+    const pi__val *keep = pi__jarg(a, 0, "keepends");
+    bool ends = keep && pi__val_truth(keep);
     if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
-    for (size_t at = 0, k; at < s.n; at = k) {
-        for (k = at; k < s.n && s.p[k] != '\n' && s.p[k] != '\r'; k++) {}
-        if (!add_part(r, out->list, (pi__str) {s.p + at, k - at})) return false;
-        k += k + 1 < s.n && s.p[k] == '\r' && s.p[k + 1] == '\n' ? 2 : 1;
+    for (size_t at = 0, next; at < s.n; at = next) {
+        size_t end = pi__jline(s, at, &next);
+        if (!add_part(r, out->list, (pi__str) {s.p + at, (ends ? next : end) - at})) return false;
     }
     return true;
 }
@@ -299,7 +300,7 @@ static bool call_join(run *r, pi__str s, const pi__jargs *a, pi__val *out)
         ok = l.v[i].type == PI__V_STR || pi__jfail(r, "join: %s is no string", pi__val_type_name(&l.v[i]));
         if (ok) pi__text_add(&t, l.v[i].s.p, l.v[i].s.n);
     }
-    if (ok) return take_text(r, &t, out);
+    if (ok) return pi__jtake_text(r, &t, out);
     pi__free(t.p);
     return false;
 }
@@ -337,18 +338,7 @@ static bool call_format(run *r, pi__str f, const pi__jargs *a, pi__val *out)
         pi__text_value(&t, v);
         i += field.n + 1;
     }
-    return take_text(r, &t, out);
-}
-
-static bool all_chars(pi__str s, int method)
-{
-    for (size_t i = 0, len; i < s.n; i += len) {
-        len = pi__utf8_len((unsigned char) s.p[i]);
-        char c = s.p[i];
-        bool letter = is_lower(c) || is_upper(c) || len > 1, digit = c >= '0' && c <= '9';
-        if (!(method == M_ISDIGIT ? digit : method == M_ISALPHA ? letter : to_strip(s.p + i, len, NULL))) return false;
-    }
-    return s.n > 0;
+    return pi__jtake_text(r, &t, out);
 }
 
 static bool call_replace(run *r, pi__str s, const pi__jargs *a, pi__val *out)
@@ -385,7 +375,7 @@ static bool call_str(run *r, pi__str s, int method, const pi__jargs *a, pi__val 
         return pi__jcost(r, s.n - out->s.n);
     case M_SPLIT:
     case M_RSPLIT: return call_split(r, s, a, method == M_RSPLIT, out);
-    case M_SPLITLINES: return call_splitlines(r, s, out);
+    case M_SPLITLINES: return call_splitlines(r, s, a, out);
     case M_UPPER: return pi__jcase(r, s, 'U', out);
     case M_LOWER: return pi__jcase(r, s, 'L', out);
     case M_TITLE: return pi__jcase(r, s, 'T', out);
@@ -398,9 +388,9 @@ static bool call_str(run *r, pi__str s, int method, const pi__jargs *a, pi__val 
     case M_FORMAT: return call_format(r, s, a, out);
     case M_REMOVEPREFIX:
     case M_REMOVESUFFIX: return call_remove(r, s, a, method == M_REMOVESUFFIX, out);
-    default:
-        *out = pi__val_bool(all_chars(s, method));
-        return pi__jcost(r, s.n);
+    case M_ISLOWER:
+    case M_ISUPPER: *out = pi__val_bool(pi__jis_case(s, method == M_ISUPPER)); return pi__jcost(r, s.n);
+    default: *out = pi__val_bool(pi__jis_all(s, "dDasw"[method - M_ISDIGIT])); return pi__jcost(r, s.n);
     }
 }
 
@@ -534,9 +524,32 @@ static bool call_list(run *r, const pi__val *self, int method, const pi__jargs *
     return true;
 }
 
+/* loop.cycle(...): one of the arguments after the other. loop.changed(...): true where they are not those of the last
+ * call, in any round. */
+static bool call_loop(run *r, pi__jloop *loop, int method, const pi__jargs *a, pi__val *out)
+{
+    if (method == M_CYCLE) {
+        if (!a->n || a->n_kw) return pi__jfail(r, "loop.cycle() takes values");
+        *out = a->v[loop->i % a->n];
+        return true;
+    }
+    pi__val now, last = {.type = PI__V_LIST, .list = loop->last};
+    bool same = false;
+    if (a->n_kw) return pi__jfail(r, "loop.changed() takes values");
+    if (!pi__val_new_list(r->z, a->n, &now)) return pi__jno_room(r);
+    for (size_t i = 0; i < a->n; i++) now.list->v[now.list->n++] = a->v[i];
+    if (loop->last && !pi__jequal(r, &now, &last, &same)) return false;
+    loop->last = now.list;
+    *out = pi__val_bool(!same);
+    return true;
+}
+
 bool pi__jmethod_call(run *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out)
 {
-    if (m->self.type == PI__V_STR) return call_str(r, m->self.s, m->id, args, out);
-    return m->self.type == PI__V_MAP ? call_map(r, &m->self, m->id, args, out)
-                                     : call_list(r, &m->self, m->id, args, out);
+    switch (m->self.type) {
+    case PI__V_STR: return call_str(r, m->self.s, m->id, args, out);
+    case PI__V_MAP: return call_map(r, &m->self, m->id, args, out);
+    case PI__V_LOOP: return call_loop(r, m->self.obj, m->id, args, out);
+    default: return call_list(r, &m->self, m->id, args, out);
+    }
 }

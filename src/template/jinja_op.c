@@ -21,8 +21,8 @@ static bool slice_part(run *r, const node *n, int64_t *out, bool *given)
     if (!n) return true;
     if (!pi__jeval(r, n, &v)) return false;
     if (v.type == PI__V_NONE) return true;
-    if (v.type != PI__V_INT && v.type != PI__V_BOOL) return pi__jfail(r, "a slice's bounds must be whole numbers");
-    *out = v.type == PI__V_INT ? v.i : v.b;
+    if (!pi__jis_whole(&v)) return pi__jfail(r, "a slice's bounds must be whole numbers");
+    *out = pi__jwhole(&v);
     *given = true;
     return true;
 }
@@ -90,8 +90,6 @@ bool pi__jeval_slice(run *r, const node *n, pi__val *out)
 
 /* -------------------------------------------------------------------------------------------------------- operators */
 
-static int64_t whole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; }
-
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 static bool integer_op(run *r, char op, int64_t a, int64_t b, pi__val *out)
@@ -122,12 +120,25 @@ static bool integer_op(run *r, char op, int64_t a, int64_t b, pi__val *out)
     return !over || pi__jfail(r, "the number is too large");
 }
 
-static bool float_op(char op, double a, double b, pi__val *out)
+/* a // b and a % b: the remainder is exact and has b's sign, and the quotient fits it. */
+static double float_divmod(double a, double b, bool remainder)
+{
+    double rest = fmod(a, b), quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) {
+        rest += b;
+        quotient -= 1;
+    }
+    if (remainder) return rest != 0 ? rest : copysign(0, b);
+    double whole = floor(quotient);
+    return quotient != 0 ? whole + (quotient - whole > 0.5) : copysign(0, a / b);
+}
+
+static bool float_op(run *r, char op, double a, double b, pi__val *out)
 {
     double x = op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : op == '/' ? a / b : op == 'p' ? pow(a, b)
-             : op == 'f' ? floor(a / b) : a - b * floor(a / b);
+             : float_divmod(a, b, op == '%');
     *out = pi__val_float(x);
-    return true;
+    return op != 'p' || !isinf(x) || isinf(a) || isinf(b) || pi__jfail(r, "the number is too large");
 }
 
 /* s * n */
@@ -158,29 +169,27 @@ static bool add_lists(run *r, const pi__list *a, const pi__list *b, pi__val *out
     return true;
 }
 
-static bool arithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__val *out)
+bool pi__jarithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__val *out)
 {
     bool numbers = pi__val_is_number(a) && pi__val_is_number(b);
+    if (op == '%' && a->type == PI__V_STR) {
+        bool tuple = b->type == PI__V_LIST && b->list->tuple;
+        return pi__jformat_percent(r, a->s, tuple ? b->list->v : b, tuple ? b->list->n : 1, !tuple, out);
+    }
     if (!pi__jdefined(r, a) || !pi__jdefined(r, b)) return false;
     if (numbers && strchr("/f%", op) && pi__val_f64(b) == 0) return pi__jfail(r, "division by zero");
     if (numbers && op != '/' && a->type != PI__V_FLOAT && b->type != PI__V_FLOAT)
-        return integer_op(r, op, whole(a), whole(b), out);
-    if (numbers) return float_op(op, pi__val_f64(a), pi__val_f64(b), out);
+        return integer_op(r, op, pi__jwhole(a), pi__jwhole(b), out);
+    if (numbers) return float_op(r, op, pi__val_f64(a), pi__val_f64(b), out);
     if (op == '+' && a->type == PI__V_STR && b->type == PI__V_STR) return pi__jconcat(r, a->s, b->s, out);
     if (op == '+' && a->type == PI__V_LIST && b->type == PI__V_LIST) return add_lists(r, a->list, b->list, out);
-    if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && b->type == PI__V_INT)
-        return repeat(r, a, b->i, out);
-    if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && a->type == PI__V_INT)
-        return repeat(r, b, a->i, out);
-    if (op == '%' && a->type == PI__V_STR) {
-        bool tuple = b->type == PI__V_LIST && b->list->tuple;
-        return pi__jformat_percent(r, a->s, tuple ? b->list->v : b, tuple ? b->list->n : 1, out);
-    }
+    if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && pi__jis_whole(b))
+        return repeat(r, a, pi__jwhole(b), out);
+    if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_whole(a))
+        return repeat(r, b, pi__jwhole(a), out);
     const char name[3] = {op == 'f' ? '/' : op == 'p' ? '*' : op, op == 'f' ? '/' : op == 'p' ? '*' : 0, 0};
     return pi__jfail(r, "%s between %s and %s", name, pi__val_type_name(a), pi__val_type_name(b));
 }
-
-bool pi__jadd(run *r, const pi__val *a, const pi__val *b, pi__val *out) { return arithmetic(r, '+', a, b, out); }
 
 bool pi__jeval_binary(run *r, const node *n, pi__val *out)
 {
@@ -188,7 +197,7 @@ bool pi__jeval_binary(run *r, const node *n, pi__val *out)
     pi__str s, t;
     if (!pi__jeval(r, n->a, &a) || !pi__jeval(r, n->b, &b)) return false;
     r->line = n->line;
-    if (n->op != '~') return arithmetic(r, (char) n->op, &a, &b, out);
+    if (n->op != '~') return pi__jarithmetic(r, (char) n->op, &a, &b, out);
     return pi__jto_str(r, &a, &s) && pi__jto_str(r, &b, &t) && pi__jconcat(r, s, t, out);
 }
 
@@ -197,11 +206,11 @@ bool pi__jeval_sign(run *r, const node *n, pi__val *out)
     const pi__val zero = pi__val_int(0);
     pi__val v;
     if (!pi__jeval(r, n->a, &v)) return false;
-    if (n->kind == PI__JN_NEG && v.type == PI__V_FLOAT) {
-        *out = pi__val_float(-v.f);
+    if (v.type == PI__V_FLOAT) { /* -0.0 keeps its sign, which 0 + v would not */
+        *out = pi__val_float(n->kind == PI__JN_NEG ? -v.f : v.f);
         return true;
     }
-    return arithmetic(r, n->kind == PI__JN_NEG ? '-' : '+', &zero, &v, out);
+    return pi__jarithmetic(r, n->kind == PI__JN_NEG ? '-' : '+', &zero, &v, out);
 }
 
 /* ------------------------------------------------------------------------------------------------------ comparisons */

@@ -99,9 +99,14 @@ static bool parse_params(pi__jparse *p, node **to)
 static bool parse_macro_body(pi__jparse *p, node *n, const char *end)
 {
     int loops = p->loops;
+    uint8_t specials = p->specials, hidden = p->hidden;
     p->loops = 0;
+    p->specials = p->hidden = 0;
     bool ok = parse_to(p, &n->d, end);
+    n->op = p->specials;
     p->loops = loops;
+    p->hidden = hidden;
+    p->specials |= specials; /* what a macro within uses counts for the one around it too */
     return ok;
 }
 

@@ -46,7 +46,7 @@ static bool is_type(const pi__val *v, int id)
     case T_BOOLEAN: return v->type == PI__V_BOOL;
     case T_TRUE: return v->type == PI__V_BOOL && v->b;
     case T_FALSE: return v->type == PI__V_BOOL && !v->b;
-    default: return v->type >= PI__V_MACRO; /* T_CALLABLE */
+    default: return v->type >= PI__V_MACRO || v->type == PI__V_UNDEFINED; /* T_CALLABLE; a call of undefined says so */
     }
 }
 
@@ -72,28 +72,20 @@ static bool compare(run *r, const pi__val *v, int id, const pi__val *other, bool
     return true;
 }
 
+/* v % by == remainder */
 static bool divides(run *r, const pi__val *v, const pi__val *by, int64_t remainder, bool *out)
 {
-    if (v->type != PI__V_INT || by->type != PI__V_INT)
-        return pi__jdefined(r, v) && pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
-    if (!by->i) return pi__jfail(r, "division by zero");
-    int64_t m = by->i == -1 ? 0 : v->i % by->i;
-    *out = remainder ? m != 0 : m == 0;
-    return true;
+    const pi__val want = pi__val_int(remainder);
+    pi__val rest;
+    return pi__jarithmetic(r, '%', v, by, &rest) && pi__jequal(r, &rest, &want, out);
 }
 
-/* All letters are of that case, and there is one. */
-static bool is_case(const pi__val *v, bool upper)
+static bool is_case(run *r, const pi__val *v, bool upper, bool *out)
 {
-    bool any = false;
-    if (v->type != PI__V_STR) return false;
-    for (size_t i = 0; i < v->s.n; i++) {
-        char c = v->s.p[i];
-        bool lo = c >= 'a' && c <= 'z', up = c >= 'A' && c <= 'Z';
-        if (upper ? lo : up) return false;
-        any |= lo || up;
-    }
-    return any;
+    pi__str s;
+    if (!pi__jto_str(r, v, &s) || !pi__jcost(r, s.n)) return false;
+    *out = pi__jis_case(s, upper);
+    return true;
 }
 
 bool pi__jtest_call(run *r, int id, const pi__val *in, const pi__jargs *args, bool *out)
@@ -103,9 +95,7 @@ bool pi__jtest_call(run *r, int id, const pi__val *in, const pi__jargs *args, bo
     case T_ODD: return divides(r, in, &two, 1, out);
     case T_EVEN: return divides(r, in, &two, 0, out);
     case T_LOWER:
-    case T_UPPER:
-        *out = is_case(in, id == T_UPPER);
-        return pi__jcost(r, in->type == PI__V_STR ? in->s.n : 0);
+    case T_UPPER: return is_case(r, in, id == T_UPPER, out);
     case T_FILTER:
     case T_TEST:
         if (in->type != PI__V_STR) return pi__jfail(r, "expected a name");

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "template/unicode.h"
 #include "template/value.h"
 
 void pi__text_add(pi__text *t, const char *p, size_t n)
@@ -87,9 +88,6 @@ static void add_float(pi__text *t, double f, const char *nan, const char *inf)
 
 /* ---------------------------------------------------------------------------------------------------- str and repr */
 
-/* Printed as \xNN by Python although they are characters. */
-static bool unprintable(uint32_t cp) { return cp < 0x20 || (cp >= 0x7F && cp <= 0xA0) || cp == 0xAD; }
-
 static void repr_str(pi__text *t, pi__str s)
 {
     bool single = s.n && memchr(s.p, '\'', s.n), twice = s.n && memchr(s.p, '"', s.n);
@@ -104,7 +102,8 @@ static void repr_str(pi__text *t, pi__str s)
         else if (cp == '\n') snprintf(b, sizeof b, "\\n");
         else if (cp == '\r') snprintf(b, sizeof b, "\\r");
         else if (cp == '\t') snprintf(b, sizeof b, "\\t");
-        else if (unprintable(cp)) snprintf(b, sizeof b, "\\x%02x", (unsigned) cp);
+        else if (cp < 0x100 && !pi__uis(cp, PI__U_PRINT)) snprintf(b, sizeof b, "\\x%02x", (unsigned) cp);
+        else if (!pi__uis(cp, PI__U_PRINT)) snprintf(b, sizeof b, cp < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned) cp);
         else {
             pi__text_add(t, s.p + i, len);
             continue;

@@ -133,6 +133,38 @@ TEMPLATES = list(whitespace()) + [
     "{{ 'a'.split('') }}", "{{ 'a'.nomethod() }}", "{{ 'a'.join([1]) }}", "{{ '{}'.format() }}", "{{ 'a'.startswith(1) }}",
     "{% set m = [1] %}{% set _ = m.append(2) %}{{ m }} {{ m.pop() }} {{ m }} {{ m.pop(0) }} {{ m }} {% set _ = m.extend([5, 6]) %}{{ m }}{% set _ = m.insert(1, 9) %}{{ m }} {{ m.index(9) }} {{ m.count(5) }}",
     "{% set m = {'a': 1} %}{% set _ = m.update({'b': 2}) %}{{ m }} {{ m.pop('a') }} {{ m }} {{ m.pop('zz', 3) }} {{ m.copy() }}", "{{ [].pop() }}", "{{ {}.pop('a') }}",
+    # letter case, classes and printing of characters
+    "{{ u | upper }} {{ u.upper() }} {{ 'ß ﬁn ŉ ΐ' | upper }} {{ 'ΑΣ ΣΑΣ Σ ΑΣ. Α.Σ ΑΣ\u00adΑ' | lower }} {{ 'İI' | lower }} {{ 'ǆ ǅ Ǆ' | upper }} {{ 'ÀÉ' | lower }} {{ 'აბ' | upper }}",
+    "{{ 'hello-world (foo) [bar {baz <q it\\'s o.k. x_y' | title }} {{ \"hello-world (foo) it's o.k. x_y\".title() }} {{ 'ǆab ßx éÉ' | title }} {{ 'ǆab ßx éÉ აბ'.title() }} {{ 'a\u3000bc\u2028de' | title }} {{ 'ΑΣ-ΣΑΣ' | title }} {{ 'ΑΣ-ΣΑΣ'.title() }}",
+    "{{ 'ǆAB' | capitalize }} {{ 'ßAB'.capitalize() }} {{ 'ΣΑΣ' | capitalize }} {{ '' | capitalize }}| {{ 'éA' | capitalize }} {{ 5 | title }} {{ none | capitalize }}",
+    "{{ ['\u2028\u3000\u200b\ufeff\u00ad\u0378\ue000é日', '\U000e0001\U0001f600\U0010ffff', '\x01\x7f\x85'] }} {{ {'a\u2029': '\u3000'} }} {{ '%r' % '\u2060' }}",
+    "{{ 'é'.isalpha() }}{{ '日'.isalpha() }}{{ '²'.isdigit() }}{{ '²'.isdecimal() }}{{ '٣'.isdecimal() }}{{ 'a½'.isalnum() }}{{ 'É'.isupper() }}{{ 'ǅ'.isupper() }}{{ 'éa'.islower() }}{{ '1'.islower() }}{{ '\u2003'.isspace() }}",
+    "{{ 'é' is lower }} {{ 'É1' is upper }} {{ 1 is lower }} {{ true is upper }} {{ none is upper }} {{ 'a-b, c_d é½ 日' | wordcount }}",
+    "{{ 'a\rb\r\nc\x0bd\u2028e\x85f\x1cg\n'.splitlines() }} {{ 'a\n\nb\r\n'.splitlines(true) }} {{ ' a b  c '.rsplit(none, 1) }} {{ ' a b '.rsplit(none, 0) }} {{ 'a b c'.rsplit() }}",
+    # booleans are integers
+    "{{ true + true }} {{ true * 2.5 }} {{ -true }} {{ +false }} {{ true // 2 }} {{ 5 % true }} {{ true ** 3 }} {{ true / 2 }} {{ 'ab' * true }}| {{ [1] * false }} {{ true < 2 }} {{ [true, 2] | sum }} {{ [true, 0] | sort }} {{ [false, 3] | max }}",
+    "{{ l[true] }} {{ s[false] }} {{ l[true:] }} {{ range(true) | list }} {{ 'a b c'.split(' ', true) }} {{ '%d' % true }} {{ true | abs }} {{ true | round }} {{ true | int }} {{ false | float }} {{ true is odd }} {{ {1: 'x'}[true] }} {{ [1, 2].pop(false) }}",
+    "{{ lines | indent(true) }} {{ 'aaa' | replace('a', 'b', true) }} {{ [1] | tojson(indent=true) }} {{ 2.55 | round(true) }} {{ 1 in [true] }} {{ [0, 1].index(true) }}",
+    # numbers from strings
+    "{{ '1_000' | int }} {{ '1__0' | int }} {{ '_1' | int }} {{ '٣٤' | int }} {{ '+5' | int }} {{ '- 5' | int }} {{ '' | int }} {{ '1e3' | int }} {{ '.5' | int }} {{ 'inf' | int(7) }} {{ 'nan' | int(7) }} {{ [] | int(7) }} {{ '007' | int }} {{ '\u30005\u2003' | int }} {{ '\x1c5' | int }}",
+    "{{ 'ff' | int(0, 16) }} {{ '0xff' | int(0, 16) }} {{ '0b11' | int(0, 2) }} {{ '0o17' | int(base=8) }} {{ '0x1F' | int(9, 0) }} {{ '017' | int(9, 0) }} {{ '00' | int(9, 0) }} {{ 'z' | int(1, 36) }} {{ '12' | int(3, 1) }} {{ '12' | int(3, 'a') }} {{ '0x_f' | int(0, 16) }} {{ '9' | int(5, 8) }}",
+    "{{ '1_0.5' | float }} {{ '.5' | float }} {{ '5.' | float }} {{ '.' | float }} {{ 'Infinity' | float }} {{ '-inf' | float }} {{ 'NaN' | float }} {{ '1e5' | float }} {{ '1e_5' | float }} {{ '1._5' | float }} {{ none | float }} {{ none | float(1) }} {{ '٣.٥' | float }} {{ '1e400' | float }} {{ ' -2.5 ' | float }} {{ 'x' | float('y') }}",
+    "{{ x | int }}", "{{ x | float }}", "{{ ('inf' | float) | int }}", "{{ ('nan' | float) | int(3) }}", "{{ 2.7 | int }} {{ -2.7 | int }} {{ '2.7' | int }} {{ 1e3 | int }}",
+    "{{ 2 | round }} {{ 25 | round(-1) }} {{ 35 | round(-1) }} {{ -25 | round(-1) }} {{ 2.5 | round(none) }} {{ 2.675 | round(2) }} {{ 0.5 | round }} {{ 1.5 | round }} {{ 1234.5 | round(-2) }} {{ 1e300 | round(2) }} {{ 2 | round(1, 'floor') }} {{ -0.5 | round(0, 'ceil') }}",
+    "{{ 2.5 | round('a') }}", "{{ 2.5 | round(0, 'x') }}", "{{ 'a' | round }}", "{{ 7.5 % 0.1 }} {{ -1.0 // 0.1 }} {{ 1.0 // 0.1 }} {{ -0.0 }} {{ +(-0.0) }} {{ 5.0 is odd }} {{ 4.0 is divisibleby(2) }}", "{{ 'a' is divisibleby(2) }}",
+    # what indent takes
+    "{{ 'a\rb\u2028\nc\x1cd' | indent(1) }}|{{ 'a\r' | indent(1) }}|{{ 'a\n\nb' | indent(-1) }}|{{ '\n' | indent(2, true, true) }}|", "{{ 1 | indent }}", "{{ none | indent }}", "{{ x | indent }}", "{{ [1] | indent }}", "{{ s | indent(1.5) }}", "{{ s | indent(none) }}", "{{ s | indent([]) }}",
+    # loops
+    "{% for i in range(5) %}{{ loop.cycle('a', 'b', 'c') }}{{ loop.changed(i // 2) }} {% endfor %}", "{% for i in l %}{{ loop.cycle() }}{% endfor %}", "{% for i in l %}{{ loop.cycle(*['x', 'y']) }}{{ loop.changed() }}{{ loop.changed(1, i is odd) }} {% endfor %}",
+    "{% for i in [1, 1.0, true, 2] %}{{ loop.changed(i) }} {% endfor %}{% for i in [1, 2] %}{% for j in [1, 2] %}{{ loop.changed(i) }}{% endfor %}{% endfor %}", "{% for i in l %}{{ loop.nothing is defined }}{% set c = loop.cycle %}{{ c(1, 2) }}{% endfor %}",
+    # arguments
+    "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, 4, x=5) }} {{ m(*[1, 2, 3], **{'z': 1}) }} {{ m() }} {{ m(1, a=2) }} {{ m(*'ab') }} {{ m(*{'k': 1}) }} {{ m(b=1, *[7]) }} {{ m(*x) }}",
+    "{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(*[1, 2]) }} {{ m(**{'b': 3}) }} {{ m(*[], **{}) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(*[1, 2]) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(**{'q': 1}) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, **{'a': 1}) }}",
+    "{{ dict(**{'a': 1}) }} {{ dict(a=1, **d) }} {{ dict({'q': 0}, **{'b': 2}) }} {{ range(*[1, 7, 2]) | list }} {{ s | replace(*['l', 'L']) }} {{ '{} {x}'.format(*[1], **{'x': 2}) }} {{ 9 is divisibleby(*[3]) }} {{ namespace(**{'v': 3}).v }}",
+    "{{ dict(a=1, **{'a': 2}) }}", "{{ dict(**{1: 2}) }}", "{{ dict(**1) }}", "{{ dict(**x) }}", "{{ range(*5) }}", "{{ dict(a=1, a=2) }}", "{{ range(a=1, 2) }}", "{{ range(*[1], 2) }}", "{{ dict(**{}, a=1) }}", "{{ range(*[], *[]) }}", "{{ dict(**{}, **{}) }}", "{{ range(1, 2, 3, 4) }}",
+    "{% macro o() %}[{{ caller(1, *[2], z=3) }}]{% endmacro %}{% call(a) o() %}{{ a }}{{ varargs }}{{ kwargs }}{% endcall %}", "{% macro o() %}x{% endmacro %}{% call o() %}y{% endcall %}", "{% macro o() %}{{ caller() }}{% endmacro %}{{ o() }}", "{% call range(3) %}y{% endcall %}",
+    "{% macro m() %}{% set kwargs = 1 %}{{ kwargs }}{% endmacro %}{{ m(a=1) }}", "{% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m(1) }}{{ m(kwargs=2) }}", "{% macro m() %}{% macro i() %}{{ varargs }}{% endmacro %}{{ i(1) }}{% endmacro %}{{ m(2) }}", "{% macro m(caller=1) %}{{ caller }}{% endmacro %}{{ m() }}{{ m(2) }}",
+    "{{ ('abc' % l) }} {{ '%s' % l }} {{ 'a' % x }} {{ '%s' % x }}| {{ x is callable }}", "{{ 'a' % 1 }}", "{{ 'a' % (1,) }}", "{{ [{}] | unique | list }}", "{{ [[1]] | unique | list }}", "{{ [(1,), (1,)] | unique | list }}",
     # what is no template
     "{{", "{{ }}", "{% %}", "{% if %}{% endif %}", "{% if t %}", "{% endif %}", "{% for %}{% endfor %}", "{% for a of b %}{% endfor %}", "{{ 1 + }}", "{{ (1 }}", "{{ [1 }}", "{{ 'a }}", "{# a", "{% raw %}a",
     "{% unknown %}", "{{ a b }}", "{% set %}", "{% set 1 = 2 %}", "{% macro %}{% endmacro %}", "{% macro m(1) %}{% endmacro %}", "{% call 1 %}{% endcall %}", "{% break %}", "{{ a | }}", "{{ a is }}", "{{ a. }}", "{{ {1} }}", "{% if t %}{% endfor %}",

@@ -633,6 +633,190 @@ static const struct {
      NULL},
     {"{{ {}.pop('a') }}",
      NULL},
+    {"{{ u | upper }} {{ u.upper() }} {{ '\303\237 \357\254\201n \305\211 \316\220' | upper }} {{ '\316"
+     "\221\316\243 \316\243\316\221\316\243 \316\243 \316\221\316\243. \316\221.\316\243 \316\221\316\243"
+     "\302\255\316\221' | lower }} {{ '\304\260I' | lower }} {{ '\307\206 \307\205 \307\204' | upper }} {{"
+     " '\303\200\303\211' | lower }} {{ '\341\203\220\341\203\221' | upper }}",
+     "GR\303\226SSE \342\206\222 \346\227\245\346\234\254 GR\303\226SSE \342\206\222 \346\227\245\346\234"
+     "\254 SS FIN \312\274N \316\231\314\210\314\201 \316\261\317\202 \317\203\316\261\317\202 \317\203 "
+     "\316\261\317\202. \316\261.\317\202 \316\261\317\203\302\255\316\261 i\314\207i \307\204 \307\204 "
+     "\307\204 \303\240\303\251 \341\262\220\341\262\221"},
+    {"{{ 'hello-world (foo) [bar {baz <q it\\'s o.k. x_y' | title }} {{ \"hello-world (foo) it's o.k. x_y"
+     "\".title() }} {{ '\307\206ab \303\237x \303\251\303\211' | title }} {{ '\307\206ab \303\237x \303"
+     "\251\303\211 \341\203\220\341\203\221'.title() }} {{ 'a\343\200\200bc\342\200\250de' | title }} {{ '"
+     "\316\221\316\243-\316\243\316\221\316\243' | title }} {{ '\316\221\316\243-\316\243\316\221\316\243'"
+     ".title() }}",
+     "Hello-World (Foo) [Bar {Baz <Q It's O.k. X_y Hello-World (Foo) It'S O.K. X_Y \307\204ab SSx \303\211"
+     "\303\251 \307\205ab Ssx \303\211\303\251 \341\203\220\341\203\221 A\343\200\200Bc\342\200\250De \316"
+     "\221\317\203-\316\243\316\261\317\202 \316\221\317\202-\316\243\316\261\317\202"},
+    {"{{ '\307\206AB' | capitalize }} {{ '\303\237AB'.capitalize() }} {{ '\316\243\316\221\316\243' | capi"
+     "talize }} {{ '' | capitalize }}| {{ '\303\251A' | capitalize }} {{ 5 | title }} {{ none | capitalize"
+     " }}",
+     "\307\205ab Ssab \316\243\316\261\317\202 | \303\211a 5 None"},
+    {"{{ ['\342\200\250\343\200\200\342\200\213\357\273\277\302\255\315\270\356\200\200\303\251\346\227"
+     "\245', '\363\240\200\201\360\237\230\200\364\217\277\277', '\001\177\302\205'] }} {{ {'a\342\200\251"
+     "': '\343\200\200'} }} {{ '%r' % '\342\201\240' }}",
+     "['\\u2028\\u3000\\u200b\\ufeff\\xad\\u0378\\ue000\303\251\346\227\245', '\\U000e0001\360\237\230\200"
+     "\\U0010ffff', '\\x01\\x7f\\x85'] {'a\\u2029': '\\u3000'} '\\u2060'"},
+    {"{{ '\303\251'.isalpha() }}{{ '\346\227\245'.isalpha() }}{{ '\302\262'.isdigit() }}{{ '\302\262'.isde"
+     "cimal() }}{{ '\331\243'.isdecimal() }}{{ 'a\302\275'.isalnum() }}{{ '\303\211'.isupper() }}{{ '\307"
+     "\205'.isupper() }}{{ '\303\251a'.islower() }}{{ '1'.islower() }}{{ '\342\200\203'.isspace() }}",
+     "TrueTrueTrueFalseTrueTrueTrueFalseTrueFalseTrue"},
+    {"{{ '\303\251' is lower }} {{ '\303\2111' is upper }} {{ 1 is lower }} {{ true is upper }} {{ none is"
+     " upper }} {{ 'a-b, c_d \303\251\302\275 \346\227\245' | wordcount }}",
+     "True True False False False 5"},
+    {"{{ 'a\015b\015\nc\013d\342\200\250e\302\205f\034g\n'.splitlines() }} {{ 'a\n\nb\015\n'.splitlines(tr"
+     "ue) }} {{ ' a b  c '.rsplit(none, 1) }} {{ ' a b '.rsplit(none, 0) }} {{ 'a b c'.rsplit() }}",
+     "['a', 'b', 'c', 'd', 'e', 'f', 'g'] ['a\\n', '\\n', 'b\\n'] [' a b', 'c'] [' a b'] ['a', 'b', 'c']"},
+    {"{{ true + true }} {{ true * 2.5 }} {{ -true }} {{ +false }} {{ true // 2 }} {{ 5 % true }} {{ true *"
+     "* 3 }} {{ true / 2 }} {{ 'ab' * true }}| {{ [1] * false }} {{ true < 2 }} {{ [true, 2] | sum }} {{ ["
+     "true, 0] | sort }} {{ [false, 3] | max }}",
+     "2 2.5 -1 0 0 0 1 0.5 ab| [] True 3 [0, True] 3"},
+    {"{{ l[true] }} {{ s[false] }} {{ l[true:] }} {{ range(true) | list }} {{ 'a b c'.split(' ', true) }} "
+     "{{ '%d' % true }} {{ true | abs }} {{ true | round }} {{ true | int }} {{ false | float }} {{ true i"
+     "s odd }} {{ {1: 'x'}[true] }} {{ [1, 2].pop(false) }}",
+     "1 H [1, 2] [0] ['a', 'b c'] 1 1 1 1 0.0 True x 1"},
+    {"{{ lines | indent(true) }} {{ 'aaa' | replace('a', 'b', true) }} {{ [1] | tojson(indent=true) }} {{ "
+     "2.55 | round(true) }} {{ 1 in [true] }} {{ [0, 1].index(true) }}",
+     "one\n\n   two\n three baa [\n 1\n] 2.5 True 1"},
+    {"{{ '1_000' | int }} {{ '1__0' | int }} {{ '_1' | int }} {{ '\331\243\331\244' | int }} {{ '+5' | int"
+     " }} {{ '- 5' | int }} {{ '' | int }} {{ '1e3' | int }} {{ '.5' | int }} {{ 'inf' | int(7) }} {{ 'nan"
+     "' | int(7) }} {{ [] | int(7) }} {{ '007' | int }} {{ '\343\200\2005\342\200\203' | int }} {{ '\0345'"
+     " | int }}",
+     "1000 0 0 34 5 0 0 1000 0 7 7 7 7 5 0"},
+    {"{{ 'ff' | int(0, 16) }} {{ '0xff' | int(0, 16) }} {{ '0b11' | int(0, 2) }} {{ '0o17' | int(base=8) }"
+     "} {{ '0x1F' | int(9, 0) }} {{ '017' | int(9, 0) }} {{ '00' | int(9, 0) }} {{ 'z' | int(1, 36) }} {{ "
+     "'12' | int(3, 1) }} {{ '12' | int(3, 'a') }} {{ '0x_f' | int(0, 16) }} {{ '9' | int(5, 8) }}",
+     "255 255 3 15 31 17 0 35 12 12 15 9"},
+    {"{{ '1_0.5' | float }} {{ '.5' | float }} {{ '5.' | float }} {{ '.' | float }} {{ 'Infinity' | float "
+     "}} {{ '-inf' | float }} {{ 'NaN' | float }} {{ '1e5' | float }} {{ '1e_5' | float }} {{ '1._5' | flo"
+     "at }} {{ none | float }} {{ none | float(1) }} {{ '\331\243.\331\245' | float }} {{ '1e400' | float "
+     "}} {{ ' -2.5 ' | float }} {{ 'x' | float('y') }}",
+     "10.5 0.5 5.0 0.0 inf -inf nan 100000.0 0.0 0.0 0.0 1 3.5 inf -2.5 y"},
+    {"{{ x | int }}",
+     NULL},
+    {"{{ x | float }}",
+     NULL},
+    {"{{ ('inf' | float) | int }}",
+     NULL},
+    {"{{ ('nan' | float) | int(3) }}",
+     "3"},
+    {"{{ 2.7 | int }} {{ -2.7 | int }} {{ '2.7' | int }} {{ 1e3 | int }}",
+     "2 -2 2 1000"},
+    {"{{ 2 | round }} {{ 25 | round(-1) }} {{ 35 | round(-1) }} {{ -25 | round(-1) }} {{ 2.5 | round(none)"
+     " }} {{ 2.675 | round(2) }} {{ 0.5 | round }} {{ 1.5 | round }} {{ 1234.5 | round(-2) }} {{ 1e300 | r"
+     "ound(2) }} {{ 2 | round(1, 'floor') }} {{ -0.5 | round(0, 'ceil') }}",
+     "2 20 40 -20 2 2.67 0.0 2.0 1200.0 1e+300 2.0 0.0"},
+    {"{{ 2.5 | round('a') }}",
+     NULL},
+    {"{{ 2.5 | round(0, 'x') }}",
+     NULL},
+    {"{{ 'a' | round }}",
+     NULL},
+    {"{{ 7.5 % 0.1 }} {{ -1.0 // 0.1 }} {{ 1.0 // 0.1 }} {{ -0.0 }} {{ +(-0.0) }} {{ 5.0 is odd }} {{ 4.0 "
+     "is divisibleby(2) }}",
+     "0.09999999999999959 -10.0 9.0 -0.0 -0.0 True True"},
+    {"{{ 'a' is divisibleby(2) }}",
+     NULL},
+    {"{{ 'a\015b\342\200\250\nc\034d' | indent(1) }}|{{ 'a\015' | indent(1) }}|{{ 'a\n\nb' | indent(-1) }}"
+     "|{{ '\n' | indent(2, true, true) }}|",
+     "a\n b\n\n c\n d|a\n|a\n\nb|  \n  |"},
+    {"{{ 1 | indent }}",
+     NULL},
+    {"{{ none | indent }}",
+     NULL},
+    {"{{ x | indent }}",
+     NULL},
+    {"{{ [1] | indent }}",
+     NULL},
+    {"{{ s | indent(1.5) }}",
+     NULL},
+    {"{{ s | indent(none) }}",
+     NULL},
+    {"{{ s | indent([]) }}",
+     NULL},
+    {"{% for i in range(5) %}{{ loop.cycle('a', 'b', 'c') }}{{ loop.changed(i // 2) }} {% endfor %}",
+     "aTrue bFalse cTrue aFalse bTrue "},
+    {"{% for i in l %}{{ loop.cycle() }}{% endfor %}",
+     NULL},
+    {"{% for i in l %}{{ loop.cycle(*['x', 'y']) }}{{ loop.changed() }}{{ loop.changed(1, i is odd) }} {% "
+     "endfor %}",
+     "xTrueTrue yTrueTrue xTrueTrue "},
+    {"{% for i in [1, 1.0, true, 2] %}{{ loop.changed(i) }} {% endfor %}{% for i in [1, 2] %}{% for j in ["
+     "1, 2] %}{{ loop.changed(i) }}{% endfor %}{% endfor %}",
+     "True False False True TrueFalseTrueFalse"},
+    {"{% for i in l %}{{ loop.nothing is defined }}{% set c = loop.cycle %}{{ c(1, 2) }}{% endfor %}",
+     "False1False2False1"},
+    {"{% macro m(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, 4, x=5) }} {"
+     "{ m(*[1, 2, 3], **{'z': 1}) }} {{ m() }} {{ m(1, a=2) }} {{ m(*'ab') }} {{ m(*{'k': 1}) }} {{ m(b=1,"
+     " *[7]) }} {{ m(*x) }}",
+     "12(3, 4){'x': 5} 12(3,){'z': 1} 2(){} 12(){'a': 2} ab(){} k2(){} 71(){} 2(){}"},
+    {"{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(*[1, 2]) }} {{ m(**{'b': 3}) }} {{ m(*[], **{}"
+     ") }}",
+     "12 3 2"},
+    {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(*[1, 2]) }}",
+     NULL},
+    {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(**{'q': 1}) }}",
+     NULL},
+    {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, **{'a': 1}) }}",
+     NULL},
+    {"{{ dict(**{'a': 1}) }} {{ dict(a=1, **d) }} {{ dict({'q': 0}, **{'b': 2}) }} {{ range(*[1, 7, 2]) | "
+     "list }} {{ s | replace(*['l', 'L']) }} {{ '{} {x}'.format(*[1], **{'x': 2}) }} {{ 9 is divisibleby(*"
+     "[3]) }} {{ namespace(**{'v': 3}).v }}",
+     NULL},
+    {"{{ dict(a=1, **{'a': 2}) }}",
+     NULL},
+    {"{{ dict(**{1: 2}) }}",
+     NULL},
+    {"{{ dict(**1) }}",
+     NULL},
+    {"{{ dict(**x) }}",
+     NULL},
+    {"{{ range(*5) }}",
+     NULL},
+    {"{{ dict(a=1, a=2) }}",
+     NULL},
+    {"{{ range(a=1, 2) }}",
+     NULL},
+    {"{{ range(*[1], 2) }}",
+     NULL},
+    {"{{ dict(**{}, a=1) }}",
+     NULL},
+    {"{{ range(*[], *[]) }}",
+     NULL},
+    {"{{ dict(**{}, **{}) }}",
+     NULL},
+    {"{{ range(1, 2, 3, 4) }}",
+     NULL},
+    {"{% macro o() %}[{{ caller(1, *[2], z=3) }}]{% endmacro %}{% call(a) o() %}{{ a }}{{ varargs }}{{ kwa"
+     "rgs }}{% endcall %}",
+     "[1(2,){'z': 3}]"},
+    {"{% macro o() %}x{% endmacro %}{% call o() %}y{% endcall %}",
+     NULL},
+    {"{% macro o() %}{{ caller() }}{% endmacro %}{{ o() }}",
+     NULL},
+    {"{% call range(3) %}y{% endcall %}",
+     NULL},
+    {"{% macro m() %}{% set kwargs = 1 %}{{ kwargs }}{% endmacro %}{{ m(a=1) }}",
+     NULL},
+    {"{% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m(1) }}{{ m(kwargs=2) }}",
+     "12"},
+    {"{% macro m() %}{% macro i() %}{{ varargs }}{% endmacro %}{{ i(1) }}{% endmacro %}{{ m(2) }}",
+     "(1,)"},
+    {"{% macro m(caller=1) %}{{ caller }}{% endmacro %}{{ m() }}{{ m(2) }}",
+     "12"},
+    {"{{ ('abc' % l) }} {{ '%s' % l }} {{ 'a' % x }} {{ '%s' % x }}| {{ x is callable }}",
+     "abc [3, 1, 2] a | True"},
+    {"{{ 'a' % 1 }}",
+     NULL},
+    {"{{ 'a' % (1,) }}",
+     NULL},
+    {"{{ [{}] | unique | list }}",
+     NULL},
+    {"{{ [[1]] | unique | list }}",
+     NULL},
+    {"{{ [(1,), (1,)] | unique | list }}",
+     "[(1,)]"},
     {"{{",
      NULL},
     {"{{ }}",

@@ -95,7 +95,13 @@ static void test_errors(void **state)
                  "chat template, line 1: recursive loops are not supported");
     expect_error("{{ 'a\n", PI_EINVAL, "chat template, line 1: the string has no end");
     expect_error("{{ x", PI_EINVAL, "chat template, line 1: the tag has no end");
-    expect_error("{{ f(*x) }}", PI_EINVAL, "chat template, line 1: *args are not supported");
+    expect_error("{{ f(a=1, 2) }}", PI_EINVAL,
+                 "chat template, line 1: an argument stands behind one that must come later");
+    expect_error("{{ dict(**[]) }}", PI_EINVAL, "chat template, line 1: ** takes a mapping, not a list");
+    expect_error("{% macro m(a) %}{% endmacro %}\n{{ m(1, a=2) }}", PI_EINVAL,
+                 "chat template, line 2: the macro has no place for the argument 'a'");
+    expect_error("{{ '9223372036854775808' | int }}", PI_EINVAL, "chat template, line 1: int: the number is too large");
+    expect_error("{{ 1 | indent }}", PI_EINVAL, "chat template, line 1: indent: a number is no string");
     expect_error("{{ 9223372036854775807 + 1 }}", PI_EINVAL, "chat template, line 1: the number is too large");
     expect_error("{{ 3 ** 99 }}", PI_EINVAL, "chat template, line 1: the number is too large");
     expect_error("\xFF", PI_EINVAL, "the chat template is not UTF-8");

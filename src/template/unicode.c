@@ -1,0 +1,123 @@
+/* Tables of characters (unicode_tables.h, which tools/gen/gen_unicode.py writes), and how they are read.
+ *
+ * A set is, for each plane, the list of places where membership begins or ends: a character is in it if an odd number
+ * of them is at or before it.
+ *
+ *     set_bounds   41 5B 61 7B ... | 0 C D 27 ... | ...        [A-Z], [a-z], ...; U+10000..U+1000B, ...
+ *     set_start    ^ plane 0         ^ plane 1      ^ planes 2, 3, 14
+ *
+ * A map of letter case is a list of runs, neighbours or every second character, which are all moved by the same
+ * distance, and a list of the characters that become several. All are searched by halving. No memory. */
+#include "template/unicode.h"
+
+typedef struct case_run {
+    uint32_t first : 17, more : 9, skip : 1; /* first character, how many follow, whether every second one is meant */
+    int32_t delta;                           /* to the other case */
+} case_run;
+
+typedef struct case_special {
+    uint16_t cp, to[PI__UCASE_MAX]; /* ended by 0 */
+} case_special;
+
+#include "template/unicode_tables.h"
+
+/* ------------------------------------------------------------------------------------------------------------- sets */
+
+/* The last bound of the set's plane that is at or before cp, and where the plane's bounds begin; false: none. */
+static bool find_bound(uint32_t cp, enum pi__uset set, size_t *first, size_t *at)
+{
+    uint32_t plane = cp >> 16 == 14 ? 4 : cp >> 16;
+    if (plane > 4 || cp >> 16 == 4) return false;
+    size_t lo = set_start[set][plane], hi = set_start[set][plane + 1];
+    for (*first = lo; lo < hi;) {
+        size_t mid = (lo + hi) / 2;
+        if (set_bounds[mid] <= (cp & 0xFFFF)) lo = mid + 1;
+        else hi = mid;
+    }
+    *at = lo - 1;
+    return lo > *first;
+}
+
+bool pi__uis(uint32_t cp, enum pi__uset set)
+{
+    size_t first, at;
+    return find_bound(cp, set, &first, &at) && (at - first) % 2 == 0;
+}
+
+bool pi__uis_upper(uint32_t cp)
+{
+    uint32_t out[PI__UCASE_MAX];
+    bool changes = pi__ucase(cp, 'L', out) != 1 || out[0] != cp;
+    return (changes && !pi__uis(cp, PI__U_TITLE)) != pi__uis(cp, PI__U_UPPER_ODD);
+}
+
+bool pi__uis_lower(uint32_t cp)
+{
+    return pi__uis(cp, PI__U_CASED) && !pi__uis_upper(cp) && !pi__uis(cp, PI__U_TITLE);
+}
+
+bool pi__uis_white(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+int pi__udigit(uint32_t cp)
+{
+    size_t first, at;
+    if (!pi__uis(cp, PI__U_DECIMAL) || !find_bound(cp, PI__U_DECIMAL, &first, &at)) return -1;
+    return (int) (((cp & 0xFFFF) - set_bounds[at]) % 10);
+}
+
+/* ------------------------------------------------------------------------------------------------------ letter case */
+
+/* false: cp is in none of the runs. */
+static bool find_run(const case_run *runs, size_t n, uint32_t cp, uint32_t *out)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (runs[mid].first <= cp) lo = mid + 1;
+        else hi = mid;
+    }
+    if (!lo) return false;
+    const case_run *r = &runs[lo - 1];
+    uint32_t away = cp - r->first;
+    if (away >> r->skip > r->more || (away & r->skip)) return false;
+    *out = (uint32_t) ((int32_t) cp + r->delta);
+    return true;
+}
+
+/* How many characters cp becomes, 0: it is not listed. */
+static size_t find_special(const case_special *list, size_t n, uint32_t cp, uint32_t *out)
+{
+    size_t lo = 0, hi = n, k = 0;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (list[mid].cp < cp) lo = mid + 1;
+        else hi = mid;
+    }
+    if (lo == n || list[lo].cp != cp) return 0;
+    for (; k < PI__UCASE_MAX && list[lo].to[k]; k++) out[k] = list[lo].to[k];
+    return k;
+}
+
+#define IN_MAP(name, cp, out)                                                                                          \
+    (find_run(name##_runs, sizeof name##_runs / sizeof *name##_runs, cp, out)                                          \
+         ? 1                                                                                                           \
+         : find_special(name##_special, sizeof name##_special / sizeof *name##_special, cp, out))
+
+size_t pi__ucase(uint32_t cp, char how, uint32_t out[PI__UCASE_MAX])
+{
+    size_t n = 0;
+    if (cp < 0x80) {
+        bool up = cp >= 'A' && cp <= 'Z', low = cp >= 'a' && cp <= 'z';
+        out[0] = how == 'L' ? cp + (up ? 32 : 0) : cp - (low ? 32 : 0);
+        return 1;
+    }
+    if (how == 'L') n = IN_MAP(lower, cp, out);
+    if (how == 'T') n = IN_MAP(title, cp, out);
+    if (how != 'L' && !n) n = IN_MAP(upper, cp, out);
+    if (!n) out[n++] = cp;
+    return n;
+}
