@@ -102,12 +102,17 @@ void pi__events_recheck(pi_engine *e)
     if (!e->n_open && e->n_pollers) pthread_cond_broadcast(&e->polled);
 }
 
-/* Room for one more token with n bytes of text. */
+/* Room for one more token with n bytes of text. false: out of memory; what n holds is as it was, but some of its arrays
+ * may have moved, and the event, which may be queued and is given out all the same, follows them. */
 static bool node_room(pi__node *n, size_t n_text, size_t n_probs)
 {
-    return pi__grow(&n->text, &n->cap_text, n->ev.text_len + n_text + 1, 1) &&
-           pi__grow(&n->ids, &n->cap_ids, n->ev.n_tokens + 1, sizeof *n->ids) &&
-           (!n_probs || pi__grow(&n->probs, &n->cap_probs, (n->ev.n_tokens + 1) * n_probs, sizeof *n->probs));
+    bool ok = pi__grow(&n->text, &n->cap_text, n->ev.text_len + n_text + 1, 1) &&
+              pi__grow(&n->ids, &n->cap_ids, n->ev.n_tokens + 1, sizeof *n->ids) &&
+              (!n_probs || pi__grow(&n->probs, &n->cap_probs, (n->ev.n_tokens + 1) * n_probs, sizeof *n->probs));
+    n->ev.text = n->text ? n->text : "";
+    n->ev.tokens = n->ids;
+    n->ev.logprobs = n->probs;
+    return ok;
 }
 
 static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_t n_probs, const char *text,
@@ -118,9 +123,6 @@ static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_
     n->text[n->ev.text_len] = 0;
     if (n_probs) memcpy(n->probs + n->ev.n_tokens * n_probs, probs, n_probs * sizeof *probs);
     n->ids[n->ev.n_tokens++] = id;
-    n->ev.text = n->text;
-    n->ev.tokens = n->ids;
-    n->ev.logprobs = n_probs ? n->probs : NULL;
     n->ev.n_logprobs = n_probs;
 }
 
