@@ -4,11 +4,13 @@
  * in a set has passed the check of its row, so whoever reads it need not check it again. */
 #include "api/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 typedef struct row {
     const char *key, *def, *range, *flags, *env, *section, *help;
@@ -87,21 +89,39 @@ static int refuse(const row *r, const char *value, const char *why, pi_error *er
                     *r->range ? ")" : "");
 }
 
+/* Text is given out in whole characters, so that only whole characters can be cut off. */
+static int check_stop(const char *value, pi_error *err)
+{
+    size_t n = strlen(value), valid = pi__utf8_valid(value, n);
+    if (n > 4096) return pi__fail(err, PI_EINVAL, "stop: the text is longer than 4096 bytes");
+    if (valid == n) return PI_OK;
+    return pi__fail(err, PI_EINVAL, "stop: byte %zu of the text (0x%02X) is not UTF-8; a stop string consists of whole "
+                    "characters", valid, (unsigned char) value[valid]);
+}
+
+/* A text of the right form may still be out of range. */
+static int check_logit_bias(const row *r, const char *value, pi_error *err)
+{
+    int32_t token;
+    double bias;
+    if (!pi__parse_logit_bias(value, &token, &bias)) return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
+    bool finite = bias >= -PI__MAX_LOGIT_BIAS && bias <= PI__MAX_LOGIT_BIAS, forbids = isinf(bias) && bias < 0;
+    if (token < INT32_MAX && (finite || forbids)) return PI_OK;
+    return pi__fail(err, PI_EINVAL, "%s: '%.60s' is out of range (a token id is below %d; a bias goes from -%d to %d, or "
+                    "is -inf)", r->key, value, INT32_MAX, PI__MAX_LOGIT_BIAS, PI__MAX_LOGIT_BIAS);
+}
+
 /* Lists and strings whose text has a form of its own. */
 static int check_form(const row *r, const char *value, pi_error *err)
 {
     enum pi__opt_id id = (enum pi__opt_id) (r - table);
     int64_t n;
-    int32_t token;
-    float bias;
     uint8_t chain[32];
     switch (id) {
     case PI__OPT_STOP_TOKEN:
         if (pi__parse_int(value, false, &n) && n >= 0 && n <= INT32_MAX) break;
         return refuse(r, value, "is not a token id", err);
-    case PI__OPT_LOGIT_BIAS:
-        if (pi__parse_logit_bias(value, &token, &bias)) break;
-        return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
+    case PI__OPT_LOGIT_BIAS: return check_logit_bias(r, value, err);
     case PI__OPT_GPU_LAYERS:
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
         return refuse(r, value, "is not a number of layers, auto or all", err);
@@ -113,9 +133,7 @@ static int check_form(const row *r, const char *value, pi_error *err)
         }
         break;
     }
-    case PI__OPT_STOP:
-        if (strlen(value) > 4096) return pi__fail(err, PI_EINVAL, "stop: the text is longer than 4096 bytes");
-        break;
+    case PI__OPT_STOP: return check_stop(value, err);
     default: break;
     }
     return PI_OK;

@@ -68,8 +68,9 @@ bool pi__parse_bool(const char *s, int64_t *out);
 bool pi__parse_int(const char *s, bool suffixes, int64_t *out);
 /* A finite decimal number; "inf" and "-inf" too with infinite. */
 bool pi__parse_float(const char *s, bool infinite, double *out);
-/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS" */
-bool pi__parse_logit_bias(const char *s, int32_t *id, float *bias);
+/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS"; ids and finite biases that are too large for their type become its largest. */
+bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias);
+enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* least and largest finite bias that is accepted, by absolute value */
 /* The sampler chain, ended by PI__SMP_N; chain has PI__SMP_N + 1 entries. */
 int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
 

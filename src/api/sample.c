@@ -117,8 +117,11 @@ static void log_end(const pi__sample *sample, const pi_result *s)
 static void fill_result(pi__sample *sample, const pi__job_end *end)
 {
     pi_result *s = &sample->result;
+    /* A stop string may be completed by what stood for the last, unfinished character: after the core's last word. */
+    bool stopped = sample->out.hit && !sample->failed &&
+                   (end->reason == PI_FINISH_STOP || end->reason == PI_FINISH_LENGTH);
     s->code = sample->failed ? PI_ENOMEM : end->code;
-    s->finish_reason = sample->failed ? PI_FINISH_ERROR : end->reason;
+    s->finish_reason = sample->failed ? PI_FINISH_ERROR : stopped ? PI_FINISH_STOP : end->reason;
     s->prompt_tokens = end->prompt_tokens;
     s->cached_tokens = end->cached_tokens;
     s->generated_tokens = end->generated_tokens;
@@ -129,7 +132,7 @@ static void fill_result(pi__sample *sample, const pi__job_end *end)
     s->queue_ms = end->queue_ms;
     s->prefill_ms = end->prefill_ms;
     s->decode_ms = end->decode_ms;
-    s->stop = sample->out.hit && !sample->failed ? sample->out.hit : "";
+    s->stop = stopped ? sample->out.hit : "";
     const char *msg = sample->failed ? "out of memory for the answer" : end->msg ? end->msg : pi_strerror(s->code);
     snprintf(s->msg, sizeof s->msg, "%s", s->code ? msg : "");
 }

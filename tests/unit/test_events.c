@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -362,6 +363,34 @@ static void stop_strings_end_the_job(void **state)
     pi_engine_close(e);
 }
 
+/* What stands for the last, unfinished character completes the stop string when the length is used up. */
+static void a_stop_string_at_the_very_end(void **state)
+{
+    (void) state;
+    static const struct { int reason, code, want; } how[] = {
+        {PI_FINISH_LENGTH, PI_OK, PI_FINISH_STOP}, {PI_FINISH_STOP, PI_OK, PI_FINISH_STOP},
+        {PI_FINISH_CANCEL, PI_ECANCELED, PI_FINISH_CANCEL}, {PI_FINISH_ERROR, PI_EDEVICE, PI_FINISH_ERROR}};
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        pi_engine *e = open_engine();
+        pi_request *r = new_request(e);
+        assert_int_equal(pi_request_set(r, "stop", "b\xEF\xBF\xBD", NULL), PI_OK);
+        assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+        assert_false(give_text(live(0), "ab\xE6"));
+        end_job(live(0), how[i].reason, how[i].code);
+        expect(e, r, PI_EVENT_TEXT, "a");
+        pi_event *ev;
+        assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+        assert_true(ev->text_len == 0 && ev->finish_reason == how[i].want && ev->code == how[i].code);
+        pi_event_release(ev);
+        pi_result res = {.size = sizeof res};
+        assert_int_equal(pi_request_result(r, &res), PI_OK);
+        assert_int_equal(res.finish_reason, how[i].want);
+        assert_string_equal(res.stop, how[i].want == PI_FINISH_STOP ? "b\xEF\xBF\xBD" : "");
+        pi_request_free(r);
+        pi_engine_close(e);
+    }
+}
+
 static void eos_is_a_token_without_text(void **state)
 {
     (void) state;
@@ -672,6 +701,38 @@ static void what_the_vocabulary_refuses(void **state)
     assert_int_equal(pi_request_set(r, "stop-token", "", &err), PI_OK);
     assert_int_equal(pi_request_set(r, "model", "x", &err), PI_EINVAL);
     assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
+static void logit_bias_leaves_a_token(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    pi_error err = {0};
+    char text[32];
+    for (int32_t id = 0; id < TINY_VOCAB; id++) {
+        if (id == TINY_EOS) continue;
+        snprintf(text, sizeof text, "%d-inf", id);
+        assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
+    }
+    assert_int_equal(pi_request_set(r, "min-tokens", "1", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* the only one that is left may not come */
+    assert_non_null(strstr(err.msg, "logit-bias forbids every token but ends of generation"));
+    assert_int_equal(pi_request_set(r, "min-tokens", "0", NULL), PI_OK);
+    snprintf(text, sizeof text, "%d-inf", TINY_EOS);
+    assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
+    assert_int_equal(pi_request_set(r, "logit-bias", "5+3", NULL), PI_OK); /* what is forbidden stays so */
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "logit-bias forbids every token;"));
+    pi_request_free(r);
+    r = new_request(e);
+    for (int32_t id = 1; id < TINY_VOCAB; id++) {
+        snprintf(text, sizeof text, "%d-inf", id);
+        assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
+    }
+    assert_int_equal(pi_request_submit(r, &err), PI_OK); /* one is enough */
     pi_request_free(r);
     pi_engine_close(e);
 }
@@ -1006,6 +1067,85 @@ static void out_of_memory_with_samples(void **state)
     every_allocation_fails(3);
 }
 
+/* A token 'a' + i % 26 with its probability, as with logprobs=0. */
+static bool give_probable(pi__seq *s, int i)
+{
+    const pi_token_prob prob = {i, -1.0f};
+    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1};
+    return s->job.on_token(s->job.ud, &t);
+}
+
+typedef struct whole { /* what events held together */
+    atomic_int n;     /* tokens */
+    atomic_int n_done;
+    atomic_bool hold; /* the callback waits for this to become false */
+    atomic_bool wrong; /* something was not as given */
+} whole;
+
+/* Every byte, id and probability of the event: what it points to is its own. */
+static void read_whole(void *ud, const pi_event *ev)
+{
+    whole *w = ud;
+    while (w->hold) usleep(100);
+    bool ok = ev->text_len == ev->n_tokens && strlen(ev->text) == ev->text_len;
+    for (size_t k = 0; ok && k < ev->n_tokens; k++) {
+        int i = w->n++;
+        ok = ev->text[k] == 'a' + i % 26 && ev->tokens[k] == TINY_BYTE0 + 'a' + i % 26 && ev->n_logprobs == 1 &&
+             ev->logprobs[k].id == i;
+    }
+    if (!ok) w->wrong = true;
+    w->n_done += ev->kind == PI_EVENT_DONE;
+}
+
+/* 300 tokens while the n-th allocation fails; their events wait meanwhile. Whether none failed. */
+static bool tokens_without_memory(long n, bool callback)
+{
+    enum { N = 300 };
+    counting_alloc a;
+    counting_use(&a, -1);
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    whole w = {.hold = callback};
+    if (callback) pi_request_on_event(r, read_whole, &w);
+    assert_int_equal(pi_request_set(r, "logprobs", "0", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    a.fail_at = a.count + n;
+    int given = 0;
+    bool failed = false;
+    while (given < N && !failed) {
+        failed = give_probable(live(0), given);
+        given += !failed;
+    }
+    end_job(live(0), failed ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK);
+    w.hold = false;
+    pi_event *ev[4];
+    for (int k = 0, got = callback ? 0 : pi_poll(e, ev, 4, 0); k < got; k++) {
+        read_whole(&w, ev[k]);
+        pi_event_release(ev[k]);
+    }
+    while (!w.n_done) usleep(100);
+    assert_true(!w.wrong && w.n == given);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_int_equal(res.code, failed ? PI_ENOMEM : PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+    pi_set_allocator(NULL);
+    assert_int_equal(a.live, 0);
+    return !failed;
+}
+
+/* The arrays of an event that waits grow one by one; where the second or third cannot, the first may have moved. */
+static void a_waiting_event_is_whole_without_memory(void **state)
+{
+    (void) state;
+    for (int callback = 0; callback < 2; callback++) {
+        long n = 0;
+        while (!tokens_without_memory(n, callback)) n++;
+        assert_true(n > 10);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1013,6 +1153,7 @@ int main(void)
         cmocka_unit_test(waiting),
         cmocka_unit_test(descriptor_follows_the_queue),
         cmocka_unit_test(stop_strings_end_the_job),
+        cmocka_unit_test(a_stop_string_at_the_very_end),
         cmocka_unit_test(eos_is_a_token_without_text),
         cmocka_unit_test(logprobs_and_user_pointer),
         cmocka_unit_test(a_taken_event_outlives_its_request),
@@ -1024,6 +1165,7 @@ int main(void)
         cmocka_unit_test(cancel_any_number_of_times),
         cmocka_unit_test(a_refused_request_may_try_again),
         cmocka_unit_test(what_the_vocabulary_refuses),
+        cmocka_unit_test(logit_bias_leaves_a_token),
         cmocka_unit_test(parameters_reach_the_core),
         cmocka_unit_test(callbacks_instead_of_polling),
         cmocka_unit_test(free_waits_for_a_running_callback),
@@ -1032,6 +1174,7 @@ int main(void)
         cmocka_unit_test(a_poller_wakes_when_the_last_request_is_freed),
         cmocka_unit_test(out_of_memory),
         cmocka_unit_test(out_of_memory_with_samples),
+        cmocka_unit_test(a_waiting_event_is_whole_without_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
