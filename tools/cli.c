@@ -19,7 +19,7 @@ static bool info_at(size_t i, pi_option_info *out)
 static bool has_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)); p += n) {
+    for (const char *p = list; n && (p = strstr(p, word)); p += n) {
         if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
     }
     return false;

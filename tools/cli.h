@@ -84,6 +84,8 @@ int cli_pi_error(const cli *c, const pi_error *err); /* err->msg, and the exit c
 int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len);
 /* A whole file ("-": standard input), NUL added; free it. Returns an exit code. */
 int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
+/* Whether the n bytes are UTF-8; where not, says so on standard error: what names the text. */
+bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 /* Replaces \n, \t, \xHH and the like in place; returns the new length. */
 size_t cli_unescape(char *s, size_t n);
 /* How fast n finished requests were, as one line on standard error. */

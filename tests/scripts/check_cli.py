@@ -72,7 +72,7 @@ def write_model(path, tensors=True):
 
 def call(*args, env=None, stdin='', name=None, stdout=subprocess.PIPE):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
-    return subprocess.run([name or BIN, *args], input=stdin.encode(), stdout=stdout, stderr=subprocess.PIPE,
+    return subprocess.run([name or BIN, *args], input=stdin if isinstance(stdin, bytes) else stdin.encode(), stdout=stdout, stderr=subprocess.PIPE,
                           env={**clean, **(env or {})}, timeout=120)
 
 
@@ -84,6 +84,7 @@ def expect(code, *args, out=None, err=None, no_err=None, **how):
     if out is not None and out not in stdout: faults.append(f'{what}: stdout lacks {out!r}: {stdout[:300]!r}')
     if err is not None and err not in stderr: faults.append(f'{what}: stderr lacks {err!r}: {stderr[:300]!r}')
     if no_err is not None and no_err in stderr: faults.append(f'{what}: stderr has {no_err!r}')
+    if b'Sanitizer' in r.stderr: faults.append(f'{what}: {stderr[-2000:]}')
     if code in (64, 78) and stdout: faults.append(f'{what}: an error that writes to stdout')
     return stdout
 
@@ -101,6 +102,7 @@ def usage(model):
         expect(0, 'help', cmd, out='Usage:')
     expect(0, 'run', '--help', 'kv', out='--cache-type-k')
     expect(64, 'run', '--help', 'nothing', err='sections are')
+    expect(64, 'run', '--help', '', err='sections are')
     expect(64, 'run', '--tmep', '1', err='--temp')
     expect(64, 'run', '--top_kk', '1', err='--top-k')
     expect(64, 'run', '-m', err='needs a value')
