@@ -123,7 +123,7 @@ typedef struct pi_option_info {
                             "" where only programs set it */
     const char *section; /* help section: "model", "kv", "cpu", "sampling", ... */
     const char *help;    /* one sentence */
-    int scope;           /* PI_SCOPE_* */
+    int scope;           /* PI_SCOPE_*; TOOL: of the command line alone, which the library describes none of */
     bool common;         /* among the few that --help shows */
     const char *env;     /* environment variables beside PAGEDINFER_X and LLAMA_ARG_X, which exist for each long --x */
 } pi_option_info;
@@ -132,8 +132,8 @@ enum { PI_SCOPE_ENGINE = 0, PI_SCOPE_REQUEST = 1, PI_SCOPE_TOOL = 2 };
 /* NULL: out of memory. Starts with every default. */
 PI_API pi_options *pi_options_new(void);
 /* Sets an engine option, or the default of a request option for every request of the engine. key may also be a long
- * command line spelling without its dashes, "_" stands for "-", and numbers may end in k, M, GiB.... Options of the tool
- * are checked and otherwise ignored. PI_EINVAL: unknown key (err names the nearest known one) or a value outside its
+ * command line spelling without its dashes, "_" stands for "-", and numbers may end in k, M, GiB.... Options that
+ * only the command line has are unknown here. PI_EINVAL: unknown key (err names the nearest known one) or a value outside its
  * range (err says the range). */
 PI_API int pi_options_set(pi_options *o, const char *key, const char *value, pi_error *err);
 /* Log lines up to level go to fn (NULL: none). */

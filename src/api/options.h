@@ -1,7 +1,7 @@
 /* Options as typed values, for the files of src/api.
  *
- * A set of values holds the engine's and the requests' options (tool options are checked, never stored); a request has
- * a set of its own. Memory: strings and lists only. One thread at a time. */
+ * A set of values holds the engine's and the requests' options; a request has a set of its own. Memory: strings and
+ * lists only. One thread at a time. */
 #ifndef PI__OPTIONS_H
 #define PI__OPTIONS_H
 
@@ -13,9 +13,6 @@ enum pi__opt_id { /* index into the table and into a set of values */
 #define X(id, ...) PI__OPT_##id,
     PI__ENGINE_OPTIONS(X)
     PI__REQUEST_OPTIONS(X)
-    PI__N_STORED, /* the options from here on are the tool's */
-    PI__OPT_LAST_STORED = PI__N_STORED - 1,
-    PI__TOOL_OPTIONS(X)
 #undef X
     PI__N_OPTIONS
 };
@@ -35,7 +32,7 @@ typedef union pi__opt_value {
 } pi__opt_value;
 
 typedef struct pi__opt_set {
-    pi__opt_value v[PI__N_STORED]; /* by enum pi__opt_id */
+    pi__opt_value v[PI__N_OPTIONS]; /* by enum pi__opt_id */
 } pi__opt_set;
 
 struct pi_options {

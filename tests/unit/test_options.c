@@ -220,11 +220,11 @@ static void errors_name_key_value_and_range(void **state)
     pi_options *o = pi_options_new();
     pi_error err;
     assert_int_equal(set(o, "ctx-sise", "1", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "unknown option 'ctx-sise'; the nearest known one is 'ctx-size'");
+    assert_string_equal(err.msg, "the library has no option 'ctx-sise'; the nearest it has is 'ctx-size'");
     assert_int_equal(set(o, "n_pred", "1", &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "n-predict"));
     assert_int_equal(set(o, "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "1", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "unknown option 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz'");
+    assert_string_equal(err.msg, "the library has no option 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz'");
     assert_int_equal(set(o, "top-p", "1.5", &err), PI_EINVAL);
     assert_string_equal(err.msg, "top-p: '1.5' is out of range (0..1)");
     assert_int_equal(set(o, "cache-type-k", "f61", &err), PI_EINVAL);
@@ -269,7 +269,8 @@ static void values_are_stored_typed(void **state)
     assert_int_equal(pi__opt_int(s, PI__OPT_CTX_SIZE), 8192);
     pi_options_set_log(o, NULL, NULL, 99);
     assert_int_equal(pi__opt_int(s, PI__OPT_LOG_LEVEL), PI_LOG_DEBUG);
-    assert_int_equal(set(o, "prompt", "tool options are checked and ignored", &err), 0);
+    assert_int_equal(set(o, "prompt", "of the command line alone", &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "the library has no option 'prompt'"));
     pi_options_free(o);
 }
 
@@ -300,6 +301,7 @@ static void scopes(void **state)
     assert_int_equal(pi__opt_set_text(&s, 1u << PI_SCOPE_REQUEST, "ctx-size", "1", &err), PI_EINVAL);
     assert_string_equal(err.msg, "'ctx-size' is an option of the engine");
     assert_int_equal(pi__opt_set_text(&s, 1u << PI_SCOPE_REQUEST, "prompt", "1", &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "the library has no option 'prompt'"));
     assert_int_equal(pi__opt_set_text(&s, 1u << PI_SCOPE_REQUEST, "temp", "1", &err), PI_OK);
     pi__opt_clear(&s);
 }
