@@ -382,6 +382,9 @@ PI_API void pi_request_free(pi_request *r);
 enum {
     PI_EVENT_TEXT = 1, /* tokens were generated; text may be empty while a UTF-8 sequence is incomplete */
     PI_EVENT_DONE = 2, /* the last event of a sample; it may carry the rest of the text */
+    PI_EVENT_PROMPT = 3, /* option "prompt-logprobs": tokens are the last ones of the prompt (all but the first, or those
+                            behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
+                            no such token or the request ended before */
 };
 
 typedef struct pi_token_prob {
@@ -398,8 +401,8 @@ struct pi_event {
     size_t text_len;               /* bytes in text, which may contain NULs itself */
     const int32_t *tokens;         /* ids in this event */
     size_t n_tokens;               /* how many */
-    const pi_token_prob *logprobs; /* n_tokens x n_logprobs: the sampled token first, then the most likely ones */
-    size_t n_logprobs;             /* 0 unless option "logprobs" is set: 1 + its value */
+    const pi_token_prob *logprobs; /* n_tokens x n_logprobs: the token itself first, then the most likely ones */
+    size_t n_logprobs;             /* 0 unless option "logprobs" is set: 1 + its value; or "prompt-logprobs" */
     int finish_reason;             /* PI_FINISH_*; in PI_EVENT_DONE */
     int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
     uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */

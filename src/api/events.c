@@ -1,7 +1,8 @@
 /* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread of callbacks (see
  * api.h).
  *
- * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end. A sample has
+ * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end, and so is the
+ * request's PROMPT node. A sample has
  * at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which bounds what waits by the
  * length of the answers. Threads: any; each function says whether the engine's lock is held. Invariant: a node in a
  * list holds a reference to its request. */
@@ -150,6 +151,13 @@ bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const
     if (node != s->open_text) enqueue(r, node);
     s->open_text = node;
     return true;
+}
+
+void pi__event_prompt(pi_request *r)
+{
+    if (r->freed) return;
+    r->prompt_event.ev.user = r->user;
+    enqueue(r, &r->prompt_event);
 }
 
 void pi__event_done(pi__sample *s, char *text, size_t n)

@@ -141,10 +141,13 @@
       "Control tokens appear in the text.")                                                                            \
     X(LOGPROBS, "logprobs", INT, "-1", "-1..64", "--logprobs --n-probs", "", "generation", false,                      \
       "Report the probability of each token and of so many alternatives; -1: none.")                                   \
+    X(PROMPT_LOGPROBS, "prompt-logprobs", INT, "-1", "-1..64", "--prompt-logprobs", "", "generation", false,           \
+      "Report the probability of each token of the prompt that has one before it, and of so many alternatives; with"   \
+      " logits-from, of those behind that position. -1: none.")                                                        \
     X(LOGITS, "logits", ENUM, "none", "none|last|all|generated", "--logits", "", "generation", false,                  \
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \
-      "With logits=all: only the rows of positions from this one on.")                                                 \
+      "With logits=all and prompt-logprobs: only the rows of positions from this one on.")                             \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \

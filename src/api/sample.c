@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/prompt_probs.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -84,9 +85,17 @@ static bool on_token(void *ud, const pi__token_out *t)
     return s->failed || s->out.hit;
 }
 
+/* Whether the caller's function gets the row at pos, of those that the core gives. */
+static bool is_asked_for(const pi_request *r, uint32_t pos)
+{
+    return r->logits != PI__LOGITS_NONE && (r->logits != PI__LOGITS_LAST || pos + (size_t) 1 == r->n_prompt);
+}
+
 static void give_logits(void *ud, uint32_t pos, const float *logits, size_t n_vocab)
 {
     pi_request *r = ud;
+    if (r->n_prompt_probs) pi__prompt_probs_row(r, pos, logits, n_vocab);
+    if (!is_asked_for(r, pos)) return;
     pthread_mutex_lock(&r->e->lock);
     bool go = r->in_logits = !r->freed;
     pthread_mutex_unlock(&r->e->lock);
@@ -172,6 +181,7 @@ void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
                     .on_done = on_done};
     j->params.sampling.seed += s->index;
     if (s->index) j->params.logits = PI__LOGITS_NONE;
+    else if (r->n_prompt_probs) j->params.logits = PI__LOGITS_ALL;
     if (j->params.logits == PI__LOGITS_NONE) return;
     j->on_logits = give_logits;
     j->logits_ud = r;
