@@ -37,9 +37,11 @@ if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Man page and completions come from the library's option table, by a small program that runs during the build.
+# Man page and completions come from the tables of options, by a small program that runs during the build.
 if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
-    add_executable(pagedinfer_gen_docs ${PROJECT_SOURCE_DIR}/tools/gen/gen_docs.c)
+    add_executable(pagedinfer_gen_docs ${PROJECT_SOURCE_DIR}/tools/gen/gen_docs.c ${PROJECT_SOURCE_DIR}/tools/options.c)
+    target_compile_definitions(pagedinfer_gen_docs PRIVATE _GNU_SOURCE)
+    target_include_directories(pagedinfer_gen_docs PRIVATE ${PROJECT_SOURCE_DIR}/tools)
     target_link_libraries(pagedinfer_gen_docs PRIVATE pagedinfer pi_flags)
     set(docs "")
     macro(pi_doc form file destination)

@@ -123,7 +123,7 @@ typedef struct pi_option_info {
                             "" where only programs set it */
     const char *section; /* help section: "model", "kv", "cpu", "sampling", ... */
     const char *help;    /* one sentence */
-    int scope;           /* PI_SCOPE_* */
+    int scope;           /* PI_SCOPE_*; TOOL: of the command line alone, which the library describes none of */
     bool common;         /* among the few that --help shows */
     const char *env;     /* environment variables beside PAGEDINFER_X and LLAMA_ARG_X, which exist for each long --x */
 } pi_option_info;
@@ -132,8 +132,8 @@ enum { PI_SCOPE_ENGINE = 0, PI_SCOPE_REQUEST = 1, PI_SCOPE_TOOL = 2 };
 /* NULL: out of memory. Starts with every default. */
 PI_API pi_options *pi_options_new(void);
 /* Sets an engine option, or the default of a request option for every request of the engine. key may also be a long
- * command line spelling without its dashes, "_" stands for "-", and numbers may end in k, M, GiB.... Options of the tool
- * are checked and otherwise ignored. PI_EINVAL: unknown key (err names the nearest known one) or a value outside its
+ * command line spelling without its dashes, "_" stands for "-", and numbers may end in k, M, GiB.... Options that
+ * only the command line has are unknown here. PI_EINVAL: unknown key (err names the nearest known one) or a value outside its
  * range (err says the range). */
 PI_API int pi_options_set(pi_options *o, const char *key, const char *value, pi_error *err);
 /* Log lines up to level go to fn (NULL: none). */
@@ -382,6 +382,9 @@ PI_API void pi_request_free(pi_request *r);
 enum {
     PI_EVENT_TEXT = 1, /* tokens were generated; text may be empty while a UTF-8 sequence is incomplete */
     PI_EVENT_DONE = 2, /* the last event of a sample; it may carry the rest of the text */
+    PI_EVENT_PROMPT = 3, /* option "prompt-logprobs": tokens are the last ones of the prompt (all but the first, or those
+                            behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
+                            no such token or the request ended before */
 };
 
 typedef struct pi_token_prob {
@@ -398,8 +401,8 @@ struct pi_event {
     size_t text_len;               /* bytes in text, which may contain NULs itself */
     const int32_t *tokens;         /* ids in this event */
     size_t n_tokens;               /* how many */
-    const pi_token_prob *logprobs; /* n_tokens x n_logprobs: the sampled token first, then the most likely ones */
-    size_t n_logprobs;             /* 0 unless option "logprobs" is set: 1 + its value */
+    const pi_token_prob *logprobs; /* n_tokens x n_logprobs: the token itself first, then the most likely ones */
+    size_t n_logprobs;             /* 0 unless option "logprobs" is set: 1 + its value; or "prompt-logprobs" */
     int finish_reason;             /* PI_FINISH_*; in PI_EVENT_DONE */
     int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
     uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "options.h"
+
 const char *bench_value(const bench *b, const char *key)
 {
     for (size_t i = 0; i < b->n_key; i++) {
@@ -224,12 +226,12 @@ static int add_key(bench *b, const pi_option_info *info)
 /* Engine options become keys with lists of values; all values, and those of single options, are checked. */
 static int list_keys(bench *b)
 {
-    pi_option_info info = {.size = sizeof info};
+    pi_option_info info;
     pi_error err = {0};
     int code = CLI_OK;
     pi_options *o = pi_options_new();
     if (!o) return cli_error(b->c, CLI_OS, "out of memory");
-    for (size_t i = 0; !code && pi_options_describe(i, &info) == PI_OK; info.size = sizeof info, i++) {
+    for (size_t i = 0; !code && options_at(i, &info); i++) {
         if (!cli_has_section(b->c->cmd, info.section) || !cli_given(b->c, info.key)) continue;
         if (info.scope == PI_SCOPE_ENGINE) {
             code = add_key(b, &info);
@@ -237,7 +239,7 @@ static int list_keys(bench *b)
             for (size_t j = 0; !code && j < k->n; j++) {
                 if (pi_options_set(o, k->key, k->value[j], &err)) code = cli_usage_error(b->c, "%s", err.msg);
             }
-        } else if (pi_options_set(o, info.key, cli_str(b->c, info.key), &err)) {
+        } else if (options_check(o, &info, cli_str(b->c, info.key), &err)) {
             code = cli_usage_error(b->c, "%s", err.msg);
         }
     }

@@ -59,12 +59,16 @@ static int no_memory(const struct chat *u) { return cli_error(u->c, CLI_OS, "out
 
 /* --------------------------------------------------------------------------------------------------------- messages */
 
+/* The texts are UTF-8: that was checked where they came in. */
 static bool add_message(struct chat *u, const char *role, const struct text *t, const struct text *thoughts)
 {
     json_t *m = json_pack("{s:s, s:o*}", "role", role, "content", json_stringn(t->p ? t->p : "", t->n));
-    if (m && thoughts && thoughts->n)
-        json_object_set_new(m, "reasoning_content", json_stringn(thoughts->p, thoughts->n));
-    return m && json_object_get(m, "content") && !json_array_append_new(u->messages, m);
+    bool ok = m && json_object_get(m, "content");
+    if (ok && thoughts && thoughts->n)
+        ok = !json_object_set_new(m, "reasoning_content", json_stringn(thoughts->p, thoughts->n));
+    if (ok) return !json_array_append_new(u->messages, m);
+    json_decref(m);
+    return false;
 }
 
 static bool last_is(const struct chat *u, const char *role)
@@ -212,9 +216,10 @@ static enum typed read_file(struct chat *u, const char *path)
     char *text;
     size_t n;
     if (cli_read_file(u->c, path, &text, &n)) return TYPED_NOTHING;
-    bool ok = append(&u->draft, text, n) && append(&u->draft, "\n", 1);
+    bool text_ok = cli_is_utf8(u->c, path, text, n);
+    bool ok = !text_ok || (append(&u->draft, text, n) && append(&u->draft, "\n", 1));
     free(text);
-    if (ok) fprintf(stderr, "%s: %zu bytes\n", path, n);
+    if (ok && text_ok) fprintf(stderr, "%s: %zu bytes\n", path, n);
     return ok ? TYPED_NOTHING : TYPED_FAILED;
 }
 
@@ -245,6 +250,10 @@ static enum typed next_line(struct chat *u, bool *more)
     if (rc <= 0) return TYPED_END;
     bool first = !*more;
     *more = n && line[n - 1] == '\\';
+    if (!cli_is_utf8(u->c, "the line is not sent", line, n)) {
+        u->draft.n = 0; /* and what it went on from is not, either */
+        return TYPED_NOTHING;
+    }
     if (first && n && line[0] == '/') {
         struct text t = {0};
         enum typed what = append(&t, line, n) ? command(u, t.p) : TYPED_FAILED;
@@ -306,11 +315,13 @@ static int first_messages(struct chat *u, bool *first)
         if (!append(&t, s, strlen(s))) return no_memory(u);
         if (cli_bool(u->c, "escape")) t.n = cli_unescape(t.p, t.n);
     }
+    if (!code && !cli_is_utf8(u->c, "the system prompt", t.p, t.n)) code = CLI_DATA;
     if (!code && t.n && !add_message(u, "system", &t, NULL)) code = no_memory(u);
     free(t.p);
     if (code || (!cli_given(u->c, "prompt") && !cli_given(u->c, "file"))) return code;
     t = (struct text) {0};
     code = cli_prompt(u->c, false, &t.p, &t.n);
+    if (!code && !cli_is_utf8(u->c, "the prompt", t.p, t.n)) code = CLI_DATA;
     if (!code && !add_message(u, "user", &t, NULL)) code = no_memory(u);
     free(t.p);
     *first = !code;

@@ -1,4 +1,4 @@
-/* The command line: flags looked up in the library's option table, environment, values, and messages (see cli.h).
+/* The command line: flags looked up in the list of options (options.h), environment, values, and messages (see cli.h).
  *
  * Memory: a growing list of values; texts point into argv and the environment. One thread, but for the log function. */
 #include "cli.h"
@@ -9,17 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool info_at(size_t i, pi_option_info *out)
-{
-    out->size = sizeof *out;
-    return pi_options_describe(i, out) == PI_OK;
-}
+#include "options.h"
 
 /* True when word is one of the words in list, which are separated by spaces. */
 static bool has_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)); p += n) {
+    for (const char *p = list; n && (p = strstr(p, word)); p += n) {
         if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
     }
     return false;
@@ -109,7 +105,7 @@ static bool add_value(cli *c, size_t opt, const char *value, char *owned, bool f
 /* Index of a key in the table. Keys in this program are literals that exist: a wrong one is said aloud. */
 static size_t key_index(const char *key, pi_option_info *info)
 {
-    for (size_t i = 0; info_at(i, info); i++) {
+    for (size_t i = 0; options_at(i, info); i++) {
         if (!strcmp(info->key, key)) return i;
     }
     fprintf(stderr, "pagedinfer: no option named %s in the table\n", key);
@@ -152,15 +148,15 @@ const char *cli_str(const cli *c, const char *key)
 
 bool cli_bool(const cli *c, const char *key)
 {
-    const char *v = cli_str(c, key);
-    static const char *const yes[] = {"true", "on", "yes", "enabled", "1"};
-    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
-        if (!strcasecmp(v, yes[i])) return true;
-    }
-    return false;
+    bool v;
+    return options_bool(cli_str(c, key), &v) && v;
 }
 
-int64_t cli_int(const cli *c, const char *key) { return strtoll(cli_str(c, key), NULL, 10); }
+int64_t cli_int(const cli *c, const char *key)
+{
+    int64_t v;
+    return options_int(cli_str(c, key), &v) ? v : 0;
+}
 
 size_t cli_n(const cli *c, const char *key)
 {
@@ -234,7 +230,7 @@ static struct found find_flag(const cli_command *cmd, const char *name, size_t n
     struct found own = {0}, shared = {0};
     pi_option_info info;
     *elsewhere = NULL;
-    for (size_t i = 0; info_at(i, &info); i++) {
+    for (size_t i = 0; options_at(i, &info); i++) {
         struct found f = {0};
         look_in(&info, i, name, n, &f);
         if (f.how == NO_MATCH) continue;
@@ -252,7 +248,8 @@ static bool acceptable(const pi_option_info *info, const char *word)
 {
     if (!word || word[0] == '-') return false;
     pi_options *o = pi_options_new();
-    bool ok = o && pi_options_set(o, info->key, word, NULL) == PI_OK;
+    pi_error err;
+    bool ok = o && options_check(o, info, word, &err) == PI_OK;
     pi_options_free(o);
     return ok;
 }
@@ -263,17 +260,11 @@ static int unknown_flag(const cli *c, const char *word, const char *elsewhere)
         return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not take", word, elsewhere,
                                c->cmd->name);
     }
-    pi_options *o = pi_options_new();
-    pi_error err = {0};
-    char name[128];
+    char name[64], near[64];
     snprintf(name, sizeof name, "%.*s", (int) strcspn(word + strspn(word, "-"), "="), word + strspn(word, "-"));
-    if (!o) return cli_error(c, CLI_OS, "out of memory");
-    pi_options_set(o, name, "", &err);
-    pi_options_free(o);
-    const char *near = strstr(err.msg, "one is '");
-    near = near ? near + strlen("one is '") : "";
-    return cli_usage_error(c, "unknown option %s%s%.*s", word, *near ? "; the nearest known one is --" : "",
-                           (int) strcspn(near, "'"), near);
+    for (char *p = name; *p; p++) *p = *p == '_' ? '-' : *p;
+    bool found = options_nearest(name, near);
+    return cli_usage_error(c, "unknown option %s%s%s", word, found ? "; the nearest known one is --" : "", near);
 }
 
 /* Takes flag number *i and its value. */
@@ -350,7 +341,7 @@ static const char *env_value(const pi_option_info *info)
 static int parse_env(cli *c)
 {
     pi_option_info info;
-    for (size_t i = 0; info_at(i, &info); i++) {
+    for (size_t i = 0; options_at(i, &info); i++) {
         const char *v = env_applies(c->cmd, &info) ? env_value(&info) : NULL;
         if (v && *v && !add_value(c, i, v, NULL, true)) return cli_error(c, CLI_OS, "out of memory");
     }
@@ -367,8 +358,8 @@ static int check_values(const cli *c)
         const struct cli_value *v = &c->val[i];
         pi_option_info info;
         pi_error err = {0};
-        if (!info_at(v->opt, &info) || (c->cmd->lists && !v->from_env)) continue;
-        if (!pi_options_set(o, info.key, v->value, &err)) continue;
+        if (!options_at(v->opt, &info) || (c->cmd->lists && !v->from_env)) continue;
+        if (!options_check(o, &info, v->value, &err)) continue;
         code = err.code == PI_ENOMEM ? cli_error(c, CLI_OS, "%s", err.msg)
                : v->from_env         ? cli_error(c, CLI_CONFIG, "environment: %s", err.msg)
                                      : cli_usage_error(c, "%s", err.msg);
@@ -384,7 +375,7 @@ static void note_compat(const cli *c)
         pi_option_info info;
         bool again = false;
         for (size_t k = 0; k < i; k++) again |= c->val[k].opt == c->val[i].opt;
-        if (again || !info_at(c->val[i].opt, &info) || strcmp(info.section, "compat")) continue;
+        if (again || !options_at(c->val[i].opt, &info) || strcmp(info.section, "compat")) continue;
         fprintf(stderr, "%s: %s is not needed: %s\n", c->name, info.key, info.help);
     }
 }
@@ -491,7 +482,7 @@ pi_options *cli_options(const cli *c, int *code)
         const struct cli_value *v = &c->val[i];
         pi_option_info info;
         pi_error err = {0};
-        if (!info_at(v->opt, &info) || info.scope == PI_SCOPE_TOOL || !counts(c, v)) continue;
+        if (!options_at(v->opt, &info) || info.scope == PI_SCOPE_TOOL || !counts(c, v)) continue;
         if (!pi_options_set(o, info.key, v->value, &err)) continue;
         *code = cli_pi_error(c, &err);
         pi_options_free(o);

@@ -2,8 +2,8 @@
  *
  * A subcommand is a function that gets a parsed command line and returns an exit code. Which flags it takes follows
  * from the sections of the table it names; a section with its own name is its alone and wins where two spellings are
- * equal. Adding a flag means adding a row to src/api/options_table.h. Only the answer goes to stdout, all else to
- * stderr. */
+ * equal. Adding a flag means adding a row to options_table.h, or to the library's table. Only the answer goes
+ * to stdout, all else to stderr. */
 #ifndef PAGEDINFER_CLI_H
 #define PAGEDINFER_CLI_H
 
@@ -56,7 +56,7 @@ bool cli_given(const cli *c, const char *key); /* on the command line or by the 
 /* The last value given, else the table's default. Never NULL. */
 const char *cli_str(const cli *c, const char *key);
 bool cli_bool(const cli *c, const char *key);
-int64_t cli_int(const cli *c, const char *key); /* no suffixes: tool options only */
+int64_t cli_int(const cli *c, const char *key); /* 0 where it is none */
 /* All values given, in order; n of them. */
 size_t cli_n(const cli *c, const char *key);
 const char *cli_nth(const cli *c, const char *key, size_t i);
@@ -84,6 +84,8 @@ int cli_pi_error(const cli *c, const pi_error *err); /* err->msg, and the exit c
 int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len);
 /* A whole file ("-": standard input), NUL added; free it. Returns an exit code. */
 int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
+/* Whether the n bytes are UTF-8; where not, says so on standard error: what names the text. */
+bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 /* Replaces \n, \t, \xHH and the like in place; returns the new length. */
 size_t cli_unescape(char *s, size_t n);
 /* How fast n finished requests were, as one line on standard error. */
@@ -117,7 +119,7 @@ struct cli {
     int log_level;          /* PI_LOG_* */
 };
 struct cli_value {
-    size_t opt;        /* index into the option table */
+    size_t opt;        /* of options_at */
     const char *value; /* points into argv, the environment or the table */
     char *owned;       /* or to this, freed at the end */
     bool from_env;     /* for messages */

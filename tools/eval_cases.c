@@ -14,12 +14,14 @@
 #include <unistd.h>
 
 #include "cases.h"
+#include "probs.h"
 
 typedef struct job {
     const eval_case *k;
     pi_request *r;      /* NULL: not yet there, or done */
     bool submitted;     /* the engine has it */
     char *line;         /* its answer, until it is printed */
+    json_t *probs;      /* of its prompt (--prompt-logprobs), or NULL */
     int fd;             /* NAME.f32, -1: none */
     size_t n_rows;      /* rows written; the engine's thread until it is done */
     int write_errno;    /* why one could not be written */
@@ -73,7 +75,7 @@ static int submit(const cli *c, pi_engine *e, job *j)
     return CLI_OK;
 }
 
-static char *answer_line(const job *j, const pi_result *res, const int32_t *ids, size_t n)
+static char *answer_line(job *j, const pi_result *res, const int32_t *ids, size_t n)
 {
     json_t *root = json_object(), *greedy = json_array();
     for (size_t i = 0; i < n; i++) json_array_append_new(greedy, json_integer(ids[i]));
@@ -83,9 +85,12 @@ static char *answer_line(const job *j, const pi_result *res, const int32_t *ids,
     json_object_set_new(root, "cached_tokens", json_integer(res->cached_tokens));
     json_object_set_new(root, "drafted", json_integer(res->n_drafted));
     json_object_set_new(root, "accepted", json_integer(res->n_accepted));
+    size_t n_keys = 6 + (j->probs != NULL);
+    if (j->probs) json_object_set_new(root, "prompt_logprobs", j->probs);
+    j->probs = NULL;
     /* Whatever memory ran out for is missing; the line must be whole. */
-    bool whole = json_object_size(root) == 6 && json_array_size(json_object_get(root, "greedy")) == n;
-    char *line = whole ? json_dumps(root, 0) : NULL;
+    bool whole = json_object_size(root) == n_keys && json_array_size(json_object_get(root, "greedy")) == n;
+    char *line = whole ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(root);
     return line;
 }
@@ -123,9 +128,12 @@ static int wait_one(const cli *c, pi_engine *e)
         pi_event *ev = NULL;
         int n = cli_poll(e, &ev, 1);
         if (n <= 0) return eval_interrupted(c, n);
-        bool done = ev->kind == PI_EVENT_DONE;
+        bool done = ev->kind == PI_EVENT_DONE, scored = ev->kind == PI_EVENT_PROMPT;
         job *j = ev->user;
+        if (scored) j->probs = probs_json(e, ev);
+        scored = scored && !j->probs;
         pi_event_release(ev);
+        if (scored) return cli_error(c, CLI_OS, "out of memory");
         if (done) return finish(c, j);
     }
 }
@@ -159,6 +167,7 @@ static int run_jobs(const cli *c, pi_engine *e, job *jobs, size_t n_jobs)
         pi_request_free(jobs[i].r);
         if (jobs[i].fd >= 0) close(jobs[i].fd);
         free(jobs[i].line);
+        json_decref(jobs[i].probs);
     }
     return code;
 }

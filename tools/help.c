@@ -1,8 +1,9 @@
-/* --help, from the option table. (The manual page and the completions are written at build time: gen/gen_docs.c.) */
+/* --help, from the tables of options. (The manual page and the completions are written at build time: gen/gen_docs.c.) */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+#include "options.h"
 
 enum { WIDTH = 96, INDENT = 6 };
 
@@ -63,9 +64,9 @@ static void print_option(FILE *f, const pi_option_info *o)
 
 static void print_section(FILE *f, const char *section, bool common_only)
 {
-    pi_option_info o = {.size = sizeof o};
+    pi_option_info o;
     bool any = false;
-    for (size_t i = 0; !pi_options_describe(i, &o); i++, o.size = sizeof o) {
+    for (size_t i = 0; options_at(i, &o); i++) {
         if (!*o.flags || strcmp(o.section, section) || (common_only && !o.common)) continue;
         bool compat = !strcmp(section, "compat");
         if (!any && compat) fputs("\nFlags of other programs that are accepted and not needed:\n", f);

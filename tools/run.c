@@ -1,10 +1,12 @@
 /* pagedinfer run: continues a prompt, the answer on standard output as it comes.
  *
+ * --prompt-logprobs N prints a line of JSON before it, {"prompt_logprobs": [...]} (probs.h), once for all copies.
  * --copies N runs the prompt N times at once, one answer is printed after the other. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+#include "probs.h"
 
 struct answer { /* text of a copy that waits for its turn to be printed */
     char *text;
@@ -66,10 +68,28 @@ static void print_text(struct run *u, size_t i, const char *text, size_t n)
     }
 }
 
+/* Of the first copy, which has printed nothing yet. */
+static void print_probs(struct run *u, const pi_event *ev)
+{
+    json_t *list = probs_json(u->e, ev), *root = list ? json_pack("{s:o}", "prompt_logprobs", list) : NULL;
+    char *line = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(root);
+    if (!line && !u->code) u->code = cli_error(u->c, CLI_OS, "out of memory");
+    if (line && (puts(line) == EOF || fflush(stdout)) && !u->code) {
+        u->code = cli_flush(u->c);
+        cancel_all(u);
+    }
+    free(line);
+}
+
 static void handle(struct run *u, const pi_event *ev)
 {
     size_t i = 0;
     while (u->r[i] != ev->request) i++;
+    if (ev->kind == PI_EVENT_PROMPT) {
+        if (!i) print_probs(u, ev);
+        return;
+    }
     if (ev->kind == PI_EVENT_DONE) {
         u->a[i].done = true;
         u->n_done++;

@@ -18,6 +18,7 @@
 #include "api/options.h"
 #include "api/output.h"
 #include "engine/core.h"
+#include "sampler/sampler.h"
 #include "template/chat.h"
 
 enum pi__node_state {
@@ -71,6 +72,7 @@ struct pi_engine {
     bool dispatching;      /* the dispatch thread was started */
     bool stop_dispatch;    /* it ends once push is empty */
     pthread_t dispatcher;  /* calls callbacks */
+    pi__sampler_scratch *row_scratch; /* step thread: for rows of prompt-logprobs; NULL until a request needs it */
     pi_request *running;   /* list of submitted requests that have not ended */
     uint64_t n_requests;   /* numbers of requests, for the log */
     pi__breakers *breakers; /* those used last, or NULL */
@@ -112,6 +114,9 @@ struct pi_request {
     pi__breakers *breakers;   /* referred to by params, or NULL */
     bool special;             /* control tokens are printed */
     int32_t n_probs;          /* 1 + option logprobs, 0: none */
+    int32_t logits;           /* PI__LOGITS_*: rows that on_logits gets */
+    int32_t n_prompt_probs;   /* entries a token of the prompt: 1 + option prompt-logprobs, 0: none */
+    pi__node prompt_event;    /* with them; probs is filled on the step thread, until it is queued */
     uint32_t n_samples;       /* option n, at least 1 */
     pi__sample first;         /* sample 0 */
     pi__sample *more;         /* [n_samples - 1] the others, or NULL */
@@ -148,6 +153,8 @@ void pi__events_destroy(pi_engine *e);
 int pi__dispatch_start(pi_engine *e, pi_error *err);
 /* lock: appends to the sample's open TEXT event, or opens one. false: out of memory, nothing changed. */
 bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const char *text, size_t n);
+/* lock: queues r->prompt_event. Allocates nothing. */
+void pi__event_prompt(pi_request *r);
 /* lock: queues a sample's last event; text of n bytes is given to it (may be NULL). Allocates nothing. */
 void pi__event_done(pi__sample *s, char *text, size_t n);
 /* lock: forgets queued events of r. */

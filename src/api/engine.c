@@ -272,6 +272,7 @@ void pi_engine_close(pi_engine *e)
     pi__chat_free(e->chat);
     pi__core_close(e->core);
     pi__breakers_put(e, e->breakers);
+    pi__sampler_scratch_free(e->row_scratch);
     pi__opt_clear(&e->defaults);
     pi__events_destroy(e);
     pi__free(e);

@@ -1,7 +1,8 @@
 /* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread of callbacks (see
  * api.h).
  *
- * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end. A sample has
+ * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end, and so is the
+ * request's PROMPT node. A sample has
  * at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which bounds what waits by the
  * length of the answers. Threads: any; each function says whether the engine's lock is held. Invariant: a node in a
  * list holds a reference to its request. */
@@ -102,12 +103,17 @@ void pi__events_recheck(pi_engine *e)
     if (!e->n_open && e->n_pollers) pthread_cond_broadcast(&e->polled);
 }
 
-/* Room for one more token with n bytes of text. */
+/* Room for one more token with n bytes of text. false: out of memory; what n holds is as it was, but some of its arrays
+ * may have moved, and the event, which may be queued and is given out all the same, follows them. */
 static bool node_room(pi__node *n, size_t n_text, size_t n_probs)
 {
-    return pi__grow(&n->text, &n->cap_text, n->ev.text_len + n_text + 1, 1) &&
-           pi__grow(&n->ids, &n->cap_ids, n->ev.n_tokens + 1, sizeof *n->ids) &&
-           (!n_probs || pi__grow(&n->probs, &n->cap_probs, (n->ev.n_tokens + 1) * n_probs, sizeof *n->probs));
+    bool ok = pi__grow(&n->text, &n->cap_text, n->ev.text_len + n_text + 1, 1) &&
+              pi__grow(&n->ids, &n->cap_ids, n->ev.n_tokens + 1, sizeof *n->ids) &&
+              (!n_probs || pi__grow(&n->probs, &n->cap_probs, (n->ev.n_tokens + 1) * n_probs, sizeof *n->probs));
+    n->ev.text = n->text ? n->text : "";
+    n->ev.tokens = n->ids;
+    n->ev.logprobs = n->probs;
+    return ok;
 }
 
 static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_t n_probs, const char *text,
@@ -118,9 +124,6 @@ static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_
     n->text[n->ev.text_len] = 0;
     if (n_probs) memcpy(n->probs + n->ev.n_tokens * n_probs, probs, n_probs * sizeof *probs);
     n->ids[n->ev.n_tokens++] = id;
-    n->ev.text = n->text;
-    n->ev.tokens = n->ids;
-    n->ev.logprobs = n_probs ? n->probs : NULL;
     n->ev.n_logprobs = n_probs;
 }
 
@@ -148,6 +151,13 @@ bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const
     if (node != s->open_text) enqueue(r, node);
     s->open_text = node;
     return true;
+}
+
+void pi__event_prompt(pi_request *r)
+{
+    if (r->freed) return;
+    r->prompt_event.ev.user = r->user;
+    enqueue(r, &r->prompt_event);
 }
 
 void pi__event_done(pi__sample *s, char *text, size_t n)

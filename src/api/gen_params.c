@@ -21,6 +21,24 @@ static int random_seed(uint64_t *out, pi_error *err)
 
 static int32_t clamp_i32(int64_t v) { return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t) v; }
 
+/* Some token has to be left. no_end: end-of-generation tokens do not count, since they may not come (yet). */
+static int check_some_allowed(const pi__vocab *v, const pi__sampling *p, bool no_end, pi_error *err)
+{
+    int32_t n_vocab = pi__vocab_size(v);
+    size_t n_forbidden = 0;
+    for (size_t i = 0; i < p->n_bias; i++) n_forbidden += isinf(p->bias[i].bias) != 0;
+    if (n_forbidden < (size_t) n_vocab / 2) return PI_OK; /* ends of generation are a handful */
+    uint8_t *forbidden = pi__calloc((size_t) n_vocab, 1);
+    if (!forbidden) return pi__fail_mem(err, "logit biases");
+    for (size_t i = 0; i < p->n_bias; i++) forbidden[p->bias[i].id] |= isinf(p->bias[i].bias) != 0;
+    int32_t id = 0;
+    while (id < n_vocab && (forbidden[id] || (no_end && pi__vocab_is_eog(v, id)))) id++;
+    pi__free(forbidden);
+    if (id < n_vocab) return PI_OK;
+    return pi__fail(err, PI_EINVAL, "logit-bias forbids every token%s", no_end ? " but ends of generation, which ignore-eos"
+                    " or min-tokens forbid" : "; leave at least one");
+}
+
 static int logit_biases(const pi__opt_set *s, int32_t n_vocab, pi__sampling *p, pi_error *err)
 {
     const pi__opt_list *l = pi__opt_list_of(s, PI__OPT_LOGIT_BIAS);
@@ -30,9 +48,11 @@ static int logit_biases(const pi__opt_set *s, int32_t n_vocab, pi__sampling *p, 
     p->bias = b;
     p->n_bias = l->n;
     for (size_t i = 0; i < l->n; i++) {
-        if (!pi__parse_logit_bias(l->item[i], &b[i].id, &b[i].bias) || b[i].id >= n_vocab) {
+        double bias;
+        if (!pi__parse_logit_bias(l->item[i], &b[i].id, &bias) || b[i].id >= n_vocab) {
             return pi__fail(err, PI_EINVAL, "logit-bias: '%.60s': token ids go from 0 to %d", l->item[i], n_vocab - 1);
         }
+        b[i].bias = (float) bias;
     }
     return PI_OK;
 }
@@ -90,7 +110,8 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
 int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
-    int32_t n_vocab = pi__vocab_size(pi__core_vocab(r->e->core));
+    const pi__vocab *v = pi__core_vocab(r->e->core);
+    int32_t n_vocab = pi__vocab_size(v);
     int64_t max_tokens = pi__opt_int(s, PI__OPT_MAX_TOKENS);
     *p = (pi__gen_params) {
         .max_tokens = max_tokens < 0 ? -1 : clamp_i32(max_tokens),
@@ -110,6 +131,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     r->breakers = NULL;
     int rc = sampling_of(r, &p->sampling, err);
     if (!rc) rc = logit_biases(s, n_vocab, &p->sampling, err);
+    if (!rc) rc = check_some_allowed(v, &p->sampling, p->ignore_eos || p->min_tokens > 0, err);
     if (!rc) rc = stop_tokens(s, n_vocab, p, err);
     if (rc) pi__gen_params_free(p);
     return rc;

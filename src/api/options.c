@@ -4,11 +4,13 @@
  * in a set has passed the check of its row, so whoever reads it need not check it again. */
 #include "api/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 typedef struct row {
     const char *key, *def, *range, *flags, *env, *section, *help;
@@ -21,11 +23,9 @@ typedef struct row {
     {key, def, range, flags, env, section, help, PI__T_##type, scope, common},
 #define ENGINE_ROW(id, ...) [PI__OPT_##id] = ROW(PI_SCOPE_ENGINE, __VA_ARGS__)
 #define REQUEST_ROW(id, ...) [PI__OPT_##id] = ROW(PI_SCOPE_REQUEST, __VA_ARGS__)
-#define TOOL_ROW(id, ...) [PI__OPT_##id] = ROW(PI_SCOPE_TOOL, __VA_ARGS__)
 static const row table[PI__N_OPTIONS] = {
     PI__ENGINE_OPTIONS(ENGINE_ROW)
     PI__REQUEST_OPTIONS(REQUEST_ROW)
-    PI__TOOL_OPTIONS(TOOL_ROW)
 };
 
 static const char *const type_names[] = {"bool", "int", "size", "float", "string", "enum", "list"};
@@ -87,21 +87,39 @@ static int refuse(const row *r, const char *value, const char *why, pi_error *er
                     *r->range ? ")" : "");
 }
 
+/* Text is given out in whole characters, so that only whole characters can be cut off. */
+static int check_stop(const char *value, pi_error *err)
+{
+    size_t n = strlen(value), valid = pi__utf8_valid(value, n);
+    if (n > 4096) return pi__fail(err, PI_EINVAL, "stop: the text is longer than 4096 bytes");
+    if (valid == n) return PI_OK;
+    return pi__fail(err, PI_EINVAL, "stop: byte %zu of the text (0x%02X) is not UTF-8; a stop string consists of whole "
+                    "characters", valid, (unsigned char) value[valid]);
+}
+
+/* A text of the right form may still be out of range. */
+static int check_logit_bias(const row *r, const char *value, pi_error *err)
+{
+    int32_t token;
+    double bias;
+    if (!pi__parse_logit_bias(value, &token, &bias)) return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
+    bool finite = bias >= -PI__MAX_LOGIT_BIAS && bias <= PI__MAX_LOGIT_BIAS, forbids = isinf(bias) && bias < 0;
+    if (token < INT32_MAX && (finite || forbids)) return PI_OK;
+    return pi__fail(err, PI_EINVAL, "%s: '%.60s' is out of range (a token id is below %d; a bias goes from -%d to %d, or "
+                    "is -inf)", r->key, value, INT32_MAX, PI__MAX_LOGIT_BIAS, PI__MAX_LOGIT_BIAS);
+}
+
 /* Lists and strings whose text has a form of its own. */
 static int check_form(const row *r, const char *value, pi_error *err)
 {
     enum pi__opt_id id = (enum pi__opt_id) (r - table);
     int64_t n;
-    int32_t token;
-    float bias;
     uint8_t chain[32];
     switch (id) {
     case PI__OPT_STOP_TOKEN:
         if (pi__parse_int(value, false, &n) && n >= 0 && n <= INT32_MAX) break;
         return refuse(r, value, "is not a token id", err);
-    case PI__OPT_LOGIT_BIAS:
-        if (pi__parse_logit_bias(value, &token, &bias)) break;
-        return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
+    case PI__OPT_LOGIT_BIAS: return check_logit_bias(r, value, err);
     case PI__OPT_GPU_LAYERS:
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
         return refuse(r, value, "is not a number of layers, auto or all", err);
@@ -113,9 +131,7 @@ static int check_form(const row *r, const char *value, pi_error *err)
         }
         break;
     }
-    case PI__OPT_STOP:
-        if (strlen(value) > 4096) return pi__fail(err, PI_EINVAL, "stop: the text is longer than 4096 bytes");
-        break;
+    case PI__OPT_STOP: return check_stop(value, err);
     default: break;
     }
     return PI_OK;
@@ -181,7 +197,7 @@ static int store(pi__opt_set *s, const row *r, const char *value, const pi__opt_
 int pi__opt_init(pi__opt_set *s)
 {
     memset(s, 0, sizeof *s);
-    for (int i = 0; i < PI__N_STORED; i++) {
+    for (int i = 0; i < PI__N_OPTIONS; i++) {
         const row *r = &table[i];
         pi__opt_value parsed = {0};
         if (r->type == PI__T_LIST || (r->type == PI__T_STRING && !*r->def)) continue;
@@ -198,7 +214,7 @@ int pi__opt_init(pi__opt_set *s)
 int pi__opt_copy(pi__opt_set *dst, const pi__opt_set *src, bool requests_only)
 {
     memset(dst, 0, sizeof *dst);
-    for (int i = 0; i < PI__N_STORED; i++) {
+    for (int i = 0; i < PI__N_OPTIONS; i++) {
         const row *r = &table[i];
         const pi__opt_value *v = &src->v[i];
         if (r->type != PI__T_STRING && r->type != PI__T_LIST) {
@@ -221,7 +237,7 @@ int pi__opt_copy(pi__opt_set *dst, const pi__opt_set *src, bool requests_only)
 
 void pi__opt_clear(pi__opt_set *s)
 {
-    for (int i = 0; i < PI__N_STORED; i++) {
+    for (int i = 0; i < PI__N_OPTIONS; i++) {
         if (table[i].type == PI__T_STRING) pi__free(s->v[i].s);
         if (table[i].type == PI__T_LIST) list_clear(&s->v[i].list);
     }
@@ -296,8 +312,8 @@ static int unknown_key(unsigned scope_mask, const char *key, pi_error *err)
         size_t n;
         while ((name = next_long(&flags, &n))) consider(given, name, n, best, &dist);
     }
-    if (!*best) return pi__fail(err, PI_EINVAL, "unknown option '%.63s'", given);
-    return pi__fail(err, PI_EINVAL, "unknown option '%.63s'; the nearest known one is '%s'", given, best);
+    if (!*best) return pi__fail(err, PI_EINVAL, "the library has no option '%.63s'", given);
+    return pi__fail(err, PI_EINVAL, "the library has no option '%.63s'; the nearest it has is '%s'", given, best);
 }
 
 int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const char *value, pi_error *err)
@@ -306,13 +322,13 @@ int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const
     const row *r = find_row(key);
     if (!r) return unknown_key(scope_mask, key, err);
     if (!(scope_mask >> r->scope & 1)) {
-        static const char *const whose[] = {"the engine", "a request", "the command line tool"};
-        return pi__fail(err, PI_EINVAL, "'%s' is an option of %s", r->key, whose[r->scope]);
+        return pi__fail(err, PI_EINVAL, "'%s' is an option of %s", r->key,
+                        r->scope == PI_SCOPE_ENGINE ? "the engine" : "a request");
     }
     pi__opt_value parsed = {0};
     bool clears = r->type == PI__T_LIST && !*value;
     int rc = clears ? PI_OK : parse_value(r, value, &parsed, err);
-    if (!rc && r->scope != PI_SCOPE_TOOL) rc = store(s, r, value, &parsed, err);
+    if (!rc) rc = store(s, r, value, &parsed, err);
     return rc;
 }
 
@@ -346,7 +362,7 @@ pi_options *pi_options_new(void)
 int pi_options_set(pi_options *o, const char *key, const char *value, pi_error *err)
 {
     if (!o) return pi__fail(err, PI_EINVAL, "options must not be NULL");
-    const unsigned all = 1u << PI_SCOPE_ENGINE | 1u << PI_SCOPE_REQUEST | 1u << PI_SCOPE_TOOL;
+    const unsigned all = 1u << PI_SCOPE_ENGINE | 1u << PI_SCOPE_REQUEST;
     return pi__opt_set_text(&o->set, all, key, value, err);
 }
 

@@ -1,7 +1,7 @@
 /* Options as typed values, for the files of src/api.
  *
- * A set of values holds the engine's and the requests' options (tool options are checked, never stored); a request has
- * a set of its own. Memory: strings and lists only. One thread at a time. */
+ * A set of values holds the engine's and the requests' options; a request has a set of its own. Memory: strings and
+ * lists only. One thread at a time. */
 #ifndef PI__OPTIONS_H
 #define PI__OPTIONS_H
 
@@ -13,9 +13,6 @@ enum pi__opt_id { /* index into the table and into a set of values */
 #define X(id, ...) PI__OPT_##id,
     PI__ENGINE_OPTIONS(X)
     PI__REQUEST_OPTIONS(X)
-    PI__N_STORED, /* the options from here on are the tool's */
-    PI__OPT_LAST_STORED = PI__N_STORED - 1,
-    PI__TOOL_OPTIONS(X)
 #undef X
     PI__N_OPTIONS
 };
@@ -35,7 +32,7 @@ typedef union pi__opt_value {
 } pi__opt_value;
 
 typedef struct pi__opt_set {
-    pi__opt_value v[PI__N_STORED]; /* by enum pi__opt_id */
+    pi__opt_value v[PI__N_OPTIONS]; /* by enum pi__opt_id */
 } pi__opt_set;
 
 struct pi_options {
@@ -68,8 +65,9 @@ bool pi__parse_bool(const char *s, int64_t *out);
 bool pi__parse_int(const char *s, bool suffixes, int64_t *out);
 /* A finite decimal number; "inf" and "-inf" too with infinite. */
 bool pi__parse_float(const char *s, bool infinite, double *out);
-/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS" */
-bool pi__parse_logit_bias(const char *s, int32_t *id, float *bias);
+/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS"; ids and finite biases that are too large for their type become its largest. */
+bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias);
+enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* least and largest finite bias that is accepted, by absolute value */
 /* The sampler chain, ended by PI__SMP_N; chain has PI__SMP_N + 1 entries. */
 int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
 

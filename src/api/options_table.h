@@ -1,4 +1,5 @@
-/* The one table of options: library, command line, --help, man page and completions all read it.
+/* The one table of the library's options: pi_options_*, requests, and through them command line, --help, man page and
+ * completions all read it. What the command line alone has is in a table of its own, tools/options_table.h.
  *
  * A row: X(ID, key, TYPE, default, range, flags, env, section, common, help)
  *   TYPE    BOOL INT SIZE FLOAT STRING ENUM LIST
@@ -7,8 +8,7 @@
  *           --no- form). "--x=V" takes none and means V; "--x?V" takes one if the next word is one, else means V.
  *           None at all: for programs only.
  *   env     variables beside LLAMA_ARG_X and PAGEDINFER_X, which exist for each long spelling --x
- *   section of --help; those that are named after a subcommand belong to it alone, and win over others there.
- *           "compat" holds flags that mean nothing here: they are accepted and `help` is what the tool says then. */
+ *   section of --help */
 #ifndef PI__OPTIONS_TABLE_H
 #define PI__OPTIONS_TABLE_H
 
@@ -141,10 +141,13 @@
       "Control tokens appear in the text.")                                                                            \
     X(LOGPROBS, "logprobs", INT, "-1", "-1..64", "--logprobs --n-probs", "", "generation", false,                      \
       "Report the probability of each token and of so many alternatives; -1: none.")                                   \
+    X(PROMPT_LOGPROBS, "prompt-logprobs", INT, "-1", "-1..64", "--prompt-logprobs", "", "generation", false,           \
+      "Report the probability of each token of the prompt that has one before it, and of so many alternatives; with"   \
+      " logits-from, of those behind that position. -1: none.")                                                        \
     X(LOGITS, "logits", ENUM, "none", "none|last|all|generated", "--logits", "", "generation", false,                  \
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \
-      "With logits=all: only the rows of positions from this one on.")                                                 \
+      "With logits=all and prompt-logprobs: only the rows of positions from this one on.")                             \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \
@@ -196,173 +199,5 @@
       "Order of the sampling stages, names with ; between or letters (edskypmxt).")                                    \
     X(LOGIT_BIAS, "logit-bias", LIST, "", "", "-l --logit-bias", "", "sampling", false,                                \
       "ID+BIAS or ID-BIAS changes a token's logit, ID-inf forbids it; may be given several times.")
-
-#define PI__TOOL_OPTIONS(X)                                                                                            \
-    X(T_HELP, "help", STRING, "", "", "-h?common --help?common --usage?common", "", "general", true,                   \
-      "This help; --help all for everything, --help SECTION for one section.")                                         \
-    X(T_VERSION, "version", BOOL, "false", "", "--version", "", "general", true, "Version and devices of this build.") \
-    X(T_VERBOSE, "verbose", BOOL, "false", "", "-v --verbose --log-verbose", "", "general", true,                      \
-      "Log what happens, on stderr.")                                                                                  \
-    X(T_LOG_VERBOSITY, "verbosity", INT, "2", "0..9", "-lv --verbosity --log-verbosity", "LLAMA_LOG_VERBOSITY",        \
-      "general", false, "How much is logged: 0 nothing, 1 errors, 2 warnings, 3 information, 4 and more everything.")  \
-    X(T_LOG_FILE, "log-file", STRING, "", "", "--log-file", "LLAMA_LOG_FILE", "general", false,                        \
-      "Log lines go to this file instead of stderr.")                                                                  \
-    X(T_LOG_DISABLE, "log-disable", BOOL, "false", "", "--log-disable", "", "general", false, "Log nothing.")          \
-    X(T_LIST_DEVICES, "list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                       \
-      "Devices that this build can use, then exit.")                                                                   \
-    X(T_PROMPT, "prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                            \
-    X(T_FILE, "file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                               \
-      "File that holds the prompt; - is standard input.")                                                              \
-    X(T_ESCAPE, "escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                        \
-      "Replace \\n, \\t, \\xHH and the like in the prompt.")                                                           \
-    X(T_DISPLAY_PROMPT, "display-prompt", BOOL, "false", "", "--display-prompt", "", "run", false,                     \
-      "Print the prompt before the answer.")                                                                           \
-    X(T_PERF, "perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                     \
-      "Print a line with the speed on stderr at the end.")                                                             \
-    X(T_KV_STATS, "kv-stats", BOOL, "false", "", "--kv-stats", "", "kv", true,                                         \
-      "At the end, say on stderr what the cache holds and what was reused.")                                           \
-    X(T_COPIES, "copies", INT, "1", "1..4096", "--copies", "", "run", false,                                           \
-      "Run the prompt so many times at once and print one answer after the other.")                                    \
-    X(T_SYSTEM_PROMPT, "system-prompt", STRING, "", "", "-sys --system-prompt", "", "chat", true,                      \
-      "System prompt: what the conversation begins with.")                                                             \
-    X(T_SYSTEM_FILE, "system-prompt-file", STRING, "", "", "-sysf --system-prompt-file", "", "chat", false,            \
-      "File that holds the system prompt.")                                                                            \
-    X(T_SINGLE_TURN, "single-turn", BOOL, "false", "", "-st --single-turn", "", "chat", true,                          \
-      "End after the first answer.")                                                                                   \
-    X(T_CNV, "conversation", BOOL, "true", "",                                                                         \
-      "-cnv --conversation -no-cnv=false -i=true --interactive=true -if=true --interactive-first=true", "", "chat",    \
-      false, "Hold a conversation; --no-conversation completes the prompt as 'run' does.")                             \
-    X(T_REASONING, "reasoning", ENUM, "auto", "on|off|auto", "-rea --reasoning", "", "template", true,                 \
-      "Tell the template that the model is to think, or not to (enable_thinking); auto: nothing.")                     \
-    X(T_REASONING_FORMAT, "reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",               \
-      "--reasoning-format", "", "template", true,                                                                      \
-      "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
-    X(T_REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "", "template",       \
-      false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
-    X(T_IDS, "ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")       \
-    X(T_STDIN, "stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")      \
-    X(T_NO_BOS, "no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                      \
-    X(T_PARSE_SPECIAL, "parse-special", BOOL, "true", "", "--parse-special", "", "tokenize", true,                     \
-      "Text of control tokens becomes the token.")                                                                     \
-    X(T_SHOW_COUNT, "show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                             \
-      "Print the number of tokens at the end.")                                                                        \
-    X(T_JSON, "json", BOOL, "false", "", "--json", "", "inspect", true, "Print JSON.")                                 \
-    X(T_TENSORS, "tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")              \
-    X(T_COST, "cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print what running the model would take.")     \
-    X(T_PURE, "pure", BOOL, "false", "", "--pure", "", "quantize", true,                                               \
-      "All matrices in the type named, no mixture.")                                                                   \
-    X(T_ALLOW_REQUANTIZE, "allow-requantize", BOOL, "false", "", "--allow-requantize", "", "quantize", true,           \
-      "Also rewrite matrices that are quantised already; this costs quality.")                                         \
-    X(T_LEAVE_OUTPUT, "leave-output-tensor", BOOL, "false", "", "--leave-output-tensor", "", "quantize", true,         \
-      "Leave output.weight as it is.")                                                                                 \
-    X(T_OUTPUT_TYPE, "output-tensor-type", STRING, "", "", "--output-tensor-type", "", "quantize", true,               \
-      "Type of output.weight.")                                                                                        \
-    X(T_EMBED_TYPE, "token-embedding-type", STRING, "", "", "--token-embedding-type", "", "quantize", true,            \
-      "Type of the token embeddings.")                                                                                 \
-    X(T_TENSOR_TYPE, "tensor-type", LIST, "", "", "--tensor-type", "", "quantize", true,                               \
-      "NAME=TYPE: type of the tensors whose name matches; may be given several times.")                                \
-    X(T_IMATRIX, "imatrix", STRING, "", "", "--imatrix", "", "quantize", true,                                         \
-      "File of an importance matrix, which says what columns matter.")                                                 \
-    X(T_N_PROMPT, "n-prompt", LIST, "512", "", "-p --n-prompt -npp", "", "bench", true,                                \
-      "Prompt lengths to measure.")                                                                                    \
-    X(T_N_GEN, "n-gen", LIST, "128", "", "-n --n-gen -ntg", "", "bench", true,                                         \
-      "Numbers of tokens to generate.")                                                                                \
-    X(T_PG, "pg", LIST, "", "", "-pg", "", "bench", true, "PROMPT,GENERATE: both in one test.")                        \
-    X(T_N_DEPTH, "n-depth", LIST, "0", "", "-d --n-depth", "", "bench", true, "Tokens in the cache before a test.")    \
-    X(T_NPL, "n-parallel", LIST, "", "", "-npl --n-parallel", "", "bench", true,                                       \
-      "Concurrency: so many requests at once.")                                                                        \
-    X(T_SHARED_PREFIX, "shared-prefix", BOOL, "false", "", "--shared-prefix", "", "bench", true,                       \
-      "Requests whose prompts start the same, with and without the prefix cache: computed tokens and cache memory.")   \
-    X(T_TENANTS, "tenants", INT, "32", "1..4096", "--tenants", "", "bench", false,                                     \
-      "Requests of --shared-prefix.")                                                                                  \
-    X(T_PREFIX_TOKENS, "prefix-tokens", INT, "1024", "1..1048576", "--prefix-tokens", "", "bench", false,              \
-      "Tokens with which the prompts of --shared-prefix start.")                                                       \
-    X(T_TAIL_TOKENS, "tail-tokens", INT, "16", "1..1048576", "--tail-tokens", "", "bench", false,                      \
-      "Tokens of each prompt of --shared-prefix after them.")                                                          \
-    X(T_OP, "op", STRING, "", "", "--op", "", "bench", false,                                                          \
-      "Measure one op of the device by itself, without a model: gdn, the delta rule of recurrent layers.")             \
-    X(T_OP_SHAPE, "op-shape", STRING, "", "", "--op-shape", "", "bench", false,                                        \
-      "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS of --op; empty: those of Qwen 3.5 9B.")                                  \
-    X(T_REPETITIONS, "repetitions", INT, "5", "1..10000", "-r --repetitions", "", "bench", true,                       \
-      "Times each test is repeated.")                                                                                  \
-    X(T_OUTPUT, "output", ENUM, "md", "csv|json|jsonl|md|sql", "-o --output", "", "bench", true, "Format on stdout.")  \
-    X(T_OUTPUT_ERR, "output-err", ENUM, "none", "none|csv|json|jsonl|md|sql", "-oe --output-err", "", "bench", false,  \
-      "Format on stderr.")                                                                                             \
-    X(T_PROGRESS, "progress", BOOL, "false", "", "--progress", "", "bench", true, "Say on stderr which test runs.")    \
-    X(T_DELAY, "delay", INT, "0", "0..3600", "--delay", "", "bench", false, "Seconds to wait between tests.")          \
-    X(T_WARMUP, "warmup", BOOL, "true", "", "--warmup", "", "bench", false, "Run each test once unmeasured before.")   \
-    X(T_CASES, "cases", STRING, "", "", "--cases", "", "eval", true, "JSON file of cases to run greedily.")            \
-    X(T_LOGITS_DIR, "logits-dir", STRING, "", "", "--logits-dir", "", "eval", true,                                    \
-      "Folder where NAME.f32 gets each case's logits.")                                                                \
-    X(T_CHUNKS, "chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                   \
-      "Chunks of the text to evaluate; -1: all.")                                                                      \
-    X(T_PPL_STRIDE, "ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                        \
-      "Stride of the perplexity; only 0 is supported.")                                                                \
-    X(T_KL_BASE, "kl-divergence-base", STRING, "", "", "--kl-divergence-base --save-all-logits", "", "eval", true,     \
-      "File of the base model's logits: written, or read with --kl-divergence.")                                       \
-    X(T_KL, "kl-divergence", BOOL, "false", "", "--kl-divergence", "", "eval", true,                                   \
-      "Compare with the logits of --kl-divergence-base.")                                                              \
-    X(T_SUITE, "concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                        \
-      "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
-    X(T_BATCH, "batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                    \
-      "a step takes up to --ubatch-size tokens; there is no larger logical batch")                                     \
-    X(T_CONT_BATCHING, "cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,      \
-      "requests always join and leave the batch at each step")                                                         \
-    X(T_KV_UNIFIED, "kv-unified", BOOL, "true", "", "-kvu --kv-unified -no-kvu=false", "", "compat", false,            \
-      "one paged pool always serves all requests; --kv-cache-tokens sizes it")                                         \
-    X(T_SWA_FULL, "swa-full", BOOL, "false", "", "--swa-full", "", "compat", false,                                    \
-      "sliding-window layers keep the blocks that a later request can reuse by themselves")                            \
-    X(T_CTXCP, "ctx-checkpoints", STRING, "", "", "-ctxcp --ctx-checkpoints --swa-checkpoints", "", "compat", false,   \
-      "prefixes are kept block by block (--prefix-cache), checkpoints are not needed")                                 \
-    X(T_DEFRAG, "defrag-thold", STRING, "", "", "-dt --defrag-thold", "", "compat", false,                             \
-      "a paged cache does not fragment")                                                                               \
-    X(T_FLASH_ATTN, "flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",  \
-      false, "attention always reads the paged cache in one pass")                                                     \
-    X(T_TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "compat", false,                       \
-      "devices of --split-mode tensor get equal parts")                                                                \
-    X(T_MAIN_GPU, "main-gpu", STRING, "", "", "-mg --main-gpu", "", "compat", false, "--device chooses the device")    \
-    X(T_OP_OFFLOAD, "op-offload", BOOL, "true", "", "--op-offload", "", "compat", false,                               \
-      "a model runs on one device as a whole; --device chooses it")                                                    \
-    X(T_NO_HOST, "no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                       \
-      "weights are always kept in the layout that the device reads best")                                              \
-    X(T_REPACK, "repack", BOOL, "true", "", "--repack -nr=false", "", "compat", false,                                 \
-      "weights are always kept in the layout that the device reads best")                                              \
-    X(T_FIT, "fit", ENUM, "on", "on|off|1|0|true|false", "-fit?on --fit?on", "", "compat", false,                      \
-      "--kv-cache-bytes and --kv-cache-tokens say what the cache may take; 'pagedinfer inspect' shows the cost")       \
-    X(T_FIT_TARGET, "fit-target", STRING, "", "", "-fitt --fit-target", "", "compat", false,                           \
-      "--kv-cache-bytes says what the cache may take")                                                                 \
-    X(T_FIT_CTX, "fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                    \
-      "--ctx-size says how long a request may be")                                                                     \
-    X(T_MLOCK, "mlock", BOOL, "false", "", "--mlock", "", "compat", false,                                             \
-      "weights are copied into memory of the process at load; they are not locked there")                              \
-    X(T_THREADS_BATCH, "threads-batch", STRING, "", "", "-tb --threads-batch", "", "compat", false,                    \
-      "prompts and answers share their steps, and --threads serves both")                                              \
-    X(T_CPU_STRICT, "cpu-strict", STRING, "", "", "--cpu-strict", "", "compat", false,                                 \
-      "--cpu-mask pins each thread to one core")                                                                       \
-    X(T_PRIO, "prio", STRING, "", "", "--prio", "", "compat", false, "use nice(1) or chrt(1) for a process's priority")\
-    X(T_NUMA, "numa", STRING, "", "", "--numa", "", "compat", false,                                                   \
-      "use numactl(8); weights are placed by the threads that read them")                                              \
-    X(T_KEEP, "keep", STRING, "", "", "--keep", "", "compat", false,                                                   \
-      "the context is never shifted: a request ends when it is full")                                                  \
-    X(T_CONTEXT_SHIFT, "context-shift", BOOL, "false", "", "--context-shift", "", "compat", false,                     \
-      "the context is never shifted: a request ends when it is full")                                                  \
-    X(T_GRP_ATTN_N, "grp-attn-n", STRING, "", "", "-gan --grp-attn-n", "", "compat", false,                            \
-      "self-extend is not needed by models that come with a long context")                                             \
-    X(T_GRP_ATTN_W, "grp-attn-w", STRING, "", "", "-gaw --grp-attn-w", "", "compat", false,                            \
-      "self-extend is not needed by models that come with a long context")                                             \
-    X(T_NO_CNV, "no-conversation-run", BOOL, "false", "", "-no-cnv=true --no-conversation=true", "", "compat", false,  \
-      "'run' completes the prompt as it is")                                                                           \
-    X(T_JINJA, "jinja", BOOL, "true", "", "--jinja", "", "compat", false, "chat templates are always run as Jinja")    \
-    X(T_SIMPLE_IO, "simple-io", BOOL, "false", "", "--simple-io", "", "compat", false, "output is always plain")       \
-    X(T_COLOR, "color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "compat", false,                         \
-      "only the answer is printed, without colours")                                                                   \
-    X(T_LOG_COLORS, "log-colors", ENUM, "auto", "on|off|auto", "--log-colors?on", "LLAMA_LOG_COLORS", "compat", false, \
-      "log lines have no colours")                                                                                     \
-    X(T_LOG_PREFIX, "log-prefix", BOOL, "false", "", "--log-prefix", "LLAMA_LOG_PREFIX", "compat", false,              \
-      "log lines always carry their level")                                                                            \
-    X(T_LOG_TIMESTAMPS, "log-timestamps", BOOL, "false", "", "--log-timestamps", "LLAMA_LOG_TIMESTAMPS", "compat",     \
-      false, "log lines carry no time; pipe stderr through ts(1)")                                                     \
-    X(T_NO_WARMUP, "no-warmup-run", BOOL, "false", "", "--no-warmup=true --warmup=false", "", "compat", false,         \
-      "there is no warm-up run; the first step is as fast as the others")
 
 #endif

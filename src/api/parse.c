@@ -1,4 +1,5 @@
 /* Texts of option values to numbers (see options.h). Pure functions, no memory, any thread; the locale has no say. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -75,8 +76,10 @@ bool pi__parse_float(const char *s, bool infinite, double *out)
     double v;
     if (infinite && (!strcasecmp(s, "inf") || !strcasecmp(s, "infinity"))) {
         v = INFINITY;
-    } else if (!scan_decimal(&s, true, &v) || *s || !isfinite(v)) {
+    } else if (!scan_decimal(&s, true, &v) || *s || (!isfinite(v) && !infinite)) {
         return false;
+    } else if (!isfinite(v)) {
+        v = DBL_MAX; /* a number all the same, and no infinity */
     }
     *out = minus ? -v : v;
     return true;
@@ -125,19 +128,14 @@ bool pi__parse_int(const char *s, bool suffixes, int64_t *out)
     return true;
 }
 
-bool pi__parse_logit_bias(const char *s, int32_t *id, float *bias)
+bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias)
 {
     int64_t v = 0;
     const char *p = s;
-    for (; is_digit(*p); p++) {
-        v = v * 10 + (*p - '0');
-        if (v > INT32_MAX) return false;
-    }
+    for (; is_digit(*p); p++) v = v > INT32_MAX ? v : v * 10 + (*p - '0');
     if (p == s || (*p != '+' && *p != '-' && *p != '=')) return false;
-    double b;
-    if (!pi__parse_float(*p == '=' ? p + 1 : p, true, &b) || b > 1e6 || (b < -1e6 && !isinf(b))) return false;
-    *id = (int32_t) v;
-    *bias = (float) b;
+    if (!pi__parse_float(*p == '=' ? p + 1 : p, true, bias)) return false;
+    *id = v > INT32_MAX ? INT32_MAX : (int32_t) v;
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/prompt_probs.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -38,6 +39,7 @@ void pi__request_destroy(pi_request *r)
 {
     pi__breakers_put(r->e, r->breakers);
     pi__samples_free(r);
+    pi__prompt_probs_free(r);
     pi__opt_clear(&r->set);
     pi__free(r->prompt);
     pthread_cond_destroy(&r->changed);
@@ -169,12 +171,14 @@ static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
     int rc = pi__gen_params_of(r, p, err);
     if (rc) return rc;
     rc = pi__samples_make(r, err);
+    if (!rc) rc = pi__prompt_probs_make(r, p, err);
     if (!rc && r->on_event) rc = pi__dispatch_start(r->e, err);
     if (rc) {
         pi__gen_params_free(p);
         return rc;
     }
     r->special = pi__opt_bool(&r->set, PI__OPT_SPECIAL);
+    r->logits = p->logits;
     r->n_probs = p->n_logprobs < 0 ? 0 : p->n_logprobs + 1;
     return PI_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/prompt_probs.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -84,9 +85,17 @@ static bool on_token(void *ud, const pi__token_out *t)
     return s->failed || s->out.hit;
 }
 
+/* Whether the caller's function gets the row at pos, of those that the core gives. */
+static bool is_asked_for(const pi_request *r, uint32_t pos)
+{
+    return r->logits != PI__LOGITS_NONE && (r->logits != PI__LOGITS_LAST || pos + (size_t) 1 == r->n_prompt);
+}
+
 static void give_logits(void *ud, uint32_t pos, const float *logits, size_t n_vocab)
 {
     pi_request *r = ud;
+    if (r->n_prompt_probs) pi__prompt_probs_row(r, pos, logits, n_vocab);
+    if (!is_asked_for(r, pos)) return;
     pthread_mutex_lock(&r->e->lock);
     bool go = r->in_logits = !r->freed;
     pthread_mutex_unlock(&r->e->lock);
@@ -117,8 +126,11 @@ static void log_end(const pi__sample *sample, const pi_result *s)
 static void fill_result(pi__sample *sample, const pi__job_end *end)
 {
     pi_result *s = &sample->result;
+    /* A stop string may be completed by what stood for the last, unfinished character: after the core's last word. */
+    bool stopped = sample->out.hit && !sample->failed &&
+                   (end->reason == PI_FINISH_STOP || end->reason == PI_FINISH_LENGTH);
     s->code = sample->failed ? PI_ENOMEM : end->code;
-    s->finish_reason = sample->failed ? PI_FINISH_ERROR : end->reason;
+    s->finish_reason = sample->failed ? PI_FINISH_ERROR : stopped ? PI_FINISH_STOP : end->reason;
     s->prompt_tokens = end->prompt_tokens;
     s->cached_tokens = end->cached_tokens;
     s->generated_tokens = end->generated_tokens;
@@ -129,7 +141,7 @@ static void fill_result(pi__sample *sample, const pi__job_end *end)
     s->queue_ms = end->queue_ms;
     s->prefill_ms = end->prefill_ms;
     s->decode_ms = end->decode_ms;
-    s->stop = sample->out.hit && !sample->failed ? sample->out.hit : "";
+    s->stop = stopped ? sample->out.hit : "";
     const char *msg = sample->failed ? "out of memory for the answer" : end->msg ? end->msg : pi_strerror(s->code);
     snprintf(s->msg, sizeof s->msg, "%s", s->code ? msg : "");
 }
@@ -169,6 +181,7 @@ void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
                     .on_done = on_done};
     j->params.sampling.seed += s->index;
     if (s->index) j->params.logits = PI__LOGITS_NONE;
+    else if (r->n_prompt_probs) j->params.logits = PI__LOGITS_ALL;
     if (j->params.logits == PI__LOGITS_NONE) return;
     j->on_logits = give_logits;
     j->logits_ud = r;

@@ -60,6 +60,21 @@ def commands(model, base, folder):
     expect(0, *base, stdin=f'/read {path}.gone\n', err='gone')
 
 
+def broken_text(model, base, folder):
+    """What is not UTF-8 is named, and the conversation goes on."""
+    one = continuation(model, 'u:hi.a:')
+    for line in b'\xff', b'the \xe6\x97', b'\xed\xa0\x80', b'\xc0\xaf', b'\xf4\x90\x80\x80', b'a\\\nb\x80':
+        same(f'{line!r}', expect(0, *base, stdin=line + b'\nhi\n', err='is not UTF-8'), one + '\n')
+    whole = 'h\u00e9\u20ac\U0001f600'
+    same('whole characters', expect(0, *base, stdin=whole, no_err='UTF-8'), continuation(model, f'u:{whole}.a:') + '\n')
+    path = os.path.join(folder, 'latin1')
+    with open(path, 'wb') as f: f.write(b'caf\xe9\n')
+    same('/read', expect(0, *base, stdin=f'/read {path}\nhi\n', err='latin1: byte 3 (0xE9)'), one + '\n')
+    broken = os.fsdecode(b'a\xff')
+    expect(65, *base, '-p', broken, err='the prompt: byte 1')
+    expect(65, *base, '-sys', broken, '-p', 'hi', err='the system prompt: byte 1')
+
+
 def options(model, base, folder):
     thinks = continuation(model, 'u:hi.Falsea:')
     for flags in (['--reasoning', 'off'], ['--reasoning-budget', '0'],
@@ -163,6 +178,7 @@ def main():
         start = time.time()
         turns(model, base)
         commands(model, base, folder)
+        broken_text(model, base, folder)
         options(model, base, folder)
         terminal(model)
     for f in faults: print(f)

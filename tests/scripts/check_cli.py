@@ -5,6 +5,7 @@
 
 Uses a tiny random model that it writes itself. Standard library only; PAGEDINFER_BIN names the tool otherwise."""
 import json
+import math
 import os
 import random
 import signal
@@ -72,7 +73,7 @@ def write_model(path, tensors=True):
 
 def call(*args, env=None, stdin='', name=None, stdout=subprocess.PIPE):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
-    return subprocess.run([name or BIN, *args], input=stdin.encode(), stdout=stdout, stderr=subprocess.PIPE,
+    return subprocess.run([name or BIN, *args], input=stdin if isinstance(stdin, bytes) else stdin.encode(), stdout=stdout, stderr=subprocess.PIPE,
                           env={**clean, **(env or {})}, timeout=120)
 
 
@@ -84,6 +85,7 @@ def expect(code, *args, out=None, err=None, no_err=None, **how):
     if out is not None and out not in stdout: faults.append(f'{what}: stdout lacks {out!r}: {stdout[:300]!r}')
     if err is not None and err not in stderr: faults.append(f'{what}: stderr lacks {err!r}: {stderr[:300]!r}')
     if no_err is not None and no_err in stderr: faults.append(f'{what}: stderr has {no_err!r}')
+    if b'Sanitizer' in r.stderr: faults.append(f'{what}: {stderr[-2000:]}')
     if code in (64, 78) and stdout: faults.append(f'{what}: an error that writes to stdout')
     return stdout
 
@@ -101,6 +103,7 @@ def usage(model):
         expect(0, 'help', cmd, out='Usage:')
     expect(0, 'run', '--help', 'kv', out='--cache-type-k')
     expect(64, 'run', '--help', 'nothing', err='sections are')
+    expect(64, 'run', '--help', '', err='sections are')
     expect(64, 'run', '--tmep', '1', err='--temp')
     expect(64, 'run', '--top_kk', '1', err='--top-k')
     expect(64, 'run', '-m', err='needs a value')
@@ -199,6 +202,32 @@ def answers(model):
     elif expect(0, *flags, '--stop', letters[0]) != text[:text.index(letters[0])] + '\n': faults.append('--stop')
 
 
+def scores(model, folder):
+    """--prompt-logprobs of run and of eval --cases, against whole rows of logits."""
+    ids = json.loads(expect(0, 'tokenize', '-m', model, '-p', 'the quick', '--ids'))
+    lines = expect(0, 'run', '-m', model, '-p', 'the quick', '-n', '0', '--prompt-logprobs', '2', '--copies', '2').split('\n')
+    got = json.loads(lines[0])['prompt_logprobs']
+    if lines[1:] != ['', '', '']: faults.append(f'run --prompt-logprobs: {lines[1:]}')
+    path = os.path.join(folder, 'scores.json')
+    with open(path, 'w') as f: json.dump([{'name': 'scores', 'ids': ids, 'n': 1, 'rows': 'all'}], f)
+    line = json.loads(expect(0, 'eval', '-m', model, '--cases', path, '--logits-dir', folder, '--prompt-logprobs', '2'))
+    if line['prompt_logprobs'] != got: faults.append('eval --cases: other prompt_logprobs than run')
+    if [t['id'] for t in got] != ids[1:]: faults.append(f'--prompt-logprobs: ids {got}')
+    if ''.join(t['text'] for t in got).strip() != 'the quick': faults.append(f'--prompt-logprobs: text {got}')
+    with open(os.path.join(folder, 'scores.f32'), 'rb') as f: data = f.read()
+    width = len(data) // len(ids)
+    for i, t in enumerate(got):
+        row = struct.unpack(f'<{width // 4}f', data[i * width:(i + 1) * width])
+        log_sum = math.log(sum(math.exp(x) for x in row))
+        best = sorted(range(len(row)), key=lambda k: (-row[k], k))[:2]
+        if abs(t['logprob'] - row[t['id']] + log_sum) > 1e-4: faults.append(f'--prompt-logprobs: token {i} {t}')
+        if [x['id'] for x in t['top']] != best: faults.append(f'--prompt-logprobs: top {i} {t}, not {best}')
+    part = expect(0, 'run', '-m', model, '-p', 'the quick', '-n', '0', '--prompt-logprobs', '0', '--logits-from', '2')
+    part = json.loads(part.split('\n')[0])['prompt_logprobs']
+    if [t['logprob'] for t in part] != [t['logprob'] for t in got[2:]]: faults.append(f'--logits-from: {part}')
+    expect(64, 'run', '-m', model, '-p', 'x', '--prompt-logprobs', '65', err='-1..64')
+
+
 def environment(model):
     base = ['run', '-p', 'the', '--ignore-eos', '--temp', '0']
     expect(0, *base, env={'LLAMA_ARG_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3'}, err='generated 3 tokens')
@@ -238,6 +267,7 @@ def main():
         files(model, folder)
         tokens(model, vocab, folder)
         answers(model)
+        scores(model, folder)
         environment(model)
         names(model, folder)
         signals(model)

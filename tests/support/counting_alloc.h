@@ -60,6 +60,7 @@ static inline void counting_drop(counting_alloc *a, void *p, uint64_t magic)
     a->live--;
     a->bytes -= b->size;
     b->magic = 0;
+    if (magic == COUNTING_HEAP) explicit_bzero(p, b->size); /* who reads it later sees that, without ASan too */
     free(magic == COUNTING_MAP ? (char *) p - COUNTING_PAGE : (char *) b);
 }
 

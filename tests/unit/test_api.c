@@ -283,7 +283,14 @@ static void stop_strings_and_tokens(void **state)
     pi_request_free(r);
     size_t len = strlen(text);
     assert_true(len > 8);
-    char stop[4] = {text[len - 4], text[len - 3], text[len - 2], 0};
+    size_t from = len, to = len; /* the two characters before the last */
+    for (int k = 0; k < 3; k++) {
+        do from--;
+        while ((text[from] & 0xC0) == 0x80);
+        if (!k) to = from;
+    }
+    char stop[16] = "";
+    memcpy(stop, text + from, to - from);
     snprintf(set, sizeof set, "stop=%s", stop);
     r = start(e, "you and the", LIST("max-tokens=40", "temp=0", "ignore-eos=true", set));
     char cut[1024];
@@ -360,6 +367,89 @@ static void logits_and_logprobs(void **state)
         pi_request_free(r);
     }
     pi_engine_close(e);
+}
+
+typedef struct scores { /* log-probabilities of the prompt's tokens, from whole rows */
+    const int32_t *ids; /* [n_ids] the prompt, fewer than 64 */
+    uint32_t n_ids;
+    double logprob[64]; /* [position] */
+    size_t n;           /* rows seen */
+} scores;
+
+static void score_row(void *ud, uint32_t pos, const float *x, size_t n)
+{
+    scores *w = ud;
+    double max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (size_t i = 0; i < n; i++) sum += exp(x[i] - max);
+    if (pos + 1 < w->n_ids) w->logprob[pos + 1] = x[w->ids[pos + 1]] - max - log(sum);
+    w->n++;
+}
+
+/* The PROMPT event of r, which must come first; its entries to out. */
+static size_t prompt_probs(pi_engine *e, pi_request *r, pi_token_prob *out, size_t cap, size_t n_each)
+{
+    size_t n = 0;
+    bool first = true, done = false;
+    while (!done) {
+        pi_event *ev;
+        assert_int_equal(pi_poll(e, &ev, 1, 60000), 1);
+        assert_ptr_equal(ev->request, r);
+        assert_true((ev->kind == PI_EVENT_PROMPT) == first);
+        if (first) {
+            n = ev->n_tokens;
+            assert_true(ev->n_logprobs == n_each && n * n_each <= cap);
+            for (size_t i = 0; i < n; i++) assert_int_equal(ev->logprobs[i * n_each].id, ev->tokens[i]);
+            memcpy(out, ev->logprobs, n * n_each * sizeof *out);
+        }
+        first = false;
+        done = ev->kind == PI_EVENT_DONE;
+        pi_event_release(ev);
+    }
+    return n;
+}
+
+/* Against a reference from whole rows; to the bit the same alone, in chunks, in company, with a cache, in two samples. */
+static void the_prompt_is_scored(void **state)
+{
+    (void) state;
+    enum { EACH = 4 };
+    const char *text = "and on and on the you in ing over and out and in the and on";
+    int32_t ids[64];
+    pi_token_prob want[64 * EACH], got[64 * EACH];
+    scores w = {.ids = ids};
+    pi_engine *e = open_with(NULL);
+    int64_t n = pi_tokenize(e, text, strlen(text), PI_TOK_BOS | PI_TOK_SPECIAL, ids, 64);
+    assert_true(n > 20 && n < 60);
+    w.n_ids = (uint32_t) n;
+    pi_request *r = request_of(e, text, LIST("max-tokens=0", "prompt-logprobs=3", "logits=all"));
+    pi_request_on_logits(r, score_row, &w);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    assert_int_equal(prompt_probs(e, r, want, 64 * EACH, EACH), n - 1);
+    assert_int_equal(w.n, n);
+    for (int64_t i = 1; i < n; i++) {
+        const pi_token_prob *p = want + (i - 1) * EACH;
+        assert_true(p[0].id == ids[i] && fabs((double) p[0].logprob - w.logprob[i]) < 1e-5);
+        for (int k = 2; k < EACH; k++) assert_true(p[k].logprob <= p[k - 1].logprob);
+        assert_true(p[1].logprob >= p[0].logprob);
+    }
+    pi_request_free(r);
+    pi_engine_close(e);
+    static const char *const how[][2] = {{"ubatch-size=5", "n=1"}, {"ubatch-size=64", "n=2"}, {"prefix-cache=false", "n=1"}};
+    for (size_t i = 0; i < 3; i++) {
+        e = open_with(LIST(how[i][0]));
+        for (int again = 0; again < 3; again++) { /* the last one for what lies behind a position */
+            int from = again == 2 ? 20 : 0;
+            r = start(e, text, LIST("max-tokens=3", "prompt-logprobs=3", how[i][1], from ? "logits-from=20" : "n=1"));
+            assert_int_equal(pi_request_wait(r, 60000), PI_OK);
+            size_t m = prompt_probs(e, r, got, 64 * EACH, EACH);
+            assert_int_equal(m, n - 1 - from);
+            assert_memory_equal(got, want + from * EACH, m * EACH * sizeof *got);
+            for (pi_event *ev; pi_poll(e, &ev, 1, 0) == 1;) pi_event_release(ev);
+            pi_request_free(r);
+        }
+        pi_engine_close(e);
+    }
 }
 
 static void refusals_say_why(void **state)
@@ -850,6 +940,7 @@ int main(void)
         cmocka_unit_test(a_second_request_finds_the_prefix),
         cmocka_unit_test(stop_strings_and_tokens),
         cmocka_unit_test(logits_and_logprobs),
+        cmocka_unit_test(the_prompt_is_scored),
         cmocka_unit_test(refusals_say_why),
         cmocka_unit_test(deadlines_and_cancels),
         cmocka_unit_test(samples_share_the_prompt),

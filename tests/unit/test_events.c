@@ -1,6 +1,7 @@
 /* Requests and events against a core that the tests drive by hand: queues, merging, waiting, callbacks, lifetimes.
  *
  * The core's functions are defined here, so the real ones are not linked: a token comes exactly when a test says so. */
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,6 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -362,6 +364,34 @@ static void stop_strings_end_the_job(void **state)
     pi_engine_close(e);
 }
 
+/* What stands for the last, unfinished character completes the stop string when the length is used up. */
+static void a_stop_string_at_the_very_end(void **state)
+{
+    (void) state;
+    static const struct { int reason, code, want; } how[] = {
+        {PI_FINISH_LENGTH, PI_OK, PI_FINISH_STOP}, {PI_FINISH_STOP, PI_OK, PI_FINISH_STOP},
+        {PI_FINISH_CANCEL, PI_ECANCELED, PI_FINISH_CANCEL}, {PI_FINISH_ERROR, PI_EDEVICE, PI_FINISH_ERROR}};
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        pi_engine *e = open_engine();
+        pi_request *r = new_request(e);
+        assert_int_equal(pi_request_set(r, "stop", "b\xEF\xBF\xBD", NULL), PI_OK);
+        assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+        assert_false(give_text(live(0), "ab\xE6"));
+        end_job(live(0), how[i].reason, how[i].code);
+        expect(e, r, PI_EVENT_TEXT, "a");
+        pi_event *ev;
+        assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+        assert_true(ev->text_len == 0 && ev->finish_reason == how[i].want && ev->code == how[i].code);
+        pi_event_release(ev);
+        pi_result res = {.size = sizeof res};
+        assert_int_equal(pi_request_result(r, &res), PI_OK);
+        assert_int_equal(res.finish_reason, how[i].want);
+        assert_string_equal(res.stop, how[i].want == PI_FINISH_STOP ? "b\xEF\xBF\xBD" : "");
+        pi_request_free(r);
+        pi_engine_close(e);
+    }
+}
+
 static void eos_is_a_token_without_text(void **state)
 {
     (void) state;
@@ -676,6 +706,38 @@ static void what_the_vocabulary_refuses(void **state)
     pi_engine_close(e);
 }
 
+static void logit_bias_leaves_a_token(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    pi_error err = {0};
+    char text[32];
+    for (int32_t id = 0; id < TINY_VOCAB; id++) {
+        if (id == TINY_EOS) continue;
+        snprintf(text, sizeof text, "%d-inf", id);
+        assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
+    }
+    assert_int_equal(pi_request_set(r, "min-tokens", "1", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* the only one that is left may not come */
+    assert_non_null(strstr(err.msg, "logit-bias forbids every token but ends of generation"));
+    assert_int_equal(pi_request_set(r, "min-tokens", "0", NULL), PI_OK);
+    snprintf(text, sizeof text, "%d-inf", TINY_EOS);
+    assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
+    assert_int_equal(pi_request_set(r, "logit-bias", "5+3", NULL), PI_OK); /* what is forbidden stays so */
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "logit-bias forbids every token;"));
+    pi_request_free(r);
+    r = new_request(e);
+    for (int32_t id = 1; id < TINY_VOCAB; id++) {
+        snprintf(text, sizeof text, "%d-inf", id);
+        assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
+    }
+    assert_int_equal(pi_request_submit(r, &err), PI_OK); /* one is enough */
+    pi_request_free(r);
+    pi_engine_close(e);
+}
+
 static void parameters_reach_the_core(void **state)
 {
     (void) state;
@@ -836,6 +898,116 @@ static void logits_until_freed(void **state)
     pi_engine_close(e);
 }
 
+/* ------------------------------------------------------------------------------------------------- prompt-logprobs */
+
+/* A row in which token id has logit 2 and all others 0. */
+static void give_row(pi__seq *s, uint32_t pos, int32_t id)
+{
+    float row[TINY_VOCAB] = {0};
+    row[id] = 2;
+    s->job.on_logits(s->job.logits_ud, pos, row, TINY_VOCAB);
+}
+
+/* A request for the six tokens of `six`, with options as "key", "value", ... NULL. */
+static const int32_t six[] = {TINY_BOS, 300 % TINY_VOCAB, 261, 262, 263, 264};
+
+static pi_request *scored(pi_engine *e, const char *const *set)
+{
+    pi_request *r = pi_request_new(e);
+    assert_int_equal(pi_request_prompt_tokens(r, six, 6, NULL), PI_OK);
+    for (; *set; set += 2) assert_int_equal(pi_request_set(r, set[0], set[1], NULL), PI_OK);
+    return r;
+}
+
+#define SET(...) ((const char *const[]) {__VA_ARGS__, NULL})
+
+static void the_prompt_has_probabilities(void **state)
+{
+    (void) state;
+    pi_engine *e = open_engine();
+    const float best = -log1pf((TINY_VOCAB - 1) * expf(-2)), other = best - 2;
+    pi_request *r = scored(e, SET("prompt-logprobs", "1", "n", "2"));
+    int mine;
+    pi_request_set_user(r, &mine);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    assert_int_equal(live(1)->job.params.logits, PI__LOGITS_ALL);
+    assert_true(live(0)->job.params.logits == PI__LOGITS_NONE && !live(0)->job.on_logits);
+    pi_event *ev;
+    for (uint32_t pos = 0; pos < 5; pos++) {
+        assert_int_equal(pi_poll(e, &ev, 1, 0), 0); /* all at once, when the last one is known */
+        give_row(live(1), pos, pos % 2 ? TINY_PAD : six[pos + 1]);
+    }
+    give_row(live(1), 5, TINY_PAD); /* about the answer */
+    give_text(live(1), "a");
+    assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
+    assert_true(ev->kind == PI_EVENT_PROMPT && ev->request == r && ev->user == &mine && ev->index == 0);
+    assert_true(ev->n_tokens == 5 && ev->n_logprobs == 2 && ev->text_len == 0 && !*ev->text);
+    assert_memory_equal(ev->tokens, six + 1, 5 * sizeof *six);
+    for (size_t i = 0; i < 5; i++) {
+        const pi_token_prob *p = ev->logprobs + 2 * i;
+        assert_true(p[0].id == six[i + 1] && fabsf(p[0].logprob - (i % 2 ? other : best)) < 1e-5f);
+        assert_true(p[1].id == (i % 2 ? TINY_PAD : six[i + 1]) && fabsf(p[1].logprob - best) < 1e-5f);
+    }
+    expect(e, r, PI_EVENT_TEXT, "a");
+    while (live(0)) end_job(live(0), PI_FINISH_LENGTH, PI_OK);
+    pi_request_free(r);
+    assert_memory_equal(ev->tokens, six + 1, 5 * sizeof *six); /* taken: it outlives its request */
+    pi_event_release(ev);
+    pi_engine_close(e);
+}
+
+static void note_rows(void *ud, uint32_t pos, const float *row, size_t n)
+{
+    (void) row, (void) n;
+    *(uint32_t *) ud |= 1u << pos;
+}
+
+/* Beside the logits function, which gets what its own option says; and with logits-from. */
+static void probabilities_beside_logits(void **state)
+{
+    (void) state;
+    static const struct { const char *logits, *from; uint32_t rows, n; } cases[] = {
+        {"none", "0", 0, 5}, {"last", "0", 0x20, 5}, {"all", "0", 0x3F, 5}, {"none", "2", 0, 3}, {"all", "2", 0x3C, 3},
+        {"last", "4", 0x20, 1}};
+    pi_engine *e = open_engine();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi_request *r = scored(e, SET("prompt-logprobs", "0", "logits", cases[i].logits, "logits-from", cases[i].from));
+        uint32_t rows = 0, from = (uint32_t) atoi(cases[i].from);
+        pi_request_on_logits(r, note_rows, &rows);
+        assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+        assert_int_equal(live(0)->job.params.logits_from, from);
+        for (uint32_t pos = from; pos < 6; pos++) give_row(live(0), pos, TINY_PAD);
+        end_job(live(0), PI_FINISH_LENGTH, PI_OK);
+        assert_int_equal(rows, cases[i].rows);
+        pi_event *ev[2];
+        assert_int_equal(pi_poll(e, ev, 2, 0), 2);
+        assert_true(ev[0]->kind == PI_EVENT_PROMPT && ev[0]->n_tokens == cases[i].n && ev[0]->tokens[0] == six[from + 1]);
+        pi_event_release(ev[0]);
+        pi_event_release(ev[1]);
+        pi_request_free(r);
+    }
+    pi_request *r = scored(e, SET("prompt-logprobs", "0", "logits", "last", "logits-from", "5"));
+    uint32_t rows = 0;
+    pi_request_on_logits(r, note_rows, &rows);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK); /* nothing to tell: as without the option */
+    assert_int_equal(live(0)->job.params.logits, PI__LOGITS_LAST);
+    end_job(live(0), PI_FINISH_LENGTH, PI_OK);
+    expect(e, r, PI_EVENT_DONE, "");
+    pi_request_free(r);
+    r = scored(e, SET("prompt-logprobs", "0", "logits", "generated"));
+    pi_request_on_logits(r, note_rows, &rows);
+    pi_error err = {0};
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "logits=generated"));
+    assert_int_equal(pi_request_set(r, "logits", "all", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    give_row(live(0), 0, TINY_PAD);
+    pi_request_free(r); /* half of them are known */
+    for (uint32_t pos = 1; pos < 6; pos++) give_row(live(0), pos, TINY_PAD);
+    assert_int_equal(rows, 1);
+    pi_engine_close(e);
+}
+
 /* --------------------------------------------------------------------------------------------------------- threads */
 
 typedef struct crowd {
@@ -980,6 +1152,7 @@ static void every_allocation_fails(int n_samples)
         if (!rc) rc = pi_request_set(r, "stop", "END", &err);
         if (!rc) rc = pi_request_set(r, "logit-bias", "5+1", &err);
         if (!rc) rc = pi_request_set(r, "dry-multiplier", "1", &err);
+        if (!rc) rc = pi_request_set(r, "prompt-logprobs", "2", &err);
         if (!rc) rc = pi_request_prompt_text(r, "the end", 7, &err);
         if (!rc) rc = pi_request_submit(r, &err);
         if (!rc) rc = run_jobs(e, n_samples);
@@ -1006,6 +1179,85 @@ static void out_of_memory_with_samples(void **state)
     every_allocation_fails(3);
 }
 
+/* A token 'a' + i % 26 with its probability, as with logprobs=0. */
+static bool give_probable(pi__seq *s, int i)
+{
+    const pi_token_prob prob = {i, -1.0f};
+    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1};
+    return s->job.on_token(s->job.ud, &t);
+}
+
+typedef struct whole { /* what events held together */
+    atomic_int n;     /* tokens */
+    atomic_int n_done;
+    atomic_bool hold; /* the callback waits for this to become false */
+    atomic_bool wrong; /* something was not as given */
+} whole;
+
+/* Every byte, id and probability of the event: what it points to is its own. */
+static void read_whole(void *ud, const pi_event *ev)
+{
+    whole *w = ud;
+    while (w->hold) usleep(100);
+    bool ok = ev->text_len == ev->n_tokens && strlen(ev->text) == ev->text_len;
+    for (size_t k = 0; ok && k < ev->n_tokens; k++) {
+        int i = w->n++;
+        ok = ev->text[k] == 'a' + i % 26 && ev->tokens[k] == TINY_BYTE0 + 'a' + i % 26 && ev->n_logprobs == 1 &&
+             ev->logprobs[k].id == i;
+    }
+    if (!ok) w->wrong = true;
+    w->n_done += ev->kind == PI_EVENT_DONE;
+}
+
+/* 300 tokens while the n-th allocation fails; their events wait meanwhile. Whether none failed. */
+static bool tokens_without_memory(long n, bool callback)
+{
+    enum { N = 300 };
+    counting_alloc a;
+    counting_use(&a, -1);
+    pi_engine *e = open_engine();
+    pi_request *r = new_request(e);
+    whole w = {.hold = callback};
+    if (callback) pi_request_on_event(r, read_whole, &w);
+    assert_int_equal(pi_request_set(r, "logprobs", "0", NULL), PI_OK);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    a.fail_at = a.count + n;
+    int given = 0;
+    bool failed = false;
+    while (given < N && !failed) {
+        failed = give_probable(live(0), given);
+        given += !failed;
+    }
+    end_job(live(0), failed ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK);
+    w.hold = false;
+    pi_event *ev[4];
+    for (int k = 0, got = callback ? 0 : pi_poll(e, ev, 4, 0); k < got; k++) {
+        read_whole(&w, ev[k]);
+        pi_event_release(ev[k]);
+    }
+    while (!w.n_done) usleep(100);
+    assert_true(!w.wrong && w.n == given);
+    pi_result res = {.size = sizeof res};
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_int_equal(res.code, failed ? PI_ENOMEM : PI_OK);
+    pi_request_free(r);
+    pi_engine_close(e);
+    pi_set_allocator(NULL);
+    assert_int_equal(a.live, 0);
+    return !failed;
+}
+
+/* The arrays of an event that waits grow one by one; where the second or third cannot, the first may have moved. */
+static void a_waiting_event_is_whole_without_memory(void **state)
+{
+    (void) state;
+    for (int callback = 0; callback < 2; callback++) {
+        long n = 0;
+        while (!tokens_without_memory(n, callback)) n++;
+        assert_true(n > 10);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1013,6 +1265,7 @@ int main(void)
         cmocka_unit_test(waiting),
         cmocka_unit_test(descriptor_follows_the_queue),
         cmocka_unit_test(stop_strings_end_the_job),
+        cmocka_unit_test(a_stop_string_at_the_very_end),
         cmocka_unit_test(eos_is_a_token_without_text),
         cmocka_unit_test(logprobs_and_user_pointer),
         cmocka_unit_test(a_taken_event_outlives_its_request),
@@ -1024,14 +1277,18 @@ int main(void)
         cmocka_unit_test(cancel_any_number_of_times),
         cmocka_unit_test(a_refused_request_may_try_again),
         cmocka_unit_test(what_the_vocabulary_refuses),
+        cmocka_unit_test(logit_bias_leaves_a_token),
         cmocka_unit_test(parameters_reach_the_core),
         cmocka_unit_test(callbacks_instead_of_polling),
         cmocka_unit_test(free_waits_for_a_running_callback),
         cmocka_unit_test(logits_until_freed),
+        cmocka_unit_test(the_prompt_has_probabilities),
+        cmocka_unit_test(probabilities_beside_logits),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(a_poller_wakes_when_the_last_request_is_freed),
         cmocka_unit_test(out_of_memory),
         cmocka_unit_test(out_of_memory_with_samples),
+        cmocka_unit_test(a_waiting_event_is_whole_without_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -141,15 +141,39 @@ static void biases(void **state)
 {
     (void) state;
     int32_t id;
-    float b;
+    double b;
     assert_true(pi__parse_logit_bias("15043+1.5", &id, &b) && id == 15043 && b == 1.5f);
     assert_true(pi__parse_logit_bias("7-1", &id, &b) && id == 7 && b == -1);
     assert_true(pi__parse_logit_bias("7-inf", &id, &b) && isinf(b) && b < 0);
     assert_true(pi__parse_logit_bias("7=-2e1", &id, &b) && b == -20);
-    static const char *const bad[] = {"", "7", "+1", "7+", "a+1", "7+x", "2147483648+1", "7+inf ", "7+1e30", "-7+1"};
+    static const char *const bad[] = {"", "7", "+1", "7+", "a+1", "7+x", "7+inf ", "-7+1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (pi__parse_logit_bias(bad[i], &id, &b)) fail_msg("'%s'", bad[i]);
     }
+    static const char *const far[] = {"2147483648+1", "99999999999999999999+1", "7+1e30", "7-1e30", "7+1e999", "7-1e999",
+                                      "7+inf", "5+1e38", "5-1000001"};
+    pi_options *o = pi_options_new();
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+        pi_error err = {0};
+        assert_int_equal(pi_options_set(o, "logit-bias", far[i], &err), PI_EINVAL);
+        if (!strstr(err.msg, "out of range") || !strstr(err.msg, "1000000")) fail_msg("'%s': %s", far[i], err.msg);
+    }
+    assert_int_equal(pi_options_set(o, "logit-bias", "5-1e6", NULL), PI_OK);
+    pi_options_free(o);
+}
+
+static void stop_strings_are_text(void **state)
+{
+    (void) state;
+    pi_error err = {0};
+    pi_options *o = pi_options_new();
+    static const char *const bad[] = {"\xE6\x97", "a\xFF", "\x97\xA5", "\xED\xA0\x80", "\xC0\xAF"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(pi_options_set(o, "stop", bad[i], &err), PI_EINVAL);
+        assert_non_null(strstr(err.msg, "not UTF-8"));
+    }
+    assert_int_equal(pi_options_set(o, "stop", "\xE6\x97\xA5", &err), PI_OK);
+    pi_options_free(o);
 }
 
 static void chains(void **state)
@@ -196,11 +220,11 @@ static void errors_name_key_value_and_range(void **state)
     pi_options *o = pi_options_new();
     pi_error err;
     assert_int_equal(set(o, "ctx-sise", "1", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "unknown option 'ctx-sise'; the nearest known one is 'ctx-size'");
+    assert_string_equal(err.msg, "the library has no option 'ctx-sise'; the nearest it has is 'ctx-size'");
     assert_int_equal(set(o, "n_pred", "1", &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "n-predict"));
     assert_int_equal(set(o, "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "1", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "unknown option 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz'");
+    assert_string_equal(err.msg, "the library has no option 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz'");
     assert_int_equal(set(o, "top-p", "1.5", &err), PI_EINVAL);
     assert_string_equal(err.msg, "top-p: '1.5' is out of range (0..1)");
     assert_int_equal(set(o, "cache-type-k", "f61", &err), PI_EINVAL);
@@ -245,7 +269,8 @@ static void values_are_stored_typed(void **state)
     assert_int_equal(pi__opt_int(s, PI__OPT_CTX_SIZE), 8192);
     pi_options_set_log(o, NULL, NULL, 99);
     assert_int_equal(pi__opt_int(s, PI__OPT_LOG_LEVEL), PI_LOG_DEBUG);
-    assert_int_equal(set(o, "prompt", "tool options are checked and ignored", &err), 0);
+    assert_int_equal(set(o, "prompt", "of the command line alone", &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "the library has no option 'prompt'"));
     pi_options_free(o);
 }
 
@@ -276,6 +301,7 @@ static void scopes(void **state)
     assert_int_equal(pi__opt_set_text(&s, 1u << PI_SCOPE_REQUEST, "ctx-size", "1", &err), PI_EINVAL);
     assert_string_equal(err.msg, "'ctx-size' is an option of the engine");
     assert_int_equal(pi__opt_set_text(&s, 1u << PI_SCOPE_REQUEST, "prompt", "1", &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "the library has no option 'prompt'"));
     assert_int_equal(pi__opt_set_text(&s, 1u << PI_SCOPE_REQUEST, "temp", "1", &err), PI_OK);
     pi__opt_clear(&s);
 }
@@ -321,6 +347,7 @@ int main(void)
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(decimal_numbers_in_any_locale),
         cmocka_unit_test(biases),
+        cmocka_unit_test(stop_strings_are_text),
         cmocka_unit_test(chains),
         cmocka_unit_test(distances),
         cmocka_unit_test(errors_name_key_value_and_range),

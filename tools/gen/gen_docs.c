@@ -1,14 +1,16 @@
-/* gen_docs.c: writes the man page and the shell completions of the pagedinfer tool from the option table, at build time.
+/* gen_docs.c: writes the man page and the shell completions of the pagedinfer tool from the tables of options, at build time.
  *
  *     gen_docs man|bash|zsh|fish >FILE
  *
- * Everything about options comes from pi_options_describe, so that what is installed can never differ from what the
+ * Everything about options comes from the list that the tool reads (options.h), so that what is installed can never differ from what the
  * library takes; only the list of commands and the prose around it are written here. One thread, no heap memory.
  * Exit status 1: unknown form, or the output could not be written. */
 #include <pagedinfer.h>
 
 #include <stdio.h>
 #include <string.h>
+
+#include "options.h"
 
 typedef struct command {
     const char *name; /* first word of the command line */
@@ -25,14 +27,6 @@ static const command COMMANDS[] = {
     {"tokenize", "Prints the token ids of a text."},
 };
 enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };
-
-/* Option number i; false past the last. Options without a command line spelling are passed over by the callers. */
-static bool option_at(size_t i, pi_option_info *o)
-{
-    memset(o, 0, sizeof *o);
-    o->size = sizeof *o;
-    return pi_options_describe(i, o) == PI_OK;
-}
 
 static bool is_flag(const pi_option_info *o)
 {
@@ -107,7 +101,7 @@ static void man_option(const pi_option_info *o)
 static bool section_is_new(size_t i, const char *section)
 {
     pi_option_info o;
-    for (size_t j = 0; j < i && option_at(j, &o); j++)
+    for (size_t j = 0; j < i && options_at(j, &o); j++)
         if (o.flags[0] && strcmp(o.section, section) == 0) return false;
     return true;
 }
@@ -115,10 +109,10 @@ static bool section_is_new(size_t i, const char *section)
 static void man_options(void)
 {
     pi_option_info first, o;
-    for (size_t i = 0; option_at(i, &first); i++) {
+    for (size_t i = 0; options_at(i, &first); i++) {
         if (!first.flags[0] || !section_is_new(i, first.section)) continue;
         printf(".SS %s\n", first.section);
-        for (size_t j = i; option_at(j, &o); j++)
+        for (size_t j = i; options_at(j, &o); j++)
             if (o.flags[0] && strcmp(o.section, first.section) == 0) man_option(&o);
     }
 }
@@ -178,9 +172,9 @@ static void write_bash(void)
            "    if [ \"$COMP_CWORD\" = 1 ]; then\n        COMPREPLY=($(compgen -W '");
     for (int i = 0; i < N_COMMANDS; i++) printf("%s ", COMMANDS[i].name);
     printf("--help --version' -- \"$cur\"))\n        return\n    fi\n    case $prev in\n");
-    for (size_t i = 0; option_at(i, &o); i++) bash_values(&o);
+    for (size_t i = 0; options_at(i, &o); i++) bash_values(&o);
     printf("    esac\n    case $cur in\n    -*) COMPREPLY=($(compgen -W '--help");
-    for (size_t i = 0; option_at(i, &o); i++) {
+    for (size_t i = 0; options_at(i, &o); i++) {
         if (o.flags[0]) putchar(' ');
         words(o.flags, " ,", " ");
     }
@@ -209,7 +203,7 @@ static void write_zsh(void)
         printf("\" ");
     }
     printf("))' \\\n");
-    for (size_t i = 0; option_at(i, &o); i++) {
+    for (size_t i = 0; options_at(i, &o); i++) {
         const char *p = o.flags;
         for (size_t n; (n = next_word(&p, " ,")) > 0; p += n) {
             printf("    '%.*s[", name_length(p, n), p);
@@ -236,7 +230,7 @@ static void write_fish(void)
         shell_text(COMMANDS[i].help, false);
         printf("'\n");
     }
-    for (size_t i = 0; option_at(i, &o); i++) {
+    for (size_t i = 0; options_at(i, &o); i++) {
         if (!o.flags[0]) continue;
         printf("complete -c pagedinfer");
         const char *p = o.flags;

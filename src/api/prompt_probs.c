@@ -1,0 +1,81 @@
+/* Log-probabilities of the tokens of a request's prompt (see prompt_probs.h).
+ *
+ *     position     0       1       2       3        the row at a position is about the next token
+ *     token        t0      t1      t2      t3       t0 has none; with logits-from=1 t1 has none, either
+ *     row            -> t1   -> t2   -> t3   -> the answer
+ *
+ * Sample 0 asks the core for all rows of the prompt, from logits-from on, and takes what it needs of each as it comes.
+ * Memory: all of it is there before the request runs; it goes with the event, or with the request. The scratch of the
+ * rows is the engine's, made when it is first needed, for the step thread alone. */
+#include "api/prompt_probs.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* One scratch an engine, which submits from several threads may need first at the same time. */
+static int make_scratch(pi_engine *e, int32_t n_vocab, pi_error *err)
+{
+    pi__sampler_scratch *w;
+    pthread_mutex_lock(&e->lock);
+    bool there = e->row_scratch != NULL;
+    pthread_mutex_unlock(&e->lock);
+    if (there) return PI_OK;
+    int rc = pi__sampler_scratch_create(&w, n_vocab, err);
+    if (rc) return rc;
+    pthread_mutex_lock(&e->lock);
+    if (!e->row_scratch) {
+        e->row_scratch = w;
+        w = NULL;
+    }
+    pthread_mutex_unlock(&e->lock);
+    pi__sampler_scratch_free(w);
+    return PI_OK;
+}
+
+int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
+{
+    pi__prompt_probs_free(r); /* of an earlier submit that was refused */
+    int64_t n_more = pi__opt_int(&r->set, PI__OPT_PROMPT_LOGPROBS);
+    size_t from = (size_t) p->logits_from, n, bytes;
+    if (n_more < 0 || from + 1 >= r->n_prompt) return PI_OK;
+    if (p->logits == PI__LOGITS_GENERATED)
+        return pi__fail(err, PI_EINVAL, "prompt-logprobs does not go with logits=generated; take logits=all or last, or "
+                        "the generated tokens' from another request");
+    pi_info info = {.size = sizeof info};
+    int rc = pi__core_info(r->e->core, &info);
+    if (!rc) rc = make_scratch(r->e, (int32_t) info.n_vocab, err);
+    if (rc) return rc;
+    if (n_more >= info.n_vocab) n_more = info.n_vocab - 1;
+    n = r->n_prompt - 1 - from;
+    pi__node *d = &r->prompt_event;
+    bool fits = pi__mul_ok(n, (size_t) (n_more + 1) * sizeof *d->probs, &bytes);
+    if (!fits || !(d->probs = pi__malloc(bytes)))
+        return pi__fail_mem(err, "the log-probabilities of the prompt");
+    d->embedded = true;
+    d->ev = (pi_event) {.size = sizeof d->ev, .kind = PI_EVENT_PROMPT, .request = r, .text = "",
+                        .tokens = r->prompt + from + 1, .n_tokens = n, .logprobs = d->probs,
+                        .n_logprobs = (size_t) (n_more + 1)};
+    r->n_prompt_probs = (int32_t) n_more + 1;
+    return PI_OK;
+}
+
+void pi__prompt_probs_free(pi_request *r)
+{
+    pi__free(r->prompt_event.probs);
+    r->prompt_event.probs = NULL;
+    r->n_prompt_probs = 0;
+}
+
+void pi__prompt_probs_row(pi_request *r, uint32_t pos, const float *logits, size_t n_vocab)
+{
+    const int32_t n = r->n_prompt_probs;
+    const size_t first = r->n_prompt - r->prompt_event.ev.n_tokens; /* position of the first token that has one */
+    pi__node *d = &r->prompt_event;
+    if (pos + (size_t) 1 < first || pos + (size_t) 1 >= r->n_prompt) return;
+    pi__logprobs(logits, (int32_t) n_vocab, r->prompt[pos + 1], n - 1, d->probs + (pos + 1 - first) * (size_t) n,
+                 r->e->row_scratch);
+    if (pos + (size_t) 2 < r->n_prompt) return;
+    pthread_mutex_lock(&r->e->lock);
+    pi__event_prompt(r);
+    pthread_mutex_unlock(&r->e->lock);
+}

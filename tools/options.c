@@ -1,0 +1,182 @@
+/* The list of all options, and values checked against their rows (see options.h). */
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "options_table.h"
+
+typedef struct row {
+    const char *key, *type, *def, *range, *flags, *env, *section;
+    bool common;
+    const char *help;
+} row;
+
+/* Types by the names that pi_option_info has for them. */
+#define TYPE_BOOL "bool"
+#define TYPE_INT "int"
+#define TYPE_STRING "string"
+#define TYPE_ENUM "enum"
+#define TYPE_LIST "list"
+
+static const row table[] = {
+#define X(key, type, ...) {key, TYPE_##type, __VA_ARGS__},
+    TOOL_OPTIONS(X)
+#undef X
+};
+
+/* Options of the library, found by halving: this is asked for each row. */
+static size_t n_library(void)
+{
+    pi_option_info info = {.size = sizeof info};
+    size_t n = 0;
+    for (size_t step = 256; step; step /= 2)
+        while (!pi_options_describe(n + step - 1, &info)) n += step;
+    return n;
+}
+
+bool options_at(size_t i, pi_option_info *out)
+{
+    *out = (pi_option_info) {.size = sizeof *out};
+    if (!pi_options_describe(i, out)) return true;
+    i -= n_library();
+    if (i >= sizeof table / sizeof *table) return false;
+    const row *r = &table[i];
+    *out = (pi_option_info) {sizeof *out, r->key, r->type, r->def, r->range, r->flags, r->section, r->help, PI_SCOPE_TOOL,
+                             r->common, r->env};
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- values */
+
+bool options_bool(const char *s, bool *out)
+{
+    static const char *const words[][2] = {
+        {"false", "true"}, {"0", "1"}, {"off", "on"}, {"no", "yes"}, {"disabled", "enabled"}};
+    for (size_t i = 0; i < 2 * sizeof words / sizeof *words; i++) {
+        if (strcasecmp(s, words[i / 2][i % 2])) continue;
+        *out = i % 2;
+        return true;
+    }
+    return false;
+}
+
+/* The factor that a size's suffix stands for, 0: no such suffix. */
+static int64_t suffix_factor(const char *s)
+{
+    if (!*s) return 1;
+    static const char units[] = "kmgt";
+    const char *u = strchr(units, *s | 32);
+    if (!u) return 0;
+    bool lower = *s >= 'a';
+    bool thousand = (lower && !s[1]) || !strcmp(s + 1, "B");
+    bool binary = (!lower && !s[1]) || !strcmp(s + 1, "i") || !strcmp(s + 1, "iB");
+    if (!thousand && !binary) return 0;
+    int64_t f = 1;
+    for (const char *p = units; p <= u; p++) f *= thousand ? 1000 : 1024;
+    return f;
+}
+
+bool options_int(const char *s, int64_t *out)
+{
+    char *end;
+    if (!isdigit((unsigned char) s[*s == '-' || *s == '+'])) return false;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    int64_t factor = suffix_factor(end);
+    return !errno && factor && !__builtin_mul_overflow((int64_t) v, factor, out);
+}
+
+static bool in_range(const char *range, int64_t v)
+{
+    const char *dots = strstr(range, "..");
+    return v >= strtoll(range, NULL, 10) && v <= strtoll(dots + 2, NULL, 10);
+}
+
+static bool is_word_of(const char *range, const char *word)
+{
+    for (const char *p = range; *p;) {
+        size_t n = strcspn(p, "|");
+        if (n == strlen(word) && !strncasecmp(p, word, n)) return true;
+        p += n + (p[n] == '|');
+    }
+    return false;
+}
+
+/* What is wrong with a value of the tool's, NULL: nothing. */
+static const char *fault(const pi_option_info *r, const char *value)
+{
+    bool b;
+    int64_t v;
+    if (!strcmp(r->type, TYPE_BOOL)) return options_bool(value, &b) ? NULL : "is neither true nor false";
+    if (!strcmp(r->type, TYPE_ENUM)) return is_word_of(r->range, value) ? NULL : "is not among the choices";
+    if (strcmp(r->type, TYPE_INT)) return NULL;
+    if (!options_int(value, &v)) return "is not a whole number";
+    return in_range(r->range, v) ? NULL : "is out of range";
+}
+
+int options_check(pi_options *o, const pi_option_info *r, const char *value, pi_error *err)
+{
+    if (r->scope != PI_SCOPE_TOOL) return pi_options_set(o, r->key, value, err);
+    const char *what = fault(r, value);
+    if (!what) return PI_OK;
+    err->code = PI_EINVAL;
+    snprintf(err->msg, sizeof err->msg, "%s: '%.60s' %s%s%s%s", r->key, value, what, *r->range ? " (" : "", r->range,
+             *r->range ? ")" : "");
+    return PI_EINVAL;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- names */
+
+/* Insertions, deletions, substitutions and swaps of neighbours that lead from a to b, each cut at 63 characters. */
+static int edit_distance(const char *a, const char *b)
+{
+    int la = (int) strnlen(a, 63), lb = (int) strnlen(b, 63), row[3][64]; /* the last three rows, used in turn */
+    for (int j = 0; j <= lb; j++) row[0][j] = j;
+    for (int i = 1; i <= la; i++) {
+        int *cur = row[i % 3];
+        const int *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        cur[0] = i;
+        for (int j = 1; j <= lb; j++) {
+            int d = up[j - 1] + (a[i - 1] != b[j - 1]);
+            if (up[j] + 1 < d) d = up[j] + 1;
+            if (cur[j - 1] + 1 < d) d = cur[j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && up2[j - 2] + 1 < d) d = up2[j - 2] + 1;
+            cur[j] = d;
+        }
+    }
+    return row[la % 3][lb];
+}
+
+/* Keeps the n characters at word in best when they are nearer to name than what is there. */
+static void consider(const char *name, const char *word, size_t n, char best[64], int *dist)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int) n, word);
+    int d = edit_distance(name, text);
+    if (d >= *dist) return;
+    *dist = d;
+    memcpy(best, text, sizeof text);
+}
+
+bool options_nearest(const char *name, char out[64])
+{
+    pi_option_info r;
+    int dist = 1 + (int) strlen(name) / 2;
+    if (dist < 3) dist = 3;
+    *out = 0;
+    for (size_t i = 0; options_at(i, &r); i++) {
+        consider(name, r.key, strlen(r.key), out, &dist);
+        for (const char *p = r.flags; *p;) {
+            size_t len = strcspn(p, " "), word = strcspn(p, " =?");
+            if (word > 2 && p[1] == '-' && p[word] != '=') consider(name, p + 2, word - 2, out, &dist);
+            p += len + (p[len] == ' ');
+        }
+    }
+    return *out;
+}
