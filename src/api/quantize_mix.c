@@ -289,15 +289,8 @@ static int32_t by_mixture(pi__mix *m, const pi__tensor *t, int32_t type)
 int32_t pi__mix_fit(int32_t type, int64_t n)
 {
     if (n % pi__type_info_of(type)->blck_size == 0) return type;
-    switch (type) {
-    case PI__Q2_K:
-    case PI__Q3_K: type = PI__Q4_0; break;
-    case PI__Q4_K: type = PI__Q5_0; break;
-    case PI__Q5_K: type = PI__Q5_1; break;
-    case PI__Q6_K:
-    case PI__NVFP4: type = PI__Q8_0; break;
-    }
-    return n % pi__type_info_of(type)->blck_size == 0 ? type : PI__F16;
+    const int32_t fit = pi__type_info_of(type)->fit;
+    return n % pi__type_info_of(fit)->blck_size == 0 ? fit : PI__F16;
 }
 
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)
