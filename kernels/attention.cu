@@ -109,31 +109,6 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, unsigne
     }
 }
 
-/* Values 8 i .. 8 i + 7 of a row of the cache. */
-PI_FN void read8(int32_t type, const cache_row &row, int i, float (&f)[8])
-{
-    if (type == PI__F32) {
-        float4 x = ((const float4 *) row.codes)[2 * i], y = ((const float4 *) row.codes)[2 * i + 1];
-        f[0] = x.x, f[1] = x.y, f[2] = x.z, f[3] = x.w, f[4] = y.x, f[5] = y.y, f[6] = y.z, f[7] = y.w;
-    } else if (type == PI__BF16 || type == PI__F16) {
-        uint4 u = ((const uint4 *) row.codes)[i];
-        const uint32_t w[4] = {u.x, u.y, u.z, u.w};
-        for (int j = 0; j < 8; j++) {
-            uint16_t h = (uint16_t) (w[j / 2] >> 16 * (j % 2));
-            f[j] = type == PI__F16 ? half_to_float(h) : bf16_to_float(h);
-        }
-    } else if (type == PI__Q8_0) {
-        uint2 u = ((const uint2 *) row.codes)[i];
-        float d = half_to_float(row.scales[i / 4]);
-        for (int j = 0; j < 8; j++) f[j] = d * (float) (int8_t) ((j < 4 ? u.x : u.y) >> 8 * (j % 4));
-    } else { /* Q4_0: chunk i of a group of four: bytes 8 (i % 2) .., low nibbles for the first two */
-        uint2 u = ((const uint2 *) row.codes)[i / 4 * 2 + i % 2];
-        float d = half_to_float(row.scales[i / 4]);
-        int shift = i % 4 / 2 * 4;
-        for (int j = 0; j < 8; j++) f[j] = d * (float) ((int) ((j < 4 ? u.x : u.y) >> (8 * (j % 4) + shift) & 15) - 8);
-    }
-}
-
 PI_FN uint32_t pair(uint16_t a, uint16_t b) { return a | (uint32_t) b << 16; }
 
 /* 8 floats as halves to two planes (SPLIT), or to one. */
@@ -162,7 +137,7 @@ template <class S> PI_FN void load_tile(const pi__k_attn &a, const work &w, bool
             ptx_cp_async16(ptx_shared(p), row.codes + (there ? 16 * c : 0), there ? 16 : 0);
         } else {
             float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-            if (there) read8(type, row, c, f);
+            if (there) cache_get8(type, row, c, f);
             store8<S>(p, f);
         }
     }
@@ -482,7 +457,10 @@ template <int D, bool SPLIT> static int run(void *stream, const pi__k_attn *a)
 
 template <int D> static int run_for(void *stream, const pi__k_attn *a)
 {
-    bool split = a->cache.type_k == PI__F32 || a->cache.type_v == PI__F32;
+    bool split = false;
+#define ROW(t, fn, scale, wide) split = split || ((a->cache.type_k == PI__##t || a->cache.type_v == PI__##t) && wide);
+    PI__CACHE_TYPES(ROW)
+#undef ROW
     return split ? run<D, true>(stream, a) : run<D, false>(stream, a);
 }
 

@@ -17,11 +17,10 @@ static __device__ const uint16_t iq2xxs_codes[256] = {PI__IQ2XXS_CODES}, iq2xs_c
 
 /* POINTS: points in a block of 32; 0: not such a format. HALVES: a scale for each half of the block. */
 template <int TYPE> struct codebook {
-    static constexpr bool TERNARY = TYPE == PI__IQ1_S || TYPE == PI__IQ1_M;
-    static constexpr int POINTS = TYPE == PI__IQ3_XXS || TYPE == PI__IQ3_S ? 8
-        : TYPE == PI__IQ2_XXS || TYPE == PI__IQ2_XS || TYPE == PI__IQ2_S || TERNARY ? 4
-                                                                                     : 0;
-    static constexpr bool HALVES = TYPE == PI__IQ2_XS || TYPE == PI__IQ2_S || TYPE == PI__IQ1_M;
+    static constexpr pi__format_facts FACTS = pi__format_facts_of(TYPE);
+    static constexpr bool TERNARY = FACTS.codes == PI__CODES_GRID1;
+    static constexpr int POINTS = FACTS.codes == PI__CODES_GRID4 ? 8 : FACTS.codes == PI__CODES_GRID8 || TERNARY ? 4 : 0;
+    static constexpr bool HALVES = FACTS.halves;
     static constexpr bool PARITY = TYPE == PI__IQ2_XXS || TYPE == PI__IQ2_XS || TYPE == PI__IQ3_XXS; /* 7 signs of 8 */
 };
 

@@ -8,19 +8,14 @@
 
 /* A format: value = scale * (code - OFFSET) - minimum, with one scale for a block of 32 columns, or one for each half. */
 template <int TYPE> struct format {
-    static constexpr bool FP4 = TYPE == PI__MXFP4 || TYPE == PI__NVFP4;
-    static constexpr bool IQ4 = TYPE == PI__IQ4_NL || TYPE == PI__IQ4_XS;
-    static constexpr bool TABLE = FP4 || IQ4;
-    static constexpr int BITS = TYPE == PI__Q8_0 ? 8
-        : TYPE == PI__Q6_K                       ? 6
-        : TYPE == PI__Q5_K || TYPE == PI__Q5_0 || TYPE == PI__Q5_1 ? 5
-        : TYPE == PI__Q3_K                       ? 3
-        : TYPE == PI__Q2_K                       ? 2
-                                                 : 4;
-    static constexpr int OFFSET = TYPE == PI__Q4_0 ? 8 : TYPE == PI__Q5_0 ? 16 : TYPE == PI__Q6_K ? 32 : TYPE == PI__Q3_K ? 4 : 0;
-    static constexpr bool HALVES = TYPE == PI__Q6_K || TYPE == PI__Q3_K || TYPE == PI__Q2_K || TYPE == PI__NVFP4 ||
-                                   codebook<TYPE>::HALVES;
-    static constexpr bool MINS = TYPE == PI__Q4_K || TYPE == PI__Q5_K || TYPE == PI__Q2_K || TYPE == PI__Q4_1 || TYPE == PI__Q5_1;
+    static constexpr pi__format_facts FACTS = pi__format_facts_of(TYPE);
+    static constexpr int SCALES = FACTS.scales;
+    static constexpr bool FP4 = FACTS.codes == PI__CODES_FP4;
+    static constexpr bool TABLE = FP4 || FACTS.codes == PI__CODES_IQ4;
+    static constexpr int BITS = FACTS.plane / 64; /* of codes that are no points */
+    static constexpr bool HALVES = FACTS.halves, MINS = FACTS.min;
+    /* Tables have signed bytes, and so has Q8_0. */
+    static constexpr int OFFSET = FACTS.codes == PI__CODES_PLAIN && FACTS.offset && BITS < 8 ? 1 << FACTS.offset : 0;
 };
 
 /* Four entries of a table of 16 signed bytes (table[i]: entries 4 i ..): w has their indices in its lower 16 bits. */
@@ -80,22 +75,23 @@ PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t
         point_scales<TYPE>(tile + (size_t) b * shape.code_bytes, side, half_at(sup, row), row, s);
         return;
     }
-    if (TYPE == PI__Q4_K || TYPE == PI__Q5_K) {
+    constexpr int SCALES = format<TYPE>::SCALES;
+    if (SCALES == PI__SCALES_K4) {
         s[0] = half_at(sup, row) * (float) side[row];
         m[0] = half_at(sup + 32, row) * (float) side[16 + row];
-    } else if (TYPE == PI__Q6_K || TYPE == PI__Q3_K) {
+    } else if (SCALES == PI__SCALES_K6 || SCALES == PI__SCALES_K3) {
         for (int h = 0; h < 2; h++) s[h] = half_at(sup, row) * (float) (int8_t) side[16 * h + row];
-    } else if (TYPE == PI__Q2_K) {
+    } else if (SCALES == PI__SCALES_K2) {
         for (int h = 0; h < 2; h++) {
             s[h] = half_at(sup, row) * (float) (side[16 * h + row] & 15);
             m[h] = half_at(sup + 32, row) * (float) (side[16 * h + row] >> 4);
         }
-    } else if (TYPE == PI__IQ4_XS) {
+    } else if (SCALES == PI__SCALES_XS) {
         s[0] = half_at(sup, row) * (float) (int8_t) side[row];
-    } else if (TYPE == PI__MXFP4) { /* half of 2^(e - 127) */
+    } else if (SCALES == PI__SCALES_E8M0) { /* half of 2^(e - 127) */
         uint32_t e = side[row];
         s[0] = __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-    } else if (TYPE == PI__NVFP4) { /* half of the ue4m3 */
+    } else if (SCALES == PI__SCALES_UE4M3) { /* half of the ue4m3 */
         for (int h = 0; h < 2; h++) {
             uint32_t u = side[2 * row + h], e = u >> 3, f = u & 7;
             s[h] = (float) (e ? f + 8 : f) * __uint_as_float(((e ? e : 1) + 116) << 23);

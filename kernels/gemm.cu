@@ -41,7 +41,7 @@ template <int TYPE> static int run_gemm(void *stream, const product &p)
 int pi__k_gemm(void *stream, const product &p)
 {
     switch (p.w.type) {
-#define RUN(t) case t: return run_gemm<t>(stream, p);
+#define RUN(t, ...) case PI__##t: return run_gemm<PI__##t>(stream, p);
         PACKED_TYPES(RUN)
 #undef RUN
     default: return 1;

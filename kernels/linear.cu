@@ -166,7 +166,7 @@ template <int TYPE> static int run_floats(void *stream, const product &p)
 static int run_one(void *stream, const product &p)
 {
     switch (p.w.type) {
-#define RUN(t) case t: return run_floats<t>(stream, p);
+#define RUN(t, ...) case PI__##t: return run_floats<PI__##t>(stream, p);
         FLOAT_TYPES(RUN)
 #undef RUN
     default: return pi__k_gemm(stream, p);
@@ -195,7 +195,7 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
         tiles += (unsigned) ((w[i].w.n_out + 15) / 16);
     }
     switch (w->w.type) {
-#define RUN(t) case t: return run_packed<t>(stream, p, tiles);
+#define RUN(t, ...) case PI__##t: return run_packed<PI__##t>(stream, p, tiles);
         PACKED_TYPES(RUN)
 #undef RUN
     default: return 1;
@@ -206,7 +206,7 @@ int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32
 {
     if (n_tokens < 1) return 0;
     switch (w->type) {
-#define RUN(t) case t: return pi_launch(stream, embed<t>, dim3((unsigned) n_tokens), dim3(256), 0, *w, token, scale, out);
+#define RUN(t, ...) case PI__##t: return pi_launch(stream, embed<PI__##t>, dim3((unsigned) n_tokens), dim3(256), 0, *w, token, scale, out);
         PACKED_TYPES(RUN)
         FLOAT_TYPES(RUN)
 #undef RUN

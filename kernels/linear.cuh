@@ -21,12 +21,9 @@
 
 enum { SLICES = 8, THREADS = SLICES * 32, FLOAT_WARPS = 4, FLOAT_ROWS = 8 };
 
-/* Every type of matrix: packed, and as in the file. */
-#define PACKED_TYPES(X)                                                                                                 \
-    X(PI__Q8_0) X(PI__Q4_0) X(PI__Q4_1) X(PI__Q5_0) X(PI__Q5_1) X(PI__Q2_K) X(PI__Q3_K) X(PI__Q4_K) X(PI__Q5_K)         \
-    X(PI__Q6_K) X(PI__IQ4_NL) X(PI__IQ4_XS) X(PI__MXFP4) X(PI__NVFP4) X(PI__IQ2_XXS) X(PI__IQ2_XS) X(PI__IQ2_S)         \
-    X(PI__IQ3_XXS) X(PI__IQ3_S) X(PI__IQ1_S) X(PI__IQ1_M)
-#define FLOAT_TYPES(X) X(PI__F32) X(PI__F16) X(PI__BF16)
+/* Every type of matrix: packed, and as in the file; X gets a row of weight_formats.h. */
+#define PACKED_TYPES(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X)
+#define FLOAT_TYPES(X) PI__FLOAT_FORMATS(X)
 
 /* Scale and sums of a block of a row of x. */
 struct alignas(16) block_meta {

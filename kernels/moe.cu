@@ -250,10 +250,10 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
     grouped p = {*a, nullptr, nullptr, (const uint4 *) codes, (const block_meta *) (codes + codes_bytes(n_rows, a->w.n_in)),
                  (const float *) prepared, nullptr, nullptr};
     switch (a->w.type) {
-#define RUN(t) case t: return run_packed<t>(stream, r, p);
+#define RUN(t, ...) case PI__##t: return run_packed<PI__##t>(stream, r, p);
         PACKED_TYPES(RUN)
 #undef RUN
-#define RUN(t) case t: return run_floats<t>(stream, r, p);
+#define RUN(t, ...) case PI__##t: return run_floats<PI__##t>(stream, r, p);
         FLOAT_TYPES(RUN)
 #undef RUN
     default: return 1;

@@ -56,7 +56,7 @@ template <int TYPE> static int run_many(void *stream, const grouped &p, unsigned
 int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile)
 {
     switch (p.a.w.type) {
-#define RUN(t) case t: return run_many<t>(stream, p, n_tile);
+#define RUN(t, ...) case PI__##t: return run_many<PI__##t>(stream, p, n_tile);
         PACKED_TYPES(RUN)
 #undef RUN
     default: return 1;

@@ -30,36 +30,9 @@ PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t str
     __syncwarp();
 }
 
-PI_FN void store_float(int32_t type, char *p, int32_t i, float f)
-{
-    if (type == PI__F32) ((float *) p)[i] = f;
-    else ((uint16_t *) p)[i] = type == PI__F16 ? float_to_half(f) : float_to_bf16(f);
-}
-
-/* 32 values, one a lane, as a group of Q8_0 or Q4_0. The scale of Q4_0 takes the sign that makes the largest value -8. */
-PI_FN void store_group(int32_t type, cache_row to, int32_t group, float f, int lane)
-{
-    f = clean(f);
-    float top = warp_max(f), low = -warp_max(-f), most = top >= -low ? top : low;
-    uint16_t h = float_to_half(type == PI__Q8_0 ? fabsf(most) / 127.0f : most / -8.0f);
-    float d = half_to_float(h), inv = d != 0 ? 1.0f / d : 0.0f, limit = type == PI__Q8_0 ? 127.0f : 7.0f;
-    int code = __float2int_rn(fminf(fmaxf(f * inv, type == PI__Q8_0 ? -127.0f : -8.0f), limit));
-    if (lane == 0) to.scales[group] = h;
-    if (type == PI__Q8_0) {
-        ((int8_t *) to.codes)[group * 32 + lane] = (int8_t) code;
-        return;
-    }
-    int high = __shfl_down_sync(PI_FULL, code, 16);
-    if (lane < 16) ((uint8_t *) to.codes)[group * 16 + lane] = (uint8_t) ((code + 8) | (high + 8) << 4);
-}
-
 PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
 {
-    for (int32_t g = 0; g < n / 32; g++) {
-        float f = row[g * 32 + lane];
-        if (type == PI__Q8_0 || type == PI__Q4_0) store_group(type, to, g, f, lane);
-        else store_float(type, to.codes, g * 32 + lane, f);
-    }
+    for (int32_t g = 0; g < n / 32; g++) cache_put(type, to, g, row[g * 32 + lane], lane);
 }
 
 __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)

@@ -17,6 +17,7 @@
 
 #include "api/options.h"
 #include "api/output.h"
+#include "base/clock.h"
 #include "engine/core.h"
 #include "sampler/sampler.h"
 #include "template/chat.h"
@@ -161,9 +162,6 @@ void pi__event_done(pi__sample *s, char *text, size_t n);
 void pi__events_drop(pi_request *r);
 /* lock: pollers look again whether anything is left to wait for. */
 void pi__events_recheck(pi_engine *e);
-/* Absolute time of the monotonic clock, timeout_ms from now. */
-struct timespec pi__deadline(int timeout_ms);
-int pi__cond_init(pthread_cond_t *c);
 
 /* ---- sample.c */
 

@@ -6,11 +6,11 @@
  * against is what the same threads get by reading that region. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/api.h"
 #include "backend/cpu/pool.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { MAX_SEQS = 16, PROMPT = 512, ROUNDS = 5 };
@@ -30,13 +30,6 @@ typedef struct op_bench {
     void *ud;
     bool stop;               /* fn had enough */
 } op_bench;
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double) t.tv_sec * 1e9 + (double) t.tv_nsec;
-}
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
@@ -117,15 +110,16 @@ static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
     int64_t ld = (int64_t) n_inputs(b);
     pi__gdn g = {.qkv = b->rows, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = conv,
                  .dt_bias = dt, .a = a, .norm = norm, .eps = 1e-6f, .out = b->out, .ldo = (int64_t) n_values(b)};
-    double t0 = now_ns();
+    int64_t t0 = pi__now_ns();
     b->be->dev->begin(b->be, &batch, PI__STEP_ANY);
     for (int32_t i = 0; i < b->n_layers; i++) {
         pi__state_layer st = b->st;
         st.base += (size_t) i * b->slot;
+        g.st = &st;
         pi__op_gdn(b->be, &batch, &g);
     }
     b->be->dev->finish(b->be, NULL);
-    return now_ns() - t0;
+    return (double) (pi__now_ns() - t0);
 }
 
 static double median(double *v)
@@ -149,9 +143,9 @@ static int measure_bandwidth(op_bench *b, double *rate, pi_error *err)
     int rc = pi__pool_create(&pool, b->cpu.n_threads, b->cpu.affinity, b->cpu.poll, err);
     if (rc) return rc;
     for (int i = 0; i < ROUNDS; i++) {
-        double t0 = now_ns();
+        int64_t t0 = pi__now_ns();
         pi__pool_run(pool, read_run, b);
-        ns[i] = now_ns() - t0;
+        ns[i] = (double) (pi__now_ns() - t0);
     }
     pi__pool_destroy(pool);
     *rate = (double) b->region_size / median(ns) * 1e9;
@@ -216,7 +210,7 @@ static int snapshots(op_bench *b, bool load, pi_error *err)
     b->pos[0] = 0;
     step(b, 0, 1, &n);
     for (int r = -1; r < ROUNDS; r++) {
-        double t0 = now_ns();
+        int64_t t0 = pi__now_ns();
         for (int32_t i = 0; i < b->n_layers; i++) {
             pi__state_layer st = b->st;
             st.base += (size_t) i * b->slot;
@@ -224,7 +218,7 @@ static int snapshots(op_bench *b, bool load, pi_error *err)
             if (load) pi__op_state_load(b->be, NULL, &(pi__state_copy) {.st = &st, .slot = 0, .pos = n, .snap = 0});
             else pi__op_state_save(b->be, NULL, &(pi__state_copy) {.st = &st, .slot = 0, .pos = n, .snap = 0});
         }
-        if (r >= 0) ns[r] = now_ns() - t0;
+        if (r >= 0) ns[r] = (double) (pi__now_ns() - t0);
     }
     return report(b, load ? "load" : "save", 1, 0, ns, 2 * (s0_bytes(b) + (double) n_channels(b) * 3 * 4), err);
 }

@@ -110,7 +110,9 @@ static pi__rope_config rope_of(const pi__opt_set *s)
 
 static int config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
-    static const int32_t kv_types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0}; /* as the words in the table */
+#define ROW(type, ...) PI__##type,
+    static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* as the words of the options */
+#undef ROW
     static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
     const pi__opt_set *s = &o->set;
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -201,29 +200,6 @@ static void close_text(pi__node *n)
 }
 
 /* --------------------------------------------------------------------------------------------------------- polling */
-
-struct timespec pi__deadline(int timeout_ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += timeout_ms / 1000;
-    t.tv_nsec += (long) (timeout_ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
-int pi__cond_init(pthread_cond_t *c)
-{
-    pthread_condattr_t a;
-    if (pthread_condattr_init(&a)) return PI_ENOMEM;
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    int rc = pthread_cond_init(c, &a);
-    pthread_condattr_destroy(&a);
-    return rc ? PI_ENOMEM : PI_OK;
-}
 
 /* lock: waits until the queue holds something, nothing can come, or the time is up. */
 static void wait_for_event(pi_engine *e, int timeout_ms)

@@ -12,6 +12,8 @@
 #ifndef PI__OPTIONS_TABLE_H
 #define PI__OPTIONS_TABLE_H
 
+#include "formats/cache_types.h"
+
 #define PI__ENGINE_OPTIONS(X)                                                                                          \
     X(MODEL, "model", STRING, "", "", "-m --model", "", "model", true,                                                 \
       "GGUF file of the model, or the first of its splits.")                                                           \
@@ -70,11 +72,11 @@
       "Tokens the cache holds for all requests together; 0: one request of ctx-size, at most 32768.")                  \
     X(KV_BYTES, "kv-cache-bytes", SIZE, "0", "0..1152921504606846976", "--kv-cache-bytes", "", "kv", true,             \
       "Bytes of the cache, instead of a number of tokens; 0: by kv-cache-tokens.")                                     \
-    X(CACHE_TYPE_K, "cache-type-k", ENUM, "f16", "f32|f16|bf16|q8_0|q4_0", "-ctk --cache-type-k", "", "kv", true,      \
+    X(CACHE_TYPE_K, "cache-type-k", ENUM, "f16", &PI__CACHE_TYPE_WORDS[1], "-ctk --cache-type-k", "", "kv", true,      \
       "Type of the keys in the cache.")                                                                                \
-    X(CACHE_TYPE_V, "cache-type-v", ENUM, "f16", "f32|f16|bf16|q8_0|q4_0", "-ctv --cache-type-v", "", "kv", true,      \
+    X(CACHE_TYPE_V, "cache-type-v", ENUM, "f16", &PI__CACHE_TYPE_WORDS[1], "-ctv --cache-type-v", "", "kv", true,      \
       "Type of the values in the cache.")                                                                              \
-    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same|f32|f16|bf16|q8_0|q4_0", "--cache-type-window", "",   \
+    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same" PI__CACHE_TYPE_WORDS, "--cache-type-window", "",   \
       "kv", false, "Type of keys and values of layers that see only a window; same: as cache-type-k and -v.")          \
     X(BLOCK_SIZE, "block-size", ENUM, "16", "16|32|64", "--block-size", "", "kv", false, "Tokens in a cache block.")   \
     X(KV_COMMIT, "kv-commit", ENUM, "demand", "demand|full", "--kv-commit", "", "kv", false,                           \

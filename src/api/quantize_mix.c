@@ -1,8 +1,6 @@
 /* Which format each tensor of a quantised model gets (see quantize_mix.h). */
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "api/quantize_mix.h"
 
-#include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,18 +49,6 @@ const pi__ftype *pi__ftype_find(const char *name)
 
 /* ----------------------------------------------------------------------------------------------------------- rules */
 
-static void *pcre_malloc(size_t n, void *ud)
-{
-    (void) ud;
-    return pi__malloc(n);
-}
-
-static void pcre_free(void *p, void *ud)
-{
-    (void) ud;
-    pi__free(p);
-}
-
 void pi__mix_init(pi__mix *m, const pi__ftype *ftype)
 {
     memset(m, 0, sizeof *m);
@@ -73,30 +59,12 @@ void pi__mix_init(pi__mix *m, const pi__ftype *ftype)
 
 void pi__mix_free(pi__mix *m)
 {
-    for (size_t i = 0; i < m->n_rules; i++) pcre2_code_free(m->rules[i].pattern);
-    pcre2_match_data_free(m->match);
+    for (size_t i = 0; i < m->n_rules; i++) pi__regex_free(m->rules[i].pattern);
+    pi__regex_scratch_free(m->scratch);
     pi__free(m->rules);
     m->rules = NULL;
-    m->match = NULL;
+    m->scratch = NULL;
     m->n_rules = 0;
-}
-
-static int compile(pi__mix *m, pcre2_general_context *gc, const char *rule, size_t len, pcre2_code **code,
-                   pi_error *err)
-{
-    int number = 0;
-    PCRE2_SIZE at = 0;
-    pcre2_compile_context *cc = gc ? pcre2_compile_context_create(gc) : NULL;
-    *code = cc ? pcre2_compile((PCRE2_SPTR) rule, len, 0, &number, &at, cc) : NULL;
-    pcre2_compile_context_free(cc);
-    if (!cc || (!*code && number == PCRE2_ERROR_HEAP_FAILED)) return pi__fail_mem(err, "a pattern");
-    if (!*code) {
-        char text[100] = "";
-        pcre2_get_error_message(number, (PCRE2_UCHAR *) text, sizeof text);
-        return pi__fail(err, PI_EINVAL, "tensor-type '%.80s': %s at byte %zu", rule, text, (size_t) at);
-    }
-    if (!m->match) m->match = pcre2_match_data_create(1, gc);
-    return m->match ? PI_OK : pi__fail_mem(err, "a pattern");
 }
 
 int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err)
@@ -107,17 +75,19 @@ int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err)
     if (type < 0 || !pi__type_info_of(type)->writable) {
         return pi__fail(err, PI_EINVAL, "tensor-type '%.120s': '%.40s' is no type that can be written", rule, eq + 1);
     }
-    pcre2_code *code = NULL;
-    pcre2_general_context *gc = pcre2_general_context_create(pcre_malloc, pcre_free, NULL);
-    int rc = compile(m, gc, rule, (size_t) (eq - rule), &code, err);
-    pcre2_general_context_free(gc);
-    pi__mix_rule *rules = rc == PI_OK ? pi__realloc_array(m->rules, m->n_rules + 1, sizeof *rules) : NULL;
+    char why[PI__REGEX_ERROR];
+    pi__regex *re = NULL;
+    const size_t n = (size_t) (eq - rule);
+    int rc = pi__regex_compile(&re, rule, n, false, why);
+    if (rc == PI_EINVAL) return pi__fail(err, rc, "tensor-type '%.80s': %s", rule, why);
+    if (!rc && !m->scratch) m->scratch = pi__regex_scratch_new();
+    pi__mix_rule *rules = !rc && m->scratch ? pi__realloc_array(m->rules, m->n_rules + 1, sizeof *rules) : NULL;
     if (!rules) {
-        pcre2_code_free(code);
-        return rc == PI_OK ? pi__fail_mem(err, "a pattern") : rc;
+        pi__regex_free(re);
+        return pi__fail_mem(err, "a pattern");
     }
     m->rules = rules;
-    rules[m->n_rules++] = (pi__mix_rule) {code, type};
+    rules[m->n_rules++] = (pi__mix_rule) {re, type};
     return PI_OK;
 }
 
@@ -126,14 +96,13 @@ static int by_rule(const pi__mix *m, const pi__tensor *t, int32_t *type, pi_erro
 {
     *type = -1;
     for (size_t i = 0; i < m->n_rules; i++) {
-        int n = pcre2_match(m->rules[i].pattern, (PCRE2_SPTR) t->name.p, t->name.n, 0, 0, m->match, NULL);
-        if (n >= 0) {
-            *type = m->rules[i].type;
-            return PI_OK;
-        }
-        if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT) return pi__fail_mem(err, "matching a pattern");
-        if (n == PCRE2_ERROR_NOMATCH) continue;
-        return pi__fail(err, PI_EINVAL, "tensor-type: pattern %zu gives up on the name '%.80s'", i + 1, t->cname);
+        int n = pi__regex_test(m->rules[i].pattern, m->scratch, t->name.p, t->name.n);
+        if (n == PI_ENOMEM) return pi__fail_mem(err, "matching a pattern");
+        if (n < 0)
+            return pi__fail(err, PI_EINVAL, "tensor-type: pattern %zu gives up on the name '%.80s'", i + 1, t->cname);
+        if (n == 0) continue;
+        *type = m->rules[i].type;
+        return PI_OK;
     }
     return PI_OK;
 }
@@ -320,15 +289,8 @@ static int32_t by_mixture(pi__mix *m, const pi__tensor *t, int32_t type)
 int32_t pi__mix_fit(int32_t type, int64_t n)
 {
     if (n % pi__type_info_of(type)->blck_size == 0) return type;
-    switch (type) {
-    case PI__Q2_K:
-    case PI__Q3_K: type = PI__Q4_0; break;
-    case PI__Q4_K: type = PI__Q5_0; break;
-    case PI__Q5_K: type = PI__Q5_1; break;
-    case PI__Q6_K:
-    case PI__NVFP4: type = PI__Q8_0; break;
-    }
-    return n % pi__type_info_of(type)->blck_size == 0 ? type : PI__F16;
+    const int32_t fit = pi__type_info_of(type)->fit;
+    return n % pi__type_info_of(fit)->blck_size == 0 ? fit : PI__F16;
 }
 
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)

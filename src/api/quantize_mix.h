@@ -6,6 +6,7 @@
 #ifndef PI__QUANTIZE_MIX_H
 #define PI__QUANTIZE_MIX_H
 
+#include "base/regex.h"
 #include "gguf/gguf.h"
 
 typedef struct pi__ftype {
@@ -20,8 +21,8 @@ const pi__ftype *pi__ftype_at(size_t i);
 const pi__ftype *pi__ftype_find(const char *name);
 
 typedef struct pi__mix_rule { /* tensor-type=REGEX=TYPE */
-    void *pattern; /* pcre2_code */
-    int32_t type;  /* enum pi__type */
+    pi__regex *pattern; /* searched for in names */
+    int32_t type;       /* enum pi__type */
 } pi__mix_rule;
 
 typedef struct pi__mix {
@@ -33,7 +34,7 @@ typedef struct pi__mix {
     bool imatrix;           /* the importance of columns is known */
     pi__mix_rule *rules;    /* n_rules of them; the first that matches decides */
     size_t n_rules;
-    void *match;            /* pcre2_match_data, NULL without rules */
+    pi__regex_scratch *scratch; /* NULL without rules */
     /* from the model, by pi__mix_begin */
     int n_layer, n_expert, n_gqa; /* layers; experts; query heads a key head */
     bool llama_70b;               /* 80 layers with few key heads: attn_v is small, so better */

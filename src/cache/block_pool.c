@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -178,14 +175,12 @@ void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant)
 
 pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n)
 {
-    XXH128_hash_t h = XXH3_128bits_withSeed(tokens, (size_t) n * sizeof *tokens, parent.lo);
-    uint64_t hi = h.high64 + parent.hi * 0x9E3779B97F4A7C15u;
-    return (pi__key){h.low64 ^ parent.hi, (hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.hi};
+    pi__key h = pi__hash_chain(parent, tokens, (size_t) n * sizeof *tokens);
+    return (pi__key){h.lo, (h.hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.hi};
 }
 
 pi__key pi__key_root(const char *salt)
 {
     if (!salt || !*salt) return (pi__key){0, 0};
-    XXH128_hash_t h = XXH3_128bits(salt, strlen(salt));
-    return (pi__key){h.low64, h.high64};
+    return pi__hash(salt, strlen(salt));
 }

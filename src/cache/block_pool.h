@@ -17,11 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "pagedinfer.h"
 
-typedef struct pi__key { /* chained hash: 128 bits, so that a collision is not a concern by chance */
-    uint64_t lo, hi;
-} pi__key;
+typedef pi__hash128 pi__key; /* chained hash: 128 bits, so that a collision is not a concern by chance */
 
 typedef struct pi__block {
     pi__key key;       /* of the prefix that ends with this block; meaningful with keyed */

@@ -10,20 +10,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cache/tier_impl.h"
 
 enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000 };
-
-static int64_t monotonic_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 static uint64_t pages_of(size_t size) { return ((uint64_t) size + PI__TIER_PAGE - 1) / PI__TIER_PAGE; }
 
@@ -226,12 +219,12 @@ static void *tier_thread(void *arg)
     pi__tier *t = arg;
     pthread_mutex_lock(&t->lock);
     for (;;) {
-        bool dirty = t->index.list[PI__TIER_DIRTY].tail != 0, late = t->closing && monotonic_ns() >= t->close_at;
-        if (dirty && !t->flush_at) t->flush_at = monotonic_ns() + (int64_t) FLUSH_MS * 1000000;
+        bool dirty = t->index.list[PI__TIER_DIRTY].tail != 0, late = t->closing && pi__now_ns() >= t->close_at;
+        if (dirty && !t->flush_at) t->flush_at = pi__now_ns() + (int64_t) FLUSH_MS * 1000000;
         if (t->index.n_doomed && dirty) flush_one(t);
         else if (t->queued.head && !t->closing) serve_load(t);
         else if (t->stage_count && t->stage[t->stage_first].ready) write_staged(t, late);
-        else if (dirty && !late && (t->closing || monotonic_ns() >= t->flush_at)) flush_one(t);
+        else if (dirty && !late && (t->closing || pi__now_ns() >= t->flush_at)) flush_one(t);
         else if (t->closing) break;
         else wait_for_work(t);
     }
@@ -323,13 +316,9 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
     if (!t) return pi__fail_mem(err, "the prefix cache");
     t->config = *config;
     t->dir_fd = -1;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->work, &attr);
+    (void) pi__cond_init(&t->work); /* fails on no system that we know of */
     pthread_cond_init(&t->idle, NULL);
-    pthread_condattr_destroy(&attr);
 
     int rc = check_config(&t->config, err);
     if (rc) goto out;
@@ -366,7 +355,7 @@ void pi__tier_close(pi__tier *t)
     if (!t) return;
     pthread_mutex_lock(&t->lock);
     t->closing = true;
-    t->close_at = monotonic_ns() + (int64_t) t->config.close_ms * 1000000;
+    t->close_at = pi__now_ns() + (int64_t) t->config.close_ms * 1000000;
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);
     if (t->thread_started) pthread_join(t->thread, NULL);

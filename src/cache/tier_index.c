@@ -5,8 +5,8 @@
  *
  * Memory: arrays of the tier. The caller holds the tier's lock. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cache/tier_impl.h"
 
 static void list_remove(pi__tier_index *x, int which, int32_t slot)
@@ -102,9 +102,7 @@ void pi__tier_doom(pi__tier_index *x, int32_t slot)
 
 int64_t pi__tier_tick(pi__tier_index *x)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    int64_t now = (int64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+    int64_t now = pi__wall_ns();
     x->clock = now > x->clock ? now : x->clock + 1;
     return x->clock;
 }

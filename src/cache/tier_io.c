@@ -12,9 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/clock.h"
+#include "base/hash.h"
 #include "cache/tier_impl.h"
 
 enum { VERSION = 1, DIR_MODE = 0700, FILE_MODE = 0600 };
@@ -100,8 +99,8 @@ void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
 
 static uint64_t sum_head(const char *head, size_t size)
 {
-    uint64_t seed = XXH3_64bits(head, offsetof(pi__tier_head, head_sum));
-    return XXH3_64bits_withSeed(head + sizeof(pi__tier_head), size - sizeof(pi__tier_head), seed);
+    uint64_t seed = pi__hash64(head, offsetof(pi__tier_head, head_sum), 0);
+    return pi__hash64(head + sizeof(pi__tier_head), size - sizeof(pi__tier_head), seed);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- writing */
@@ -143,11 +142,8 @@ static int make_temp(int dir_fd, const char *path, char temp[PI__TIER_PATH])
 {
     int at = (int) (strrchr(path, '/') - path), fd = -1;
     for (int try = 0; try < 8; try++) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        const uint64_t salt[4] = {(uint64_t) now.tv_sec, (uint64_t) now.tv_nsec, (uint64_t) getpid(),
-                                  (uint64_t) (uintptr_t) temp + (uint64_t) try};
-        snprintf(temp, PI__TIER_PATH, "%.*s/tmp-%016" PRIx64, at, path, (uint64_t) XXH3_64bits(salt, sizeof salt));
+        const uint64_t salt[3] = {(uint64_t) pi__wall_ns(), (uint64_t) getpid(), (uint64_t) (uintptr_t) temp + (uint64_t) try};
+        snprintf(temp, PI__TIER_PATH, "%.*s/tmp-%016" PRIx64, at, path, pi__hash64(salt, sizeof salt, 0));
         fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
         if (fd >= 0) break;
         if (errno == ENOENT ? !make_parents(dir_fd, path) : errno != EEXIST && errno != EINTR) break;
@@ -190,7 +186,7 @@ pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t use
     if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == size &&
         pi__tier_set_time(dir_fd, path, used) == PI__TIER_OK) return PI__TIER_ADOPTED;
 
-    h.data_sum = XXH3_64bits(image + head, size - head);
+    h.data_sum = pi__hash64(image + head, size - head, 0);
     memcpy(image, &h, sizeof h);
     h.head_sum = sum_head(image, head);
     memcpy(image, &h, sizeof h);
@@ -273,7 +269,7 @@ static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, siz
         return PI__TIER_DAMAGED;
     if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
     if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
-    return XXH3_64bits(dst, w->n_bytes) == h.data_sum ? PI__TIER_OK : PI__TIER_DAMAGED;
+    return pi__hash64(dst, w->n_bytes, 0) == h.data_sum ? PI__TIER_OK : PI__TIER_DAMAGED;
 }
 
 pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)

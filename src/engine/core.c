@@ -201,17 +201,6 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
     }
 }
 
-/* The clock of condition variables, ms from now. */
-static struct timespec in_ms(double ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double ns = (double) t.tv_nsec + ms * 1e6;
-    t.tv_sec += (time_t) (ns / 1e9);
-    t.tv_nsec = (long) (ns - 1e9 * (double) (time_t) (ns / 1e9));
-    return t;
-}
-
 typedef struct trim_job {
     pi__core *e;
     int32_t group;
@@ -251,7 +240,7 @@ static void wait_for_work(pi__core *e)
             pthread_cond_wait(&e->wake, &e->lock);
             continue;
         }
-        struct timespec t = in_ms(busy ? COPY_MS : e->waiting.n ? LOOK_MS : TRIM_MS);
+        struct timespec t = pi__deadline(busy ? COPY_MS : e->waiting.n ? LOOK_MS : TRIM_MS);
         int rc = pthread_cond_timedwait(&e->wake, &e->lock, &t);
         if (e->waiting.n || busy) return;
         if (rc != ETIMEDOUT) continue;
@@ -564,12 +553,8 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
     pi__core *e = pi__calloc(1, sizeof *e);
     if (!e) return pi__fail_mem(err, "the engine");
     pthread_mutex_init(&e->lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->wake, &clock);
-    pthread_cond_init(&e->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    (void) pi__cond_init(&e->wake); /* fails on no system that we know of */
+    (void) pi__cond_init(&e->changed);
     int rc = open_all(e, c, err);
     if (rc) {
         pi_error why; /* a device that is dead has no memory either: then say that */
@@ -655,7 +640,7 @@ static bool wait_changed(pi__core *e, double until)
     if (until < 0) return pthread_cond_wait(&e->changed, &e->lock) == 0;
     double left = until - pi__now_ms();
     if (left <= 0) return false;
-    struct timespec t = in_ms(left);
+    struct timespec t = pi__deadline(left);
     pthread_cond_timedwait(&e->changed, &e->lock, &t);
     return true;
 }

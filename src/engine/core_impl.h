@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "cache/cache.h"
 #include "cache/host_tier.h"
 #include "cache/tier.h"
@@ -203,7 +204,6 @@ static inline size_t pi__picks_bytes(const pi__core *e)
     return (size_t) e->lim.max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__ask) + sizeof(int32_t));
 }
 
-double pi__now_ms(void);
 /* The part of a block of group g on one side. */
 static inline char *pi__block_at(const pi__core *e, int32_t g, int32_t block, int32_t side)
 {

@@ -5,16 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/core_impl.h"
-
-double pi__now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
-}
 
 /* Whether logits of this position are computed. */
 static bool wants_row(const pi__seq *s, int32_t pos)

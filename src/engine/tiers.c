@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/error.h"
 #include "engine/core_impl.h"
 
@@ -27,10 +24,9 @@ static pi__key fingerprint(const pi__core *e)
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
                      e->cfg.block_size, e->cfg.type_k, e->cfg.type_v, e->cfg.window_differs ? e->cfg.type_window : -1, e->m->n_kv,
                      (unsigned long long) e->m->digest.hi, (unsigned long long) e->m->digest.lo);
-    XXH128_hash_t h = XXH3_128bits(text, (size_t) n);
+    pi__key key = pi__hash(text, (size_t) n);
     for (size_t i = 0; i < e->cfg.n_override_kv; i++)
-        h = XXH3_128bits_withSeed(e->cfg.override_kv[i], strlen(e->cfg.override_kv[i]), h.low64);
-    pi__key key = {h.low64, h.high64};
+        key = pi__hash_chain(key, e->cfg.override_kv[i], strlen(e->cfg.override_kv[i]));
     for (int32_t i = 0; i < e->m->n_kv; i++) key = pi__key_extend(key, &e->m->kv[i].place, 1); /* a block's parts */
     for (int32_t i = 0; i < e->m->n_state; i++) key = pi__key_extend(key, &e->m->state[i].place, 1);
     return key;

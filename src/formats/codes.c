@@ -25,13 +25,6 @@ static void nibbles_fifth(const uint8_t *qs, uint32_t qh, uint8_t *c)
         pi__store32(c + i, pi__load32(c + i) | ((qh >> i & 15) * 0x00204081u & 0x01010101u) << 4);
 }
 
-static void codes_q6_k(const uint8_t *p, int j, uint8_t *c)
-{
-    const uint8_t *ql = p + 64 * (j / 4) + 32 * (j & 1), *qh = p + 128 + 32 * (j / 4);
-    for (int i = 0; i < 32; i++)
-        c[i] = (uint8_t) ((ql[i] >> (j & 2 ? 4 : 0) & 15) | (qh[i] >> 2 * (j & 3) & 3) << 4);
-}
-
 /* Digit i of n bytes: each has up to five to base 3, as a fraction of 256. */
 static void digits(const uint8_t *p, int n, int i, uint8_t *c)
 {
@@ -39,8 +32,53 @@ static void digits(const uint8_t *p, int n, int i, uint8_t *c)
     for (int k = 0; k < n; k++) c[k] = (uint8_t) ((p[k] * power[i] & 0xff) * 3 >> 8);
 }
 
-/* 32 bytes have 160 digits, 16 bytes 80, 4 bytes 16. */
-static void codes_tq1_0(const uint8_t *p, int j, uint8_t *c)
+/* Of format NAME: codes_NAME, 32 codes of block j of the (super-)block at p. */
+#define CODES(name) static void codes_##name(const uint8_t *p, int j, uint8_t *c)
+
+CODES(q8_0)
+{
+    (void) j;
+    for (int i = 0; i < 32; i++) c[i] = p[2 + i] ^ 0x80;
+}
+CODES(q4_0) { (void) j; nibbles(p + 2, c); }
+CODES(iq4_nl) { (void) j; nibbles(p + 2, c); }
+CODES(q4_1) { (void) j; nibbles(p + 4, c); }
+CODES(q5_0) { (void) j; nibbles_fifth(p + 6, pi__load32(p + 2), c); }
+CODES(q5_1) { (void) j; nibbles_fifth(p + 8, pi__load32(p + 4), c); }
+CODES(mxfp4) { (void) j; nibbles(p + 1, c); }
+CODES(nvfp4) /* halves of 16 columns in 8 bytes each */
+{
+    for (int h = 0; h < 2; h++) {
+        const uint64_t q = load64(p + 4 + 16 * j + 8 * h), low = 0x0f0f0f0f0f0f0f0fu;
+        store64(c + 16 * h, q & low);
+        store64(c + 16 * h + 8, q >> 4 & low);
+    }
+}
+CODES(q2_k)
+{
+    for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3;
+}
+CODES(q3_k)
+{
+    for (int i = 0; i < 32; i++) c[i] = (uint8_t) ((p[32 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3) | (p[i] >> j & 1) << 2);
+}
+CODES(q4_k)
+{
+    for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 2) + i] >> (j & 1 ? 4 : 0) & 15;
+}
+CODES(q5_k)
+{
+    for (int i = 0; i < 32; i++)
+        c[i] = (uint8_t) ((p[48 + 32 * (j / 2) + i] >> (j & 1 ? 4 : 0) & 15) | (p[16 + i] >> j & 1) << 4);
+}
+CODES(q6_k)
+{
+    const uint8_t *ql = p + 64 * (j / 4) + 32 * (j & 1), *qh = p + 128 + 32 * (j / 4);
+    for (int i = 0; i < 32; i++)
+        c[i] = (uint8_t) ((ql[i] >> (j & 2 ? 4 : 0) & 15) | (qh[i] >> 2 * (j & 3) & 3) << 4);
+}
+CODES(iq4_xs) { nibbles(p + 8 + 16 * j, c); }
+CODES(tq1_0) /* 32 bytes have 160 digits, 16 bytes 80, 4 bytes 16 */
 {
     if (j < 5) {
         digits(p, 32, j, c);
@@ -50,45 +88,18 @@ static void codes_tq1_0(const uint8_t *p, int j, uint8_t *c)
     if (j < 7) digits(p + 32, 16, 2 * (j - 5) + 1, c + 16);
     else for (int i = 0; i < 4; i++) digits(p + 48, 4, i, c + 16 + 4 * i);
 }
+CODES(tq2_0)
+{
+    for (int i = 0; i < 32; i++) c[i] = p[32 * (j / 4) + i] >> 2 * (j & 3) & 3;
+}
 
 void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c)
 {
     switch (type) {
-    case PI__Q8_0:
-        for (int i = 0; i < 32; i++) c[i] = p[2 + i] ^ 0x80;
-        break;
-    case PI__Q4_0: case PI__IQ4_NL: nibbles(p + 2, c); break;
-    case PI__Q4_1: nibbles(p + 4, c); break;
-    case PI__Q5_0: nibbles_fifth(p + 6, pi__load32(p + 2), c); break;
-    case PI__Q5_1: nibbles_fifth(p + 8, pi__load32(p + 4), c); break;
-    case PI__MXFP4: nibbles(p + 1, c); break;
-    case PI__NVFP4: /* halves of 16 columns in 8 bytes each */
-        for (int h = 0; h < 2; h++) {
-            const uint64_t q = load64(p + 4 + 16 * j + 8 * h), low = 0x0f0f0f0f0f0f0f0fu;
-            store64(c + 16 * h, q & low);
-            store64(c + 16 * h + 8, q >> 4 & low);
-        }
-        break;
-    case PI__Q2_K:
-        for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3;
-        break;
-    case PI__Q3_K:
-        for (int i = 0; i < 32; i++)
-            c[i] = (uint8_t) ((p[32 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3) | (p[i] >> j & 1) << 2);
-        break;
-    case PI__Q4_K:
-        for (int i = 0; i < 32; i++) c[i] = p[16 + 32 * (j / 2) + i] >> (j & 1 ? 4 : 0) & 15;
-        break;
-    case PI__Q5_K:
-        for (int i = 0; i < 32; i++)
-            c[i] = (uint8_t) ((p[48 + 32 * (j / 2) + i] >> (j & 1 ? 4 : 0) & 15) | (p[16 + i] >> j & 1) << 4);
-        break;
-    case PI__Q6_K: codes_q6_k(p, j, c); break;
-    case PI__IQ4_XS: nibbles(p + 8 + 16 * j, c); break;
-    case PI__TQ1_0: codes_tq1_0(p, j, c); break;
-    case PI__TQ2_0:
-        for (int i = 0; i < 32; i++) c[i] = p[32 * (j / 4) + i] >> 2 * (j & 3) & 3;
-        break;
+#define ROW(type, id, block, size, how, fn, ...) \
+    case PI__##type: codes_##fn(p, j, c); break;
+        PI__CODE_FORMATS(ROW)
+        PI__TERNARY_FORMATS(ROW)
     default: break;
     }
 }

@@ -1,4 +1,5 @@
-/* The table of tensor formats, conversions of scalars, and dispatch to the readers and writers (see formats.h).
+/* The table of tensor formats (rows are in weight_formats.h), conversions of scalars, dispatch to readers and writers. See
+ * formats.h.
  *
  * No memory, no state. Invariant: an entry is marked readable or writable exactly when it has the function. */
 #include "formats/formats.h"
@@ -15,45 +16,19 @@ typedef struct format {
     pi__writer write;
 } format;
 
-#define RW(name, blck, size, fn) {{name, blck, size, true, true}, pi__read_##fn, pi__write_##fn}
-#define RO(name, blck, size, fn) {{name, blck, size, true, false}, pi__read_##fn, NULL}
-#define NO(name, blck, size) {{name, blck, size, false, false}, NULL, NULL}
+#define MAY_RW true, true
+#define MAY_RO true, false
+#define MAY_NO false, false
+#define READER_RW(fn) pi__read_##fn
+#define READER_RO(fn) pi__read_##fn
+#define READER_NO(fn) NULL
+#define WRITER_RW(fn) pi__write_##fn
+#define WRITER_RO(fn) NULL
+#define WRITER_NO(fn) NULL
+#define ROW(type, id, block, size, how, fn, codes, plane, offset, scales, d_at, fit) \
+    [PI__##type] = {{#type, block, size, MAY_##how, PI__##fit}, READER_##how(fn), WRITER_##how(fn)},
 
-static const format formats[PI__N_TYPES] = {
-    [PI__F32] = RW("F32", 1, 4, f32),
-    [PI__F16] = RW("F16", 1, 2, f16),
-    [PI__BF16] = RW("BF16", 1, 2, bf16),
-    [PI__F64] = NO("F64", 1, 8),
-    [PI__I8] = NO("I8", 1, 1),
-    [PI__I16] = NO("I16", 1, 2),
-    [PI__I32] = NO("I32", 1, 4),
-    [PI__I64] = NO("I64", 1, 8),
-    [PI__Q4_0] = RW("Q4_0", 32, 18, q4_0),
-    [PI__Q4_1] = RW("Q4_1", 32, 20, q4_1),
-    [PI__Q5_0] = RW("Q5_0", 32, 22, q5_0),
-    [PI__Q5_1] = RW("Q5_1", 32, 24, q5_1),
-    [PI__Q8_0] = RW("Q8_0", 32, 34, q8_0),
-    [PI__Q8_1] = NO("Q8_1", 32, 40),
-    [PI__Q2_K] = RW("Q2_K", 256, 84, q2_k),
-    [PI__Q3_K] = RW("Q3_K", 256, 110, q3_k),
-    [PI__Q4_K] = RW("Q4_K", 256, 144, q4_k),
-    [PI__Q5_K] = RW("Q5_K", 256, 176, q5_k),
-    [PI__Q6_K] = RW("Q6_K", 256, 210, q6_k),
-    [PI__Q8_K] = NO("Q8_K", 256, 292),
-    [PI__IQ2_XXS] = RO("IQ2_XXS", 256, 66, iq2_xxs),
-    [PI__IQ2_XS] = RO("IQ2_XS", 256, 74, iq2_xs),
-    [PI__IQ2_S] = RO("IQ2_S", 256, 82, iq2_s),
-    [PI__IQ3_XXS] = RO("IQ3_XXS", 256, 98, iq3_xxs),
-    [PI__IQ3_S] = RO("IQ3_S", 256, 110, iq3_s),
-    [PI__IQ1_S] = RO("IQ1_S", 256, 50, iq1_s),
-    [PI__IQ1_M] = RO("IQ1_M", 256, 56, iq1_m),
-    [PI__IQ4_NL] = RW("IQ4_NL", 32, 18, iq4_nl),
-    [PI__IQ4_XS] = RO("IQ4_XS", 256, 136, iq4_xs),
-    [PI__TQ1_0] = RO("TQ1_0", 256, 54, tq1_0),
-    [PI__TQ2_0] = RO("TQ2_0", 256, 66, tq2_0),
-    [PI__MXFP4] = RW("MXFP4", 32, 17, mxfp4),
-    [PI__NVFP4] = RW("NVFP4", 64, 36, nvfp4),
-};
+static const format formats[PI__N_TYPES] = {PI__FORMATS(ROW)};
 
 const int8_t pi__iq4nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 const int8_t pi__e2m1_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};

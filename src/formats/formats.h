@@ -9,13 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pi__type { /* numbers as in the GGUF format */
-    PI__F32 = 0, PI__F16 = 1, PI__Q4_0 = 2, PI__Q4_1 = 3, PI__Q5_0 = 6, PI__Q5_1 = 7, PI__Q8_0 = 8, PI__Q8_1 = 9,
-    PI__Q2_K = 10, PI__Q3_K = 11, PI__Q4_K = 12, PI__Q5_K = 13, PI__Q6_K = 14, PI__Q8_K = 15, PI__IQ2_XXS = 16,
-    PI__IQ2_XS = 17, PI__IQ3_XXS = 18, PI__IQ1_S = 19, PI__IQ4_NL = 20, PI__IQ3_S = 21, PI__IQ2_S = 22, PI__IQ4_XS = 23,
-    PI__I8 = 24, PI__I16 = 25, PI__I32 = 26, PI__I64 = 27, PI__F64 = 28, PI__IQ1_M = 29, PI__BF16 = 30, PI__TQ1_0 = 34,
-    PI__TQ2_0 = 35, PI__MXFP4 = 39, PI__NVFP4 = 40, PI__N_TYPES
-};
+#include "formats/cache_types.h"
+#include "formats/weight_formats.h"
 
 typedef struct pi__type_info {
     const char *name;   /* "Q4_K"; NULL: no such type */
@@ -23,6 +18,7 @@ typedef struct pi__type_info {
     uint32_t type_size; /* bytes a block */
     bool readable;      /* pi__dequantize_row knows it */
     bool writable;      /* pi__quantize_row knows it */
+    int32_t fit;        /* what is written instead where rows do not divide into blocks */
 } pi__type_info;
 
 /* NULL for a number that is not in the enum. */

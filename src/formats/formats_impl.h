@@ -60,37 +60,14 @@ float pi__ue4m3_half(uint8_t e); /* bit 7 is ignored; 0x7F is 0 */
  * or rounding of what comes out overflows. */
 float pi__clean(const float *src, float *dst, int n);
 
-/* dequant_simple.c: floats, blocks of 32 with one scale, FP4 */
-void pi__read_f32(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_f16(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_bf16(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q4_0(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q4_1(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q5_0(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q5_1(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q8_0(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq4_nl(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_mxfp4(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_nvfp4(const uint8_t *src, float *dst, int64_t n_blocks);
-
-/* dequant_k.c */
-void pi__read_q2_k(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q3_k(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q4_k(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q5_k(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_q6_k(const uint8_t *src, float *dst, int64_t n_blocks);
-
-/* dequant_iq.c: codebooks, and ternary values */
-void pi__read_iq2_xxs(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq2_xs(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq2_s(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq3_xxs(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq3_s(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq1_s(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq1_m(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_iq4_xs(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_tq1_0(const uint8_t *src, float *dst, int64_t n_blocks);
-void pi__read_tq2_0(const uint8_t *src, float *dst, int64_t n_blocks);
+/* dequant_simple.c: floats, blocks of 32 with one scale, FP4; dequant_k.c; dequant_iq.c: codebooks, ternary values.
+ * quant_simple.c, quant_k.c: the writers. */
+#define PI__DECLARE_NO(fn)
+#define PI__DECLARE_RO(fn) void pi__read_##fn(const uint8_t *src, float *dst, int64_t n_blocks);
+#define PI__DECLARE_RW(fn) \
+    PI__DECLARE_RO(fn) void pi__write_##fn(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
+#define PI__DECLARE(type, id, block, size, how, fn, ...) PI__DECLARE_##how(fn)
+PI__FORMATS(PI__DECLARE)
 
 /* A scale as a half that is a number: cut to the range, NaN is 0. */
 uint16_t pi__finite_half(float f);
@@ -119,23 +96,5 @@ void pi__level_codes(const pi__levels *l, const float *x, int n, float scale, ui
 
 /* Weights of n values: the caller's importance, raised for large values, or all 1. */
 void pi__weights(const float *x, const float *importance, int n, float *w);
-
-/* quant_simple.c, quant_k.c */
-void pi__write_f32(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_f16(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_bf16(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q4_0(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q4_1(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q5_0(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q5_1(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q8_0(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_iq4_nl(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_mxfp4(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_nvfp4(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q2_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q3_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q4_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q5_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
-void pi__write_q6_k(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance);
 
 #endif

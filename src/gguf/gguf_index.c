@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "gguf/gguf_priv.h"
 
 static inline uint64_t rotl(uint64_t x, int n) { return x << n | x >> (64 - n); }
@@ -46,9 +46,7 @@ static uint64_t hash(const uint64_t key[2], const char *s, size_t n)
 static void make_key(pi__strmap *m)
 {
     if (getrandom(m->key, sizeof m->key, GRND_NONBLOCK) == (ssize_t) sizeof m->key) return;
-    struct timespec ts = {0, 0};
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    m->key[0] = (uint64_t) ts.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t) ts.tv_sec;
+    m->key[0] = (uint64_t) pi__now_ns() * 0x9e3779b97f4a7c15u;
     m->key[1] = (uint64_t) (uintptr_t) m->slot * 0xc2b2ae3d27d4eb4fu;
 }
 

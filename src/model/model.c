@@ -8,9 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "backend/operands.h"
 #include "base/error.h"
 #include "formats/formats.h"
@@ -511,11 +508,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
         data = *rc ? NULL : st->p;
     }
     if (data && m->check_tensors && (*rc = check_values(t, off, data, n, err))) return NULL;
-    if (data && m->want_digest) {
-        XXH128_hash_t h = XXH3_128bits_withSeed(data, n, m->digest.lo);
-        m->digest.lo = h.low64 ^ m->digest.hi;
-        m->digest.hi = h.high64 + m->digest.hi * 0x9E3779B97F4A7C15u;
-    }
+    if (data && m->want_digest) m->digest = pi__hash_chain(m->digest, data, n);
     return data;
 }
 

@@ -10,6 +10,7 @@
 
 #include "backend/device.h"
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "gguf/gguf.h"
 #include "model/place.h"
 
@@ -107,7 +108,7 @@ struct pi__model {
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
     bool check_tensors;        /* load refuses values that are no numbers */
-    struct { uint64_t lo, hi; } digest; /* of the bytes of all tensors that were loaded */
+    pi__hash128 digest;        /* of the bytes of all tensors that were loaded */
     char desc[96];             /* "gemma3 270M Q4_K - Medium" */
     char name[64];             /* general.name */
 };

@@ -11,10 +11,8 @@
  *
  * Every tensor of the file is looked at once, when the rules are read. Memory: one byte a tensor, and the expressions
  * while that happens. One thread. */
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "model/place.h"
 
-#include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/regex.h"
 #include "model/model.h"
 
 struct pi__places {
@@ -35,37 +34,23 @@ struct pi__places {
 
 /* One REGEX=DEVICE. */
 typedef struct rule {
-    pcre2_code *pattern; /* searched for in names */
-    uint8_t place;       /* PI__AT_* */
+    pi__regex *pattern; /* searched for in names */
+    uint8_t place;      /* PI__AT_* */
 } rule;
 
 typedef struct rules {
-    const char *device;          /* its name */
-    pcre2_general_context *mem;  /* the library's allocator */
-    pcre2_match_data *match;     /* for all of them */
-    rule *list;                  /* [n] in the order given */
-    size_t n, cap;               /* entries used, allocated */
+    const char *device;         /* its name */
+    pi__regex_scratch *scratch; /* for all of them */
+    rule *list;                 /* [n] in the order given */
+    size_t n, cap;              /* entries used, allocated */
 } rules;
 
 /* --------------------------------------------------------------------------------------------------------------- rules */
 
-static void *pcre_malloc(size_t n, void *ud)
-{
-    (void) ud;
-    return pi__malloc(n);
-}
-
-static void pcre_free(void *p, void *ud)
-{
-    (void) ud;
-    pi__free(p);
-}
-
 static void rules_free(rules *r)
 {
-    for (size_t i = 0; i < r->n; i++) pcre2_code_free(r->list[i].pattern);
-    pcre2_match_data_free(r->match);
-    pcre2_general_context_free(r->mem);
+    for (size_t i = 0; i < r->n; i++) pi__regex_free(r->list[i].pattern);
+    pi__regex_scratch_free(r->scratch);
     pi__free(r->list);
 }
 
@@ -83,23 +68,17 @@ static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *pl
 /* regex is n bytes of the text. */
 static int add_rule(rules *r, const char *regex, size_t n, uint8_t place, pi_error *err)
 {
-    int number = 0;
-    PCRE2_SIZE where = 0;
-    pcre2_compile_context *cc = pcre2_compile_context_create(r->mem);
-    pcre2_code *code = cc ? pcre2_compile((PCRE2_SPTR) regex, n, 0, &number, &where, cc) : NULL;
-    pcre2_compile_context_free(cc);
-    if (code && pi__grow(&r->list, &r->cap, r->n + 1, sizeof *r->list)) {
-        r->list[r->n++] = (rule) {code, place};
-        return PI_OK;
-    }
-    if (code || !cc || number == PCRE2_ERROR_HEAP_FAILED) {
-        pcre2_code_free(code);
+    char why[PI__REGEX_ERROR];
+    pi__regex *re = NULL;
+    int rc = pi__regex_compile(&re, regex, n, false, why);
+    if (rc == PI_EINVAL)
+        return pi__fail(err, rc, "override-tensor '%.*s': %s", (int) (n < 80 ? n : 80), regex, why);
+    if (rc || !pi__grow(&r->list, &r->cap, r->n + 1, sizeof *r->list)) {
+        pi__regex_free(re);
         return pi__fail_mem(err, "override-tensor");
     }
-    char text[100] = "";
-    pcre2_get_error_message(number, (PCRE2_UCHAR *) text, sizeof text);
-    return pi__fail(err, PI_EINVAL, "override-tensor '%.*s': %s at byte %zu", (int) (n < 80 ? n : 80), regex, text,
-                    (size_t) where);
+    r->list[r->n++] = (rule) {re, place};
+    return PI_OK;
 }
 
 /* "REGEX=DEVICE,REGEX=DEVICE". An expression may have commas, but no "=". */
@@ -126,9 +105,8 @@ static int rules_open(rules *r, const pi__place_rules *from, const char *device,
 {
     *r = (rules) {.device = device};
     if (!from->n_override) return PI_OK;
-    r->mem = pcre2_general_context_create(pcre_malloc, pcre_free, NULL);
-    r->match = r->mem ? pcre2_match_data_create(1, r->mem) : NULL;
-    if (!r->match) return pi__fail_mem(err, "override-tensor");
+    r->scratch = pi__regex_scratch_new();
+    if (!r->scratch) return pi__fail_mem(err, "override-tensor");
     int rc = PI_OK;
     for (size_t i = 0; i < from->n_override && !rc; i++) rc = add_rules(r, from->override[i], err);
     return rc;
@@ -139,15 +117,14 @@ static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *plac
 {
     *found = false;
     for (size_t i = 0; i < r->n; i++) {
-        int n = pcre2_match(r->list[i].pattern, (PCRE2_SPTR) t->name.p, t->name.n, 0, 0, r->match, NULL);
-        if (n >= 0) {
-            *found = true;
-            *place = r->list[i].place;
-            return PI_OK;
-        }
-        if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT) return pi__fail_mem(err, "override-tensor");
-        if (n != PCRE2_ERROR_NOMATCH)
+        int n = pi__regex_test(r->list[i].pattern, r->scratch, t->name.p, t->name.n);
+        if (n == PI_ENOMEM) return pi__fail_mem(err, "override-tensor");
+        if (n < 0)
             return pi__fail(err, PI_EINVAL, "override-tensor: expression %zu gives up on the name '%.80s'", i + 1, t->cname);
+        if (n == 0) continue;
+        *found = true;
+        *place = r->list[i].place;
+        return PI_OK;
     }
     return PI_OK;
 }

@@ -7,18 +7,15 @@
  * backtracking memory and stays linear.
  *
  * Compiled once at load (with JIT code where PCRE2 has it); match data is made for each call: any number of threads. */
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <string.h>
 
+#include "base/regex.h"
 #include "tokenizer/vocab_impl.h"
 
 #define MAX_STAGES 6
 
 struct pi__pretok {
-    pcre2_general_context *mem;
-    pcre2_code *stage[MAX_STAGES];
-    int n;
+    pi__regex *stage[MAX_STAGES]; /* NULL behind the last */
 };
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
@@ -200,9 +197,6 @@ static const struct pre {
 
 /* ---------------------------------------------------------------------------------------------------------- compile */
 
-static void *pcre_malloc(size_t n, void *ud) { (void) ud; return pi__malloc(n); }
-static void pcre_free(void *p, void *ud) { (void) ud; pi__free(p); }
-
 static const struct pre *find_pre(pi__str name)
 {
     if (!name.p) return &pres[0];
@@ -220,32 +214,15 @@ int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_erro
     }
     *rules = pre->rules;
     pi__pretok *p = pi__calloc(1, sizeof *p);
-    pcre2_compile_context *cc = NULL;
-    if (p) p->mem = pcre2_general_context_create(pcre_malloc, pcre_free, NULL);
-    if (p && p->mem) cc = pcre2_compile_context_create(p->mem);
-    if (!cc) {
-        pi__pretok_free(p);
-        return pi__fail_mem(err, "the pre-tokenizer");
-    }
-    int rc = PI_OK;
+    if (!p) return pi__fail_mem(err, "the pre-tokenizer");
     const char *const *exprs = sets[pre->set];
-    for (; !rc && p->n < MAX_STAGES && exprs[p->n]; p->n++) {
-        int code;
-        PCRE2_SIZE at;
-        p->stage[p->n] = pcre2_compile((PCRE2_SPTR) exprs[p->n], PCRE2_ZERO_TERMINATED,
-                                       PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &code, &at, cc);
-        if (!p->stage[p->n]) {
-            rc = code == PCRE2_ERROR_HEAP_FAILED
-                     ? pi__fail_mem(err, "the pre-tokenizer")
-                     : pi__fail(err, PI_EINTERNAL, "pre-tokenizer '%s': PCRE2 error %d", pre->name, code);
-        } else {
-            (void) pcre2_jit_compile(p->stage[p->n], PCRE2_JIT_COMPLETE); /* without JIT it is interpreted */
-        }
-    }
-    pcre2_compile_context_free(cc);
-    if (rc) {
+    for (int i = 0; i < MAX_STAGES && exprs[i]; i++) {
+        char why[PI__REGEX_ERROR];
+        int rc = pi__regex_compile(&p->stage[i], exprs[i], strlen(exprs[i]), true, why);
+        if (!rc) continue;
         pi__pretok_free(p);
-        return rc;
+        return rc == PI_ENOMEM ? pi__fail_mem(err, "the pre-tokenizer")
+                               : pi__fail(err, PI_EINTERNAL, "pre-tokenizer '%s': %s", pre->name, why);
     }
     *out = p;
     return PI_OK;
@@ -254,8 +231,7 @@ int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_erro
 void pi__pretok_free(pi__pretok *p)
 {
     if (!p) return;
-    for (int i = 0; i < MAX_STAGES; i++) pcre2_code_free(p->stage[i]);
-    pcre2_general_context_free(p->mem);
+    for (int i = 0; i < MAX_STAGES; i++) pi__regex_free(p->stage[i]);
     pi__free(p);
 }
 
@@ -263,36 +239,21 @@ void pi__pretok_free(pi__pretok *p)
 
 typedef struct split {
     const pi__pretok *p;
-    pcre2_match_data *md;
+    pi__regex_scratch *scratch;
     pi__word_fn fn;
     void *ud;
 } split;
 
-/* The next match of a stage at or after *from, as *from..*to. Returns 1: found, 0: none, or PI_E*. */
-static int next_match(const split *s, int stage, const char *text, size_t n, size_t *from, size_t *to)
-{
-    const pcre2_code *re = s->p->stage[stage];
-    int rc = pcre2_match(re, (PCRE2_SPTR) text, n, *from, PCRE2_NO_UTF_CHECK, s->md, NULL);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(re, (PCRE2_SPTR) text, n, *from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->md, NULL);
-    if (rc == PCRE2_ERROR_NOMATCH) return 0;
-    if (rc < 0) return rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT ? PI_ENOMEM : PI_EINTERNAL;
-    const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(s->md);
-    if (ov[1] <= ov[0]) return 0; /* no expression matches nothing; never loop on it */
-    *from = ov[0];
-    *to = ov[1];
-    return 1;
-}
-
 static int run_stage(const split *s, int stage, const char *text, size_t n)
 {
-    if (stage == s->p->n) return s->fn(s->ud, text, n);
+    if (stage == MAX_STAGES || !s->p->stage[stage]) return s->fn(s->ud, text, n);
     int rc = PI_OK;
     for (size_t done = 0; done < n;) {
         size_t from = done, to = n;
-        int found = next_match(s, stage, text, n, &from, &to);
+        int found = pi__regex_find(s->p->stage[stage], s->scratch, text, n, &from, &to);
         if (found < 0) return found;
-        if (!found) return run_stage(s, stage + 1, text + done, n - done);
+        if (!found || to <= from) /* no expression matches nothing; never loop on it */
+            return run_stage(s, stage + 1, text + done, n - done);
         if (from > done) rc = run_stage(s, stage + 1, text + done, from - done);
         if (!rc) rc = run_stage(s, stage + 1, text + from, to - from);
         if (rc) return rc;
@@ -304,9 +265,9 @@ static int run_stage(const split *s, int stage, const char *text, size_t n)
 int pi__pretok_split(const pi__pretok *p, const char *text, size_t n, pi__word_fn fn, void *ud)
 {
     if (!n) return PI_OK;
-    split s = {p, pcre2_match_data_create(1, p->mem), fn, ud};
-    if (!s.md) return PI_ENOMEM;
+    split s = {p, pi__regex_scratch_new(), fn, ud};
+    if (!s.scratch) return PI_ENOMEM;
     int rc = run_stage(&s, 0, text, n);
-    pcre2_match_data_free(s.md);
+    pi__regex_scratch_free(s.scratch);
     return rc;
 }

@@ -48,16 +48,11 @@ static size_t tile_bytes(int32_t type, int32_t head_dim)
     return PI__ATTN_TILE * pi__row_size(pi__type_info_of(type), head_dim);
 }
 
-static bool type_ok(int32_t type)
-{
-    return type == PI__F32 || type == PI__F16 || type == PI__BF16 || type == PI__Q8_0 || type == PI__Q4_0;
-}
-
 size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                         int32_t block_size)
 {
     (void) be;
-    if (!type_ok(type_k) || !type_ok(type_v)) return 0;
+    if (pi__kv_index(type_k) < 0 || pi__kv_index(type_v) < 0) return 0;
     if (head_dim < 32 || head_dim > PI__MAX_HEAD_DIM || head_dim % 32 || n_head_kv < 1) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
     size_t tiles = (size_t) n_head_kv * (size_t) (block_size / PI__ATTN_TILE);

@@ -12,52 +12,196 @@
 
 #include "backend/cpu/attention.h"
 
-enum { KV_F32, KV_F16, KV_BF16, KV_Q8_0, KV_Q4_0, N_KV_TYPES };
+/* ------------------------------------------------------------------------------------------------- types of the cache
+ *
+ * Of each type (cache_types.h), and nothing of a type stands elsewhere in this file:
+ *
+ *     put_<fn>      32 values as they lie in a row: their scale, if the type has one, then their codes
+ *     get_<fn>      back
+ *     load_k_<fn>   of a block of K, 32 dims x 16 keys: dim i (0..31), all 16 keys. scale: of the keys
+ *     load_v_<fn>   of a block of V, 16 keys x 32 dims: key j, dims 16 half .. + 15. scale: of each key
+ *
+ * A block of K or V is the 16 scales, then the codes: of K byte (or float, or half) i of all keys, then the next; of V all
+ * codes of a key, then the next key's. */
 
-static int kv_index(int32_t type)
+PI__INLINE void put_f32(const float *x, uint8_t *to) { memcpy(to, x, 128); }
+PI__INLINE void get_f32(const char *src, float *x) { memcpy(x, src, 128); }
+PI__INLINE vf load_k_f32(const char *block, int i, vf scale) { (void) scale; return vf_load((const float *) block + i * 16); }
+PI__INLINE vf load_v_f32(const char *block, int j, int half, const float *scale)
 {
-    switch (type) {
-    case PI__F32: return KV_F32;
-    case PI__F16: return KV_F16;
-    case PI__BF16: return KV_BF16;
-    case PI__Q8_0: return KV_Q8_0;
-    default: return KV_Q4_0;
+    (void) scale;
+    return vf_load((const float *) block + j * 32 + half * 16);
+}
+
+PI__INLINE void put_f16(const float *x, uint8_t *to)
+{
+    vf_store_f16((uint16_t *) to, vf_load(x));
+    vf_store_f16((uint16_t *) to + 16, vf_load(x + 16));
+}
+PI__INLINE void get_f16(const char *src, float *x)
+{
+    for (int i = 0; i < 32; i += 16) vf_store(x + i, vf_load_f16((const uint16_t *) src + i));
+}
+PI__INLINE vf load_k_f16(const char *block, int i, vf scale)
+{
+    (void) scale;
+    return vf_load_f16((const uint16_t *) block + i * 16);
+}
+PI__INLINE vf load_v_f16(const char *block, int j, int half, const float *scale)
+{
+    (void) scale;
+    return vf_load_f16((const uint16_t *) block + j * 32 + half * 16);
+}
+
+PI__INLINE void put_bf16(const float *x, uint8_t *to)
+{
+    for (int i = 0; i < 32; i++) { /* to nearest even */
+        uint32_t u;
+        memcpy(&u, x + i, 4);
+        uint32_t nan = (u & 0x7fffffff) > 0x7f800000 ? 0x40 : 0, round = nan ? 0 : 0x7fff + (u >> 16 & 1);
+        ((uint16_t *) to)[i] = (uint16_t) ((u + round) >> 16 | nan);
+    }
+}
+PI__INLINE void get_bf16(const char *src, float *x)
+{
+    for (int i = 0; i < 32; i += 16) vf_store(x + i, vf_load_bf16((const uint16_t *) src + i));
+}
+PI__INLINE vf load_k_bf16(const char *block, int i, vf scale)
+{
+    (void) scale;
+    return vf_load_bf16((const uint16_t *) block + i * 16);
+}
+PI__INLINE vf load_v_bf16(const char *block, int j, int half, const float *scale)
+{
+    (void) scale;
+    return vf_load_bf16((const uint16_t *) block + j * 32 + half * 16);
+}
+
+/* 32 values on their way to codes, made numbers that a half can hold: NaN becomes 0, values outside of the range are cut.
+ * Returns the one of the largest magnitude. */
+static float clean_block(const float *src, vf *a, vf *b)
+{
+    float clean[32];
+    vf limit = vf_set1(65504.0f);
+    *a = vf_load(src);
+    *b = vf_load(src + 16);
+    float over = vf_hmax(vf_add(vf_select_lt(vf_abs(*a), limit, vf_zero(), vf_set1(1)),
+                                vf_select_lt(vf_abs(*b), limit, vf_zero(), vf_set1(1))));
+    if (over != 0) { /* NaN is not less than anything */
+        for (int i = 0; i < 32; i++) {
+            float x = src[i];
+            clean[i] = x != x ? 0.0f : x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+        }
+        *a = vf_load(clean);
+        *b = vf_load(clean + 16);
+    }
+    float top = vf_hmax(vf_max(*a, *b)), bottom = -vf_hmax(vf_max(vf_sub(vf_zero(), *a), vf_sub(vf_zero(), *b)));
+    return top >= -bottom ? top : bottom;
+}
+
+/* The scale d goes to `to`; the codes, lo to hi, to code. The largest magnitude decides the scale; searching for a better
+ * one, as is done for files, would cost more than attention itself. */
+PI__INLINE void to_codes(float d, vf a, vf b, float lo, float hi, uint8_t *to, int8_t *code)
+{
+    uint16_t half = pi__f32_to_f16(d);
+    d = pi__f16_to_f32(half); /* codes for the scale as it is stored */
+    vf inv = vf_set1(fabsf(d) > 0 ? 1 / d : 0.0f);
+    memcpy(to, &half, 2);
+    vf_store_i8(code, vf_min(vf_max(vf_mul(a, inv), vf_set1(lo)), vf_set1(hi)));
+    vf_store_i8(code + 16, vf_min(vf_max(vf_mul(b, inv), vf_set1(lo)), vf_set1(hi)));
+}
+
+PI__INLINE vf half_scale(const char *src)
+{
+    uint16_t half;
+    memcpy(&half, src, 2);
+    return vf_set1(pi__f16_to_f32(half));
+}
+
+PI__INLINE void put_q8_0(const float *x, uint8_t *to)
+{
+    vf a, b;
+    float largest = clean_block(x, &a, &b);
+    to_codes(fabsf(largest) / 127, a, b, -127, 127, to, (int8_t *) to + 2);
+}
+PI__INLINE void get_q8_0(const char *src, float *x)
+{
+    const vf scale = half_scale(src);
+    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load_i8((const int8_t *) src + 2 + 16 * i), scale));
+}
+PI__INLINE vf load_k_q8_0(const char *block, int i, vf scale)
+{
+    return vf_mul(vf_load_i8((const int8_t *) block + 32 + i * 16), scale);
+}
+PI__INLINE vf load_v_q8_0(const char *block, int j, int half, const float *scale)
+{
+    return vf_mul(vf_load_i8((const int8_t *) block + 32 + j * 32 + half * 16), vf_set1(scale[j]));
+}
+
+PI__INLINE void put_q4_0(const float *x, uint8_t *to)
+{
+    vf a, b;
+    int8_t code[32];
+    float largest = clean_block(x, &a, &b);
+    to_codes(largest / -8, a, b, -8, 7, to, code);
+    for (int i = 0; i < 16; i++) to[2 + i] = (uint8_t) ((code[i] + 8) | (code[i + 16] + 8) << 4);
+}
+PI__INLINE void get_q4_0(const char *src, float *x)
+{
+    const vf scale = half_scale(src);
+    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load_u4((const uint8_t *) src + 2, i), scale));
+}
+PI__INLINE vf load_k_q4_0(const char *block, int i, vf scale)
+{
+    return vf_mul(vf_load_u4((const uint8_t *) block + 32 + i % 16 * 16, i >= 16), scale);
+}
+PI__INLINE vf load_v_q4_0(const char *block, int j, int half, const float *scale)
+{
+    return vf_mul(vf_load_u4((const uint8_t *) block + 32 + j * 16, half), vf_set1(scale[j]));
+}
+
+/* ------------------------------------------------------------------------------- the same, by a type that is a constant */
+
+PI__INLINE bool has_scale(int t)
+{
+    switch (t) {
+#define ROW(type, fn, scale, ...) case PI__KV_##type: return scale != 0;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: return false;
     }
 }
 
 /* Bytes of 32 dims x 16 keys. */
 PI__INLINE size_t block_bytes(int t)
 {
-    return t == KV_F32 ? 2048 : t == KV_Q8_0 ? 544 : t == KV_Q4_0 ? 288 : 1024;
+    switch (t) {
+#define ROW(type, ...) case PI__KV_##type: return 16 * (PI__KV_SCALE_##type + PI__KV_CODES_##type);
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: return 0;
+    }
 }
 
-/* -------------------------------------------------------------------------------------------------- reading the cache */
-
-/* Keys: dim i (0..31) of a block of 32 dims, all 16 keys. scale: of the block's keys. */
 PI__INLINE vf load_k(int t, const char *block, int i, vf scale)
 {
     switch (t) {
-    case KV_F32: return vf_load((const float *) block + i * 16);
-    case KV_F16: return vf_load_f16((const uint16_t *) block + i * 16);
-    case KV_BF16: return vf_load_bf16((const uint16_t *) block + i * 16);
-    case KV_Q8_0: return vf_mul(vf_load_i8((const int8_t *) block + 32 + i * 16), scale);
-    default: return vf_mul(vf_load_u4((const uint8_t *) block + 32 + i % 16 * 16, i >= 16), scale);
+#define ROW(type, fn, ...) case PI__KV_##type: return load_k_##fn(block, i, scale);
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: return vf_zero();
     }
 }
 
-/* Values: dims half * 16 .. + 15 of a block of 32 dims, key j. scale: of each of the block's 16 keys. */
 PI__INLINE vf load_v(int t, const char *block, int j, int half, const float *scale)
 {
     switch (t) {
-    case KV_F32: return vf_load((const float *) block + j * 32 + half * 16);
-    case KV_F16: return vf_load_f16((const uint16_t *) block + j * 32 + half * 16);
-    case KV_BF16: return vf_load_bf16((const uint16_t *) block + j * 32 + half * 16);
-    case KV_Q8_0: return vf_mul(vf_load_i8((const int8_t *) block + 32 + j * 32 + half * 16), vf_set1(scale[j]));
-    default: return vf_mul(vf_load_u4((const uint8_t *) block + 32 + j * 16, half), vf_set1(scale[j]));
+#define ROW(type, fn, ...) case PI__KV_##type: return load_v_##fn(block, j, half, scale);
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: return vf_zero();
     }
 }
-
-PI__INLINE bool has_scale(int t) { return t == KV_Q8_0 || t == KV_Q4_0; }
 
 /* ------------------------------------------------------------------------------------------------------------- scores */
 
@@ -145,15 +289,15 @@ typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, i
 #define PI__FN(T, R)                                                                                                   \
     static void qk1_##T##_##R(const float *qt, int32_t head_dim, const char *const *tile, float *s)                    \
     {                                                                                                                  \
-        qk(T, R, 1, qt, head_dim, tile, s);                                                                            \
+        qk(PI__KV_##T, R, 1, qt, head_dim, tile, s);                                                                   \
     }                                                                                                                  \
     static void qkn_##T##_##R(const float *qt, int32_t head_dim, const char *const *tile, float *s)                    \
     {                                                                                                                  \
-        qk(T, R, PI__QK_TILES(R), qt, head_dim, tile, s);                                                              \
+        qk(PI__KV_##T, R, PI__QK_TILES(R), qt, head_dim, tile, s);                                                     \
     }                                                                                                                  \
     static void pv_##T##_##R(const span *sp, const float *p, const char *const *tile, int32_t head_dim, float *out)    \
     {                                                                                                                  \
-        pv(T, R, sp, p, tile, head_dim, out);                                                                          \
+        pv(PI__KV_##T, R, sp, p, tile, head_dim, out);                                                                 \
     }
 
 #if PI__ROWS_MAX == 12
@@ -163,21 +307,23 @@ typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, i
 #else
 #define PI__EACH_R(X, T) X(T, 1) X(T, 2) X(T, 4)
 #endif
-#define PI__EACH_T(X) PI__EACH_R(X, KV_F32) PI__EACH_R(X, KV_F16) PI__EACH_R(X, KV_BF16) PI__EACH_R(X, KV_Q8_0) \
-    PI__EACH_R(X, KV_Q4_0)
-PI__EACH_T(PI__FN)
+#define PI__FNS(T, ...) PI__EACH_R(PI__FN, T)
+PI__CACHE_TYPES(PI__FNS)
 
 /* By type and rows. */
-#define PI__QK1(T, R) [T][R] = qk1_##T##_##R,
-#define PI__QKN(T, R) [T][R] = qkn_##T##_##R,
-#define PI__PV(T, R) [T][R] = pv_##T##_##R,
-static const qk_fn qk1_table[N_KV_TYPES][PI__ROWS_MAX + 1] = {PI__EACH_T(PI__QK1)};
-static const qk_fn qkn_table[N_KV_TYPES][PI__ROWS_MAX + 1] = {PI__EACH_T(PI__QKN)};
-static const pv_fn pv_table[N_KV_TYPES][PI__ROWS_MAX + 1] = {PI__EACH_T(PI__PV)};
+#define PI__QK1(T, R) [PI__KV_##T][R] = qk1_##T##_##R,
+#define PI__QKN(T, R) [PI__KV_##T][R] = qkn_##T##_##R,
+#define PI__PV(T, R) [PI__KV_##T][R] = pv_##T##_##R,
+#define PI__QK1S(T, ...) PI__EACH_R(PI__QK1, T)
+#define PI__QKNS(T, ...) PI__EACH_R(PI__QKN, T)
+#define PI__PVS(T, ...) PI__EACH_R(PI__PV, T)
+static const qk_fn qk1_table[PI__N_KV_TYPES][PI__ROWS_MAX + 1] = {PI__CACHE_TYPES(PI__QK1S)};
+static const qk_fn qkn_table[PI__N_KV_TYPES][PI__ROWS_MAX + 1] = {PI__CACHE_TYPES(PI__QKNS)};
+static const pv_fn pv_table[PI__N_KV_TYPES][PI__ROWS_MAX + 1] = {PI__CACHE_TYPES(PI__PVS)};
 
 static int32_t round_rows(int32_t n)
 {
-    while (!pv_table[KV_F32][n]) n++;
+    while (!pv_table[0][n]) n++;
     return n;
 }
 
@@ -235,7 +381,7 @@ static void part(const pi__attn_rows *w, const float *qt, int32_t ipart, const c
     span sp;
     set_span(w, ipart * PI__ATTN_PART, &sp);
     int32_t n = sp.any_lo / 16, end = sp.any_hi / 16 + 1;
-    int tk = kv_index(w->type_k), tv = kv_index(w->type_v);
+    int tk = pi__kv_index(w->type_k), tv = pi__kv_index(w->type_v);
     int32_t step = PI__QK_TILES(w->n_padded);
     for (; n + step <= end; n += step) qkn_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
     for (; n < end; n++) qk1_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
@@ -318,119 +464,77 @@ static void prep(const pi__head_prep *p, const float *src, float *dst)
     }
 }
 
-/* n values (a multiple of 16) as halves of either kind, rounded to nearest even. */
-static void to_16(int t, const float *x, uint16_t *h, int32_t n)
+typedef void (*put_fn)(const float *x, uint8_t *to);
+
+/* One head of one token, head_dim values, into a lane of a tile of K or V. scale, codes: bytes of 32 values. */
+PI__INLINE void store_k_by(put_fn put, int scale, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    if (t == KV_F16) {
-        for (int32_t i = 0; i < n; i += 16) vf_store_f16(h + i, vf_load(x + i));
-        return;
-    }
-    for (int32_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, x + i, 4);
-        uint32_t nan = (u & 0x7fffffff) > 0x7f800000 ? 0x40 : 0, round = nan ? 0 : 0x7fff + (u >> 16 & 1);
-        h[i] = (uint16_t) ((u + round) >> 16 | nan);
+    const int unit = codes > 32 ? codes / 32 : 1;
+    uint8_t b[2 + PI__KV_CODES_MAX];
+    for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (scale + codes)) {
+        put(x + d, b);
+        memcpy(tile + lane * scale, b, (size_t) scale);
+        for (int i = 0; i < codes / unit; i++)
+            memcpy(tile + 16 * scale + (i * 16 + lane) * unit, b + scale + i * unit, (size_t) unit);
     }
 }
 
-/* 32 values as a block of Q8_0 or Q4_0: the half of the scale, then 32 or 16 bytes. The largest magnitude decides the
- * scale; searching for a better one, as is done for files, would cost more than attention itself. NaN becomes 0, values
- * outside the range of a half are cut. */
-static void to_block(int t, const float *src, uint8_t *block)
+PI__INLINE void store_v_by(put_fn put, int scale, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    float clean[32];
-    vf a = vf_load(src), b = vf_load(src + 16), limit = vf_set1(65504.0f);
-    float over = vf_hmax(vf_add(vf_select_lt(vf_abs(a), limit, vf_zero(), vf_set1(1)),
-                                vf_select_lt(vf_abs(b), limit, vf_zero(), vf_set1(1))));
-    if (over != 0) { /* NaN is not less than anything */
-        for (int i = 0; i < 32; i++) {
-            float x = src[i];
-            clean[i] = x != x ? 0.0f : x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
-        }
-        a = vf_load(clean);
-        b = vf_load(clean + 16);
-    }
-    float top = vf_hmax(vf_max(a, b)), bottom = -vf_hmax(vf_max(vf_sub(vf_zero(), a), vf_sub(vf_zero(), b)));
-    float largest = top >= -bottom ? top : bottom;
-    float d = t == KV_Q8_0 ? fabsf(largest) / 127 : largest / -8;
-    uint16_t half = pi__f32_to_f16(d);
-    d = pi__f16_to_f32(half); /* codes for the scale as it is stored */
-    vf inv = vf_set1(fabsf(d) > 0 ? 1 / d : 0.0f);
-    memcpy(block, &half, 2);
-    int8_t code[32];
-    if (t == KV_Q8_0) {
-        vf lo = vf_set1(-127), hi = vf_set1(127);
-        vf_store_i8((int8_t *) block + 2, vf_min(vf_max(vf_mul(a, inv), lo), hi));
-        vf_store_i8((int8_t *) block + 18, vf_min(vf_max(vf_mul(b, inv), lo), hi));
-    } else {
-        vf lo = vf_set1(-8), hi = vf_set1(7);
-        vf_store_i8(code, vf_min(vf_max(vf_mul(a, inv), lo), hi));
-        vf_store_i8(code + 16, vf_min(vf_max(vf_mul(b, inv), lo), hi));
-        for (int i = 0; i < 16; i++) block[2 + i] = (uint8_t) ((code[i] + 8) | (code[i + 16] + 8) << 4);
+    uint8_t b[2 + PI__KV_CODES_MAX];
+    for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (scale + codes)) {
+        put(x + d, b);
+        memcpy(tile + lane * scale, b, (size_t) scale);
+        memcpy(tile + 16 * scale + lane * codes, b + scale, (size_t) codes);
     }
 }
 
 static void store_k(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    int t = kv_index(type);
-    if (t == KV_F32) {
-        for (int32_t d = 0; d < head_dim; d++) ((float *) tile)[d * 16 + lane] = x[d];
-    } else if (t == KV_F16 || t == KV_BF16) {
-        uint16_t h[PI__MAX_HEAD_DIM];
-        to_16(t, x, h, head_dim);
-        for (int32_t d = 0; d < head_dim; d++) ((uint16_t *) tile)[d * 16 + lane] = h[d];
-    } else {
-        int n = t == KV_Q8_0 ? 32 : 16; /* bytes of 32 values; a half before them is the scale */
-        for (int32_t d = 0; d < head_dim; d += 32, tile += block_bytes(t)) {
-            uint8_t b[34];
-            to_block(t, x + d, b);
-            memcpy(tile + lane * 2, b, 2);
-            for (int i = 0; i < n; i++) tile[32 + i * 16 + lane] = (char) b[2 + i];
-        }
+    switch (type) {
+#define ROW(type, fn, ...) \
+    case PI__##type: store_k_by(put_##fn, PI__KV_SCALE_##type, PI__KV_CODES_##type, tile, lane, head_dim, x); break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: break;
     }
 }
 
 static void store_v(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    int t = kv_index(type);
-    size_t size = block_bytes(t);
-    if (t == KV_F32) {
-        for (int32_t d = 0; d < head_dim; d += 32, tile += size) memcpy(tile + lane * 128, x + d, 128);
-    } else if (t == KV_F16 || t == KV_BF16) {
-        for (int32_t d = 0; d < head_dim; d += 32, tile += size) to_16(t, x + d, (uint16_t *) tile + lane * 32, 32);
-    } else {
-        int n = t == KV_Q8_0 ? 32 : 16;
-        for (int32_t d = 0; d < head_dim; d += 32, tile += size) {
-            uint8_t b[34];
-            to_block(t, x + d, b);
-            memcpy(tile + lane * 2, b, 2);
-            memcpy(tile + 32 + lane * n, b + 2, (size_t) n);
-        }
+    switch (type) {
+#define ROW(type, fn, ...) \
+    case PI__##type: store_v_by(put_##fn, PI__KV_SCALE_##type, PI__KV_CODES_##type, tile, lane, head_dim, x); break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: break;
     }
 }
 
 static void store_row(int32_t type, char *dst, int32_t n, const float *x)
 {
-    int t = kv_index(type);
-    if (t == KV_F32) memcpy(dst, x, (size_t) n * sizeof *x);
-    else if (t == KV_F16 || t == KV_BF16) to_16(t, x, (uint16_t *) dst, n);
-    else for (int32_t d = 0; d < n; d += 32, dst += t == KV_Q8_0 ? 34 : 18) to_block(t, x + d, (uint8_t *) dst);
+    switch (type) {
+#define ROW(type, fn, ...)                                                                              \
+    case PI__##type:                                                                                    \
+        for (int32_t d = 0; d < n; d += 32, dst += PI__KV_SCALE_##type + PI__KV_CODES_##type)           \
+            put_##fn(x + d, (uint8_t *) dst);                                                           \
+        break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: break;
+    }
 }
 
 static void load_row(int32_t type, const char *src, int32_t n, float *x)
 {
-    int t = kv_index(type);
-    if (t == KV_F32) memcpy(x, src, (size_t) n * sizeof *x);
-    else if (t == KV_F16) for (int32_t d = 0; d < n; d += 16) vf_store(x + d, vf_load_f16((const uint16_t *) src + d));
-    else if (t == KV_BF16) for (int32_t d = 0; d < n; d += 16) vf_store(x + d, vf_load_bf16((const uint16_t *) src + d));
-    else for (int32_t d = 0; d < n; d += 32, src += t == KV_Q8_0 ? 34 : 18) {
-        uint16_t half;
-        memcpy(&half, src, 2);
-        const vf scale = vf_set1(pi__f16_to_f32(half));
-        for (int i = 0; i < 2; i++) {
-            vf code = t == KV_Q8_0 ? vf_load_i8((const int8_t *) src + 2 + 16 * i) : vf_load_u4((const uint8_t *) src + 2, i);
-            vf_store(x + d + 16 * i, vf_mul(code, scale));
-        }
+    switch (type) {
+#define ROW(type, fn, ...)                                                                              \
+    case PI__##type:                                                                                    \
+        for (int32_t d = 0; d < n; d += 32, src += PI__KV_SCALE_##type + PI__KV_CODES_##type) get_##fn(src, x + d); \
+        break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: break;
     }
 }
 

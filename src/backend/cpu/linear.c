@@ -198,12 +198,13 @@ static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth
 pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
                              int64_t tile, uint8_t *buf)
 {
+    const int32_t kind = pi__lin_format_of(w->type).kind;
     return (pi__lin_tile) {
-        .k = k, .type = w->type, .row = s->row, .buf = buf,
+        .k = k, .type = w->type, .kind = kind, .row = s->row, .buf = buf,
         .w = {(const uint8_t *) w->data + (size_t) mat * s->mat + (size_t) tile * s->tile, w->n_in},
         .lanes = (int32_t) (w->n_out - 16 * tile < 16 ? w->n_out - 16 * tile : 16),
         .scale = w->scale ? w->scale[mat] : 1.0f,
-        .unpacked = pi__lin_format_of(w->type).kind >= PI__LK_F32,
+        .unpacked = kind >= PI__LK_F32,
     };
 }
 
@@ -221,7 +222,7 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
         t->w.data = t->buf;
         t->unpacked = true;
     }
-    t->k->mul[pi__lin_format_of(t->type).kind][x->cols](&t->w, x, &out);
+    t->k->mul[t->kind][x->cols](&t->w, x, &out);
 }
 
 /* One tile times groups g0..g1. */

@@ -57,30 +57,21 @@ typedef struct pi__lin_format {
     uint16_t side_bytes; /* bytes of a record's scales */
 } pi__lin_format;
 
-/* A switch, so that kernels made for one type fold it. kind PI__LK_N: no such weights. */
+/* Folds to constants in kernels made for one type. kind PI__LK_N: no such weights. */
 static inline pi__lin_format pi__lin_format_of(int32_t type)
 {
-    switch (type) {
-    case PI__F32: return (pi__lin_format) {PI__LK_F32, 0, 1, 2048, 0};
-    case PI__F16: return (pi__lin_format) {PI__LK_F16, 0, 1, 1024, 0};
-    case PI__BF16: return (pi__lin_format) {PI__LK_BF16, 0, 1, 1024, 0};
-    case PI__Q8_0: return (pi__lin_format) {PI__LK_OFF32, 7, 1, 512, 32};    /* f16 d */
-    case PI__Q4_0: return (pi__lin_format) {PI__LK_OFF32, 3, 1, 256, 32};    /* f16 d */
-    case PI__Q5_0: return (pi__lin_format) {PI__LK_OFF32, 4, 1, 320, 32};    /* f16 d */
-    case PI__Q4_1: return (pi__lin_format) {PI__LK_MIN32, 0, 1, 256, 64};    /* f16 d, m */
-    case PI__Q5_1: return (pi__lin_format) {PI__LK_MIN32, 0, 1, 320, 64};    /* f16 d, m */
-    case PI__IQ4_NL: return (pi__lin_format) {PI__LK_OFF32, 7, 1, 256, 32};  /* f16 d */
-    case PI__MXFP4: return (pi__lin_format) {PI__LK_OFF32, 4, 1, 256, 16};   /* e8m0 */
-    case PI__NVFP4: return (pi__lin_format) {PI__LK_OFF16, 4, 2, 256, 64};   /* 4 ue4m3 */
-    case PI__Q2_K: return (pi__lin_format) {PI__LK_MIN16, 0, 8, 128, 320};   /* f16 d, dmin; 16 of 4+4 bits */
-    case PI__Q3_K: return (pi__lin_format) {PI__LK_OFF16, 2, 8, 192, 224};   /* f16 d; 16 of 6 bits */
-    case PI__Q4_K: return (pi__lin_format) {PI__LK_MIN32, 0, 8, 256, 256};   /* f16 d, dmin; 16 of 6 bits */
-    case PI__Q5_K: return (pi__lin_format) {PI__LK_MIN32, 0, 8, 320, 256};   /* f16 d, dmin; 16 of 6 bits */
-    case PI__Q6_K: return (pi__lin_format) {PI__LK_OFF16, 5, 8, 384, 288};   /* f16 d; 16 int8 */
-    case PI__IQ4_XS: return (pi__lin_format) {PI__LK_OFF32, 7, 8, 256, 128}; /* f16 d; 8 of 2 bits; 8 of 4 bits */
-    case PI__IQ2_XXS: case PI__IQ2_XS: case PI__IQ2_S: case PI__IQ3_XXS: case PI__IQ3_S: case PI__IQ1_S:
-    case PI__IQ1_M: case PI__TQ1_0: case PI__TQ2_0: return (pi__lin_format) {PI__LK_OFF16, 7, 8, 0, 0};
-    default: return (pi__lin_format) {PI__LK_N, 0, 1, 0, 0};
+    const pi__format_facts f = pi__format_facts_of(type);
+    const uint8_t blocks = (uint8_t) (f.block / 32);
+    const int off = f.halves ? PI__LK_OFF16 : PI__LK_OFF32, min = f.halves ? PI__LK_MIN16 : PI__LK_MIN32;
+    switch (f.codes) {
+    case PI__CODES_NOTHING: return (pi__lin_format) {PI__LK_N, 0, 1, 0, 0};
+    case PI__CODES_FLOATS:
+        return (pi__lin_format) {(uint8_t) (type == PI__F32   ? PI__LK_F32
+                                            : type == PI__F16 ? PI__LK_F16
+                                                              : PI__LK_BF16), 0, 1, f.plane, 0};
+    case PI__CODES_GRID8: case PI__CODES_GRID4: case PI__CODES_GRID1: case PI__CODES_TERNARY:
+        return (pi__lin_format) {PI__LK_OFF16, 7, blocks, 0, 0};
+    default: return (pi__lin_format) {(uint8_t) (f.min ? min : off), f.offset, blocks, f.plane, f.record};
     }
 }
 
@@ -156,6 +147,7 @@ typedef struct pi__lin_tile {
     const pi__cpu_linear_kernels *k; /* kernels */
     pi__lin_w w;                     /* as stored; in buf once it is unpacked */
     int32_t type;                    /* of the weight */
+    int32_t kind;                    /* enum pi__lin_kind of it */
     int32_t lanes;                   /* rows that exist, 1..16 */
     size_t row;                      /* bytes of a row in the file */
     float scale;                     /* factor of the result */

@@ -125,7 +125,7 @@ INLINE vf scale_ue4m3(const uint8_t *p)
     return vf_mul(vf_bits(vi_and_ne(bits, e, 0x7f)), vf_set(0x1p119f));
 }
 
-INLINE void side_q2_k(const uint8_t *p, sides *r)
+INLINE void side_k2(const uint8_t *p, sides *r)
 {
     vf d = vf_half(p), dmin = vf_sub(vf_zero(), vf_half(p + 32));
 #define HALVES(j) SIDE(2 * j) SIDE(2 * j + 1)
@@ -139,7 +139,7 @@ INLINE void side_q2_k(const uint8_t *p, sides *r)
 #undef SIDE
 }
 
-INLINE void side_q3_k(const uint8_t *p, sides *r)
+INLINE void side_k3(const uint8_t *p, sides *r)
 {
     vf d = vf_half(p);
 #define SIDE(i) r->s[i] = vf_mul(d, vf_from_vi(vi_sub(six_bits(p + 32, i), vi_set(32))));
@@ -147,7 +147,7 @@ INLINE void side_q3_k(const uint8_t *p, sides *r)
 #undef SIDE
 }
 
-INLINE void side_q4_k(const uint8_t *p, sides *r)
+INLINE void side_k4(const uint8_t *p, sides *r)
 {
     vf d = vf_half(p), dmin = vf_sub(vf_zero(), vf_half(p + 32));
 #define SIDE(j)                                                           \
@@ -157,7 +157,7 @@ INLINE void side_q4_k(const uint8_t *p, sides *r)
 #undef SIDE
 }
 
-INLINE void side_q6_k(const uint8_t *p, sides *r)
+INLINE void side_k6(const uint8_t *p, sides *r)
 {
     vf d = vf_half(p);
 #define SIDE(i) r->s[i] = vf_mul(d, vf_from_vi(vi_from_s8(p + 32 + 16 * (i))));
@@ -166,7 +166,7 @@ INLINE void side_q6_k(const uint8_t *p, sides *r)
 #undef HALVES
 }
 
-INLINE void side_iq4_xs(const uint8_t *p, sides *r)
+INLINE void side_xs(const uint8_t *p, sides *r)
 {
     vf d = vf_half(p);
     vi high = vi_from_u16(p + 32), low = vi_load(p + 64);
@@ -181,23 +181,23 @@ INLINE void side_iq4_xs(const uint8_t *p, sides *r)
 
 INLINE void unpack_side(int type, const uint8_t *p, sides *r)
 {
-    switch (type) {
-    case PI__Q4_1: case PI__Q5_1:
+    switch (pi__format_facts_of(type).scales) {
+    case PI__SCALES_DM:
         r->s[0] = vf_half(p);
         r->m[0] = vf_half(p + 32);
         break;
-    case PI__MXFP4: r->s[0] = scale_e8m0(p); break;
-    case PI__NVFP4:
+    case PI__SCALES_E8M0: r->s[0] = scale_e8m0(p); break;
+    case PI__SCALES_UE4M3:
         r->s[0] = scale_ue4m3(p);
         r->s[1] = scale_ue4m3(p + 16);
         r->s[2] = scale_ue4m3(p + 32);
         r->s[3] = scale_ue4m3(p + 48);
         break;
-    case PI__Q2_K: side_q2_k(p, r); break;
-    case PI__Q3_K: side_q3_k(p, r); break;
-    case PI__Q4_K: case PI__Q5_K: side_q4_k(p, r); break;
-    case PI__Q6_K: side_q6_k(p, r); break;
-    case PI__IQ4_XS: side_iq4_xs(p, r); break;
+    case PI__SCALES_K2: side_k2(p, r); break;
+    case PI__SCALES_K3: side_k3(p, r); break;
+    case PI__SCALES_K4: side_k4(p, r); break;
+    case PI__SCALES_K6: side_k6(p, r); break;
+    case PI__SCALES_XS: side_xs(p, r); break;
     default: r->s[0] = vf_half(p); break;
     }
 }
@@ -205,31 +205,26 @@ INLINE void unpack_side(int type, const uint8_t *p, sides *r)
 /* Codes with the format's offset. */
 INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
 {
-    switch (type) {
-    case PI__Q8_0: lines8(p, u); break;
-    case PI__Q2_K: lines2(p, u); break;
-    case PI__Q3_K:
-        lines2(p, u);
-        lines_bit(p + 128, 2, u);
-        break;
-    case PI__Q6_K:
+    const pi__format_facts f = pi__format_facts_of(type);
+    switch (f.plane / 64) { /* bits */
+    case 8: lines8(p, u); break;
+    case 6:
         lines4(p, u);
         lines_two_bits(p + 256, 4, u);
         break;
-    case PI__Q5_0: case PI__Q5_1: case PI__Q5_K:
+    case 5:
         lines4(p, u);
         lines_bit(p + 256, 4, u);
         break;
-    case PI__IQ4_NL: case PI__IQ4_XS:
-        lines4(p, u);
-        lines_lut(iq4_codes, u);
+    case 3:
+        lines2(p, u);
+        lines_bit(p + 128, 2, u);
         break;
-    case PI__MXFP4: case PI__NVFP4:
-        lines4(p, u);
-        lines_lut(e2m1_codes, u);
-        break;
+    case 2: lines2(p, u); break;
     default: lines4(p, u); break;
     }
+    if (f.codes == PI__CODES_IQ4) lines_lut(iq4_codes, u);
+    if (f.codes == PI__CODES_FP4) lines_lut(e2m1_codes, u);
 }
 
 INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
@@ -586,26 +581,24 @@ static void input_any(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n
 
 /* ---- instances and the table */
 
-#define PACKED(X) \
-    X(Q8_0) X(Q4_0) X(Q5_0) X(Q4_1) X(Q5_1) X(IQ4_NL) X(MXFP4) X(NVFP4) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS)
 #define KINDS(X, ...) \
     X(OFF32, tile, __VA_ARGS__) X(MIN32, tile, __VA_ARGS__) X(OFF16, tile, __VA_ARGS__) X(MIN16, tile, __VA_ARGS__) \
     X(F32, float, __VA_ARGS__) X(F16, float, __VA_ARGS__) X(BF16, float, __VA_ARGS__)
 
 #define ARGS const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y
-#define DEF_UNPACK(T) static void unpack_##T(const pi__lin_w *w, uint8_t *dst) { unpack_tile(PI__##T, w, dst); }
-PACKED(DEF_UNPACK)
+#define DEF_UNPACK(T, ...) static void unpack_##T(const pi__lin_w *w, uint8_t *dst) { unpack_tile(PI__##T, w, dst); }
+PI__CODE_FORMATS(DEF_UNPACK)
 
 #if PI__ISA_DIRECT > 0
-#define DIRECT_1(T) static void direct_##T##_1(ARGS) { mul_direct(PI__##T, 1, w, x, y); }
-#define DIRECT_2(T) static void direct_##T##_2(ARGS) { mul_direct(PI__##T, 2, w, x, y); }
-#define DIRECT_3(T) static void direct_##T##_3(ARGS) { mul_direct(PI__##T, 3, w, x, y); }
-#define DIRECT_4(T) static void direct_##T##_4(ARGS) { mul_direct(PI__##T, 4, w, x, y); }
-PACKED(DIRECT_1)
+#define DIRECT_1(T, ...) static void direct_##T##_1(ARGS) { mul_direct(PI__##T, 1, w, x, y); }
+#define DIRECT_2(T, ...) static void direct_##T##_2(ARGS) { mul_direct(PI__##T, 2, w, x, y); }
+#define DIRECT_3(T, ...) static void direct_##T##_3(ARGS) { mul_direct(PI__##T, 3, w, x, y); }
+#define DIRECT_4(T, ...) static void direct_##T##_4(ARGS) { mul_direct(PI__##T, 4, w, x, y); }
+PI__CODE_FORMATS(DIRECT_1)
 #if PI__ISA_DIRECT == 4
-PACKED(DIRECT_2)
-PACKED(DIRECT_3)
-PACKED(DIRECT_4)
+PI__CODE_FORMATS(DIRECT_2)
+PI__CODE_FORMATS(DIRECT_3)
+PI__CODE_FORMATS(DIRECT_4)
 #endif
 #endif
 
@@ -620,11 +613,11 @@ PACKED(DIRECT_4)
 #endif
 COLS(DEF_COLS)
 
-#define ROW_UNPACK(T) [PI__##T] = unpack_##T,
+#define ROW_UNPACK(T, ...) [PI__##T] = unpack_##T,
 #if PI__ISA_DIRECT == 4
-#define ROW_DIRECT(T) [PI__##T] = {NULL, direct_##T##_1, direct_##T##_2, direct_##T##_3, direct_##T##_4},
+#define ROW_DIRECT(T, ...) [PI__##T] = {NULL, direct_##T##_1, direct_##T##_2, direct_##T##_3, direct_##T##_4},
 #elif PI__ISA_DIRECT == 1
-#define ROW_DIRECT(T) [PI__##T] = {NULL, direct_##T##_1},
+#define ROW_DIRECT(T, ...) [PI__##T] = {NULL, direct_##T##_1},
 #endif
 #define ROW_MUL(K, how, n) [PI__LK_##K][n] = mul_##K##_##n,
 #define ROW_COLS(n) KINDS(ROW_MUL, n)
@@ -634,9 +627,9 @@ static const pi__cpu_linear_kernels kernels = {
     .max_cols = PI__ISA_COLS,
     .code_bias = PI__ISA_BIAS,
     .input = input_any,
-    .unpack = {PACKED(ROW_UNPACK)},
+    .unpack = {PI__CODE_FORMATS(ROW_UNPACK)},
 #if PI__ISA_DIRECT > 0
-    .direct = {PACKED(ROW_DIRECT)},
+    .direct = {PI__CODE_FORMATS(ROW_DIRECT)},
 #endif
     .mul = {COLS(ROW_COLS)},
 };

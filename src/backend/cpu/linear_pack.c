@@ -25,9 +25,8 @@ static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
 /* ---- planes: lines of whole codes into the bits that are kept */
 
-static void put_planes(int32_t type, uint8_t line[8][64], uint8_t *dst)
+static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
 {
-    int bits = pi__lin_format_of(type).code_bytes / 64; /* a bit of 512 codes is 64 bytes */
     if (bits == 8) {
         memcpy(dst, line, 512);
         return;
@@ -70,7 +69,7 @@ static void put_six_bits(const uint8_t v[16], int r, uint8_t *dst)
 }
 
 /* Q4_K, Q5_K: scale and minimum of sub-block j are values 2j and 2j + 1. s: the file's 12 bytes. */
-static void side_k4(const uint8_t *p, int r, uint8_t *dst)
+static void side_k4(const uint8_t *p, const uint8_t *d, int r, uint8_t *dst)
 {
     const uint8_t *s = p + 4;
     uint8_t v[16];
@@ -78,12 +77,12 @@ static void side_k4(const uint8_t *p, int r, uint8_t *dst)
         v[2 * j] = (uint8_t) (j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4);
         v[2 * j + 1] = (uint8_t) (j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4);
     }
-    put16(dst + 2 * r, get16(p));
-    put16(dst + 32 + 2 * r, get16(p + 2));
+    put16(dst + 2 * r, get16(d));
+    put16(dst + 32 + 2 * r, get16(d + 2));
     put_six_bits(v, r, dst + 64);
 }
 
-static void side_q3_k(const uint8_t *p, int r, uint8_t *dst)
+static void side_k3(const uint8_t *p, const uint8_t *d, int r, uint8_t *dst)
 {
     const uint8_t *s = p + 96;
     uint8_t v[16];
@@ -91,35 +90,36 @@ static void side_q3_k(const uint8_t *p, int r, uint8_t *dst)
         int low = n < 8 ? s[n] & 15 : s[n - 8] >> 4;
         v[n] = (uint8_t) (low | (s[8 + (n & 3)] >> 2 * (n / 4) & 3) << 4);
     }
-    put16(dst + 2 * r, get16(p + 108));
+    put16(dst + 2 * r, get16(d));
     put_six_bits(v, r, dst + 32);
 }
 
-static void put_side(int32_t type, const uint8_t *p, int r, uint8_t *dst)
+static void put_side(const pi__format_facts *f, const uint8_t *p, int r, uint8_t *dst)
 {
-    switch (type) {
-    case PI__Q8_0: case PI__Q4_0: case PI__Q5_0: case PI__IQ4_NL: put16(dst + 2 * r, get16(p)); break;
-    case PI__Q4_1: case PI__Q5_1:
-        put16(dst + 2 * r, get16(p));
-        put16(dst + 32 + 2 * r, get16(p + 2));
+    const uint8_t *d = p + f->d_at;
+    switch (f->scales) {
+    case PI__SCALES_D: put16(dst + 2 * r, get16(d)); break;
+    case PI__SCALES_DM:
+        put16(dst + 2 * r, get16(d));
+        put16(dst + 32 + 2 * r, get16(d + 2));
         break;
-    case PI__MXFP4: dst[r] = p[0]; break;
-    case PI__NVFP4:
+    case PI__SCALES_E8M0: dst[r] = p[0]; break;
+    case PI__SCALES_UE4M3:
         for (int i = 0; i < 4; i++) dst[16 * i + r] = p[i];
         break;
-    case PI__Q2_K:
-        put16(dst + 2 * r, get16(p + 80));
-        put16(dst + 32 + 2 * r, get16(p + 82));
+    case PI__SCALES_K2:
+        put16(dst + 2 * r, get16(d));
+        put16(dst + 32 + 2 * r, get16(d + 2));
         for (int i = 0; i < 16; i++) dst[64 + 16 * i + r] = p[i];
         break;
-    case PI__Q3_K: side_q3_k(p, r, dst); break;
-    case PI__Q4_K: case PI__Q5_K: side_k4(p, r, dst); break;
-    case PI__Q6_K:
-        put16(dst + 2 * r, get16(p + 208));
+    case PI__SCALES_K3: side_k3(p, d, r, dst); break;
+    case PI__SCALES_K4: side_k4(p, d, r, dst); break;
+    case PI__SCALES_K6:
+        put16(dst + 2 * r, get16(d));
         for (int i = 0; i < 16; i++) dst[32 + 16 * i + r] = p[192 + i];
         break;
-    case PI__IQ4_XS:
-        put16(dst + 2 * r, get16(p));
+    case PI__SCALES_XS:
+        put16(dst + 2 * r, get16(d));
         put16(dst + 32 + 2 * r, get16(p + 2));
         put32(dst + 64 + 4 * r, get32(p + 4));
         break;
@@ -151,6 +151,7 @@ void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_
                        uint8_t *dst)
 {
     const pi__lin_format f = pi__lin_format_of(type);
+    const pi__format_facts facts = pi__format_facts_of(type);
     const pi__type_info *t = pi__type_info_of(type);
     if (f.kind >= PI__LK_F32) {
         if (lanes < 16) memset(dst, 0, tile_size);
@@ -160,13 +161,14 @@ void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_
     memset(dst, 0, tile_size);
     uint8_t line[8][64] = {{0}}, codes[32];
     for (int64_t s = 0; s < n_in / t->blck_size; s++, dst += pi__lin_record(&f)) {
-        for (int32_t r = 0; r < lanes; r++) put_side(type, src + (size_t) r * row_size + (size_t) s * t->type_size, r, dst);
+        for (int32_t r = 0; r < lanes; r++)
+            put_side(&facts, src + (size_t) r * row_size + (size_t) s * t->type_size, r, dst);
         for (int j = 0; j < f.rec_blocks; j++) {
             for (int32_t r = 0; r < lanes; r++) {
                 pi__block_codes(type, src + (size_t) r * row_size + (size_t) s * t->type_size, j, codes);
                 for (int q = 0; q < 8; q++) memcpy(line[q] + 4 * r, codes + 4 * q, 4);
             }
-            put_planes(type, line, dst + f.side_bytes + (size_t) j * f.code_bytes);
+            put_planes(f.code_bytes / 64, line, dst + f.side_bytes + (size_t) j * f.code_bytes);
         }
     }
 }

@@ -146,15 +146,12 @@ static void read_tq2_0(const uint8_t *p, row_block *r)
 static void read_block(int32_t type, const uint8_t *p, row_block *r)
 {
     switch (type) {
-    case PI__IQ2_XXS: read_iq2_xxs(p, r); break;
-    case PI__IQ2_XS: read_iq2_xs(p, r); break;
-    case PI__IQ2_S: read_iq2_s(p, r); break;
-    case PI__IQ3_XXS: read_iq3_xxs(p, r); break;
-    case PI__IQ3_S: read_iq3_s(p, r); break;
-    case PI__IQ1_S: read_iq1_s(p, r); break;
-    case PI__IQ1_M: read_iq1_m(p, r); break;
-    case PI__TQ1_0: read_tq1_0(p, r); break;
-    default: read_tq2_0(p, r); break;
+#define READ(type, id, block, size, how, fn, ...) \
+    case PI__##type: read_##fn(p, r); break;
+        PI__GRID_FORMATS(READ)
+        PI__TERNARY_FORMATS(READ)
+#undef READ
+    default: break;
     }
 }
 

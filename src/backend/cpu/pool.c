@@ -18,10 +18,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum {
@@ -70,13 +70,6 @@ static void relax(void)
 #endif
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* ------------------------------------------------------------------------------------------------------------- gates */
 
 static bool gate_init(gate *g)
@@ -113,14 +106,14 @@ static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int
 {
     if (changed(g, old)) return true;
     if (!spin_ns) return false;
-    int64_t start = now_ns();
+    int64_t start = pi__now_ns();
     do {
         for (int i = 0; i < 64; i++) {
             if (changed(g, old)) return true;
             relax();
         }
         if (shares_core(p, ith)) return false;
-    } while (now_ns() - start < spin_ns);
+    } while (pi__now_ns() - start < spin_ns);
     return false;
 }
 

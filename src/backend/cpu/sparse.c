@@ -28,7 +28,7 @@ typedef struct sparse_job {
 size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
 {
     (void) be;
-    if (type != PI__F32 && type != PI__F16 && type != PI__BF16 && type != PI__Q8_0 && type != PI__Q4_0) return 0;
+    if (pi__kv_index(type) < 0) return 0;
     if (n < 16 || n > 4 * PI__MAX_HEAD_DIM || n % 16 || n_rows < 1) return 0;
     const size_t size = (size_t) n_rows * pi__row_size(pi__type_info_of(type), pi__row_width(n));
     return (size + 63) & ~(size_t) 63;

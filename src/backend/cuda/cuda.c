@@ -134,7 +134,7 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     size_t row = 0;
     for (int i = 0; i < 2; i++) {
         int32_t t = types[i];
-        if (t != PI__F32 && t != PI__F16 && t != PI__BF16 && t != PI__Q8_0 && t != PI__Q4_0) return 0;
+        if (pi__kv_index(t) < 0) return 0;
         if (head_dim > 0 && head_dim % 32 == 0) row += pi__row_size(pi__type_info_of(t), head_dim);
     }
     if (!pi__k_attention_has(head_dim) || n_head_kv < 1) return 0;

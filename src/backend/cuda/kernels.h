@@ -56,7 +56,7 @@ int pi__k_top_run(void *stream, const pi__k_top *a);
 typedef struct pi__k_cache {
     char *base;         /* block b of the layer is at base + b * stride */
     size_t stride;      /* bytes, a multiple of 16 */
-    int32_t type_k;     /* enum pi__type: F32, F16, BF16, Q8_0 or Q4_0 */
+    int32_t type_k;     /* enum pi__type, one of cache_types.h */
     int32_t type_v;     /* the same, chosen separately */
     int32_t n_head_kv;  /* heads */
     int32_t head_dim;   /* values a head, a multiple of 32 up to 512 */

@@ -5,65 +5,27 @@
 
 #include "formats/formats_impl.h"
 
-/* What a type's planes and scales take. */
-typedef struct pack_format {
-    int bits;     /* of a code; 0: rows as in the file, or points */
-    size_t side;  /* bytes of a block's scales */
-    size_t sup;   /* bytes of the scales of 256 columns */
-    size_t point; /* bytes that 16 rows of a block take in codebook formats, or 0 */
-} pack_format;
-
-static bool format_of(int32_t type, pack_format *f)
+static bool is_grid(const pi__format_facts *f)
 {
-    switch (type) {
-    case PI__F32: case PI__F16: case PI__BF16: *f = (pack_format) {0}; return true;
-    case PI__Q8_0: *f = (pack_format) {8, 32, 0, 0}; return true;           /* f16 d */
-    case PI__Q4_0: case PI__IQ4_NL: *f = (pack_format) {4, 32, 0, 0}; return true;
-    case PI__Q5_0: *f = (pack_format) {5, 32, 0, 0}; return true;
-    case PI__Q4_1: *f = (pack_format) {4, 64, 0, 0}; return true;           /* f16 d, f16 m */
-    case PI__Q5_1: *f = (pack_format) {5, 64, 0, 0}; return true;
-    case PI__Q4_K: *f = (pack_format) {4, 32, 64, 0}; return true;          /* scale, minimum; f16 d, dmin */
-    case PI__Q5_K: *f = (pack_format) {5, 32, 64, 0}; return true;
-    case PI__Q6_K: *f = (pack_format) {6, 32, 32, 0}; return true;          /* int8 [2]; f16 d */
-    case PI__Q3_K: *f = (pack_format) {3, 32, 32, 0}; return true;
-    case PI__Q2_K: *f = (pack_format) {2, 32, 64, 0}; return true;          /* 4 + 4 bits [2]; f16 d, dmin */
-    case PI__TQ1_0: case PI__TQ2_0: *f = (pack_format) {2, 32, 64, 0}; return true; /* as Q2_K */
-    case PI__IQ4_XS: *f = (pack_format) {4, 16, 32, 0}; return true;        /* int8; f16 d */
-    case PI__MXFP4: *f = (pack_format) {4, 16, 0, 0}; return true;          /* e8m0 */
-    case PI__NVFP4: *f = (pack_format) {4, 32, 0, 0}; return true;          /* ue4m3 of each half */
-    case PI__IQ2_XXS: *f = (pack_format) {0, 0, 32, 128}; return true;      /* f16 d */
-    case PI__IQ2_XS: *f = (pack_format) {0, 16, 32, 128}; return true;      /* 4 bits [2]; f16 d */
-    case PI__IQ2_S: *f = (pack_format) {0, 16, 32, 144}; return true;       /* 4 bits [2]; f16 d */
-    case PI__IQ3_XXS: *f = (pack_format) {0, 0, 32, 192}; return true;      /* f16 d */
-    case PI__IQ3_S: *f = (pack_format) {0, 16, 32, 208}; return true;       /* 4 bits; f16 d */
-    case PI__IQ1_S: *f = (pack_format) {0, 0, 32, 96}; return true;         /* f16 d */
-    case PI__IQ1_M: *f = (pack_format) {0, 16, 32, 96}; return true;        /* 4 bits [2]; f16 d */
-    default: return false;
-    }
+    return f->codes == PI__CODES_GRID8 || f->codes == PI__CODES_GRID4 || f->codes == PI__CODES_GRID1;
 }
 
-int32_t pi__cuda_packed_type(int32_t type) { return type == PI__TQ1_0 || type == PI__TQ2_0 ? PI__Q2_K : type; }
-
-/* Codes that are indices. */
-static bool has_table(int32_t type)
-{
-    return type == PI__IQ4_NL || type == PI__IQ4_XS || type == PI__MXFP4 || type == PI__NVFP4;
-}
+int32_t pi__cuda_packed_type(int32_t type) { return pi__format_facts_of(type).codes == PI__CODES_TERNARY ? PI__Q2_K : type; }
 
 bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s)
 {
-    pack_format f;
+    const pi__format_facts f = pi__format_facts_of(type);
     *s = (pi__cuda_shape) {0};
-    if (!format_of(type, &f) || n_in < 1 || n_out < 1 || n_in > INT32_MAX || n_out > INT32_MAX) return false;
+    if (f.codes == PI__CODES_NOTHING || n_in < 1 || n_out < 1 || n_in > INT32_MAX || n_out > INT32_MAX) return false;
     const pi__type_info *t = pi__type_info_of(type);
     if (n_in % t->blck_size) return false;
-    if (!f.bits && !f.point) {
+    if (f.codes == PI__CODES_FLOATS) {
         s->tile_bytes = pi__row_size(t, n_in);
         s->mat_bytes = s->tile_bytes * (size_t) n_out;
         return true;
     }
     s->n_block = n_in / 32;
-    s->code_bytes = f.point ? f.point : (size_t) f.bits * 64;
+    s->code_bytes = f.plane;
     s->side_at = (size_t) s->n_block * s->code_bytes;
     s->side_bytes = f.side;
     s->super_at = s->side_at + (size_t) s->n_block * f.side;
@@ -184,65 +146,71 @@ static uint8_t q3_k_scale(const uint8_t *s, int g)
     return (uint8_t) ((low | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4) - 32);
 }
 
-static void put_side(int32_t type, const uint8_t *p, int j, int r, uint8_t *side)
+/* A byte or less among the scales of 256 columns: of formats whose codes are points. */
+static uint8_t grid_scale(int32_t type, const uint8_t *p, int j)
 {
     switch (type) {
-    case PI__Q8_0: case PI__Q4_0: case PI__Q5_0: case PI__IQ4_NL: pi__store16(side + 2 * r, pi__load16(p)); break;
-    case PI__Q4_1: case PI__Q5_1:
-        pi__store16(side + 2 * r, pi__load16(p));
-        pi__store16(side + 32 + 2 * r, pi__load16(p + 2));
+    case PI__IQ2_XS: return p[66 + j];
+    case PI__IQ2_S: return p[74 + j];
+    case PI__IQ3_S: return p[106 + j / 2] >> j % 2 * 4 & 15;
+    default: { /* IQ1_M: 3 bits each */
+        const int u = pi__load16(p + 48 + j / 2 * 2) >> j % 2 * 6;
+        return (uint8_t) ((u & 7) | (u >> 3 & 7) << 4);
+    }
+    }
+}
+
+static void put_side(int32_t type, const pi__format_facts *f, const uint8_t *p, int j, int r, uint8_t *side)
+{
+    const uint8_t *d = p + f->d_at;
+    switch (f->scales) {
+    case PI__SCALES_D: pi__store16(side + 2 * r, pi__load16(d)); break;
+    case PI__SCALES_DM:
+        pi__store16(side + 2 * r, pi__load16(d));
+        pi__store16(side + 32 + 2 * r, pi__load16(d + 2));
         break;
-    case PI__Q4_K: case PI__Q5_K: put_k4_side(p + 4, j, r, side); break;
-    case PI__Q6_K:
+    case PI__SCALES_K4: put_k4_side(p + 4, j, r, side); break;
+    case PI__SCALES_K6:
         for (int h = 0; h < 2; h++) side[16 * h + r] = p[192 + 2 * j + h];
         break;
-    case PI__Q3_K:
+    case PI__SCALES_K3:
         for (int h = 0; h < 2; h++) side[16 * h + r] = q3_k_scale(p + 96, 2 * j + h);
         break;
-    case PI__Q2_K:
-        for (int h = 0; h < 2; h++) side[16 * h + r] = p[2 * j + h];
+    case PI__SCALES_K2: /* of a ternary format: scale 1, minimum 1 */
+        for (int h = 0; h < 2; h++) side[16 * h + r] = f->codes == PI__CODES_TERNARY ? 0x11 : p[2 * j + h];
         break;
-    case PI__TQ1_0: case PI__TQ2_0: side[r] = side[16 + r] = 0x11; break;
-    case PI__IQ4_XS:
+    case PI__SCALES_XS:
         side[r] = (uint8_t) (((p[4 + j / 2] >> j % 2 * 4 & 15) | (pi__load16(p + 2) >> 2 * j & 3) << 4) - 32);
         break;
-    case PI__MXFP4: side[r] = p[0]; break;
-    case PI__NVFP4:
+    case PI__SCALES_E8M0: side[r] = p[0]; break;
+    case PI__SCALES_UE4M3:
         for (int h = 0; h < 2; h++) side[2 * r + h] = p[2 * j + h] == 0x7f ? 0 : p[2 * j + h] & 0x7f;
         break;
-    case PI__IQ2_XS: side[r] = p[66 + j]; break;
-    case PI__IQ2_S: side[r] = p[74 + j]; break;
-    case PI__IQ3_S: side[r] = p[106 + j / 2] >> j % 2 * 4 & 15; break;
-    case PI__IQ1_M: { /* 3 bits each */
-        const int u = pi__load16(p + 48 + j / 2 * 2) >> j % 2 * 6;
-        side[r] = (uint8_t) ((u & 7) | (u >> 3 & 7) << 4);
-        break;
-    }
+    case PI__SCALES_G1: case PI__SCALES_G2: side[r] = grid_scale(type, p, j); break;
     default: break;
     }
 }
 
-static void put_super(int32_t type, const uint8_t *p, int r, uint8_t *sup)
+static void put_super(int32_t type, const pi__format_facts *f, const uint8_t *p, int r, uint8_t *sup)
 {
-    const bool ternary = type == PI__TQ1_0 || type == PI__TQ2_0;
-    int at = type == PI__Q6_K ? 208 : type == PI__Q3_K ? 108 : type == PI__Q2_K ? 80 : type == PI__TQ1_0 ? 52 : ternary ? 64 : 0;
-    uint16_t d = pi__load16(p + at);
+    uint16_t d = pi__load16(p + f->d_at);
     if (type == PI__IQ1_M) /* a nibble of each of four halfwords */
         d = (uint16_t) (p[49] >> 4 | (p[51] & 0xf0) | (p[53] & 0xf0) << 4 | (p[55] & 0xf0) << 8);
     pi__store16(sup + 2 * r, d);
-    if (ternary) pi__store16(sup + 32 + 2 * r, d);
-    if (type == PI__Q4_K || type == PI__Q5_K || type == PI__Q2_K) pi__store16(sup + 32 + 2 * r, pi__load16(p + at + 2));
+    if (f->codes == PI__CODES_TERNARY) pi__store16(sup + 32 + 2 * r, d);
+    else if (f->min) pi__store16(sup + 32 + 2 * r, pi__load16(p + f->d_at + 2));
 }
 
 /* Row r of a tile: all but codes. */
 static void pack_scales(int32_t type, const pi__cuda_shape *s, const uint8_t *src, int r, uint8_t *tile)
 {
     const pi__type_info *t = pi__type_info_of(type);
-    const int per = (int) t->blck_size / 32; /* blocks of 32 columns in one of the file's */
+    const pi__format_facts f = pi__format_facts_of(type);
+    const int per = f.block / 32; /* blocks of 32 columns in one of the file's */
     for (int64_t b = 0; b < s->n_block; b++) {
         const uint8_t *p = src + (size_t) (b / per) * t->type_size;
-        put_side(type, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
-        if (s->super_bytes && b % 8 == 0) put_super(type, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
+        put_side(type, &f, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
+        if (s->super_bytes && b % 8 == 0) put_super(type, &f, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
     }
 }
 
@@ -254,9 +222,11 @@ static void pack_points(int32_t type, const pi__cuda_shape *s, const uint8_t *sr
 }
 
 /* Rows r and r + 8 of a tile; row_b NULL: that one is zeros. */
-static void pack_codes(int32_t type, int bits, const pi__cuda_shape *s, const uint8_t *row_a, const uint8_t *row_b, int r,
+static void pack_codes(int32_t type, const pi__cuda_shape *s, const uint8_t *row_a, const uint8_t *row_b, int r,
                        uint8_t *tile)
 {
+    const pi__format_facts f = pi__format_facts_of(type);
+    const bool table = f.codes == PI__CODES_IQ4 || f.codes == PI__CODES_FP4;
     const pi__type_info *t = pi__type_info_of(type);
     const int per = (int) t->blck_size / 32;
     uint8_t a[32], b[32] = {0};
@@ -269,21 +239,20 @@ static void pack_codes(int32_t type, int bits, const pi__cuda_shape *s, const ui
         }
         pi__block_codes(type, row_a + at, (int) (i % per), a);
         if (row_b) pi__block_codes(type, row_b + at, (int) (i % per), b);
-        if (has_table(type)) put_indices(a, b, r, block);
-        else put_codes(bits, a, b, r, block);
+        if (table) put_indices(a, b, r, block);
+        else put_codes(f.plane / 64, a, b, r, block);
     }
 }
 
 void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile)
 {
     const size_t row = pi__row_size(pi__type_info_of(type), n_in);
-    pack_format f = {0};
-    format_of(type, &f);
+    const pi__format_facts f = pi__format_facts_of(type);
     if (n < 16) memset(tile, 0, s->tile_bytes);
     for (int r = 0; r < n; r++) {
         const uint8_t *p = src + (size_t) r * row;
         pack_scales(type, s, p, r, tile);
-        if (f.point) pack_points(type, s, p, r, tile);
-        else if (r < 8) pack_codes(type, f.bits, s, p, r + 8 < n ? p + 8 * row : NULL, r, tile);
+        if (is_grid(&f)) pack_points(type, s, p, r, tile);
+        else if (r < 8) pack_codes(type, s, p, r + 8 < n ? p + 8 * row : NULL, r, tile);
     }
 }

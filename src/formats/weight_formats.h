@@ -1,0 +1,174 @@
+/* A weight format is a row of this table: everything about it that is a number or a name. Sizes and names (formats.c), the
+ * CPU's tiles (backend/cpu/linear.h), the device's (backend/cuda/pack.c) and its kernels (kernels/codes.cuh), and what
+ * `quantize` may write are made from it. C and C++.
+ *
+ * A new format is a row, its reader and writer (formats_impl.h), and its codes (codes.c); only if its scales are of a new
+ * kind also a row of PI__SCALE_KINDS and, wherever a switch over those kinds is, a case.
+ *
+ *     value = scale * (code - 2^offset) - minimum
+ *
+ * type, id    PI__<type>, the name in lower or upper case, and the number in a file
+ * block       values of a block in the file
+ * size        its bytes
+ * how         RW: read and written, RO: read, NO: neither
+ * fn          pi__read_<fn>, pi__write_<fn>
+ * codes       enum pi__codes: what a code stands for
+ * plane       bytes of the codes of 16 rows x 32 columns, packed: 64 for each bit of a code
+ * offset      log2 of what is taken off codes; 0: nothing. 7: codes are signed bytes
+ * scales      enum pi__scales
+ * d_at        byte of the block in the file where its (first) half is
+ * fit         what `quantize` writes instead where rows do not divide into blocks */
+#ifndef PI__WEIGHT_FORMATS_H
+#define PI__WEIGHT_FORMATS_H
+
+#include <stdint.h>
+
+/* Floats: no codes. On the device rows are as in the file. */
+#define PI__FLOAT_FORMATS(X) \
+    /* type, id, block, size, how, fn, codes, plane, offset, scales, d_at, fit */ \
+    X(F32,  0,  1, 4, RW, f32,  FLOATS, 2048, 0, NONE, 0, F32)                    \
+    X(F16,  1,  1, 2, RW, f16,  FLOATS, 1024, 0, NONE, 0, F16)                    \
+    X(BF16, 30, 1, 2, RW, bf16, FLOATS, 1024, 0, NONE, 0, BF16)
+
+/* Integer codes, packed on the CPU and on the device. */
+#define PI__CODE_FORMATS(X) \
+    X(Q8_0,   8,  32,  34,  RW, q8_0,   PLAIN, 512, 7, D,     0,   F16)  \
+    X(Q4_0,   2,  32,  18,  RW, q4_0,   PLAIN, 256, 3, D,     0,   F16)  \
+    X(Q5_0,   6,  32,  22,  RW, q5_0,   PLAIN, 320, 4, D,     0,   F16)  \
+    X(Q4_1,   3,  32,  20,  RW, q4_1,   PLAIN, 256, 0, DM,    0,   F16)  \
+    X(Q5_1,   7,  32,  24,  RW, q5_1,   PLAIN, 320, 0, DM,    0,   F16)  \
+    X(IQ4_NL, 20, 32,  18,  RW, iq4_nl, IQ4,   256, 7, D,     0,   F16)  \
+    X(MXFP4,  39, 32,  17,  RW, mxfp4,  FP4,   256, 4, E8M0,  0,   F16)  \
+    X(NVFP4,  40, 64,  36,  RW, nvfp4,  FP4,   256, 4, UE4M3, 0,   Q8_0) \
+    X(Q2_K,   10, 256, 84,  RW, q2_k,   PLAIN, 128, 0, K2,    80,  Q4_0) \
+    X(Q3_K,   11, 256, 110, RW, q3_k,   PLAIN, 192, 2, K3,    108, Q4_0) \
+    X(Q4_K,   12, 256, 144, RW, q4_k,   PLAIN, 256, 0, K4,    0,   Q5_0) \
+    X(Q5_K,   13, 256, 176, RW, q5_k,   PLAIN, 320, 0, K4,    0,   Q5_1) \
+    X(Q6_K,   14, 256, 210, RW, q6_k,   PLAIN, 384, 5, K6,    208, Q8_0) \
+    X(IQ4_XS, 23, 256, 136, RO, iq4_xs, IQ4,   256, 7, XS,    0,   F16)
+
+/* Codes are points of a codebook. The CPU keeps the file's rows (linear_rows.c), the device packs. */
+#define PI__GRID_FORMATS(X) \
+    X(IQ2_XXS, 16, 256, 66,  RO, iq2_xxs, GRID8, 128, 0, G0, 0, F16) \
+    X(IQ2_XS,  17, 256, 74,  RO, iq2_xs,  GRID8, 128, 0, G2, 0, F16) \
+    X(IQ2_S,   22, 256, 82,  RO, iq2_s,   GRID8, 144, 0, G2, 0, F16) \
+    X(IQ3_XXS, 18, 256, 98,  RO, iq3_xxs, GRID4, 192, 0, G0, 0, F16) \
+    X(IQ3_S,   21, 256, 110, RO, iq3_s,   GRID4, 208, 0, G1, 0, F16) \
+    X(IQ1_S,   19, 256, 50,  RO, iq1_s,   GRID1, 96,  0, G0, 0, F16) \
+    X(IQ1_M,   29, 256, 56,  RO, iq1_m,   GRID1, 96,  0, G2, 0, F16)
+
+/* Three values. The CPU keeps the file's rows; on the device they are Q2_K: d * (q - 1) is d * 1 * q - d * 1. */
+#define PI__TERNARY_FORMATS(X) \
+    X(TQ1_0, 34, 256, 54, RO, tq1_0, TERNARY, 128, 0, K2, 52, F16) \
+    X(TQ2_0, 35, 256, 66, RO, tq2_0, TERNARY, 128, 0, K2, 64, F16)
+
+/* Types of tensors that are no matrices of a model. */
+#define PI__OTHER_FORMATS(X) \
+    X(F64,  28, 1,   8,   NO, f64,  NOTHING, 0, 0, NONE, 0, F16) \
+    X(I8,   24, 1,   1,   NO, i8,   NOTHING, 0, 0, NONE, 0, F16) \
+    X(I16,  25, 1,   2,   NO, i16,  NOTHING, 0, 0, NONE, 0, F16) \
+    X(I32,  26, 1,   4,   NO, i32,  NOTHING, 0, 0, NONE, 0, F16) \
+    X(I64,  27, 1,   8,   NO, i64,  NOTHING, 0, 0, NONE, 0, F16) \
+    X(Q8_1, 9,  32,  40,  NO, q8_1, NOTHING, 0, 0, NONE, 0, F16) \
+    X(Q8_K, 15, 256, 292, NO, q8_k, NOTHING, 0, 0, NONE, 0, F16)
+
+#define PI__WEIGHT_FORMATS(X) PI__FLOAT_FORMATS(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X) PI__TERNARY_FORMATS(X)
+#define PI__FORMATS(X) PI__WEIGHT_FORMATS(X) PI__OTHER_FORMATS(X)
+
+/* Scales of 16 rows.
+ *
+ * per         scales (and minimums) for 32 columns: 2 where each half has its own
+ * min         there are minimums
+ * record      bytes on the CPU, for a block of the file
+ * side, sup   bytes on the device, for 32 columns and for 256 */
+#define PI__SCALE_KINDS(X) \
+    /* kind, per, min, record, side, sup */                                            \
+    X(NONE,  1, 0, 0,   0,  0)                                                         \
+    X(D,     1, 0, 32,  32, 0)  /* f16 d */                                            \
+    X(DM,    1, 1, 64,  64, 0)  /* f16 d, m */                                         \
+    X(E8M0,  1, 0, 16,  16, 0)  /* a power of two */                                   \
+    X(UE4M3, 2, 0, 64,  32, 0)  /* a byte of 4 + 3 bits for each half */               \
+    X(K2,    2, 1, 320, 32, 64) /* f16 d, dmin; 4 + 4 bits for each half */            \
+    X(K3,    2, 0, 224, 32, 32) /* f16 d; 6 bits for each half; bytes on the device */ \
+    X(K4,    1, 1, 256, 32, 64) /* f16 d, dmin; 6 + 6 bits; bytes on the device */     \
+    X(K6,    2, 0, 288, 32, 32) /* f16 d; int8 for each half */                        \
+    X(XS,    1, 0, 128, 16, 32) /* f16 d; 6 bits; int8 on the device */                \
+    X(G0,    1, 0, 0,   0,  32) /* f16 d; the rest among the codes */                  \
+    X(G1,    1, 0, 0,   16, 32) /* f16 d; 4 bits */                                    \
+    X(G2,    2, 0, 0,   16, 32) /* f16 d; 4 bits for each half (IQ1_M: 3) */
+
+enum pi__type { /* numbers as in the GGUF format */
+#define PI__ROW(type, id, ...) PI__##type = id,
+    PI__FORMATS(PI__ROW)
+#undef PI__ROW
+    PI__N_TYPES = 41 /* more than any number */
+};
+
+enum pi__format_bytes { /* of a block in the file: values and bytes */
+#define PI__ROW(type, id, block, size, ...) PI__BLOCK_##type = block, PI__SIZE_##type = size,
+    PI__FORMATS(PI__ROW)
+#undef PI__ROW
+};
+
+enum pi__codes {
+    PI__CODES_NOTHING, /* not to be multiplied with */
+    PI__CODES_FLOATS,  /* values */
+    PI__CODES_PLAIN,   /* themselves */
+    PI__CODES_IQ4,     /* indices into pi__iq4nl_values */
+    PI__CODES_FP4,     /* indices into pi__e2m1_values */
+    PI__CODES_GRID8,   /* points of 8 values with signs */
+    PI__CODES_GRID4,   /* points of 4 values with signs */
+    PI__CODES_GRID1,   /* points of 8 values that are -1, 0 or 1, plus or minus an eighth */
+    PI__CODES_TERNARY  /* 0, 1, 2 */
+};
+
+enum pi__scales {
+#define PI__ROW(kind, ...) PI__SCALES_##kind,
+    PI__SCALE_KINDS(PI__ROW)
+#undef PI__ROW
+};
+
+/* What kernels and packing know of a type; all 0 for one that is not in the table. */
+typedef struct pi__format_facts {
+    uint16_t block;  /* values of a block in the file */
+    uint16_t plane;  /* bytes of the codes of 16 rows x 32 columns */
+    uint16_t record; /* CPU: bytes of a block's scales, 16 rows */
+    uint8_t side;    /* device: bytes of the scales of 32 columns, 16 rows */
+    uint8_t sup;     /* device: bytes of the scales of 256 columns, 16 rows */
+    uint8_t codes;   /* enum pi__codes */
+    uint8_t offset;  /* log2 */
+    uint8_t scales;  /* enum pi__scales */
+    uint8_t halves;  /* each half of 32 columns has a scale */
+    uint8_t min;     /* there are minimums */
+    uint8_t d_at;    /* byte of the file's block where its half is */
+} pi__format_facts;
+
+#ifdef __cplusplus
+#define PI__CONSTANT static constexpr
+#else
+#define PI__CONSTANT static inline
+#endif
+
+/* A switch, so that kernels made for one type fold it. */
+PI__CONSTANT pi__format_facts pi__format_facts_of(int32_t type)
+{
+#define PI__ROW(kind, per, min, record, side, sup) \
+    enum { kind##_PER = per, kind##_MIN = min, kind##_RECORD = record, kind##_SIDE = side, kind##_SUP = sup };
+    PI__SCALE_KINDS(PI__ROW)
+#undef PI__ROW
+    pi__format_facts f = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    switch (type) {
+#define PI__ROW(type, id, block_, size, how, fn, codes_, plane_, offset_, scales_, d_at_, fit)               \
+    case PI__##type:                                                                                         \
+        f.block = block_, f.plane = plane_, f.codes = PI__CODES_##codes_, f.offset = offset_, f.d_at = d_at_; \
+        f.scales = PI__SCALES_##scales_, f.halves = scales_##_PER == 2, f.min = scales_##_MIN;               \
+        f.record = scales_##_RECORD, f.side = scales_##_SIDE, f.sup = scales_##_SUP;                         \
+        break;
+    PI__FORMATS(PI__ROW)
+#undef PI__ROW
+    default: break;
+    }
+    return f;
+}
+
+#endif
