@@ -1,26 +1,28 @@
-/* tool_tiny_model.c: writes the random models of tiny_*.h, for tests that run programs.
+/* tool_tiny_model.c: writes the random models of random_rows.c, for tests that run programs.
  *
- *     tool_tiny_model FILE [CONTEXT [gemma3|gemma4|qwen35|qwen35moe|deepseek4]]
+ *     tool_tiny_model FILE [CONTEXT [ARCHITECTURE [SEED [TYPE [SIZES]]]]]
  *
- * CONTEXT is the number of tokens it was "trained" for: how long a request may become. */
-#include "tiny_deepseek4.h"
-#include "tiny_gemma4.h"
-#include "tiny_qwen35.h"
+ * CONTEXT is the number of tokens it was "trained" for: how long a request may become. ARCHITECTURE is the name of a row
+ * (without arguments they are listed), SEED 0 the row's own, TYPE that of matrices which the row leaves open ("Q8_0"),
+ * SIZES what differs from the row: "L=2 E=256". */
+#include "random_model.h"
 
 int main(int argc, char **argv)
 {
-    tiny_spec s = tiny_default;
+    tiny_spec s = {.ctx = 512};
     pi_error err = {0};
     if (argc > 2) s.ctx = atoi(argv[2]);
-    const char *arch = argc > 3 ? argv[3] : "gemma3";
-    int rc = PI_EINVAL;
-    if (argc < 2 || argc > 4 || s.ctx < 1) snprintf(err.msg, sizeof err.msg, "usage: FILE [CONTEXT [ARCHITECTURE]]");
-    else if (!strcmp(arch, "gemma3")) rc = tiny_write(argv[1], &s, &err);
-    else if (!strcmp(arch, "gemma4")) rc = tiny_gemma4_write(argv[1], s.ctx, &err);
-    else if (!strcmp(arch, "deepseek4")) rc = tiny_deepseek4_write(argv[1], s.ctx, &err);
-    else if (!strcmp(arch, "qwen35")) rc = tiny_qwen35_write(argv[1], false, s.ctx, &err);
-    else if (!strcmp(arch, "qwen35moe")) rc = tiny_qwen35_write(argv[1], true, s.ctx, &err);
-    else snprintf(err.msg, sizeof err.msg, "there is no tiny %.40s", arch);
-    if (rc) fprintf(stderr, "tool_tiny_model: %s\n", err.msg);
-    return rc ? 1 : 0;
+    if (argc > 3) s.arch = argv[3];
+    if (argc > 4) s.seed = (uint32_t) strtoul(argv[4], NULL, 10);
+    if (argc > 5) s.type = pi__type_from_name(argv[5]);
+    if (argc > 6) s.sizes = argv[6];
+    if (argc < 2 || argc > 7 || s.ctx < 1 || s.type < 0) {
+        fprintf(stderr, "usage: tool_tiny_model FILE [CONTEXT [ARCHITECTURE [SEED [TYPE [SIZES]]]]]; architectures:");
+        for (size_t i = 0; tiny_row_name(i); i++) fprintf(stderr, " %s", tiny_row_name(i));
+        fprintf(stderr, "\n");
+        return 1;
+    }
+    if (tiny_write(argv[1], &s, &err) == PI_OK) return 0;
+    fprintf(stderr, "tool_tiny_model: %s\n", err.msg);
+    return 1;
 }

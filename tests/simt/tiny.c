@@ -6,59 +6,37 @@
 #include "counting_alloc.h"
 #include "draft_logits.h"
 #include "engine/core_impl.h"
-#include "tiny_assistant.h"
-#include "tiny_model.h"
-#include "tiny_qwen35.h"
+#include "random_model.h"
 
 int simt_tiny_write(const char *path, int32_t type);
 int simt_tiny_write(const char *path, int32_t type)
 {
-    tiny_spec s = tiny_default;
     pi_error err;
-    s.type = type;
-    s.n_embd = 256;
-    s.n_head = 4;
-    s.n_head_kv = 2;
-    s.head_dim = 64;
-    s.n_ff = 256;
-    return tiny_write(path, &s, &err);
+    return tiny_write(path, &(tiny_spec) {.type = type, .sizes = "E=256 H=4 G=2 D=64 F=256"}, &err);
 }
 
 int simt_tiny_write_small(const char *path, int32_t type);
 int simt_tiny_write_small(const char *path, int32_t type)
 {
-    tiny_spec s = tiny_default;
     pi_error err;
-    s.type = type;
-    s.n_layer = 2;
-    s.every = 2;
-    return tiny_write(path, &s, &err);
+    return tiny_write(path, &(tiny_spec) {.type = type, .sizes = "L=2 P=2"}, &err);
 }
 
 /* The same with embeddings that two devices share. */
 int simt_tiny_write_even(const char *path, int32_t type);
 int simt_tiny_write_even(const char *path, int32_t type)
 {
-    tiny_spec s = tiny_default;
     pi_error err;
-    s.type = type;
-    s.n_layer = 2;
-    s.every = 2;
-    s.more = (TINY_VOCAB + 31) / 32 * 32 - TINY_VOCAB;
-    return tiny_write(path, &s, &err);
+    return tiny_write(path, &(tiny_spec) {.type = type, .sizes = "L=2 P=2 V=320"}, &err);
 }
 
 /* Four layers of gemma3, or what there is of another architecture. */
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_small_write(const char *path, const char *arch, int32_t type)
 {
-    tiny_spec s = tiny_default;
     pi_error err;
-    s.type = type;
-    s.n_layer = 4;
-    if (!strcmp(arch, "gemma4")) return tiny_gemma4_write(path, 512, &err);
-    if (!strncmp(arch, "qwen35", 6)) return tiny_qwen35_write(path, !strcmp(arch, "qwen35moe"), 512, &err);
-    return tiny_write(path, &s, &err);
+    const bool gemma3 = !strcmp(arch, "gemma3");
+    return tiny_write(path, &(tiny_spec) {.arch = arch, .type = gemma3 ? type : 0, .sizes = gemma3 ? "L=4" : NULL}, &err);
 }
 
 int simt_open(const char *path, long fail_at, long *count, long *left);
@@ -101,7 +79,9 @@ int simt_drafter_write(const char *path, int32_t n_pick);
 int simt_drafter_write(const char *path, int32_t n_pick)
 {
     pi_error err;
-    return tiny_assistant_write(path, &(ta_spec) {n_pick, false, -1, 0}, &err);
+    char sizes[16];
+    snprintf(sizes, sizeof sizes, "K=%d", n_pick);
+    return tiny_write(path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err);
 }
 
 /* The devices named, several as one; "emu+cpu": as a split model has them. */
@@ -125,7 +105,7 @@ int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t
     pi__backend *be;
     *n_rows = DA_ROWS, *n_vocab = TINY_VOCAB;
     if (room < DA_ROWS * TINY_VOCAB) return PI_ENOMEM;
-    int rc = tiny_gemma4_write(tiny_path(model, "target"), 512, &err);
+    int rc = tiny_write(tiny_path(model, "target"), &(tiny_spec) {.arch = "gemma4"}, &err);
     if (!rc) rc = simt_drafter_write(tiny_path(draft, "drafter"), n_pick);
     if (!rc) rc = open_devices(&be, devices, &err);
     if (!rc) {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/core.h"
-#include "tiny_model.h"
+#include "random_model.h"
 
 enum { N_JOBS = 5, N_GEN = 12 };
 

@@ -18,15 +18,14 @@
 #include "counting_alloc.h"
 #include "pagedinfer.h"
 #include "tokenizer/vocab.h"
-#include "tiny_model.h"
+#include "random_model.h"
 
 static char model[256], vocab[256];
 
 static int setup(void **state)
 {
     (void) state;
-    tiny_spec s = tiny_default;
-    s.vocab_only = true;
+    const tiny_spec s = {.vocab_only = true};
     return tiny_write(tiny_path(model, "api"), NULL, NULL) || tiny_write(tiny_path(vocab, "api-vocab"), &s, NULL);
 }
 

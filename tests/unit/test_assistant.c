@@ -1,10 +1,12 @@
 /* A gemma4-assistant drafter on tiny random models, with a head like any other and with one that is sorted into clusters:
  * tokens and logits never depend on it, and what is looked at gets the logits of the plain head. */
+#include <math.h>
+
 #include "model_jobs.h"
 
 #include "draft_logits.h"
 #include "open_oom.h"
-#include "tiny_assistant.h"
+#include "random_model.h"
 
 static char model_path[256], draft_path[256];
 
@@ -15,10 +17,11 @@ static pi__config config(void)
                          .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-static void write_drafter(const ta_spec *s)
+/* sizes: K clusters that are looked at; see random_rows.c */
+static void write_drafter(const char *sizes)
 {
     pi_error err = {0};
-    if (tiny_assistant_write(draft_path, s, &err)) fail_msg("%s", err.msg);
+    if (tiny_write(draft_path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err)) fail_msg("%s", err.msg);
 }
 
 /* All jobs with this drafter, or with none. */
@@ -39,12 +42,12 @@ static void test_same_tokens(void **st)
 {
     (void) st;
     static job want[N_JOBS], got[N_JOBS];
-    static const ta_spec specs[] = {{0, false, -1, 0}, {TINY_VOCAB, false, -1, 0}, {40, true, -1, 0}, {1, false, -1, 0}};
+    static const char *const sizes[] = {"", "K=V", "K=40 i=1", "K=1"};
     pi__config c = config();
     c.draft_model = NULL;
     run(&c, want);
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        write_drafter(&specs[i]);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        write_drafter(sizes[i]);
         c = config();
         c.load_mode = i % 2 ? PI__LOAD_MMAP : PI__LOAD_DIO;
         run(&c, got);
@@ -53,11 +56,11 @@ static void test_same_tokens(void **st)
 }
 
 /* The logits of a drafter of that kind. */
-static void draft_logits(const ta_spec *s, int load_mode, const char *devices, float *logits)
+static void draft_logits(const char *sizes, int load_mode, const char *devices, float *logits)
 {
     pi_error err = {0};
     pi__backend *be;
-    write_drafter(s);
+    write_drafter(sizes);
     if (pi__device_create(&be, devices, true, &(pi__cpu_params) {.n_threads = 2, .poll = 1}, &(pi__log) {0}, &err) ||
         da_logits(be, model_path, draft_path, load_mode, logits, &err)) fail_msg("%s", err.msg);
     be->dev->destroy(be);
@@ -69,13 +72,13 @@ static void test_heads(void **st)
 {
     (void) st;
     static float plain[DA_ROWS * TINY_VOCAB], got[DA_ROWS * TINY_VOCAB], two[DA_ROWS * TINY_VOCAB];
-    draft_logits(&(ta_spec) {0, false, -1, 0}, PI__LOAD_MMAP, "cpu", plain);
+    draft_logits("", PI__LOAD_MMAP, "cpu", plain);
     for (int32_t r = 1; r < DA_ROWS; r++) assert_true(memcmp(plain, plain + r * TINY_VOCAB, TINY_VOCAB * sizeof *plain));
-    draft_logits(&(ta_spec) {TINY_VOCAB, false, -1, 0}, PI__LOAD_MMAP, "cpu", got);
+    draft_logits("K=V", PI__LOAD_MMAP, "cpu", got);
     assert_memory_equal(got, plain, sizeof plain);
-    draft_logits(&(ta_spec) {100000, true, -1, 0}, PI__LOAD_DIO, "cpu", got);
+    draft_logits("K=100000 i=1", PI__LOAD_DIO, "cpu", got);
     assert_memory_equal(got, plain, sizeof plain);
-    draft_logits(&(ta_spec) {40, true, -1, 0}, PI__LOAD_DIO, "cpu", got);
+    draft_logits("K=40 i=1", PI__LOAD_DIO, "cpu", got);
     for (int32_t r = 0; r < DA_ROWS; r++) {
         int32_t same = 0;
         float least = INFINITY;
@@ -87,16 +90,16 @@ static void test_heads(void **st)
         for (int32_t i = r * TINY_VOCAB; i < (r + 1) * TINY_VOCAB; i++)
             assert_true(got[i] == plain[i] || got[i] == least - 1.0f);
     }
-    draft_logits(&(ta_spec) {40, true, -1, 0}, PI__LOAD_MMAP, "cpu,cpu", two);
+    draft_logits("K=40 i=1", PI__LOAD_MMAP, "cpu,cpu", two);
     assert_memory_equal(two, got, sizeof two);
 }
 
-static void assert_refused(const ta_spec *s, const char *why)
+static void assert_refused(const char *sizes, const char *why)
 {
     pi__core *e = NULL;
     pi_error err = {0};
     pi__config c = config();
-    write_drafter(s);
+    write_drafter(sizes);
     assert_int_equal(pi__core_open(&e, &c, &err), PI_EFORMAT);
     if (!strstr(err.msg, why)) fail_msg("\"%s\" does not say \"%s\"", err.msg, why);
 }
@@ -104,11 +107,11 @@ static void assert_refused(const ta_spec *s, const char *why)
 static void test_refused(void **st)
 {
     (void) st;
-    assert_refused(&(ta_spec) {40, true, 13, 0}, "masked_embd_ordering: number 1 is 13"); /* twice */
-    assert_refused(&(ta_spec) {40, false, TINY_VOCAB, 0}, "masked_embd_ordering.weight: number 0");
-    assert_refused(&(ta_spec) {40, true, -1, 7}, "masked_embd_centroids.weight has 7 rows");
-    assert_refused(&(ta_spec) {40, true, -1, 2 * TINY_VOCAB}, "masked_embd_centroids.weight has");
-    assert_refused(&(ta_spec) {1 << 21, true, -1, 0}, "centroid_top_k");
+    assert_refused("K=40 i=1 O=13", "masked_embd_ordering: number 1 is 13"); /* twice */
+    assert_refused("K=40 O=V", "masked_embd_ordering.weight: number 0");
+    assert_refused("K=40 i=1 N=7", "masked_embd_centroids.weight has 7 rows");
+    assert_refused("K=40 i=1 N=2V", "masked_embd_centroids.weight has");
+    assert_refused("K=2097152 i=1", "centroid_top_k");
 }
 
 /* Opening with each allocation failing in turn: refused, and everything given back. */
@@ -116,7 +119,7 @@ static void test_out_of_memory(void **st)
 {
     (void) st;
     pi__config c = config();
-    write_drafter(&(ta_spec) {40, true, -1, 0});
+    write_drafter("K=40 i=1");
     c.cpu.n_threads = 1;
     open_out_of_memory(&c);
 }
@@ -126,7 +129,7 @@ static int make_model(void **st)
     (void) st;
     pi_error err = {0};
     tiny_path(draft_path, "assistant");
-    return tiny_gemma4_write(tiny_path(model_path, "target"), 512, &err);
+    return tiny_write(tiny_path(model_path, "target"), &(tiny_spec) {.arch = "gemma4"}, &err);
 }
 
 static int remove_model(void **st)

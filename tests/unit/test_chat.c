@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "counting_alloc.h"
 #include "template/chat.h"
-#include "tiny_model.h"
+#include "random_model.h"
 #include "vocab_seed.h"
 
 static pi__vocab *bpe, *spm; /* with <|im_start|>; with BOS added */

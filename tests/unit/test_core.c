@@ -12,7 +12,7 @@
 #include "counting_alloc.h"
 #include "engine/core.h"
 #include "formats/formats.h"
-#include "tiny_model.h"
+#include "random_model.h"
 
 enum { MAX_GEN = 64 };
 

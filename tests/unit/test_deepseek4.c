@@ -3,8 +3,9 @@
 #include "model_jobs.h"
 
 #include "open_oom.h"
-#include "tiny_deepseek4.h"
+#include "random_model.h"
 
+enum { N_LAYERS = 4, N_EXPERTS = 5, N_USED = 2 }; /* of the random model */
 static char model_path[256], head_path[256], ds4_path[256];
 
 static pi__config config(void)
@@ -123,7 +124,7 @@ static void test_drafts(void **st)
     pi_plan plan = {.size = sizeof plan};
     pi_error err = {0};
     assert_int_equal(pi__core_plan(&c, &plan, &err), PI_OK);
-    assert_int_equal(plan.group[0].n_layers, TD_LAYERS + 1); /* the head's rows are in the model's window */
+    assert_int_equal(plan.group[0].n_layers, N_LAYERS + 1); /* the head's rows are in the model's window */
 }
 
 /* Heads that are none, or another model's. */
@@ -263,15 +264,15 @@ static void test_refused_experts(void **st)
 {
     (void) st;
     uint64_t rng = 0;
-    for (int32_t bad = -1; bad <= TD_EXPERTS; bad += TD_EXPERTS + 1) {
+    for (int32_t bad = -1; bad <= N_EXPERTS; bad += N_EXPERTS + 1) {
         model_file f = model_read(model_path);
         size_t run = 0, i = (size_t) (model_find(f, "output_norm.weight") - f.p) / 4 * 4; /* the last name */
-        for (; i + 4 <= f.n && run < 4 * TD_USED * 64; i += 4) { /* so many small numbers in a row are nowhere else */
+        for (; i + 4 <= f.n && run < 4 * N_USED * 64; i += 4) { /* so many small numbers in a row are nowhere else */
             int32_t v;
             memcpy(&v, f.p + i, 4);
-            run = v >= 0 && v < TD_EXPERTS ? run + 4 : 0;
+            run = v >= 0 && v < N_EXPERTS ? run + 4 : 0;
         }
-        assert_true(run == 4 * TD_USED * 64);
+        assert_true(run == 4 * N_USED * 64);
         memcpy(f.p + i - 4 * (1 + tiny_random(&rng) % 8), &bad, 4);
         assert_refused(f, "ffn_gate_tid2eid.weight: number");
         free(f.p);
@@ -282,9 +283,9 @@ static int make_model(void **st)
 {
     (void) st;
     pi_error err = {0};
-    int rc = tiny_deepseek4_write(tiny_path(model_path, "deepseek4"), 512, &err);
-    if (!rc) rc = tiny_deepseek4_head_write(tiny_path(head_path, "deepseek4-head"), 512, &err);
-    return rc ? rc : tiny_deepseek4_ds4_head_write(tiny_path(ds4_path, "deepseek4-ds4"), 512, &err);
+    int rc = tiny_write(tiny_path(model_path, "deepseek4"), &(tiny_spec) {.arch = "deepseek4"}, &err);
+    if (!rc) rc = tiny_write(tiny_path(head_path, "deepseek4-head"), &(tiny_spec) {.arch = "deepseek4-draft"}, &err);
+    return rc ? rc : tiny_write(tiny_path(ds4_path, "deepseek4-ds4"), &(tiny_spec) {.arch = "deepseek4-mtp"}, &err);
 }
 
 static int remove_model(void **st)

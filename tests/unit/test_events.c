@@ -19,7 +19,7 @@
 
 #include "counting_alloc.h"
 #include "engine/core.h"
-#include "tiny_model.h"
+#include "random_model.h"
 
 /* ------------------------------------------------------------------------------------------------------- fake core */
 
@@ -181,9 +181,7 @@ static char model[256];
 static int setup(void **state)
 {
     (void) state;
-    tiny_spec s = tiny_default;
-    s.vocab_only = true;
-    return tiny_write(tiny_path(model, "events"), &s, NULL);
+    return tiny_write(tiny_path(model, "events"), &(tiny_spec) {.vocab_only = true}, NULL);
 }
 
 static int teardown(void **state)

@@ -3,7 +3,7 @@
 #include "open_oom.h"
 #include "far_device.h"
 #include "model_jobs.h"
-#include "tiny_qwen35.h"
+#include "random_model.h"
 
 enum { PROMPTS = 6, LONG = 260 };
 
@@ -236,7 +236,7 @@ static int setup(void **st)
     (void) st;
     pi_error err;
     return tiny_write(tiny_path(path[0], "far-gemma3"), NULL, &err) ||
-           tiny_qwen35_write(tiny_path(path[1], "far-qwen35"), false, 512, &err);
+           tiny_write(tiny_path(path[1], "far-qwen35"), &(tiny_spec) {.arch = "qwen35"}, &err);
 }
 
 static int teardown(void **st)

@@ -9,9 +9,7 @@
 
 #include "engine/core.h"
 #include "formats/formats.h"
-#include "tiny_deepseek4.h"
-#include "tiny_gemma4.h"
-#include "tiny_qwen35.h"
+#include "random_model.h"
 
 enum { N_MUTANTS = 10000 };
 
@@ -124,7 +122,7 @@ static void damaged_gemma4(void **st)
     (void) st;
     char path[256];
     pi_error err = {0};
-    assert_int_equal(tiny_gemma4_write(tiny_path(path, "mutate4"), 512, &err), PI_OK);
+    assert_int_equal(tiny_write(tiny_path(path, "mutate4"), &(tiny_spec) {.arch = "gemma4"}, &err), PI_OK);
     damaged(path, "blk.5.layer_output_scale.weight", N_MUTANTS / 4);
 }
 
@@ -134,7 +132,7 @@ static void damaged_qwen35(void **st)
     char path[256];
     pi_error err = {0};
     for (int moe = 0; moe < 2; moe++) {
-        assert_int_equal(tiny_qwen35_write(tiny_path(path, "mutate35"), moe, 512, &err), PI_OK);
+        assert_int_equal(tiny_write(tiny_path(path, "mutate35"), &(tiny_spec) {.arch = moe ? "qwen35moe" : "qwen35"}, &err), PI_OK);
         damaged(path, "blk.4.nextn.shared_head_norm.weight", N_MUTANTS / 8);
     }
 }
@@ -144,7 +142,7 @@ static void damaged_deepseek4(void **st)
     (void) st;
     char path[256];
     pi_error err = {0};
-    assert_int_equal(tiny_deepseek4_write(tiny_path(path, "mutateds4"), 512, &err), PI_OK);
+    assert_int_equal(tiny_write(tiny_path(path, "mutateds4"), &(tiny_spec) {.arch = "deepseek4"}, &err), PI_OK);
     damaged(path, "output_norm.weight", N_MUTANTS / 8);
 }
 

@@ -1,7 +1,7 @@
 /* Qwen 3.5, dense and with experts, on tiny random models: however requests are run together, cut into steps, preempted
  * and continued from snapshots, the logits are the same bits; what is wrong in a file is refused by name. */
 #include "model_jobs.h"
-#include "tiny_qwen35.h"
+#include "random_model.h"
 
 static char model_path[256];
 
@@ -160,14 +160,14 @@ static int make_dense(void **st)
 {
     (void) st;
     pi_error err = {0};
-    return tiny_qwen35_write(tiny_path(model_path, "qwen35"), false, 512, &err);
+    return tiny_write(tiny_path(model_path, "qwen35"), &(tiny_spec) {.arch = "qwen35"}, &err);
 }
 
 static int make_experts(void **st)
 {
     (void) st;
     pi_error err = {0};
-    return tiny_qwen35_write(tiny_path(model_path, "qwen35"), true, 512, &err);
+    return tiny_write(tiny_path(model_path, "qwen35"), &(tiny_spec) {.arch = "qwen35moe"}, &err);
 }
 
 static int remove_model(void **st)

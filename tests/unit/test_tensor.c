@@ -6,8 +6,7 @@
 #include "backend/tensor.h"
 #include "base/error.h"
 #include "counting_alloc.h"
-#include "tiny_gemma4.h"
-#include "tiny_qwen35.h"
+#include "random_model.h"
 
 static char path[256];
 
@@ -131,13 +130,10 @@ static void test_gemma3(void **st)
 {
     (void) st;
     pi_error err = {0};
-    tiny_spec s = tiny_default;
     tiny_path(path, "tensor");
-    const int32_t types[] = {PI__F32, PI__Q4_K};
+    const tiny_spec specs[] = {{.type = PI__F32}, {.type = PI__Q4_K, .sizes = "E=256 H=8 G=4 F=256"}};
     for (int i = 0; i < 2; i++) {
-        s.type = types[i];
-        if (types[i] == PI__Q4_K) s.n_embd = 256, s.n_head = 8, s.n_head_kv = 4, s.n_ff = 256;
-        written(tiny_write(path, &s, &err), &err);
+        written(tiny_write(path, &specs[i], &err), &err);
         same_bits();
         smaller(i == 1);
     }
@@ -151,7 +147,7 @@ static void test_gemma4(void **st)
     (void) st;
     pi_error err = {0};
     tiny_path(path, "tensor");
-    written(tiny_gemma4_write(path, 512, &err), &err);
+    written(tiny_write(path, &(tiny_spec) {.arch = "gemma4"}, &err), &err);
     same_bits();
     smaller(true);
     unlink(path);
@@ -163,7 +159,7 @@ static void test_qwen35(void **st)
     pi_error err = {0};
     tiny_path(path, "tensor");
     for (int moe = 0; moe < 2; moe++) {
-        written(tiny_qwen35_write(path, moe, 512, &err), &err);
+        written(tiny_write(path, &(tiny_spec) {.arch = moe ? "qwen35moe" : "qwen35"}, &err), &err);
         same_bits();
         smaller(true);
     }

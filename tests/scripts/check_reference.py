@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Random models of each dense architecture: transformers' tokens and logits, and the same to the bit however they are run.
+
+    check_reference.py [NAME...]     default: each tests/golden/reference_NAME.json
+
+For each golden (tests/scripts/gen_reference.py wrote it) the model is written anew by tool_tiny_model, then
+1. with an f32 cache, greedy tokens are the reference's and its logits are met within TIGHT; within LOOSE with the default
+   cache;
+2. logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with prefixes
+   reused, and with a cache so small that requests are preempted;
+3. on the emulated CUDA device, with an f32 cache too: the reference's tokens, logits within TIGHT, and a case in company
+   the bytes that it has alone. Without an emulator in the build this is left out, and said.
+An architecture that the program refuses fails. Standard library only. Exit 77: no tool_tiny_model."""
+import glob, json, os, subprocess, sys, tempfile, time
+
+import eval_runs
+from eval_runs import crowd, differences, floats, run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
+TOOL, EMULATED = os.path.join(BUILD, 'tests', 'tool_tiny_model'), os.path.join(BUILD, 'tests', 'simt', 'pagedinfer_emu')
+CPU = eval_runs.BIN
+TIGHT, LOOSE = 5e-4, 5e-3
+F32 = ['-ctk', 'f32', '-ctv', 'f32', '--no-prefix-cache']
+
+
+def against_reference(label, golden, result, tolerance):
+    faults, worst = [], 0.0
+    for want, line, raw in zip(golden, *result):
+        if line['greedy'] != want['greedy']: faults.append(f"{label}: tokens of {want['name']} are not the reference's")
+        rows = floats(raw)
+        width = len(rows) // len(want['ids'])
+        for at, row in want['logits'].items():
+            got = rows[int(at) * width:(int(at) + 1) * width]
+            d = max(map(lambda a, b: abs(a - b), row, got)) if len(row) == len(got) else float('inf')
+            worst = max(worst, d if d == d else float('inf'))
+    if not worst <= tolerance: faults.append(f'{label}: logits off by {worst:.6f}')
+    return faults, worst
+
+
+def check_cpu(model, golden, cases):
+    faults, tight = against_reference('f32 cache', golden, run(model, cases, *F32), TIGHT)
+    plain = ['-t', '2', '--no-prefix-cache']
+    base = run(model, cases, *plain)
+    more, _ = against_reference('default cache', golden, base, LOOSE)
+    faults += more
+    small = str((max(len(c['ids']) + c['n'] for c in cases) + 63) // 64 * 64 + 64)
+    for flags in (['-t', '1'], ['-ub', '1'], ['-ub', '16'], ['-ub', '61', '-t', '1'], ['--block-size', '32'],
+                  ['--block-size', '64', '-ub', '64'], ['--parallel', '3', '-ub', '32'],
+                  ['--parallel', '8', '--kv-cache-tokens', small]):
+        faults += differences(' '.join(flags), run(model, cases, *plain, *flags), base)
+    many, want = crowd(cases, base, 12)
+    for flags in (['--no-prefix-cache'], []):
+        got = run(model, many, *flags, '--parallel', '12', '--kv-cache-tokens', '8192')
+        faults += differences(' '.join(['a crowd', *flags]), got, want)
+    return faults, tight
+
+
+def check_emulated(model, golden, cases):
+    flags = ['--device', 'emu', *F32]
+    together = run(model, cases, *flags, '--parallel', '3', '-ub', '64')
+    faults, worst = against_reference('emulated', golden, together, TIGHT)
+    alone = run(model, cases[1:2], *flags, '--parallel', '1')
+    return faults + differences('emulated, alone', alone, [x[1:2] for x in together]), worst
+
+
+def check(path, to):
+    name, start = os.path.basename(path)[len('reference_'):-len('.json')], time.time()
+    golden = json.load(open(path))['cases']
+    cases = [{'name': c['name'], 'ids': c['ids'], 'n': c['n'], 'rows': 'all'} for c in golden]
+    model = os.path.join(to, name + '.gguf')
+    subprocess.run([TOOL, model, '512', name], check=True)
+    faults, worst, emulated = [], [], os.path.exists(EMULATED)
+    try:
+        for binary, part in ((CPU, check_cpu), (EMULATED, check_emulated))[:1 + emulated]:
+            eval_runs.BIN = binary
+            more, off = part(model, golden, cases)
+            faults += more
+            worst.append(f'{off:.6f}')
+    except SystemExit as e: # a run failed
+        faults.append(str(e))
+    os.unlink(model)
+    print(f'{name}: logits within {" and ".join(worst) or "nothing"} (CPU{" and emulated" if emulated else ""}), '
+          f'{len(faults)} faults, {time.time() - start:.0f} s', flush=True)
+    return [f'{name}: {f}' for f in faults]
+
+
+def main():
+    if not os.path.exists(TOOL):
+        print(f'no {TOOL}')
+        return 77
+    paths = sorted(glob.glob(os.path.join(HERE, '../golden', 'reference_*.json')))
+    if sys.argv[1:]: paths = [os.path.join(HERE, '../golden', f'reference_{name}.json') for name in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as d: faults = [f for path in paths for f in check(path, d)]
+    if not os.path.exists(EMULATED): print(f'no {EMULATED}: the emulated device is left out')
+    for f in faults[:20]: print(f)
+    print(f'{len(paths)} models, {len(faults)} faults')
+    return 1 if faults or not paths else 0
+
+
+sys.exit(main())

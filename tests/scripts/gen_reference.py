@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/reference_NAME.json: what transformers computes, in float32, with the weights of random models.
+
+    gen_reference.py [NAME...]     needs torch (CPU), transformers and gguf; PAGEDINFER_BUILD: with tests/tool_tiny_model
+
+The weights come from the GGUF that tool_tiny_model writes for the row NAME of tests/support/random_rows.c; what the
+converter of llama.cpp does to them (q and k of `llama` with the pairs of a rotation side by side, 1 added to the norms of
+Gemma) is undone. A golden has a few cases: greedy tokens, the gap between the two highest logits at each, and the logits
+of some positions of the prompt. Prompts are drawn anew until no gap is below GAP. Each model is also run with something
+left out (MUTATIONS), and the script fails where that changes no logit by CLEAR: such a golden would prove nothing.
+tests/scripts/check_reference.py runs the goldens."""
+import json, os, subprocess, sys, tempfile
+
+import gguf, numpy, torch, transformers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
+GAP, CLEAR = 2e-3, 5e-3
+# Length of the prompt, tokens generated, positions whose logits are kept; the longest passes every window.
+CASES = [('one', 1, 6, [0]), ('short', 17, 12, [16]), ('long', 203, 8, [60, 131, 202])]
+NAMES = {'token_embd': 'model.embed_tokens', 'output_norm': 'model.norm', 'output': 'lm_head', 'attn_norm': 'input_layernorm',
+         'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj', 'attn_v': 'self_attn.v_proj',
+         'attn_output': 'self_attn.o_proj', 'attn_q_norm': 'self_attn.q_norm', 'attn_k_norm': 'self_attn.k_norm',
+         'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj', 'ffn_norm': 'post_attention_layernorm'}
+GEMMA = {'post_attention_norm': 'post_attention_layernorm', 'ffn_norm': 'pre_feedforward_layernorm',
+         'post_ffw_norm': 'post_feedforward_layernorm'}
+LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
+          'original_max_position_embeddings': 256}
+# NAME: (class, what the configuration has beside what every model has)
+MODELS = {
+    'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
+                                    'layer_types': layers(k, lambda i: (i + 1) % k('attention.sliding_window_pattern')),
+                                    'rope_parameters': {'sliding_attention': {'rope_type': 'default', 'rope_theta': 1e4},
+                                                        'full_attention': {'rope_type': 'default', 'rope_theta': 1e6}}}),
+    'gemma2': ('Gemma2', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
+                                    'layer_types': layers(k, lambda i: i % 2 == 0),
+                                    'attn_logit_softcapping': k('attn_logit_softcapping'),
+                                    'final_logit_softcapping': k('final_logit_softcapping')}),
+    'llama2': ('Llama', lambda k: {}), 'smollm': ('Llama', lambda k: {}),
+    'llama3': ('Llama', lambda k: {'rope_parameters': dict(LLAMA3, rope_theta=k('rope.freq_base'))}),
+    'llama32': ('Llama', lambda k: {'rope_parameters': dict(LLAMA3, rope_theta=k('rope.freq_base'))}),
+    'mistral': ('Mistral', lambda k: {'sliding_window': k('attention.sliding_window')}),
+    'qwen2': ('Qwen2', lambda k: {}), 'qwen2-large': ('Qwen2', lambda k: {}),
+    'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
+}
+
+
+def layers(k, local): return ['sliding_attention' if local(i) else 'full_attention' for i in range(k('block_count'))]
+
+
+def tensors_of(reader, arch, n_head, n_head_kv):
+    """Weights under the names of transformers, as they were before they were converted."""
+    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else {})}, {}
+    for t in reader.tensors:
+        if t.name == 'rope_freqs.weight': continue
+        stem, kind = t.name.rsplit('.', 1)
+        layer = ''
+        if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
+        w = numpy.array(t.data, dtype=numpy.float32)
+        if arch == 'llama' and stem in ('attn_q', 'attn_k'):
+            n = n_head if stem == 'attn_q' else n_head_kv
+            w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+        if arch.startswith('gemma') and stem.endswith('_norm'): w = w - 1
+        out[f'{layer}{names[stem]}.{kind}'] = torch.from_numpy(w)
+    return out
+
+
+def load(name, path, **changes):
+    reader = gguf.GGUFReader(path)
+    arch = reader.fields['general.architecture'].contents()
+    field = lambda key: reader.fields[f'{arch}.{key}'].contents()
+    family, more = MODELS[name]
+    weights = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'))
+    tied = 'lm_head.weight' not in weights
+    if tied: weights['lm_head.weight'] = weights['model.embed_tokens.weight']
+    has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
+    config = dict(vocab_size=weights['lm_head.weight'].shape[0], hidden_size=field('embedding_length'),
+                  intermediate_size=field('feed_forward_length'), num_hidden_layers=field('block_count'),
+                  num_attention_heads=field('attention.head_count'), num_key_value_heads=field('attention.head_count_kv'),
+                  head_dim=has('attention.key_length', field('embedding_length') // field('attention.head_count')),
+                  max_position_embeddings=field('context_length'), rms_norm_eps=field('attention.layer_norm_rms_epsilon'),
+                  rope_parameters={'rope_type': 'default', 'rope_theta': has('rope.freq_base', 1e4)},
+                  tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
+    config.update(more(field))
+    config.update(changes)
+    config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
+    model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
+    model.load_state_dict(weights, strict=True)
+    return model
+
+
+def logits_of(model, ids):
+    with torch.no_grad(): return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+
+
+def generate(model, ids, n):
+    greedy, gaps, ids = [], [], list(ids)
+    for _ in range(n):
+        row = logits_of(model, ids)[-1]
+        a, b = numpy.sort(row)[:-3:-1]
+        greedy.append(int(row.argmax()))
+        gaps.append(float(a - b))
+        ids.append(greedy[-1])
+    return greedy, gaps
+
+
+def mutations(model):
+    """(what, a function that leaves it out or does it wrong) for what this model has."""
+    def zero(part): return lambda m: [p.data.zero_() for n, p in m.named_parameters() if n.endswith(part)]
+    def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
+    def pairs(m):
+        for n, p in m.named_parameters():
+            if n.endswith(('q_proj.weight', 'k_proj.weight')):
+                h = p.shape[0] // m.config.head_dim
+                p.data = p.data.reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(p.shape).contiguous()
+    c = model.config
+    yield 'pairs of the rotation', {}, pairs
+    yield 'norms', {}, ones('layernorm')
+    if getattr(c, 'sliding_window', None) and 'Qwen' not in type(model).__name__:
+        yield 'window', {'sliding_window': 4096}, None
+        yield 'the last of the window', {'sliding_window': c.sliding_window - 1}, None
+    if any(n.endswith('bias') for n, _ in model.named_parameters()):
+        for x in 'qkv': yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
+    if any('q_norm' in n for n, _ in model.named_parameters()):
+        for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
+    if (c.rope_parameters or {}).get('rope_type') == 'llama3':
+        yield 'scaled rotation', {'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_parameters['rope_theta']}}, None
+    for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
+        if getattr(c, cap, None): yield cap, {cap: None}, None
+
+
+def golden(name, path):
+    model, cases, rng = load(name, path), [], numpy.random.default_rng(13)
+    for label, length, n, rows in CASES:
+        while True:
+            ids = [int(x) for x in rng.integers(0, model.config.vocab_size, length)]
+            greedy, gaps = generate(model, ids, n)
+            if min(gaps) >= GAP: break
+        logits = logits_of(model, ids)
+        cases.append({'name': label, 'ids': ids, 'n': n, 'greedy': greedy, 'gap': [round(g, 6) for g in gaps],
+                      'logits': {str(r): [float(f'{x:.7g}') for x in logits[r]] for r in rows}})
+    for what, changes, change in mutations(model):
+        other = load(name, path, **changes)
+        if change: change(other)
+        moved = abs(logits_of(other, cases[-1]['ids']) - logits_of(model, cases[-1]['ids']))[CASES[-1][3]].max()
+        print(f'{name}: without {what} logits move by {moved:.4f}')
+        if moved < CLEAR: sys.exit(f'{name}: {what} would not be missed')
+    return {'transformers': transformers.__version__, 'model': type(model).__name__, 'cases': cases}
+
+
+def main():
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or MODELS:
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, 'model.gguf')
+            subprocess.run([TOOL, path, '512', name], check=True)
+            text = json.dumps(golden(name, path), separators=(',', ':')).replace('{"name"', '\n{"name"')
+        out = os.path.join(HERE, '../golden', f'reference_{name}.json')
+        with open(out, 'w') as f: f.write(text + '\n')
+        print(f'{os.path.relpath(out)}: {len(text)} bytes')
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,295 @@
+/* The random models: an architecture is its row at the end, and what it has that others have not.
+ *
+ * A new dense architecture is a row over dense_keys and dense_layer, and a few keys of its own. */
+#include "random_rows.h"
+
+#include <math.h>
+
+enum { M = TINY_OPEN, B = TINY_BIAS, F32 = PI__F32, F16 = PI__F16, Q8 = PI__Q8_0, U8 = PI__GGUF_BOOL, I32 = PI__GGUF_I32 };
+
+#define NUM(when, name, size) {when, name, PI__GGUF_U32, size, 0, NULL}
+#define REAL(name, value) {"", name, PI__GGUF_F32, NULL, value, NULL}
+#define TEXT(name, text) {"", name, PI__GGUF_STR, NULL, 0, text}
+#define LIST(name, type, size, array) {"", name, type, size, 0, array}
+#define T(when, name, type, shape) {when, name, type, shape, NULL}
+
+/* ---- dense: attention and a gated feed-forward in every layer */
+
+static const tiny_key dense_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"),
+    NUM("", "embedding_length", "E"), NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"),
+    NUM("", "attention.head_count_kv", "G"), NUM("k", "attention.key_length", "D"),
+    NUM("k", "attention.value_length", "D"), NUM("W", "attention.sliding_window", "W"),
+    NUM("P", "attention.sliding_window_pattern", "P"), {0}};
+
+/* The divisors of frequencies that Llama 3's rope scaling stands for: factor 8 over a context of 256, theta 500000. */
+static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    (void) rng;
+    const double wave = 2 * 3.14159265358979323846 * pow(5e5, 2.0 * (double) i / (double) v['D']);
+    const double smooth = (256 / wave - 1) / (4 - 1);
+    return wave < 64 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth);
+}
+
+static const tiny_tensor dense_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
+    {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {0}};
+static const tiny_tensor dense_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HD"), T("b", "attn_q.bias", B, "HD"),
+    T("", "attn_k.weight", M, "E GD"), T("b", "attn_k.bias", B, "GD"), T("", "attn_v.weight", M, "E GD"),
+    T("b", "attn_v.bias", B, "GD"), T("n", "attn_q_norm.weight", F32, "D"), T("n", "attn_k_norm.weight", F32, "D"),
+    T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
+    T("", "ffn_norm.weight", F32, "E"), T("", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"),
+    T("", "ffn_down.weight", M, "F E"), T("p", "post_ffw_norm.weight", F32, "E"), {0}};
+
+static const tiny_key gemma3_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
+static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
+    REAL("final_logit_softcapping", 2), {0}};
+static const tiny_key llama_keys[] = {
+    NUM("", "vocab_size", "V"), NUM("", "rope.dimension_count", "D"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+    REAL("rope.freq_base", 1e4f), {0}};
+static const tiny_key llama3_keys[] = {
+    NUM("", "vocab_size", "V"), NUM("", "rope.dimension_count", "D"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+    REAL("rope.freq_base", 5e5f), {0}};
+
+/* ---- gemma4: window and global layers with head sizes of their own, keys as values, experts (in both ways of storing gate
+ * and up) and a layer without, per-layer embeddings, layers that share another's cache, fused attn_qkv, an output matrix,
+ * suppressed tokens.
+ * Of a layer: A head size, l window, o a cache of its own, f fused, x experts, i the layer's number is odd, s scales. */
+
+static const uint8_t g4_local[6] = {1, 1, 0, 1, 1, 0}, assistant_local[2] = {1, 0};
+static const int32_t g4_kv_heads[6] = {2, 2, 1, 2, 2, 1}, g4_ff[6] = {96, 96, 64, 96, 160, 128};
+static const int32_t g4_suppressed[2] = {TINY_UNK, TINY_BYTE0};
+
+static void g4_per_layer(int64_t *v, int32_t i)
+{
+    v['G'] = g4_kv_heads[i], v['F'] = g4_ff[i], v['A'] = g4_local[i] ? v['S'] : v['D'];
+    v['l'] = g4_local[i], v['o'] = i < 4, v['f'] = i == 0, v['x'] = i != 3, v['i'] = i % 2, v['s'] = i == 2;
+}
+
+/* The first 8 pairs of global heads are rotated. */
+static double g4_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, i < 8 ? 1 : 1e30; }
+
+static const tiny_key g4_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
+    NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"), NUM("", "attention.key_length", "D"),
+    NUM("", "attention.value_length", "D"), NUM("", "attention.key_length_swa", "S"),
+    NUM("", "attention.value_length_swa", "S"), NUM("", "rope.dimension_count", "D"),
+    NUM("", "rope.dimension_count_swa", "S"), NUM("", "attention.sliding_window", "W"),
+    NUM("", "attention.shared_kv_layers", "2"), NUM("", "embedding_length_per_layer_input", "P"),
+    NUM("", "expert_count", "X"), NUM("", "expert_used_count", "2"), NUM("", "expert_feed_forward_length", "Y"),
+    LIST("attention.sliding_window_pattern", U8, "L", g4_local), LIST("attention.head_count_kv", I32, "L", g4_kv_heads),
+    LIST("feed_forward_length", I32, "L", g4_ff), REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+    REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), REAL("final_logit_softcapping", 30),
+    LIST("tokenizer.ggml.suppress_tokens", I32, "2", g4_suppressed), {0}};
+
+static const tiny_tensor g4_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("", "output.weight", M, "E V"), T("", "output_norm.weight", F32, "E"),
+    {"", "rope_freqs.weight", F32, "32", g4_factor}, T("", "per_layer_token_embd.weight", M, "LP V"),
+    T("", "per_layer_model_proj.weight", M, "E LP"), T("", "per_layer_proj_norm.weight", F32, "P"), {0}};
+static const tiny_tensor g4_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HA+2GA"), T("!f", "attn_q.weight", M, "E HA"),
+    T("o!f", "attn_k.weight", M, "E GA"), T("o!fl", "attn_v.weight", M, "E GA"), T("", "attn_q_norm.weight", F32, "A"),
+    T("o", "attn_k_norm.weight", F32, "A"), T("", "attn_output.weight", M, "HA E"),
+    T("", "post_attention_norm.weight", F32, "E"), T("", "ffn_norm.weight", F32, "E"),
+    T("", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"), T("", "ffn_down.weight", M, "F E"),
+    T("", "post_ffw_norm.weight", F32, "E"), T("x", "ffn_gate_inp.weight", M, "E X"),
+    T("x", "ffn_gate_inp.scale", F32, "E"), T("x", "pre_ffw_norm_2.weight", F32, "E"),
+    T("x", "post_ffw_norm_1.weight", F32, "E"), T("x", "post_ffw_norm_2.weight", F32, "E"),
+    T("xi", "ffn_gate_up_exps.weight", F32, "E 2Y X"), T("x!i", "ffn_gate_exps.weight", F32, "E Y X"),
+    T("x!i", "ffn_up_exps.weight", F32, "E Y X"), T("xs", "ffn_up_exps.scale", F32, "1"),
+    T("x", "ffn_down_exps.weight", F32, "Y E X"), T("x", "ffn_down_exps.scale", F32, "X"),
+    T("", "inp_gate.weight", M, "E P"), T("", "proj.weight", M, "P E"), T("", "post_norm.weight", F32, "E"),
+    T("", "layer_output_scale.weight", F32, "1"), {0}};
+
+/* ---- gemma4-assistant: a drafter for it, a window and a global layer, and on demand a head whose rows are sorted into
+ * clusters, of one token each.
+ * K clusters that are looked at (0: the head is like any other), N rows of the centroids, i the ordering is I64, O the number
+ * it begins with instead of its own (-1: that one), B the target's embedding. */
+
+static void assistant_per_layer(int64_t *v, int32_t i) { v['A'] = i ? v['D'] : v['S']; }
+
+static double assistant_token(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    (void) rng;
+    return (double) (i || v['O'] < 0 ? (i * 10 + 3) % v['V'] : v['O']);
+}
+
+static const tiny_key assistant_keys[] = {
+    NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
+    NUM("", "embedding_length_out", "B"), NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"),
+    NUM("", "attention.head_count_kv", "2"), NUM("", "attention.key_length", "D"),
+    NUM("", "attention.value_length", "D"), NUM("", "attention.key_length_swa", "S"),
+    NUM("", "attention.value_length_swa", "S"), NUM("", "rope.dimension_count", "D"),
+    NUM("", "rope.dimension_count_swa", "S"), NUM("", "attention.sliding_window", "W"),
+    NUM("", "attention.shared_kv_layers", "L"), NUM("", "nextn_predict_layers", "L"),
+    NUM("", "embedding_length_per_layer_input", "0"), NUM("K", "centroid_top_k", "K"),
+    LIST("attention.sliding_window_pattern", U8, "L", assistant_local), REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+    REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), {0}};
+
+static const tiny_tensor assistant_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"),
+    T("", "nextn.pre_projection.weight", M, "2B E"), T("", "nextn.post_projection.weight", M, "E B"),
+    {"", "rope_freqs.weight", F32, "32", g4_factor}, {0}};
+static const tiny_tensor assistant_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HA"), T("", "attn_q_norm.weight", F32, "A"),
+    T("", "attn_output.weight", M, "HA E"), T("", "post_attention_norm.weight", F32, "E"),
+    T("", "ffn_norm.weight", F32, "E"), T("", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"),
+    T("", "ffn_down.weight", M, "F E"), T("", "post_ffw_norm.weight", F32, "E"),
+    T("", "layer_output_scale.weight", F32, "1"), {0}};
+static const tiny_tensor assistant_tail[] = {
+    T("K", "masked_embd_centroids.weight", M, "E N"),
+    {"K!i", "masked_embd_ordering.weight", PI__I32, "V", assistant_token},
+    {"Ki", "masked_embd_ordering", PI__I64, "V", assistant_token}, {0}};
+
+/* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, a draft head behind them, tied output or not,
+ * experts in both ways of storing gate and up.
+ * T heads of keys, U of values, x experts; of a layer: d a delta net, z the draft head, f gate and up fused. */
+
+static const uint8_t q35_recurrent[5] = {1, 1, 0, 1, 0}; /* the last one is the draft head */
+
+static void q35_per_layer(int64_t *v, int32_t i) { v['d'] = q35_recurrent[i], v['z'] = i == 4, v['f'] = i == 1; }
+
+/* Negative, or states grow without end. */
+static double q35_decay(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, -0.1f * (float) (i + 1); }
+
+static const tiny_key q35_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
+    NUM("", "nextn_predict_layers", "1"), NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"),
+    NUM("", "attention.head_count_kv", "G"), NUM("", "attention.key_length", "D"),
+    NUM("", "attention.value_length", "D"), NUM("", "rope.dimension_count", "8"), NUM("", "ssm.conv_kernel", "4"),
+    NUM("", "ssm.state_size", "D"), NUM("", "ssm.group_count", "T"), NUM("", "ssm.time_step_rank", "U"),
+    NUM("", "ssm.inner_size", "UD"), NUM("!x", "feed_forward_length", "F"), NUM("x", "expert_count", "X"),
+    NUM("x", "expert_used_count", "2"), NUM("x", "expert_feed_forward_length", "Y"),
+    NUM("x", "expert_shared_feed_forward_length", "Z"), LIST("attention.recurrent_layers", U8, "L", q35_recurrent),
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e7f), {0}};
+
+static const tiny_tensor q35_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("x", "output.weight", M, "E V"), T("", "output_norm.weight", F32, "E"),
+    {0}};
+static const tiny_tensor q35_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("", "post_attention_norm.weight", F32, "E"),
+    T("!d", "attn_q.weight", M, "E 2HD"), T("!d", "attn_k.weight", M, "E GD"), T("!d", "attn_v.weight", M, "E GD"),
+    T("!d", "attn_q_norm.weight", F32, "D"), T("!d", "attn_k_norm.weight", F32, "D"),
+    T("!d", "attn_output.weight", M, "HD E"), T("d", "attn_qkv.weight", M, "E 2TD+UD"),
+    T("d", "attn_gate.weight", M, "E UD"), T("d", "ssm_alpha.weight", M, "E U"), T("d", "ssm_beta.weight", M, "E U"),
+    T("d", "ssm_conv1d.weight", F32, "4 2TD+UD"), T("d", "ssm_dt.bias", F32, "U"), {"d", "ssm_a", F32, "U", q35_decay},
+    T("d", "ssm_norm.weight", F32, "D"), T("d", "ssm_out.weight", M, "UD E"), T("!x", "ffn_gate.weight", M, "E F"),
+    T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"), T("x", "ffn_gate_inp.weight", F32, "E X"),
+    T("xf", "ffn_gate_up_exps.weight", F32, "E 2Y X"), T("x!f", "ffn_gate_exps.weight", F32, "E Y X"),
+    T("x!f", "ffn_up_exps.weight", F32, "E Y X"), T("x", "ffn_down_exps.weight", F32, "Y E X"),
+    T("x", "ffn_gate_inp_shexp.weight", F32, "E"), T("x", "ffn_gate_shexp.weight", M, "E Z"),
+    T("x", "ffn_up_shexp.weight", M, "E Z"), T("x", "ffn_down_shexp.weight", M, "Z E"),
+    T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
+    T("z", "nextn.hnorm.weight", F32, "E"), T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
+
+/* ---- deepseek4: layers without entries, with entries of 4 tokens and of 128, experts chosen by token and by a router,
+ * tables of a quantised type, a limit of the activation, more ratios than layers; and a draft head in a file of its own, with
+ * a copy of the embedding as converters add it, or as ds4 writes it.
+ * K rank of q, O of the output, Q its groups, I heads of the indexer, J their size, T experts used; of a layer: S the ratio,
+ * N width of an entry, a any entries, c of 4 tokens, t experts by token. */
+
+static const int32_t ds4_ratio[5] = {0, 4, 128, 4, 0};
+static const float ds4_limit[5] = {2.5f, 2.5f, 0, 1.5f, 2};
+
+static void ds4_per_layer(int64_t *v, int32_t i)
+{
+    v['S'] = ds4_ratio[i], v['a'] = ds4_ratio[i] != 0, v['c'] = ds4_ratio[i] == 4, v['t'] = i < 2;
+    v['N'] = v['c'] ? 2 * v['D'] : v['D'];
+}
+
+static double ds4_expert(const int64_t *v, uint64_t *rng, int64_t i) { return (void) i, (double) (tiny_random(rng) % v['X']); }
+
+static const tiny_key ds4_keys[] = {
+    TEXT("general.name", "tiny"), TEXT("rope.scaling.type", "yarn"), NUM("", "context_length", "C"),
+    NUM("", "block_count", "L"), NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"),
+    NUM("", "attention.head_count_kv", "1"), NUM("", "attention.key_length", "D"),
+    NUM("", "attention.value_length", "D"), NUM("", "rope.dimension_count", "16"),
+    NUM("", "attention.q_lora_rank", "K"), NUM("", "attention.sliding_window", "W"),
+    NUM("", "attention.output_group_count", "Q"), NUM("", "attention.output_lora_rank", "O"),
+    NUM("", "attention.indexer.head_count", "I"), NUM("", "attention.indexer.key_length", "J"),
+    NUM("", "attention.indexer.top_k", "6"), NUM("", "expert_count", "X"), NUM("", "expert_used_count", "T"),
+    NUM("", "expert_feed_forward_length", "F"), NUM("", "expert_shared_count", "1"), NUM("", "expert_gating_func", "4"),
+    NUM("", "hash_layer_count", "2"), NUM("", "hyper_connection.count", "4"),
+    NUM("", "hyper_connection.sinkhorn_iterations", "5"), NUM("", "nextn_predict_layers", "1"),
+    NUM("", "rope.scaling.original_context_length", "64"), REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+    REAL("hyper_connection.epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
+    REAL("attention.compress_rope_freq_base", 1.6e5f), REAL("rope.scaling.factor", 16),
+    REAL("expert_weights_scale", 1.5f), LIST("attention.compress_ratios", I32, "5", ds4_ratio),
+    LIST("swiglu_clamp_exp", PI__GGUF_F32, "L", ds4_limit), {0}};
+
+static const tiny_tensor ds4_head[] = {
+    T("", "token_embd.weight", F16, "E V"), T("", "output.weight", Q8, "E V"), {0}};
+static const tiny_tensor ds4_layer[] = {
+    T("", "hc_attn_fn.weight", F16, "4E 24"), T("", "hc_attn_base.weight", F32, "24"),
+    T("", "hc_attn_scale.weight", F32, "3"), T("", "hc_ffn_fn.weight", F16, "4E 24"),
+    T("", "hc_ffn_base.weight", F32, "24"), T("", "hc_ffn_scale.weight", F32, "3"), T("", "attn_norm.weight", F32, "E"),
+    T("", "attn_q_a.weight", Q8, "E K"), T("", "attn_q_a_norm.weight", F32, "K"), T("", "attn_q_b.weight", Q8, "K HD"),
+    T("", "attn_kv.weight", Q8, "E D"), T("", "attn_kv_a_norm.weight", F32, "D"), T("", "attn_sinks.weight", F32, "H"),
+    T("", "attn_output_a.weight", Q8, "96 QO"), T("", "attn_output_b.weight", F32, "QO E"),
+    T("a", "attn_compressor_kv.weight", F16, "E N"), T("a", "attn_compressor_gate.weight", F16, "E N"),
+    T("c", "attn_compressor_ape.weight", Q8, "N S"), T("a!c", "attn_compressor_ape.weight", F16, "N S"),
+    T("a", "attn_compressor_norm.weight", F32, "D"), T("c", "indexer_compressor_kv.weight", F16, "E 2J"),
+    T("c", "indexer_compressor_gate.weight", F16, "E 2J"), T("c", "indexer_compressor_ape.weight", Q8, "2J S"),
+    T("c", "indexer_compressor_norm.weight", F32, "J"), T("c", "indexer.attn_q_b.weight", F16, "K IJ"),
+    T("c", "indexer.proj.weight", F16, "E I"), T("", "ffn_norm.weight", F32, "E"),
+    T("", "ffn_gate_inp.weight", F16, "E X"), T("!t", "exp_probs_b.bias", F32, "X"),
+    T("", "ffn_gate_exps.weight", F32, "E F X"), T("", "ffn_up_exps.weight", F32, "E F X"),
+    T("", "ffn_down_exps.weight", F32, "F E X"), T("", "ffn_gate_shexp.weight", Q8, "E F"),
+    T("", "ffn_up_shexp.weight", Q8, "E F"), T("", "ffn_down_shexp.weight", Q8, "F E"),
+    {"t", "ffn_gate_tid2eid.weight", PI__I32, "T V", ds4_expert}, {0}};
+static const tiny_tensor ds4_tail[] = {
+    T("", "output_hc_fn.weight", F16, "4E 4"), T("", "output_hc_base.weight", F32, "4"),
+    T("", "output_hc_scale.weight", F32, "1"), T("", "output_norm.weight", F32, "E"), {0}};
+static const tiny_tensor ds4_draft_tail[] = {
+    T("", "token_embd.weight", F32, "E V"), T("", "blk.4.nextn.eh_proj.weight", F32, "2E E"),
+    T("", "blk.4.nextn.enorm.weight", F32, "E"), T("", "blk.4.nextn.hnorm.weight", F32, "E"),
+    T("", "blk.4.nextn.shared_head_norm.weight", F32, "E"), T("", "output_hc_fn.weight", F32, "4E 4"),
+    T("", "output_hc_base.weight", F32, "4"), T("", "output_hc_scale.weight", F32, "1"), {0}};
+static const tiny_tensor ds4_mtp_tail[] = {
+    T("", "mtp.0.e_proj.weight", F32, "E E"), T("", "mtp.0.h_proj.weight", F32, "E E"),
+    T("", "mtp.0.enorm.weight", F32, "E"), T("", "mtp.0.hnorm.weight", F32, "E"), T("", "mtp.0.norm.weight", F32, "E"),
+    T("", "mtp.0.hc_head_fn.weight", F32, "4E 4"), T("", "mtp.0.hc_head_base.weight", F32, "4"),
+    T("", "mtp.0.hc_head_scale.weight", F32, "1"), {0}};
+
+/* ---- rows */
+
+#define DENSE .keys = dense_keys, .head = dense_head, .layer = dense_layer, .rng = UINT64_C(0x9E3779B97F4A7C15) + 1
+#define LLAMA DENSE, .arch = "llama"
+#define Q35 .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "spm", \
+            .type = Q8, .rng = 11
+#define Q35_SIZES "L=5 E=64 H=4 G=2 D=32 T=2 U=4 F=96 X=6 Y=32 Z=64"
+#define DS4 .arch = "deepseek4", .keys = ds4_keys, .layer = ds4_layer, .per_layer = ds4_per_layer, .vocab = "spm"
+#define DS4_SIZES "E=64 H=4 D=48 K=32 Q=2 O=24 I=17 J=32 X=5 T=2 F=32 W=24"
+
+const tiny_row tiny_rows[] = {
+    {"gemma3", DENSE, .more_keys = gemma3_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=32 P=3 k=1 n=1 p=1"},
+    {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm", .type = Q8,
+     .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
+    {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer, .tail = assistant_tail,
+     .per_layer = assistant_per_layer, .vocab = "spm", .type = Q8, .rng = 21,
+     .sizes = "L=2 E=32 B=64 F=64 H=4 D=64 S=32 W=40 N=V O=-1"},
+    {"qwen35", Q35, .sizes = Q35_SIZES},
+    {"qwen35moe", Q35, .sizes = Q35_SIZES " x=1"},
+    {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},
+    {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
+    {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
+    /* as Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (a head size that is not E/H), Mistral 7B v0.1
+     * (a window in all layers) and SmolLM2 are */
+    {"llama2", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=2 D=32 F=96 u=1"},
+    {"llama3", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 u=1 r=1 R=16"},
+    {"llama32", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=2 E=96 H=2 G=1 D=64 F=128 k=1 r=1 R=32"},
+    {"mistral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 W=40 u=1"},
+    {"smollm", LLAMA, .more_keys = llama_keys, .vocab = "smollm", .sizes = "L=3 E=192 H=3 G=1 D=64 F=128"},
+    /* small models have no output matrix, large ones have */
+    {"qwen2", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 b=1"},
+    {"qwen2-large", DENSE, .arch = "qwen2", .more_keys = gemma3_keys, .vocab = "qwen2",
+     .sizes = "L=2 E=64 H=2 G=1 D=32 F=96 b=1 u=1"},
+    {"qwen3", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 n=1"},
+    {"qwen3-large", DENSE, .arch = "qwen3", .more_keys = gemma3_keys, .vocab = "qwen2",
+     .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
+    {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
+};
+const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;
