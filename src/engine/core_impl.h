@@ -250,6 +250,9 @@ void pi__list_remove(pi__seq_list *l, pi__seq *s);
 int32_t pi__schedule(pi__core *e);
 /* Its blocks may be found by others (of its family, where it has one), and others' by it. */
 bool pi__seq_keeps(const pi__core *e, const pi__seq *s);
+/* Tokens that it may take over from others at most: all but the last, or those before the first row of the prompt that it
+ * still has to give. */
+int32_t pi__seq_most(const pi__seq *s);
 /* Gives back the sequence's cache row. intact: what it computed is right, and its state is worth a snapshot. */
 void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);
 

@@ -131,9 +131,10 @@ static void build_wanted(pi__core *e)
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
 {
     if ((!s->params.cache && !s->n_cached) || !e->cfg.prefix_cache) return "prefix cache off";
-    if (s->params.logits == PI__LOGITS_ALL) return "logits of the whole prompt wanted";
-    int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs;
+    const int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs, from = s->params.logits_from;
     if (s->n_cached >= most) return "";
+    if (s->params.logits == PI__LOGITS_ALL && s->n_cached >= from / bs * bs)
+        return from ? "logits of the rest of the prompt wanted" : "logits of the whole prompt wanted";
     if (s->n_wanted > s->n_cached) return "a cache group had dropped its part of the prefix";
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }

@@ -235,7 +235,7 @@ static bool somewhere(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 static int32_t longest(const pi__core *e, const pi__seq *s)
 {
     const int32_t reuse = e->cache.reuse_block;
-    int32_t n = (s->n_tokens - 1) / reuse * reuse, before;
+    int32_t n = pi__seq_most(s) / reuse * reuse, before;
     do {
         before = n;
         for (int32_t g = 0; g < e->cache.n_groups && n > 0; g++) {
