@@ -55,22 +55,32 @@ static void forget_key(pi__block_pool *p, int32_t id)
     p->n_evicted++;
 }
 
+/* Cuts the pool's arrays from the arena, or measures them. */
+static void lay_out(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi__arena *a)
+{
+    *p = (pi__block_pool) {.n_blocks = n_blocks, .block_size = block_size, .n_buckets = 16, .head = -1, .tail = -1};
+    while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
+    p->block = pi__arena_take(a, (size_t) n_blocks * sizeof *p->block); /* the first: where the memory begins */
+    p->token = pi__arena_take(a, (size_t) n_blocks * (size_t) block_size * sizeof *p->token);
+    p->bucket = pi__arena_take(a, p->n_buckets * sizeof *p->bucket);
+}
+
+size_t pi__block_pool_bytes(int32_t n_blocks, int32_t block_size)
+{
+    pi__block_pool p;
+    pi__arena a = {0};
+    lay_out(&p, n_blocks, block_size, &a);
+    return a.used;
+}
+
 int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err)
 {
+    pi__arena a = {.size = pi__block_pool_bytes(n_blocks, block_size)};
     memset(p, 0, sizeof *p);
-    p->n_blocks = n_blocks;
-    p->block_size = block_size;
-    p->n_buckets = 16;
-    while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
-    p->block = pi__calloc((size_t) n_blocks, sizeof *p->block);
-    p->token = pi__calloc((size_t) n_blocks * (size_t) block_size, sizeof *p->token);
-    p->bucket = pi__calloc(p->n_buckets, sizeof *p->bucket);
-    if (!p->block || !p->token || !p->bucket) {
-        pi__block_pool_destroy(p);
-        return pi__fail_mem(err, "the table of cache blocks");
-    }
+    a.base = pi__calloc(1, a.size);
+    if (!a.base) return pi__fail_mem(err, "the table of cache blocks");
+    lay_out(p, n_blocks, block_size, &a);
     memset(p->bucket, 0xff, p->n_buckets * sizeof *p->bucket);
-    p->head = p->tail = -1;
     for (int32_t i = n_blocks - 1; i >= 0; i--) list_put(p, i, false);
     return PI_OK;
 }
@@ -78,8 +88,6 @@ int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size,
 void pi__block_pool_destroy(pi__block_pool *p)
 {
     pi__free(p->block);
-    pi__free(p->token);
-    pi__free(p->bucket);
     memset(p, 0, sizeof *p);
 }
 

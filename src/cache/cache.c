@@ -34,10 +34,15 @@ int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
     return most < all ? (int32_t) most : all;
 }
 
-int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
-                   pi_error *err)
+int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
 {
-    memset(c, 0, sizeof *c);
+    return g->state ? 0 : ceil_div(max_ctx, g->block_size);
+}
+
+/* Cuts all but the pools from the arena, or measures it. */
+static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx, pi__arena *a)
+{
+    const size_t S = (size_t) max_seqs;
     c->max_seqs = max_seqs;
     c->hash_block = n_groups ? spec[0].block_size : 16;
     c->reuse_block = c->hash_block;
@@ -46,36 +51,50 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
         if (spec[i].block_size > c->reuse_block) c->reuse_block = spec[i].block_size;
     }
     c->keys_stride = ceil_div(max_ctx, c->hash_block);
-    c->seq = pi__calloc((size_t) max_seqs, sizeof *c->seq);
-    c->keys = pi__calloc((size_t) max_seqs * (size_t) c->keys_stride, sizeof *c->keys);
-    if (!c->seq || !c->keys) goto no_mem;
+    c->seq = pi__arena_take(a, S * sizeof *c->seq); /* the first: where the memory begins */
+    c->keys = pi__arena_take(a, S * (size_t) c->keys_stride * sizeof *c->keys);
     for (int32_t i = 0; i < n_groups; i++) {
         pi__cache_group *g = &c->group[i];
-        int rc = pi__block_pool_init(&g->pool, spec[i].n_blocks, spec[i].block_size, err);
-        if (rc) {
-            pi__cache_destroy(c);
-            return rc;
-        }
-        c->n_groups = i + 1;
         g->spec = spec[i];
-        g->stride = spec[i].state ? 0 : ceil_div(max_ctx, spec[i].block_size);
-        g->table = pi__calloc((size_t) max_seqs * (size_t) g->stride, sizeof *g->table);
-        if (!g->table) goto no_mem;
+        g->stride = pi__cache_stride(&spec[i], max_ctx);
+        g->table = pi__arena_take(a, S * (size_t) g->stride * sizeof *g->table);
+    }
+}
+
+size_t pi__cache_bytes(const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx)
+{
+    pi__cache c;
+    pi__arena a = {0};
+    lay_out(&c, spec, n_groups, max_seqs, max_ctx, &a);
+    size_t all = a.used;
+    for (int32_t i = 0; i < n_groups; i++)
+        if (!pi__add_ok(all, pi__block_pool_bytes(spec[i].n_blocks, spec[i].block_size), &all)) return SIZE_MAX;
+    return all;
+}
+
+int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
+                   pi_error *err)
+{
+    pi__arena a = {0};
+    memset(c, 0, sizeof *c);
+    lay_out(c, spec, n_groups, max_seqs, max_ctx, &a); /* measures */
+    a = (pi__arena) {.base = pi__calloc(1, a.used), .size = a.used};
+    if (!a.base) return pi__fail_mem(err, "block tables");
+    lay_out(c, spec, n_groups, max_seqs, max_ctx, &a);
+    for (; c->n_groups < n_groups; c->n_groups++) {
+        const pi__group_spec *g = &spec[c->n_groups];
+        int rc = pi__block_pool_init(&c->group[c->n_groups].pool, g->n_blocks, g->block_size, err);
+        if (!rc) continue;
+        pi__cache_destroy(c);
+        return rc;
     }
     return PI_OK;
-no_mem:
-    pi__cache_destroy(c);
-    return pi__fail_mem(err, "block tables");
 }
 
 void pi__cache_destroy(pi__cache *c)
 {
-    for (int32_t i = 0; i < c->n_groups; i++) {
-        pi__block_pool_destroy(&c->group[i].pool);
-        pi__free(c->group[i].table);
-    }
+    for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_destroy(&c->group[i].pool);
     pi__free(c->seq);
-    pi__free(c->keys);
     memset(c, 0, sizeof *c);
 }
 

@@ -68,7 +68,12 @@ typedef struct pi__cache_seq {
     bool quiet;                                 /* `keyed` is not called for its blocks */
 } pi__cache_seq;
 
-/* Block sizes must be multiples of the smallest one, and divide the largest. */
+/* Entries of a block table of the group, for sequences of so many tokens. */
+int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx);
+/* Bytes that init allocates, pools' block lists included; for the planner. SIZE_MAX: too many. */
+size_t pi__cache_bytes(const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx);
+/* Block sizes must be multiples of the smallest one, and divide the largest. max_ctx: tokens of the longest sequence; no
+ * more than the pools hold, or the tables are larger than they need be. */
 int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
                    pi_error *err);
 void pi__cache_destroy(pi__cache *c);

@@ -808,6 +808,44 @@ static void plan_is_what_is_taken(void **st)
     assert_true(p.kv_bytes < all);
 }
 
+/* Bytes that an engine takes, all told, and what was planned. */
+static uint64_t bytes_taken(const pi__config *c, uint64_t *planned)
+{
+    static counting_alloc a;
+    pi_plan p = {.size = sizeof p};
+    pi_error err = {0};
+    if (pi__core_plan(c, &p, &err)) fail_msg("plan: %s", err.msg);
+    *planned = p.total_bytes;
+    counting_use(&a, -1);
+    pi__core *e = open_core(c);
+    const uint64_t n = a.bytes;
+    pi__core_close(e);
+    pi_set_allocator(NULL);
+    assert_int_equal(a.live, 0);
+    return n;
+}
+
+/* Block tables, block hashes and a step's arrays are for what the pools hold, whatever context is asked for, and they are
+ * part of the plan: a larger engine takes as much more as its plan says. */
+static void tables_are_planned(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    uint64_t small_plan, long_plan, large_plan;
+    c.kv_tokens = 256;
+    c.max_seqs = 1;
+    c.ctx_size = 256;
+    const uint64_t small = bytes_taken(&c, &small_plan);
+    c.ctx_size = 1 << 28;
+    assert_int_equal(bytes_taken(&c, &long_plan), small);
+    assert_int_equal(long_plan, small_plan);
+    c.max_seqs = 40;
+    c.kv_tokens = 65536;
+    const uint64_t large = bytes_taken(&c, &large_plan);
+    assert_true(large - small > 40 * 65536 / 16 * 2 * sizeof(int32_t));
+    assert_in_range(large - small, large_plan - small_plan - 4096, large_plan - small_plan + 4096);
+}
+
 /* Opening, one request and closing, with allocation number i failing, for every i. */
 static void out_of_memory(void **st)
 {
@@ -871,7 +909,8 @@ int main(void)
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
         cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),
         cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(refusals), cmocka_unit_test(room_after_an_end),
-        cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken),
+        cmocka_unit_test(tables_are_planned), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
