@@ -7,11 +7,15 @@
 #include <xxhash.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/error.h"
 
 static void list_remove(pi__block_pool *p, int32_t id)
 {
     pi__block *b = &p->block[id];
+    pi__assert(id >= 0 && id < p->n_blocks && p->n_free > 0);
+    pi__assert(b->prev >= 0 ? p->block[b->prev].next == id : p->head == id); /* it is on this list */
+    pi__assert(b->next >= 0 ? p->block[b->next].prev == id : p->tail == id);
     if (b->prev >= 0) p->block[b->prev].next = b->next;
     else p->head = b->next;
     if (b->next >= 0) p->block[b->next].prev = b->prev;
@@ -25,6 +29,7 @@ static void list_remove(pi__block_pool *p, int32_t id)
 static void list_put(pi__block_pool *p, int32_t id, bool last)
 {
     pi__block *b = &p->block[id];
+    pi__assert(id >= 0 && id < p->n_blocks && p->n_free < p->n_blocks && b->ref == 0);
     if (last) { /* to be evicted */
         b->prev = p->tail;
         b->next = -1;
@@ -49,7 +54,11 @@ static int32_t *bucket_of(const pi__block_pool *p, pi__key key) { return &p->buc
 static void forget_key(pi__block_pool *p, int32_t id)
 {
     int32_t *at = bucket_of(p, p->block[id].key);
-    while (*at != id) at = &p->block[*at].chain;
+    pi__assert(p->block[id].keyed);
+    while (*at != id) {
+        pi__assert(*at >= 0); /* it is in its bucket */
+        at = &p->block[*at].chain;
+    }
     *at = p->block[id].chain;
     p->block[id].keyed = false;
     p->n_evicted++;
@@ -116,6 +125,7 @@ void pi__block_hold(pi__block_pool *p, int32_t id, bool held)
 
 void pi__block_touch(pi__block_pool *p, int32_t id)
 {
+    pi__assert(id >= 0 && id < p->n_blocks);
     int32_t before = p->block[id].ref++;
     if (!before) {
         list_remove(p, id);
@@ -126,6 +136,7 @@ void pi__block_touch(pi__block_pool *p, int32_t id)
 
 static void release(pi__block_pool *p, int32_t id, bool last)
 {
+    pi__assert(id >= 0 && id < p->n_blocks && p->block[id].ref > 0);
     int32_t left = --p->block[id].ref;
     if (!left) list_put(p, id, last);
     p->n_shared -= left == 1;
@@ -141,6 +152,7 @@ void pi__block_release_cold(pi__block_pool *p, int32_t id)
 void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens)
 {
     pi__block *b = &p->block[id];
+    pi__assert(b->ref > 0); /* somebody holds what he filled */
     if (b->keyed || pi__block_find(p, key, tokens) >= 0) return;
     memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
     int32_t *at = bucket_of(p, key);

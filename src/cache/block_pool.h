@@ -79,6 +79,9 @@ void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), vo
 /* Forgets the keys of a tenant's blocks, also of those in use; tenant NULL: of all. */
 void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant);
 
+/* The same as pi__cache_check for a pool, whose blocks should have refs[n_blocks] references (cache_check.c). */
+const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs);
+
 /* The key of parent's prefix extended by n tokens. */
 pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n);
 /* The key of the empty prefix of a tenant; salt "" or NULL: shared by all. */
