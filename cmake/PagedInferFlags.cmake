@@ -12,6 +12,10 @@ if(PAGEDINFER_WERROR)
     target_compile_options(pi_flags INTERFACE -Werror)
 endif()
 
+if(PAGEDINFER_CHECKED)
+    target_compile_definitions(pi_flags INTERFACE PI_CHECKED)
+endif()
+
 set(PI_SANITIZE_TEXT none)
 if(PAGEDINFER_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")

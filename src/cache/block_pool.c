@@ -4,11 +4,15 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/error.h"
 
 static void list_remove(pi__block_pool *p, int32_t id)
 {
     pi__block *b = &p->block[id];
+    pi__assert(id >= 0 && id < p->n_blocks && p->n_free > 0);
+    pi__assert(b->prev >= 0 ? p->block[b->prev].next == id : p->head == id); /* it is on this list */
+    pi__assert(b->next >= 0 ? p->block[b->next].prev == id : p->tail == id);
     if (b->prev >= 0) p->block[b->prev].next = b->next;
     else p->head = b->next;
     if (b->next >= 0) p->block[b->next].prev = b->prev;
@@ -22,6 +26,7 @@ static void list_remove(pi__block_pool *p, int32_t id)
 static void list_put(pi__block_pool *p, int32_t id, bool last)
 {
     pi__block *b = &p->block[id];
+    pi__assert(id >= 0 && id < p->n_blocks && p->n_free < p->n_blocks && b->ref == 0);
     if (last) { /* to be evicted */
         b->prev = p->tail;
         b->next = -1;
@@ -46,28 +51,42 @@ static int32_t *bucket_of(const pi__block_pool *p, pi__key key) { return &p->buc
 static void forget_key(pi__block_pool *p, int32_t id)
 {
     int32_t *at = bucket_of(p, p->block[id].key);
-    while (*at != id) at = &p->block[*at].chain;
+    pi__assert(p->block[id].keyed);
+    while (*at != id) {
+        pi__assert(*at >= 0); /* it is in its bucket */
+        at = &p->block[*at].chain;
+    }
     *at = p->block[id].chain;
     p->block[id].keyed = false;
     p->n_evicted++;
 }
 
+/* Cuts the pool's arrays from the arena, or measures them. */
+static void lay_out(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi__arena *a)
+{
+    *p = (pi__block_pool) {.n_blocks = n_blocks, .block_size = block_size, .n_buckets = 16, .head = -1, .tail = -1};
+    while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
+    p->block = pi__arena_take(a, (size_t) n_blocks * sizeof *p->block); /* the first: where the memory begins */
+    p->token = pi__arena_take(a, (size_t) n_blocks * (size_t) block_size * sizeof *p->token);
+    p->bucket = pi__arena_take(a, p->n_buckets * sizeof *p->bucket);
+}
+
+size_t pi__block_pool_bytes(int32_t n_blocks, int32_t block_size)
+{
+    pi__block_pool p;
+    pi__arena a = {0};
+    lay_out(&p, n_blocks, block_size, &a);
+    return a.used;
+}
+
 int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err)
 {
+    pi__arena a = {.size = pi__block_pool_bytes(n_blocks, block_size)};
     memset(p, 0, sizeof *p);
-    p->n_blocks = n_blocks;
-    p->block_size = block_size;
-    p->n_buckets = 16;
-    while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
-    p->block = pi__calloc((size_t) n_blocks, sizeof *p->block);
-    p->token = pi__calloc((size_t) n_blocks * (size_t) block_size, sizeof *p->token);
-    p->bucket = pi__calloc(p->n_buckets, sizeof *p->bucket);
-    if (!p->block || !p->token || !p->bucket) {
-        pi__block_pool_destroy(p);
-        return pi__fail_mem(err, "the table of cache blocks");
-    }
+    a.base = pi__calloc(1, a.size);
+    if (!a.base) return pi__fail_mem(err, "the table of cache blocks");
+    lay_out(p, n_blocks, block_size, &a);
     memset(p->bucket, 0xff, p->n_buckets * sizeof *p->bucket);
-    p->head = p->tail = -1;
     for (int32_t i = n_blocks - 1; i >= 0; i--) list_put(p, i, false);
     return PI_OK;
 }
@@ -75,8 +94,6 @@ int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size,
 void pi__block_pool_destroy(pi__block_pool *p)
 {
     pi__free(p->block);
-    pi__free(p->token);
-    pi__free(p->bucket);
     memset(p, 0, sizeof *p);
 }
 
@@ -105,6 +122,7 @@ void pi__block_hold(pi__block_pool *p, int32_t id, bool held)
 
 void pi__block_touch(pi__block_pool *p, int32_t id)
 {
+    pi__assert(id >= 0 && id < p->n_blocks);
     int32_t before = p->block[id].ref++;
     if (!before) {
         list_remove(p, id);
@@ -115,6 +133,7 @@ void pi__block_touch(pi__block_pool *p, int32_t id)
 
 static void release(pi__block_pool *p, int32_t id, bool last)
 {
+    pi__assert(id >= 0 && id < p->n_blocks && p->block[id].ref > 0);
     int32_t left = --p->block[id].ref;
     if (!left) list_put(p, id, last);
     p->n_shared -= left == 1;
@@ -130,6 +149,7 @@ void pi__block_release_cold(pi__block_pool *p, int32_t id)
 void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens)
 {
     pi__block *b = &p->block[id];
+    pi__assert(b->ref > 0); /* somebody holds what he filled */
     if (b->keyed || pi__block_find(p, key, tokens) >= 0) return;
     memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
     int32_t *at = bucket_of(p, key);

@@ -9,7 +9,7 @@
  * the head of the free list and forgets its key; touch takes a block back from anywhere in the list in O(1). Blocks that
  * hold nothing are put at the head, blocks with a key at the tail, so prefixes live as long as there is room. A key that
  * hardly anybody will ask for goes to the head, too.
- * After vLLM V1's block pool. Memory: two allocations at create, none later. One thread. */
+ * After vLLM V1's block pool. Memory: one allocation at init, none later. One thread. */
 #ifndef PI__BLOCK_POOL_H
 #define PI__BLOCK_POOL_H
 
@@ -54,6 +54,8 @@ typedef struct pi__block_pool {
 } pi__block_pool;
 
 int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err);
+/* Bytes that init allocates, for the planner. */
+size_t pi__block_pool_bytes(int32_t n_blocks, int32_t block_size);
 void pi__block_pool_destroy(pi__block_pool *p);
 /* Blocks that get_new can give. */
 static inline int32_t pi__block_available(const pi__block_pool *p) { return p->n_free - p->n_held; }
@@ -75,6 +77,9 @@ int32_t pi__block_find(const pi__block_pool *p, pi__key key, const int32_t *toke
 void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud);
 /* Forgets the keys of a tenant's blocks, also of those in use; tenant NULL: of all. */
 void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant);
+
+/* The same as pi__cache_check for a pool, whose blocks should have refs[n_blocks] references (cache_check.c). */
+const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs);
 
 /* The key of parent's prefix extended by n tokens. */
 pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/error.h"
 
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
@@ -34,10 +35,15 @@ int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
     return most < all ? (int32_t) most : all;
 }
 
-int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
-                   pi_error *err)
+int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
 {
-    memset(c, 0, sizeof *c);
+    return g->state ? 0 : ceil_div(max_ctx, g->block_size);
+}
+
+/* Cuts all but the pools from the arena, or measures it. */
+static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx, pi__arena *a)
+{
+    const size_t S = (size_t) max_seqs;
     c->max_seqs = max_seqs;
     c->hash_block = n_groups ? spec[0].block_size : 16;
     c->reuse_block = c->hash_block;
@@ -46,36 +52,50 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
         if (spec[i].block_size > c->reuse_block) c->reuse_block = spec[i].block_size;
     }
     c->keys_stride = ceil_div(max_ctx, c->hash_block);
-    c->seq = pi__calloc((size_t) max_seqs, sizeof *c->seq);
-    c->keys = pi__calloc((size_t) max_seqs * (size_t) c->keys_stride, sizeof *c->keys);
-    if (!c->seq || !c->keys) goto no_mem;
+    c->seq = pi__arena_take(a, S * sizeof *c->seq); /* the first: where the memory begins */
+    c->keys = pi__arena_take(a, S * (size_t) c->keys_stride * sizeof *c->keys);
     for (int32_t i = 0; i < n_groups; i++) {
         pi__cache_group *g = &c->group[i];
-        int rc = pi__block_pool_init(&g->pool, spec[i].n_blocks, spec[i].block_size, err);
-        if (rc) {
-            pi__cache_destroy(c);
-            return rc;
-        }
-        c->n_groups = i + 1;
         g->spec = spec[i];
-        g->stride = spec[i].state ? 0 : ceil_div(max_ctx, spec[i].block_size);
-        g->table = pi__calloc((size_t) max_seqs * (size_t) g->stride, sizeof *g->table);
-        if (!g->table) goto no_mem;
+        g->stride = pi__cache_stride(&spec[i], max_ctx);
+        g->table = pi__arena_take(a, S * (size_t) g->stride * sizeof *g->table);
+    }
+}
+
+size_t pi__cache_bytes(const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx)
+{
+    pi__cache c;
+    pi__arena a = {0};
+    lay_out(&c, spec, n_groups, max_seqs, max_ctx, &a);
+    size_t all = a.used;
+    for (int32_t i = 0; i < n_groups; i++)
+        if (!pi__add_ok(all, pi__block_pool_bytes(spec[i].n_blocks, spec[i].block_size), &all)) return SIZE_MAX;
+    return all;
+}
+
+int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
+                   pi_error *err)
+{
+    pi__arena a = {0};
+    memset(c, 0, sizeof *c);
+    lay_out(c, spec, n_groups, max_seqs, max_ctx, &a); /* measures */
+    a = (pi__arena) {.base = pi__calloc(1, a.used), .size = a.used};
+    if (!a.base) return pi__fail_mem(err, "block tables");
+    lay_out(c, spec, n_groups, max_seqs, max_ctx, &a);
+    for (; c->n_groups < n_groups; c->n_groups++) {
+        const pi__group_spec *g = &spec[c->n_groups];
+        int rc = pi__block_pool_init(&c->group[c->n_groups].pool, g->n_blocks, g->block_size, err);
+        if (!rc) continue;
+        pi__cache_destroy(c);
+        return rc;
     }
     return PI_OK;
-no_mem:
-    pi__cache_destroy(c);
-    return pi__fail_mem(err, "block tables");
 }
 
 void pi__cache_destroy(pi__cache *c)
 {
-    for (int32_t i = 0; i < c->n_groups; i++) {
-        pi__block_pool_destroy(&c->group[i].pool);
-        pi__free(c->group[i].table);
-    }
+    for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_destroy(&c->group[i].pool);
     pi__free(c->seq);
-    pi__free(c->keys);
     memset(c, 0, sizeof *c);
 }
 
@@ -97,6 +117,7 @@ static void extend_keys(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
 {
     pi__cache_seq *q = &c->seq[s];
     pi__key *k = keys_of(c, s);
+    pi__assert(n / c->hash_block <= c->keys_stride);
     for (; q->n_keys < n / c->hash_block; q->n_keys++) {
         pi__key parent = q->n_keys ? k[q->n_keys - 1] : q->root;
         k[q->n_keys] = pi__key_extend(parent, tokens + (size_t) q->n_keys * (size_t) c->hash_block, c->hash_block);
@@ -106,6 +127,7 @@ static void extend_keys(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
 static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t i)
 {
     int32_t bs = g->spec.block_size;
+    pi__assert((int64_t) (i + 1) * bs / c->hash_block <= c->seq[s].n_keys);
     pi__key key = keys_of(c, s)[(int64_t) (i + 1) * bs / c->hash_block - 1];
     return pi__block_find(&g->pool, key, tokens + (size_t) i * (size_t) bs);
 }
@@ -133,6 +155,18 @@ static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_g
 
 int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted)
 {
+    /* Blocks of 16, a window of 20, a prompt of 81 tokens, so at most 80. Found (x), or not (.):
+     *
+     *                  0  16  32  48  64  80                        first turn   second
+     *     full         | x | x | x | x | . |   all from the start           64       48
+     *     window       | . | x | x | x | . |   64: needs 32..64             64       48: needs 16..48
+     *     recurrent    | . | . | x | . | . |   a snapshot after 48          48       48
+     *
+     * 48 tokens are taken over, *wanted is 64. The row before is empty; after:
+     *
+     *     full         [ 7 ][ 2 ][ 9 ]         n_freed 0      one reference more to each block
+     *     window       [-1 ][ 5 ][ 3 ]         n_freed 1      the same: what lies behind the window is not looked for
+     *     recurrent    snapshot 4              no reference: it is copied before anything else can take it */
     extend_keys(c, s, tokens, n);
     int32_t len = n - 1, before;
     *wanted = 0;
@@ -167,7 +201,11 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     return len;
 }
 
-pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i) { return keys_of(c, s)[i]; }
+pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i)
+{
+    pi__assert(i >= 0 && i < c->seq[s].n_keys);
+    return keys_of(c, s)[i];
+}
 
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
 {
@@ -192,6 +230,7 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         int32_t want = g->spec.state ? 0 : ceil_div(n_tokens, g->spec.block_size);
+        pi__assert(want <= g->stride); /* the table's end */
         while (q->n_blocks[i] < want) row_of(g, s)[q->n_blocks[i]++] = pi__block_get_new(&g->pool);
     }
     return true;
@@ -219,6 +258,17 @@ static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
 
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep)
 {
+    /* A window of 20 in blocks of 16, from 40 tokens to 66 (#: the block has its hash and can be found):
+     *
+     *                0     16    32    48    64          n_blocks  n_keyed  n_freed
+     *     before   [ -1  ][ 3# ][ 8  ][ 6  ][ 1  ]              5        2        1
+     *     after    [ -1  ][ -1 ][ 8# ][ 6# ][ 1  ]              5        4        2
+     *                        |     `-----|    `- not full yet
+     *                        |           full since: hashed, and `keyed` is told
+     *                        position 66 sees 47..66. Given back: to the end of the free list where a prefix that is
+     *                        likely to be taken over sees it, else to its head, as the next to be evicted
+     *
+     * A block that no prefix can need (between two reuse boundaries, behind the window of both) gets no hash. */
     pi__cache_seq *q = &c->seq[s];
     if (keep) extend_keys(c, s, tokens, n_computed);
     for (int32_t i = 0; i < c->n_groups; i++) {
@@ -227,6 +277,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
         int32_t *row = row_of(g, s), bs = g->spec.block_size;
         for (; keep && q->n_keyed[i] < n_computed / bs; q->n_keyed[i]++) {
             int32_t k = q->n_keyed[i];
+            pi__assert(k < q->n_blocks[i]);
             if (row[k] < 0 || !is_needed(c, &g->spec, k)) continue;
             pi__key key = keys_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
             pi__block_set_key(&g->pool, row[k], key, tokens + (size_t) k * (size_t) bs);

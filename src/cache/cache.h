@@ -68,7 +68,12 @@ typedef struct pi__cache_seq {
     bool quiet;                                 /* `keyed` is not called for its blocks */
 } pi__cache_seq;
 
-/* Block sizes must be multiples of the smallest one, and divide the largest. */
+/* Entries of a block table of the group, for sequences of so many tokens. */
+int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx);
+/* Bytes that init allocates, pools' block lists included; for the planner. SIZE_MAX: too many. */
+size_t pi__cache_bytes(const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx);
+/* Block sizes must be multiples of the smallest one, and divide the largest. max_ctx: tokens of the longest sequence; no
+ * more than the pools hold, or the tables are larger than they need be. */
 int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
                    pi_error *err);
 void pi__cache_destroy(pi__cache *c);
@@ -99,6 +104,10 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
 void pi__cache_release(pi__cache *c, int32_t s);
 /* Forgets the prefixes of a tenant (the key of his salt), or with NULL of all. Sequences keep what they hold. */
 void pi__cache_clear(pi__cache *c, const pi__key *tenant);
+/* What is wrong with the cache, in words; NULL: nothing. References must be those of the tables and of held[group][block],
+ * where held is not NULL; the free list those without any, in order of eviction; the index all hashed blocks, each once;
+ * tables within their rows and pools. For tests: it looks at everything. */
+const char *pi__cache_check(const pi__cache *c, const int32_t *const *held);
 /* The first block that a reused prefix of n tokens, a multiple of reuse_block, needs of group g; it needs all from there
  * to its end. */
 int32_t pi__group_first(const pi__group_spec *g, int32_t n);

@@ -62,6 +62,13 @@ size_t pi__host_memory(const pi__host_config *c)
     return all;
 }
 
+size_t pi__host_lists(const pi__host_config *c)
+{
+    size_t all = 0;
+    for (int32_t i = 0; i < c->n_groups; i++) all += pi__block_pool_bytes(c->group[i].n_slots, c->group[i].block_size);
+    return all;
+}
+
 /* ------------------------------------------------------------------------------------------------------- the thread */
 
 /* The group whose slots are in shortest supply; NULL: all have what they want. */

@@ -46,6 +46,8 @@ int pi__host_open(pi__host_tier **out, const pi__host_config *config, pi_error *
 void pi__host_close(pi__host_tier *h);
 /* Bytes of the slots of all groups. */
 size_t pi__host_memory(const pi__host_config *config);
+/* Bytes of the lists of slots, beside. */
+size_t pi__host_lists(const pi__host_config *config);
 
 /* A slot to fill, ref 1, whose key is forgotten; -1: none at the moment. Then release, with or without a key. */
 int32_t pi__host_take(pi__host_tier *h, int32_t group);

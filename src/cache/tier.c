@@ -292,8 +292,28 @@ static bool start_thread(pi__tier *t)
     return t->thread_started;
 }
 
+/* The directory is right, but has no room now: what is there can be read. */
+static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
+
+/* Whether files can be written; a full disk is asked once more after the scan, which removes what is over the limit. */
+static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
+{
+    *full = false;
+    if (pi__tier_probe(t->dir_fd, t->config.fingerprint) == PI__TIER_OK) return PI_OK;
+    const int e = errno;
+    *full = is_full(e);
+    if (!*full)
+        return pi__fail(err, PI_EIO, "prefix cache: cannot write in the directory %.140s: %s", t->dir, strerror(e));
+    if (!scanned) return PI_OK;
+    pthread_mutex_lock(&t->lock);
+    write_error(t, e);
+    pthread_mutex_unlock(&t->lock);
+    return PI_OK;
+}
+
 static int open_files(pi__tier *t, pi_error *err)
 {
+    bool full;
     const char *dir = t->config.dir;
     t->dir = pi__strdup(dir);
     t->cap_spaces = 8;
@@ -304,9 +324,9 @@ static int open_files(pi__tier *t, pi_error *err)
     t->dir_fd = pi__tier_open_dir(t->dir);
     if (t->dir_fd < 0)
         return pi__fail(err, PI_EIO, "prefix cache: cannot open the directory %.140s: %s", t->dir, strerror(errno));
-    if (pi__tier_probe(t->dir_fd, t->config.fingerprint))
-        return pi__fail(err, PI_EIO, "prefix cache: cannot write in the directory %.140s: %s", t->dir, strerror(errno));
-    return pi__tier_scan(t, err);
+    int rc = probe(t, false, &full, err);
+    if (!rc) rc = pi__tier_scan(t, err);
+    return rc || !full ? rc : probe(t, true, &full, err);
 }
 
 int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)

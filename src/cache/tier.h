@@ -85,7 +85,8 @@ typedef struct pi__tier_stats {
     bool writable;         /* false after the first of those: nothing is written any more, loads go on */
 } pi__tier_stats;
 
-/* Reads the names in the directory and starts the thread. PI_EIO or PI_EINVAL when a file cannot be written there. */
+/* Reads the names in the directory and starts the thread. PI_EIO or PI_EINVAL when a file cannot be written there; where
+ * that is because the disk is full, it opens with a warning and is only read, as after a first failed write. */
 int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err);
 /* Writes what is staged (for close_ms), ends pending loads without reporting them, and frees everything. No other call
  * may be running. NULL is fine. */

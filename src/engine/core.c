@@ -36,24 +36,10 @@ void pi__seq_cancel(pi__core *e, pi__seq *s)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* How many tokens the pools can hold of one request at most. */
-static int32_t longest_request(const pi__core *e)
-{
-    int32_t n = e->ctx;
-    for (int32_t i = 0; i < e->cache.n_groups; i++) {
-        const pi__group_spec *g = &e->cache.group[i].spec;
-        if (g->state) continue;
-        int64_t room = (int64_t) g->n_blocks * g->block_size;
-        bool bounded = g->window && pi__group_need(g, n, e->lim.max_tokens) <= g->n_blocks;
-        if (!bounded && room < n) n = (int32_t) room;
-    }
-    return n;
-}
-
 static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
-    int32_t longest = longest_request(e), gen = j->params.max_tokens;
+    int32_t longest = e->longest, gen = j->params.max_tokens;
     const char *limit = longest < e->ctx ? "the cache" : "the context";
     if (j->n_prompt + (gen != 0) > (size_t) longest)
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
@@ -297,22 +283,23 @@ static void *step_thread(void *arg)
 /* Everything a step needs of the host. */
 static int alloc_batch(pi__core *e, pi_error *err)
 {
-    size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, saves = T / (size_t) e->cache.hash_block + S;
-    e->buf = pi__batch_alloc(e, &e->batch);
-    e->wanted_buf = pi__wanted_alloc(e, &e->batch, &e->wanted);
+    const size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, saves = pi__most_saves(e);
+    pi__batch_shape shape = pi__step_shape(e, true);
+    int rc = pi__batch_init(&e->batch, &shape, err);
+    if (rc) return rc;
     e->save = pi__calloc(saves, sizeof *e->save);
     e->saving = pi__calloc(saves, sizeof *e->saving);
     e->step_seq = pi__calloc(S, sizeof(pi__seq *));
     e->row_seq = pi__calloc(S, sizeof(pi__seq *));
     e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
-    if (!e->buf || !e->wanted_buf || !e->save || !e->saving || !e->step_seq || !e->row_seq || !e->raw_row)
-        return pi__fail_mem(err, "a step's batch");
-    e->batch.save = e->save;
+    if (!e->save || !e->saving || !e->step_seq || !e->row_seq || !e->raw_row) return pi__fail_mem(err, "a step's batch");
+    e->batch.b.save = e->save;
     if (!e->drafter) return PI_OK;
-    e->draft_buf = pi__batch_alloc(e, &e->draft_batch);
+    shape = pi__step_shape(e, false);
+    rc = pi__batch_init(&e->draft_batch, &shape, err);
     e->draft_hidden = pi__calloc(T, sizeof *e->draft_hidden);
     e->draft_seq = pi__calloc(S, sizeof(pi__seq *));
-    return e->draft_buf && e->draft_hidden && e->draft_seq ? PI_OK : pi__fail_mem(err, "drafts");
+    return rc || (e->draft_hidden && e->draft_seq) ? rc : pi__fail_mem(err, "drafts");
 }
 
 static size_t pool_bytes(const pi__core *e, int32_t g, int32_t side)
@@ -401,7 +388,7 @@ static int alloc_pools(pi__core *e, pi_error *err)
         at[kv->group][kv->place] += pi__kv_bytes(e, kv);
     }
     rc = alloc_states(e, err);
-    if (!rc) rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->ctx, err);
+    if (!rc) rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->longest, err);
     e->cache_ready = rc == PI_OK;
     e->cache.place = pi__place;
     e->cache.place_ud = e;
@@ -489,9 +476,8 @@ static void core_free(pi__core *e)
     pi__free(e->eog);
     pi__free(e->suppress);
     pi__free(e->chat_template);
-    pi__free(e->buf);
-    pi__free(e->wanted_buf);
-    pi__free(e->draft_buf);
+    pi__batch_destroy(&e->batch);
+    pi__batch_destroy(&e->draft_batch);
     pi__free(e->draft_hidden);
     pi__free(e->draft_seq);
     pi__free(e->save);

@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "cache/host_tier.h"
 #include "cache/tier.h"
+#include "engine/batch.h"
 #include "engine/core.h"
 #include "sampler/sampler.h"
 #include "model/model.h"
@@ -111,7 +112,8 @@ struct pi__core {
     pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
     pi__vocab *vocab;          /* tokens */
     pi__limits lim;            /* sizes of a step */
-    int32_t ctx;               /* longest request */
+    int32_t ctx;               /* longest request that is allowed */
+    int32_t longest;           /* longest request that the pools hold; what tables are made for */
     pi__group_plan gp[PI__MAX_GROUPS]; /* the plan of each group */
     void *pool[PI__MAX_GROUPS][PI__N_SIDES]; /* memory of each group's blocks; a block is a part on each side that has
                                               * layers of the group */
@@ -129,13 +131,9 @@ struct pi__core {
     char *chat_template;       /* text, or NULL */
 
     /* step buffers, [limits] */
-    pi__batch batch;           /* points into buf */
-    pi__batch wanted;          /* batch.wanted */
-    int32_t *buf;              /* all index arrays of a batch */
-    int32_t *wanted_buf;       /* the same of wanted */
+    pi__batch_builder batch;   /* what the model runs */
     pi__seq **step_seq;        /* [max_seqs] sequences of this step in batch order */
-    pi__batch draft_batch;     /* what the drafter runs; points into draft_buf */
-    int32_t *draft_buf;        /* all index arrays of it */
+    pi__batch_builder draft_batch; /* what the drafter runs */
     int32_t *draft_hidden;     /* [max_tokens] see pi__arch.draft */
     pi__seq **draft_seq;       /* [max_seqs] whom the rows of the draft batch are for */
     pi__save *save;            /* snapshots of this step, as the batch has them */
@@ -198,6 +196,15 @@ struct pi__core {
     } st;
 };
 
+/* Most snapshots that a step takes. */
+static inline size_t pi__most_saves(const pi__core *e)
+{
+    int32_t least = INT32_MAX;
+    for (int32_t i = 0; i < e->m->n_groups; i++)
+        if (e->gp[i].spec.block_size < least) least = e->gp[i].spec.block_size;
+    return (size_t) e->lim.max_tokens / (size_t) least + (size_t) e->lim.max_seqs;
+}
+
 /* found, ask and picked. */
 static inline size_t pi__picks_bytes(const pi__core *e)
 {
@@ -221,7 +228,9 @@ static inline size_t pi__copy_bytes(const pi__core *e, int32_t g)
 /* Bytes of group g's blocks, all parts; and of a layer's part. 0: such a layer is not supported. */
 size_t pi__block_bytes(const pi__core *e, int32_t g);
 size_t pi__kv_bytes(const pi__core *e, const pi__kv_layer *kv);
-/* Fills gp, lim and ctx; *weights etc. of out where out is given. */
+/* The shape of a step's batch, with that of its rows or without. */
+pi__batch_shape pi__step_shape(const pi__core *e, bool rows);
+/* Fills gp, lim, ctx and longest; *weights etc. of out where out is given. */
 int pi__core_size(pi__core *e, pi_plan *out, pi_error *err);
 /* metadata.c: options over the metadata of e->g. */
 int pi__override_metadata(pi__core *e, pi_error *err);
@@ -250,13 +259,16 @@ void pi__list_remove(pi__seq_list *l, pi__seq *s);
 int32_t pi__schedule(pi__core *e);
 /* Its blocks may be found by others (of its family, where it has one), and others' by it. */
 bool pi__seq_keeps(const pi__core *e, const pi__seq *s);
+/* Tokens that it may take over from others at most: all but the last, or those before the first row of the prompt that it
+ * still has to give. */
+int32_t pi__seq_most(const pi__seq *s);
 /* Gives back the sequence's cache row. intact: what it computed is right, and its state is worth a snapshot. */
 void pi__seq_drop_row(pi__core *e, pi__seq *s, bool intact);
 
 /* tiers.c: prefixes in the host's memory and on disk. */
 int pi__tiers_open(pi__core *e, pi_error *err);
 void pi__tiers_close(pi__core *e);
-/* Bytes of the disk tier. */
+/* Bytes that open takes, but for the slots of the host tier. */
 size_t pi__tiers_bytes(const pi__core *e);
 /* What s leaves behind was used: the tier evicts it later than what was used before, and its end before its beginning. */
 void pi__tiers_touch(pi__core *e, const pi__seq *s);
@@ -306,12 +318,6 @@ void pi__snapshot_restore(pi__core *e, pi__seq *s);
 int pi__drafts_catch_up(pi__core *e, pi_error *err);
 /* Drafts for all sequences of the step that were sampled from and go on. */
 int pi__drafts_make(pi__core *e, pi_error *err);
-/* Index arrays of a batch for lim and the groups of the cache, all in one block. NULL: out of memory. */
-int32_t *pi__batch_alloc(const pi__core *e, pi__batch *b);
-/* The same for w, which becomes b's batch of wanted rows. */
-int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w);
-/* Appends sequence number b->n_seqs, of row `row` in the cache, with n tokens from position pos on. */
-void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n);
 
 /* step.c: runs what was scheduled. */
 /* Waits for the device, and for the best tokens of the first n rows of logits to come to picked, nothing skipped. PI_EDEVICE. */

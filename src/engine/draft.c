@@ -15,28 +15,26 @@
 /* Token t of the draft batch has the hidden state of the step's token h before it. */
 static void add(pi__core *e, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
 {
-    pi__batch *b = &e->draft_batch;
+    const pi__batch *b = &e->draft_batch.b;
     for (int32_t i = 0; i < n; i++) e->draft_hidden[b->n_tokens + i] = h + i;
     e->draft_seq[b->n_seqs] = s;
-    pi__batch_add(e, b, s->row, tokens, pos, n);
+    pi__batch_add(&e->draft_batch, &e->cache, s->row, tokens, pos, n, n);
 }
 
 /* Runs the drafter over the draft batch; logits: and picks a token of each of its rows. */
 static int run(pi__core *e, bool chained, bool logits, pi_error *err)
 {
-    const pi__batch *b = e->be->dev->begin(e->be, &e->draft_batch, PI__STEP_ANY);
+    const pi__batch *b = e->be->dev->begin(e->be, &e->draft_batch.b, PI__STEP_ANY);
     e->drafter->arch->draft(e->drafter, b, e->draft_hidden, chained, logits ? e->logits : NULL);
-    return pi__fetch_picks(e, logits ? e->draft_batch.n_rows : 0, err);
+    return pi__fetch_picks(e, logits ? e->draft_batch.b.n_rows : 0, err);
 }
-
-static void clear(pi__batch *b) { b->n_tokens = b->n_seqs = b->n_rows = 0; }
 
 int pi__drafts_catch_up(pi__core *e, pi_error *err)
 {
-    const pi__batch *b = &e->batch;
-    pi__batch *d = &e->draft_batch;
+    const pi__batch *b = &e->batch.b;
+    const pi__batch *d = &e->draft_batch.b;
     if (!e->drafter || !e->drafter->arch->draft_has_cache) return PI_OK;
-    clear(d);
+    pi__batch_clear(&e->draft_batch);
     for (int32_t q = 0; q < b->n_seqs; q++) {
         pi__seq *s = e->step_seq[q];
         int32_t first = b->seq_start[q], n = s->n_new, pos = s->n_computed;
@@ -65,22 +63,22 @@ static int32_t wish(pi__core *e, const pi__seq *s)
 /* The rows of the draft batch gave the tokens picked; who wants more is in the next one. */
 static void take(pi__core *e, int32_t n_rows)
 {
-    pi__batch *b = &e->draft_batch;
-    clear(b); /* the new one is filled behind the rows that are read: it has no more sequences */
+    const pi__batch *b = &e->draft_batch.b;
+    pi__batch_clear(&e->draft_batch); /* the new one is filled behind the rows that are read: it has no more sequences */
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = e->draft_seq[r];
         int32_t last = s->n_tokens + s->n_draft++;
         s->tokens[last] = e->picked[r] < 0 ? 0 : e->picked[r]; /* any token, where the drafter gave nothing usable */
         if (s->n_draft == s->n_wish) continue;
         add(e, s, &s->tokens[last], e->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
-        ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
+        pi__batch_add_row(&e->draft_batch, b->n_tokens - 1);
     }
 }
 
 /* Where the drafter finds the hidden state at position pos of step_seq[q], which was sampled from. */
 static int32_t hidden_of(const pi__core *e, int32_t q, int32_t pos)
 {
-    const pi__batch *b = &e->batch;
+    const pi__batch *b = &e->batch.b;
     int32_t t = b->seq_start[q] + pos - b->pos[b->seq_start[q]], lo = 0, hi = b->n_rows - 1;
     if (e->drafter->arch->draft_has_cache) return t;
     while (lo < hi) { /* rows are in the order of tokens */
@@ -94,9 +92,9 @@ static int32_t hidden_of(const pi__core *e, int32_t q, int32_t pos)
 /* Drafts for up to max_rows sequences of the step from the q-th on; returns where to go on. */
 static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
 {
-    pi__batch *b = &e->draft_batch;
-    clear(b);
-    for (; q < e->batch.n_seqs && b->n_seqs < e->lim.max_rows; q++) {
+    const pi__batch *b = &e->draft_batch.b;
+    pi__batch_clear(&e->draft_batch);
+    for (; q < e->batch.b.n_seqs && b->n_seqs < e->lim.max_rows; q++) {
         pi__seq *s = e->step_seq[q];
         if (!s || s->n_computed != s->n_tokens - 1) continue; /* ended, or in the middle of its prompt */
         s->n_draft = 0;
@@ -104,7 +102,7 @@ static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
         s->no_hidden = !s->n_wish; /* then a drafter with a cache misses this token */
         if (!s->n_wish) continue;
         add(e, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(e, q, s->n_computed - 1));
-        ((int32_t *) b->row)[b->n_rows++] = b->n_tokens - 1;
+        pi__batch_add_row(&e->draft_batch, b->n_tokens - 1);
     }
     for (bool chained = false; b->n_seqs && !*rc; chained = true) {
         *rc = run(e, chained, true, err);
@@ -116,6 +114,6 @@ static int32_t make_some(pi__core *e, int32_t q, pi_error *err, int *rc)
 int pi__drafts_make(pi__core *e, pi_error *err)
 {
     int rc = PI_OK;
-    for (int32_t q = 0; e->drafter && q < e->batch.n_seqs && !rc;) q = make_some(e, q, err, &rc);
+    for (int32_t q = 0; e->drafter && q < e->batch.b.n_seqs && !rc;) q = make_some(e, q, err, &rc);
     return rc;
 }

@@ -166,10 +166,51 @@ static size_t logits_bytes(const pi__core *e)
     return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
 }
 
+/* How many tokens the pools can hold of one request at most: what tables are made for. A window group that has room for a
+ * window and a step holds requests of any length. */
+static int32_t longest_request(const pi__core *e)
+{
+    int32_t n = e->ctx;
+    for (int32_t i = 0; i < e->m->n_groups; i++) {
+        const pi__group_spec *g = &e->gp[i].spec;
+        if (g->state) continue;
+        int64_t room = (int64_t) g->n_blocks * g->block_size;
+        bool bounded = g->window && pi__group_need(g, n, e->lim.max_tokens) <= g->n_blocks;
+        if (!bounded && room < n) n = (int32_t) room;
+    }
+    return n;
+}
+
+static void specs_of(const pi__core *e, pi__group_spec *spec)
+{
+    for (int32_t i = 0; i < e->m->n_groups; i++) spec[i] = e->gp[i].spec;
+}
+
+pi__batch_shape pi__step_shape(const pi__core *e, bool rows)
+{
+    pi__group_spec spec[PI__MAX_GROUPS];
+    specs_of(e, spec);
+    return pi__batch_shape_of(spec, e->m->n_groups, e->lim.max_tokens, e->lim.max_seqs, e->longest, rows);
+}
+
+/* Block tables and block hashes, a step's batch, and what drafts need of both. */
+static size_t tables_bytes(const pi__core *e)
+{
+    const size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, V = (size_t) e->m->n_vocab;
+    const pi__batch_shape step = pi__step_shape(e, true), draft = pi__step_shape(e, false);
+    pi__group_spec spec[PI__MAX_GROUPS];
+    specs_of(e, spec);
+    size_t n = pi__cache_bytes(spec, e->m->n_groups, e->lim.max_seqs, e->longest) + pi__batch_bytes(&step);
+    n += pi__most_saves(e) * (sizeof *e->save + sizeof *e->saving) + 2 * S * sizeof(pi__seq *);
+    n += V * sizeof *e->raw_row + pi__sampler_scratch_bytes(e->m->n_vocab);
+    if (e->drafter) n += pi__batch_bytes(&draft) + T * sizeof *e->draft_hidden + S * sizeof(pi__seq *);
+    return n;
+}
+
 /* What is in the host's memory whatever the device. */
 static size_t host_bytes(const pi__core *e)
 {
-    return pi__tiers_bytes(e) + pi__picks_bytes(e) + (e->be->far ? logits_bytes(e) : 0);
+    return tables_bytes(e) + pi__tiers_bytes(e) + pi__picks_bytes(e) + (e->be->far ? logits_bytes(e) : 0);
 }
 
 int pi__device_need(pi__core *e, uint64_t *bytes, pi_error *err)
@@ -210,12 +251,13 @@ int pi__core_size(pi__core *e, pi_plan *out, pi_error *err)
     e->lim.max_tokens = c->max_batch_tokens;
     e->lim.max_seqs = c->max_seqs < c->max_batch_tokens ? c->max_seqs : c->max_batch_tokens;
     e->lim.max_rows = PI__MAX_ROWS;
-    e->lim.max_ctx = e->ctx;
     e->lim.n_vocab = e->m->n_vocab;
+    int rc = size_groups(e, err);
+    if (rc) return rc;
+    e->lim.max_ctx = e->longest = longest_request(e);
     size_t scratch = pi__model_scratch(e->m, &e->lim);
     if (e->drafter && e->drafter != e->m) scratch += pi__model_scratch(e->drafter, &e->lim);
-    int rc = size_groups(e, err);
-    if (rc || !out) return rc;
+    if (!out) return PI_OK;
 
     uint32_t size = out->size;
     pi_plan p = {.size = size, .ctx_size = (uint32_t) e->ctx};

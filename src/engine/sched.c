@@ -23,6 +23,12 @@ bool pi__seq_keeps(const pi__core *e, const pi__seq *s)
     return (s->params.cache || s->family) && e->cfg.prefix_cache;
 }
 
+int32_t pi__seq_most(const pi__seq *s)
+{
+    const bool rows = s->params.logits == PI__LOGITS_ALL && s->n_rows_given < s->n_prompt;
+    return rows ? s->n_rows_given : s->n_tokens - 1;
+}
+
 static bool before(const pi__core *e, const pi__seq *a, const pi__seq *b)
 {
     if (e->cfg.policy == PI__POLICY_PRIORITY && a->params.priority != b->params.priority)
@@ -109,10 +115,11 @@ static bool has_room(const pi__core *e, const pi__seq *s)
  * again. He makes progress in every step, so s does not wait for long; and he keeps a snapshot where s will leave him. */
 static bool better_to_wait(const pi__core *e, const pi__seq *s, int32_t got)
 {
+    const int32_t most = pi__seq_most(s);
     for (pi__seq *r = e->running.head; r; r = r->next) {
         if (r->n_computed >= r->n_prompt || !pi__seq_keeps(e, r)) continue;
         int32_t common = pi__cache_common(&e->cache, s->row, r->row);
-        if (common > s->n_tokens - 1) common = s->n_tokens - 1;
+        if (common > most) common = most;
         common -= common % e->cache.reuse_block;
         if (common <= got || r->n_computed >= common) continue;
         if (r->save_asked <= r->n_computed || common < r->save_asked) r->save_asked = common;
@@ -133,9 +140,8 @@ static enum admission admit(pi__core *e, pi__seq *s)
     pi__cache_start(&e->cache, row, s->params.salt);
     if (s->family) pi__cache_start_private(&e->cache, row, s->family->root);
     int32_t wanted = 0, got = 0;
-    bool all_rows = s->params.logits == PI__LOGITS_ALL && s->n_rows_given < s->n_prompt;
-    bool reuse = pi__seq_keeps(e, s) && !all_rows;
-    if (reuse) got = pi__cache_match(&e->cache, row, s->tokens, s->n_tokens, &wanted);
+    bool reuse = pi__seq_keeps(e, s);
+    if (reuse) got = pi__cache_match(&e->cache, row, s->tokens, pi__seq_most(s) + 1, &wanted);
     enum admission a = !has_room(e, s) ? NO_ROOM
                        : reuse && (better_to_wait(e, s, got) || pi__tiers_wait(e, s, got)) ? LATER : ADMITTED;
     if (a != ADMITTED) {

@@ -6,6 +6,7 @@
  *   the end of the prompt        the next turn, or the same prompt again
  *   the beginning of a turn      a conversation that is edited or answered anew there
  *   the end of the answer        the next turn, if the template keeps the answer as it was
+ *   the first scored token       another answer to the same prompt is scored
  *   a branch                     where this prompt left one that the cache knows, or a waiting one will leave this one
  *   a sparse grid                everything else: so much is computed again at most
  *
@@ -25,7 +26,8 @@ static bool takes_snapshots(const pi__core *e, const pi__seq *s)
 /* The places that are known without looking at the tokens, but for the grid. */
 static bool is_place(const pi__seq *s, int32_t n, int32_t bs)
 {
-    return n == (s->n_prompt - 1) / bs * bs || n == s->save_branch || n == s->save_asked;
+    const bool scored = s->params.logits == PI__LOGITS_ALL && n == s->params.logits_from / bs * bs;
+    return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save_branch || n == s->save_asked;
 }
 
 bool pi__place(void *ud, int32_t row, int32_t n)

@@ -15,117 +15,33 @@ static bool wants_row(const pi__seq *s, int32_t pos)
     return s->params.logits == PI__LOGITS_ALL && pos < s->n_prompt && pos >= s->n_rows_given;
 }
 
-int32_t *pi__batch_alloc(const pi__core *e, pi__batch *b)
-{
-    size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, G = (size_t) e->cache.n_groups, tables = 0;
-    for (size_t i = 0; i < G; i++) tables += S * (size_t) e->cache.group[i].stride;
-    int32_t *buf = pi__calloc(T * (4 + G) + 5 * S + 2 + tables, sizeof *buf), *p = buf;
-    if (!buf) return NULL;
-    b->n_groups = (int32_t) G;
-    b->token = p, p += T;
-    b->pos = p, p += T;
-    b->seq = p, p += T;
-    b->row = p, p += T;
-    b->seq_start = p, p += S + 1;
-    b->seq_len = p, p += S;
-    b->seq_sure = p, p += S;
-    b->state_slot = p, p += S;
-    b->save_start = p, p += S + 1;
-    for (size_t i = 0; i < G; i++) {
-        b->kv[i].block_size = e->cache.group[i].spec.block_size;
-        b->kv[i].table_stride = e->cache.group[i].stride;
-        b->kv[i].slot = p, p += T;
-        b->kv[i].block_table = p, p += S * (size_t) e->cache.group[i].stride;
-    }
-    return buf;
-}
-
-void pi__batch_add(const pi__core *e, pi__batch *b, int32_t row, const int32_t *tokens, int32_t pos, int32_t n)
-{
-    int32_t q = b->n_seqs++, first = b->n_tokens;
-    b->n_tokens += n;
-    ((int32_t *) b->seq_start)[q] = first;
-    ((int32_t *) b->seq_start)[q + 1] = b->n_tokens;
-    ((int32_t *) b->seq_len)[q] = pos + n;
-    ((int32_t *) b->seq_sure)[q] = n;
-    ((int32_t *) b->state_slot)[q] = row;
-    for (int32_t i = 0; i < n; i++) {
-        ((int32_t *) b->token)[first + i] = tokens[i];
-        ((int32_t *) b->pos)[first + i] = pos + i;
-        ((int32_t *) b->seq)[first + i] = q;
-    }
-    for (int32_t i = 0; i < b->n_groups; i++) {
-        const pi__cache_group *g = &e->cache.group[i];
-        if (g->spec.state) continue;
-        const int32_t *table = g->table + (size_t) row * (size_t) g->stride;
-        int32_t bs = g->spec.block_size, *slot = (int32_t *) b->kv[i].slot + first;
-        for (int32_t k = 0; k < n; k++) slot[k] = table[(pos + k) / bs] * bs + (pos + k) % bs;
-        memcpy((int32_t *) b->kv[i].block_table + (size_t) q * (size_t) g->stride, table,
-               (size_t) e->cache.seq[row].n_blocks[i] * sizeof *table);
-    }
-}
-
 /* Fills the batch arrays for the sequences with n_new > 0, in running order. */
 static void build_batch(pi__core *e)
 {
-    pi__batch *b = &e->batch;
-    int32_t *row = (int32_t *) b->row, *sure = (int32_t *) b->seq_sure, *save = (int32_t *) b->save_start;
-    b->n_tokens = b->n_seqs = b->n_rows = 0;
+    pi__batch_builder *bb = &e->batch;
+    pi__batch_clear(bb);
     for (pi__seq *s = e->running.head; s; s = s->next) {
         if (!s->n_new) continue;
-        int32_t q = b->n_seqs, first = b->n_tokens, known = s->n_tokens - s->n_computed;
+        const int32_t known = s->n_tokens - s->n_computed, sure = s->n_new < known ? s->n_new : known;
+        const int32_t first = bb->b.n_tokens;
+        int32_t q = pi__batch_add(bb, &e->cache, s->row, s->tokens + s->n_computed, s->n_computed, s->n_new, sure);
         e->step_seq[q] = s;
-        pi__batch_add(e, b, s->row, s->tokens + s->n_computed, s->n_computed, s->n_new);
-        if (s->n_new > known) sure[q] = known;
-        save[q] = e->n_saving;
-        pi__snapshots_plan(e, q, s->n_computed + sure[q]);
+        bb->save_start[q] = e->n_saving;
+        pi__snapshots_plan(e, q, s->n_computed + sure);
         for (int32_t i = 0; i < s->n_new; i++)
-            if (wants_row(s, s->n_computed + i)) row[b->n_rows++] = first + i;
+            if (wants_row(s, s->n_computed + i)) pi__batch_add_row(bb, first + i);
     }
-    save[b->n_seqs] = e->n_saving;
-}
-
-int32_t *pi__wanted_alloc(const pi__core *e, pi__batch *b, pi__batch *w)
-{
-    const size_t T = (size_t) e->lim.max_tokens;
-    int32_t *p = pi__calloc(3 * T + (size_t) e->lim.max_seqs + 1, sizeof *p);
-    if (!p) return NULL;
-    *w = (pi__batch) {.token = p, .pos = p + T, .seq = p + 2 * T, .seq_start = p + 3 * T};
-    b->wanted = w;
-    return p;
-}
-
-/* The rows wanted as a batch that shares everything else with the whole one. */
-static void build_wanted(pi__core *e)
-{
-    const pi__batch *b = &e->batch;
-    pi__batch *w = &e->wanted;
-    int32_t *token = (int32_t *) w->token, *pos = (int32_t *) w->pos, *seq = (int32_t *) w->seq;
-    int32_t *start = (int32_t *) w->seq_start;
-    *w = *b;
-    w->token = token, w->pos = pos, w->seq = seq, w->seq_start = start;
-    w->n_tokens = b->n_rows;
-    w->n_rows = 0;
-    w->row = NULL;
-    w->wanted = NULL;
-    for (int32_t i = 0; i < b->n_groups; i++) w->kv[i].slot = NULL;
-    for (int32_t r = 0; r < b->n_rows; r++) {
-        token[r] = b->token[b->row[r]];
-        pos[r] = b->pos[b->row[r]];
-        seq[r] = b->seq[b->row[r]];
-    }
-    for (int32_t q = 0, r = 0; q <= b->n_seqs; q++) { /* rows are in the order of sequences */
-        while (r < b->n_rows && seq[r] < q) r++;
-        start[q] = r;
-    }
+    bb->save_start[bb->b.n_seqs] = e->n_saving;
+    pi__batch_end(bb);
 }
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
 {
     if ((!s->params.cache && !s->n_cached) || !e->cfg.prefix_cache) return "prefix cache off";
-    if (s->params.logits == PI__LOGITS_ALL) return "logits of the whole prompt wanted";
-    int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs;
+    const int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs, from = s->params.logits_from;
     if (s->n_cached >= most) return "";
+    if (s->params.logits == PI__LOGITS_ALL && s->n_cached >= from / bs * bs)
+        return from ? "logits of the rest of the prompt wanted" : "logits of the whole prompt wanted";
     if (s->n_wanted > s->n_cached) return "a cache group had dropped its part of the prefix";
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
@@ -295,7 +211,7 @@ static bool accept(pi__core *e, pi__seq *s, int32_t pos, int32_t draft)
 /* Row first + r of the batch, the r-th of those at hand. */
 static int deliver_row(pi__core *e, int32_t first, int32_t r, pi_error *err)
 {
-    const pi__batch *b = &e->batch;
+    const pi__batch *b = &e->batch.b;
     int32_t t = b->row[first + r], pos = b->pos[t];
     float *row = e->rows + (size_t) r * (size_t) e->m->n_vocab;
     pi__seq *s = e->step_seq[b->seq[t]];
@@ -321,13 +237,13 @@ static void fail_step(pi__core *e, int code, const char *msg)
         pthread_mutex_unlock(&e->lock);
         pi__logf(&e->cfg.log, PI_LOG_ERROR, "the engine failed: %s", msg);
     }
-    for (int32_t i = 0; i < e->batch.n_seqs; i++)
+    for (int32_t i = 0; i < e->batch.b.n_seqs; i++)
         if (e->step_seq[i]) pi__seq_finish(e, &e->running, e->step_seq[i], PI_FINISH_ERROR, code, msg);
 }
 
 static void commit_step(pi__core *e)
 {
-    for (int32_t i = 0; i < e->batch.n_seqs; i++) {
+    for (int32_t i = 0; i < e->batch.b.n_seqs; i++) {
         pi__seq *s = e->step_seq[i];
         s->n_computed += e->batch.seq_sure[i];
         s->n_draft = 0;
@@ -381,7 +297,7 @@ int pi__fetch_picks(pi__core *e, int32_t n, pi_error *err)
  * themselves. */
 static int fetch_rows(pi__core *e, int32_t first, int32_t n, pi_error *err)
 {
-    const pi__batch *b = &e->batch;
+    const pi__batch *b = &e->batch.b;
     int32_t from = 0; /* of the rows that are copied next */
     for (int32_t r = 0; r < n; r++) {
         const int32_t t = b->row[first + r];
@@ -401,7 +317,7 @@ static int fetch_rows(pi__core *e, int32_t first, int32_t n, pi_error *err)
 /* Whether all sequences decode, each with as many drafts. */
 static bool is_decoding(const pi__core *e)
 {
-    const pi__batch *b = &e->batch;
+    const pi__batch *b = &e->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
     if (!each || e->n_saving || b->n_rows != b->n_tokens || each > 1 + e->cfg.n_draft) return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
@@ -412,7 +328,7 @@ static bool is_decoding(const pi__core *e)
 /* Queues the model's graph and the first rows of logits, unless the backend knows how they go. */
 static void run_graph(pi__core *e)
 {
-    const pi__batch *b = &e->batch;
+    const pi__batch *b = &e->batch.b;
     b = e->be->dev->begin(e->be, b, is_decoding(e) ? PI__STEP_DECODE : PI__STEP_ANY);
     if (!b) return;
     e->m->arch->forward(e->m, b);
@@ -424,8 +340,7 @@ void pi__step(pi__core *e)
     double t0 = pi__now_ms();
     pi_error err = {0};
     build_batch(e);
-    build_wanted(e);
-    int32_t rows = e->batch.n_rows, most = e->lim.max_rows;
+    int32_t rows = e->batch.b.n_rows, most = e->lim.max_rows;
     run_graph(e);
     int rc = fetch_rows(e, 0, rows < most ? rows : most, &err);
     /* Keys are given before any sequence ends, so that what it computed can be found again. */

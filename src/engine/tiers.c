@@ -66,7 +66,11 @@ static pi__tier_config config_of(const pi__core *e)
 size_t pi__tiers_bytes(const pi__core *e)
 {
     pi__tier_config c = config_of(e);
-    return e->cfg.prefix_dir ? pi__tier_memory(&c) : 0;
+    pi__host_config host;
+    size_t n = 0;
+    if (pi__offload_plan(e, &host)) n += pi__host_lists(&host) + PI__MAX_COPIES * sizeof *e->copy;
+    if (e->cfg.prefix_dir && e->cfg.prefix_cache) n += pi__tier_memory(&c);
+    return n ? n + PI__MAX_LOADS * sizeof *e->load : 0;
 }
 
 static int open_disk(pi__core *e, pi_error *err)
@@ -231,7 +235,7 @@ static bool somewhere(const pi__core *e, const pi__seq *s, int32_t g, int32_t i)
 static int32_t longest(const pi__core *e, const pi__seq *s)
 {
     const int32_t reuse = e->cache.reuse_block;
-    int32_t n = (s->n_tokens - 1) / reuse * reuse, before;
+    int32_t n = pi__seq_most(s) / reuse * reuse, before;
     do {
         before = n;
         for (int32_t g = 0; g < e->cache.n_groups && n > 0; g++) {

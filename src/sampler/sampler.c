@@ -27,6 +27,12 @@ int pi__sampler_scratch_create(pi__sampler_scratch **out, int32_t n_vocab, pi_er
     return PI_OK;
 }
 
+size_t pi__sampler_scratch_bytes(int32_t n_vocab)
+{
+    const pi__sampler_scratch *w = NULL;
+    return sizeof *w + (size_t) n_vocab * (sizeof *w->key + sizeof *w->weight);
+}
+
 void pi__sampler_scratch_free(pi__sampler_scratch *w)
 {
     if (!w) return;

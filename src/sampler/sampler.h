@@ -15,6 +15,8 @@ typedef struct pi__sampler pi__sampler;
 /* Working memory that samplers of one thread share: candidates of a row. */
 typedef struct pi__sampler_scratch pi__sampler_scratch;
 int pi__sampler_scratch_create(pi__sampler_scratch **out, int32_t n_vocab, pi_error *err);
+/* Bytes that create allocates, for the planner. */
+size_t pi__sampler_scratch_bytes(int32_t n_vocab);
 void pi__sampler_scratch_free(pi__sampler_scratch *s);
 
 /* Copies what it needs of p. max_history: most tokens of prompt and answer together; of more, the oldest are forgotten.

@@ -124,6 +124,8 @@ static void check_pools(model *m)
         assert_int_equal(on_list + used, gr->spec.n_blocks);
         free(refs);
     }
+    const char *bad = pi__cache_check(&m->c, NULL);
+    if (bad) fail_msg("%s", bad);
 }
 
 static void one_op(model *m)
@@ -395,6 +397,47 @@ static void salts_separate(void **st)
     pi__cache_destroy(&c);
 }
 
+/* Each thing that pi__cache_check promises to see, broken and mended. */
+static void check_sees(void **st)
+{
+    (void) st;
+    pi__cache c;
+    int32_t tok[80] = {5, 6, 7}, wanted;
+    pi__group_spec spec[] = {{"full", 16, 0, 12, false, 0}, {"window", 16, 20, 9, false, 0}};
+    assert_int_equal(pi__cache_init(&c, spec, 2, 3, 128, NULL), PI_OK);
+    for (int32_t s = 0; s < 3; s++) { /* 0 and 2 share, 1 has gone */
+        pi__cache_start(&c, s, NULL);
+        pi__cache_match(&c, s, tok, 80, &wanted);
+        assert_true(pi__cache_reserve(&c, s, 80));
+        pi__cache_commit(&c, s, tok, 80, true);
+        if (s == 1) pi__cache_release(&c, s);
+    }
+    pi__block_pool *p = &c.group[0].pool;
+    const int32_t used = c.group[0].table[0], last = p->tail, first = p->head;
+    const struct { int32_t *at, value; } broken[] = {
+        {&p->block[used].ref, 1}, {&p->block[used].ref, 3}, {&p->block[first].ref, 1}, {&p->n_free, p->n_free - 1},
+        {&p->n_cached, p->n_cached + 1}, {&p->n_held, 1}, {&p->n_shared, 0}, {&p->n_written, 0}, {&p->tail, first},
+        {&p->block[last].prev, -1}, {&p->block[first].next, -1}, {&p->block[first].next, used},
+        {&p->bucket[p->block[used].key.lo & (p->n_buckets - 1)], -1},
+        {&c.group[0].table[0], -1}, {&c.group[0].table[1], 12}, {&c.group[1].table[0], 3}, {&c.seq[0].n_blocks[0], 9},
+        {&c.seq[0].n_blocks[0], 4}, {&c.seq[0].n_freed[1], 0}, {&c.seq[2].n_keyed[0], 6}, {&c.seq[2].n_keys, 9},
+    };
+    assert_true(first != last && p->block[used].ref == 2);
+    assert_null(pi__cache_check(&c, NULL));
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        const int32_t was = *broken[i].at;
+        *broken[i].at = broken[i].value;
+        if (!pi__cache_check(&c, NULL)) fail_msg("fault %zu is not seen", i);
+        *broken[i].at = was;
+        assert_null(pi__cache_check(&c, NULL));
+    }
+    const int32_t held[12] = {1}, more[9] = {0};
+    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {held, more})); /* references that nobody took */
+    p->block[used].keyed = false;
+    assert_non_null(pi__cache_check(&c, NULL));
+    pi__cache_destroy(&c);
+}
+
 static void window_needs(void **st)
 {
     (void) st;
@@ -432,7 +475,7 @@ static void out_of_memory(void **st)
         failures++;
     }
     pi_set_allocator(NULL);
-    assert_true(failures >= 8);
+    assert_int_equal(failures, 3); /* the tables, and each pool */
 }
 
 int main(void)
@@ -443,7 +486,8 @@ int main(void)
         cmocka_unit_test(three_kinds), cmocka_unit_test(entries_of_recent), cmocka_unit_test(needless_keys),
         cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
         cmocka_unit_test(windows_worth_keeping),
-        cmocka_unit_test(salts_separate), cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(salts_separate), cmocka_unit_test(check_sees),
+        cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

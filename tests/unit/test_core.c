@@ -23,6 +23,7 @@ typedef struct job {
     int32_t prompt[600];
     int32_t n_prompt, n_gen;          /* tokens asked for */
     int32_t logits;                   /* PI__LOGITS_* */
+    int32_t logits_from;              /* with PI__LOGITS_ALL */
     bool no_cache;
     const char *salt;
     atomic_int *gate;                 /* on_logits keeps the step thread until this is not 0: what comes meanwhile waits */
@@ -90,7 +91,7 @@ static pi__job job_of(job *j)
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = on_token, .on_done = on_done,
                  .on_logits = on_logits, .logits_ud = j};
     p.params = (pi__gen_params){.max_tokens = j->n_gen, .no_stop = true, .cache = !j->no_cache, .salt = j->salt, .n_logprobs = -1,
-                                .logits = j->logits, .deadline_ms = j->deadline_ms,
+                                .logits = j->logits, .logits_from = j->logits_from, .deadline_ms = j->deadline_ms,
                                 .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
     j->n_tokens = 0;
     j->rows = 1469598103934665603u;
@@ -567,6 +568,64 @@ static void all_rows(void **st)
     }
 }
 
+/* Scores a prompt of 200 tokens from position `from` on. */
+static void score(pi__core *e, job *j, uint32_t seed, int32_t from)
+{
+    fill(j, seed, 200, 0);
+    j->logits = PI__LOGITS_ALL;
+    j->logits_from = from;
+    must_submit(e, j);
+}
+
+/* What lies before the first row that is asked for comes from the cache, and what is computed is there for others. */
+static void scoring_reuses(void **st)
+{
+    (void) st;
+    char dir[] = "/tmp/pagedinfer-score-XXXXXX", cmd[400];
+    assert_non_null(mkdtemp(dir));
+    pi__config c = base_config();
+    c.prefix_dir = dir;
+    c.prefix_dir_bytes = 64 << 20;
+    pi__core *e = open_core(&c);
+    static job cold, j, plain_one, many[8];
+    score(e, &cold, 21, 100);
+    wait_job(&cold);
+    assert_int_equal(cold.end.cached_tokens, 0);
+    assert_string_equal(cold.end.miss_reason, "not in the cache");
+    fill(&plain_one, 21, 200, 4); /* its prompt was kept */
+    must_submit(e, &plain_one);
+    wait_job(&plain_one);
+    assert_int_equal(plain_one.end.cached_tokens, 192);
+    static const int32_t from[5] = {100, 0, 7, 199, 150}, cached[5] = {96, 0, 0, 192, 144};
+    static const char *const why[5] = {"logits of the rest of the prompt wanted", "logits of the whole prompt wanted",
+                                       "logits of the rest of the prompt wanted", "",
+                                       "logits of the rest of the prompt wanted"};
+    for (int reopened = 0; reopened < 2; reopened++) { /* from the pools, then from disk */
+        for (int i = 0; i < 5; i++) {
+            score(e, &j, 21, from[i]);
+            wait_job(&j);
+            assert_int_equal(j.end.code, PI_OK);
+            if (!i) assert_true(j.rows == cold.rows);
+            assert_string_equal(j.end.miss_reason, why[i]);
+            assert_int_equal(j.end.cached_tokens, cached[i]);
+        }
+        check_all_free(e);
+        pi__core_close(e);
+        e = open_core(&c);
+    }
+    for (int i = 0; i < 8; i++) score(e, &many[i], 22, 160); /* nobody has it: one computes what lies before for all */
+    uint64_t computed = 0;
+    for (int i = 0; i < 8; i++) {
+        wait_job(&many[i]);
+        assert_true(many[i].rows == many[0].rows);
+        computed += 200 - many[i].end.cached_tokens;
+    }
+    assert_int_equal(computed, 200 + 7 * 40);
+    pi__core_close(e);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
 static void refusals(void **st)
 {
     (void) st;
@@ -749,6 +808,44 @@ static void plan_is_what_is_taken(void **st)
     assert_true(p.kv_bytes < all);
 }
 
+/* Bytes that an engine takes, all told, and what was planned. */
+static uint64_t bytes_taken(const pi__config *c, uint64_t *planned)
+{
+    static counting_alloc a;
+    pi_plan p = {.size = sizeof p};
+    pi_error err = {0};
+    if (pi__core_plan(c, &p, &err)) fail_msg("plan: %s", err.msg);
+    *planned = p.total_bytes;
+    counting_use(&a, -1);
+    pi__core *e = open_core(c);
+    const uint64_t n = a.bytes;
+    pi__core_close(e);
+    pi_set_allocator(NULL);
+    assert_int_equal(a.live, 0);
+    return n;
+}
+
+/* Block tables, block hashes and a step's arrays are for what the pools hold, whatever context is asked for, and they are
+ * part of the plan: a larger engine takes as much more as its plan says. */
+static void tables_are_planned(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    uint64_t small_plan, long_plan, large_plan;
+    c.kv_tokens = 256;
+    c.max_seqs = 1;
+    c.ctx_size = 256;
+    const uint64_t small = bytes_taken(&c, &small_plan);
+    c.ctx_size = 1 << 28;
+    assert_int_equal(bytes_taken(&c, &long_plan), small);
+    assert_int_equal(long_plan, small_plan);
+    c.max_seqs = 40;
+    c.kv_tokens = 65536;
+    const uint64_t large = bytes_taken(&c, &large_plan);
+    assert_true(large - small > 40 * 65536 / 16 * 2 * sizeof(int32_t));
+    assert_in_range(large - small, large_plan - small_plan - 4096, large_plan - small_plan + 4096);
+}
+
 /* Opening, one request and closing, with allocation number i failing, for every i. */
 static void out_of_memory(void **st)
 {
@@ -811,8 +908,9 @@ int main(void)
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
         cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),
-        cmocka_unit_test(all_rows), cmocka_unit_test(refusals), cmocka_unit_test(room_after_an_end),
-        cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(refusals), cmocka_unit_test(room_after_an_end),
+        cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken),
+        cmocka_unit_test(tables_are_planned), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

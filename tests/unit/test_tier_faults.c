@@ -240,6 +240,39 @@ static void test_disk_full(void **state)
     assert_int_equal(warnings, 1);
 }
 
+/* The same when it opens: what is there is found, nothing is written, and a warning says so. */
+static void test_disk_full_at_open(void **state)
+{
+    (void) state;
+    struct rlimit was, small;
+    pi__tier *t = open_tier(1 << 24);
+    put_all(t, 0, 10);
+    pi__tier_close(t);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
+    small = was;
+    small.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    pi_error err = {0};
+    pi__tier_config c = config_of(1 << 24);
+    int rc = pi__tier_open(&t, &c, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, old);
+    if (rc) fail_msg("open: %s", err.msg);
+    pi__tier_stats s = stats(t);
+    assert_int_equal(warnings, 1);
+    assert_false(s.writable);
+    assert_int_equal(s.entries, 10);
+    assert_int_equal(s.write_errors, 1);
+    assert_false(put(t, 11));
+    for (int id = 0; id < 10; id++) assert_true(loads(t, id));
+    pi__tier_close(t);
+    t = open_tier(1 << 24); /* there is room again */
+    assert_true(stats(t).writable && put(t, 11));
+    pi__tier_close(t);
+    assert_int_equal(warnings, 1);
+}
+
 static void test_out_of_memory(void **state)
 {
     (void) state;
@@ -384,7 +417,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TIER_TEST(test_damaged_bytes), TIER_TEST(test_strange_files), TIER_TEST(test_strays), TIER_TEST(test_refused),
-        TIER_TEST(test_read_only), TIER_TEST(test_disk_full), TIER_TEST(test_out_of_memory),
+        TIER_TEST(test_read_only), TIER_TEST(test_disk_full), TIER_TEST(test_disk_full_at_open),
+        TIER_TEST(test_out_of_memory),
         TIER_TEST(test_killed_writer), TIER_TEST(test_two_processes), TIER_TEST(test_adopted),
     };
     return RUN_TIER_TESTS(tests);

@@ -1,0 +1,119 @@
+/* Whether a cache keeps all that block_pool.h and cache.h promise, looked at from the outside: for tests, after each
+ * operation. Memory: a count a block, freed before returning. The cache's thread. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cache/cache.h"
+
+#define CHECK(x, what) do { if (!(x)) return what; } while (0)
+
+static int32_t bucket_at(const pi__block_pool *p, pi__key key) { return p->bucket[key.lo & (p->n_buckets - 1)]; }
+
+/* Both directions of the free list, and its order: what is to be evicted next (no hash, or low priority), then prefixes. */
+static const char *check_free_list(const pi__block_pool *p)
+{
+    int32_t n = 0, held = 0, cached = 0, last = -1;
+    bool prefixes = false;
+    for (int32_t id = p->head; id >= 0; last = id, id = p->block[id].next) {
+        CHECK(id < p->n_blocks && n < p->n_blocks, "the free list does not end");
+        const pi__block *b = &p->block[id];
+        CHECK(b->ref == 0, "a block in use is on the free list");
+        CHECK(b->prev == last, "the free list differs backwards");
+        const bool prefix = b->keyed && !b->cold;
+        CHECK(prefix || !prefixes, "a block that holds nothing is evicted after a prefix");
+        prefixes = prefix;
+        held += b->held;
+        cached += b->keyed;
+        n++;
+    }
+    CHECK(p->tail == last, "the free list ends elsewhere");
+    CHECK(n == p->n_free && held == p->n_held && cached == p->n_cached, "the counts of the free list are wrong");
+    return NULL;
+}
+
+/* Every chain holds hashed blocks of its bucket; every hashed block is found, itself and no twin. */
+static const char *check_index(const pi__block_pool *p)
+{
+    int32_t chained = 0, hashed = 0;
+    for (uint32_t i = 0; i < p->n_buckets; i++)
+        for (int32_t id = p->bucket[i]; id >= 0; id = p->block[id].chain) {
+            CHECK(id < p->n_blocks && chained < p->n_blocks, "a hash chain does not end");
+            CHECK(p->block[id].keyed, "a block without a hash is in the index");
+            CHECK(bucket_at(p, p->block[id].key) == p->bucket[i], "a block is in another's bucket");
+            chained++;
+        }
+    for (int32_t id = 0; id < p->n_blocks; id++) {
+        const pi__block *b = &p->block[id];
+        if (!b->keyed) continue;
+        hashed++;
+        CHECK(pi__block_find(p, b->key, p->token + (size_t) id * (size_t) p->block_size) == id,
+              "a prefix is in the index twice, or not at all");
+    }
+    CHECK(hashed == chained, "the index holds more than the hashed blocks");
+    return NULL;
+}
+
+/* References and the counts that follow from them; refs: what they should be. */
+static const char *check_refs(const pi__block_pool *p, const int32_t *refs)
+{
+    int32_t free = 0, shared = 0, written = 0;
+    for (int32_t id = 0; id < p->n_blocks; id++) {
+        const pi__block *b = &p->block[id];
+        CHECK(b->ref == refs[id], "a block's references are not those that tables and holders have");
+        CHECK(b->written || !b->ref, "a block in use was never written");
+        free += b->ref == 0;
+        shared += b->ref > 1;
+        written += b->written;
+    }
+    CHECK(free == p->n_free, "a free block is not on the free list");
+    CHECK(shared == p->n_shared && written == p->n_written, "the counts of blocks are wrong");
+    return NULL;
+}
+
+const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs)
+{
+    const char *bad = check_free_list(p);
+    if (!bad) bad = check_index(p);
+    return bad ? bad : check_refs(p, refs);
+}
+
+/* Row s of group i; adds the references that it holds. */
+static const char *check_row(const pi__cache *c, int32_t i, int32_t s, int32_t *refs)
+{
+    const pi__cache_group *g = &c->group[i];
+    const pi__cache_seq *q = &c->seq[s];
+    const int32_t *row = g->table + (size_t) s * (size_t) g->stride;
+    CHECK(q->n_keys >= 0 && q->n_keys <= c->keys_stride, "a row has more block hashes than there is room for");
+    CHECK(q->n_blocks[i] >= 0 && q->n_blocks[i] <= g->stride, "a block table is longer than its row");
+    CHECK(q->n_freed[i] >= 0 && q->n_freed[i] <= q->n_blocks[i], "more blocks were given back than there were");
+    CHECK(q->n_keyed[i] >= 0 && q->n_keyed[i] <= q->n_blocks[i], "more blocks are hashed than there are");
+    for (int32_t k = 0; k < q->n_blocks[i]; k++) {
+        CHECK(k >= q->n_freed[i] || row[k] == -1, "a block that was given back is still in its table");
+        if (k < q->n_freed[i]) continue;
+        CHECK(row[k] >= 0 && row[k] < g->spec.n_blocks, "a block table points outside of the pool");
+        refs[row[k]]++;
+    }
+    return NULL;
+}
+
+static const char *check_group(const pi__cache *c, int32_t i, const int32_t *held, int32_t *refs)
+{
+    const pi__cache_group *g = &c->group[i];
+    const char *bad = NULL;
+    CHECK(g->pool.n_blocks == g->spec.n_blocks && g->pool.block_size == g->spec.block_size, "a pool is not its group's");
+    if (held) memcpy(refs, held, (size_t) g->spec.n_blocks * sizeof *refs);
+    for (int32_t s = 0; s < c->max_seqs && !bad; s++) bad = check_row(c, i, s, refs);
+    return bad ? bad : pi__block_pool_check(&g->pool, refs);
+}
+
+const char *pi__cache_check(const pi__cache *c, const int32_t *const *held)
+{
+    const char *bad = NULL;
+    for (int32_t i = 0; i < c->n_groups && !bad; i++) {
+        int32_t *refs = pi__calloc((size_t) c->group[i].spec.n_blocks + 1, sizeof *refs);
+        if (!refs) return "no memory to check it";
+        bad = check_group(c, i, held ? held[i] : NULL, refs);
+        pi__free(refs);
+    }
+    return bad;
+}

@@ -1,0 +1,123 @@
+/* Building a batch (see batch.h). */
+#include "engine/batch.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
+                                   int32_t max_ctx, bool rows)
+{
+    pi__batch_shape s = {.max_tokens = max_tokens, .max_seqs = max_seqs, .n_groups = n_groups, .rows = rows};
+    for (int32_t i = 0; i < n_groups; i++) {
+        s.block_size[i] = spec[i].block_size;
+        s.stride[i] = pi__cache_stride(&spec[i], max_ctx);
+    }
+    return s;
+}
+
+static int32_t *take(pi__arena *a, size_t n) { return pi__arena_take(a, n * sizeof(int32_t)); }
+
+/* Cuts all arrays from the arena, or measures them. */
+static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *a)
+{
+    const size_t T = (size_t) s->max_tokens, S = (size_t) s->max_seqs;
+    bb->token = take(a, T), bb->pos = take(a, T), bb->seq = take(a, T), bb->row = take(a, T);
+    bb->seq_start = take(a, S + 1), bb->save_start = take(a, S + 1);
+    bb->seq_len = take(a, S), bb->seq_sure = take(a, S), bb->state_slot = take(a, S);
+    for (int32_t i = 0; i < s->n_groups; i++) {
+        bb->slot[i] = take(a, T);
+        bb->table[i] = take(a, S * (size_t) s->stride[i]);
+    }
+    if (!s->rows) return;
+    bb->row_token = take(a, T), bb->row_pos = take(a, T), bb->row_seq = take(a, T);
+    bb->row_start = take(a, S + 1);
+}
+
+size_t pi__batch_bytes(const pi__batch_shape *shape)
+{
+    pi__batch_builder bb;
+    pi__arena a = {0};
+    lay_out(&bb, shape, &a);
+    return a.used;
+}
+
+int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *s, pi_error *err)
+{
+    pi__arena a = {.size = pi__batch_bytes(s)};
+    *bb = (pi__batch_builder) {.memory = a.base = pi__calloc(1, a.size)};
+    if (!a.base) return pi__fail_mem(err, "a step's batch");
+    lay_out(bb, s, &a);
+    bb->b = (pi__batch) {.n_groups = s->n_groups, .token = bb->token, .pos = bb->pos, .seq = bb->seq, .row = bb->row,
+                         .seq_start = bb->seq_start, .seq_len = bb->seq_len, .seq_sure = bb->seq_sure,
+                         .state_slot = bb->state_slot, .save_start = bb->save_start, .wanted = s->rows ? &bb->rows : NULL};
+    for (int32_t i = 0; i < s->n_groups; i++)
+        bb->b.kv[i] = (pi__kv_batch) {.block_size = s->block_size[i], .table_stride = s->stride[i],
+                                      .block_table = bb->table[i], .slot = bb->slot[i]};
+    return PI_OK;
+}
+
+void pi__batch_destroy(pi__batch_builder *bb)
+{
+    pi__free(bb->memory);
+    memset(bb, 0, sizeof *bb);
+}
+
+void pi__batch_clear(pi__batch_builder *bb) { bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = 0; }
+
+/* Where the tokens' keys and values go in group i, and the sequence's block table. */
+static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos, int32_t n)
+{
+    const pi__cache_group *g = &c->group[i];
+    const int32_t *table = g->table + (size_t) row * (size_t) g->stride;
+    const int32_t bs = g->spec.block_size;
+    int32_t *slot = bb->slot[i] + bb->b.n_tokens;
+    for (int32_t k = 0; k < n; k++) slot[k] = table[(pos + k) / bs] * bs + (pos + k) % bs;
+    memcpy(bb->table[i] + (size_t) q * (size_t) g->stride, table, (size_t) c->seq[row].n_blocks[i] * sizeof *table);
+}
+
+int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
+                      int32_t n_sure)
+{
+    pi__batch *b = &bb->b;
+    const int32_t q = b->n_seqs++, first = b->n_tokens;
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (!c->group[i].spec.state) add_group(bb, c, i, q, row, pos, n);
+    b->n_tokens += n;
+    bb->seq_start[q] = first;
+    bb->seq_start[q + 1] = b->n_tokens;
+    bb->seq_len[q] = pos + n;
+    bb->seq_sure[q] = n_sure;
+    bb->state_slot[q] = row;
+    for (int32_t i = 0; i < n; i++) {
+        bb->token[first + i] = tokens[i];
+        bb->pos[first + i] = pos + i;
+        bb->seq[first + i] = q;
+    }
+    return q;
+}
+
+void pi__batch_add_row(pi__batch_builder *bb, int32_t t) { bb->row[bb->b.n_rows++] = t; }
+
+void pi__batch_end(pi__batch_builder *bb)
+{
+    const pi__batch *b = &bb->b;
+    if (!b->wanted) return;
+    bb->rows = *b; /* shares everything else with the whole batch */
+    bb->rows.token = bb->row_token, bb->rows.pos = bb->row_pos, bb->rows.seq = bb->row_seq, bb->rows.seq_start = bb->row_start;
+    bb->rows.n_tokens = b->n_rows;
+    bb->rows.n_rows = 0;
+    bb->rows.row = NULL;
+    bb->rows.wanted = NULL;
+    for (int32_t i = 0; i < b->n_groups; i++) bb->rows.kv[i].slot = NULL;
+    for (int32_t r = 0; r < b->n_rows; r++) {
+        bb->row_token[r] = b->token[b->row[r]];
+        bb->row_pos[r] = b->pos[b->row[r]];
+        bb->row_seq[r] = b->seq[b->row[r]];
+    }
+    for (int32_t q = 0, r = 0; q <= b->n_seqs; q++) { /* rows are in the order of sequences */
+        while (r < b->n_rows && bb->row_seq[r] < q) r++;
+        bb->row_start[q] = r;
+    }
+}

@@ -1,0 +1,53 @@
+/* Building a pi__batch: the arrays that a step's sequences are written into, and the batch of const pointers that models
+ * and backends read.
+ *
+ * Owned here and mutable: every array of the batch, and of the batch of its logits rows beside it. Filled by clear, then
+ * add for each sequence, add_row for each token whose logits are wanted, and end; batch() is valid until the next clear.
+ * Memory: one allocation at init, sized by the function that the plan asks. One thread. */
+#ifndef PI__BATCH_H
+#define PI__BATCH_H
+
+#include "backend/backend.h"
+#include "cache/cache.h"
+
+/* The sizes that the arrays have to have. */
+typedef struct pi__batch_shape {
+    int32_t max_tokens, max_seqs; /* of a step */
+    int32_t n_groups;             /* cache groups */
+    int32_t block_size[PI__MAX_GROUPS];
+    int32_t stride[PI__MAX_GROUPS]; /* entries of a block table, 0: the group has none */
+    bool rows;                    /* with the batch of logits rows */
+} pi__batch_shape;
+
+typedef struct pi__batch_builder {
+    pi__batch b;              /* what it yields; its pointers are those below */
+    pi__batch rows;           /* b.wanted: the tokens of b.row as a batch of their own */
+    int32_t *token, *pos, *seq, *row;            /* [max_tokens] */
+    int32_t *seq_start, *save_start;             /* [max_seqs + 1] */
+    int32_t *seq_len, *seq_sure, *state_slot;    /* [max_seqs] */
+    int32_t *slot[PI__MAX_GROUPS];               /* [max_tokens] */
+    int32_t *table[PI__MAX_GROUPS];              /* [max_seqs, stride] */
+    int32_t *row_token, *row_pos, *row_seq;      /* [max_tokens] of rows */
+    int32_t *row_start;                          /* [max_seqs + 1] of rows */
+    void *memory;             /* of all arrays */
+} pi__batch_builder;
+
+/* The shape for a cache of these groups, whose longest sequence has max_ctx tokens. */
+pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
+                                   int32_t max_ctx, bool rows);
+/* Bytes that init allocates; SIZE_MAX: too many. */
+size_t pi__batch_bytes(const pi__batch_shape *shape);
+int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *shape, pi_error *err);
+void pi__batch_destroy(pi__batch_builder *bb);
+
+void pi__batch_clear(pi__batch_builder *bb);
+/* Appends a sequence, of row `row` in the cache, with n tokens from position pos on, of which the first n_sure stay.
+ * Returns its index. */
+int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
+                      int32_t n_sure);
+/* The logits of token t, an index of the batch, are wanted; ascending. */
+void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
+/* All is added: fills the batch of logits rows, where there is one. */
+void pi__batch_end(pi__batch_builder *bb);
+
+#endif
