@@ -7,7 +7,7 @@
 #ifndef PI__BATCH_H
 #define PI__BATCH_H
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "cache/cache.h"
 
 /* The sizes that the arrays have to have. */

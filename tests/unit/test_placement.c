@@ -2,11 +2,9 @@
  * between a device and the CPU beside it. However it lies, answers and logits are the same bits as on one CPU. */
 #include "far_device.h"
 #include "model_jobs.h"
-#include "tiny_deepseek4.h"
-#include "tiny_gemma4.h"
-#include "tiny_qwen35.h"
 
-enum { GEMMA3, GEMMA4, QWEN35, QWEN35_MOE, DEEPSEEK4, N_MODELS };
+static const char *const archs[] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4"};
+enum { DEEPSEEK4 = 4, N_MODELS = sizeof archs / sizeof *archs };
 
 static char path[N_MODELS][256], head_path[256];
 
@@ -87,12 +85,9 @@ static int setup(void **st)
 {
     (void) st;
     pi_error err;
-    return tiny_write(tiny_path(path[GEMMA3], "sides-gemma3"), NULL, &err) ||
-           tiny_gemma4_write(tiny_path(path[GEMMA4], "sides-gemma4"), 512, &err) ||
-           tiny_qwen35_write(tiny_path(path[QWEN35], "sides-qwen35"), false, 512, &err) ||
-           tiny_qwen35_write(tiny_path(path[QWEN35_MOE], "sides-qwen35moe"), true, 512, &err) ||
-           tiny_deepseek4_write(tiny_path(path[DEEPSEEK4], "sides-deepseek4"), 512, &err) ||
-           tiny_deepseek4_head_write(tiny_path(head_path, "sides-head"), 512, &err);
+    int rc = 0;
+    for (int i = 0; i < N_MODELS && !rc; i++) rc = tiny_write(tiny_path(path[i], archs[i]), &(tiny_spec) {.arch = archs[i]}, &err);
+    return rc ? rc : tiny_write(tiny_path(head_path, "head"), &(tiny_spec) {.arch = "deepseek4-draft"}, &err);
 }
 
 static int teardown(void **st)
