@@ -3,8 +3,8 @@
  * A pre-tokenizer is a list of expressions. Each splits every fragment that the one before left into its matches and
  * the gaps between them; what comes out of the last are the words. An expression sees its fragment alone: "end" and
  * lookahead mean the fragment's. White space is spelled out, because PCRE2's \s also has U+180E, which the tokenizers
- * that these were written for do not take for a space. No expression repeats a group, so that matching needs no
- * backtracking memory and stays linear.
+ * that these were written for do not take for a space. No expression repeats a group that could give back what it took,
+ * so that matching needs no backtracking memory and stays linear.
  *
  * Compiled once at load (with JIT code where PCRE2 has it); match data is made for each call: any number of threads. */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -64,8 +64,19 @@ struct pi__pretok {
 #define GPT4O CASED("(?:" ABBREV ")?") "|" DIGITS3 "|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 #define TEKKEN CASED("") "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 
-#define DEEPSEEK3 "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" L P S "]?[" L M "]+" \
-    "| ?[" P S "]+[\\r\\n]*|" NEWLINES "|" SPACES
+#define MARKED_WORD "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" L P S "]?[" L M "]+"
+#define DEEPSEEK3 MARKED_WORD "| ?[" P S "]+[\\r\\n]*|" NEWLINES "|" SPACES
+#define SPARK MARKED_WORD "| ?[" P S "]+|[\\r\\n]|" SPACES
+/* Words with single spaces between them; the repeated group never gives back what it took. */
+#define EXAONE_MOE ABBREV "|[^\\r\\n" L N "]?[" L "](?:[" M "]| ?[" L "])*+|[" N "]|" OTHER "[\\r\\n/]?|" \
+    "[" WS "]*[\\r\\n]|" SPACES
+#define UPPERS "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
+#define LOWERS "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
+#define TRUE_CASED "[^\\r\\n" L N "]?[" UPPERS "]*[" LOWERS "]+(?:" ABBREV ")?" \
+    "|[^\\r\\n" L N "]?[" UPPERS "]+[" LOWERS "]*(?:" ABBREV ")?"
+#define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}" \
+    "\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
+#define YOUTU TRUE_CASED "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 #define KANA_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 /* U+0800..U+9FA5 and U+AC00..U+D7FF without white space */
 #define EAST_ASIA "[\\x{800}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}" \
@@ -93,7 +104,7 @@ struct pi__pretok {
 enum set {
     SET_DEFAULT, SET_GPT2, SET_DIGIT_GPT2, SET_FALCON, SET_LLAMA3, SET_QWEN2, SET_QWEN35, SET_DEEPSEEK_LLM,
     SET_DEEPSEEK_CODER, SET_DEEPSEEK3, SET_GPT4O, SET_TEKKEN, SET_JAIS2, SET_BAILING, SET_SEED, SET_UFAKZEKA,
-    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2
+    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2, SET_SPARK, SET_CHAMELEON, SET_EXAONE_MOE, SET_YOUTU
 };
 
 static const char *const sets[][MAX_STAGES] = {
@@ -118,6 +129,11 @@ static const char *const sets[][MAX_STAGES] = {
     [SET_POINTS] = {PUNCT_WORDS},
     [SET_POINTS_DIGIT] = {PUNCT_WORDS, "[" N "]"},
     [SET_LINES_QWEN2] = {"[^\\n]+|\\n+", QWEN2},
+    [SET_SPARK] = {DIGITS3, KANA_HAN, SPARK, "[" N "]"},
+    [SET_CHAMELEON] = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "[" N "]",
+                       "[" P "!-/:-@\\[-`{-~]", GPT2},
+    [SET_EXAONE_MOE] = {EXAONE_MOE},
+    [SET_YOUTU] = {YOUTU_ASIA, YOUTU},
 };
 
 #define MERGES_LAST {.ignore_merges = true}
@@ -157,6 +173,7 @@ static const struct pre {
     {"pixtral", SET_LLAMA3, MERGES_LAST_BOS},
     {"midm-2.0", SET_LLAMA3, MERGES_LAST_BOS},
     {"lfm2", SET_LLAMA3, MERGES_LAST_BOS},
+    {"jina-v5-nano", SET_LLAMA3, MERGES_LAST_BOS},
     {"dbrx", SET_LLAMA3, {0}},
     {"smaug-bpe", SET_LLAMA3, {0}},
     {"chatglm-bpe", SET_LLAMA3, {0}},
@@ -196,6 +213,10 @@ static const struct pre {
     {"bloom", SET_POINTS, {0}},
     {"gpt3-finnish", SET_POINTS, {0}},
     {"viking", SET_POINTS_DIGIT, {0}},
+    {"spark2_5", SET_SPARK, {0}},
+    {"chameleon", SET_CHAMELEON, {.add_bos = true}},
+    {"exaone-moe", SET_EXAONE_MOE, {0}},
+    {"youtu", SET_YOUTU, MERGES_LAST},
 };
 
 /* ---------------------------------------------------------------------------------------------------------- compile */
