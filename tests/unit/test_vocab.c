@@ -246,7 +246,7 @@ static void test_pretokenizers(void **state)
         {"smollm", "a12 don't\n", "[a][1][2][ don]['t][\n]"},
         {"spark2_5", "a1234 .\n\n!x", "[a][1][2][3][4][ .][\n][\n][!x]"},
         {"chameleon", "<sentinel:12>IMGIMGABZ a,  b", "[<][sentinel][:][1][2][>][IMGIMGABZ][ a][,][  ][b]"},
-        {"exaone-moe", "one two 12\n\n", "[one two][ ][1][2][\n][\n]"},
+        {"exaone-moe", "one two 12\n\n", "[one two][ ][1][2][\n\n]"},
         {"youtu", "HTTPServer caf\xC3\xA9 \xE4\xBD\xA0\xE3\x80\x82 12", "[HTTPServer][ caf\xC3\xA9][ ][\xE4\xBD\xA0]"
                   "[\xE3\x80\x82][ ][1][2]"},
     };
