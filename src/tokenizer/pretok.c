@@ -23,19 +23,30 @@ struct pi__pretok {
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
 
-#define WS "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-/* Letters, marks, numbers, punctuation, symbols, inside a class. What Unicode 15 and 16 added is spelled out, so that
- * words do not depend on the age of PCRE2's tables. */
-#define L "\\p{L}\\x{1123f}\\x{11240}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}" \
-    "\\x{13441}-\\x{13446}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}" \
-    "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
-#define M "\\p{M}\\x{cf3}\\x{ece}\\x{10efd}-\\x{10eff}\\x{11241}\\x{11f00}\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}" \
-    "\\x{11f3e}-\\x{11f42}\\x{13440}\\x{13447}-\\x{13455}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}"
-#define N "\\p{N}\\x{11f50}-\\x{11f59}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}"
-#define P "\\p{P}\\x{11b00}-\\x{11b09}\\x{11f43}-\\x{11f4f}"
-#define S "\\p{S}\\x{2ffc}-\\x{2fff}\\x{31ef}\\x{1f6dc}\\x{1f774}-\\x{1f776}\\x{1f77b}-\\x{1f77f}\\x{1f7d9}" \
-    "\\x{1fa75}-\\x{1fa77}\\x{1fa87}\\x{1fa88}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabd}\\x{1fabf}\\x{1face}" \
-    "\\x{1facf}\\x{1fada}\\x{1fadb}\\x{1fae8}\\x{1faf7}\\x{1faf8}"
+/* White space, letters, marks, numbers, punctuation, symbols, inside a class: they are long and stand in most expressions,
+ * which therefore hold one byte for each and get the text when they are compiled. */
+#define WS "\1"
+#define L "\2"
+#define M "\3"
+#define N "\4"
+#define P "\5"
+#define S "\6"
+/* What Unicode 15 and 16 added is spelled out, so that words do not depend on the age of PCRE2's tables. */
+static const char *const classes[] = {
+    NULL,
+    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}",
+    "\\p{L}\\x{1123f}\\x{11240}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}"
+        "\\x{13441}-\\x{13446}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}"
+        "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}",
+    "\\p{M}\\x{cf3}\\x{ece}\\x{10efd}-\\x{10eff}\\x{11241}\\x{11f00}\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}"
+        "\\x{11f3e}-\\x{11f42}\\x{13440}\\x{13447}-\\x{13455}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}",
+    "\\p{N}\\x{11f50}-\\x{11f59}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}",
+    "\\p{P}\\x{11b00}-\\x{11b09}\\x{11f43}-\\x{11f4f}",
+    "\\p{S}\\x{2ffc}-\\x{2fff}\\x{31ef}\\x{1f6dc}\\x{1f774}-\\x{1f776}\\x{1f77b}-\\x{1f77f}\\x{1f7d9}"
+        "\\x{1fa75}-\\x{1fa77}\\x{1fa87}\\x{1fa88}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabd}\\x{1fabf}\\x{1face}"
+        "\\x{1facf}\\x{1fada}\\x{1fadb}\\x{1fae8}\\x{1faf7}\\x{1faf8}",
+};
+enum { N_CLASSES = sizeof classes / sizeof *classes };
 
 #define SPACES "[" WS "]+(?![^" WS "])|[" WS "]+"
 #define NEWLINES "[" WS "]*[\\r\\n]+"
@@ -232,6 +243,39 @@ static const struct pre *find_pre(pi__str name)
     return NULL;
 }
 
+/* The expression with its classes written out, on the heap; NULL: out of memory. */
+static char *expand(const char *expr)
+{
+    size_t n = 1;
+    for (const char *e = expr; *e; e++) n += *e > 0 && *e < N_CLASSES ? strlen(classes[(int) *e]) : 1;
+    char *text = pi__malloc(n), *to = text;
+    for (const char *e = expr; text && *e; e++) {
+        bool class = *e > 0 && *e < N_CLASSES;
+        size_t len = class ? strlen(classes[(int) *e]) : 1;
+        memcpy(to, class ? classes[(int) *e] : e, len);
+        to += len;
+    }
+    if (text) *to = 0;
+    return text;
+}
+
+/* One stage. */
+static int compile(pi__pretok *p, const struct pre *pre, const char *expr, pcre2_compile_context *cc, pi_error *err)
+{
+    int code = PCRE2_ERROR_HEAP_FAILED;
+    PCRE2_SIZE at;
+    char *text = expand(expr);
+    pcre2_code *re = NULL;
+    if (text) re = pcre2_compile((PCRE2_SPTR) text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE,
+                                 &code, &at, cc);
+    pi__free(text);
+    p->stage[p->n] = re;
+    if (re) (void) pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* without JIT it is interpreted */
+    if (re || code != PCRE2_ERROR_HEAP_FAILED)
+        return re ? PI_OK : pi__fail(err, PI_EINTERNAL, "pre-tokenizer '%s': PCRE2 error %d", pre->name, code);
+    return pi__fail_mem(err, "the pre-tokenizer");
+}
+
 int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_error *err)
 {
     const struct pre *pre = find_pre(name);
@@ -250,19 +294,7 @@ int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_erro
     }
     int rc = PI_OK;
     const char *const *exprs = sets[pre->set];
-    for (; !rc && p->n < MAX_STAGES && exprs[p->n]; p->n++) {
-        int code;
-        PCRE2_SIZE at;
-        p->stage[p->n] = pcre2_compile((PCRE2_SPTR) exprs[p->n], PCRE2_ZERO_TERMINATED,
-                                       PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &code, &at, cc);
-        if (!p->stage[p->n]) {
-            rc = code == PCRE2_ERROR_HEAP_FAILED
-                     ? pi__fail_mem(err, "the pre-tokenizer")
-                     : pi__fail(err, PI_EINTERNAL, "pre-tokenizer '%s': PCRE2 error %d", pre->name, code);
-        } else {
-            (void) pcre2_jit_compile(p->stage[p->n], PCRE2_JIT_COMPLETE); /* without JIT it is interpreted */
-        }
-    }
+    for (; !rc && p->n < MAX_STAGES && exprs[p->n]; p->n++) rc = compile(p, pre, exprs[p->n], cc, err);
     pcre2_compile_context_free(cc);
     if (rc) {
         pi__pretok_free(p);
