@@ -23,8 +23,8 @@ struct pi__pretok {
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
 
-/* White space, letters, marks, numbers, punctuation, symbols, inside a class: they are long and stand in most expressions,
- * which therefore hold one byte for each and get the text when they are compiled. */
+/* White space, letters, marks, numbers, punctuation, symbols, inside a class. They are long and stand in most
+ * expressions, which therefore hold one byte for each and get the text when they are compiled. */
 #define WS "\1"
 #define L "\2"
 #define M "\3"
@@ -85,8 +85,9 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define LOWERS "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 #define TRUE_CASED "[^\\r\\n" L N "]?[" UPPERS "]*[" LOWERS "]+(?:" ABBREV ")?" \
     "|[^\\r\\n" L N "]?[" UPPERS "]+[" LOWERS "]*(?:" ABBREV ")?"
-#define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}" \
-    "\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
+#define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|" \
+    "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}" \
+    "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
 #define YOUTU TRUE_CASED "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 #define KANA_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 /* U+0800..U+9FA5 and U+AC00..U+D7FF without white space */
@@ -266,8 +267,8 @@ static int compile(pi__pretok *p, const struct pre *pre, const char *expr, pcre2
     PCRE2_SIZE at;
     char *text = expand(expr);
     pcre2_code *re = NULL;
-    if (text) re = pcre2_compile((PCRE2_SPTR) text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE,
-                                 &code, &at, cc);
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE;
+    if (text) re = pcre2_compile((PCRE2_SPTR) text, PCRE2_ZERO_TERMINATED, options, &code, &at, cc);
     pi__free(text);
     p->stage[p->n] = re;
     if (re) (void) pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* without JIT it is interpreted */
