@@ -17,7 +17,7 @@ static size_t char_at(pi__str s, size_t i, uint32_t *cp)
     return len ? len : 1;
 }
 
-/* The word that a sigma is in goes on at byte i: a letter that has case follows, behind what may stand within a word. */
+/* A sigma's word goes on at byte i: a letter that has case follows, behind what may stand within a word. */
 static bool word_goes_on(pi__str s, size_t i)
 {
     uint32_t cp;
@@ -63,7 +63,7 @@ bool pi__jcase(run *r, pi__str s, char how, pi__val *out)
         if (how == 'W' && to == 'U') cased = false; /* what follows the first letter is lowered by itself */
         else if (!pi__uis(cp, PI__U_IGNORABLE)) cased = pi__uis(cp, PI__U_CASED);
     }
-    return pi__jtake_text(r, &t, out) && pi__jcost(r, s.n);
+    return pi__jtake_text(r, &t, out) && pi__jcost(r, s.n * PI__J_LOOKUP);
 }
 
 bool pi__jis_case(pi__str s, bool upper)

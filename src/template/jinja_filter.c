@@ -141,7 +141,7 @@ static bool f_wordcount(run *r, const pi__val *in, const pi__jargs *a, pi__val *
 {
     pi__str s;
     (void) a;
-    if (!input_str(r, in, &s) || !pi__jcost(r, s.n)) return false;
+    if (!input_str(r, in, &s) || !pi__jcost(r, s.n * PI__J_LOOKUP)) return false;
     *out = pi__val_int(pi__jwords(s));
     return true;
 }
@@ -234,7 +234,8 @@ static const pi__jfilter filters[] = {
     {"trim", f_trim}, {"upper", f_upper}, {"lower", f_lower}, {"title", f_title}, {"capitalize", f_capitalize},
     {"string", f_string}, {"replace", f_replace}, {"format", f_format}, {"escape", f_escape}, {"e", f_escape},
     {"indent", f_indent}, {"wordcount", f_wordcount}, {"tojson", f_tojson}, {"from_json", f_from_json},
-    {"fromjson", f_from_json}, {"int", pi__jfilter_int}, {"float", pi__jfilter_float}, {"abs", f_abs}, {"round", pi__jfilter_round},
+    {"fromjson", f_from_json}, {"int", pi__jfilter_int}, {"float", pi__jfilter_float}, {"abs", f_abs},
+    {"round", pi__jfilter_round},
     {"default", f_default}, {"d", f_default}, {"safe", f_safe}, {"attr", f_attr},
 };
 enum { N_FILTER = sizeof filters / sizeof *filters };

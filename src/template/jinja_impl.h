@@ -199,6 +199,7 @@ enum pi__jflow { PI__JF_NEXT, PI__JF_BREAK, PI__JF_CONTINUE };
 bool pi__jfail(pi__jrun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool pi__jno_room(pi__jrun *r); /* the zone or the text is full: says which */
 bool pi__jcost(pi__jrun *r, size_t bytes); /* counts work on text; false: too much */
+enum { PI__J_LOOKUP = 16 }; /* a character that is looked up in tables costs as much as so many bytes that are copied */
 
 /* jinja_exec.c */
 bool pi__jexec(pi__jrun *r, const pi__jnode *list);
@@ -256,9 +257,10 @@ bool pi__jtake_text(pi__jrun *r, pi__text *t, pi__val *out);
 /* characters, in jinja_case.c */
 /* 'U' upper, 'L' lower, 'T' str.title, 'C' str.capitalize, 'W' jinja2's title filter. */
 bool pi__jcase(pi__jrun *r, pi__str s, char how, pi__val *out);
-bool pi__jis_case(pi__str s, bool upper);   /* isupper(), islower() */
-bool pi__jis_all(pi__str s, char class);    /* 's' isspace(), 'd' isdigit(), 'D' isdecimal(), 'a' isalpha(), 'w' isalnum() */
-int64_t pi__jwords(pi__str s);              /* matches of \w+ */
+bool pi__jis_case(pi__str s, bool upper); /* isupper(), islower() */
+/* 's' isspace(), 'd' isdigit(), 'D' isdecimal(), 'a' isalpha(), 'w' isalnum() */
+bool pi__jis_all(pi__str s, char class);
+int64_t pi__jwords(pi__str s); /* matches of \w+ */
 /* The end of the line that begins at byte `at`, as splitlines() sees it; *next: where the next one begins. */
 size_t pi__jline(pi__str s, size_t at, size_t *next);
 

@@ -389,8 +389,8 @@ static bool call_str(run *r, pi__str s, int method, const pi__jargs *a, pi__val 
     case M_REMOVEPREFIX:
     case M_REMOVESUFFIX: return call_remove(r, s, a, method == M_REMOVESUFFIX, out);
     case M_ISLOWER:
-    case M_ISUPPER: *out = pi__val_bool(pi__jis_case(s, method == M_ISUPPER)); return pi__jcost(r, s.n);
-    default: *out = pi__val_bool(pi__jis_all(s, "dDasw"[method - M_ISDIGIT])); return pi__jcost(r, s.n);
+    case M_ISUPPER: *out = pi__val_bool(pi__jis_case(s, method == M_ISUPPER)); return pi__jcost(r, s.n * PI__J_LOOKUP);
+    default: *out = pi__val_bool(pi__jis_all(s, "dDasw"[method - M_ISDIGIT])); return pi__jcost(r, s.n * PI__J_LOOKUP);
     }
 }
 

@@ -38,7 +38,7 @@ static bool plain(run *r, pi__str s, pi__str *out)
         p[n++] = d >= 0 ? (char) ('0' + d) : cp > 0 && cp < 0x80 ? (char) cp : '?';
     }
     *out = (pi__str) {p, n};
-    return pi__jcost(r, s.n);
+    return pi__jcost(r, s.n * PI__J_LOOKUP);
 }
 
 enum parsed { NO_NUMBER, NUMBER, TOO_LARGE };

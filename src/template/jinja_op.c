@@ -182,7 +182,8 @@ bool pi__jarithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__va
         return integer_op(r, op, pi__jwhole(a), pi__jwhole(b), out);
     if (numbers) return float_op(r, op, pi__val_f64(a), pi__val_f64(b), out);
     if (op == '+' && a->type == PI__V_STR && b->type == PI__V_STR) return pi__jconcat(r, a->s, b->s, out);
-    if (op == '+' && a->type == PI__V_LIST && b->type == PI__V_LIST) return add_lists(r, a->list, b->list, out);
+    if (op == '+' && a->type == PI__V_LIST && b->type == PI__V_LIST && a->list->tuple == b->list->tuple)
+        return add_lists(r, a->list, b->list, out);
     if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && pi__jis_whole(b))
         return repeat(r, a, pi__jwhole(b), out);
     if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_whole(a))
@@ -226,7 +227,8 @@ bool pi__jequal(run *r, const pi__val *a, const pi__val *b, bool *out)
 bool pi__jcompare(run *r, const pi__val *a, const pi__val *b, int *out)
 {
     if (!pi__jdefined(r, a) || !pi__jdefined(r, b)) return false;
-    if (a->type == PI__V_LIST && b->type == PI__V_LIST) { /* the first pair that differs decides */
+    bool lists = a->type == PI__V_LIST && b->type == PI__V_LIST && a->list->tuple == b->list->tuple;
+    if (lists) { /* the first pair that differs decides */
         for (size_t i = 0; i < a->list->n && i < b->list->n; i++) {
             bool same;
             if (!pi__jequal(r, &a->list->v[i], &b->list->v[i], &same)) return false;
@@ -252,6 +254,8 @@ bool pi__jcontains(run *r, const pi__val *item, const pi__val *in, bool *out)
         *out = !item->s.n || (in->s.n && memmem(in->s.p, in->s.n, item->s.p, item->s.n));
         return pi__jcost(r, in->s.n);
     case PI__V_MAP:
+        if (item->type == PI__V_MAP || (item->type == PI__V_LIST && !item->list->tuple))
+            return pi__jfail(r, "'in': %s cannot be a key", pi__val_type_name(item));
         *out = item->type <= PI__V_STR && pi__dict_get(in->map, *item);
         return true;
     case PI__V_LIST:

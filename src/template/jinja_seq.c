@@ -272,8 +272,9 @@ static bool f_unique(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     if (!pi__jiterate(r, in, &l) || !new_list(r, 0, out)) return false;
     if (!sort_keys(r, &l, pi__jarg(a, 1, "attribute"), truth_of(pi__jarg(a, 0, "case_sensitive")), &s)) return false;
     for (size_t i = 0; i < l.n; i++) {
-        bool seen = false, list = s[i].key.type == PI__V_LIST && !s[i].key.list->tuple;
-        if (list || s[i].key.type == PI__V_MAP) return pi__jfail(r, "unique: %s cannot be a key", pi__val_type_name(&s[i].key));
+        const pi__val *key = &s[i].key;
+        bool seen = false, list = key->type == PI__V_LIST && !key->list->tuple;
+        if (list || key->type == PI__V_MAP) return pi__jfail(r, "unique: %s cannot be a key", pi__val_type_name(key));
         for (size_t k = 0; !seen && k < i; k++)
             if (!pi__jequal(r, &s[i].key, &s[k].key, &seen)) return false;
         if (!seen && !add(r, out, l.v[i])) return false;

@@ -83,7 +83,7 @@ static bool divides(run *r, const pi__val *v, const pi__val *by, int64_t remaind
 static bool is_case(run *r, const pi__val *v, bool upper, bool *out)
 {
     pi__str s;
-    if (!pi__jto_str(r, v, &s) || !pi__jcost(r, s.n)) return false;
+    if (!pi__jto_str(r, v, &s) || !pi__jcost(r, s.n * PI__J_LOOKUP)) return false;
     *out = pi__jis_case(s, upper);
     return true;
 }

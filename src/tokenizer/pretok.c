@@ -3,8 +3,8 @@
  * A pre-tokenizer is a list of expressions. Each splits every fragment that the one before left into its matches and
  * the gaps between them; what comes out of the last are the words. An expression sees its fragment alone: "end" and
  * lookahead mean the fragment's. White space is spelled out, because PCRE2's \s also has U+180E, which the tokenizers
- * that these were written for do not take for a space. No expression repeats a group, so that matching needs no
- * backtracking memory and stays linear.
+ * that these were written for do not take for a space. No expression repeats a group that could give back what it took,
+ * so that matching needs no backtracking memory and stays linear.
  *
  * Compiled once at load (with JIT code where PCRE2 has it); match data is made for each call: any number of threads. */
 #include <string.h>
@@ -20,19 +20,30 @@ struct pi__pretok {
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
 
-#define WS "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-/* Letters, marks, numbers, punctuation, symbols, inside a class. What Unicode 15 and 16 added is spelled out, so that
- * words do not depend on the age of PCRE2's tables. */
-#define L "\\p{L}\\x{1123f}\\x{11240}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}" \
-    "\\x{13441}-\\x{13446}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}" \
-    "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
-#define M "\\p{M}\\x{cf3}\\x{ece}\\x{10efd}-\\x{10eff}\\x{11241}\\x{11f00}\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}" \
-    "\\x{11f3e}-\\x{11f42}\\x{13440}\\x{13447}-\\x{13455}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}"
-#define N "\\p{N}\\x{11f50}-\\x{11f59}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}"
-#define P "\\p{P}\\x{11b00}-\\x{11b09}\\x{11f43}-\\x{11f4f}"
-#define S "\\p{S}\\x{2ffc}-\\x{2fff}\\x{31ef}\\x{1f6dc}\\x{1f774}-\\x{1f776}\\x{1f77b}-\\x{1f77f}\\x{1f7d9}" \
-    "\\x{1fa75}-\\x{1fa77}\\x{1fa87}\\x{1fa88}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabd}\\x{1fabf}\\x{1face}" \
-    "\\x{1facf}\\x{1fada}\\x{1fadb}\\x{1fae8}\\x{1faf7}\\x{1faf8}"
+/* White space, letters, marks, numbers, punctuation, symbols, inside a class. They are long and stand in most
+ * expressions, which therefore hold one byte for each and get the text when they are compiled. */
+#define WS "\1"
+#define L "\2"
+#define M "\3"
+#define N "\4"
+#define P "\5"
+#define S "\6"
+/* What Unicode 15 and 16 added is spelled out, so that words do not depend on the age of PCRE2's tables. */
+static const char *const classes[] = {
+    NULL,
+    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}",
+    "\\p{L}\\x{1123f}\\x{11240}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}"
+        "\\x{13441}-\\x{13446}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}"
+        "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}",
+    "\\p{M}\\x{cf3}\\x{ece}\\x{10efd}-\\x{10eff}\\x{11241}\\x{11f00}\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}"
+        "\\x{11f3e}-\\x{11f42}\\x{13440}\\x{13447}-\\x{13455}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}",
+    "\\p{N}\\x{11f50}-\\x{11f59}\\x{1d2c0}-\\x{1d2d3}\\x{1e4f0}-\\x{1e4f9}",
+    "\\p{P}\\x{11b00}-\\x{11b09}\\x{11f43}-\\x{11f4f}",
+    "\\p{S}\\x{2ffc}-\\x{2fff}\\x{31ef}\\x{1f6dc}\\x{1f774}-\\x{1f776}\\x{1f77b}-\\x{1f77f}\\x{1f7d9}"
+        "\\x{1fa75}-\\x{1fa77}\\x{1fa87}\\x{1fa88}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabd}\\x{1fabf}\\x{1face}"
+        "\\x{1facf}\\x{1fada}\\x{1fadb}\\x{1fae8}\\x{1faf7}\\x{1faf8}",
+};
+enum { N_CLASSES = sizeof classes / sizeof *classes };
 
 #define SPACES "[" WS "]+(?![^" WS "])|[" WS "]+"
 #define NEWLINES "[" WS "]*[\\r\\n]+"
@@ -61,8 +72,20 @@ struct pi__pretok {
 #define GPT4O CASED("(?:" ABBREV ")?") "|" DIGITS3 "|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 #define TEKKEN CASED("") "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 
-#define DEEPSEEK3 "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" L P S "]?[" L M "]+" \
-    "| ?[" P S "]+[\\r\\n]*|" NEWLINES "|" SPACES
+#define MARKED_WORD "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" L P S "]?[" L M "]+"
+#define DEEPSEEK3 MARKED_WORD "| ?[" P S "]+[\\r\\n]*|" NEWLINES "|" SPACES
+#define SPARK MARKED_WORD "| ?[" P S "]+|[\\r\\n]|" SPACES
+/* Words with single spaces between them; the repeated group never gives back what it took. */
+#define EXAONE_MOE ABBREV "|[^\\r\\n" L N "]?[" L "](?:[" M "]| ?[" L "])*+|[" N "]|" OTHER "[\\r\\n/]?|" \
+    "[" WS "]*[\\r\\n]|" SPACES
+#define UPPERS "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
+#define LOWERS "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
+#define TRUE_CASED "[^\\r\\n" L N "]?[" UPPERS "]*[" LOWERS "]+(?:" ABBREV ")?" \
+    "|[^\\r\\n" L N "]?[" UPPERS "]+[" LOWERS "]*(?:" ABBREV ")?"
+#define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|" \
+    "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}" \
+    "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
+#define YOUTU TRUE_CASED "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 #define KANA_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 /* U+0800..U+9FA5 and U+AC00..U+D7FF without white space */
 #define EAST_ASIA "[\\x{800}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}" \
@@ -90,7 +113,7 @@ struct pi__pretok {
 enum set {
     SET_DEFAULT, SET_GPT2, SET_DIGIT_GPT2, SET_FALCON, SET_LLAMA3, SET_QWEN2, SET_QWEN35, SET_DEEPSEEK_LLM,
     SET_DEEPSEEK_CODER, SET_DEEPSEEK3, SET_GPT4O, SET_TEKKEN, SET_JAIS2, SET_BAILING, SET_SEED, SET_UFAKZEKA,
-    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2
+    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2, SET_SPARK, SET_CHAMELEON, SET_EXAONE_MOE, SET_YOUTU
 };
 
 static const char *const sets[][MAX_STAGES] = {
@@ -115,6 +138,11 @@ static const char *const sets[][MAX_STAGES] = {
     [SET_POINTS] = {PUNCT_WORDS},
     [SET_POINTS_DIGIT] = {PUNCT_WORDS, "[" N "]"},
     [SET_LINES_QWEN2] = {"[^\\n]+|\\n+", QWEN2},
+    [SET_SPARK] = {DIGITS3, KANA_HAN, SPARK, "[" N "]"},
+    [SET_CHAMELEON] = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "[" N "]",
+                       "[" P "!-/:-@\\[-`{-~]", GPT2},
+    [SET_EXAONE_MOE] = {EXAONE_MOE},
+    [SET_YOUTU] = {YOUTU_ASIA, YOUTU},
 };
 
 #define MERGES_LAST {.ignore_merges = true}
@@ -154,6 +182,7 @@ static const struct pre {
     {"pixtral", SET_LLAMA3, MERGES_LAST_BOS},
     {"midm-2.0", SET_LLAMA3, MERGES_LAST_BOS},
     {"lfm2", SET_LLAMA3, MERGES_LAST_BOS},
+    {"jina-v5-nano", SET_LLAMA3, MERGES_LAST_BOS},
     {"dbrx", SET_LLAMA3, {0}},
     {"smaug-bpe", SET_LLAMA3, {0}},
     {"chatglm-bpe", SET_LLAMA3, {0}},
@@ -193,6 +222,10 @@ static const struct pre {
     {"bloom", SET_POINTS, {0}},
     {"gpt3-finnish", SET_POINTS, {0}},
     {"viking", SET_POINTS_DIGIT, {0}},
+    {"spark2_5", SET_SPARK, {0}},
+    {"chameleon", SET_CHAMELEON, {.add_bos = true}},
+    {"exaone-moe", SET_EXAONE_MOE, {0}},
+    {"youtu", SET_YOUTU, MERGES_LAST},
 };
 
 /* ---------------------------------------------------------------------------------------------------------- compile */
@@ -203,6 +236,33 @@ static const struct pre *find_pre(pi__str name)
     for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
         if (strlen(pres[i].name) == name.n && !memcmp(pres[i].name, name.p, name.n)) return &pres[i];
     return NULL;
+}
+
+/* The expression with its classes written out, on the heap; NULL: out of memory. */
+static char *expand(const char *expr)
+{
+    size_t n = 1;
+    for (const char *e = expr; *e; e++) n += *e > 0 && *e < N_CLASSES ? strlen(classes[(int) *e]) : 1;
+    char *text = pi__malloc(n), *to = text;
+    for (const char *e = expr; text && *e; e++) {
+        bool class = *e > 0 && *e < N_CLASSES;
+        size_t len = class ? strlen(classes[(int) *e]) : 1;
+        memcpy(to, class ? classes[(int) *e] : e, len);
+        to += len;
+    }
+    if (text) *to = 0;
+    return text;
+}
+
+/* One stage. */
+static int compile(pi__regex **out, const struct pre *pre, const char *expr, pi_error *err)
+{
+    char why[PI__REGEX_ERROR], *text = expand(expr);
+    if (!text) return pi__fail_mem(err, "the pre-tokenizer");
+    int rc = pi__regex_compile(out, text, strlen(text), true, why);
+    pi__free(text);
+    if (rc == PI_ENOMEM) return pi__fail_mem(err, "the pre-tokenizer");
+    return rc ? pi__fail(err, PI_EINTERNAL, "pre-tokenizer '%s': %s", pre->name, why) : PI_OK;
 }
 
 int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_error *err)
@@ -216,13 +276,11 @@ int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_erro
     pi__pretok *p = pi__calloc(1, sizeof *p);
     if (!p) return pi__fail_mem(err, "the pre-tokenizer");
     const char *const *exprs = sets[pre->set];
-    for (int i = 0; i < MAX_STAGES && exprs[i]; i++) {
-        char why[PI__REGEX_ERROR];
-        int rc = pi__regex_compile(&p->stage[i], exprs[i], strlen(exprs[i]), true, why);
-        if (!rc) continue;
+    int rc = PI_OK;
+    for (int i = 0; i < MAX_STAGES && exprs[i] && !rc; i++) rc = compile(&p->stage[i], pre, exprs[i], err);
+    if (rc) {
         pi__pretok_free(p);
-        return rc == PI_ENOMEM ? pi__fail_mem(err, "the pre-tokenizer")
-                               : pi__fail(err, PI_EINTERNAL, "pre-tokenizer '%s': %s", pre->name, why);
+        return rc;
     }
     *out = p;
     return PI_OK;

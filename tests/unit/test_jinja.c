@@ -14,6 +14,7 @@
 #include "counting_alloc.h"
 #include "jinja_expected.h"
 #include "template/jinja.h"
+#include "template/unicode.h"
 
 typedef struct result {
     int rc;
@@ -117,6 +118,39 @@ static void test_beyond_jinja2(void **state)
     expect("{{ a.b }}{{ a['b'] }}", "{\"a\": {\"b\": 1, \"b\": 2}}", "22"); /* the last one counts */
 }
 
+/* Sets of characters at their ends: what lies beside a bound, in planes that have none, and beyond all of them. */
+static void test_characters(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t cp;
+        enum pi__uset set;
+        bool is;
+    } cases[] = {
+        {' ', PI__U_PRINT, true}, {0x1F, PI__U_PRINT, false}, {0x7E, PI__U_PRINT, true}, {0x7F, PI__U_PRINT, false},
+        {0x3000, PI__U_PRINT, false}, {0xFFFF, PI__U_PRINT, false}, {0x10000, PI__U_PRINT, true},
+        {0x20000, PI__U_ALPHA, true}, {0x2FA1D, PI__U_ALPHA, true}, {0x2FA1E, PI__U_ALPHA, false},
+        {0x30000, PI__U_ALPHA, true}, {0x40000, PI__U_PRINT, false}, {0x40041, PI__U_ALPHA, false},
+        {0xD0041, PI__U_ALPHA, false}, {0xE0001, PI__U_IGNORABLE, true}, {0xE01EF, PI__U_IGNORABLE, true},
+        {0xE01F0, PI__U_IGNORABLE, false}, {0xF0041, PI__U_ALPHA, false}, {0x10FFFF, PI__U_PRINT, false},
+        {0x1C5, PI__U_TITLE, true}, {0x1C4, PI__U_TITLE, false}, {0, PI__U_ALPHA, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (pi__uis(cases[i].cp, cases[i].set) != cases[i].is) fail_msg("U+%04X", (unsigned) cases[i].cp);
+    assert_int_equal(pi__udigit('7'), 7);
+    assert_int_equal(pi__udigit(0x663), 3);
+    assert_int_equal(pi__udigit(0x1D7FF), 9); /* the last of five rows of digits without a gap */
+    assert_int_equal(pi__udigit(0x1D7D8), 0);
+    assert_int_equal(pi__udigit(0xB2), -1); /* superscripts are digits of no number */
+    assert_true(pi__uis_upper(0x1D400) && !pi__uis_lower(0x1D400)); /* without a lowercase form */
+    uint32_t out[PI__UCASE_MAX];
+    assert_int_equal(pi__ucase(0x390, 'U', out), 3);
+    assert_int_equal(out[2], 0x301);
+    assert_int_equal(pi__ucase(0x10D0, 'T', out), 1); /* Georgian: its titlecase is itself, its uppercase is not */
+    assert_int_equal(out[0], 0x10D0);
+    assert_int_equal(pi__ucase(0x10FFFF, 'L', out), 1);
+}
+
 /* --------------------------------------------------------------------------------------------------------- bounds */
 
 static char *repeat(const char *head, const char *part, size_t n, const char *tail)
@@ -171,6 +205,12 @@ static void test_bounds(void **state)
                  PI_ETOOBIG, "too much memory");
     expect_bound(strdup("{% set x = 'ab' * 999999 %}{% for i in range(99999) %}{{ 'c' in x }}{% endfor %}"),
                  PI_ETOOBIG, "too many steps");
+    expect_bound(strdup("{% set x = 'ab' * 999999 %}{% for i in range(99999) %}{% if x.isalpha() and x is lower %}{% endif %}"
+                        "{% endfor %}"), PI_ETOOBIG, "too many steps");
+    expect_bound(strdup("{% set l = range(99999) | list %}{% for i in l %}{% set m = namespace(*l) %}{% endfor %}"), PI_ETOOBIG,
+                 "too");
+    expect_bound(strdup("{% set n = namespace(d={}) %}{% for i in range(20000) %}{% set _ = n.d.update({i | string: i}) %}"
+                        "{% endfor %}{% for i in range(999) %}{% set m = dict(**n.d) %}{% endfor %}"), PI_ETOOBIG, "too");
     /* Lists that share their elements are small, and huge when compared. */
     expect_bound(strdup("{% set n = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
                         "{% set n.b = [n.b, n.b] %}{% endfor %}{{ n.a == n.b }}"), PI_ETOOBIG, "too many steps");
@@ -302,7 +342,11 @@ static void test_out_of_memory(void **state)
         "{{ '{} {}'.format(1, 'x') }}{{ s | indent(2, true) }}{{ [3, 1] | sort }}{{ '%s' % s }}"
         "{% filter upper %}y{% endfilter %}"
         "{{ '[1, {\"z\": \"\\\\n\"}]' | from_json }}{{ s.replace('l', 'xx') }}"
-        "{{ d | items | list | length }}{{ [1, 1] | unique | list }}";
+        "{{ d | items | list | length }}{{ [1, 1] | unique | list }}"
+        "{% macro v(a) %}{{ a }}{{ varargs }}{{ kwargs }}{{ caller() if caller }}{% endmacro %}{{ v(*[1, 2], **{'k': 3}) }}"
+        "{% call v(1) %}c{% endcall %}{% for i in [1, 2] %}{{ loop.cycle('a', 'b') }}{{ loop.changed(i) }}{% endfor %}"
+        "{{ '\xC3\x9F \xCE\x91\xCE\xA3' | upper | lower | title }}{{ ['\xE2\x80\xA8'] }}{{ ' 1_2' | int }}{{ 'x1.5' | int(0, 16) }}"
+        "{{ '.5' | float }}{{ 2.675 | round(2) }}{{ ' a b c'.rsplit(none, 1) }}{{ 'a b'.splitlines(true) }}{{ 'q' is upper }}";
     static const char json[] = "{\"d\": {\"b\": 1.5, \"a\": \"\\u00e9\", \"q\": 0}, \"s\": \"hello\\n\"}";
     result whole = render(text, json);
     assert_int_equal(whole.rc, PI_OK);
@@ -353,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_linear_memory),
         cmocka_unit_test(test_range_memory),
         cmocka_unit_test(test_long_conversation),
+        cmocka_unit_test(test_characters),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_large_object),
         cmocka_unit_test(test_out_of_memory),

@@ -243,6 +243,12 @@ static void test_pretokenizers(void **state)
         {"gpt-4o", "camelCase a/\n/b", "[camel][Case][ a][/\n/][b]"},
         {"tekken", "aB12", "[a][B][1][2]"},
         {"viking", "a,b 12", "[a][,][b][ ][1][2]"},
+        {"smollm", "a12 don't\n", "[a][1][2][ don]['t][\n]"},
+        {"spark2_5", "a1234 .\n\n!x", "[a][1][2][3][4][ .][\n][\n][!x]"},
+        {"chameleon", "<sentinel:12>IMGIMGABZ a,  b", "[<][sentinel][:][1][2][>][IMGIMGABZ][ a][,][  ][b]"},
+        {"exaone-moe", "one two 12\n\n", "[one two][ ][1][2][\n\n]"},
+        {"youtu", "HTTPServer caf\xC3\xA9 \xE4\xBD\xA0\xE3\x80\x82 12", "[HTTPServer][ caf\xC3\xA9][ ][\xE4\xBD\xA0]"
+                  "[\xE3\x80\x82][ ][1][2]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__pretok *p;
@@ -263,7 +269,7 @@ static void test_pretokenizers_cover(void **state)
     (void) state;
     static const char *const names[] = {"default", "gpt-2", "starcoder", "falcon", "llama3", "qwen2", "qwen35",
         "laguna", "deepseek-llm", "deepseek-coder", "deepseek-v3", "gpt-4o", "tekken", "jais-2", "bailingmoe",
-        "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking"};
+        "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking", "spark2_5", "chameleon", "exaone-moe", "youtu"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         seed s;
         seed_gpt2(&s);
@@ -334,6 +340,55 @@ static void test_end_of_message(void **state)
     assert_int_equal(pi__vocab_attr(v, end), PI__TOK_USER);
     assert_true(pi__vocab_is_eog(v, call));
     pi__vocab_free(v);
+}
+
+/* The tokens that begin a turn are those spelled in want, separated by spaces. */
+static void expect_turns(seed *s, const char *chat_template, const char *want)
+{
+    s->chat_template = chat_template;
+    pi__vocab *v = load(s);
+    int32_t ids[PI__MAX_TURNS], n = pi__vocab_turn_starts(v, ids, PI__MAX_TURNS);
+    char got[512] = "";
+    for (int32_t i = 0; i < n; i++) {
+        pi__str t = pi__vocab_spelling(v, ids[i]);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? " " : "", (int) t.n, t.p);
+    }
+    assert_string_equal(got, want);
+    assert_int_equal(pi__vocab_turn_starts(v, NULL, 0), n);
+    pi__vocab_free(v);
+}
+
+/* What ends an answer and what begins a turn, in the families' own spellings and templates. */
+static void test_families(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *tokens[4], *chat_template; /* tokens: those that end an answer, then NULL */
+        const char *turn, *turns;              /* further tokens, and which of them begin a turn */
+    } families[] = {
+        {{"<|end_of_text|>", "<|eot_id|>", "<|eom_id|>"},
+         "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] + '<|eot_id|>' }}",
+         "<|start_header_id|>", "<|start_header_id|>"},
+        {{"<|endoftext|>", "<|im_end|>"}, "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' }}",
+         "<|vision_start|>", "<|im_start|>"},
+        {{"<eos>", "<end_of_turn>"}, "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}",
+         "<start_of_turn>", "<start_of_turn>"},
+        {{"</s>"}, "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ message['content'] + eos_token }}", "[INST]", "[INST]"},
+        {{"<|endoftext|>", "<|end|>"}, "{% if message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}",
+         "<|user|>", "<|user|>"},
+    };
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        seed s;
+        seed_gpt2(&s);
+        for (int k = 0; k < 4 && families[i].tokens[k]; k++) seed_tok(&s, families[i].tokens[k], PI__TOK_CONTROL, 0);
+        seed_tok(&s, families[i].turn, PI__TOK_CONTROL, 0);
+        pi__vocab *v = load(&s);
+        for (int k = 0; k < 4 && families[i].tokens[k]; k++)
+            assert_true(pi__vocab_is_eog(v, pi__vocab_find(v, families[i].tokens[k], strlen(families[i].tokens[k]))));
+        assert_false(pi__vocab_is_eog(v, pi__vocab_find(v, families[i].turn, strlen(families[i].turn))));
+        pi__vocab_free(v);
+        expect_turns(&s, families[i].chat_template, families[i].turns);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ UTF-8 */
@@ -654,22 +709,6 @@ static void test_out_of_memory(void **state)
 
 /* ------------------------------------------------------------------------------------------------------------ turns */
 
-/* The tokens that begin a turn are those spelled in want, separated by spaces. */
-static void expect_turns(seed *s, const char *chat_template, const char *want)
-{
-    s->chat_template = chat_template;
-    pi__vocab *v = load(s);
-    int32_t ids[PI__MAX_TURNS], n = pi__vocab_turn_starts(v, ids, PI__MAX_TURNS);
-    char got[512] = "";
-    for (int32_t i = 0; i < n; i++) {
-        pi__str t = pi__vocab_spelling(v, ids[i]);
-        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? " " : "", (int) t.n, t.p);
-    }
-    assert_string_equal(got, want);
-    assert_int_equal(pi__vocab_turn_starts(v, NULL, 0), n);
-    pi__vocab_free(v);
-}
-
 static void test_turns(void **state)
 {
     (void) state;
@@ -763,6 +802,7 @@ int main(void)
         cmocka_unit_test(test_bpe_any_bytes),
         cmocka_unit_test(test_pretokenizers),
         cmocka_unit_test(test_pretokenizers_cover),
+        cmocka_unit_test(test_families),
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_end_of_message),
         cmocka_unit_test(test_utf8_hold),
