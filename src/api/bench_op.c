@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "api/api.h"
+#include "api/config.h"
 #include "backend/cpu/pool.h"
 #include "base/alloc.h"
 #include "base/error.h"
