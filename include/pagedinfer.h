@@ -384,7 +384,8 @@ enum {
     PI_EVENT_DONE = 2, /* the last event of a sample; it may carry the rest of the text */
     PI_EVENT_PROMPT = 3, /* option "prompt-logprobs": tokens are the last ones of the prompt (all but the first, or those
                             behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
-                            no such token or the request ended before */
+                            no such token or the request ended before. That end of the prompt is computed, not taken from
+                            the cache */
 };
 
 typedef struct pi_token_prob {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/config.h"
 #include "backend/cpu/pool.h"
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -5,7 +5,7 @@
  * the result for the texts asked for last. Threads: any; the engine's lock guards the counts and the kept one. */
 #include <string.h>
 
-#include "api/api.h"
+#include "api/breakers.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/api.h"
+#include "api/chat.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

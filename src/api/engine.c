@@ -1,166 +1,22 @@
-/* The engine object: options to the core's configuration, opening, closing, facts, and text with the engine's
+/* The engine object: what it would take, opening, closing, facts, and text with the engine's
  * vocabulary.
  *
  * Memory: the object; the core holds the rest. Threads: as in the header. Closing goes from the outside in: no more
  * requests, all that run are cancelled and have ended, their callbacks have been called, then the core is freed, so
  * that a callback may use the engine to the last. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include "api/api.h"
+#include "api/breakers.h"
+#include "api/chat.h"
+#include "api/config.h"
+#include "api/events.h"
+#include "api/objects.h"
+#include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/formats.h"
 
-/* --------------------------------------------------------------------------------------------------- configuration */
-
-/* This build's devices. */
-static int check_device(const char *name, pi_error *err)
-{
-    char all[64] = "";
-    const pi__device *dev[PI__MAX_DEVICES];
-    int32_t index[PI__MAX_DEVICES];
-    if (pi__devices_named(name, dev, index)) return PI_OK;
-    for (int i = 0; i < pi__n_devices; i++) {
-        size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", pi__devices[i].name);
-    }
-    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
-}
-
-int pi_device_describe(size_t i, pi_device *out)
-{
-    pi__device_info info;
-    pi_device d = {0};
-    if (!out || out->size < sizeof out->size) return PI_EINVAL;
-    for (int k = 0; k < pi__n_devices; k++) {
-        const pi__device *kind = &pi__devices[k];
-        for (int32_t index = 0; kind->tell(index, &info); index++) {
-            if (i--) continue;
-            if (index) snprintf(d.name, sizeof d.name, "%.4s%d", kind->name, index);
-            else snprintf(d.name, sizeof d.name, "%s", kind->name);
-            memcpy(d.desc, info.desc, sizeof d.desc);
-            memcpy(d.lacks, info.lacks, sizeof d.lacks);
-            d.memory_bytes = info.memory;
-            d.usable = info.usable;
-            d.size = out->size < sizeof d ? out->size : (uint32_t) sizeof d;
-            memcpy(out, &d, d.size);
-            return PI_OK;
-        }
-    }
-    return PI_ENOENT;
-}
-
-pi__cpu_params pi__cpu_params_of(const pi_options *o)
-{
-    static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"}; /* as the words in the table */
-    const pi__opt_set *s = &o->set;
-    int64_t threads = pi__opt_int(s, PI__OPT_THREADS);
-    return (pi__cpu_params) {
-        .n_threads = threads < 0 ? 0 : (int32_t) threads,
-        .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16),
-        .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
-        .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
-        .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
-        .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
-        .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
-    };
-}
-
-/* What is with the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
-static pi__place_rules places_of(const pi__opt_set *s)
-{
-    int64_t layers;
-    const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
-    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
-    const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
-    return (pi__place_rules) {
-        .limited = limited,
-        .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto"),
-        .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
-        .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
-        .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
-        .override = (const char *const *) over->item,
-        .n_override = over->n,
-    };
-}
-
-static pi__given given(const pi__opt_set *s, int option)
-{
-    const double v = pi__opt_float(s, option);
-    return (pi__given) {v >= 0, v};
-}
-
-static pi__rope_config rope_of(const pi__opt_set *s)
-{
-    const double inverse = pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE);
-    return (pi__rope_config) {
-        .base = pi__opt_float(s, PI__OPT_ROPE_FREQ_BASE),
-        .scaling = (int) pi__opt_int(s, PI__OPT_ROPE_SCALING),
-        .scale = inverse > 0 ? 1 / inverse : pi__opt_float(s, PI__OPT_ROPE_SCALE),
-        .orig_ctx = pi__opt_int(s, PI__OPT_YARN_ORIG_CTX),
-        .ext_factor = given(s, PI__OPT_YARN_EXT_FACTOR),
-        .attn_factor = given(s, PI__OPT_YARN_ATTN_FACTOR),
-        .beta_slow = given(s, PI__OPT_YARN_BETA_SLOW),
-        .beta_fast = given(s, PI__OPT_YARN_BETA_FAST),
-    };
-}
-
-static int config_of(const pi_options *o, pi__config *c, pi_error *err)
-{
-#define ROW(type, ...) PI__##type,
-    static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* as the words of the options */
-#undef ROW
-    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
-    const pi__opt_set *s = &o->set;
-    const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);
-    const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
-    const int64_t window_type = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW);
-    *c = (pi__config) {
-        .model = pi__opt_str(s, PI__OPT_MODEL),
-        .override_kv = (const char *const *) over->item,
-        .n_override_kv = over->n,
-        .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
-        .rope = rope_of(s),
-        .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
-        .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
-        .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
-        .max_seqs = (int32_t) pi__opt_int(s, PI__OPT_PARALLEL),
-        .max_queue = (int32_t) pi__opt_int(s, PI__OPT_MAX_QUEUE),
-        .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),
-        .type_k = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_K)],
-        .type_v = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_V)],
-        .window_differs = window_type > 0,
-        .type_window = kv_types[window_type > 0 ? window_type - 1 : 0],
-        .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
-        .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
-        .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
-        .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
-        .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
-        .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
-        .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
-        .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
-        .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
-        .spec = (int) pi__opt_int(s, PI__OPT_SPEC_TYPE),
-        .draft_model = pi__opt_str(s, PI__OPT_MODEL_DRAFT),
-        .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
-        .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
-        .device = pi__opt_str(s, PI__OPT_DEVICE),
-        .places = places_of(s),
-        .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
-        .cpu = pi__cpu_params_of(o),
-        .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
-    };
-    if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
-    if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
-        return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
-    if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer") || pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer and row are not supported: none runs the model on one device, "
-                        "tensor divides each layer among those that option 'device' names");
-    return check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
-}
+/* ------------------------------------------------------------------------------------------------------------ plan */
 
 int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
 {
@@ -169,7 +25,7 @@ int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
     }
     pi__config c;
     pi_plan p = {.size = sizeof p};
-    int rc = config_of(o, &c, err);
+    int rc = pi__config_of(o, &c, err);
     if (!rc) rc = pi__core_plan(&c, &p, err);
     if (rc) return rc;
     p.size = out->size < sizeof p ? out->size : (uint32_t) sizeof p;
@@ -237,7 +93,7 @@ int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
     *out = NULL;
     if (!o) return pi__fail(err, PI_EINVAL, "pi_engine_open: options must not be NULL");
     pi__config c;
-    int rc = config_of(o, &c, err);
+    int rc = pi__config_of(o, &c, err);
     if (!rc) rc = log_plan(&c, err);
     if (rc) return rc;
     pi_engine *e = pi__calloc(1, sizeof *e);
@@ -281,6 +137,29 @@ void pi_engine_close(pi_engine *e)
 }
 
 /* ----------------------------------------------------------------------------------------------------------- facts */
+
+int pi_device_describe(size_t i, pi_device *out)
+{
+    pi__device_info info;
+    pi_device d = {0};
+    if (!out || out->size < sizeof out->size) return PI_EINVAL;
+    for (int k = 0; k < pi__n_devices; k++) {
+        const pi__device *kind = &pi__devices[k];
+        for (int32_t index = 0; kind->tell(index, &info); index++) {
+            if (i--) continue;
+            if (index) snprintf(d.name, sizeof d.name, "%.4s%d", kind->name, index);
+            else snprintf(d.name, sizeof d.name, "%s", kind->name);
+            memcpy(d.desc, info.desc, sizeof d.desc);
+            memcpy(d.lacks, info.lacks, sizeof d.lacks);
+            d.memory_bytes = info.memory;
+            d.usable = info.usable;
+            d.size = out->size < sizeof d ? out->size : (uint32_t) sizeof d;
+            memcpy(out, &d, d.size);
+            return PI_OK;
+        }
+    }
+    return PI_ENOENT;
+}
 
 int pi_engine_state(const pi_engine *e) { return e ? pi__core_state(e->core) : PI_EINVAL; }
 

@@ -1,5 +1,5 @@
 /* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread of callbacks (see
- * api.h).
+ * objects.h).
  *
  * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end, and so is the
  * request's PROMPT node. A sample has
@@ -12,7 +12,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/api.h"
+#include "api/events.h"
+#include "api/lifetime.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

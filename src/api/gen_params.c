@@ -7,7 +7,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "api/api.h"
+#include "api/gen_params.h"
+#include "api/breakers.h"
 #include "base/alloc.h"
 #include "base/error.h"
 

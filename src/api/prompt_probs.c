@@ -8,6 +8,8 @@
  * Memory: all of it is there before the request runs; it goes with the event, or with the request. The scratch of the
  * rows is the engine's, made when it is first needed, for the step thread alone. */
 #include "api/prompt_probs.h"
+#include "api/events.h"
+#include "api/lifetime.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -57,13 +59,6 @@ int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
                         .n_logprobs = (size_t) (n_more + 1)};
     r->n_prompt_probs = (int32_t) n_more + 1;
     return PI_OK;
-}
-
-void pi__prompt_probs_free(pi_request *r)
-{
-    pi__free(r->prompt_event.probs);
-    r->prompt_event.probs = NULL;
-    r->n_prompt_probs = 0;
 }
 
 void pi__prompt_probs_row(pi_request *r, uint32_t pos, const float *logits, size_t n_vocab)

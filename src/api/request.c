@@ -1,12 +1,16 @@
-/* Requests: from options and a prompt to jobs of the core, one a sample (sample.c), and their end (see api.h).
+/* Requests: from options and a prompt to jobs of the core, one a sample (sample.c), and their end (see objects.h).
  *
  * Memory: the request and its parts. Threads: as in the header. Invariant: a submitted request is in the engine's list
  * of running ones until its last sample is over, and the core's reference keeps it alive until then. */
 #include <errno.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/request.h"
+#include "api/events.h"
+#include "api/gen_params.h"
+#include "api/lifetime.h"
 #include "api/prompt_probs.h"
+#include "api/sample.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -31,19 +35,6 @@ pi_request *pi_request_new(pi_engine *e)
     r->n_samples = 1;
     pi__sample_init(&r->first, r, 0);
     return r;
-}
-
-bool pi__request_unref(pi_request *r) { return --r->ref == 0; }
-
-void pi__request_destroy(pi_request *r)
-{
-    pi__breakers_put(r->e, r->breakers);
-    pi__samples_free(r);
-    pi__prompt_probs_free(r);
-    pi__opt_clear(&r->set);
-    pi__free(r->prompt);
-    pthread_cond_destroy(&r->changed);
-    pi__free(r);
 }
 
 void pi__request_cancel(pi_request *r)
@@ -197,14 +188,6 @@ static void enter_core(pi_request *r)
     if (e->running) e->running->prev = r;
     e->running = r;
     if (!r->on_event) e->n_open++;
-}
-
-void pi__request_leave(pi_request *r)
-{
-    if (r->prev) r->prev->next = r->next;
-    else r->e->running = r->next;
-    if (r->next) r->next->prev = r->prev;
-    r->prev = r->next = NULL;
 }
 
 /* lock: the core refused. */

@@ -1,4 +1,4 @@
-/* Samples: what the core reports of each answer of a request, and what they come to together (see api.h).
+/* Samples: what the core reports of each answer of a request, and what they come to together (see objects.h).
  *
  * Memory: the first sample is part of the request, the others are one array beside it, made before submit; everything
  * that their ends need is there from the start. Threads: on_token, on_done and give_logits run on the step thread.
@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/sample.h"
+#include "api/events.h"
+#include "api/lifetime.h"
 #include "api/prompt_probs.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -32,17 +34,6 @@ int pi__samples_make(pi_request *r, pi_error *err)
         if (pi__output_init(&s->out, stop->item, stop->n)) return pi__fail_mem(err, "stop strings");
     }
     return PI_OK;
-}
-
-void pi__samples_free(pi_request *r)
-{
-    for (uint32_t i = 0; i < r->n_samples; i++) {
-        pi__output_free(&pi__sample_at(r, i)->out);
-        pi__free(pi__sample_at(r, i)->tokens);
-    }
-    pi__free(r->more);
-    r->more = NULL;
-    r->n_samples = 1;
 }
 
 /* ---------------------------------------------------------------------------------------------- on the step thread */

@@ -6,6 +6,7 @@
 # 3. src/ calls nothing that prints or ends the process
 # 4. kernels/ has PTX in ptx.cuh, __shared__ and launches in device.cuh, and nothing of them elsewhere
 # 5. lines aim at 120 columns and end before 140, without tabs; every source file opens with a comment
+# 6. the files of src/api know one another in no circle (NAME.c and NAME.h are one file)
 # Exit status 1 and one line a finding where a rule is broken.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -31,6 +32,12 @@ while IFS=: read -r file line text; do
         finding "$file:$line: $folder must not know $to ($target)"
     fi
 done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' src --include='*.c' --include='*.h')
+
+for dir in api; do
+    while IFS= read -r hit; do finding "src/$dir: $hit"; done < <(
+        grep -E "^#include \"$dir/" "src/$dir"/*.[ch] |
+            sed -E "s|^src/$dir/([^.:]*)\.[ch]:.*\"$dir/([^.]*)\.h\".*|\1 \2|" | awk '$1 != $2' | tsort 2>&1 >/dev/null)
+done
 
 for dir in src/*/; do
     name=$(basename "$dir")

@@ -1,7 +1,7 @@
 /* Headers of tests/ for C++: random models, and an engine opened with little memory. */
 #include <unistd.h>
 
-#include "api/api.h"
+#include "api/objects.h"
 #include "backend/split.h"
 #include "counting_alloc.h"
 #include "draft_logits.h"

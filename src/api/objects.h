@@ -1,7 +1,9 @@
-/* Inside of src/api: the engine object, requests, and events on their way to the caller.
+/* The objects of src/api: the engine, requests, their samples, and events on their way to the caller. Data only: each
+ * file has a header for its functions.
  *
  *     step thread                 lock                       caller
  *     on_token -> output.c ->  TEXT node of the sample  ->  pi_poll, or the dispatch thread's callback
+ *     on_logits ------------>  PROMPT node in the request (prompt_probs.c)  ->  the same
  *     on_done  ------------->  DONE node in the sample  ->  the same
  *
  * A request asks for one answer or more: its samples, each a job of the core.
@@ -10,8 +12,8 @@
  * of the core only pi__seq_cancel and pi__seq_release are called with it (the core holds no lock when it calls back). A
  * request lives until nobody refers to it: its owner (until pi_request_free), the core (until on_done of its last
  * sample), each node that is queued or taken. */
-#ifndef PI__API_H
-#define PI__API_H
+#ifndef PI__OBJECTS_H
+#define PI__OBJECTS_H
 
 #include <pthread.h>
 
@@ -43,15 +45,7 @@ typedef struct pi__node_list {
     pi__node *head, *tail;
 } pi__node_list;
 
-/* Token sequences that DRY does not cross, for one list of texts. Shared by requests. */
-typedef struct pi__breakers {
-    uint32_t ref;          /* under the engine's lock */
-    char *texts;           /* what it was made of: the texts, each with its NUL */
-    size_t texts_len;      /* bytes in texts */
-    const int32_t **seq;   /* [n] sequences, each ended by -1; they lie in ids */
-    int32_t *ids;          /* all of them */
-    size_t n;              /* sequences */
-} pi__breakers;
+typedef struct pi__breakers pi__breakers; /* breakers.h */
 
 struct pi_engine {
     pi__core *core;        /* what runs */
@@ -138,66 +132,5 @@ static inline pi__sample *pi__sample_at(const pi_request *r, uint32_t i)
 {
     return i ? &r->more[i - 1] : (pi__sample *) &r->first;
 }
-
-/* ---- engine.c */
-
-pi__cpu_params pi__cpu_params_of(const pi_options *o);
-
-/* ---- events.c; "lock": the engine's lock is held */
-
-int pi__events_init(pi_engine *e, pi_error *err);
-/* Delivers what callbacks are still owed and ends the dispatch thread. */
-void pi__dispatch_stop(pi_engine *e);
-/* Frees every node. */
-void pi__events_destroy(pi_engine *e);
-/* Starts the dispatch thread where it does not run. */
-int pi__dispatch_start(pi_engine *e, pi_error *err);
-/* lock: appends to the sample's open TEXT event, or opens one. false: out of memory, nothing changed. */
-bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const char *text, size_t n);
-/* lock: queues r->prompt_event. Allocates nothing. */
-void pi__event_prompt(pi_request *r);
-/* lock: queues a sample's last event; text of n bytes is given to it (may be NULL). Allocates nothing. */
-void pi__event_done(pi__sample *s, char *text, size_t n);
-/* lock: forgets queued events of r. */
-void pi__events_drop(pi_request *r);
-/* lock: pollers look again whether anything is left to wait for. */
-void pi__events_recheck(pi_engine *e);
-
-/* ---- sample.c */
-
-void pi__sample_init(pi__sample *s, pi_request *r, uint32_t index);
-/* As many as the options of r say, ready to run. On failure pi__samples_free is needed all the same. */
-int pi__samples_make(pi_request *r, pi_error *err);
-void pi__samples_free(pi_request *r);
-/* The core's job for a sample of a request with these parameters, which are referred to. */
-void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j);
-/* lock: what all samples of r came to, or to so far. */
-void pi__samples_sum(const pi_request *r, pi_result *sum);
-
-/* ---- request.c */
-
-/* lock: asks the core to end it. */
-void pi__request_cancel(pi_request *r);
-/* lock: it is not running any more. */
-void pi__request_leave(pi_request *r);
-
-/* lock: gives back one reference. true: it was the last, and the caller calls pi__request_destroy without the lock. */
-bool pi__request_unref(pi_request *r);
-void pi__request_destroy(pi_request *r);
-
-/* ---- chat.c */
-
-/* Loads the chat template; what is wrong with the model's own is kept for pi_chat_render. */
-int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err);
-
-/* ---- gen_params.c, breakers.c */
-
-/* What the options of r say, checked against the vocabulary. The arrays in p are freed by pi__gen_params_free; breakers
- * stay with r. */
-int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err);
-void pi__gen_params_free(pi__gen_params *p);
-/* Finds or makes the sequences for a list of texts (NULL: the defaults). */
-int pi__breakers_get(pi_engine *e, const pi__opt_list *texts, pi__breakers **out, pi_error *err);
-void pi__breakers_put(pi_engine *e, pi__breakers *b);
 
 #endif

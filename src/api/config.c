@@ -1,0 +1,136 @@
+/* The options of an engine as the plain values that the core reads (see config.h).
+ *
+ * Ranges were checked when the options were set; here words become constants, and what does not go together is refused.
+ * No memory. Any thread. */
+#include "api/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "formats/formats.h"
+
+/* This build's devices. */
+static int check_device(const char *name, pi_error *err)
+{
+    char all[64] = "";
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    if (pi__devices_named(name, dev, index)) return PI_OK;
+    for (int i = 0; i < pi__n_devices; i++) {
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", pi__devices[i].name);
+    }
+    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
+}
+
+pi__cpu_params pi__cpu_params_of(const pi_options *o)
+{
+    static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"}; /* as the words in the table */
+    const pi__opt_set *s = &o->set;
+    int64_t threads = pi__opt_int(s, PI__OPT_THREADS);
+    return (pi__cpu_params) {
+        .n_threads = threads < 0 ? 0 : (int32_t) threads,
+        .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16),
+        .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
+        .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
+        .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
+        .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
+        .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
+    };
+}
+
+/* What is with the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
+static pi__place_rules places_of(const pi__opt_set *s)
+{
+    int64_t layers;
+    const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
+    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
+    const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
+    return (pi__place_rules) {
+        .limited = limited,
+        .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto"),
+        .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
+        .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
+        .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
+        .override = (const char *const *) over->item,
+        .n_override = over->n,
+    };
+}
+
+static pi__given given(const pi__opt_set *s, int option)
+{
+    const double v = pi__opt_float(s, option);
+    return (pi__given) {v >= 0, v};
+}
+
+static pi__rope_config rope_of(const pi__opt_set *s)
+{
+    const double inverse = pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE);
+    return (pi__rope_config) {
+        .base = pi__opt_float(s, PI__OPT_ROPE_FREQ_BASE),
+        .scaling = (int) pi__opt_int(s, PI__OPT_ROPE_SCALING),
+        .scale = inverse > 0 ? 1 / inverse : pi__opt_float(s, PI__OPT_ROPE_SCALE),
+        .orig_ctx = pi__opt_int(s, PI__OPT_YARN_ORIG_CTX),
+        .ext_factor = given(s, PI__OPT_YARN_EXT_FACTOR),
+        .attn_factor = given(s, PI__OPT_YARN_ATTN_FACTOR),
+        .beta_slow = given(s, PI__OPT_YARN_BETA_SLOW),
+        .beta_fast = given(s, PI__OPT_YARN_BETA_FAST),
+    };
+}
+
+int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
+{
+#define ROW(type, ...) PI__##type,
+    static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* as the words of the options */
+#undef ROW
+    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
+    const pi__opt_set *s = &o->set;
+    const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);
+    const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
+    const int64_t window_type = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW);
+    *c = (pi__config) {
+        .model = pi__opt_str(s, PI__OPT_MODEL),
+        .override_kv = (const char *const *) over->item,
+        .n_override_kv = over->n,
+        .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
+        .rope = rope_of(s),
+        .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
+        .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
+        .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
+        .max_seqs = (int32_t) pi__opt_int(s, PI__OPT_PARALLEL),
+        .max_queue = (int32_t) pi__opt_int(s, PI__OPT_MAX_QUEUE),
+        .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),
+        .type_k = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_K)],
+        .type_v = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_V)],
+        .window_differs = window_type > 0,
+        .type_window = kv_types[window_type > 0 ? window_type - 1 : 0],
+        .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
+        .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
+        .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
+        .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
+        .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
+        .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
+        .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
+        .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
+        .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
+        .spec = (int) pi__opt_int(s, PI__OPT_SPEC_TYPE),
+        .draft_model = pi__opt_str(s, PI__OPT_MODEL_DRAFT),
+        .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
+        .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
+        .device = pi__opt_str(s, PI__OPT_DEVICE),
+        .places = places_of(s),
+        .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
+        .cpu = pi__cpu_params_of(o),
+        .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
+    };
+    if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
+    if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
+        return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
+    if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer") || pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer and row are not supported: none runs the model on one device, "
+                        "tensor divides each layer among those that option 'device' names");
+    return check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
+}

@@ -1,0 +1,12 @@
+/* The options of an engine as plain values (config.c). */
+#ifndef PI__CONFIG_H
+#define PI__CONFIG_H
+
+#include "api/options.h"
+#include "engine/core.h"
+
+/* Strings and lists in c belong to o. */
+int pi__config_of(const pi_options *o, pi__config *c, pi_error *err);
+pi__cpu_params pi__cpu_params_of(const pi_options *o);
+
+#endif

@@ -1,0 +1,47 @@
+/* The end of a request: references, and the memory that goes with the last one (see lifetime.h).
+ *
+ * Below everything that holds a reference: events (a node in a list), samples (the core's, until the last of them is
+ * over), the request's owner. Threads: any; whose reference was the last frees without the lock. */
+#include "api/lifetime.h"
+
+#include "api/breakers.h"
+#include "base/alloc.h"
+
+bool pi__request_unref(pi_request *r) { return --r->ref == 0; }
+
+void pi__request_leave(pi_request *r)
+{
+    if (r->prev) r->prev->next = r->next;
+    else r->e->running = r->next;
+    if (r->next) r->next->prev = r->prev;
+    r->prev = r->next = NULL;
+}
+
+void pi__samples_free(pi_request *r)
+{
+    for (uint32_t i = 0; i < r->n_samples; i++) {
+        pi__output_free(&pi__sample_at(r, i)->out);
+        pi__free(pi__sample_at(r, i)->tokens);
+    }
+    pi__free(r->more);
+    r->more = NULL;
+    r->n_samples = 1;
+}
+
+void pi__prompt_probs_free(pi_request *r)
+{
+    pi__free(r->prompt_event.probs);
+    r->prompt_event.probs = NULL;
+    r->n_prompt_probs = 0;
+}
+
+void pi__request_destroy(pi_request *r)
+{
+    pi__breakers_put(r->e, r->breakers);
+    pi__samples_free(r);
+    pi__prompt_probs_free(r);
+    pi__opt_clear(&r->set);
+    pi__free(r->prompt);
+    pthread_cond_destroy(&r->changed);
+    pi__free(r);
+}
