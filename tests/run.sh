@@ -18,7 +18,8 @@
 #
 # A check tests/scripts/check_NAME.py runs with the repository as its folder and gets PAGEDINFER_BIN (the tool), PAGEDINFER_LIB
 # (libpagedinfer.so), PAGEDINFER_BUILD (the Release build folder, tests/ in it), PAGEDINFER_MODEL (Gemma 3 270M Q4_K_M;
-# empty: could not be fetched) and PAGEDINFER_CACHE in its environment, and gguf and numpy where they could be fetched;
+# empty: could not be fetched), PAGEDINFER_CHAT_MODEL (SmolLM2 135M Instruct Q4_1; likewise) and PAGEDINFER_CACHE in its
+# environment, and gguf and numpy where they could be fetched;
 # arguments, for those that take some, are in check_arguments below. It exits with 0 (passed), 77 (skipped; its last
 # line says why), or else it failed.
 set -uo pipefail
@@ -201,8 +202,9 @@ fetch_vocab() {
     return $rc
 }
 
-# The model, the vocabularies and the Python packages; model= is empty and python= is python3 where they cannot be had.
-model='' python=python3
+# The models, the vocabularies and the Python packages; model= and chat_model= are empty and python= is python3 where they
+# cannot be had.
+model='' chat_model='' python=python3
 fetch() {
     if model=$(pi_model 2>"$log/model.log"); then
         echo "$model"
@@ -210,6 +212,13 @@ fetch() {
         tail -n 3 "$log/model.log"
         model=''
         skip "the real model: cannot be fetched"
+    fi
+    if chat_model=$(pi_chat_model 2>"$log/chat_model.log"); then
+        echo "$chat_model"
+    else
+        tail -n 3 "$log/chat_model.log"
+        chat_model=''
+        skip "the chat model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
     if ! "$venv/bin/python" -c 'import gguf, jinja2, numpy' 2>/dev/null; then
@@ -226,6 +235,7 @@ fetch() {
     fetch_vocab "$python" >"$log/vocab.log" 2>&1 || tail -n 3 "$log/vocab.log"
     export PAGEDINFER_BUILD=$work/release PAGEDINFER_BIN=$work/release/pagedinfer
     export PAGEDINFER_LIB=$work/release/libpagedinfer.so PAGEDINFER_MODEL=$model PAGEDINFER_CACHE=$PI_CACHE
+    export PAGEDINFER_CHAT_MODEL=$chat_model
     export PAGEDINFER_VOCAB=$vocab
 }
 install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$model"; }

