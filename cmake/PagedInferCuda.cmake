@@ -1,12 +1,12 @@
-# The CUDA backend: src/backend/cuda/*.c (host) and kernels/*.cu (device), added to the library where there are such
-# files and the toolkit is found. Sets PI_DEVICES (for the summary) and PI_CUDA_LIBRARIES (what the library links with).
+# The CUDA backend: src/backend/cuda/*.c (host) and launch_*.cu there, which include the kernels of kernels/ and launch them,
+# added to the library where there are such files and the toolkit is found. Sets PI_DEVICES (for the summary) and PI_CUDA_LIBRARIES (what the library links with).
 set(PI_DEVICES cpu)
 set(PI_CUDA_LIBRARIES "")
 if(NOT PAGEDINFER_CUDA MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "PAGEDINFER_CUDA is AUTO, ON or OFF, not '${PAGEDINFER_CUDA}'.")
 endif()
 file(GLOB PI_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.c)
-file(GLOB PI_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
+file(GLOB PI_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_*.cu)
 
 if(PAGEDINFER_CUDA STREQUAL "OFF")
     message(STATUS "CUDA: switched off, building for the CPU")
@@ -39,7 +39,8 @@ else()
             set_target_properties(pi_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17
                                   CUDA_ARCHITECTURES "${PI_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden)
             target_compile_options(pi_kernels PRIVATE -fmad=false) # a fused multiply-add is one because the source says so
-            target_include_directories(pi_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+            target_include_directories(pi_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+                                                          ${PROJECT_SOURCE_DIR}/kernels)
             list(APPEND PI_CUDA_LIBRARIES $<BUILD_INTERFACE:pi_kernels>)
         endif()
     elseif(PAGEDINFER_CUDA STREQUAL "ON")

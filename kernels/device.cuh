@@ -2,12 +2,11 @@
  *
  * The same files build with nvcc and with a C++17 host compiler. For that, kernels keep to a few rules:
  * - shared memory is the one dynamic block, PI_SMEM(name), cut by hand; no __shared__ variables
- * - launches go through pi_launch
  * - inline PTX lives in ptx.cuh, nowhere else
  * - a fused multiply-add is one because it says fmaf: nvcc runs with -fmad=false, the host compiler with
  *   -ffp-contract=off, so both round alike. exp2, sine and cosine are the ones with a tolerance.
  *
- * Launch functions are the only host code in kernels/ (kernels.h). They return 0 or the runtime's error code.
+ * There is no host code here: src/backend/cuda/launch_NAME.cu includes NAME_kernels.cuh and launches what is in it.
  *
  * CUDA loads a kernel when it is first launched, which takes device memory and waits for the device. So the runtime loads
  * all of them before: every file that includes this has an entry in a section of the program, which the linker makes a
@@ -23,17 +22,6 @@
 
 static __global__ void pi_mark() {}
 
-template <class... P, class... A>
-int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
-{
-    if (shared > 48 << 10) { /* what a block gets without asking */
-        cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared);
-        if (e != cudaSuccess) return (int) e;
-    }
-    kernel<<<grid, block, shared, (cudaStream_t) stream>>>(static_cast<P>(args)...);
-    return (int) cudaGetLastError();
-}
-
 #else
 
 #include "simt.h"
@@ -41,14 +29,6 @@ int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 #define PI_SMEM(name) unsigned char *name = simt::here.shared
 
 static void pi_mark() {}
-
-template <class... P, class... A>
-static int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
-{
-    const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
-    if (stream) return simt::queue(static_cast<simt::stream *>(stream), from, kernel, grid, block, shared, args...);
-    return simt::launch(kernel, grid, block, shared, args...);
-}
 
 #endif
 

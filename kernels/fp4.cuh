@@ -1,4 +1,4 @@
-/* What products in FP4 share, fp4.cu's and moe_fp4.cu's: prepared rows, the sum of a chunk, tiles.
+/* What products in FP4 share, fp4_kernels.cuh's and moe_fp4_kernels.cuh's: prepared rows, the sum of a chunk, tiles.
  *
  *     prepared: [groups of 8 rows][chunks of 64 columns]{ [32 lanes] two words of B, [8 rows] word of 4 scales }
  *               [rows] factor

@@ -1,4 +1,5 @@
-/* What products by 16-bit tensor cores share, halves.cu's and moe_halves.cu's: prepared rows, the sum of a block, tiles.
+/* What products by 16-bit tensor cores share, halves_kernels.cuh's and moe_halves_kernels.cuh's: prepared rows, the sum
+ * of a block, tiles.
  *
  *     prepared: [groups of 8 rows][blocks of 32 columns]{ [parts][32 lanes] four words of B, F16: [8 rows] scale }
  *

@@ -41,11 +41,6 @@ struct product {
     int64_t ldy;
     int32_t n_rows;         /* of x */
 };
-/* gemm.cu: packed matrices, any number of rows; made for more than 32. */
-int pi__k_gemm(void *stream, const product &p);
-
-static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
-
 /* What a sum becomes: times a matrix's factor, if there is one. */
 struct times {
     float factor;

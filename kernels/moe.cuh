@@ -1,4 +1,4 @@
-/* What the products of experts share: see moe.cu. */
+/* What the products of experts share: see moe_kernels.cuh. */
 #ifndef PI_MOE_CUH
 #define PI_MOE_CUH
 
@@ -40,23 +40,5 @@ PI_FN int32_t row_of(const pi__k_experts &a, const pi__k_tile &t, int c)
     int32_t column = t.first + min(c, t.n - 1);
     return a.row ? a.row[column] : column;
 }
-
-/* run(list, most tiles, p) for each list that can have tiles: it is there, and an expert has no more columns than there are
- * rows. */
-template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
-{
-    const int32_t more_than[3] = {0, FEW, SOME};
-    int code = 0;
-    for (int k = 0; k < 3 && !code && r->n_rows > more_than[k]; k++) {
-        if (!r->tile[k]) continue;
-        p.tile = r->tile[k];
-        p.n_tile = &r->n_tile[k];
-        code = run(k, (unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, k), p);
-    }
-    return code;
-}
-
-/* moe_many.cu: tiles of many columns, at most n_tile of them, packed types. */
-int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile);
 
 #endif

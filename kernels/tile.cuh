@@ -1,5 +1,5 @@
-/* Packed matrices times many rows of x, inside of a block of threads: what gemm.cu and moe_many.cu share. The same bits as
- * add_slice of linear.cuh, for which W is read again for every 32 rows.
+/* Packed matrices times many rows of x, inside of a block of threads: what gemm_kernels.cuh and moe_many_kernels.cuh
+ * share. The same bits as add_slice of linear.cuh, for which W is read again for every 32 rows.
  *
  * A block of 8 warps makes 128 rows of W times 64 rows of x; a warp 16 of them times all 64, so that each weight is
  * unpacked once a block. Two blocks of 32 columns of both operands are a stage; while a stage is multiplied the next ones

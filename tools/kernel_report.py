@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles kernels/*.cu for every target and writes what ptxas says of each kernel, and how full it makes a device.
+"""Compiles the kernels (src/backend/cuda/launch_*.cu) for every target and writes what ptxas says of each kernel, and how full it makes a device.
 
     tools/kernel_report.py [--check] [--out docs/kernels.md] BUILD
 
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
-         "-I", str(ROOT / "include"), "-cubin"]
+         "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
 # Of a multiprocessor, from the CUDA programming guide's table of compute capabilities: threads, blocks, KiB of shared memory.
 LIMITS = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120a": (1536, 24, 100), "sm_121a": (1536, 24, 100)}
@@ -96,7 +96,7 @@ def report(nvcc, build):
              f"Written by tools/kernel_report.py with nvcc {version}. Threads and the most bytes of shared memory of a block at "
              "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
              "share of a multiprocessor's warps that can be resident. No kernel spills.", ""]
-    sources = sorted((ROOT / "kernels").glob("*.cu"))
+    sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_one, nvcc, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
         for source in sources:
@@ -107,7 +107,7 @@ def report(nvcc, build):
                         sys.exit(f"{source.name}: {name} spills {spill} bytes for {t}")
                     seen.setdefault(name, {})[t] = (regs, stack)
             names = demangle(sorted(seen))
-            lines += [f"## kernels/{source.name}", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + " |",
+            lines += [f"## kernels/{source.stem.removeprefix('launch_')}_kernels.cuh", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + " |",
                       "|---" * (len(TARGETS) + 3) + "|"]
             for n in sorted(seen):
                 if names[n] not in shapes:

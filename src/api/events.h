@@ -21,8 +21,5 @@ void pi__event_done(pi__sample *s, char *text, size_t n);
 void pi__events_drop(pi_request *r);
 /* lock: pollers look again whether anything is left to wait for. */
 void pi__events_recheck(pi_engine *e);
-/* Absolute time of the monotonic clock, timeout_ms from now. */
-struct timespec pi__deadline(int timeout_ms);
-int pi__cond_init(pthread_cond_t *c);
 
 #endif

@@ -134,7 +134,7 @@ static inline float pi__exp_neg(float x)
 
 /* Largest value, -inf when nothing is above; NaN never wins. *odd (may be NULL): whether there is a NaN or +inf. */
 float pi__row_max(const float *x, int32_t n, bool *odd);
-/* Sum of exp(x - max) over a clean row. Devices add up in the same order (kernels/top.cu). */
+/* Sum of exp(x - max) over a clean row. Devices add up in the same order (kernels/top_kernels.cuh). */
 double pi__row_exp_sum(const float *x, int32_t n, float max);
 /* Keys of the values >= limit and > -inf, in the order of ids; returns their number. */
 size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key);

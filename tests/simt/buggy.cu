@@ -1,6 +1,8 @@
 /* See buggy.cuh. */
 #include "buggy.cuh"
 
+#include "backend/cuda/launch.cuh"
+
 __global__ void sum(int bug, const float *x, float *y, int n)
 {
     PI_SMEM(raw);

@@ -1,4 +1,4 @@
-/* attention.cu against double precision, and to the bit against itself: alone and in company, in every chunking, with keys
+/* attention kernels against double precision, and to the bit against itself: alone and in company, in every chunking, with keys
  * split over blocks and not, for every block size of the cache. */
 #include "cache_ref.h"
 

@@ -1,4 +1,4 @@
-/* clustered.cu: picks against a sort; the CUDA backend's op against double precision and against the CPU's, and to the bit
+/* clustered kernels: picks against a sort; the CUDA backend's op against double precision and against the CPU's, and to the bit
  * against linear and against itself in every company, recorded or not. */
 #include "op_ref.h"
 

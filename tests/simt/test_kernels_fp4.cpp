@@ -1,4 +1,4 @@
-/* fp4.cu: products with FP4 activations against double precision over a plain description of their rounding, and to the
+/* fp4 kernels: products with FP4 activations against double precision over a plain description of their rounding, and to the
  * bit against themselves in every company. */
 #include "expert_ref.h"
 

@@ -1,4 +1,4 @@
-/* gdn.cu: against the plain recurrence in double precision, and to the bit against itself in every cut, company and fate
+/* gdn kernels: against the plain recurrence in double precision, and to the bit against itself in every cut, company and fate
  * of drafts. Slots and snapshots begin as NaN; nothing is written between them. */
 #include "simt_test.h"
 

@@ -1,4 +1,4 @@
-/* halves.cu: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
+/* halves kernels: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
  * against themselves in every company. */
 #include "expert_ref.h"
 

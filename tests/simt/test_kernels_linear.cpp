@@ -1,4 +1,4 @@
-/* linear.cu against double precision for every format, and to the bit against itself in every company. */
+/* linear kernels against double precision for every format, and to the bit against itself in every company. */
 #include "matrix_ref.h"
 
 using namespace simt_test;

@@ -1,5 +1,5 @@
-/* moe.cu: routing against double precision and by its own rules; the CUDA backend's op against double precision for every
- * format, and to the bit against linear.cu and against itself in every company. */
+/* moe kernels: routing against double precision and by its own rules; the CUDA backend's op against double precision for every
+ * format, and to the bit against linear kernels and against itself in every company. */
 #include "op_ref.h"
 
 #include <cfloat>
@@ -291,7 +291,7 @@ struct columns {
         got.fill(0xff);
         must_run(pi__k_experts_run(nullptr, &t->a, &e, prepared->get()));
     }
-    /* An expert's columns are rows times a matrix: the bits of linear.cu, and of gemm.cu. */
+    /* An expert's columns are rows times a matrix: the bits of linear kernels, and of gemm kernels. */
     void check()
     {
         const int64_t F = one.m.n_out;

@@ -1,4 +1,4 @@
-/* rows.cu and qkv.cu against double precision, over odd shapes, in every mode. */
+/* rows kernels and qkv kernels against double precision, over odd shapes, in every mode. */
 #include "cache_ref.h"
 
 using simt_test::buffer;

@@ -1,4 +1,4 @@
-/* top.cu against a sort: rows of all sizes and kinds, with wishes of their own, in every mode; sums as the sampler has them. */
+/* top kernels against a sort: rows of all sizes and kinds, with wishes of their own, in every mode; sums as the sampler has them. */
 #include "simt_test.h"
 
 #include <algorithm>

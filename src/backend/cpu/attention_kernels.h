@@ -1,4 +1,4 @@
-/* The attention kernels, written once: included by one file an instruction set, which defines before
+/* The attention kernels, written once: included by each kernels_ISA.c, which defines before
  *
  *     vf                      vectors, by one of vec_ISA.h
  *     PI__ROWS_MAX            rows the register file holds in pv()
@@ -561,3 +561,8 @@ const pi__cpu_attn_kernels PI__KERNELS = {
     PI__ROWS_MAX, round_rows, pack, part, fold, finish, prep, store_k, store_v, store_row, load_row, add_norm,
     softcap,
 };
+
+#undef PI__ROWS_MAX
+#undef PI__QK_TILES
+#undef PI__PV_VECS
+#undef PI__KERNELS

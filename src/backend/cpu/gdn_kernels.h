@@ -1,4 +1,4 @@
-/* The kernels of the gated delta rule, written once: included by one file an instruction set, which defines before
+/* The kernels of the gated delta rule, written once: included by each kernels_ISA.c, which defines before
  *
  *     vf              vectors, by one of vec_ISA.h
  *     PI__GDN_ROWS    rows of k and q that products() does at once, even
@@ -203,11 +203,16 @@ static void chunk(const pi__gdn_chunk *c)
     }
 }
 
-static void fold(const pi__gdn_chunk *c)
+static void fold_chunk(const pi__gdn_chunk *c)
 {
     factors f;
     set_factors(c, &f);
     for (int32_t panel = 0; panel < c->dim; panel += PANEL) fold_panel(c, &f, panel);
 }
 
-const pi__cpu_gdn_kernels PI__KERNELS = {conv, l2norm, dots, gates, chunk, fold, gate_norm};
+const pi__cpu_gdn_kernels PI__KERNELS = {conv, l2norm, dots, gates, chunk, fold_chunk, gate_norm};
+
+#undef PI__GDN_ROWS
+#undef PI__GDN_VECS
+#undef PI__GDN_FOLD
+#undef PI__KERNELS

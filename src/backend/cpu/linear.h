@@ -35,6 +35,7 @@
 #define PI__LINEAR_H
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/inline.h"
 #include "formats/formats.h"
 
 #define PI__LIN_CODE_MAX 16256.0f /* largest magnitude of a code: 127 * 128 */

@@ -9,7 +9,7 @@
 #define PI__ISA_DIRECT 1
 #define PI__ISA_BIAS 0 /* codes are signed bytes: products of unsigned ones past 128 would saturate */
 #define PI__ISA_FUNC pi__lin_kernels_avx2
-#define OP static inline __attribute__((always_inline))
+#define OP PI__INLINE
 #define BOTH(t, fa, fb) ((t) {fa, fb})
 
 typedef struct vb { __m256i a, b; } vb;

@@ -9,7 +9,7 @@
 #define PI__ISA_DIRECT 4
 #define PI__ISA_BIAS 128 /* vpdpbusd takes unsigned codes */
 #define PI__ISA_FUNC pi__lin_kernels_avx512
-#define OP static inline __attribute__((always_inline))
+#define OP PI__INLINE
 
 typedef __m512i vb;
 typedef __m512i vi;

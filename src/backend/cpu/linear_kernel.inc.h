@@ -12,7 +12,7 @@
 #ifdef PI__ISA_PLAIN /* vectors are not registers: left to the compiler, or it takes minutes to unroll everything */
 #define INLINE static inline
 #else
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE PI__INLINE
 #endif
 /* Each load is a call under a sanitizer: fewer widths, so that it compiles in seconds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,4 +1,4 @@
-/* The kernels of DeepSeek V4's attention, written once: included by one file an instruction set, which defines before
+/* The kernels of DeepSeek V4's attention, written once: included by each kernels_ISA.c, which defines before
  *
  *     vf                vectors, by one of vec_ISA.h
  *     PI__SPARSE_K      rows that are multiplied at once, at most 8
@@ -63,8 +63,8 @@ PI__INLINE void add_rows(int R, int32_t h, int32_t dim, const float *const *row,
     }
 }
 
-static void part(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
-                 pi__sparse_sum *sum)
+static void add_part(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
+                     pi__sparse_sum *sum)
 {
     float f[LANES] = {0};
     int32_t k = 0, h = 0;
@@ -112,4 +112,8 @@ static void pool(const float *const *v, const float *const *s, int32_t n, int32_
 
 static float rms(const float *x, int64_t n, float eps) { return rms_factor(x, n, eps); }
 
-const pi__cpu_sparse_kernels PI__KERNELS = {part, scores, pool, rms};
+const pi__cpu_sparse_kernels PI__KERNELS = {add_part, scores, pool, rms};
+
+#undef PI__SPARSE_K
+#undef PI__SPARSE_R
+#undef PI__KERNELS

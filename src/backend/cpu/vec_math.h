@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-#define PI__INLINE static inline __attribute__((always_inline))
+#include "backend/cpu/inline.h"
+
 #if defined(__clang__)
 #define PI__UNROLL _Pragma("clang loop unroll(full)")
 #else

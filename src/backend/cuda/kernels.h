@@ -1,4 +1,4 @@
-/* Kernels as C functions: what kernels/NAME.cu launch, for the CUDA backend and for the kernels' tests.
+/* Kernels as C functions: what launch_NAME.cu launch, for the CUDA backend and for the kernels' tests.
  *
  * Every function queues work on a stream and returns 0 or the runtime's error code; all pointers in the structs are device
  * memory. Shapes are row-major, slowest first; "ld" is the distance between rows in values. As backend.h promises, the
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* ---- rows.cu: small ops on rows of floats */
+/* ---- launch_rows.cu: small ops on rows of floats */
 
 /* x = (x + rmsnorm(y) * w) * scale; w NULL: x = (x + y) * scale. [n_rows, n] */
 int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows, int64_t n);
@@ -34,7 +34,7 @@ int pi__k_softcap(void *stream, float *x, float cap, size_t n);
 /* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
 int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
 
-/* ---- top.cu: the largest values of rows, see topk of backend.h */
+/* ---- launch_top.cu: the largest values of rows, see topk of ops.h */
 typedef struct pi__k_top {
     float *x;            /* [n_rows, n] */
     int32_t n_rows, k;   /* k: the most that is asked for */
@@ -63,7 +63,7 @@ typedef struct pi__k_cache {
     int32_t block_size; /* tokens a block: 16, 32 or 64 */
 } pi__k_cache;
 
-/* ---- qkv.cu: fields as in pi__qkv of backend.h */
+/* ---- launch_qkv.cu: fields as in pi__qkv of ops.h */
 typedef struct pi__k_qkv {
     float *q;
     int64_t ldq, q_stride;
@@ -81,7 +81,7 @@ typedef struct pi__k_qkv {
 } pi__k_qkv;
 int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
 
-/* ---- attention.cu: fields as in pi__attention and pi__batch of backend.h */
+/* ---- launch_attention.cu: fields as in pi__attention and pi__batch of ops.h */
 typedef struct pi__k_attn {
     const float *q;
     int64_t ldq, q_stride;
@@ -106,8 +106,8 @@ int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Whether there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
 
-/* ---- gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
-typedef struct pi__k_state { /* as pi__state_layer of backend.h */
+/* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
+typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     char *base;         /* slot i is at base + i * stride; multiples of 16 bytes, as below */
     size_t stride;
     char *snap;         /* snapshot i is at snap + i * snap_stride */
@@ -115,7 +115,7 @@ typedef struct pi__k_state { /* as pi__state_layer of backend.h */
     int32_t n_k, n_v, dim, n_draft;
 } pi__k_state;
 
-typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of backend.h */
+typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const float *qkv;
     int64_t ld_qkv;
     const float *z;
@@ -144,11 +144,11 @@ size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
-/* Outside of a step, see state_save and state_load of backend.h. */
+/* Outside of a step, see state_save and state_load of ops.h. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 
-/* ---- linear.cu: matrices, packed as pack.h says */
+/* ---- launch_linear.cu: matrices, packed as pack.h says */
 typedef struct pi__k_matrix {
     const uint8_t *data;  /* of one matrix */
     pi__cuda_shape shape; /* as it was packed */
@@ -157,7 +157,7 @@ typedef struct pi__k_matrix {
     const float *scale;   /* factor of the result, or NULL */
 } pi__k_matrix;
 
-/* What matrices read, as in pi__lin_in of backend.h: kind is PI__IN_*. */
+/* What matrices read, as in pi__lin_in of ops.h: kind is PI__IN_*. */
 typedef struct pi__k_input {
     int32_t kind;
     const float *x;
@@ -181,24 +181,26 @@ typedef struct pi__k_product {
 enum { PI__K_MOST_LINEAR = 4 };
 /* n products, at most PI__K_MOST_LINEAR, with matrices of the same type and as many columns. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
-/* fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120, sm_121). */
+/* launch_fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120,
+ * sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
-/* halves.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is one for such. */
+/* launch_halves.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
+ * one for such. */
 int pi__k_halves_has(int32_t type, int64_t n_in);
 size_t pi__k_halves_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
 int pi__k_halves_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_halves_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
-/* parts.cu: what products of a library with such matrices read (blas.h): x as two parts of w's type, [2][n_rows, n_in], the
- * larger one first; and what is left to do with their sum, y. */
+/* launch_parts.cu: what products of a library with such matrices read (blas.h): x as two parts of w's type, [2][n_rows,
+ * n_in], the larger one first; and what is left to do with their sum, y. */
 size_t pi__k_parts_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_parts_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_parts_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
-/* ---- moe*.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
+/* ---- launch_moe*.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
 
 #define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
 
@@ -244,7 +246,7 @@ int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_expert
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 
-/* ---- clustered.cu: heads of which only some clusters of rows are multiplied, see pi__centroid_head of backend.h */
+/* ---- launch_clustered.cu: heads of which only some clusters of rows are multiplied, see pi__centroid_head of ops.h */
 typedef struct pi__k_clusters {
     const float *scores;  /* [n_rows, n_mat] of the centroids */
     int32_t n_rows, n_mat, n_pick;

@@ -1,5 +1,5 @@
 /* A head of which only some clusters of rows are multiplied (pi__centroid_head), on the device: the centroids are a matrix like
- * any other, and the clusters' rows are multiplied as experts are (kernels/clustered.cu).
+ * any other, and the clusters' rows are multiplied as experts are (kernels/clustered_kernels.cuh).
  *
  * Memory: a part of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
  * c->order is there. */

@@ -1,4 +1,4 @@
-/* Routed experts on the device (kernels/moe*.cu). The step thread; memory is a part of the backend's scratch:
+/* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread; memory is a part of the backend's scratch:
  *
  *     [ids][weights][columns][rows][three lists of tiles][their lengths][prepared activations][results]
  *

@@ -12,7 +12,7 @@
 
 enum { N_MARKS = 8 };
 
-/* A kernel of each file of kernels/ (device.cuh); the linker names begin and end of the section. */
+/* A kernel of each launch_NAME.cu (device.cuh); the linker names begin and end of the section. */
 extern const void *const __start_pi__kernel_files[] __attribute__((visibility("hidden")));
 extern const void *const __stop_pi__kernel_files[] __attribute__((visibility("hidden")));
 

@@ -3,6 +3,9 @@
  * A warp takes one head of one token: q heads, then k heads, then v heads. The row lies in the warp's own part of shared
  * memory while it is worked on, because the two values of a rotated pair belong to different lanes. A group of 32 values
  * of a quantised cache is one value a lane, so its scale is a maximum over the warp. */
+#ifndef PI_QKV_KERNELS_CUH
+#define PI_QKV_KERNELS_CUH
+
 #include "backend/cuda/kernels.h"
 #include "cache.cuh"
 #include "warp.cuh"
@@ -61,11 +64,4 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
     }
 }
 
-int pi__k_qkv_run(void *stream, const pi__k_qkv *a)
-{
-    if (a->n_tokens < 1) return 0;
-    int32_t heads = a->n_head + (a->k ? 2 * a->cache.n_head_kv : 0);
-    dim3 grid((unsigned) a->n_tokens, (unsigned) (heads + QKV_WARPS - 1) / QKV_WARPS);
-    size_t shared = sizeof(float) * QKV_WARPS * (size_t) a->cache.head_dim;
-    return pi_launch(stream, qkv, grid, dim3(QKV_WARPS * 32), shared, *a);
-}
+#endif

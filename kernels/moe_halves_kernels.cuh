@@ -1,7 +1,10 @@
-/* Products of experts with 16-bit tensor cores: halves.cu's sums over moe.cu's tiles, to the bit. A row is prepared once and
- * gathered by every expert it goes to.
+/* Products of experts with 16-bit tensor cores: halves_kernels.cuh's sums over moe_kernels.cuh's tiles, to the bit. A
+ * row is prepared once and gathered by every expert it goes to.
  *
  * For up to 32 columns a block has 16 rows of an expert's W and a warp a slice; for up to 64 it has 128. */
+#ifndef PI_MOE_HALVES_KERNELS_CUH
+#define PI_MOE_HALVES_KERNELS_CUH
+
 #include "halves.cuh"
 #include "moe.cuh"
 
@@ -77,24 +80,4 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_experts_ma
                       raw, times(own.scale), own.y + row, p.a.ldy);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- launch */
-
-template <int TYPE> static int run_halves(void *stream, const pi__k_routes *r, const grouped &p)
-{
-    unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
-    return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
-        dim3 few(rows, most, n), many((rows + 7) / 8, most, n);
-        if (list == 0) return pi_launch(stream, halves_experts<TYPE, FEW / 8>, few, dim3(THREADS), sums_bytes<FEW / 8>, q);
-        if (list == 1) return pi_launch(stream, halves_experts<TYPE, SOME / 8>, few, dim3(THREADS), sums_bytes<SOME / 8>, q);
-        return pi_launch(stream, halves_experts_many<TYPE>, many, dim3(THREADS), pipe_bytes<HALVES_STAGES>(halves_stage<TYPE>), q);
-    });
-}
-
-int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
-{
-    if (r->n_rows < 1) return 0;
-    size_t size = halves_bytes(a->w.type, a->row ? r->n_rows : (int64_t) r->n_rows * r->n_used, a->w.n_in);
-    if (size / 4 > UINT32_MAX || !pi__k_halves_has(a->w.type, a->w.n_in)) return 1;
-    grouped p = {*a, nullptr, nullptr, nullptr, nullptr, nullptr, (const uint8_t *) prepared, nullptr};
-    return a->w.type == PI__BF16 ? run_halves<PI__BF16>(stream, r, p) : run_halves<PI__F16>(stream, r, p);
-}
+#endif

@@ -1,12 +1,16 @@
 /* FP4 matrices times x rounded to the same FP4 format, with the block-scaled tensor cores of sm_120 and sm_121: several
- * times the speed of linear.cu's exact products, for a rounding of x to about 3 bits (option fp4-mma).
+ * times the speed of linear_kernels.cuh's exact products, for a rounding of x to about 3 bits (option fp4-mma).
  *
  * NVFP4: e2m1 codes, a ue4m3 scale for 16 of them, a float for the row of x: its largest value over 4 * 448. A group's
  * largest value becomes 6 or 4, whichever gives the smaller squared error: between 4 and 6 e2m1 has nothing, and a group
  * with much just below its largest value does better with that at 4. MXFP4: e2m1 codes, a power of two for 32 of them, the
  * smallest without clipping. What a row becomes depends on that row alone.
  *
- * Layouts and ORDER: as fp4.cuh says; few_rows has a warp for a slice, many_rows one for all, as in gemm.cu. */
+ * Layouts and ORDER: as fp4.cuh says; few_rows has a warp for a slice, many_rows one for all, as in gemm_kernels.cuh.
+ * */
+#ifndef PI_FP4_KERNELS_CUH
+#define PI_FP4_KERNELS_CUH
+
 #include "fp4.cuh"
 #include "input.cuh"
 
@@ -191,40 +195,4 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) fp4_many_rows(
     put_totals(total, fp4_result {p.factors + first, times(p.w.scale)}, p.y + first * p.ldy + row, p.ldy, n, p.w.n_out - row);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- launch */
-
-size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
-{
-    return chunks_bytes(n_rows, n_in) + (size_t) ((n_rows + 7) / 8) * 8 * sizeof(float);
-}
-
-int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
-{
-    if (n_rows < 1) return 0;
-    auto kernel = type == PI__NVFP4 ? fp4_prepare<PI__NVFP4> : fp4_prepare<PI__MXFP4>;
-    uint8_t *chunks = (uint8_t *) prepared;
-    return pi_launch(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in, n_rows, n_in,
-                     chunks, (float *) (chunks + chunks_bytes(n_rows, n_in)));
-}
-
-template <int TYPE> static int run_fp4(void *stream, const fp4_product &p)
-{
-    constexpr int NT = 4;
-    unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16);
-    if (p.n_rows <= 8) return pi_launch(stream, fp4_few_rows<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
-    if (p.n_rows <= NT * 8) return pi_launch(stream, fp4_few_rows<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
-    dim3 grid((unsigned) ((p.n_rows + FP4_GROUPS * 8 - 1) / (FP4_GROUPS * 8)), (tiles + FP4_WARPS - 1) / FP4_WARPS);
-    return pi_launch(stream, fp4_many_rows<TYPE>, grid, dim3(THREADS), pipe_bytes<FP4_STAGES>(fp4_stage_bytes(p.w.shape)), p);
-}
-
-int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
-{
-    if (n_rows < 1) return 0;
-    const uint8_t *chunks = (const uint8_t *) prepared;
-    fp4_product p = {*w, chunks, (const float *) (chunks + chunks_bytes(n_rows, w->n_in)), y, ldy, n_rows};
-    switch (w->type) {
-    case PI__NVFP4: return run_fp4<PI__NVFP4>(stream, p);
-    case PI__MXFP4: return run_fp4<PI__MXFP4>(stream, p);
-    default: return 1;
-    }
-}
+#endif

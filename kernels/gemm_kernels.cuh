@@ -1,5 +1,8 @@
-/* Packed matrices times many rows of x (prompts), with the tiles of tile.cuh: the same bits as linear.cu, which reads W again
- * for every 32 rows. */
+/* Packed matrices times many rows of x (prompts), with the tiles of tile.cuh: the same bits as linear_kernels.cuh,
+ * which reads W again for every 32 rows. */
+#ifndef PI_GEMM_KERNELS_CUH
+#define PI_GEMM_KERNELS_CUH
+
 #include "tile.cuh"
 
 /* A group of 8 rows of x, as they lie. */
@@ -31,19 +34,4 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p
     put_totals(total, times(p.w.scale), p.y + first * p.ldy + row, p.ldy, n, p.w.n_out - row);
 }
 
-template <int TYPE> static int run_gemm(void *stream, const product &p)
-{
-    unsigned groups = (unsigned) ((p.n_rows + GROUPS * 8 - 1) / (GROUPS * 8));
-    unsigned tiles = (unsigned) ((p.w.n_out + WARPS * 16 - 1) / (WARPS * 16)); /* neighbours share W, x stays in the cache */
-    return pi_launch(stream, gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), pipe_bytes<STAGES>(map_of(p.w.shape).size), p);
-}
-
-int pi__k_gemm(void *stream, const product &p)
-{
-    switch (p.w.type) {
-#define RUN(t, ...) case PI__##t: return run_gemm<PI__##t>(stream, p);
-        PACKED_TYPES(RUN)
-#undef RUN
-    default: return 1;
-    }
-}
+#endif

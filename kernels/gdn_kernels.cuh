@@ -19,6 +19,9 @@
  *
  * Left for later: copying the next chunk while one is computed, tensor cores (tf32 in three parts would keep the
  * precision; both paths would have to use them to keep the bits), blocks for parts of a long prompt. */
+#ifndef PI_GDN_KERNELS_CUH
+#define PI_GDN_KERNELS_CUH
+
 #include "gdn.cuh"
 
 enum {
@@ -468,116 +471,4 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_
     move_raw<D>(j, w, slot, snap, pos, true);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- launch */
-
-static bool supported(const pi__k_state *st)
-{
-    bool dim = st->dim == 32 || st->dim == 64 || st->dim == 96 || st->dim == 128;
-    return dim && st->n_k > 0 && st->n_v >= st->n_k && st->n_draft >= 0;
-}
-
-static size_t take(size_t *at, size_t n)
-{
-    size_t p = *at;
-    *at += (n + 15) / 16 * 16;
-    return p;
-}
-
-static places places_of(const pi__k_state *st)
-{
-    size_t dim = (size_t) st->dim, n_k = (size_t) st->n_k, n_v = (size_t) st->n_v, channels = (2 * n_k + n_v) * dim, at = 0;
-    places p;
-    p.R = C + 2 * st->n_draft;
-    p.n_recent = HISTORY + 1 + st->n_draft;
-    p.n_edge = p.R / C + 1;
-    take(&at, n_v * dim / SLICE); /* base */
-    p.s = take(&at, n_v * dim * dim);
-    p.u = take(&at, n_v * (size_t) p.R * dim);
-    p.k = take(&at, n_k * (size_t) p.R * dim);
-    p.g = take(&at, n_v * dim / SLICE * (size_t) p.R);
-    p.recent = take(&at, (size_t) p.n_recent * channels);
-    p.edge = take(&at, (size_t) p.n_edge * HISTORY * channels);
-    p.size = at;
-    return p;
-}
-
-size_t pi__k_state_bytes(const pi__k_state *st) { return supported(st) ? places_of(st).size * sizeof(float) : 0; }
-
-size_t pi__k_snapshot_bytes(const pi__k_state *st)
-{
-    size_t dim = (size_t) st->dim, channels = (2 * (size_t) st->n_k + (size_t) st->n_v) * dim;
-    return supported(st) ? ((size_t) st->n_v * dim * dim + HISTORY * channels) * sizeof(float) : 0;
-}
-
-size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)
-{
-    return (size_t) st->n_k * (size_t) n_tokens * 2 * (size_t) (st->dim + C) * sizeof(float);
-}
-
-static job job_of(const pi__k_state *st)
-{
-    job j = {};
-    j.a.state = *st;
-    j.at = places_of(st);
-    j.few = st->n_draft + 1 < MOST_FEW ? st->n_draft + 1 : MOST_FEW;
-    return j;
-}
-
-template <int D> static int run(void *stream, const job &j)
-{
-    using few = shape<D, D, MOST_FEW>;
-    using many = shape<D, SLICE, C>;
-    unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
-    unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
-    int rc = 0;
-    if (j.a.least <= j.few) {
-        rc = pi_launch(stream, heads<D, D, MOST_FEW, true>, dim3(n_v, seqs), dim3(few::THREADS), few::bytes, j);
-    }
-    if (j.a.most <= j.few) return rc;
-    if (!rc) rc = pi_launch(stream, rows<D>, dim3(tiles, n_k), dim3(ROWS_THREADS), sizeof(float) * 2 * C * D, j);
-    dim3 grid(n_v * D / SLICE, seqs);
-    if (!rc) rc = pi_launch(stream, heads<D, SLICE, C, false>, grid, dim3(many::THREADS), many::bytes, j);
-    if (!rc) rc = pi_launch(stream, finish<D>, dim3(tiles, n_v), dim3(ROWS_THREADS), 0, j);
-    return rc;
-}
-
-int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
-{
-    if (a->n_tokens < 1) return 0;
-    job j = job_of(&a->state);
-    j.a = *a;
-    switch (a->state.dim) {
-    case 32: return run<32>(stream, j);
-    case 64: return run<64>(stream, j);
-    case 96: return run<96>(stream, j);
-    default: return run<128>(stream, j);
-    }
-}
-
-template <int D> static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
-{
-    using S = shape<D, SLICE, C>;
-    dim3 grid(D / SLICE, (unsigned) st->n_v), block(4 * SLICE);
-    if (is_save) return pi_launch(stream, save<D>, grid, block, S::bytes, job_of(st), slot, pos, snap);
-    return pi_launch(stream, load<D>, grid, block, 0, job_of(st), slot, pos, snap);
-}
-
-static int move_state(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
-{
-    switch (st->dim) {
-    case 32: return move<32>(stream, st, is_save, slot, pos, snap);
-    case 64: return move<64>(stream, st, is_save, slot, pos, snap);
-    case 96: return move<96>(stream, st, is_save, slot, pos, snap);
-    default: return move<128>(stream, st, is_save, slot, pos, snap);
-    }
-}
-
-int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap)
-{
-    return move_state(stream, st, true, slot, pos, snap);
-}
-
-int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap)
-{
-    return move_state(stream, st, false, slot, pos, snap);
-}
+#endif

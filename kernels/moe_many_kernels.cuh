@@ -1,8 +1,11 @@
-/* Products of experts that many rows come to (prompts), with the tiles of tile.cuh: the same bits as moe.cu, which reads x
- * again for every 16 rows of W.
+/* Products of experts that many rows come to (prompts), with the tiles of tile.cuh: the same bits as moe_kernels.cuh,
+ * which reads x again for every 16 rows of W.
  *
  * A block makes 128 rows of an expert's W times the columns of a tile, up to 64. W comes in bulk, where the device can; the
  * rows of x are gathered in pieces of 16 bytes: a lane has one of its row in each block. */
+#ifndef PI_MOE_MANY_KERNELS_CUH
+#define PI_MOE_MANY_KERNELS_CUH
+
 #include "moe.cuh"
 #include "tile.cuh"
 
@@ -47,18 +50,4 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) experts_many(g
     put_totals(total, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out - row);
 }
 
-template <int TYPE> static int run_many(void *stream, const grouped &p, unsigned n_tile)
-{
-    dim3 grid((unsigned) ((p.a.w.n_out + WARPS * 16 - 1) / (WARPS * 16)), n_tile, p.a.data2 ? 2 : 1);
-    return pi_launch(stream, experts_many<TYPE>, grid, dim3(THREADS), pipe_bytes<STAGES>(map_of(p.a.w.shape).size), p);
-}
-
-int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile)
-{
-    switch (p.a.w.type) {
-#define RUN(t, ...) case PI__##t: return run_many<PI__##t>(stream, p, n_tile);
-        PACKED_TYPES(RUN)
-#undef RUN
-    default: return 1;
-    }
-}
+#endif

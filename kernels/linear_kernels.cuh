@@ -1,8 +1,11 @@
-/* Matrices: y = W x with integer tensor cores, from one row of x to 32; more rows are the matter of gemm.cu, with the same
- * bits. linear.cuh says how x is prepared and in which order sums are made.
+/* Matrices: y = W x with integer tensor cores, from one row of x to 32; more rows are the matter of gemm_kernels.cuh,
+ * with the same bits. linear.cuh says how x is prepared and in which order sums are made.
  *
  * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; for
  * prompts their arithmetic is what takes the time. */
+#ifndef PI_LINEAR_KERNELS_CUH
+#define PI_LINEAR_KERNELS_CUH
+
 #include "input.cuh"
 #include "linear.cuh"
 
@@ -128,88 +131,4 @@ template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, 
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------------- launch */
-
-size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats)
-{
-    if (floats) return (size_t) n_rows * (size_t) n_in * sizeof(float);
-    return codes_bytes(n_rows, n_in) + (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 8 * sizeof(block_meta);
-}
-
-int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared)
-{
-    if (n_rows < 1) return 0;
-    uint8_t *codes = floats ? nullptr : (uint8_t *) prepared;
-    block_meta *meta = floats ? nullptr : (block_meta *) (codes + codes_bytes(n_rows, n_in));
-    int32_t rows = floats ? n_rows : (n_rows + 7) / 8 * 8;
-    return pi_launch(stream, prepare, dim3((unsigned) rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
-                     floats ? (float *) prepared : nullptr, codes, meta);
-}
-
-enum { MOST_GROUPS = 4 }; /* one is for decoding, four for a few drafts or sequences, gemm.cu for prompts */
-
-template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
-{
-    constexpr int NT = MOST_GROUPS;
-    dim3 grid(tiles), block(THREADS);
-    if (p.n_rows <= 8) return pi_launch(stream, linear<TYPE, 1>, grid, block, slice_bytes<TYPE, 1>(p.shape), p);
-    return pi_launch(stream, linear<TYPE, NT>, grid, block, slice_bytes<TYPE, NT>(p.shape), p);
-}
-
-template <int TYPE> static int run_floats(void *stream, const product &p)
-{
-    dim3 grid((unsigned) ((p.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
-    return pi_launch(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
-}
-
-/* One matrix and any number of rows. */
-static int run_one(void *stream, const product &p)
-{
-    switch (p.w.type) {
-#define RUN(t, ...) case PI__##t: return run_floats<PI__##t>(stream, p);
-        FLOAT_TYPES(RUN)
-#undef RUN
-    default: return pi__k_gemm(stream, p);
-    }
-}
-
-static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
-
-int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
-{
-    const uint8_t *codes = (const uint8_t *) prepared;
-    if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR) return 1;
-    const block_meta *meta = (const block_meta *) (codes + codes_bytes(n_rows, w->w.n_in));
-    if (n_rows > 8 * MOST_GROUPS || is_float(w->w.type)) {
-        int code = 0;
-        for (int i = 0; i < n && !code; i++) {
-            code = run_one(stream, product{w[i].w, (const uint4 *) codes, meta, w[i].y, w[i].ldy, n_rows});
-        }
-        return code;
-    }
-    products p = {w->w.shape, (const uint4 *) codes, meta, n_rows, n, {}};
-    unsigned tiles = 0;
-    for (int i = 0; i < n; i++) {
-        p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, tiles};
-        tiles += (unsigned) ((w[i].w.n_out + 15) / 16);
-    }
-    switch (w->w.type) {
-#define RUN(t, ...) case PI__##t: return run_packed<PI__##t>(stream, p, tiles);
-        PACKED_TYPES(RUN)
-#undef RUN
-    default: return 1;
-    }
-}
-
-int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out)
-{
-    if (n_tokens < 1) return 0;
-    switch (w->type) {
-#define RUN(t, ...) case PI__##t: return pi_launch(stream, embed<PI__##t>, dim3((unsigned) n_tokens), dim3(256), 0, *w, token, scale, out);
-        PACKED_TYPES(RUN)
-        FLOAT_TYPES(RUN)
-#undef RUN
-    default: return 1;
-    }
-}
+#endif

@@ -1,13 +1,17 @@
 /* Heads of which only some clusters of rows are multiplied: which clusters those are, and where their values go. The products
- * are those of experts (moe.cu): a pair, a row of x and one of its clusters, is a tile of one column, for rows seldom agree.
+ * are those of experts (moe_kernels.cuh): a pair, a row of x and one of its clusters, is a tile of one column, for rows
+ * seldom agree.
  *
  *     scores [2048]   rank of each: how many are better?       many blocks a row, no order, nothing to wait for
  *     pick   [32]     those whose rank is below n_pick
- *     some   [32, n]  by moe.cu
+ *     some   [32, n]  by moe_kernels.cuh
  *     logits [V]      the least of some, minus 1; then some, at their tokens' places
  *
  * A block of the last kernel owns a part of the vocabulary, and looks at all of some for what belongs there: so no block
  * waits for what another fills. */
+#ifndef PI_CLUSTERED_KERNELS_CUH
+#define PI_CLUSTERED_KERNELS_CUH
+
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
@@ -87,20 +91,4 @@ __global__ void __launch_bounds__(THREADS) spread_clusters(pi__k_clusters a)
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------------- launch */
-
-int pi__k_pick_clusters(void *stream, const pi__k_clusters *a, const pi__k_routes *r)
-{
-    if (a->n_rows < 1) return 0;
-    if (a->n_pick < 1 || a->n_pick > a->n_mat || (int64_t) a->n_rows * a->n_pick > PI__K_MOST_PAIRS) return 1;
-    const dim3 grid((unsigned) (a->n_mat + 31) / 32, (unsigned) a->n_rows);
-    return pi_launch(stream, pick_clusters, grid, dim3(THREADS), (CHUNK + THREADS) * sizeof(uint32_t), *a, r->row, r->tile[0],
-                     r->n_tile);
-}
-
-int pi__k_spread_clusters(void *stream, const pi__k_clusters *a)
-{
-    if (a->n_rows < 1) return 0;
-    const dim3 grid((unsigned) ((a->n_mat * a->n + PART - 1) / PART), (unsigned) a->n_rows);
-    return pi_launch(stream, spread_clusters, grid, dim3(THREADS), WARPS * sizeof(float), *a);
-}
+#endif

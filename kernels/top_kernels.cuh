@@ -14,6 +14,9 @@
  * A value is compared as an unsigned number in the same order, NaN and -inf as 0; zeros of both signs are equal. Of equal
  * ones the lowest index is the best. The sum is the sampler's to the bit (pi__row_exp_sum): 16 running sums within a block
  * of 256, blocks added to 16 running sums in turn. */
+#ifndef PI_TOP_KERNELS_CUH
+#define PI_TOP_KERNELS_CUH
+
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
@@ -314,20 +317,4 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     ((double *) out)[1] = sum;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- launch */
-
-size_t pi__k_top_scratch(int32_t n_rows, int64_t n) { return n_rows > 0 && n > 0 ? (size_t) n_rows * room_of(n).bytes : 0; }
-
-int pi__k_top_run(void *stream, const pi__k_top *a)
-{
-    if (a->n_rows < 1 || a->k < 1 || a->n < 1) return 0;
-    const room r = room_of(a->n);
-    const unsigned rows = (unsigned) a->n_rows;
-    int code = pi_launch(stream, group_max, dim3((unsigned) ((a->n + PART - 1) / PART), rows), dim3(THREADS), 0, *a);
-    if (!code && a->sum)
-        code = pi_launch(stream, exp_sums, dim3((unsigned) (r.n_sum + THREADS / 16 - 1) / (THREADS / 16), rows), dim3(THREADS),
-                         THREADS / 8, *a);
-    const int32_t some = (a->k < r.n_group ? a->k : r.n_group) * GROUP, most = some > r.n_group ? some : r.n_group;
-    const unsigned threads = a->k > 1 && most > THREADS * HELD ? MOST : THREADS;
-    return code ? code : pi_launch(stream, best, dim3(rows), dim3(threads), sizeof(board), *a);
-}
+#endif

@@ -1,0 +1,20 @@
+/* The kernels of attention, of the gated delta rule and of DeepSeek V4's attention for AVX-512 (see vec_avx512.h): what each
+ * header asks for is how much of its work the registers hold. */
+#include "backend/cpu/vec_avx512.h"
+
+#define PI__ROWS_MAX 12
+#define PI__QK_TILES(R) ((R) <= 4 ? 4 : 2)
+#define PI__PV_VECS 2
+#define PI__KERNELS pi__cpu_attn_avx512
+#include "backend/cpu/attention_kernels.h"
+
+#define PI__GDN_ROWS 8
+#define PI__GDN_VECS 2
+#define PI__GDN_FOLD 8
+#define PI__KERNELS pi__cpu_gdn_avx512
+#include "backend/cpu/gdn_kernels.h"
+
+#define PI__SPARSE_K 8
+#define PI__SPARSE_R 8
+#define PI__KERNELS pi__cpu_sparse_avx512
+#include "backend/cpu/sparse_kernels.h"

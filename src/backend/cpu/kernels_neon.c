@@ -1,0 +1,20 @@
+/* The kernels of attention, of the gated delta rule and of DeepSeek V4's attention for AArch64 (see vec_neon.h): what each
+ * header asks for is how much of its work the registers hold. */
+#include "backend/cpu/vec_neon.h"
+
+#define PI__ROWS_MAX 6
+#define PI__QK_TILES(R) ((R) <= 2 ? 2 : 1)
+#define PI__PV_VECS 1
+#define PI__KERNELS pi__cpu_attn_neon
+#include "backend/cpu/attention_kernels.h"
+
+#define PI__GDN_ROWS 4
+#define PI__GDN_VECS 1
+#define PI__GDN_FOLD 4
+#define PI__KERNELS pi__cpu_gdn_neon
+#include "backend/cpu/gdn_kernels.h"
+
+#define PI__SPARSE_K 4
+#define PI__SPARSE_R 4
+#define PI__KERNELS pi__cpu_sparse_neon
+#include "backend/cpu/sparse_kernels.h"

@@ -1,0 +1,41 @@
+/* What the launch functions share (launch_NAME.cu; declared in kernels.h). They are host code beside the kernels that they
+ * choose from, compiled by nvcc, or by the host compiler for the SIMT emulator. Each returns 0 or the runtime's error code.
+ * Every launch goes through pi_launch. */
+#ifndef PI_LAUNCH_CUH
+#define PI_LAUNCH_CUH
+
+#include "device.cuh"
+
+#ifdef __CUDACC__
+
+template <class... P, class... A>
+int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    if (shared > 48 << 10) { /* what a block gets without asking */
+        cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared);
+        if (e != cudaSuccess) return (int) e;
+    }
+    kernel<<<grid, block, shared, (cudaStream_t) stream>>>(static_cast<P>(args)...);
+    return (int) cudaGetLastError();
+}
+
+#else
+
+template <class... P, class... A>
+static int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
+    if (stream) return simt::queue(static_cast<simt::stream *>(stream), from, kernel, grid, block, shared, args...);
+    return simt::launch(kernel, grid, block, shared, args...);
+}
+
+#endif
+
+/* Bytes of the codes of prepared rows (linear.cuh). */
+static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
+
+/* launch_gemm.cu: packed matrices, any number of rows; made for more than 32. */
+struct product;
+int pi__k_gemm(void *stream, const product &p);
+
+#endif

@@ -1,0 +1,26 @@
+/* What launches of the products of experts share. */
+#ifndef PI_LAUNCH_MOE_CUH
+#define PI_LAUNCH_MOE_CUH
+
+#include "backend/cuda/launch.cuh"
+#include "moe.cuh"
+
+/* run(list, most tiles, p) for each list that can have tiles: it is there, and an expert has no more columns than there are
+ * rows. */
+template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
+{
+    const int32_t more_than[3] = {0, FEW, SOME};
+    int code = 0;
+    for (int k = 0; k < 3 && !code && r->n_rows > more_than[k]; k++) {
+        if (!r->tile[k]) continue;
+        p.tile = r->tile[k];
+        p.n_tile = &r->n_tile[k];
+        code = run(k, (unsigned) pi__k_max_tiles(r->n_rows, r->n_expert, r->n_used, k), p);
+    }
+    return code;
+}
+
+/* launch_moe_many.cu: tiles of many columns, at most n_tile of them, packed types. */
+int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile);
+
+#endif

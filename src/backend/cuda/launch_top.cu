@@ -1,0 +1,19 @@
+/* Launches of kernels/top_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+#include "backend/cuda/launch.cuh"
+#include "top_kernels.cuh"
+
+size_t pi__k_top_scratch(int32_t n_rows, int64_t n) { return n_rows > 0 && n > 0 ? (size_t) n_rows * room_of(n).bytes : 0; }
+
+int pi__k_top_run(void *stream, const pi__k_top *a)
+{
+    if (a->n_rows < 1 || a->k < 1 || a->n < 1) return 0;
+    const room r = room_of(a->n);
+    const unsigned rows = (unsigned) a->n_rows;
+    int code = pi_launch(stream, group_max, dim3((unsigned) ((a->n + PART - 1) / PART), rows), dim3(THREADS), 0, *a);
+    if (!code && a->sum)
+        code = pi_launch(stream, exp_sums, dim3((unsigned) (r.n_sum + THREADS / 16 - 1) / (THREADS / 16), rows), dim3(THREADS),
+                         THREADS / 8, *a);
+    const int32_t some = (a->k < r.n_group ? a->k : r.n_group) * GROUP, most = some > r.n_group ? some : r.n_group;
+    const unsigned threads = a->k > 1 && most > THREADS * HELD ? MOST : THREADS;
+    return code ? code : pi_launch(stream, best, dim3(rows), dim3(threads), sizeof(board), *a);
+}
