@@ -4,8 +4,6 @@
 
 #include <stdio.h>
 
-#include "base/error.h"
-
 typedef struct rules {
     pi__gguf *g;  /* the file */
     pi__str arch; /* of the model; .p is NULL: it has none, which is refused later */

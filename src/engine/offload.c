@@ -150,6 +150,7 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
     int32_t slot = o->n_copies < PI__MAX_COPIES ? pi__host_take(o->host, group) : -1;
     if (slot < 0) return false;
     uint64_t number;
+    pi__assert(b->ref || b->keyed); /* somebody holds it, or it holds a prefix */
     b->offered = true;
     if (!copy_parts(o, group, block, slot, false, &number)) {
         pi__block_release(pi__host_pool(o->host, group), slot);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/assert.h"
 #include "base/error.h"
 
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err)

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "cache/cache.h"
+#include "cache/block_pool.h"
 #include "engine/job.h"
 #include "sampler/sampler.h"
 
