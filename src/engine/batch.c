@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/error.h"
 
 pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
@@ -46,7 +47,7 @@ size_t pi__batch_bytes(const pi__batch_shape *shape)
 int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *s, pi_error *err)
 {
     pi__arena a = {.size = pi__batch_bytes(s)};
-    *bb = (pi__batch_builder) {.memory = a.base = pi__calloc(1, a.size)};
+    *bb = (pi__batch_builder) {.max_tokens = s->max_tokens, .max_seqs = s->max_seqs, .memory = a.base = pi__calloc(1, a.size)};
     if (!a.base) return pi__fail_mem(err, "a step's batch");
     lay_out(bb, s, &a);
     bb->b = (pi__batch) {.n_groups = s->n_groups, .token = bb->token, .pos = bb->pos, .seq = bb->seq, .row = bb->row,
@@ -73,6 +74,7 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
     const int32_t *table = g->table + (size_t) row * (size_t) g->stride;
     const int32_t bs = g->spec.block_size;
     int32_t *slot = bb->slot[i] + bb->b.n_tokens;
+    pi__assert((pos + n - 1) / bs < c->seq[row].n_blocks[i] && pos / bs >= c->seq[row].n_freed[i]);
     for (int32_t k = 0; k < n; k++) slot[k] = table[(pos + k) / bs] * bs + (pos + k) % bs;
     memcpy(bb->table[i] + (size_t) q * (size_t) g->stride, table, (size_t) c->seq[row].n_blocks[i] * sizeof *table);
 }
@@ -81,6 +83,7 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
                       int32_t n_sure)
 {
     pi__batch *b = &bb->b;
+    pi__assert(b->n_seqs < bb->max_seqs && n > 0 && n_sure <= n && b->n_tokens + n <= bb->max_tokens);
     const int32_t q = b->n_seqs++, first = b->n_tokens;
     for (int32_t i = 0; i < b->n_groups; i++)
         if (!c->group[i].spec.state) add_group(bb, c, i, q, row, pos, n);
@@ -98,7 +101,11 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
     return q;
 }
 
-void pi__batch_add_row(pi__batch_builder *bb, int32_t t) { bb->row[bb->b.n_rows++] = t; }
+void pi__batch_add_row(pi__batch_builder *bb, int32_t t)
+{
+    pi__assert(t >= 0 && t < bb->b.n_tokens && (!bb->b.n_rows || bb->row[bb->b.n_rows - 1] < t));
+    bb->row[bb->b.n_rows++] = t;
+}
 
 void pi__batch_end(pi__batch_builder *bb)
 {

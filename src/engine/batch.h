@@ -29,6 +29,7 @@ typedef struct pi__batch_builder {
     int32_t *table[PI__MAX_GROUPS];              /* [max_seqs, stride] */
     int32_t *row_token, *row_pos, *row_seq;      /* [max_tokens] of rows */
     int32_t *row_start;                          /* [max_seqs + 1] of rows */
+    int32_t max_tokens, max_seqs; /* what the arrays have room for */
     void *memory;             /* of all arrays */
 } pi__batch_builder;
 

@@ -1,46 +1,89 @@
-/* The engine: opening, closing, taking jobs in, and the loop of the step thread.
+/* The engine: opening, closing, taking jobs in, and the loop of the step thread, which calls the modules in their order.
  *
  * Two worlds. Callers touch only what `lock` guards (inbox, counters, flags), the atomics, and immutable facts. The step
  * thread owns the lists, the cache, the model and the device. A job crosses over once, through the inbox; a cancel is a
- * flag on the job. Everything the step thread needs is allocated before open returns. */
+ * flag on the job. Everything the step thread needs is allocated before open returns.
+ *
+ *     core  ->  setup (fit, memory)                  what there is
+ *           ->  sched  ->  cache                      who runs: a plan
+ *           ->  runner  ->  drafting, rows, snapshots what it computes: tokens
+ *           ->  tiering  ->  offload                  what comes from below the pools, and goes there
+ *
+ * Nobody below knows the core: what a module has to tell it goes through a function it was given. */
+#include "engine/core.h"
+
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
 #include "base/error.h"
-#include "engine/core_impl.h"
+#include "engine/fit.h"
+#include "engine/runner.h"
+#include "engine/sched.h"
+#include "engine/setup.h"
+#include "engine/tiering.h"
 
-/* ---------------------------------------------------------------------------------------------------------- sequences */
+struct pi__core {
+    pi__setup setup;           /* config, devices, models, memory */
+    pi__vocab *vocab;          /* tokens */
+    pi__special special;       /* those treated apart */
+    char *chat_template;       /* text, or NULL */
 
-static void seq_free(pi__seq *s)
+    /* step thread only */
+    pi__cache cache;           /* block tables and prefixes */
+    pi__sched sched;           /* who runs */
+    pi__rows rows;             /* logits at hand */
+    pi__drafting drafting;     /* guesses */
+    pi__snapshots snapshots;   /* of recurrent states */
+    pi__runner runner;         /* steps */
+    pi__tiering tiering;       /* host memory and disk below the pools */
+    pi__stats stats;           /* counters: written by the step thread, read by all */
+
+    /* shared with callers, under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;       /* the step thread has something to do */
+    pthread_cond_t changed;    /* n_live, state or clear_done changed */
+    pi__seq *inbox_head, *inbox_tail; /* submitted, not yet seen by the step thread */
+    int32_t n_live;            /* jobs submitted and not ended */
+    int32_t n_queued;          /* of them, not running */
+    uint64_t n_submitted;      /* arrival numbers */
+    bool closing, draining;    /* no more submits */
+    char failure[256];         /* why state is FAILED */
+    bool poke;                 /* a cancel or clear is to be looked at */
+    uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is not done */
+    const char *clear_salt;    /* of that one: whose prefixes, NULL: all */
+    bool thread_started;       /* thread is to be joined */
+    pthread_t thread;          /* runs steps */
+    atomic_int state;          /* PI_STATE_* */
+};
+
+/* ------------------------------------------------------------------------------------------------------------- submit */
+
+/* The step thread is to look around. */
+static void poke(void *ud)
 {
-    pi__sampler_free(s->sampler);
-    pi__free(s->tokens);
-    pi__free(s->probs);
-    pi__free((void *) s->params.stop_ids);
-    pi__free((void *) s->params.salt);
-    pi__free(s);
-}
-
-void pi__seq_release(pi__seq *s)
-{
-    if (s && atomic_fetch_sub(&s->ref, 1) == 1) seq_free(s);
-}
-
-void pi__seq_cancel(pi__core *e, pi__seq *s)
-{
-    atomic_store(&s->cancel, true);
+    pi__core *e = ud;
     pthread_mutex_lock(&e->lock);
     e->poke = true;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
 }
 
+void pi__seq_cancel(pi__core *e, pi__seq *s)
+{
+    atomic_store(&s->cancel, true);
+    poke(e);
+}
+
 static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
-    int32_t longest = e->longest, gen = j->params.max_tokens;
-    const char *limit = longest < e->ctx ? "the cache" : "the context";
+    int32_t longest = e->setup.mem.longest, gen = j->params.max_tokens;
+    const char *limit = longest < e->setup.mem.ctx ? "the cache" : "the context";
     if (j->n_prompt + (gen != 0) > (size_t) longest)
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
                         longest, longest - (gen != 0));
@@ -49,42 +92,10 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_
         return pi__fail(err, PI_ETOOBIG, "a prompt of %d tokens and max-tokens %d do not fit %s of %d: at most %d can be "
                         "generated", n, gen, limit, longest, longest - n);
     for (int32_t i = 0; i < n; i++)
-        if (j->prompt[i] < 0 || j->prompt[i] >= e->m->n_vocab)
+        if (j->prompt[i] < 0 || j->prompt[i] >= e->setup.m->n_vocab)
             return pi__fail(err, PI_EINVAL, "prompt token %d is %d; the vocabulary has 0 to %d", i, j->prompt[i],
-                            e->m->n_vocab - 1);
+                            e->setup.m->n_vocab - 1);
     *max_total = gen < 0 ? longest : n + gen;
-    return PI_OK;
-}
-
-static int seq_create(pi__core *e, const pi__job *j, int32_t max_total, pi__seq **out, pi_error *err)
-{
-    pi__seq *s = pi__calloc(1, sizeof *s);
-    if (!s) return pi__fail_mem(err, "the request");
-    *s = (pi__seq){.row = -1, .n_tokens = (int32_t) j->n_prompt, .n_prompt = (int32_t) j->n_prompt, .max_total = max_total,
-                   .params = j->params, .ud = j->ud, .on_token = j->on_token, .on_done = j->on_done,
-                   .n_rows_given = j->params.logits == PI__LOGITS_ALL ? j->params.logits_from : 0,
-                   .on_logits = j->params.logits == PI__LOGITS_NONE ? NULL : j->on_logits, .logits_ud = j->logits_ud};
-    atomic_init(&s->ref, 2);
-    s->params.stop_ids = NULL;
-    s->params.salt = NULL;
-    s->tokens = pi__calloc((size_t) max_total + 1, sizeof *s->tokens);
-    int32_t *stop = pi__calloc(j->params.n_stop_ids, sizeof *stop);
-    s->params.stop_ids = stop;
-    if (j->params.n_logprobs >= 0) s->probs = pi__calloc((size_t) j->params.n_logprobs + 1, sizeof *s->probs);
-    char *salt = j->params.salt ? pi__strdup(j->params.salt) : NULL;
-    s->params.salt = salt;
-    int rc = PI_OK;
-    if ((j->params.salt && !salt) || !s->tokens || !stop || (j->params.n_logprobs >= 0 && !s->probs)) rc = pi__fail_mem(err, "the request");
-    if (!rc) rc = pi__sampler_create(&s->sampler, &j->params.sampling, e->m->n_vocab, max_total + 1, err);
-    if (rc) {
-        seq_free(s);
-        return rc;
-    }
-    memcpy(s->tokens, j->prompt, j->n_prompt * sizeof *s->tokens);
-    if (j->params.n_stop_ids) memcpy(stop, j->params.stop_ids, j->params.n_stop_ids * sizeof *stop);
-    for (size_t i = 0; i < j->n_prompt; i++) pi__sampler_accept(s->sampler, j->prompt[i]);
-    memset(&s->params.sampling, 0, sizeof s->params.sampling); /* its arrays are the submitter's; the sampler has copies */
-    *out = s;
     return PI_OK;
 }
 
@@ -94,12 +105,12 @@ static int admissible(const pi__core *e, size_t n, pi_error *err)
     if (e->state == PI_STATE_FAILED)
         return pi__fail(err, PI_ECLOSED, "the engine failed and takes no requests, close it: %s", e->failure);
     if (e->closing || e->draining) return pi__fail(err, PI_ECLOSED, "the engine is closing and takes no requests");
-    if (n > 1 && n > (size_t) e->cfg.max_queue)
+    if (n > 1 && n > (size_t) e->setup.cfg.max_queue)
         return pi__fail(err, PI_ETOOBIG, "%zu answers at once do not fit the queue of %d (max-queue)", n,
-                        e->cfg.max_queue);
-    if (e->n_queued + (int64_t) n > e->cfg.max_queue)
+                        e->setup.cfg.max_queue);
+    if (e->n_queued + (int64_t) n > e->setup.cfg.max_queue)
         return pi__fail(err, PI_EBUSY, "the queue holds %d requests, its limit (max-queue) is %d: try again later",
-                        e->n_queued, e->cfg.max_queue);
+                        e->n_queued, e->setup.cfg.max_queue);
     return PI_OK;
 }
 
@@ -141,11 +152,13 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
         rc = validate(e, &j[made], &max_total, err);
-        if (!rc) rc = seq_create(e, &j[made], max_total, &out[made], err);
-        if (!rc) out[made]->t_submit = now;
+        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, &out[made], err);
+        if (!rc) out[made]->t.submit = now;
     }
     if (!rc) rc = make_family(out, n, err);
     if (!rc) {
+        for (size_t i = 0; i < n; i++)
+            out[i]->keeps = (out[i]->params.cache || out[i]->family) && e->setup.cfg.prefix_cache;
         pthread_mutex_lock(&e->lock);
         rc = admissible(e, n, err);
         if (!rc) enqueue(e, out, n);
@@ -154,13 +167,75 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     if (!rc) return PI_OK;
     if (made) pi__free(out[0]->family);
     for (size_t i = 0; i < n; i++) {
-        if (i < made) seq_free(out[i]);
+        if (i < made) pi__seq_free(out[i]);
         out[i] = NULL;
     }
     return rc;
 }
 
 /* ------------------------------------------------------------------------------------------------------- step thread */
+
+/* Publishes what pi__core_stats tells of lists, pools and tiers. */
+static void update_stats(pi__core *e)
+{
+    e->stats.n_waiting = (unsigned) e->sched.waiting.n;
+    e->stats.n_running = (unsigned) e->sched.running.n;
+    pi__stats_pools(&e->stats, &e->cache);
+    pi__tiering_stats(&e->tiering);
+}
+
+static const char *miss_reason(const pi__core *e, const pi__seq *s)
+{
+    if ((!s->params.cache && !s->n_cached) || !e->setup.cfg.prefix_cache) return "prefix cache off";
+    const int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs, from = s->params.logits_from;
+    if (s->n_cached >= most) return "";
+    if (s->params.logits == PI__LOGITS_ALL && s->n_cached >= from / bs * bs)
+        return from ? "logits of the rest of the prompt wanted" : "logits of the whole prompt wanted";
+    if (s->n_wanted > s->n_cached) return "a cache group had dropped its part of the prefix";
+    return s->n_cached ? "the rest was not in the cache" : "not in the cache";
+}
+
+/* The last of a family takes along what they shared. */
+static void leave_family(pi__core *e, pi__seq *s)
+{
+    if (!s->family) return;
+    pi__assert(s->family->n_left > 0);
+    if (--s->family->n_left) return;
+    pi__cache_clear(&e->cache, &s->family->root);
+    pi__free(s->family);
+}
+
+/* Takes it off its list, releases everything it holds and calls on_done. */
+static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
+{
+    pi__core *e = ud;
+    const bool waited = s->row < 0;
+    bool broken = code == PI_EDEVICE || code == PI_EINTERNAL || code == PI_ENOMEM || e->state == PI_STATE_FAILED;
+    pi__sched_remove(&e->sched, s, !broken);
+    if (waited) {
+        pthread_mutex_lock(&e->lock);
+        e->n_queued--; /* who hears of the end may submit the next one */
+        pthread_mutex_unlock(&e->lock);
+    }
+    leave_family(e, s);
+    double now = pi__now_ms(), start = s->t.start ? s->t.start : now, first = s->t.first ? s->t.first : now;
+    pi__job_end end = {
+        .reason = reason, .code = code, .msg = msg, .prompt_tokens = (uint32_t) s->n_prompt,
+        .cached_tokens = (uint32_t) s->n_cached, .generated_tokens = (uint32_t) (s->n_tokens - s->n_prompt),
+        .n_preempted = s->n_preempted, .n_drafted = s->n_drafted, .n_accepted = s->n_accepted,
+        .miss_reason = s->t.start ? miss_reason(e, s) : "never started",
+        .queue_ms = start - s->t.submit, .prefill_ms = s->t.start ? first - start : 0,
+        .decode_ms = s->t.first ? s->t.last - s->t.first : 0,
+    };
+    e->stats.n_finished++; /* who hears of the end finds it in the counters */
+    update_stats(e);
+    s->call.on_done(s->call.ud, &end);
+    pi__seq_release(s);
+    pthread_mutex_lock(&e->lock);
+    e->n_live--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
 
 /* Moves new jobs to the waiting list; the lock is held. */
 static void take_inbox(pi__core *e)
@@ -169,7 +244,7 @@ static void take_inbox(pi__core *e)
         pi__seq *s = e->inbox_head;
         e->inbox_head = s->next;
         s->next = NULL;
-        pi__list_insert(e, &e->waiting, s);
+        pi__sched_add(&e->sched, s);
     }
     e->inbox_tail = NULL;
 }
@@ -180,38 +255,18 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
     double now = pi__now_ms();
     for (pi__seq *s = l->head, *next; s; s = next) {
         next = s->next;
-        if (code) pi__seq_finish(e, l, s, PI_FINISH_ERROR, code, msg);
-        else if (atomic_load(&s->cancel)) pi__seq_finish(e, l, s, PI_FINISH_CANCEL, PI_ECANCELED, "canceled");
-        else if (s->params.deadline_ms > 0 && now - s->t_submit > s->params.deadline_ms)
-            pi__seq_finish(e, l, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
+        if (code) finish(e, s, PI_FINISH_ERROR, code, msg);
+        else if (atomic_load(&s->cancel)) finish(e, s, PI_FINISH_CANCEL, PI_ECANCELED, "canceled");
+        else if (s->params.deadline_ms > 0 && now - s->t.submit > s->params.deadline_ms)
+            finish(e, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
     }
 }
 
-typedef struct trim_job {
-    pi__core *e;
-    int32_t group;
-} trim_job;
-
-static void trim_block(void *ud, int32_t id)
-{
-    const trim_job *j = ud;
-    for (int32_t i = 0; i < PI__N_SIDES; i++) {
-        pi__backend *be = pi__backend_at(j->e->be, i);
-        size_t bytes = j->e->gp[j->group].block_bytes[i];
-        if (bytes) be->dev->trim(be, (char *) j->e->pool[j->group][i] + (size_t) id * bytes, bytes);
-    }
-}
-
-/* Nobody runs: blocks that hold no prefix go back to the system, and all states. */
+/* Nobody runs: what holds no prefix goes back to the system. */
 static void trim_pools(pi__core *e)
 {
-    for (int32_t i = 0; i < PI__N_SIDES; i++) {
-        pi__backend *be = pi__backend_at(e->be, i);
-        if (e->slots[i]) be->dev->trim(be, e->slots[i], (size_t) e->lim.max_seqs * e->slot_bytes[i]);
-    }
-    for (int32_t i = 0; i < e->cache.n_groups; i++)
-        pi__block_pool_trim(&e->cache.group[i].pool, trim_block, &(trim_job){e, i});
-    pi__update_stats(e);
+    pi__memory_trim(&e->setup.mem, &e->cache);
+    update_stats(e);
 }
 
 /* How often copies and deadlines are looked at; how long idle before pools are trimmed. */
@@ -220,15 +275,15 @@ enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 /* Sleeps until there is something to do. The lock is held. */
 static void wait_for_work(pi__core *e)
 {
-    bool trimmed = e->cfg.kv_commit, busy = pi__tiers_busy(e);
+    bool trimmed = e->setup.cfg.kv_commit, busy = pi__tiering_busy(&e->tiering, e->sched.waiting.n);
     while (!e->inbox_head && !e->poke && !e->closing) {
-        if (trimmed && !e->waiting.n && !busy) {
+        if (trimmed && !e->sched.waiting.n && !busy) {
             pthread_cond_wait(&e->wake, &e->lock);
             continue;
         }
-        struct timespec t = pi__deadline(busy ? COPY_MS : e->waiting.n ? LOOK_MS : TRIM_MS);
+        struct timespec t = pi__deadline(busy ? COPY_MS : e->sched.waiting.n ? LOOK_MS : TRIM_MS);
         int rc = pthread_cond_timedwait(&e->wake, &e->lock, &t);
-        if (e->waiting.n || busy) return;
+        if (e->sched.waiting.n || busy) return;
         if (rc != ETIMEDOUT) continue;
         trim_pools(e);
         trimmed = true;
@@ -241,8 +296,34 @@ static void clear_prefixes(pi__core *e)
     pi__key root = pi__key_root(e->clear_salt);
     const pi__key *tenant = e->clear_salt ? &root : NULL;
     pi__cache_clear(&e->cache, tenant);
-    pi__tiers_clear(e, tenant);
-    pi__update_stats(e);
+    pi__tiering_clear(&e->tiering, tenant);
+    update_stats(e);
+}
+
+/* Every sequence of the step that did not end yet ends with this error. After one of the device nothing that lies there can
+ * be relied on, so the engine has failed. */
+static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const char *msg)
+{
+    if (code == PI_EDEVICE) {
+        pthread_mutex_lock(&e->lock);
+        snprintf(e->failure, sizeof e->failure, "%s", msg);
+        e->state = PI_STATE_FAILED;
+        pthread_mutex_unlock(&e->lock);
+        pi__logf(&e->setup.cfg.log, PI_LOG_ERROR, "the engine failed: %s", msg);
+    }
+    for (int32_t i = 0; i < plan->n_seqs; i++)
+        if (plan->seq[i]) finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
+}
+
+static void run_step(pi__core *e, pi__step_plan *plan)
+{
+    const double t0 = pi__now_ms();
+    pi_error err = {0};
+    int rc = pi__runner_step(&e->runner, plan, &err);
+    if (rc) fail_step(e, plan, rc, err.msg);
+    e->stats.n_steps++;
+    e->stats.last_step_us = (unsigned long long) ((pi__now_ms() - t0) * 1e3);
+    update_stats(e);
 }
 
 static void *step_thread(void *arg)
@@ -264,273 +345,208 @@ static void *step_thread(void *arg)
 
         bool failed = e->state == PI_STATE_FAILED;
         int code = closing || failed ? PI_ECLOSED : PI_OK;
-        reap(e, &e->running, code, failed ? "the engine failed" : "the engine is closing");
-        reap(e, &e->waiting, code, failed ? "the engine failed" : "the engine is closing");
+        reap(e, &e->sched.running, code, failed ? "the engine failed" : "the engine is closing");
+        reap(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
         if (closing) return NULL;
-        pi__tiers_poll(e);
-        int32_t n = pi__schedule(e);
+        pi__tiering_poll(&e->tiering);
+        pi__step_plan *plan = pi__schedule(&e->sched);
         pthread_mutex_lock(&e->lock);
-        e->n_queued = e->n_live - e->running.n; /* before the step: who was admitted leaves room in the queue */
+        e->n_queued = e->n_live - e->sched.running.n; /* before the step: who was admitted leaves room in the queue */
         pthread_mutex_unlock(&e->lock);
-        if (n) pi__step(e);
-        idle = n == 0;
-        pi__update_stats(e);
+        if (plan->n_seqs) run_step(e, plan);
+        idle = plan->n_tokens == 0;
+        update_stats(e);
     }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the plan */
+
+static pi__tiering_config tiering_of(pi__setup *s)
+{
+    const pi__config *c = &s->cfg;
+    return (pi__tiering_config) {
+        .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = c->cache_ram,
+                    .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
+                    .log = c->log},
+        .dir = c->prefix_dir, .dir_bytes = c->prefix_dir_bytes,
+    };
+}
+
+static pi__batch_shape shape_of(const pi__memory *mem, bool rows)
+{
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, rows);
+}
+
+static int32_t max_saves_of(const pi__memory *mem)
+{
+    int32_t least = mem->cfg->block_size;
+    for (int32_t i = 0; i < mem->map.n_groups; i++)
+        if (mem->spec[i].block_size < least) least = mem->spec[i].block_size;
+    return pi__most_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
+}
+
+/* What modules take of the host's memory whatever the device: each of them says what its init allocates. */
+static size_t host_bytes(pi__setup *s)
+{
+    const pi__memory *mem = &s->mem;
+    const pi__tiering_config tiering = tiering_of(s);
+    const pi__batch_shape step = shape_of(mem, true), draft = shape_of(mem, false);
+    size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
+    n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
+    n += pi__rows_bytes(s->be->far, mem->lim.max_rows, s->m->n_vocab) + pi__runner_bytes(&step, s->m->n_vocab);
+    if (s->drafter) n += pi__drafting_bytes(&draft);
+    return n + pi__tiering_bytes(&tiering);
+}
+
+/* All that is decided before anything is loaded. */
+static int prepare(pi__setup *s, const pi__config *c, pi_error *err)
+{
+    int rc = pi__setup_open(s, c, err);
+    if (!rc && c->places.fit) rc = pi__fit(s, err);
+    return rc ? rc : pi__setup_size(s, err);
+}
+
+int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
+{
+    pi__setup s;
+    pi__host_config host;
+    int rc = prepare(&s, c, err);
+    if (!rc) {
+        const pi__tiering_config tiering = tiering_of(&s);
+        pi_plan p = {.size = out->size};
+        pi__memory_tell(&s.mem, host_bytes(&s), &p);
+        if (pi__offload_plan(&tiering.offload, &host)) p.host_cache_bytes = pi__host_memory(&host);
+        memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+    }
+    pi__setup_free(&s);
+    return rc;
 }
 
 /* ------------------------------------------------------------------------------------------------------- open, close */
 
-/* Everything a step needs of the host. */
-static int alloc_batch(pi__core *e, pi_error *err)
+static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
+static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
+static void hook_admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((pi__core *) ud)->snapshots, s); }
+
+static void hook_leaves(void *ud, pi__seq *s, bool intact)
 {
-    const size_t T = (size_t) e->lim.max_tokens, S = (size_t) e->lim.max_seqs, saves = pi__most_saves(e);
-    pi__batch_shape shape = pi__step_shape(e, true);
-    int rc = pi__batch_init(&e->batch, &shape, err);
-    if (rc) return rc;
-    e->save = pi__calloc(saves, sizeof *e->save);
-    e->saving = pi__calloc(saves, sizeof *e->saving);
-    e->step_seq = pi__calloc(S, sizeof(pi__seq *));
-    e->row_seq = pi__calloc(S, sizeof(pi__seq *));
-    e->raw_row = pi__calloc((size_t) e->m->n_vocab, sizeof *e->raw_row);
-    if (!e->save || !e->saving || !e->step_seq || !e->row_seq || !e->raw_row) return pi__fail_mem(err, "a step's batch");
-    e->batch.b.save = e->save;
-    if (!e->drafter) return PI_OK;
-    shape = pi__step_shape(e, false);
-    rc = pi__batch_init(&e->draft_batch, &shape, err);
-    e->draft_hidden = pi__calloc(T, sizeof *e->draft_hidden);
-    e->draft_seq = pi__calloc(S, sizeof(pi__seq *));
-    return rc || (e->draft_hidden && e->draft_seq) ? rc : pi__fail_mem(err, "drafts");
+    pi__core *e = ud;
+    if (intact) pi__snapshot_last(&e->snapshots, s);
+    pi__tiering_touch(&e->tiering, s);
 }
 
-static size_t pool_bytes(const pi__core *e, int32_t g, int32_t side)
+static int open_vocab(pi__core *e, pi_error *err)
 {
-    return (size_t) e->gp[g].spec.n_blocks * e->gp[g].block_bytes[side];
-}
-static size_t logits_bytes(const pi__core *e)
-{
-    return (size_t) e->lim.max_rows * (size_t) e->m->n_vocab * sizeof(float);
-}
-
-/* What samplers want of rows is found where the rows are, if the device can and what it has to skip is not too much. */
-static int alloc_picks(pi__core *e, pi_error *err)
-{
-    const size_t n = (size_t) e->n_suppress + (size_t) e->n_eog;
-    e->found = e->be->dev->host_alloc(e->be, pi__picks_bytes(e));
-    if (!e->found) return pi__fail_mem(err, "logits");
-    e->ask = (pi__ask *) (void *) (e->found + (size_t) e->lim.max_rows * (2 + PI__MAX_TOP));
-    e->picked = (int32_t *) (void *) (e->ask + e->lim.max_rows);
-    if (!e->be->dev->topk_here || n > PI__MAX_SKIP || e->m->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
-    e->skip = pi__calloc(n + 1, sizeof *e->skip);
-    if (!e->skip) return pi__fail_mem(err, "logits");
-    e->n_skip = (int32_t) n;
-    if (e->n_suppress) memcpy(e->skip, e->suppress, (size_t) e->n_suppress * sizeof *e->skip);
-    if (e->n_eog) memcpy(e->skip + e->n_suppress, e->eog, (size_t) e->n_eog * sizeof *e->skip);
-    return PI_OK;
-}
-
-static size_t states_bytes(const pi__core *e, int32_t side) { return (size_t) e->lim.max_seqs * e->slot_bytes[side]; }
-
-/* A slot for each sequence, and where each layer's part of slots and snapshots is. */
-static int alloc_states(pi__core *e, pi_error *err)
-{
-    for (int32_t i = 0; i < PI__N_SIDES; i++) {
-        pi__backend *be = pi__backend_at(e->be, i);
-        if (!e->slot_bytes[i]) continue;
-        e->slots[i] = be->dev->alloc(be, states_bytes(e, i));
-        if (!e->slots[i])
-            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel",
-                            states_bytes(e, i) >> 20);
-    }
-    size_t slot[PI__N_SIDES] = {0}, snap[PI__N_SIDES] = {0};
-    for (int32_t i = 0; i < e->m->n_state; i++) {
-        pi__state_layer *st = &e->m->state[i];
-        const int32_t side = st->place;
-        const pi__backend *be = pi__backend_at(e->be, side);
-        char *pool = e->pool[e->state_group][side];
-        st->base = e->slots[side] + slot[side];
-        st->stride = e->slot_bytes[side];
-        st->snap = pool ? pool + snap[side] : NULL; /* there may be none */
-        st->snap_stride = e->gp[e->state_group].block_bytes[side];
-        slot[side] += (be->dev->state_bytes(be, st) + 63) & ~(size_t) 63;
-        snap[side] += (be->dev->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
-    }
-    return PI_OK;
-}
-
-/* The parts of group g's blocks on one side. */
-static int alloc_pool(pi__core *e, int32_t g, int32_t side, pi_error *err)
-{
-    pi__backend *be = pi__backend_at(e->be, side);
-    size_t bytes = pool_bytes(e, g, side);
-    if (!bytes) return PI_OK; /* no layers there, or no snapshots */
-    void *p = e->pool[g][side] = be->dev->alloc(be, bytes);
-    if (!p)
-        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,
-                        e->gp[g].spec.name);
-    if (e->cfg.kv_commit) be->dev->commit(be, p, bytes);
-    return PI_OK;
-}
-
-static int alloc_pools(pi__core *e, pi_error *err)
-{
-    pi__group_spec spec[PI__MAX_GROUPS];
-    int rc = PI_OK;
-    for (int32_t i = 0; i < e->m->n_groups; i++) {
-        spec[i] = e->gp[i].spec;
-        for (int32_t side = 0; side < PI__N_SIDES && !rc; side++) rc = alloc_pool(e, i, side, err);
-    }
-    if (rc) return rc;
-    size_t at[PI__MAX_GROUPS][PI__N_SIDES] = {0};
-    for (int32_t i = 0; i < e->m->n_kv; i++) {
-        pi__kv_layer *kv = &e->m->kv[i];
-        kv->base = (char *) e->pool[kv->group][kv->place] + at[kv->group][kv->place];
-        kv->stride = e->gp[kv->group].block_bytes[kv->place];
-        at[kv->group][kv->place] += pi__kv_bytes(e, kv);
-    }
-    rc = alloc_states(e, err);
-    if (!rc) rc = pi__cache_init(&e->cache, spec, e->m->n_groups, e->lim.max_seqs, e->longest, err);
-    e->cache_ready = rc == PI_OK;
-    e->cache.place = pi__place;
-    e->cache.place_ud = e;
-    return rc;
-}
-
-/* tokenizer.ggml.suppress_tokens: placeholders of images and the like. */
-static int collect_suppressed(pi__core *e, pi_error *err)
-{
-    const char *key = "tokenizer.ggml.suppress_tokens";
-    const pi__gguf_kv *kv = pi__gguf_find(e->g, key);
-    if (!kv) return PI_OK;
-    if (kv->type != PI__GGUF_ARR || kv->arr_type > PI__GGUF_I32 || kv->n > (uint64_t) e->m->n_vocab)
-        return pi__fail(err, PI_EFORMAT, "metadata %s is not an array of token ids", key);
-    if (!kv->n) return PI_OK;
-    e->suppress = pi__calloc((size_t) kv->n, sizeof *e->suppress);
-    if (!e->suppress) return pi__fail_mem(err, "the vocabulary");
-    for (uint64_t i = 0; i < kv->n; i++) {
-        int64_t id = pi__gguf_elem_i64(kv, i);
-        if (id < 0 || id >= e->m->n_vocab)
-            return pi__fail(err, PI_EFORMAT, "metadata %s has token %lld, of %d", key, (long long) id, e->m->n_vocab);
-        e->suppress[e->n_suppress++] = (int32_t) id;
-    }
-    return PI_OK;
-}
-
-static int collect_text(pi__core *e, pi_error *err)
-{
-    int rc = pi__vocab_load(&e->vocab, e->g, err);
-    if (rc) return rc;
-    int32_t n = pi__vocab_size(e->vocab);
-    if (n > e->m->n_vocab)
-        return pi__fail(err, PI_EFORMAT, "tokenizer.ggml.tokens has %d entries, token_embd.weight only %d rows", n,
-                        e->m->n_vocab);
-    for (int pass = 0; pass < 2; pass++) {
-        int32_t k = 0;
-        for (int32_t id = 0; id < n; id++)
-            if (pi__vocab_is_eog(e->vocab, id)) {
-                if (pass) e->eog[k] = id;
-                k++;
-            }
-        if (pass) break;
-        e->n_eog = k;
-        e->eog = pi__calloc((size_t) k, sizeof *e->eog);
-        if (!e->eog) return pi__fail_mem(err, "the vocabulary");
-    }
-    rc = collect_suppressed(e, err);
-    if (rc) return rc;
-    e->n_turn_ids = pi__vocab_turn_starts(e->vocab, e->turn_id, PI__MAX_TURNS);
     pi__str t;
-    rc = pi__gguf_get_str(e->g, "tokenizer.chat_template", &t, err);
+    int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
+    if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
+    if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;
     e->chat_template = pi__strndup(t.p, t.n);
     return e->chat_template ? PI_OK : pi__fail_mem(err, "the chat template");
 }
 
-static void free_pools(pi__core *e)
-{
-    for (int32_t side = 0; e->be && side < PI__N_SIDES; side++) {
-        pi__backend *be = pi__backend_at(e->be, side);
-        for (int32_t i = 0; i < PI__MAX_GROUPS; i++)
-            if (e->pool[i][side]) be->dev->free(be, e->pool[i][side], pool_bytes(e, i, side));
-        if (e->slots[side]) be->dev->free(be, e->slots[side], states_bytes(e, side));
-    }
-}
-
-static void core_free(pi__core *e)
-{
-    const pi__device_fns *op = e->be ? e->be->dev : NULL;
-    pi__tiers_close(e); /* its loads write into the pools */
-    if (e->cache_ready) pi__cache_destroy(&e->cache);
-    free_pools(e);
-    if (e->rows != e->logits && e->rows) op->host_free(e->be, e->rows, logits_bytes(e));
-    if (e->logits) op->free(e->be, e->logits, logits_bytes(e));
-    if (e->found) op->host_free(e->be, e->found, pi__picks_bytes(e));
-    pi__free(e->skip);
-    if (e->drafter != e->m) pi__model_free(e->drafter);
-    pi__model_free(e->m);
-    if (op) op->destroy(e->be);
-    pi__vocab_free(e->vocab);
-    pi__places_free(e->places);
-    pi__gguf_close(e->g);
-    pi__gguf_close(e->draft_g);
-    pi__sampler_scratch_free(e->scratch);
-    pi__free(e->eog);
-    pi__free(e->suppress);
-    pi__free(e->chat_template);
-    pi__batch_destroy(&e->batch);
-    pi__batch_destroy(&e->draft_batch);
-    pi__free(e->draft_hidden);
-    pi__free(e->draft_seq);
-    pi__free(e->save);
-    pi__free(e->saving);
-    pi__free(e->step_seq);
-    pi__free(e->row_seq);
-    pi__free(e->raw_row);
-    pthread_mutex_destroy(&e->lock);
-    pthread_cond_destroy(&e->wake);
-    pthread_cond_destroy(&e->changed);
-    pi__free(e);
-}
-
 static void log_progress(void *ud, float done)
 {
     pi__core *e = ud;
-    pi__logf(&e->cfg.log, PI_LOG_DEBUG, "loading: %.0f %%", (double) done * 100);
+    pi__logf(&e->setup.cfg.log, PI_LOG_DEBUG, "loading: %.0f %%", (double) done * 100);
+}
+
+static int load(pi__core *e, pi_error *err)
+{
+    pi__setup *s = &e->setup;
+    s->m->want_digest = s->cfg.prefix_dir != NULL;
+    s->m->check_tensors = s->cfg.check_tensors;
+    if (s->drafter) s->drafter->check_tensors = s->cfg.check_tensors;
+    int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
+    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, log_progress, e, err);
+    if (!rc && s->drafter && s->drafter != s->m) rc = pi__model_load(s->drafter, &s->mem.lim, NULL, NULL, err);
+    return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
+}
+
+/* The cache and who decides over it. */
+static int open_sched(pi__core *e, pi_error *err)
+{
+    const pi__memory *mem = &e->setup.mem;
+    const pi__sched_config sched = {
+        .max_tokens = mem->lim.max_tokens, .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
+        .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY,
+        .hooks = {e, hook_yield, hook_wait, hook_admitted, hook_leaves},
+    };
+    int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
+    if (!rc) rc = pi__sched_init(&e->sched, &sched, &e->cache, &e->stats, err);
+    if (rc) return rc;
+    const pi__snapshots_config snapshots = {
+        .cache = &e->cache, .stats = &e->stats, .row_seq = e->sched.row_seq, .be = e->setup.be, .layer = e->setup.m->state,
+        .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = e->setup.cfg.snapshot_interval,
+        .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = max_saves_of(mem),
+    };
+    e->cache.place = pi__place;
+    e->cache.place_ud = &e->snapshots;
+    return pi__snapshots_init(&e->snapshots, &snapshots, err);
+}
+
+static int open_tiering(pi__core *e, pi_error *err)
+{
+    pi__tiering_config c = tiering_of(&e->setup);
+    c.offload.cache = &e->cache;
+    c.offload.stats = &e->stats;
+    c.wake = poke;
+    c.wake_ud = e;
+    if (c.dir) c.fingerprint = pi__setup_fingerprint(&e->setup);
+    return pi__tiering_open(&e->tiering, &c, err);
+}
+
+/* What computes. */
+static int open_runner(pi__core *e, pi_error *err)
+{
+    pi__setup *s = &e->setup;
+    const pi__batch_shape step = shape_of(&s->mem, true), draft = shape_of(&s->mem, false);
+    const pi__runner_config runner = {
+        .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
+        .special = &e->special, .stats = &e->stats, .n_draft = s->cfg.n_draft, .finish = finish, .ud = e,
+    };
+    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, &e->special, err);
+    if (!rc) rc = pi__drafting_init(&e->drafting, s->drafter, s->be, &e->cache, &e->rows, &draft, err);
+    if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
+    return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
 }
 
 static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 {
-    int rc = pi__core_prepare(e, c, err);
-    if (!rc) e->m->want_digest = e->cfg.prefix_dir != NULL;
-    if (!rc) e->m->check_tensors = e->cfg.check_tensors;
-    if (!rc && e->drafter) e->drafter->check_tensors = e->cfg.check_tensors;
-    if (!rc) rc = collect_text(e, err);
-    if (!rc) rc = pi__core_size(e, NULL, err);
-    if (!rc) rc = pi__fit_check(e, err);
-    if (!rc) rc = e->be->dev->reserve(e->be, &e->lim, err);
-    if (!rc) rc = pi__model_load(e->m, &e->lim, log_progress, e, err);
-    if (!rc && e->drafter && e->drafter != e->m) rc = pi__model_load(e->drafter, &e->lim, NULL, NULL, err);
-    if (!rc) rc = e->be->dev->finish(e->be, err); /* uploads report nothing else */
-    if (!rc) rc = alloc_pools(e, err);
-    if (!rc) rc = alloc_batch(e, err);
-    if (!rc) rc = pi__tiers_open(e, err);
-    if (!rc) rc = pi__sampler_scratch_create(&e->scratch, e->m->n_vocab, err);
+    int rc = prepare(&e->setup, c, err);
+    if (!rc) rc = open_vocab(e, err);
+    if (!rc) rc = pi__fit_check(&e->setup, err);
+    if (!rc) rc = load(e, err);
+    if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
+    if (!rc) rc = open_sched(e, err);
+    if (!rc) rc = open_tiering(e, err);
+    if (!rc) rc = open_runner(e, err);
     if (rc) return rc;
-    e->logits = e->be->dev->alloc(e->be, logits_bytes(e));
-    e->rows = e->be->far ? e->be->dev->host_alloc(e->be, logits_bytes(e)) : e->logits;
-    if (!e->logits || !e->rows) return pi__fail_mem(err, "logits");
-    rc = alloc_picks(e, err);
-    if (!rc) rc = e->be->dev->finish(e->be, err); /* what alloc and upload do not tell */
-    if (rc) return rc;
-    pi__update_stats(e);
-    pi__gguf_close(e->g); /* what is needed of it was copied */
-    pi__gguf_close(e->draft_g);
-    e->g = e->draft_g = NULL;
-    e->cfg.model = e->cfg.prefix_dir = e->cfg.draft_model = NULL;
-    e->cfg.cpu.isa = e->cfg.device = NULL;
-    e->cfg.places.override = e->cfg.override_kv = NULL;
+    update_stats(e);
+    pi__setup_close_files(&e->setup); /* what is needed of them was copied */
     if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;
+}
+
+static void core_free(pi__core *e)
+{
+    pi__tiering_close(&e->tiering); /* its loads write into the pools */
+    pi__runner_destroy(&e->runner);
+    pi__drafting_destroy(&e->drafting);
+    pi__rows_destroy(&e->rows);
+    pi__snapshots_destroy(&e->snapshots);
+    pi__sched_destroy(&e->sched);
+    pi__cache_destroy(&e->cache);
+    pi__setup_free(&e->setup);
+    pi__vocab_free(e->vocab);
+    pi__special_free(&e->special);
+    pi__free(e->chat_template);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->wake);
+    pthread_cond_destroy(&e->changed);
+    pi__free(e);
 }
 
 int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
@@ -544,7 +560,7 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
     int rc = open_all(e, c, err);
     if (rc) {
         pi_error why; /* a device that is dead has no memory either: then say that */
-        if (rc == PI_ENOMEM && e->be && e->be->dev->finish(e->be, &why) == PI_EDEVICE)
+        if (rc == PI_ENOMEM && e->setup.be && e->setup.be->dev->finish(e->setup.be, &why) == PI_EDEVICE)
             rc = pi__fail(err, PI_EDEVICE, "%s", why.msg);
         core_free(e);
         return rc;
@@ -571,50 +587,32 @@ const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
 
 int pi__core_info(const pi__core *e, pi_info *out)
 {
+    const pi__model *m = e->setup.m;
+    const pi__backend *be = e->setup.be;
     pi_info i = {
-        .size = out->size, .arch = e->m->arch->name, .name = e->m->name, .type_desc = e->m->desc,
-        .n_params = e->m->n_params, .file_bytes = e->m->file_bytes, .n_vocab = (uint32_t) e->m->n_vocab,
-        .n_ctx_train = (uint32_t) e->m->n_ctx_train, .n_embd = (uint32_t) e->m->n_embd, .n_layer = (uint32_t) e->m->n_layer,
-        .ctx_size = (uint32_t) e->ctx, .n_threads = (uint32_t) e->be->dev->n_threads(e->be),
-        .device = e->be->dev->describe(e->be), .bos = pi__vocab_bos(e->vocab), .eos = pi__vocab_eos(e->vocab),
-        .chat_template = e->chat_template ? e->chat_template : "",
+        .size = out->size, .arch = m->arch->name, .name = m->name, .type_desc = m->desc, .n_params = m->n_params,
+        .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
+        .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
+        .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
+        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "",
     };
     memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
     return PI_OK;
 }
 
-int pi__core_stats(const pi__core *ce, pi_stats *out)
+const pi__stats *pi__core_counters(const pi__core *e) { return &e->stats; }
+
+int pi__core_stats(const pi__core *e, pi_stats *out)
 {
-    pi__core *e = (pi__core *) ce;
-    pi_stats s = {
-        .size = out->size, .n_waiting = e->st.n_waiting, .n_running = e->st.n_running, .n_finished = e->st.n_finished,
-        .n_preempted = e->st.n_preempted, .n_steps = e->st.n_steps, .prompt_tokens = e->st.prompt_tokens,
-        .cached_tokens = e->st.cached_tokens, .generated_tokens = e->st.generated_tokens,
-        .n_groups = (uint32_t) e->cache.n_groups, .last_step_ms = (double) e->st.last_step_us * 1e-3,
-    };
-    s.n_drafted = e->st.n_drafted;
-    s.n_accepted = e->st.n_accepted;
-    s.n_prefix_hits = e->st.n_prefix_hits;
-    s.n_snapshots_saved = e->st.n_saved;
-    s.n_snapshots_restored = e->st.n_restored;
-    s.disk_entries = e->st.disk_entries;
-    s.disk_bytes = e->st.disk_bytes;
-    s.disk_reads = e->st.disk_reads;
-    s.disk_writes = e->st.disk_writes;
-    s.host_entries = e->st.host_entries;
-    s.host_bytes = e->st.host_bytes;
-    s.host_reads = e->st.host_reads;
-    s.host_writes = e->st.host_writes;
+    const pi__memory *mem = &e->setup.mem;
+    pi_stats s = {.size = out->size};
+    pi__stats_tell(&e->stats, e->cache.n_groups, &s);
     for (uint32_t i = 0; i < s.n_groups; i++) {
-        s.group_name[i] = e->gp[i].spec.name;
-        s.group[i].n_blocks = (uint64_t) e->gp[i].spec.n_blocks;
-        s.group[i].n_free = e->st.group[i].n_free;
-        s.group[i].n_cached = e->st.group[i].n_cached;
+        s.group_name[i] = mem->spec[i].name;
+        s.group[i].n_blocks = (uint64_t) mem->spec[i].n_blocks;
         s.group[i].n_used = s.group[i].n_blocks - s.group[i].n_free;
-        s.group[i].n_shared = e->st.group[i].n_shared;
-        s.group[i].n_evicted = e->st.group[i].n_evicted;
-        s.group[i].committed_bytes = (e->cfg.kv_commit ? s.group[i].n_blocks : e->st.group[i].n_written) *
-                                     pi__block_bytes(e, (int32_t) i);
+        s.group[i].committed_bytes = (e->setup.cfg.kv_commit ? s.group[i].n_blocks : e->stats.group[i].n_written) *
+                                     pi__block_bytes(&mem->map, (int32_t) i);
     }
     memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
     return PI_OK;

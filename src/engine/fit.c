@@ -8,56 +8,57 @@
  *
  * Some of what is free is left: for recorded steps, for libraries of the device, and for others who use it. Memory: what
  * declaring takes. The opening thread only; nothing is loaded yet. */
+#include "engine/fit.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "engine/core_impl.h"
 
 static const uint64_t MARGIN = UINT64_C(1) << 30; /* bytes left free, but at most an eighth of what is there */
 
-static pi__backend *device_of(const pi__core *e) { return pi__backend_at(e->be, PI__AT_DEVICE); }
+static pi__backend *device_of(const pi__setup *s) { return pi__backend_at(s->be, PI__AT_DEVICE); }
 
 /* Bytes that are free; 0: not known, or there is no device. */
-static int free_memory(pi__core *e, uint64_t *bytes, pi_error *err)
+static int free_memory(pi__setup *s, uint64_t *bytes, pi_error *err)
 {
-    pi__backend *dev = device_of(e);
+    pi__backend *dev = device_of(s);
     *bytes = dev->far && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
     return *bytes || !dev->far ? PI_OK : dev->dev->finish(dev, err);
 }
 
 /* Declares the model with these rules. *need: what it takes of the device; nothing, where all is with the CPU. */
-static int try(pi__core *e, const pi__place_rules *r, uint64_t *need, pi_error *err)
+static int try(pi__setup *s, const pi__place_rules *r, uint64_t *need, pi_error *err)
 {
     *need = 0;
-    pi__core_undeclare(e);
-    pi__places_free(e->places);
-    e->places = NULL;
-    int rc = pi__places_create(&e->places, r, pi__core_device(e), e->g, err);
-    if (!rc) rc = pi__core_declare(e, err);
-    if (!rc && !pi__places_cpu(e->places)) rc = pi__device_need(e, need, err);
+    pi__setup_undeclare(s);
+    pi__places_free(s->places);
+    s->places = NULL;
+    int rc = pi__places_create(&s->places, r, pi__setup_device(s), s->g, err);
+    if (!rc) rc = pi__setup_declare(s, err);
+    if (!rc && !pi__places_cpu(s->places)) rc = pi__setup_device_need(s, need, err);
     return rc;
 }
 
 /* The rules where the CPU has the experts of n layers, or all of n layers. */
-static pi__place_rules rules_of(const pi__core *e, bool experts, int32_t n)
+static pi__place_rules rules_of(const pi__setup *s, bool experts, int32_t n)
 {
-    pi__place_rules r = e->cfg.places;
+    pi__place_rules r = s->cfg.places;
     r.limited = !experts;
-    r.gpu_layers = experts ? 0 : e->m->n_layer + 1 - n;
+    r.gpu_layers = experts ? 0 : s->m->n_layer + 1 - n;
     r.n_cpu_moe = experts ? n : r.n_cpu_moe;
     return r;
 }
 
 /* The least n in lo..hi with which the device's part fits into room; hi + 1: none does. */
-static int least(pi__core *e, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
+static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
 {
     int rc = PI_OK;
     for (hi++; lo < hi && !rc;) {
         const int32_t mid = lo + (hi - lo) / 2;
-        const pi__place_rules r = rules_of(e, experts, mid);
+        const pi__place_rules r = rules_of(s, experts, mid);
         uint64_t need;
-        rc = try(e, &r, &need, err);
+        rc = try(s, &r, &need, err);
         if (need <= room) hi = mid;
         else lo = mid + 1;
     }
@@ -66,24 +67,24 @@ static int least(pi__core *e, bool experts, int32_t lo, int32_t hi, uint64_t roo
 }
 
 /* Finds the rules that leave the CPU least; e has two sides. *experts: it was enough to leave it experts. */
-static int search(pi__core *e, uint64_t room, bool *experts, int32_t *n, pi_error *err)
+static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_error *err)
 {
-    const int32_t n_layer = e->m->n_layer, given = e->cfg.places.n_cpu_moe;
+    const int32_t n_layer = s->m->n_layer, given = s->cfg.places.n_cpu_moe;
     int rc = PI_OK;
     *experts = false;
-    if (e->m->lim.max_expert && given < n_layer) {
-        rc = least(e, true, given + 1, n_layer, room, n, err);
+    if (s->m->lim.max_expert && given < n_layer) {
+        rc = least(s, true, given + 1, n_layer, room, n, err);
         *experts = *n <= n_layer;
         if (rc || *experts) return rc;
-        e->cfg.places.n_cpu_moe = n_layer;
+        s->cfg.places.n_cpu_moe = n_layer;
     }
-    return least(e, false, 1, n_layer + 1, room, n, err);
+    return least(s, false, 1, n_layer + 1, room, n, err);
 }
 
 /* What was found, in words. */
-static void tell(const pi__core *e, bool experts, int32_t n, char *text, size_t size)
+static void tell(const pi__setup *s, bool experts, int32_t n, char *text, size_t size)
 {
-    const int32_t n_layer = e->m->n_layer, moe = e->cfg.places.n_cpu_moe;
+    const int32_t n_layer = s->m->n_layer, moe = s->cfg.places.n_cpu_moe;
     char also[64] = "";
     if (!experts && moe) snprintf(also, sizeof also, " and n-cpu-moe %d", moe < n_layer ? moe : n_layer);
     if (experts) snprintf(text, size, "n-cpu-moe %d", n);
@@ -91,59 +92,59 @@ static void tell(const pi__core *e, bool experts, int32_t n, char *text, size_t 
 }
 
 /* Nothing of the model is with the device: it goes. */
-static int run_on_cpu(pi__core *e, pi_error *err)
+static int run_on_cpu(pi__setup *s, pi_error *err)
 {
-    pi__core_undeclare(e);
-    e->be->dev->destroy(e->be);
-    e->be = NULL;
-    int rc = pi__device_create(&e->be, "cpu", false, &e->cfg.cpu, &e->cfg.log, err);
-    return rc ? rc : pi__core_declare(e, err);
+    pi__setup_undeclare(s);
+    s->be->dev->destroy(s->be);
+    s->be = NULL;
+    int rc = pi__device_create(&s->be, "cpu", false, &s->cfg.cpu, &s->cfg.log, err);
+    return rc ? rc : pi__setup_declare(s, err);
 }
 
-int pi__fit(pi__core *e, pi_error *err)
+int pi__fit(pi__setup *s, pi_error *err)
 {
     uint64_t left, all, need;
     bool experts;
     int32_t n;
     char what[96];
-    if (!e->be->far || e->be->n_ranks > 1) return PI_OK;
-    int rc = free_memory(e, &left, err);
+    if (!s->be->far || s->be->n_ranks > 1) return PI_OK;
+    int rc = free_memory(s, &left, err);
     if (rc || !left) return rc;
     const uint64_t room = left - (left / 8 < MARGIN ? left / 8 : MARGIN);
-    rc = pi__device_need(e, &all, err);
+    rc = pi__setup_device_need(s, &all, err);
     if (rc || all <= room) return rc;
-    if (!e->be->side[PI__AT_CPU]) rc = pi__core_add_cpu(e, err);
-    if (!rc) rc = search(e, room, &experts, &n, err);
+    if (!s->be->side[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
+    if (!rc) rc = search(s, room, &experts, &n, err);
     if (rc) return rc;
-    if (!experts && n > e->m->n_layer + 1) n = e->m->n_layer + 1; /* and then there are rules that name the device */
-    e->cfg.places = rules_of(e, experts, n);
-    rc = try(e, &e->cfg.places, &need, err);
+    if (!experts && n > s->m->n_layer + 1) n = s->m->n_layer + 1; /* and then there are rules that name the device */
+    s->cfg.places = rules_of(s, experts, n);
+    rc = try(s, &s->cfg.places, &need, err);
     if (rc) return rc;
-    tell(e, experts, n, what, sizeof what);
-    pi__logf(&e->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
-             "takes %llu there; the CPU has the rest", device_of(e)->dev->describe(device_of(e)),
+    tell(s, experts, n, what, sizeof what);
+    pi__logf(&s->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
+             "takes %llu there; the CPU has the rest", device_of(s)->dev->describe(device_of(s)),
              (unsigned long long) left >> 20, (unsigned long long) all >> 20, what, (unsigned long long) need >> 20);
-    return pi__places_cpu(e->places) ? run_on_cpu(e, err) : PI_OK;
+    return pi__places_cpu(s->places) ? run_on_cpu(s, err) : PI_OK;
 }
 
-int pi__fit_check(pi__core *e, pi_error *err)
+int pi__fit_check(pi__setup *s, pi_error *err)
 {
     uint64_t left, need;
     bool experts;
     int32_t n;
     char device[96], what[128] = "lower ctx-size or kv-cache-tokens";
-    int rc = free_memory(e, &left, err);
-    if (!rc && left) rc = pi__device_need(e, &need, err);
+    int rc = free_memory(s, &left, err);
+    if (!rc && left) rc = pi__setup_device_need(s, &need, err);
     if (rc || !left || need <= left) return rc;
-    snprintf(device, sizeof device, "%.90s", device_of(e)->dev->describe(device_of(e)));
-    if (e->be->n_ranks > 1) {
+    snprintf(device, sizeof device, "%.90s", device_of(s)->dev->describe(device_of(s)));
+    if (s->be->n_ranks > 1) {
         snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
     } else {
-        if (!e->be->side[PI__AT_CPU]) rc = pi__core_add_cpu(e, err);
-        if (!rc) rc = search(e, left, &experts, &n, err);
+        if (!s->be->side[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
+        if (!rc) rc = search(s, left, &experts, &n, err);
         if (rc) return rc;
-        if (experts || n <= e->m->n_layer + 1) {
-            tell(e, experts, n, what, sizeof what);
+        if (experts || n <= s->m->n_layer + 1) {
+            tell(s, experts, n, what, sizeof what);
             strncat(what, " would fit", sizeof what - strlen(what) - 1);
         }
     }

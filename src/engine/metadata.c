@@ -1,12 +1,11 @@
 /* What the user sets over the metadata of the model's file: rules KEY=TYPE:VALUE, and the options of the rotary embedding,
  * which become such rules. No memory of its own; while an engine is opened. */
+#include "engine/metadata.h"
+
 #include <stdio.h>
 
-#include "base/error.h"
-#include "engine/core_impl.h"
-
 typedef struct rules {
-    pi__core *e;
+    pi__gguf *g;  /* the file */
     pi__str arch; /* of the model; .p is NULL: it has none, which is refused later */
     pi_error *err;
     int rc;
@@ -18,7 +17,7 @@ static void set(rules *r, const char *name, const char *value)
     char rule[160];
     if (r->rc || !r->arch.p) return;
     snprintf(rule, sizeof rule, "%.*s.rope.%s=%s", r->arch.n < 64 ? (int) r->arch.n : 64, r->arch.p, name, value);
-    r->rc = pi__gguf_override_kv(r->e->g, rule, r->err);
+    r->rc = pi__gguf_override_kv(r->g, rule, r->err);
 }
 
 static void set_number(rules *r, const char *name, bool given, const char *type, double v)
@@ -34,7 +33,7 @@ static uint32_t number_at(rules *r, const char *name, uint32_t def)
     char key[128];
     uint32_t v = def;
     snprintf(key, sizeof key, "%.*s.%s", r->arch.n < 64 ? (int) r->arch.n : 64, r->arch.p, name);
-    if (!r->rc && r->arch.p) r->rc = pi__gguf_get_u32(r->e->g, key, &v, def, r->err);
+    if (!r->rc && r->arch.p) r->rc = pi__gguf_get_u32(r->g, key, &v, def, r->err);
     return v;
 }
 
@@ -48,14 +47,14 @@ static void longer_context(rules *r, const pi__rope_config *c)
     if (r->rc || !trained) return;
     snprintf(rule, sizeof rule, "%.*s.context_length=int:%.0f", r->arch.n < 64 ? (int) r->arch.n : 64, r->arch.p,
              longer < 1 << 28 ? longer : 1 << 28);
-    r->rc = pi__gguf_override_kv(r->e->g, rule, r->err);
+    r->rc = pi__gguf_override_kv(r->g, rule, r->err);
 }
 
-static int set_rope(pi__core *e, const pi__rope_config *c, pi_error *err)
+static int set_rope(pi__gguf *g, const pi__rope_config *c, pi_error *err)
 {
     static const char *const words[] = {"", "str:none", "str:linear", "str:yarn"};
-    rules r = {.e = e, .err = err};
-    r.rc = pi__gguf_get_str(e->g, "general.architecture", &r.arch, err);
+    rules r = {.g = g, .err = err};
+    r.rc = pi__gguf_get_str(g, "general.architecture", &r.arch, err);
     set_number(&r, "freq_base", c->base > 0, "float", c->base);
     if (c->scaling) set(&r, "scaling.type", words[c->scaling]);
     set_number(&r, "scaling.original_context_length", c->orig_ctx > 0, "int", (double) c->orig_ctx);
@@ -68,10 +67,9 @@ static int set_rope(pi__core *e, const pi__rope_config *c, pi_error *err)
     return r.rc;
 }
 
-int pi__override_metadata(pi__core *e, pi_error *err)
+int pi__override_metadata(pi__gguf *g, const pi__config *c, pi_error *err)
 {
-    const pi__config *c = &e->cfg;
     int rc = PI_OK;
-    for (size_t i = 0; i < c->n_override_kv && !rc; i++) rc = pi__gguf_override_kv(e->g, c->override_kv[i], err);
-    return rc ? rc : set_rope(e, &c->rope, err);
+    for (size_t i = 0; i < c->n_override_kv && !rc; i++) rc = pi__gguf_override_kv(g, c->override_kv[i], err);
+    return rc ? rc : set_rope(g, &c->rope, err);
 }

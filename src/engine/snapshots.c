@@ -14,97 +14,126 @@
  * passes the position, so that prompts need no cuts. Their pool evicts those that were used longest ago.
  *
  * Windows are alike: of what lies behind them, only the windows of such places are worth keeping. One thread. */
-#include "engine/core_impl.h"
+#include "engine/snapshots.h"
 
-static const pi__cache_group *group_of(const pi__core *e) { return &e->cache.group[e->state_group]; }
+#include <string.h>
 
-static bool takes_snapshots(const pi__core *e, const pi__seq *s)
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/error.h"
+
+int pi__snapshots_init(pi__snapshots *sn, const pi__snapshots_config *config, pi_error *err)
 {
-    return e->state_group >= 0 && group_of(e)->spec.n_blocks > 0 && pi__seq_keeps(e, s);
+    *sn = (pi__snapshots) {.config = *config};
+    sn->save = pi__calloc((size_t) config->max_saves, sizeof *sn->save);
+    sn->saving = pi__calloc((size_t) config->max_saves, sizeof *sn->saving);
+    if (sn->save && sn->saving) return PI_OK;
+    pi__snapshots_destroy(sn);
+    return pi__fail_mem(err, "snapshots of a step");
+}
+
+size_t pi__snapshots_bytes(int32_t max_saves) { return (size_t) max_saves * (sizeof(pi__save) + sizeof(pi__saving)); }
+
+void pi__snapshots_destroy(pi__snapshots *sn)
+{
+    pi__free(sn->save);
+    pi__free(sn->saving);
+    memset(sn, 0, sizeof *sn);
+}
+
+int32_t pi__most_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs) { return max_tokens / block_size + max_seqs; }
+
+static const pi__cache_group *group_of(const pi__snapshots *sn) { return &sn->config.cache->group[sn->config.group]; }
+
+static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
+{
+    return sn->config.group >= 0 && group_of(sn)->spec.n_blocks > 0 && s->keeps;
 }
 
 /* The places that are known without looking at the tokens, but for the grid. */
 static bool is_place(const pi__seq *s, int32_t n, int32_t bs)
 {
     const bool scored = s->params.logits == PI__LOGITS_ALL && n == s->params.logits_from / bs * bs;
-    return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save_branch || n == s->save_asked;
+    return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.asked;
 }
 
 bool pi__place(void *ud, int32_t row, int32_t n)
 {
-    const pi__core *e = ud;
-    const pi__seq *s = e->row_seq[row];
-    return is_place(s, n, e->cache.reuse_block) || n == s->n_found; /* where one went on, others may */
+    const pi__snapshots *sn = ud;
+    const pi__seq *s = sn->config.row_seq[row];
+    return is_place(s, n, sn->config.cache->reuse_block) || n == s->n_found; /* where one went on, others may */
 }
 
 /* Tokens between the snapshots of the grid: one long request takes a quarter of the pool at most. */
-static int32_t grid_of(const pi__core *e, const pi__seq *s)
+static int32_t grid_of(const pi__snapshots *sn, const pi__seq *s)
 {
-    int32_t share = group_of(e)->spec.n_blocks / 4, grid = e->cfg.snapshot_interval;
+    int32_t share = group_of(sn)->spec.n_blocks / 4, grid = sn->config.interval;
     if (share < 1) share = 1;
     while (s->n_tokens / grid > share) grid *= 2;
     return grid;
 }
 
-static bool turn_starts(const pi__core *e, const pi__seq *s, int32_t from, int32_t to)
+static bool turn_starts(const pi__snapshots *sn, const pi__seq *s, int32_t from, int32_t to)
 {
     for (int32_t p = from; p < to && p < s->n_prompt; p++)
-        for (int32_t k = 0; k < e->n_turn_ids; k++)
-            if (s->tokens[p] == e->turn_id[k]) return true;
+        for (int32_t k = 0; k < sn->config.n_turn_ids; k++)
+            if (s->tokens[p] == sn->config.turn_id[k]) return true;
     return false;
 }
 
 /* pos is a multiple of the block size bs. */
-static bool worth_it(const pi__core *e, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
+static bool worth_it(const pi__snapshots *sn, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
 {
     if (is_place(s, pos, bs) || pos % grid == 0) return true;
-    return pos - s->saved >= grid / 4 && turn_starts(e, s, pos, pos + bs);
+    return pos - s->save.last >= grid / 4 && turn_starts(sn, s, pos, pos + bs);
 }
 
-void pi__snapshots_plan(pi__core *e, int32_t q, int32_t to)
+void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to)
 {
-    pi__seq *s = e->step_seq[q];
-    if (!takes_snapshots(e, s)) return;
-    int32_t bs = group_of(e)->spec.block_size, grid = grid_of(e, s);
+    if (!takes_snapshots(sn, s)) return;
+    int32_t bs = group_of(sn)->spec.block_size, grid = grid_of(sn, s);
     for (int32_t pos = s->n_computed / bs * bs + bs; pos <= to; pos += bs) {
-        if (!worth_it(e, s, pos, bs, grid)) continue;
-        s->saved = pos;
-        int32_t id = pi__cache_snapshot(&e->cache, s->row, e->state_group, s->tokens, pos);
+        if (!worth_it(sn, s, pos, bs, grid)) continue;
+        s->save.last = pos;
+        int32_t id = pi__cache_snapshot(sn->config.cache, s->row, sn->config.group, s->tokens, pos);
         if (id < 0) continue;
-        e->save[e->n_saving] = (pi__save){pos, id};
-        e->saving[e->n_saving++] = (pi__saving){q, pos, id};
+        pi__assert(sn->n_saving < sn->config.max_saves);
+        sn->save[sn->n_saving] = (pi__save){pos, id};
+        sn->saving[sn->n_saving++] = (pi__saving){s, pos, id};
     }
 }
 
-void pi__snapshots_done(pi__core *e, bool good)
+void pi__snapshots_done(pi__snapshots *sn, bool good)
 {
-    for (int32_t i = 0; i < e->n_saving; i++) {
-        const pi__saving *v = &e->saving[i];
-        const pi__seq *s = e->step_seq[v->seq];
-        pi__cache_snapshot_done(&e->cache, s->row, e->state_group, s->tokens, v->pos, v->id, good);
-        e->st.n_saved += good;
+    for (int32_t i = 0; i < sn->n_saving; i++) {
+        const pi__saving *v = &sn->saving[i];
+        const pi__seq *s = v->seq;
+        pi__cache_snapshot_done(sn->config.cache, s->row, sn->config.group, s->tokens, v->pos, v->id, good);
+        sn->config.stats->n_snapshots_saved += good;
     }
-    e->n_saving = 0;
+    sn->n_saving = 0;
 }
 
-void pi__snapshot_last(pi__core *e, pi__seq *s)
+void pi__snapshot_last(pi__snapshots *sn, pi__seq *s)
 {
-    if (!takes_snapshots(e, s)) return;
+    if (!takes_snapshots(sn, s)) return;
+    pi__backend *be = sn->config.be;
     int32_t pos = s->n_computed / PI__STATE_CHUNK * PI__STATE_CHUNK;
-    if (!pos || pos % group_of(e)->spec.block_size) return; /* the slot has no other boundary */
-    int32_t id = pi__cache_snapshot(&e->cache, s->row, e->state_group, s->tokens, pos);
+    if (!pos || pos % group_of(sn)->spec.block_size) return; /* the slot has no other boundary */
+    int32_t id = pi__cache_snapshot(sn->config.cache, s->row, sn->config.group, s->tokens, pos);
     if (id < 0) return;
-    for (int32_t i = 0; i < e->m->n_state; i++) pi__op_state_save(e->be, NULL, &(pi__state_copy) {.st = &e->m->state[i], .slot = s->row, .pos = pos, .snap = id});
-    pi__cache_snapshot_done(&e->cache, s->row, e->state_group, s->tokens, pos, id, true);
-    e->st.n_saved++;
+    for (int32_t i = 0; i < sn->config.n_layers; i++) pi__op_state_save(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
+    pi__cache_snapshot_done(sn->config.cache, s->row, sn->config.group, s->tokens, pos, id, true);
+    sn->config.stats->n_snapshots_saved++;
 }
 
-void pi__snapshot_restore(pi__core *e, pi__seq *s)
+void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s)
 {
-    if (e->state_group < 0) return;
-    int32_t id = e->cache.seq[s->row].snapshot[e->state_group];
-    s->saved = s->n_computed;
+    pi__backend *be = sn->config.be;
+    if (sn->config.group < 0) return;
+    int32_t id = sn->config.cache->seq[s->row].snapshot[sn->config.group];
+    s->save.last = s->n_computed;
     if (id < 0) return; /* the first token starts from zeros */
-    for (int32_t i = 0; i < e->m->n_state; i++) pi__op_state_load(e->be, NULL, &(pi__state_copy) {.st = &e->m->state[i], .slot = s->row, .pos = s->n_computed, .snap = id});
-    e->st.n_restored++;
+    for (int32_t i = 0; i < sn->config.n_layers; i++) pi__op_state_load(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = s->n_computed, .snap = id});
+    sn->config.stats->n_snapshots_restored++;
 }

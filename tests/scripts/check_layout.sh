@@ -7,6 +7,8 @@
 # 4. kernels/ has PTX in ptx.cuh, __shared__ in device.cuh, and no launches; these are in src/backend/cuda/launch*, <<<>>> in launch.cuh
 # 5. lines aim at 120 columns and end before 140, without tabs; every source file opens with a comment
 # 6. the files of src/api know one another in no circle (NAME.c and NAME.h are one file)
+# 7. in src/engine files call downwards only, without a circle, and each header is included for something that it
+#    declares
 # Exit status 1 and one line a finding where a rule is broken.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -83,5 +85,45 @@ while IFS= read -r hit; do finding "$hit"; done < <(
         chomp; my $where = "$ARGV:$."; close ARGV if eof;
         print "$where: ", length, " columns\n" if length > 140;
         print "$where: a tab\n" if /\t/; print "$where: ends in a space\n" if /\s$/;')
+
+# Who calls whom: a function defined in one .c file and named in another. tsort tells a circle.
+calls_of='
+    use strict; my (%def, %code, %arrow);
+    sub unit { my $u = shift; $u =~ s{.*/}{}; $u =~ s{\.c$}{}; $u }
+    for my $f (@ARGV) {
+        local $/; open my $h, "<", $f or die; my $t = <$h>;
+        $t =~ s{/\*.*?\*/}{}gs; $t =~ s{"(?:\\.|[^"\\\n])*"}{""}g; $code{$f} = $t;
+        $def{$_} = unit($f) for $t =~ /^(?!static|typedef|#)[A-Za-z][^\n;=(]*?\b(pi_\w+)\(/mg;
+    }
+    for my $f (sort keys %code) {
+        for my $n ($code{$f} =~ /\b(pi_\w+)\b/g) {
+            my $d = $def{$n}; $arrow{unit($f) . " $d"} = 1 if $d && $d ne unit($f);
+        }
+    }
+    print "$_\n" for sort keys %arrow;'
+for dir in engine; do
+    circle=$(perl -e "$calls_of" src/$dir/*.c | tsort 2>&1 >/dev/null | sed -n 's/^tsort: //p' | grep -v loop | tr '\n' ' ')
+    [ -z "$circle" ] || finding "src/$dir: these files call each other in a circle: $circle"
+done
+
+# Names that a header declares: functions, types, constants, macros. One of them is in every file that includes it.
+while IFS= read -r hit; do finding "$hit"; done < <(perl -e '
+    use strict; my %names;
+    sub text { my $f = shift; local $/; open my $h, "<", $f or return ""; my $t = <$h>; $t =~ s{/\*.*?\*/}{}gs; $t }
+    sub names_of {
+        my $f = shift; return $names{$f} if $names{$f}; my ($t, %n) = text($f);
+        $n{$_} = 1 for $t =~ /\b(pi_\w+)\s*\(/g, $t =~ /\}\s*(pi_\w+)/g, $t =~ /(?:struct|enum)\s+(pi_\w+)/g,
+                       $t =~ /^typedef\b[^;{]*?\b(pi_\w+)\s*;/mg, $t =~ /#define\s+(\w+)/g;
+        while ($t =~ /enum[^{};]*\{([^}]*)\}/g) { $n{$_} = 1 for $1 =~ /\b(PI_\w+)/g }
+        $names{$f} = \%n;
+    }
+    for my $f (@ARGV) {
+        my $t = text($f); my %used = map { $_ => 1 } $t =~ /\b(\w+)\b/g;
+        (my $own = $f) =~ s{^src/}{}; $own =~ s/c$/h/;
+        while ($t =~ /^#include "([^"]+)"/mg) {
+            my $i = $1; my $h = "src/$i"; next if $i eq $own || !-f $h;
+            print "$f: nothing that $i declares is used\n" unless grep { $used{$_} } keys %{names_of($h)};
+        }
+    }' src/engine/*.[ch])
 
 exit $bad

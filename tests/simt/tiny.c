@@ -5,7 +5,7 @@
 #include "backend/split.h"
 #include "counting_alloc.h"
 #include "draft_logits.h"
-#include "engine/core_impl.h"
+#include "engine/core.h"
 #include "random_model.h"
 
 int simt_tiny_write(const char *path, int32_t type);
@@ -70,8 +70,8 @@ int simt_open_split(const char *path, const pi__place_rules *places, long fail_a
 void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole);
 void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole)
 {
-    *heads = e->core->st.n_heads;
-    *whole = e->core->st.n_whole;
+    *heads = pi__core_counters(e->core)->n_from_topk;
+    *whole = pi__core_counters(e->core)->n_from_row;
 }
 
 /* A drafter for the gemma4 that simt_small_write makes, with a head of which n_pick clusters are looked at. */

@@ -17,15 +17,23 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "engine/core_impl.h"
+#include "engine/sched.h"
+#include "engine/snapshots.h"
+#include "engine/tiering.h"
 #include "far_device.h"
 
 enum { SEQS = 8, CTX = 400, MOST = 24, PROMPT = 150, SAVES = 64 };
 
 typedef struct world {
     pi__backend be;                   /* first: saves and loads states */
-    pi__core e;
-    pi__model m;
+    pi__cache cache;
+    pi__stats stats;
+    pi__sched sched;
+    pi__snapshots snapshots;
+    pi__tiering tiering;
+    pi__block_map map;                /* of slot */
+    int state_group;                  /* -1: none */
+    int32_t budget;                   /* tokens of a step */
     uint64_t *slot[PI__MAX_GROUPS];   /* [n_blocks * block_size] hash of the prefix that ends there; or of a snapshot */
     pi__state_layer layer;
     uint64_t state[SEQS];             /* of each row: hash of the prefix that was computed */
@@ -33,10 +41,7 @@ typedef struct world {
     int32_t bound_at[SEQS];           /* where that is */
     uint64_t rng;
     int32_t n_live;
-    pi__save save[SAVES];
-    pi__saving saving[SAVES];
-    pi__seq *step_seq[SEQS];
-    pi__seq *row_seq[SEQS];
+    uint64_t n_arrived;
     long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
 } world;
 
@@ -50,7 +55,7 @@ static uint64_t mix(uint64_t h, int32_t t) { return (h ^ (uint64_t) (uint32_t) t
 
 static uint64_t *at(world *w, int g, const pi__seq *s, int32_t pos)
 {
-    const pi__cache_group *gr = &w->e.cache.group[g];
+    const pi__cache_group *gr = &w->cache.group[g];
     int32_t bs = gr->spec.block_size, block = gr->table[s->row * gr->stride + pos / bs];
     assert_in_range(block, 0, gr->spec.n_blocks - 1);
     return &w->slot[g][block * bs + pos % bs];
@@ -58,58 +63,72 @@ static uint64_t *at(world *w, int g, const pi__seq *s, int32_t pos)
 
 static uint64_t *snapshot(world *w, int32_t id)
 {
-    return &w->slot[w->e.state_group][id * w->e.cache.group[w->e.state_group].spec.block_size];
+    return &w->slot[w->state_group][id * w->cache.group[w->state_group].spec.block_size];
 }
 
-static void save_state(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
+static void save_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
 {
-    (void) b;
     world *w = (world *) be;
-    assert_true(a->st == &w->layer && a->pos == w->bound_at[a->slot]);
-    *snapshot(w, a->snap) = w->bound[a->slot];
+    assert_true(st == &w->layer && pos == w->bound_at[slot]);
+    *snapshot(w, snap) = w->bound[slot];
 }
 
-static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
+static void load_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
 {
-    (void) b;
     world *w = (world *) be;
-    assert_ptr_equal(a->st, &w->layer);
-    w->state[a->slot] = w->bound[a->slot] = *snapshot(w, a->snap);
-    w->bound_at[a->slot] = a->pos;
+    assert_ptr_equal(st, &w->layer);
+    w->state[slot] = w->bound[slot] = *snapshot(w, snap);
+    w->bound_at[slot] = pos;
     w->restored++;
 }
 
-static const pi__op_fns state_ops = {.state_save = save_state, .state_load = load_state};
+static const pi__device_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
 /* A host tier as large as twice the pools, whose memory is the world's. */
 static void open_tier(world *w, pi__device_fns *ops)
 {
-    *ops = far_ops((pi__device_fns) {0});
-    w->be.dev = ops;
+    pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
+                                        .ahead = w->budget, .ahead_seqs = SEQS}};
+    *ops = far_ops(*w->be.ops);
+    w->be.ops = ops;
     w->be.far = true;
-    w->m.n_groups = w->e.cache.n_groups;
-    for (int g = 0; g < w->m.n_groups; g++) {
-        const pi__group_spec *sp = &w->e.cache.group[g].spec;
-        w->e.pool[g][PI__AT_DEVICE] = w->slot[g];
-        w->e.cfg.block_size = sp->block_size;
-        w->e.gp[g] = (pi__group_plan) {*sp, {(size_t) sp->block_size * sizeof(uint64_t), 0}, 1};
-        w->e.cfg.cache_ram += 2 * (int64_t) w->e.gp[g].block_bytes[PI__AT_DEVICE] * sp->n_blocks;
+    w->map.n_groups = w->cache.n_groups;
+    w->map.n_ranks = 1;
+    for (int g = 0; g < w->map.n_groups; g++) {
+        const pi__group_spec *sp = &w->cache.group[g].spec;
+        w->map.pool[g][PI__AT_DEVICE] = (char *) w->slot[g];
+        w->map.block_size[g] = sp->block_size;
+        w->map.n_blocks[g] = sp->n_blocks;
+        w->map.bytes[g][PI__AT_DEVICE] = (size_t) sp->block_size * sizeof(uint64_t);
+        c.offload.ram += 2 * (int64_t) w->map.bytes[g][PI__AT_DEVICE] * sp->n_blocks;
     }
-    assert_int_equal(pi__tiers_open(&w->e, NULL), PI_OK);
-    assert_non_null(w->e.host);
+    assert_int_equal(pi__tiering_open(&w->tiering, &c, NULL), PI_OK);
+    assert_non_null(w->tiering.offload.host);
+}
+
+/* What the scheduler asks of others. */
+static bool yield_block(void *ud) { return pi__offload_yield(&((world *) ud)->tiering.offload); }
+static bool wait_tiers(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((world *) ud)->tiering, s, got); }
+static void admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((world *) ud)->snapshots, s); }
+
+static void leaves(void *ud, pi__seq *s, bool intact)
+{
+    world *w = ud;
+    if (intact) pi__snapshot_last(&w->snapshots, s);
+    pi__tiering_touch(&w->tiering, s);
 }
 
 /* References to blocks of group g that loads have, or (slots) those that copies and loads have to slots of the host tier. */
 static int32_t *held_of(const world *w, int g, bool slots)
 {
-    int32_t *refs = calloc((size_t) (slots ? pi__host_pool(w->e.host, g)->n_blocks : w->e.cache.group[g].spec.n_blocks) + 1,
+    int32_t *refs = calloc((size_t) (slots ? pi__host_pool(w->tiering.offload.host, g)->n_blocks : w->cache.group[g].spec.n_blocks) + 1,
                            sizeof *refs);
-    for (int32_t i = 0; slots && i < w->e.n_copies; i++) {
-        const pi__copy *c = &w->e.copy[(w->e.first_copy + i) % PI__MAX_COPIES];
+    for (int32_t i = 0; slots && i < w->tiering.offload.n_copies; i++) {
+        const pi__copy *c = &w->tiering.offload.copy[(w->tiering.offload.first_copy + i) % PI__MAX_COPIES];
         if (c->group == g) refs[c->slot]++;
     }
-    for (int32_t i = 0; w->e.load && i < PI__MAX_LOADS; i++)
-        if (w->e.load[i].number && w->e.load[i].group == g) refs[slots ? w->e.load[i].slot : w->e.load[i].block]++;
+    for (int32_t i = 0; w->tiering.load && i < PI__MAX_LOADS; i++)
+        if (w->tiering.load[i].number && w->tiering.load[i].group == g) refs[slots ? w->tiering.load[i].slot : w->tiering.load[i].block]++;
     return refs;
 }
 
@@ -118,11 +137,11 @@ static int32_t *held_of(const world *w, int g, bool slots)
 static void check_cache(world *w)
 {
     int32_t *held[PI__MAX_GROUPS] = {0}, *slots;
-    for (int g = 0; g < w->e.cache.n_groups; g++) held[g] = held_of(w, g, false);
-    const char *bad = pi__cache_check(&w->e.cache, (const int32_t *const *) held);
-    for (int g = 0; g < w->e.cache.n_groups; g++) {
-        slots = !bad && w->e.host ? held_of(w, g, true) : NULL;
-        if (slots) bad = pi__block_pool_check(pi__host_pool(w->e.host, g), slots);
+    for (int g = 0; g < w->cache.n_groups; g++) held[g] = held_of(w, g, false);
+    const char *bad = pi__cache_check(&w->cache, (const int32_t *const *) held);
+    for (int g = 0; g < w->cache.n_groups; g++) {
+        slots = !bad && w->tiering.offload.host ? held_of(w, g, true) : NULL;
+        if (slots) bad = pi__block_pool_check(pi__host_pool(w->tiering.offload.host, g), slots);
         free(slots);
         free(held[g]);
     }
@@ -134,21 +153,21 @@ static void check(world *w)
     int32_t rows = 0, running = 0, waiting = 0;
     bool seen[SEQS] = {false};
     check_cache(w);
-    for (const pi__seq *s = w->e.running.head; s; s = s->next, running++) {
+    for (const pi__seq *s = w->sched.running.head; s; s = s->next, running++) {
         assert_in_range(s->row, 0, SEQS - 1);
-        assert_true(w->row_seq[s->row] == s && !seen[s->row] && s->n_computed <= s->n_tokens);
+        assert_true(w->sched.row_seq[s->row] == s && !seen[s->row] && s->n_computed <= s->n_tokens);
         seen[s->row] = true;
         if (s->next) assert_true(s->arrival < s->next->arrival);
     }
-    for (const pi__seq *s = w->e.waiting.head; s; s = s->next, waiting++) {
+    for (const pi__seq *s = w->sched.waiting.head; s; s = s->next, waiting++) {
         assert_int_equal(s->row, -1);
         assert_int_equal(s->n_computed, 0);
         if (s->next) assert_true(s->arrival < s->next->arrival);
     }
-    for (int i = 0; i < SEQS; i++) rows += w->row_seq[i] != NULL;
+    for (int i = 0; i < SEQS; i++) rows += w->sched.row_seq[i] != NULL;
     assert_int_equal(rows, running);
-    assert_int_equal(running, w->e.running.n);
-    assert_int_equal(waiting, w->e.waiting.n);
+    assert_int_equal(running, w->sched.running.n);
+    assert_int_equal(waiting, w->sched.waiting.n);
     assert_int_equal(running + waiting, w->n_live);
 }
 
@@ -164,18 +183,17 @@ static void submit(world *w)
     s->row = -1;
     s->n_tokens = s->n_prompt = n;
     s->max_total = n + 1 + (int32_t) rnd(w, 60);
-    s->arrival = ++w->e.n_submitted;
-    s->params.cache = rnd(w, 10) != 0;
+    s->arrival = ++w->n_arrived;
+    s->params.cache = s->keeps = rnd(w, 10) != 0;
     s->params.salt = rnd(w, 8) ? NULL : "tenant";
-    pi__list_insert(&w->e, &w->e.waiting, s);
+    pi__sched_add(&w->sched, s);
     w->n_live++;
     w->submitted++;
 }
 
 static void end(world *w, pi__seq *s, bool intact)
 {
-    pi__list_remove(s->row < 0 ? &w->e.waiting : &w->e.running, s);
-    pi__seq_drop_row(&w->e, s, intact);
+    pi__sched_remove(&w->sched, s, intact);
     free(s->tokens);
     free(s);
     w->n_live--;
@@ -186,15 +204,15 @@ static pi__seq *any(world *w)
 {
     if (!w->n_live) return NULL;
     int32_t i = (int32_t) rnd(w, (uint32_t) w->n_live);
-    pi__seq *s = i < w->e.running.n ? w->e.running.head : w->e.waiting.head;
-    for (i = i < w->e.running.n ? i : i - w->e.running.n; i > 0; i--) s = s->next;
+    pi__seq *s = i < w->sched.running.n ? w->sched.running.head : w->sched.waiting.head;
+    for (i = i < w->sched.running.n ? i : i - w->sched.running.n; i > 0; i--) s = s->next;
     return s;
 }
 
 /* Who has just been admitted starts from what the cache gave him. */
 static void note_new(world *w, pi__seq *const *before, int32_t n_before)
 {
-    for (const pi__seq *s = w->e.running.head; s; s = s->next) {
+    for (const pi__seq *s = w->sched.running.head; s; s = s->next) {
         bool old = false;
         for (int32_t i = 0; i < n_before; i++) old |= before[i] == s;
         if (old) continue;
@@ -207,14 +225,14 @@ static void note_new(world *w, pi__seq *const *before, int32_t n_before)
 }
 
 /* What a model would read and write for the tokens of s in this step. */
-static void compute(world *w, pi__seq *s, int32_t q)
+static void compute(world *w, pi__seq *s)
 {
     uint64_t h = 7;
-    int32_t to = s->n_computed + s->n_new, n_groups = w->e.cache.n_groups;
+    int32_t to = s->n_computed + s->n_new, n_groups = w->cache.n_groups;
     for (int32_t p = 0; p < to; p++) {
         h = mix(h, s->tokens[p]);
         for (int g = 0; g < n_groups; g++) {
-            const pi__group_spec *sp = &w->e.cache.group[g].spec;
+            const pi__group_spec *sp = &w->cache.group[g].spec;
             if (sp->state || (sp->window && p <= s->n_computed - sp->window)) continue;
             if (p >= s->n_computed) *at(w, g, s, p) = h;
             assert_true(*at(w, g, s, p) == h);
@@ -225,10 +243,12 @@ static void compute(world *w, pi__seq *s, int32_t q)
             w->bound[s->row] = w->state[s->row];
             w->bound_at[s->row] = p + 1;
         }
-        for (int32_t i = 0; i < w->e.n_saving; i++)
-            if (w->saving[i].seq == q && w->saving[i].pos == p + 1) *snapshot(w, w->saving[i].id) = w->state[s->row];
+        for (int32_t i = 0; i < w->snapshots.n_saving; i++) {
+            const pi__saving *v = &w->snapshots.saving[i];
+            if (v->seq == s && v->pos == p + 1) *snapshot(w, v->id) = w->state[s->row];
+        }
     }
-    if (w->e.state_group >= 0) assert_true(w->state[s->row] == h);
+    if (w->state_group >= 0) assert_true(w->state[s->row] == h);
 }
 
 /* The decoders of before the step are all in it, unless they lost their blocks. */
@@ -240,51 +260,48 @@ static void check_decoders(pi__seq *const *decoder, int32_t n)
 /* Blocks that no later token can see were given back. */
 static void check_windows(const world *w, const pi__seq *s)
 {
-    for (int g = 0; g < w->e.cache.n_groups; g++) {
-        const pi__group_spec *sp = &w->e.cache.group[g].spec;
+    for (int g = 0; g < w->cache.n_groups; g++) {
+        const pi__group_spec *sp = &w->cache.group[g].spec;
         int32_t behind = s->n_computed - sp->window + 1;
-        if (sp->window && behind > 0) assert_int_equal(w->e.cache.seq[s->row].n_freed[g], behind / sp->block_size);
+        if (sp->window && behind > 0) assert_int_equal(w->cache.seq[s->row].n_freed[g], behind / sp->block_size);
     }
 }
 
 static void step(world *w)
 {
     pi__seq *before[SEQS], *decoder[SEQS];
-    int32_t n_before = 0, n_decoders = 0, used = 0, q = 0;
-    unsigned long long preempted = w->e.st.n_preempted;
-    w->e.lim.max_tokens = 1 + (int32_t) rnd(w, rnd(w, 4) ? 64 : 8);
-    for (pi__seq *s = w->e.running.head; s; s = s->next) {
+    int32_t n_before = 0, n_decoders = 0, used = 0;
+    unsigned long long preempted = w->stats.n_preempted;
+    w->budget = 1 + (int32_t) rnd(w, rnd(w, 4) ? 64 : 8);
+    pi__sched_budget(&w->sched, w->budget);
+    for (pi__seq *s = w->sched.running.head; s; s = s->next) {
         before[n_before++] = s;
         if (s->n_tokens - s->n_computed == 1) decoder[n_decoders++] = s;
     }
-    pi__tiers_poll(&w->e);
-    int32_t n = pi__schedule(&w->e);
-    w->preempted += (long) (w->e.st.n_preempted - preempted);
+    pi__tiering_poll(&w->tiering);
+    const pi__step_plan *plan = pi__schedule(&w->sched);
+    w->preempted += (long) (w->stats.n_preempted - preempted);
     note_new(w, before, n_before);
     check(w);
-    if (n_decoders <= w->e.lim.max_tokens) check_decoders(decoder, n_decoders);
-    for (pi__seq *s = w->e.running.head; s; s = s->next) used += s->n_new;
-    assert_int_equal(used, n);
-    assert_true(n <= w->e.lim.max_tokens);
-    assert_true(n > 0 || !w->n_live || pi__tiers_busy(&w->e)); /* somebody can always go on */
+    if (n_decoders <= w->budget) check_decoders(decoder, n_decoders);
+    for (pi__seq *s = w->sched.running.head; s; s = s->next) used += s->n_new;
+    assert_int_equal(used, plan->n_tokens);
+    assert_true(used <= w->budget && (used > 0) == (plan->n_seqs > 0));
+    assert_true(used > 0 || !w->n_live || pi__tiering_busy(&w->tiering, w->sched.waiting.n)); /* somebody can always go on */
     bool failed = rnd(w, 50) == 0;
-    for (pi__seq *s = w->e.running.head; s; s = s->next) {
-        if (!s->n_new) continue;
-        w->step_seq[q] = s;
-        pi__snapshots_plan(&w->e, q, s->n_computed + s->n_new);
-        q++;
-    }
-    for (int32_t i = 0; i < q; i++) compute(w, w->step_seq[i], i);
-    w->saved += failed ? 0 : w->e.n_saving;
-    pi__snapshots_done(&w->e, !failed);
-    for (int32_t i = 0; i < q; i++) {
-        pi__seq *s = w->step_seq[i];
+    for (int32_t i = 0; i < plan->n_seqs; i++)
+        pi__snapshots_plan(&w->snapshots, plan->seq[i], plan->seq[i]->n_computed + plan->seq[i]->n_new);
+    for (int32_t i = 0; i < plan->n_seqs; i++) compute(w, plan->seq[i]);
+    w->saved += failed ? 0 : w->snapshots.n_saving;
+    pi__snapshots_done(&w->snapshots, !failed);
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        pi__seq *s = plan->seq[i];
         if (failed) {
             end(w, s, false);
             continue;
         }
         s->n_computed += s->n_new;
-        pi__cache_commit(&w->e.cache, s->row, s->tokens, s->n_computed, pi__seq_keeps(&w->e, s));
+        pi__cache_commit(&w->cache, s->row, s->tokens, s->n_computed, s->keeps);
         check_windows(w, s);
         if (s->n_computed < s->n_tokens) continue;
         s->tokens[s->n_tokens++] = (int32_t) rnd(w, 4);
@@ -295,32 +312,29 @@ static void step(world *w)
 
 static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
 {
+    static const int32_t turn_id = 500;
     pi__device_fns ops;
     world *w = calloc(1, sizeof *w);
     w->rng = 5 + (uint64_t) n_groups;
     w->be.ops = &state_ops;
-    w->e.be = &w->be;
-    w->e.m = &w->m;
-    w->m.state = &w->layer;
-    w->e.cfg.prefix_cache = true;
-    w->e.cfg.snapshot_interval = 64;
-    w->e.lim.max_seqs = SEQS;
-    w->e.state_group = -1;
-    w->e.row_seq = w->row_seq;
-    w->e.step_seq = w->step_seq;
-    w->e.save = w->save;
-    w->e.saving = w->saving;
-    w->e.turn_id[0] = 500;
-    w->e.n_turn_ids = 1;
-    assert_int_equal(pi__cache_init(&w->e.cache, spec, n_groups, SEQS, CTX, NULL), PI_OK);
-    w->e.cache.place = pi__place;
-    w->e.cache.place_ud = &w->e;
+    w->state_group = -1;
+    w->budget = 64;
     for (int g = 0; g < n_groups; g++) {
         w->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
-        if (!spec[g].state) continue;
-        w->e.state_group = g;
-        w->m.n_state = 1;
+        if (spec[g].state) w->state_group = g;
     }
+    assert_int_equal(pi__cache_init(&w->cache, spec, n_groups, SEQS, CTX, NULL), PI_OK);
+    const pi__sched_config sched = {.max_tokens = w->budget, .max_seqs = SEQS,
+                                    .hooks = {w, yield_block, wait_tiers, admitted, leaves}};
+    assert_int_equal(pi__sched_init(&w->sched, &sched, &w->cache, &w->stats, NULL), PI_OK);
+    const pi__snapshots_config snapshots = {
+        .cache = &w->cache, .stats = &w->stats, .row_seq = w->sched.row_seq, .be = &w->be, .layer = &w->layer,
+        .n_layers = w->state_group >= 0, .group = w->state_group, .interval = 64, .turn_id = &turn_id, .n_turn_ids = 1,
+        .max_saves = SAVES,
+    };
+    assert_int_equal(pi__snapshots_init(&w->snapshots, &snapshots, NULL), PI_OK);
+    w->cache.place = pi__place;
+    w->cache.place_ud = &w->snapshots;
     if (tier) open_tier(w, &ops);
     for (int i = 0; i < n_ops; i++) {
         uint32_t what = rnd(w, 100);
@@ -328,23 +342,25 @@ static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, b
         if (what < 20) submit(w);
         else if (what < 24 && s) end(w, s, true); /* cancelled in whatever state */
         else if (what == 99 && rnd(w, 20) == 0) {
-            pi__cache_clear(&w->e.cache, NULL);
-            pi__tiers_clear(&w->e, NULL);
+            pi__cache_clear(&w->cache, NULL);
+            pi__tiering_clear(&w->tiering, NULL);
         }
         else step(w);
         check(w);
     }
     while (w->n_live) end(w, any(w), true);
     check(w);
-    if (tier) assert_true(w->e.st.host_writes > 1000 && w->e.st.host_reads > 200);
-    for (int i = 0; tier && i < 4 * PI__MAX_LOADS; i++) pi__tiers_poll(&w->e);
-    pi__tiers_close(&w->e);
-    for (int g = 0; g < n_groups; g++) assert_int_equal(w->e.cache.group[g].pool.n_free, spec[g].n_blocks);
+    if (tier) assert_true(w->stats.host_writes > 1000 && w->stats.host_reads > 200);
+    for (int i = 0; tier && i < 4 * PI__MAX_LOADS; i++) pi__tiering_poll(&w->tiering);
+    pi__tiering_close(&w->tiering);
+    for (int g = 0; g < n_groups; g++) assert_int_equal(w->cache.group[g].pool.n_free, spec[g].n_blocks);
     long least = tier ? 20 : 100; /* who waits for copies is not preempted */
     assert_true(w->submitted > 1000 && w->preempted > least && w->resumed > least && w->reused > 10000);
-    if (w->e.state_group >= 0) assert_true(w->saved > 500 && w->restored > 200);
+    if (w->state_group >= 0) assert_true(w->saved > 500 && w->restored > 200);
     for (int g = 0; g < n_groups; g++) free(w->slot[g]);
-    pi__cache_destroy(&w->e.cache);
+    pi__snapshots_destroy(&w->snapshots);
+    pi__sched_destroy(&w->sched);
+    pi__cache_destroy(&w->cache);
     free(w);
 }
 

@@ -1,0 +1,64 @@
+/* How an engine is opened: src/api fills it from options; strings are the caller's until open copies what it keeps. */
+#ifndef PI__CONFIG_H
+#define PI__CONFIG_H
+
+#include "backend/device.h"
+#include "base/log.h"
+#include "model/place.h"
+
+enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
+enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT }; /* auto: a draft model, if one is given */
+enum { PI__MAX_DRAFT = 16 };
+
+typedef struct pi__given {
+    bool set;                  /* false: the model's */
+    double value;
+} pi__given;
+
+enum { PI__ROPE_MODEL, PI__ROPE_NONE, PI__ROPE_LINEAR, PI__ROPE_YARN };
+
+/* Of the rotary embedding, over the model's metadata; 0: the model's. */
+typedef struct pi__rope_config {
+    double base;               /* of frequencies */
+    int scaling;               /* PI__ROPE_* */
+    double scale;              /* contexts become so many times as long */
+    int64_t orig_ctx;          /* tokens of the context of training */
+    pi__given ext_factor, attn_factor, beta_slow, beta_fast; /* of YaRN: see model/rope.c */
+} pi__rope_config;
+
+typedef struct pi__config {
+    const char *model;         /* path of the GGUF (or its first split) */
+    int load_mode;             /* enum pi__load_mode */
+    const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
+    size_t n_override_kv;      /* how many */
+    bool check_tensors;        /* weights that are no numbers are refused */
+    pi__rope_config rope;      /* over the model's */
+    int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
+    int32_t max_batch_tokens;  /* token budget of a step (512 by default) */
+    int32_t max_seqs;          /* requests that run at once (16 by default) */
+    int32_t max_queue;         /* requests that wait at most */
+    int32_t block_size;        /* 16, 32 or 64 */
+    int32_t type_k, type_v;    /* enum pi__type of the cache */
+    bool window_differs;       /* window layers have another: */
+    int32_t type_window;       /* of their keys and values */
+    uint64_t kv_bytes;         /* bytes of all pools; 0: by kv_tokens */
+    uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0: one request of ctx_size, at most 32768 */
+    bool kv_commit;            /* take the pools' memory at once instead of as blocks are first used */
+    bool prefix_cache;         /* find and keep prefixes across requests */
+    uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
+    int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
+    int64_t cache_ram;         /* bytes of host memory for what a far device evicts; -1: all that is free, 0: none */
+    const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
+    uint64_t prefix_dir_bytes; /* its limit */
+    int policy;                /* PI__POLICY_* */
+    int spec;                  /* PI__SPEC_* */
+    const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
+    int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
+    const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
+    bool tensor;               /* several of them work as one */
+    pi__place_rules places;    /* what of the model is with the CPU beside it */
+    pi__cpu_params cpu;        /* threads and instruction set */
+    pi__log log;               /* where lines go */
+} pi__config;
+
+#endif

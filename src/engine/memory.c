@@ -1,0 +1,323 @@
+/* The memory of the engine (see memory.h).
+ *
+ * The pools hold N tokens, where N is asked for directly or is the largest that fits the bytes given. A full group has
+ * N / block_size blocks. A window group needs no more than the windows of all sequences that run at once, plus one
+ * step's tokens; with prefix reuse as much again, so that ended conversations keep theirs. A recurrent group has a slot
+ * for each sequence that runs, and as many snapshots as its own budget holds. */
+#include "engine/memory.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
+
+static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
+
+/* Bytes of a layer's part of a block; 0: such a layer is not supported. */
+static size_t layer_bytes(const pi__memory *mem, const pi__kv_layer *kv)
+{
+    const pi__backend *be = pi__backend_at(mem->be, kv->place);
+    const int32_t block_size = mem->spec[kv->group].block_size;
+    size_t n;
+    if (!kv->ratio) n = be->dev->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block_size);
+    else n = be->dev->row_bytes ? be->dev->row_bytes(be, kv->type_k, kv->head_dim, block_size / kv->ratio) : 0;
+    return (n + 63) & ~(size_t) 63;
+}
+
+static int32_t blocks_for(const pi__memory *mem, const pi__group_spec *g, int64_t tokens)
+{
+    if (g->state) return 0;
+    int64_t all = (tokens + g->block_size - 1) / g->block_size;
+    if (g->window) {
+        const bool twice = mem->cfg->prefix_cache && g->window > 1; /* prefixes need something of it */
+        int64_t seqs = (int64_t) mem->lim.max_seqs * ((pi__group_window(g) - 1) / g->block_size + 3);
+        int64_t enough = seqs * (twice ? 2 : 1) + ceil_div(mem->lim.max_tokens, g->block_size);
+        if (all > enough) all = enough;
+    }
+    return all > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t) all;
+}
+
+/* Bytes of all pools for a cache of so many tokens; SIZE_MAX where that overflows. */
+static size_t pools_bytes(const pi__memory *mem, int64_t tokens)
+{
+    size_t total = 0, one;
+    for (int32_t i = 0; i < mem->m->n_groups; i++) {
+        if (!pi__mul_ok((size_t) blocks_for(mem, &mem->spec[i], tokens), pi__block_bytes(&mem->map, i), &one) ||
+            !pi__add_ok(total, one, &total)) return SIZE_MAX;
+    }
+    return total;
+}
+
+/* Bytes of slots and snapshots of all recurrent layers. */
+static int size_states(pi__memory *mem, pi_error *err)
+{
+    pi__model *m = mem->m;
+    memset(mem->slot_bytes, 0, sizeof mem->slot_bytes);
+    mem->state_group = -1;
+    for (int32_t i = 0; i < m->n_groups; i++)
+        if (m->group[i].recurrent) mem->state_group = i;
+    for (int32_t i = 0; i < m->n_state; i++) {
+        const int32_t place = m->state[i].place;
+        const pi__backend *be = pi__backend_at(mem->be, place);
+        size_t slot = be->dev->state_bytes(be, &m->state[i]), snap = be->dev->snapshot_bytes(be, &m->state[i]);
+        if (!slot || !snap)
+            return pi__fail(err, PI_EUNSUPPORTED, "recurrent layers of %d key and %d value heads of %d values are not "
+                            "supported by %s", m->state[i].n_k, m->state[i].n_v, m->state[i].dim, be->dev->describe(be));
+        mem->slot_bytes[place] += (slot + 63) & ~(size_t) 63;
+        mem->map.bytes[mem->state_group][place] += (snap + 63) & ~(size_t) 63;
+    }
+    return PI_OK;
+}
+
+/* How many snapshots there are, where the other pools take kv bytes. */
+static int32_t n_snapshots(const pi__memory *mem, size_t kv)
+{
+    if (!mem->cfg->prefix_cache) return 0;
+    size_t one = pi__block_bytes(&mem->map, mem->state_group), n = (mem->cfg->snapshot_bytes ? mem->cfg->snapshot_bytes : kv) / one;
+    if (!mem->cfg->snapshot_bytes && n < MIN_SNAPSHOTS) n = MIN_SNAPSHOTS;
+    return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
+}
+
+/* What a block of each group takes; the tokens of the largest to *block. */
+static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
+{
+    pi__model *m = mem->m;
+    *block = mem->cfg->block_size;
+    mem->map = (pi__block_map) {.n_groups = m->n_groups, .n_ranks = mem->be->n_ranks > 1 ? mem->be->n_ranks : 1};
+    for (int32_t i = 0; i < m->n_groups; i++) {
+        const int32_t own = m->group[i].block > mem->cfg->block_size ? m->group[i].block : mem->cfg->block_size;
+        mem->spec[i] = (pi__group_spec) {m->group[i].name, own, m->group[i].window, 0, m->group[i].recurrent, m->group[i].keep};
+        mem->map.block_size[i] = own;
+        if (own > *block) *block = own;
+    }
+    for (int32_t i = 0; i < m->n_kv; i++) {
+        pi__kv_layer *kv = &m->kv[i];
+        const bool other = mem->cfg->window_differs && m->group[kv->group].window;
+        kv->type_k = kv->f32 ? PI__F32 : other ? mem->cfg->type_window : mem->cfg->type_k;
+        kv->type_v = kv->ratio ? kv->type_k : other ? mem->cfg->type_window : mem->cfg->type_v;
+        size_t one = layer_bytes(mem, kv);
+        if (!one)
+            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with %s of %d values is not supported",
+                            pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name,
+                            kv->ratio ? "rows" : "heads", kv->head_dim);
+        mem->map.bytes[kv->group][kv->place] += one;
+    }
+    return PI_OK;
+}
+
+static int size_groups(pi__memory *mem, pi_error *err)
+{
+    pi__model *m = mem->m;
+    int32_t block;
+    int rc = size_blocks(mem, &block, err);
+    if (!rc) rc = size_states(mem, err);
+    if (rc) return rc;
+    int64_t tokens = (int64_t) mem->cfg->kv_tokens;
+    if (mem->cfg->kv_bytes) { /* the largest number of blocks' tokens that fits */
+        int64_t lo = 0, hi = INT32_MAX / block;
+        while (lo < hi) {
+            int64_t mid = (lo + hi + 1) / 2;
+            if (pools_bytes(mem, mid * block) <= mem->cfg->kv_bytes) lo = mid;
+            else hi = mid - 1;
+        }
+        tokens = lo * block;
+        if (tokens > (int64_t) mem->lim.max_seqs * mem->ctx) tokens = (int64_t) mem->lim.max_seqs * mem->ctx;
+    } else if (!tokens) {
+        tokens = mem->ctx < DEFAULT_KV_TOKENS ? mem->ctx : DEFAULT_KV_TOKENS;
+        if (tokens < block && block > mem->cfg->block_size) tokens = block; /* nobody asked for blocks of that size */
+    }
+    if (tokens < block)
+        return pi__fail(err, PI_EINVAL, "the cache would hold %lld tokens, less than one block of %d: raise kv-cache-%s",
+                        (long long) tokens, block, mem->cfg->kv_bytes ? "bytes" : "tokens");
+    for (int32_t i = 0; i < m->n_groups; i++) mem->spec[i].n_blocks = blocks_for(mem, &mem->spec[i], tokens);
+    if (mem->state_group >= 0) mem->spec[mem->state_group].n_blocks = n_snapshots(mem, pools_bytes(mem, tokens));
+    for (int32_t i = 0; i < m->n_groups; i++) mem->map.n_blocks[i] = mem->spec[i].n_blocks;
+    return PI_OK;
+}
+
+static void tell_groups(const pi__memory *mem, pi_plan *p)
+{
+    uint64_t full = 0, any = UINT64_MAX;
+    p->n_groups = (uint32_t) mem->m->n_groups;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        const pi__group_spec *g = &mem->spec[i];
+        strncpy(p->group[i].name, g->name, sizeof p->group[i].name - 1);
+        p->group[i].n_layers = (uint32_t) mem->m->group[i].n_layers;
+        p->group[i].block_size = (uint32_t) g->block_size;
+        p->group[i].window = (uint32_t) pi__group_window(g);
+        p->group[i].n_blocks = (uint64_t) g->n_blocks;
+        p->group[i].block_bytes = pi__block_bytes(&mem->map, (int32_t) i);
+        if (g->state) continue;
+        uint64_t tokens = (uint64_t) g->n_blocks * (uint64_t) g->block_size;
+        if (!g->window) full = tokens;
+        if (tokens < any) any = tokens;
+    }
+    p->kv_tokens = full ? full : any == UINT64_MAX ? 0 : any;
+}
+
+size_t pi__logits_bytes(const pi__memory *mem)
+{
+    return (size_t) mem->lim.max_rows * (size_t) mem->m->n_vocab * sizeof(float);
+}
+
+/* How many tokens the pools can hold of one request at most: what tables are made for. A window group that has room for a
+ * window and a step holds requests of any length. */
+static int32_t longest_request(const pi__memory *mem)
+{
+    int32_t n = mem->ctx;
+    for (int32_t i = 0; i < mem->m->n_groups; i++) {
+        const pi__group_spec *g = &mem->spec[i];
+        if (g->state) continue;
+        int64_t room = (int64_t) g->n_blocks * g->block_size;
+        bool bounded = g->window && pi__group_need(g, n, mem->lim.max_tokens) <= g->n_blocks;
+        if (!bounded && room < n) n = (int32_t) room;
+    }
+    return n;
+}
+
+/* What one side takes; host: bytes of others in the host's memory. */
+static void tell_side(const pi__memory *mem, pi_plan *p, int32_t side, size_t host)
+{
+    const pi__backend *be = mem->be->side[side] ? mem->be->side[side] : mem->be;
+    const pi__model *beside = mem->drafter != mem->m ? mem->drafter : NULL;
+    const bool split = be != mem->be;
+    uint32_t i = p->n_places++;
+    strncpy(p->place[i].name, be->dev->describe(be), sizeof p->place[i].name - 1);
+    p->place[i].weights_bytes = mem->m->weights_size[side] + (beside ? beside->weights_size[side] : 0);
+    if (split)
+        p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] + (beside ? beside->weights_size[PI__AT_BOTH] : 0);
+    for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, side);
+    p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[side];
+    p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
+    if (!split || side == PI__AT_CPU) p->place[i].scratch_bytes += host; /* the host's own things are told here */
+    p->weights_bytes += p->place[i].weights_bytes;
+    p->kv_bytes += p->place[i].kv_bytes;
+    p->state_bytes += p->place[i].state_bytes;
+    p->scratch_bytes += p->place[i].scratch_bytes;
+}
+
+void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
+{
+    pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->ctx};
+    tell_groups(mem, &p);
+    for (int32_t side = 0; side < (mem->be->side[PI__AT_CPU] ? PI__N_SIDES : 1); side++) tell_side(mem, &p, side, host);
+    p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
+    memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+}
+
+int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err)
+{
+    *mem = (pi__memory) {.cfg = cfg, .be = be, .m = m, .drafter = drafter, .ctx = cfg->ctx_size ? cfg->ctx_size : m->n_ctx_train};
+    mem->lim.max_tokens = cfg->max_batch_tokens;
+    mem->lim.max_seqs = cfg->max_seqs < cfg->max_batch_tokens ? cfg->max_seqs : cfg->max_batch_tokens;
+    mem->lim.max_rows = PI__MAX_ROWS;
+    mem->lim.n_vocab = m->n_vocab;
+    int rc = size_groups(mem, err);
+    if (rc) return rc;
+    mem->lim.max_ctx = mem->longest = longest_request(mem);
+    mem->scratch = pi__model_scratch(m, &mem->lim);
+    if (drafter && drafter != m) mem->scratch += pi__model_scratch(drafter, &mem->lim);
+    return PI_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------- pools and slots */
+
+static size_t states_bytes(const pi__memory *mem, int32_t side) { return (size_t) mem->lim.max_seqs * mem->slot_bytes[side]; }
+
+/* A slot for each sequence, and where each layer's part of slots and snapshots is. */
+static int alloc_states(pi__memory *mem, pi_error *err)
+{
+    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+        pi__backend *be = pi__backend_at(mem->be, i);
+        if (!mem->slot_bytes[i]) continue;
+        mem->slots[i] = be->dev->alloc(be, states_bytes(mem, i));
+        if (!mem->slots[i])
+            return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel",
+                            states_bytes(mem, i) >> 20);
+    }
+    size_t slot[PI__N_SIDES] = {0}, snap[PI__N_SIDES] = {0};
+    for (int32_t i = 0; i < mem->m->n_state; i++) {
+        pi__state_layer *st = &mem->m->state[i];
+        const int32_t side = st->place;
+        const pi__backend *be = pi__backend_at(mem->be, side);
+        char *pool = mem->map.pool[mem->state_group][side];
+        st->base = mem->slots[side] + slot[side];
+        st->stride = mem->slot_bytes[side];
+        st->snap = pool ? pool + snap[side] : NULL; /* there may be none */
+        st->snap_stride = mem->map.bytes[mem->state_group][side];
+        slot[side] += (be->dev->state_bytes(be, st) + 63) & ~(size_t) 63;
+        snap[side] += (be->dev->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
+    }
+    return PI_OK;
+}
+
+/* The parts of group g's blocks on one side. */
+static int alloc_pool(pi__memory *mem, int32_t g, int32_t side, pi_error *err)
+{
+    pi__backend *be = pi__backend_at(mem->be, side);
+    size_t bytes = pi__pool_bytes(&mem->map, g, side);
+    if (!bytes) return PI_OK; /* no layers there, or no snapshots */
+    void *p = mem->map.pool[g][side] = be->dev->alloc(be, bytes);
+    if (!p)
+        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,
+                        mem->spec[g].name);
+    if (mem->cfg->kv_commit) be->dev->commit(be, p, bytes);
+    return PI_OK;
+}
+
+int pi__memory_alloc(pi__memory *mem, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int32_t i = 0; i < mem->map.n_groups; i++)
+        for (int32_t side = 0; side < PI__N_SIDES && !rc; side++) rc = alloc_pool(mem, i, side, err);
+    if (rc) return rc;
+    size_t at[PI__MAX_GROUPS][PI__N_SIDES] = {0};
+    for (int32_t i = 0; i < mem->m->n_kv; i++) {
+        pi__kv_layer *kv = &mem->m->kv[i];
+        kv->base = mem->map.pool[kv->group][kv->place] + at[kv->group][kv->place];
+        kv->stride = mem->map.bytes[kv->group][kv->place];
+        at[kv->group][kv->place] += layer_bytes(mem, kv);
+    }
+    return alloc_states(mem, err);
+}
+
+void pi__memory_free(pi__memory *mem)
+{
+    for (int32_t side = 0; side < PI__N_SIDES; side++) {
+        for (int32_t i = 0; i < PI__MAX_GROUPS; i++) {
+            pi__backend *be = mem->map.pool[i][side] ? pi__backend_at(mem->be, side) : NULL;
+            if (be) be->dev->free(be, mem->map.pool[i][side], pi__pool_bytes(&mem->map, i, side));
+        }
+        pi__backend *be = mem->slots[side] ? pi__backend_at(mem->be, side) : NULL;
+        if (be) be->dev->free(be, mem->slots[side], states_bytes(mem, side));
+    }
+    memset(mem, 0, sizeof *mem);
+}
+
+typedef struct trim_job {
+    const pi__memory *mem;
+    int32_t group;
+} trim_job;
+
+static void trim_block(void *ud, int32_t id)
+{
+    const trim_job *j = ud;
+    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+        pi__backend *be = pi__backend_at(j->mem->be, i);
+        const size_t bytes = j->mem->map.bytes[j->group][i];
+        if (bytes) be->dev->trim(be, pi__block_at(&j->mem->map, j->group, id, i), bytes);
+    }
+}
+
+void pi__memory_trim(pi__memory *mem, pi__cache *cache)
+{
+    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+        pi__backend *be = pi__backend_at(mem->be, i);
+        if (mem->slots[i]) be->dev->trim(be, mem->slots[i], states_bytes(mem, i));
+    }
+    for (int32_t i = 0; i < cache->n_groups; i++)
+        pi__block_pool_trim(&cache->group[i].pool, trim_block, &(trim_job) {mem, i});
+}

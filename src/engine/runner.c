@@ -1,0 +1,289 @@
+/* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
+ *
+ * Nothing here allocates but init. Rows of logits are computed a few at a time, so their memory does not grow with the
+ * number of sequences. A device error ends the sequences of the step. Only the step thread is here. */
+#include "engine/runner.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err)
+{
+    *r = (pi__runner) {.config = *config};
+    int rc = pi__batch_init(&r->batch, shape, err);
+    if (rc) return rc;
+    r->batch.b.save = config->snapshots->save;
+    r->raw_row = pi__calloc((size_t) config->m->n_vocab, sizeof *r->raw_row);
+    if (!r->raw_row) return pi__fail_mem(err, "a row of logits");
+    return pi__sampler_scratch_create(&r->scratch, config->m->n_vocab, err);
+}
+
+size_t pi__runner_bytes(const pi__batch_shape *shape, int32_t n_vocab)
+{
+    return pi__batch_bytes(shape) + (size_t) n_vocab * sizeof(float) + pi__sampler_scratch_bytes(n_vocab);
+}
+
+void pi__runner_destroy(pi__runner *r)
+{
+    pi__batch_destroy(&r->batch);
+    pi__sampler_scratch_free(r->scratch);
+    pi__free(r->raw_row);
+    memset(r, 0, sizeof *r);
+}
+
+/* -------------------------------------------------------------------------------------------------------- the batch */
+
+/* Whether logits of this position are computed. */
+static bool wants_row(const pi__seq *s, int32_t pos)
+{
+    if (pos >= s->n_tokens - 1) return true; /* the row that is sampled from, and those of drafts */
+    return s->params.logits == PI__LOGITS_ALL && pos < s->n_prompt && pos >= s->n_rows_given;
+}
+
+/* Fills the batch arrays for the plan's sequences, in its order. */
+static void build_batch(pi__runner *r)
+{
+    pi__batch_builder *bb = &r->batch;
+    pi__snapshots *sn = r->config.snapshots;
+    pi__batch_clear(bb);
+    for (int32_t q = 0; q < r->plan->n_seqs; q++) {
+        pi__seq *s = r->plan->seq[q];
+        const int32_t known = s->n_tokens - s->n_computed, sure = s->n_new < known ? s->n_new : known;
+        const int32_t first = bb->b.n_tokens;
+        pi__batch_add(bb, r->config.cache, s->row, s->tokens + s->n_computed, s->n_computed, s->n_new, sure);
+        bb->save_start[q] = sn->n_saving;
+        pi__snapshots_plan(sn, s, s->n_computed + sure);
+        for (int32_t i = 0; i < s->n_new; i++)
+            if (wants_row(s, s->n_computed + i)) pi__batch_add_row(bb, first + i);
+    }
+    bb->save_start[bb->b.n_seqs] = sn->n_saving;
+    pi__batch_end(bb);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- sampling */
+
+static bool in_list(const int32_t *ids, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* Whether token number n_gen of the answer may not end it. */
+static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
+
+/* What of its row is enough to sample token number n_gen of the answer, where the device looks for it. */
+static pi__ask ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
+{
+    const pi__special *sp = r->config.special;
+    const pi__rows *rows = r->config.rows;
+    const bool forbid = forbids_end(s, n_gen), later = forbid && s->probs; /* log-probabilities know of what is forbidden */
+    bool sum;
+    if (!rows->skip || s->call.on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__ask) {0};
+    int32_t k = pi__sampler_top(s->sampler, later ? (size_t) sp->n_eog : 0, &sum);
+    if (k && s->probs && k < s->params.n_logprobs) k = s->params.n_logprobs;
+    return (pi__ask) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
+}
+
+/* The next token of s, from the whole row. */
+static int32_t choose(pi__runner *r, pi__seq *s, float *row, int32_t n_gen)
+{
+    const pi__special *sp = r->config.special;
+    int32_t V = r->config.m->n_vocab, id;
+    bool forbid = forbids_end(s, n_gen);
+    r->config.stats->n_from_row++;
+    for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
+    if (s->probs) memcpy(r->raw_row, row, (size_t) V * sizeof *row);
+    if (!forbid && pi__sampler_is_argmax(s->sampler)) id = pi__argmax(row, V);
+    else id = pi__sampler_sample(s->sampler, r->scratch, row, forbid ? sp->eog : NULL, forbid ? (size_t) sp->n_eog : 0);
+    if (s->probs && id >= 0) pi__logprobs(r->raw_row, V, id, s->params.n_logprobs, s->probs, r->scratch);
+    return id;
+}
+
+/* The same from what the device found in row i of those at hand. PI__NEED_ROW: that is not enough. */
+static int32_t choose_found(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_gen)
+{
+    const pi__special *sp = r->config.special;
+    const pi__top t = pi__rows_found(r->config.rows, i);
+    const bool later = s->probs && forbids_end(s, n_gen);
+    if (s->probs && t.odd) return PI__NEED_ROW;
+    int32_t id = pi__sampler_sample_top(s->sampler, r->scratch, &t, row, later ? sp->eog : NULL, later ? (size_t) sp->n_eog : 0);
+    if (id == PI__NEED_ROW) return id;
+    r->config.stats->n_from_topk++;
+    if (s->probs && id >= 0) pi__logprobs_top(&t, id, s->params.n_logprobs, s->probs);
+    return id;
+}
+
+/* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
+static int sample(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_gen, int32_t *id, pi_error *err)
+{
+    pi__rows *rows = r->config.rows;
+    pi__backend *be = r->config.be;
+    *id = rows->ask[i].k ? choose_found(r, s, i, row, n_gen) : PI__NEED_ROW;
+    if (*id != PI__NEED_ROW) return PI_OK;
+    if (rows->ask[i].k) {
+        pi__rows_copy(rows, i, 1);
+        int rc = be->dev->finish(be, err);
+        if (rc) return rc;
+    }
+    *id = choose(r, s, row, n_gen);
+    return PI_OK;
+}
+
+static void finish(const pi__runner *r, pi__seq *s, int reason, int code, const char *msg)
+{
+    r->config.finish(r->config.ud, s, reason, code, msg);
+}
+
+/* Samples the next token of s from row i of those at hand. *ended: that ended s, which may be gone now. */
+static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *ended, pi_error *err)
+{
+    const pi__special *sp = r->config.special;
+    int32_t n_gen = s->n_tokens - s->n_prompt, id;
+    int reason = PI_FINISH_NONE;
+    *ended = true;
+    s->t.last = pi__now_ms();
+    if (!s->t.first) s->t.first = s->t.last;
+    if (s->n_tokens >= s->max_total) { /* nothing was to be generated */
+        finish(r, s, PI_FINISH_LENGTH, PI_OK, "");
+        return PI_OK;
+    }
+    int rc = sample(r, s, i, row, n_gen, &id, err);
+    *ended = !rc;
+    if (rc) return rc;
+    if (id < 0) {
+        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable logits");
+        return PI_OK;
+    }
+    pi__token_out out = {.id = id, .probs = s->probs, .n_probs = s->probs ? 1 + s->params.n_logprobs : 0};
+    out.eog = (!s->params.no_stop && in_list(sp->eog, (size_t) sp->n_eog, id)) ||
+              in_list(s->params.stop_ids, s->params.n_stop_ids, id);
+    s->tokens[s->n_tokens++] = id;
+    pi__sampler_accept(s->sampler, id);
+    r->config.stats->generated_tokens++;
+    if (s->call.on_token(s->call.ud, &out) || out.eog) reason = PI_FINISH_STOP;
+    else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
+    if (reason) finish(r, s, reason, PI_OK, "");
+    *ended = reason != PI_FINISH_NONE;
+    return PI_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the step */
+
+/* The row at pos was computed for a draft. true: the draft is what was sampled, and the row as good as any. */
+static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
+{
+    s->n_drafted++;
+    r->config.stats->n_drafted++;
+    if (pos != s->n_tokens - 1 || s->tokens[pos] != draft) return false;
+    s->n_accepted++;
+    r->config.stats->n_accepted++;
+    s->n_computed = pos + 1;
+    pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
+    return true;
+}
+
+/* Row first + i of the batch, the i-th of those at hand. */
+static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
+{
+    const pi__batch *b = &r->batch.b;
+    int32_t t = b->row[first + i], pos = b->pos[t];
+    float *row = pi__row(r->config.rows, i);
+    pi__seq *s = r->plan->seq[b->seq[t]];
+    if (!s || (pos >= s->n_computed && !accept(r, s, pos, b->token[t]))) return PI_OK;
+    bool fresh = pos >= s->n_rows_given;
+    bool last = pos == s->n_tokens - 1, ended = false; /* before a token is added */
+    bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
+    if (s->call.on_logits && give) s->call.on_logits(s->call.logits_ud, (uint32_t) pos, row, (size_t) r->config.m->n_vocab);
+    if (pos < s->n_prompt && fresh) s->n_rows_given = pos + 1;
+    int rc = last ? next_token(r, s, i, row, &ended, err) : PI_OK;
+    if (ended) r->plan->seq[b->seq[t]] = NULL;
+    return rc;
+}
+
+static void commit_step(pi__runner *r)
+{
+    for (int32_t q = 0; q < r->plan->n_seqs; q++) {
+        pi__seq *s = r->plan->seq[q];
+        s->n_computed += r->batch.seq_sure[q];
+        s->n_draft = 0;
+        pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
+    }
+}
+
+/* Waits for the step, and for what its rows first..first+n are wanted for: what the device found in them, or they
+ * themselves. */
+static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
+{
+    const pi__batch *b = &r->batch.b;
+    pi__rows *rows = r->config.rows;
+    pi__backend *be = r->config.be;
+    int32_t from = 0; /* of the rows that are copied next */
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t t = b->row[first + i];
+        const pi__seq *s = r->plan->seq[b->seq[t]];
+        rows->ask[i] = s ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__ask) {0};
+    }
+    if (!pi__rows_ask(rows, n)) memset(rows->ask, 0, (size_t) n * sizeof *rows->ask);
+    for (int32_t i = 0; i < n; i++) {
+        if (r->plan->seq[b->seq[b->row[first + i]]] && !rows->ask[i].k) continue;
+        pi__rows_copy(rows, from, i - from);
+        from = i + 1;
+    }
+    pi__rows_copy(rows, from, n - from);
+    return be->dev->finish(be, err);
+}
+
+/* Whether all sequences decode, each with as many drafts. */
+static bool is_decoding(const pi__runner *r)
+{
+    const pi__batch *b = &r->batch.b;
+    const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
+    if (!each || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
+    return true;
+}
+
+static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
+
+/* Queues the model's graph and the first rows of logits, unless the backend knows how they go. */
+static void run_graph(pi__runner *r)
+{
+    const pi__batch *b = &r->batch.b;
+    const pi__rows *rows = r->config.rows;
+    pi__backend *be = r->config.be;
+    pi__model *m = r->config.m;
+    b = be->dev->begin(be, b, is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY);
+    if (!b) return;
+    m->arch->forward(m, b);
+    if (b->n_rows) m->arch->logits(m, 0, at_hand(rows, b->n_rows), rows->logits);
+}
+
+int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
+{
+    const pi__rows *rows = r->config.rows;
+    pi__model *m = r->config.m;
+    r->plan = plan;
+    build_batch(r);
+    const int32_t n_rows = r->batch.b.n_rows;
+    run_graph(r);
+    int rc = fetch_rows(r, 0, at_hand(rows, n_rows), err);
+    /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
+    if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
+    pi__snapshots_done(r->config.snapshots, rc == PI_OK);
+    if (!rc) commit_step(r);
+    for (int32_t first = 0; first < n_rows && !rc; first += rows->max_rows) {
+        const int32_t n = at_hand(rows, n_rows - first);
+        if (first) {
+            m->arch->logits(m, first, n, rows->logits);
+            rc = fetch_rows(r, first, n, err);
+        }
+        for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
+    }
+    return rc ? rc : pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+}

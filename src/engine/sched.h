@@ -1,0 +1,66 @@
+/* Who runs in a step: queues, budgets and the cache's interface give a plan.
+ *
+ * The scheduler moves sequences between two lists and decides how many tokens of each are computed next. It knows the cache
+ * as block tables and prefixes; of tiers and snapshots it knows four functions, all of which may be missing. It owns the
+ * lists, the rows and the plan, not the sequences: those that wait hold nothing of the cache and have row -1, those that run
+ * have a row each. Memory: two arrays at init. Only the step thread is here. */
+#ifndef PI__SCHED_H
+#define PI__SCHED_H
+
+#include "base/log.h"
+#include "engine/seq.h"
+#include "engine/stats.h"
+
+/* What others have to say. Each may be NULL. */
+typedef struct pi__sched_hooks {
+    void *ud;                  /* first argument of all */
+    /* One more block that is being copied may be handed out from now on. false: there is none. */
+    bool (*yield)(void *ud);
+    /* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them. */
+    bool (*wait)(void *ud, pi__seq *s, int32_t got);
+    /* s has its row and starts after the n_computed tokens that it found. */
+    void (*admitted)(void *ud, pi__seq *s);
+    /* s is about to give its row back. intact: what it computed is right. */
+    void (*leaves)(void *ud, pi__seq *s, bool intact);
+} pi__sched_hooks;
+
+typedef struct pi__sched_config {
+    int32_t max_tokens;        /* of a step */
+    int32_t max_seqs;          /* that run at once; rows of the cache */
+    bool by_priority;          /* lower params.priority first */
+    pi__log log;               /* who is preempted */
+    pi__sched_hooks hooks;
+} pi__sched_config;
+
+/* The next step: each sequence with n_new tokens from n_computed on, of which those behind n_tokens are drafts. */
+typedef struct pi__step_plan {
+    pi__seq **seq;             /* [n_seqs] in running order; who runs the step sets those that ended to NULL */
+    int32_t n_seqs;            /* 0: nothing can run */
+    int32_t n_tokens;          /* in all */
+} pi__step_plan;
+
+typedef struct pi__sched {
+    pi__sched_config config;   /* as given */
+    pi__cache *cache;          /* block tables and prefixes */
+    pi__stats *stats;          /* where it counts */
+    pi__seq_list waiting, running;
+    pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
+    pi__step_plan plan;        /* the last one */
+} pi__sched;
+
+int pi__sched_init(pi__sched *sc, const pi__sched_config *config, pi__cache *cache, pi__stats *stats, pi_error *err);
+/* Bytes that init allocates. */
+size_t pi__sched_bytes(int32_t max_seqs);
+/* Both lists are empty. */
+void pi__sched_destroy(pi__sched *sc);
+
+/* s waits from now on. */
+void pi__sched_add(pi__sched *sc, pi__seq *s);
+/* s leaves its list and gives back its row. intact: see hooks.leaves. */
+void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact);
+/* Chooses the tokens of the next step, at most config.max_tokens. Valid until the next call. */
+pi__step_plan *pi__schedule(pi__sched *sc);
+/* Other budgets from the next step on. */
+void pi__sched_budget(pi__sched *sc, int32_t max_tokens);
+
+#endif

@@ -1,0 +1,94 @@
+/* A submitted job on its way: its tokens, how far they are computed, what of the cache it holds.
+ *
+ * Made by the submitting thread; from the inbox on the step thread's alone, but for ref and cancel. Each module of the
+ * engine writes the members that its name stands at. Memory: two references, the submitter's and the engine's; the last one
+ * frees it. Lists do not own. */
+#ifndef PI__SEQ_H
+#define PI__SEQ_H
+
+#include <stdatomic.h>
+
+#include "cache/block_pool.h"
+#include "engine/job.h"
+#include "sampler/sampler.h"
+
+/* Sequences that share prefixes with each other and with nobody else. */
+typedef struct pi__family {
+    pi__key root;              /* of their keys */
+    size_t n_left;             /* sequences that have not ended; the last one frees it */
+} pi__family;
+
+/* Where a copy of its recurrent state is worth keeping (snapshots.c; asked: the scheduler). */
+typedef struct pi__seq_saves {
+    int32_t branch;            /* tokens after which others went another way: a snapshot belongs there; 0: none */
+    int32_t asked;             /* the same, where a waiting request will go another way; 0: none */
+    int32_t last;              /* tokens after which the last one was taken or found */
+} pi__seq_saves;
+
+/* Blocks that the tiers are asked for while it waits (tiering.c). */
+typedef struct pi__seq_fetch {
+    int32_t rounds;            /* rounds of loads that are left, plus one; 0: the tiers were not asked yet */
+    uint64_t upto;             /* loads up to this number are waited for */
+    uint64_t bad;              /* loads that had failed when they were asked */
+} pi__seq_fetch;
+
+/* Whom it calls, without any lock held: see pi__job. */
+typedef struct pi__seq_calls {
+    void *ud;
+    bool (*on_token)(void *ud, const pi__token_out *t);
+    void (*on_done)(void *ud, const pi__job_end *end);
+    pi_logits_fn on_logits;    /* or NULL */
+    void *logits_ud;           /* its first argument */
+} pi__seq_calls;
+
+struct pi__seq {
+    atomic_int ref;            /* the submitter's reference and the engine's */
+    atomic_bool cancel;        /* asked for */
+    pi__seq *prev, *next;      /* in the waiting or running list; next: in the inbox */
+    uint64_t arrival;          /* order of submit */
+    int32_t row;               /* scheduler: table row in the cache, -1: it waits and holds nothing */
+    int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
+    int32_t n_tokens;          /* in tokens */
+    int32_t n_prompt;          /* of them, the prompt */
+    int32_t max_total;         /* n_tokens never exceeds it */
+    int32_t n_computed;        /* tokens whose K,V are in the cache */
+    int32_t n_new;             /* scheduler: tokens of it in this step, drafts included */
+    int32_t n_draft;           /* drafting: guesses of what follows, in tokens behind n_tokens */
+    int32_t n_wish;            /* drafting: guesses it can use, while they are made */
+    uint32_t n_drafted, n_accepted; /* runner: drafts that were verified, and those that were right */
+    bool no_hidden;            /* drafting: the hidden state before its next token is not known: it comes from the cache */
+    int32_t n_rows_given;      /* runner: prompt rows already given to on_logits */
+    int32_t n_cached;          /* scheduler: tokens found in the cache when it first ran */
+    int32_t n_wanted;          /* scheduler: longest prefix that some group held then */
+    uint32_t n_preempted;      /* scheduler: times it lost its blocks */
+    int32_t n_found;           /* scheduler: tokens it took over when it was last admitted */
+    pi__seq_saves save;        /* where snapshots are */
+    pi__seq_fetch fetch;       /* from the tiers */
+    pi__gen_params params;     /* arrays in it are owned */
+    bool keeps;                /* its blocks may be found by others (of its family, where it has one), and others' by it */
+    pi__family *family;        /* or NULL */
+    pi__sampler *sampler;      /* its own */
+    pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
+    pi__seq_calls call;        /* of its submitter */
+    struct { double submit, start, first, last; } t; /* milliseconds; 0: not yet */
+};
+
+/* A list in the order of who runs first: by priority (lower first) where that counts, then by arrival. */
+typedef struct pi__seq_list {
+    pi__seq *head, *tail;
+    int32_t n;
+} pi__seq_list;
+
+/* With both references, of a validated job; n_vocab tokens. */
+int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, pi__seq **out, pi_error *err);
+/* One that nobody else has seen. */
+void pi__seq_free(pi__seq *s);
+
+void pi__list_insert(pi__seq_list *l, pi__seq *s, bool by_priority);
+void pi__list_remove(pi__seq_list *l, pi__seq *s);
+
+/* Tokens that it may take over from others at most: all but the last, or those before the first row of the prompt that it
+ * still has to give. */
+int32_t pi__seq_most(const pi__seq *s);
+
+#endif

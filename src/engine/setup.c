@@ -1,0 +1,149 @@
+/* What an engine is opened from (see setup.h). */
+#include "engine/setup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/split.h"
+#include "base/error.h"
+#include "engine/metadata.h"
+
+void pi__setup_undeclare(pi__setup *s)
+{
+    if (s->drafter != s->m) pi__model_free(s->drafter);
+    pi__model_free(s->m);
+    s->drafter = s->m = NULL;
+}
+
+int pi__setup_declare(pi__setup *s, pi_error *err)
+{
+    const pi__config *c = &s->cfg;
+    int spec = c->spec != PI__SPEC_AUTO ? c->spec : c->draft_model ? PI__SPEC_DRAFT : PI__SPEC_NONE;
+    int32_t n_draft = spec == PI__SPEC_NONE ? 0 : c->n_draft;
+    if (spec == PI__SPEC_DRAFT && !c->draft_model)
+        return pi__fail(err, PI_EINVAL, "spec-type draft needs model-draft, the drafter's GGUF file");
+    if (n_draft < 0 || n_draft > PI__MAX_DRAFT)
+        return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", n_draft, PI__MAX_DRAFT);
+    int rc = pi__model_declare(&s->m, s->g, s->be, s->be->side[PI__AT_CPU] ? s->places : NULL, n_draft, NULL, err);
+    if (rc || !n_draft) return rc;
+    if (spec == PI__SPEC_DRAFT) {
+        if (!s->draft_g) rc = pi__gguf_open(&s->draft_g, c->draft_model, c->load_mode, err);
+        if (!rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, NULL, n_draft, s->m, err);
+        if (rc) return rc;
+    } else {
+        s->drafter = s->m;
+    }
+    if (s->drafter->arch->draft && s->drafter->no_draft)
+        return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
+                        "model-draft", s->drafter->arch->name);
+    if (!s->drafter->arch->draft)
+        return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
+                        spec == PI__SPEC_MTP ? "spec-type mtp" : "model-draft", s->drafter->arch->name);
+    if (s->drafter->n_vocab != s->m->n_vocab)
+        return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
+                        s->drafter->n_vocab, s->m->n_vocab);
+    return PI_OK;
+}
+
+int pi__setup_add_cpu(pi__setup *s, pi_error *err)
+{
+    pi__backend *device = s->be, *cpu = NULL;
+    int rc = pi__device_create(&cpu, "cpu", false, &s->cfg.cpu, &s->cfg.log, err);
+    if (!rc) rc = pi__split_create(&s->be, device, cpu, err);
+    if (rc) {
+        if (cpu) cpu->dev->destroy(cpu);
+        s->be = device;
+    }
+    return rc;
+}
+
+const char *pi__setup_device(const pi__setup *s)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    return pi__devices_named(s->cfg.device, dev, index) > 0 ? dev[0]->name : "cpu";
+}
+
+/* The device; or the CPU alone, or both, where the rules want it. */
+static int open_devices(pi__setup *s, pi_error *err)
+{
+    const pi__config *c = &s->cfg;
+    int rc = pi__places_create(&s->places, &c->places, pi__setup_device(s), s->g, err);
+    const bool none = !rc && pi__places_cpu(s->places);
+    if (!rc) rc = pi__device_create(&s->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
+    if (rc || !s->be->far || !pi__places_both(s->places)) return rc;
+    if (s->be->n_ranks > 1)
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
+                        "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
+    return pi__setup_add_cpu(s, err);
+}
+
+int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
+{
+    *s = (pi__setup) {.cfg = *c};
+    if (c->prefix_dir && !*c->prefix_dir) s->cfg.prefix_dir = NULL;
+    if (c->draft_model && !*c->draft_model) s->cfg.draft_model = NULL;
+    if (!c->model || !*c->model) return pi__fail(err, PI_EINVAL, "no model given: set option \"model\" to a GGUF file");
+    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
+        return pi__fail(err, PI_EINVAL, "block-size is %d, expected 16, 32 or 64", c->block_size);
+    if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0 || c->snapshot_interval < 1)
+        return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
+                        "must be positive");
+    int rc = pi__gguf_open(&s->g, c->model, c->load_mode, err);
+    if (!rc) rc = pi__override_metadata(s->g, c, err);
+    if (!rc) rc = open_devices(s, err);
+    if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->dev->copy_out)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices do not go together: unset it, or use "
+                      "split-mode none");
+    return rc ? rc : pi__setup_declare(s, err);
+}
+
+int pi__setup_size(pi__setup *s, pi_error *err) { return pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, err); }
+
+int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
+{
+    pi_plan p = {.size = sizeof p};
+    int rc = pi__setup_size(s, err);
+    if (!rc) pi__memory_tell(&s->mem, 0, &p);
+    *bytes = p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
+    return rc;
+}
+
+pi__key pi__setup_fingerprint(const pi__setup *s)
+{
+    char text[768];
+    const pi__rope_config *r = &s->cfg.rope;
+    int n = snprintf(text, sizeof text, "%s|%s|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(),
+                     s->m->arch->name, s->be->dev->describe(s->be), r->base, r->scaling, r->scale, (long long) r->orig_ctx,
+                     r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
+                     r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
+                     s->cfg.block_size, s->cfg.type_k, s->cfg.type_v, s->cfg.window_differs ? s->cfg.type_window : -1, s->m->n_kv,
+                     (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
+    pi__key key = pi__hash(text, (size_t) n);
+    for (size_t i = 0; i < s->cfg.n_override_kv; i++)
+        key = pi__hash_chain(key, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
+    for (int32_t i = 0; i < s->m->n_kv; i++) key = pi__key_extend(key, &s->m->kv[i].place, 1); /* a block's parts */
+    for (int32_t i = 0; i < s->m->n_state; i++) key = pi__key_extend(key, &s->m->state[i].place, 1);
+    return key;
+}
+
+void pi__setup_close_files(pi__setup *s)
+{
+    pi__gguf_close(s->g);
+    pi__gguf_close(s->draft_g);
+    s->g = s->draft_g = NULL;
+    s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = NULL;
+    s->cfg.cpu.isa = s->cfg.device = NULL;
+    s->cfg.places.override = s->cfg.override_kv = NULL;
+}
+
+void pi__setup_free(pi__setup *s)
+{
+    pi__memory_free(&s->mem);
+    pi__setup_undeclare(s);
+    if (s->be) s->be->dev->destroy(s->be);
+    pi__places_free(s->places);
+    pi__gguf_close(s->draft_g);
+    pi__gguf_close(s->g);
+    memset(s, 0, sizeof *s);
+}

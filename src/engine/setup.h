@@ -1,0 +1,44 @@
+/* What an engine is opened from: files, devices, the model as declared, and what it takes. Used by the plan, which loads
+ * nothing, and by open, whose engine owns it from then on.
+ *
+ * Owned: all of it. The opening thread only, until the engine runs. */
+#ifndef PI__SETUP_H
+#define PI__SETUP_H
+
+#include "cache/block_pool.h"
+#include "engine/config.h"
+#include "engine/memory.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+
+typedef struct pi__setup {
+    pi__config cfg;            /* as given; strings are the caller's, and NULL once files are closed */
+    pi__gguf *g;               /* open until loaded */
+    pi__gguf *draft_g;         /* open until loaded */
+    pi__backend *be;           /* device, or two sides */
+    pi__places *places;        /* what lies where, while models are declared */
+    pi__model *m;              /* weights and graph */
+    pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
+    pi__memory mem;            /* sizes, then pools */
+} pi__setup;
+
+/* Opens files and devices, and declares the model, without loading. On errors, too, everything is freed by free. */
+int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err);
+/* The model as the places say, and who drafts for it; and the other way round. */
+int pi__setup_declare(pi__setup *s, pi_error *err);
+void pi__setup_undeclare(pi__setup *s);
+/* The device becomes one of two sides, the CPU the other. */
+int pi__setup_add_cpu(pi__setup *s, pi_error *err);
+/* The name of the device beside the CPU. */
+const char *pi__setup_device(const pi__setup *s);
+/* Sizes everything as it is declared. */
+int pi__setup_size(pi__setup *s, pi_error *err);
+/* Bytes of the device's memory that the engine as declared takes; sizes it. */
+int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err);
+/* Of everything that gives a cache block's bytes their meaning; the model is loaded. */
+pi__key pi__setup_fingerprint(const pi__setup *s);
+/* All that is needed of the files was copied. */
+void pi__setup_close_files(pi__setup *s);
+void pi__setup_free(pi__setup *s);
+
+#endif

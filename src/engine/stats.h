@@ -1,0 +1,46 @@
+/* Counters of the engine, each named once here: the struct, what is published of the pools, and what pi_stats is told.
+ *
+ * Written by the step thread, read by any thread at any time: every counter is an atomic of its own, so that a reader may
+ * see one that is a step older than its neighbour. Memory: the caller's. */
+#ifndef PI__STATS_H
+#define PI__STATS_H
+
+#include <stdatomic.h>
+
+#include "backend/device.h"
+#include "cache/cache.h"
+#include "pagedinfer.h"
+
+/* X(type, name): a member of pi_stats of the same name. */
+#define PI__COUNTERS(X)                                                                                                \
+    X(uint, n_waiting) X(uint, n_running)                                                                              \
+    X(ullong, n_finished) X(ullong, n_preempted) X(ullong, n_steps)                                                    \
+    X(ullong, prompt_tokens) X(ullong, cached_tokens) X(ullong, generated_tokens)                                      \
+    X(ullong, n_drafted) X(ullong, n_accepted) X(ullong, n_prefix_hits)                                                \
+    X(ullong, n_snapshots_saved) X(ullong, n_snapshots_restored)                                                       \
+    X(ullong, disk_entries) X(ullong, disk_bytes) X(ullong, disk_reads) X(ullong, disk_writes)                         \
+    X(ullong, host_entries) X(ullong, host_bytes) X(ullong, host_reads) X(ullong, host_writes)
+
+/* X(name): a member of pi__block_pool and of pi_stats.group of the same name. */
+#define PI__POOL_COUNTERS(X) X(n_free) X(n_cached) X(n_shared) X(n_evicted)
+
+typedef struct pi__stats {
+#define PI__MEMBER(type, name) atomic_##type name;
+    PI__COUNTERS(PI__MEMBER)
+#undef PI__MEMBER
+    atomic_ullong last_step_us;   /* how long the last step took */
+    atomic_ullong n_from_topk, n_from_row; /* tokens sampled from what the device found in their rows, and from whole rows */
+    struct {
+#define PI__MEMBER(name) atomic_ullong name;
+        PI__POOL_COUNTERS(PI__MEMBER)
+#undef PI__MEMBER
+        atomic_ullong n_written;  /* blocks whose memory may be committed */
+    } group[PI__MAX_GROUPS];
+} pi__stats;
+
+/* Publishes the counts of the cache's pools. */
+void pi__stats_pools(pi__stats *st, const pi__cache *c);
+/* Fills the members of out that are counted here. */
+void pi__stats_tell(const pi__stats *st, int32_t n_groups, pi_stats *out);
+
+#endif

@@ -1,0 +1,272 @@
+/* The tiers below the pools: the host's memory (offload.c says how things get there) and a directory on disk. A waiting
+ * request whose prefix they hold gets the missing blocks read into the pools before it is admitted.
+ *
+ *     pool on a far device    <-- copy --  slot of the host tier  <-- read --  file
+ *     pool in host memory     <------------------------------------ read --  file
+ *
+ * A load fills a block that nobody else has; when it is done the block gets its key and joins the free list as if a
+ * request had left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So nothing
+ * else in the engine knows where a prefix came from. Only the step thread is here, but for wake. */
+#include "engine/tiering.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* A block that is in the host's memory as a whole: where there is no host tier. */
+static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
+{
+    return pi__block_at(t->map, g, block, t->map->bytes[g][PI__AT_DEVICE] ? PI__AT_DEVICE : PI__AT_CPU);
+}
+
+/* A block of group g got its key: the disk gets it, from a far device when a copy of it has come. */
+static void keyed(void *ud, int32_t g, int32_t block, pi__key key, const int32_t *tokens)
+{
+    pi__tiering *t = ud;
+    if (!t->offload.host)
+        pi__tier_put(t->disk, key, g, tokens, t->map->block_size[g], near_block(t, g, block), pi__copy_bytes(t->map, g));
+    else if (pi__tier_has(t->disk, key, g)) pi__tier_touch(t->disk, key, g);
+    else pi__offload_out(&t->offload, g, block);
+}
+
+static pi__tier_config disk_of(const pi__tiering_config *c)
+{
+    return (pi__tier_config){.dir = c->dir, .limit_bytes = c->dir_bytes, .max_loads = PI__MAX_LOADS, .wake = c->wake,
+                             .wake_ud = c->wake_ud, .fingerprint = c->fingerprint, .log = c->offload.log};
+}
+
+static bool has_disk(const pi__tiering_config *c) { return c->dir && c->offload.keeps; }
+
+size_t pi__tiering_bytes(const pi__tiering_config *c)
+{
+    const pi__tier_config disk = disk_of(c);
+    size_t n = pi__offload_bytes(&c->offload);
+    if (has_disk(c)) n += pi__tier_memory(&disk);
+    return n ? n + PI__MAX_LOADS * sizeof(pi__load) : 0;
+}
+
+int pi__tiering_open(pi__tiering *t, const pi__tiering_config *c, pi_error *err)
+{
+    const pi__tier_config disk = disk_of(c);
+    *t = (pi__tiering) {.cache = c->offload.cache, .stats = c->offload.stats, .map = c->offload.map};
+    int rc = pi__offload_open(&t->offload, &c->offload, err);
+    if (!rc && has_disk(c)) rc = pi__tier_open(&t->disk, &disk, err);
+    if (rc || (!t->offload.host && !t->disk)) return rc;
+    t->load = pi__calloc(PI__MAX_LOADS, sizeof *t->load);
+    if (!t->load) return pi__fail_mem(err, "the cache's tiers");
+    t->offload.disk = t->disk;
+    if (!t->disk) return PI_OK;
+    t->cache->keyed = keyed;
+    t->cache->keyed_ud = t;
+    return PI_OK;
+}
+
+void pi__tiering_close(pi__tiering *t)
+{
+    pi__offload_end(&t->offload);
+    pi__tier_close(t->disk);
+    pi__offload_close(&t->offload);
+    pi__free(t->load);
+    *t = (pi__tiering) {.cache = NULL};
+}
+
+void pi__tiering_touch(pi__tiering *t, const pi__seq *s)
+{
+    if (!t->disk || !s->keeps) return;
+    const pi__cache_seq *q = &t->cache->seq[s->row];
+    for (int32_t i = q->n_keys; i-- > 0;)
+        for (int32_t g = 0; g < t->cache->n_groups; g++) {
+            const int32_t end = (i + 1) * t->cache->hash_block, bs = t->map->block_size[g];
+            if (end % bs == 0 && end / bs > q->n_freed[g]) pi__tier_touch(t->disk, pi__cache_key(t->cache, s->row, i), g);
+        }
+}
+
+void pi__tiering_clear(pi__tiering *t, const pi__key *tenant)
+{
+    if (t->disk) pi__tier_clear(t->disk, tenant);
+    if (t->offload.host) pi__host_clear(t->offload.host, tenant);
+    for (int32_t i = 0; t->load && i < PI__MAX_LOADS; i++)
+        if (pi__key_of_tenant(t->load[i].key, tenant)) t->load[i].forgotten = true;
+}
+
+void pi__tiering_stats(pi__tiering *t)
+{
+    uint64_t entries, bytes;
+    if (t->offload.host) {
+        pi__host_count(t->offload.host, &entries, &bytes);
+        t->stats->host_entries = entries;
+        t->stats->host_bytes = bytes;
+    }
+    pi__tier_stats d;
+    if (!t->disk) return;
+    pi__tier_get_stats(t->disk, &d);
+    t->stats->disk_entries = (uint64_t) d.entries;
+    t->stats->disk_bytes = (uint64_t) d.bytes;
+    t->stats->disk_reads = (uint64_t) d.hits;
+    t->stats->disk_writes = (uint64_t) d.writes;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- loads */
+
+static void end_load(pi__tiering *t, pi__load *l, bool ok)
+{
+    pi__block_pool *p = &t->cache->group[l->group].pool;
+    if (ok && !l->forgotten) pi__block_set_key(p, l->block, l->key, l->tokens);
+    pi__block_release(p, l->block);
+    if (l->slot >= 0) pi__block_release(pi__host_pool(t->offload.host, l->group), l->slot);
+    t->n_bad_loads += !ok;
+    l->number = 0;
+}
+
+/* From the slot to the block. */
+static void bring(pi__tiering *t, pi__load *l)
+{
+    l->copying = pi__offload_back(&t->offload, l->group, l->block, l->slot, &l->copy);
+    if (!l->copying) end_load(t, l, false);
+}
+
+static void take_read(pi__tiering *t, pi__load *l, bool ok)
+{
+    if (l->slot < 0 || !ok) {
+        end_load(t, l, ok);
+        return;
+    }
+    if (t->offload.host_keeps && !l->forgotten)
+        pi__block_set_key(pi__host_pool(t->offload.host, l->group), l->slot, l->key, l->tokens);
+    bring(t, l);
+}
+
+void pi__tiering_poll(pi__tiering *t)
+{
+    pi__tier_done done[16];
+    pi__offload_poll(&t->offload);
+    for (int32_t n; t->disk && (n = pi__tier_poll(t->disk, done, 16)) > 0;)
+        for (int32_t i = 0; i < n; i++) take_read(t, &t->load[done[i].tag], done[i].ok);
+    for (int32_t i = 0; t->offload.host && i < PI__MAX_LOADS; i++) {
+        pi__load *l = &t->load[i];
+        if (!l->number || !l->copying) continue;
+        bool ended = l->copy <= t->offload.copies_ended;
+        if (!ended && !t->offload.copies_lost) continue;
+        t->stats->host_reads += ended;
+        end_load(t, l, ended);
+    }
+    pi__offload_ahead(&t->offload);
+}
+
+/* A load with number 1..upto is still under way. */
+static bool pending(const pi__tiering *t, uint64_t upto)
+{
+    for (int32_t i = 0; i < PI__MAX_LOADS; i++)
+        if (t->load[i].number && t->load[i].number <= upto) return true;
+    return false;
+}
+
+static bool loading(const pi__tiering *t, int32_t g, pi__key key)
+{
+    for (int32_t i = 0; i < PI__MAX_LOADS; i++) {
+        const pi__load *l = &t->load[i];
+        if (l->number && l->group == g && l->key.lo == key.lo && l->key.hi == key.hi) return true;
+    }
+    return false;
+}
+
+/* The key of block i of group g, and its tokens. */
+static pi__key block_key(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+{
+    return pi__cache_key(t->cache, s->row, (i + 1) * (t->map->block_size[g] / t->cache->hash_block) - 1);
+}
+
+static const int32_t *block_tokens(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+{
+    return s->tokens + (size_t) i * (size_t) t->map->block_size[g];
+}
+
+/* The slot of the host tier that holds block i, -1: none. */
+static int32_t find_slot(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+{
+    return t->offload.host ? pi__block_find(pi__host_pool(t->offload.host, g), block_key(t, s, g, i), block_tokens(t, s, g, i)) : -1;
+}
+
+static bool in_pool(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+{
+    return pi__block_find(&t->cache->group[g].pool, block_key(t, s, g, i), block_tokens(t, s, g, i)) >= 0;
+}
+
+static bool somewhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+{
+    return in_pool(t, s, g, i) || find_slot(t, s, g, i) >= 0 ||
+           (t->disk && pi__tier_has(t->disk, block_key(t, s, g, i), g));
+}
+
+/* Longest prefix that pools and tiers hold together. */
+static int32_t longest(const pi__tiering *t, const pi__seq *s)
+{
+    const int32_t reuse = t->cache->reuse_block;
+    int32_t n = pi__seq_most(s) / reuse * reuse, before;
+    do {
+        before = n;
+        for (int32_t g = 0; g < t->cache->n_groups && n > 0; g++) {
+            const pi__group_spec *sp = &t->cache->group[g].spec;
+            int32_t i = n / sp->block_size - 1, first = pi__group_first(sp, n);
+            if (pi__group_is_full(sp)) {
+                for (i = 0; i < n / sp->block_size && somewhere(t, s, g, i);) i++;
+                n = i * sp->block_size / reuse * reuse;
+                continue;
+            }
+            while (i >= first && somewhere(t, s, g, i)) i--;
+            if (i >= first) n = i * sp->block_size / reuse * reuse; /* nothing that needs i will do */
+        }
+    } while (n > 0 && n != before);
+    return n;
+}
+
+/* Starts bringing block i of group g. false: no room for it, or what there was has just gone to make room. */
+static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+{
+    int32_t bs = t->map->block_size[g], k = 0, slot = find_slot(t, s, g, i);
+    pi__block_pool *pool = &t->cache->group[g].pool;
+    pi__key key = block_key(t, s, g, i);
+    const bool there = slot >= 0;
+    if (!there && (!t->disk || !pi__tier_has(t->disk, key, g))) return false;
+    while (k < PI__MAX_LOADS && t->load[k].number) k++;
+    if (k == PI__MAX_LOADS || !pi__block_available(pool)) return false;
+    if (there) pi__block_touch(pi__host_pool(t->offload.host, g), slot);
+    else if (t->offload.host && (slot = pi__host_take(t->offload.host, g)) < 0) return false;
+    pi__load *l = &t->load[k];
+    *l = (pi__load){.number = ++t->n_loads, .key = key, .group = g, .block = pi__block_get_new(pool), .slot = slot};
+    memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
+    void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : near_block(t, g, l->block);
+    if (there) bring(t, l);
+    else if (!pi__tier_load(t->disk, key, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k)) end_load(t, l, false);
+    return l->number != 0;
+}
+
+bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
+{
+    return t->offload.host && (t->offload.n_copies || n_waiting || pi__host_grows(t->offload.host));
+}
+
+bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
+{
+    if (!t->disk && !t->offload.host) return false;
+    if (pending(t, s->fetch.upto)) return true;
+    if (!s->fetch.rounds) { /* in rounds of what can be under way at a time; one that fails is the last */
+        s->fetch.rounds = 2 * (s->n_tokens / t->cache->hash_block * t->cache->n_groups / PI__MAX_LOADS + 2);
+        s->fetch.bad = t->n_bad_loads;
+    }
+    int32_t n = s->fetch.rounds > 1 && s->fetch.bad == t->n_bad_loads ? longest(t, s) : 0;
+    if (n <= got) {
+        s->fetch.rounds = 1;
+        return false;
+    }
+    s->fetch.rounds--;
+    bool room = true;
+    for (int32_t g = 0; g < t->cache->n_groups; g++)
+        for (int32_t i = pi__group_first(&t->cache->group[g].spec, n); i < n / t->map->block_size[g] && room; i++)
+            if (!in_pool(t, s, g, i) && !loading(t, g, block_key(t, s, g, i))) room = start_load(t, s, g, i);
+    s->fetch.upto = t->n_loads;
+    if (pending(t, s->fetch.upto) || (t->offload.host && pi__host_grows(t->offload.host))) return true;
+    s->fetch.rounds = 1;
+    return false;
+}
