@@ -1,6 +1,6 @@
 /* How an engine is opened: src/api fills it from options; strings are the caller's until open copies what it keeps. */
-#ifndef PI__CONFIG_H
-#define PI__CONFIG_H
+#ifndef PI__ENGINE_CONFIG_H
+#define PI__ENGINE_CONFIG_H
 
 #include "backend/device.h"
 #include "base/log.h"

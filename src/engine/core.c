@@ -349,7 +349,7 @@ static void *step_thread(void *arg)
         reap(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
         if (closing) return NULL;
         pi__tiering_poll(&e->tiering);
-        pi__step_plan *plan = pi__schedule(&e->sched);
+        pi__step_plan *plan = pi__schedule(&e->sched, e->setup.mem.lim.max_tokens);
         pthread_mutex_lock(&e->lock);
         e->n_queued = e->n_live - e->sched.running.n; /* before the step: who was admitted leaves room in the queue */
         pthread_mutex_unlock(&e->lock);
@@ -469,7 +469,7 @@ static int open_sched(pi__core *e, pi_error *err)
 {
     const pi__memory *mem = &e->setup.mem;
     const pi__sched_config sched = {
-        .max_tokens = mem->lim.max_tokens, .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
+        .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
         .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY,
         .hooks = {e, hook_yield, hook_wait, hook_admitted, hook_leaves},
     };

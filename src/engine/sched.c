@@ -44,8 +44,6 @@ void pi__sched_destroy(pi__sched *sc)
     memset(sc, 0, sizeof *sc);
 }
 
-void pi__sched_budget(pi__sched *sc, int32_t max_tokens) { sc->config.max_tokens = max_tokens; }
-
 void pi__sched_add(pi__sched *sc, pi__seq *s)
 {
     pi__assert(s->row < 0 && !s->n_computed);
@@ -106,7 +104,7 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
         const pi__cache_group *g = &sc->cache->group[i];
         int32_t held = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
-        if (pi__group_need(&g->spec, s->n_tokens, sc->config.max_tokens) - held > pi__block_available(&g->pool)) return false;
+        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - held > pi__block_available(&g->pool)) return false;
     }
     return true;
 }
@@ -178,7 +176,7 @@ static int32_t chunk_of(const pi__sched *sc, const pi__seq *s, int32_t budget)
     int32_t missing = s->n_tokens - s->n_computed;
     bool others = sc->waiting.n > 0;
     for (const pi__seq *r = s->next; r && !others; r = r->next) others = r->n_tokens - r->n_computed > 1;
-    if (others && missing > LONG_PROMPT * sc->config.max_tokens) budget = (budget + 1) / 2;
+    if (others && missing > LONG_PROMPT * sc->max_tokens) budget = (budget + 1) / 2;
     return missing < budget ? missing : budget;
 }
 
@@ -227,13 +225,13 @@ static pi__step_plan *plan_of(pi__sched *sc)
         p->seq[p->n_seqs++] = s;
         p->n_tokens += s->n_new;
     }
-    pi__assert(p->n_tokens <= sc->config.max_tokens);
+    pi__assert(p->n_tokens <= sc->max_tokens);
     return p;
 }
 
-pi__step_plan *pi__schedule(pi__sched *sc)
+pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
 {
-    int32_t budget = sc->config.max_tokens;
+    int32_t budget = sc->max_tokens = max_tokens;
     bool preempted = false;
     for (pi__seq *s = sc->running.head; s; s = s->next) s->n_new = 0;
     for (int pass = 0; pass < 2; pass++) { /* decoders, then prompts */

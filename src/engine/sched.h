@@ -25,7 +25,6 @@ typedef struct pi__sched_hooks {
 } pi__sched_hooks;
 
 typedef struct pi__sched_config {
-    int32_t max_tokens;        /* of a step */
     int32_t max_seqs;          /* that run at once; rows of the cache */
     bool by_priority;          /* lower params.priority first */
     pi__log log;               /* who is preempted */
@@ -45,6 +44,7 @@ typedef struct pi__sched {
     pi__stats *stats;          /* where it counts */
     pi__seq_list waiting, running;
     pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
+    int32_t max_tokens;        /* of the step that is planned */
     pi__step_plan plan;        /* the last one */
 } pi__sched;
 
@@ -58,9 +58,7 @@ void pi__sched_destroy(pi__sched *sc);
 void pi__sched_add(pi__sched *sc, pi__seq *s);
 /* s leaves its list and gives back its row. intact: see hooks.leaves. */
 void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact);
-/* Chooses the tokens of the next step, at most config.max_tokens. Valid until the next call. */
-pi__step_plan *pi__schedule(pi__sched *sc);
-/* Other budgets from the next step on. */
-void pi__sched_budget(pi__sched *sc, int32_t max_tokens);
+/* Chooses the tokens of the next step, at most max_tokens. The plan is valid until the next call. */
+pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens);
 
 #endif

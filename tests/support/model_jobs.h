@@ -20,6 +20,7 @@ enum { N_JOBS = 5, N_GEN = 12 };
 typedef struct job {
     int32_t prompt[300];
     int32_t n_prompt;
+    int32_t logits_from; /* with PI__LOGITS_ALL */
     int32_t tokens[N_GEN], n_tokens;
     uint64_t rows; /* hash of the logits it got */
     atomic_int done;
@@ -74,6 +75,7 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
+                                 .logits_from = j->logits_from,
                                  .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N},
                                               .bias = bias, .n_bias = bias ? 1 : 0}};
     j->n_tokens = 0;

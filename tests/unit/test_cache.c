@@ -11,6 +11,10 @@
 
 #include <cmocka.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
 #include "cache/cache.h"
 
@@ -438,6 +442,30 @@ static void check_sees(void **st)
     pi__cache_destroy(&c);
 }
 
+/* Where invariants are checked, giving a block back once too often ends the process, at the place where it happens. */
+static void underflow_traps(void **st)
+{
+    (void) st;
+#ifdef PI_CHECKED
+    pid_t pid = fork();
+    if (pid == 0) {
+        pi__block_pool p;
+        signal(SIGTRAP, SIG_DFL);
+        signal(SIGILL, SIG_DFL);
+        if (pi__block_pool_init(&p, 3, 16, NULL)) _exit(1);
+        int32_t id = pi__block_get_new(&p);
+        pi__block_release(&p, id);
+        pi__block_release(&p, id);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && (WTERMSIG(status) == SIGTRAP || WTERMSIG(status) == SIGILL));
+#else
+    skip();
+#endif
+}
+
 static void window_needs(void **st)
 {
     (void) st;
@@ -486,7 +514,7 @@ int main(void)
         cmocka_unit_test(three_kinds), cmocka_unit_test(entries_of_recent), cmocka_unit_test(needless_keys),
         cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
         cmocka_unit_test(windows_worth_keeping),
-        cmocka_unit_test(salts_separate), cmocka_unit_test(check_sees),
+        cmocka_unit_test(salts_separate), cmocka_unit_test(check_sees), cmocka_unit_test(underflow_traps),
         cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,6 +83,33 @@ static void test_all_rows(void **st)
     jobs_all_rows(config());
 }
 
+/* Another answer to the same prompt is scored: the state before the first scored token comes from the first one's snapshot. */
+static void test_scoring(void **st)
+{
+    (void) st;
+    static job one[N_JOBS], other[N_JOBS], cold[N_JOBS];
+    pi__config c = config();
+    c.prefix_cache = true;
+    c.snapshot_interval = 4096;
+    pi__core *e = job_core(&c);
+    jobs_fill(one), jobs_fill(other), jobs_fill(cold);
+    for (int32_t k = 140; k < 250; k++) other[4].prompt[k] = cold[4].prompt[k] = (k * 7) % TINY_VOCAB;
+    one[4].logits_from = other[4].logits_from = cold[4].logits_from = 139;
+    job_submit(e, &one[4], PI__LOGITS_ALL, NULL);
+    job_await(&one[4], PI_OK);
+    job_submit(e, &other[4], PI__LOGITS_ALL, NULL);
+    job_await(&other[4], PI_OK);
+    assert_int_equal(one[4].n_cached, 0);
+    assert_int_equal(other[4].n_cached, 128);
+    pi__core_close(e);
+    c.prefix_cache = false;
+    e = job_core(&c);
+    job_submit(e, &cold[4], PI__LOGITS_ALL, NULL);
+    job_await(&cold[4], PI_OK);
+    assert_true(cold[4].rows == other[4].rows && cold[4].n_cached == 0);
+    pi__core_close(e);
+}
+
 /* ---- files that are refused */
 
 static void assert_refused(model_file f, const char *why)
@@ -179,7 +206,8 @@ static int remove_model(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_scoring),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_interval),
     };
     int dense = cmocka_run_group_tests_name("dense", tests, make_dense, remove_model);

@@ -273,13 +273,12 @@ static void step(world *w)
     int32_t n_before = 0, n_decoders = 0, used = 0;
     unsigned long long preempted = w->stats.n_preempted;
     w->budget = 1 + (int32_t) rnd(w, rnd(w, 4) ? 64 : 8);
-    pi__sched_budget(&w->sched, w->budget);
     for (pi__seq *s = w->sched.running.head; s; s = s->next) {
         before[n_before++] = s;
         if (s->n_tokens - s->n_computed == 1) decoder[n_decoders++] = s;
     }
     pi__tiering_poll(&w->tiering);
-    const pi__step_plan *plan = pi__schedule(&w->sched);
+    const pi__step_plan *plan = pi__schedule(&w->sched, w->budget);
     w->preempted += (long) (w->stats.n_preempted - preempted);
     note_new(w, before, n_before);
     check(w);
@@ -324,7 +323,7 @@ static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, b
         if (spec[g].state) w->state_group = g;
     }
     assert_int_equal(pi__cache_init(&w->cache, spec, n_groups, SEQS, CTX, NULL), PI_OK);
-    const pi__sched_config sched = {.max_tokens = w->budget, .max_seqs = SEQS,
+    const pi__sched_config sched = {.max_seqs = SEQS,
                                     .hooks = {w, yield_block, wait_tiers, admitted, leaves}};
     assert_int_equal(pi__sched_init(&w->sched, &sched, &w->cache, &w->stats, NULL), PI_OK);
     const pi__snapshots_config snapshots = {
