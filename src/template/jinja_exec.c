@@ -1,7 +1,7 @@
 /* Running a template: statements, scopes, loops, macros.
  *
  * A scope is a small list of names; loops, macros and {% with %} open one, if does not. What is set inside is gone
- * behind it, so a loop body gets the same scope anew for every round, unless a macro that was defined in it still
+ * behind it, so a loop body gets the same scope anew for every iteration, unless a macro that was defined in it still
  * refers to it. All output goes into one text; a macro's or a block's is cut off its end and becomes a string.
  *
  *     out   system\n ... <|im_start|>user\nHello
@@ -87,7 +87,7 @@ static bool set_in(run *r, pi__jscope *s, int32_t name, pi__val v)
 
 bool pi__jset_name(run *r, int32_t name, pi__val v) { return set_in(r, r->scope, name, v); }
 
-/* The scope for the next round of a loop. */
+/* The scope for a loop's next iteration. */
 static bool renew_scope(run *r)
 {
     if (!r->scope->kept) {
@@ -158,7 +158,7 @@ static bool filter_elements(run *r, const node *n, pi__list *l)
     return true;
 }
 
-static bool run_rounds(run *r, const node *n, pi__list *l, int32_t loop_name)
+static bool run_iterations(run *r, const node *n, pi__list *l, int32_t loop_name)
 {
     pi__jloop *loop = pi__zone_take(r->z, sizeof *loop);
     if (!loop) return pi__jno_room(r);
@@ -193,7 +193,7 @@ static bool exec_for(run *r, const node *n)
     if (!pi__jeval(r, n->b, &v) || !pi__jiterate(r, &v, &l)) return false;
     if (!(r->scope = open_scope(r, outer))) return false;
     const pi__val *loop = pi__dict_get_str(&r->t->numbers, "loop");
-    bool ok = (!n->c || filter_elements(r, n, &l)) && run_rounds(r, n, &l, loop ? (int32_t) loop->i : -1);
+    bool ok = (!n->c || filter_elements(r, n, &l)) && run_iterations(r, n, &l, loop ? (int32_t) loop->i : -1);
     r->scope = outer;
     if (ok && range && v.type == PI__V_LIST) leave_range(r, v.list);
     return ok && (l.n || pi__jexec(r, n->e));
@@ -252,7 +252,7 @@ static bool bind_rest(run *r, const pi__jmacro *m, const pi__jargs *args, size_t
     for (size_t k = 0; k < args->n_kw; k++) {
         pi__str s = args->kw[k].name;
         if (args->kw[k].used) continue;
-        if (!kwargs) return pi__jfail(r, "the macro has no place for the argument '%.*s'", pi__jshort(s, 60), s.p);
+        if (!kwargs) return pi__jfail(r, "the macro does not take the argument '%.*s'", pi__jshort(s, 60), s.p);
         if (!pi__dict_set(r->z, rest.map, pi__val_str(s), args->kw[k].v)) return pi__jno_room(r);
     }
     if (kwargs && !pi__jset_name(r, name, rest)) return false;

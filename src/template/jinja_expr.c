@@ -252,24 +252,24 @@ static bool parse_args(pi__jparse *p, node **to)
     return pi__jexpect_op(p, ')');
 }
 
-/* Behind "[": an index, or a slice whose parts may all be missing. */
+/* Behind "[": an index, or a slice whose bounds and step may all be missing. */
 static node *parse_subscript(pi__jparse *p, node *object)
 {
-    node *part[3] = {NULL, NULL, NULL};
+    node *bound[3] = {NULL, NULL, NULL};
     int n = 0;
-    if (!pi__jis_op(p, ':') && !(part[0] = pi__jparse_expr(p, true, true))) return NULL;
+    if (!pi__jis_op(p, ':') && !(bound[0] = pi__jparse_expr(p, true, true))) return NULL;
     while (n < 2 && pi__jskip_op(p, ':')) {
         n++;
         if (pi__jis_op(p, ':') || pi__jis_op(p, ']')) continue;
-        if (!(part[n] = pi__jparse_expr(p, false, true))) return NULL;
+        if (!(bound[n] = pi__jparse_expr(p, false, true))) return NULL;
     }
     if (!pi__jexpect_op(p, ']')) return NULL;
-    if (!n) return branch(p, PI__JN_ITEM, object, part[0]);
+    if (!n) return branch(p, PI__JN_ITEM, object, bound[0]);
     node *s = wrap(p, PI__JN_SLICE, object);
     if (!s) return NULL;
-    s->b = part[0];
-    s->c = part[1];
-    s->d = part[2];
+    s->b = bound[0];
+    s->c = bound[1];
+    s->d = bound[2];
     return s;
 }
 

@@ -65,7 +65,7 @@ enum pi__jnode_kind { /* with the children used; [x]: a list of nodes linked by 
     PI__JN_AND, PI__JN_OR, /* a, b */
     PI__JN_COND,     /* a: condition, b: then, c: else or NULL */
     PI__JN_CAPTURE,  /* [d]: statements; their output as a string */
-    /* parts */
+    /* only within others */
     PI__JN_PAIR,     /* a: key, b: value */
     PI__JN_OPERAND,  /* op, a; op 'i': in, 'o': not in */
     PI__JN_KWARG,    /* v: name, a: value */
@@ -81,7 +81,7 @@ typedef struct pi__jnode pi__jnode;
 struct pi__jnode {
     uint8_t kind;  /* enum pi__jnode_kind */
     uint8_t op;    /* as in pi__jtok */
-    int16_t id;    /* of a filter or test: its place in the table, -1: there is none */
+    int16_t id;    /* of a filter or test: its index in the table, -1: there is none */
     uint32_t line; /* where it begins */
     int32_t name;  /* of a variable: its number in pi__jinja.name, -1: none */
     pi__jnode *a, *b, *c, *d, *e;
@@ -269,7 +269,7 @@ bool pi__jfilter_int(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__
 bool pi__jfilter_float(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 bool pi__jfilter_round(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 
-/* tables: the place of a name, -1: none */
+/* tables: the index of a name, -1: none */
 typedef bool (*pi__jfilter_fn)(pi__jrun *r, const pi__val *in, const pi__jargs *args, pi__val *out);
 int pi__jfilter_find(pi__str name);
 bool pi__jfilter_call(pi__jrun *r, int id, const pi__val *in, const pi__jargs *args, pi__val *out);

@@ -245,9 +245,9 @@ static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__va
     if (!pi__val_new_list(r->z, 0, out)) return pi__jno_room(r);
     if (!sep) return right && max >= 0 ? rsplit_white(r, s, max, out->list) : split_white(r, s, max, out->list);
     if (!sep->n) return pi__jfail(r, "the separator is empty");
-    size_t at = 0, k, parts = 0;
-    for (k = find(s, 0, *sep); right && max >= 0 && k <= s.n; k = find(s, k + sep->n, *sep)) parts++;
-    for (; right && max >= 0 && parts > (size_t) max; parts--) at = find(s, at, *sep) + sep->n; /* not split */
+    size_t at = 0, k, cuts = 0;
+    for (k = find(s, 0, *sep); right && max >= 0 && k <= s.n; k = find(s, k + sep->n, *sep)) cuts++;
+    for (; right && max >= 0 && cuts > (size_t) max; cuts--) at = find(s, at, *sep) + sep->n; /* not split */
     size_t start = 0;
     for (k = find(s, at, *sep); k <= s.n && max; k = find(s, at, *sep), max -= max > 0) {
         if (!add_part(r, out->list, (pi__str) {s.p + start, k - start})) return false;
@@ -458,7 +458,7 @@ static bool call_map(run *r, const pi__val *self, int method, const pi__jargs *a
     }
 }
 
-/* Puts v at place i; what is behind moves up. */
+/* Puts v at index i; what is behind moves up. */
 static bool insert(run *r, pi__list *l, int64_t i, pi__val v)
 {
     if (!pi__jcost(r, l->n * 16)) return false;
@@ -525,7 +525,7 @@ static bool call_list(run *r, const pi__val *self, int method, const pi__jargs *
 }
 
 /* loop.cycle(...): one of the arguments after the other. loop.changed(...): true where they are not those of the last
- * call, in any round. */
+ * call, in any iteration. */
 static bool call_loop(run *r, pi__jloop *loop, int method, const pi__jargs *a, pi__val *out)
 {
     if (method == M_CYCLE) {

@@ -13,8 +13,8 @@ typedef pi__jrun run;
 
 /* ----------------------------------------------------------------------------------------------------------- slices */
 
-/* A part of a slice: *given false where it is missing or none. */
-static bool slice_part(run *r, const node *n, int64_t *out, bool *given)
+/* A bound of a slice, or its step: *given false where it is missing or none. */
+static bool slice_bound(run *r, const node *n, int64_t *out, bool *given)
 {
     pi__val v;
     *given = false;
@@ -72,8 +72,8 @@ bool pi__jeval_slice(run *r, const node *n, pi__val *out)
     if (!pi__jeval(r, n->a, &v) || !pi__jdefined(r, &v)) return false;
     if (v.type != PI__V_LIST && v.type != PI__V_STR)
         return pi__jfail(r, "%s cannot be sliced", pi__val_type_name(&v));
-    if (!slice_part(r, n->b, &start, &has_start) || !slice_part(r, n->c, &stop, &has_stop) ||
-        !slice_part(r, n->d, &step, &has_step))
+    if (!slice_bound(r, n->b, &start, &has_start) || !slice_bound(r, n->c, &stop, &has_stop) ||
+        !slice_bound(r, n->d, &step, &has_step))
         return false;
     if (!step) return pi__jfail(r, "a slice's step must not be 0");
     int64_t len = (int64_t) (v.type == PI__V_LIST ? v.list->n : pi__str_length(v.s));

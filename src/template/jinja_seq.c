@@ -257,11 +257,11 @@ static bool f_sort(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 static bool f_dictsort(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     const pi__val *by = pi__jarg(a, 1, "by");
-    pi__val items, place = pi__val_int(by && by->type == PI__V_STR && pi__str_is(by->s, "value"));
+    pi__val items, column = pi__val_int(by && by->type == PI__V_STR && pi__str_is(by->s, "value"));
     if (!pi__jdefined(r, in)) return false;
     if (in->type != PI__V_MAP) return pi__jfail(r, "dictsort: %s is no mapping", pi__val_type_name(in));
     return pi__jdict_items(r, in->map, PI__J_ITEMS, &items) &&
-           sort_list(r, items.list, &place, truth_of(pi__jarg(a, 0, "case_sensitive")),
+           sort_list(r, items.list, &column, truth_of(pi__jarg(a, 0, "case_sensitive")),
                      truth_of(pi__jarg(a, 2, "reverse")), out);
 }
 

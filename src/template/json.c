@@ -20,7 +20,7 @@ typedef struct reader {
     int code;         /* PI_OK until something is wrong */
 } reader;
 
-/* Says what is wrong at the reader's place. */
+/* Says what is wrong at the reader's position. */
 static bool bad(reader *r, const char *why)
 {
     size_t line = 1, column = 1;

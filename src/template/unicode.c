@@ -1,6 +1,6 @@
 /* Tables of characters (unicode_tables.h, which tools/gen/gen_unicode.py writes), and how they are read.
  *
- * A set is, for each plane, the list of places where membership begins or ends: a character is in it if an odd number
+ * A set is, for each plane, the list of code points where membership begins or ends: a character is in it if an odd number
  * of them is at or before it.
  *
  *     set_bounds   41 5B 61 7B ... | 0 C D 27 ... | ...        [A-Z], [a-z], ...; U+10000..U+1000B, ...

@@ -96,7 +96,7 @@ static inline bool pi__str_is(pi__str a, const char *text) { return pi__str_eq(a
 bool pi__val_new_list(pi__zone *z, size_t cap, pi__val *out);
 bool pi__val_new_map(pi__zone *z, pi__val *out);
 bool pi__list_add(pi__zone *z, pi__list *l, pi__val v);
-/* A key that is there keeps its place and gets the new value. The key is of a type that a key may have. */
+/* A key that is there keeps its position and gets the new value. The key is of a type that a key may have. */
 bool pi__dict_set(pi__zone *z, pi__dict *m, pi__val key, pi__val value);
 bool pi__dict_set_str(pi__zone *z, pi__dict *m, const char *key, pi__val value); /* key is not copied */
 /* NULL: not there. Stays valid until the map grows. */

@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     if (!rc) rc = pi__jinja_parse(&t, template, n_template, &err);
     if (!rc) rc = pi__jinja_render(t, &zone, v.map, &env, &out, &err);
     if (rc) fprintf(stderr, "%s\n", err.msg);
-    else fwrite(out.p, 1, out.n, stdout);
+    else if (out.n) fwrite(out.p, 1, out.n, stdout);
     pi__jinja_free(t);
     pi__zone_free(&zone);
     pi__free(out.p);

@@ -2,16 +2,21 @@
 """Checks tokenization against the vocabulary tests of a llama.cpp tree.
 
     check_tokenizers.py [--bin build/pagedinfer] [--cmd 'CMD -m {model} -f {file}'] [--peer llama-tokenize]
-                        [--text FILE]... MODELS_DIR [NAME...]
+                        [--text FILE]... [--random SEED] [--pre] MODELS_DIR [NAME...]
 
 MODELS_DIR holds ggml-vocab-NAME.gguf with .inp (texts, split by a marker line) and .out (their ids, a line each). A
 NAME that is given must be there; without names all families that the library reads are checked. Each .inp text is
-tokenized without BOS. With --peer, each --text file is also tokenized whole by both programs and the ids are compared.
+tokenized without BOS. With --peer, each --text file is also tokenized whole by both programs and the ids are compared, as
+is a random text of words, scripts, white space and special tokens with --random. --pre does so for every pre-tokenizer
+that src/tokenizer/pretok.c names, by writing its name into a copy of the llama-bpe vocabulary.
 Standard library only."""
 import argparse
 import json
 import os
+import random
+import re
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
@@ -42,6 +47,58 @@ def read_cases(path):
     return list(zip(texts, ids))
 
 
+WORDS = ["the", "I'm", "we'VE", "they'll", "größe", "日本語", "한국어", "привет", "मार्च", "ไทย", "עברית", "العربية", "123", "4567", "3.14",
+         "x86_64", "$$$", "...", "—", "“q”", "e\u0301", "\u200b", "\u00a0", "\u3000", "\U0001F600", "Ⅷ", "½", "٣٤", "ﬁ", "\u2028", "func(a,b);",
+         "\\n", "/*", "http://a.b/c?d=e", "CamelCaseWord", "ALLCAPS", "İstanbul", "a" * 40, "=" * 30, "▁", "<|im_start|>", "<|im_end|>",
+         "<|eot_id|>", "<s>", "</s>", "<start_of_turn>", "[INST]", "<|user|>", "<|endoftext|>", "<|start_header_id|>", "<0x0A>"]
+SPACES = ["\n", "\n\n", "\r\n", " \n", "\t", "  ", " " * 17, "\n\n\n \n"]
+SCRIPTS = [(32, 127), (0xA0, 0x600), (0x900, 0x3200), (0x4E00, 0x9FFF), (0xAC00, 0xD7A0), (0x1F300, 0x1FA00)]
+
+
+def random_text(seed, n=4000):
+    rnd, out = random.Random(seed), []
+    for _ in range(n):
+        r = rnd.random()
+        if r < 0.65:
+            out.append(rnd.choice(WORDS))
+        elif r < 0.75:
+            out += [chr(rnd.randrange(*rnd.choice(SCRIPTS))) for _ in range(rnd.randrange(1, 8))]
+        else:
+            out.append(rnd.choice(SPACES))
+        out.append(rnd.choice(["", " ", " ", " "]))
+    return "".join(out)
+
+
+def pre_tokenizers():
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, "../../src/tokenizer/pretok.c")) as f:
+        return re.findall(r'^    \{"([^"]+)", SET_', f.read(), re.M)
+
+
+def with_pre(vocab, name):
+    """The bytes of a vocabulary without tensors, with another tokenizer.ggml.pre."""
+    key = b"tokenizer.ggml.pre"
+    at = vocab.index(key) + len(key) + 4  # behind the type, which is a string
+    n = struct.unpack_from("<Q", vocab, at)[0]
+    return vocab[:at] + struct.pack("<Q", len(name)) + name.encode() + vocab[at + 8 + n:]
+
+
+def check_pre(a, cmd, peer):
+    n_bad, names = 0, pre_tokenizers()
+    with open(os.path.join(a.models_dir, "ggml-vocab-llama-bpe.gguf"), "rb") as f:
+        vocab = f.read()
+    with tempfile.TemporaryDirectory() as tmp:
+        model, text = os.path.join(tmp, "model.gguf"), os.path.join(tmp, "text")
+        with open(text, "w", newline="") as f:
+            f.write(random_text(a.random or 1))
+        for name in names:
+            with open(model, "wb") as f:
+                f.write(with_pre(vocab, name))
+            n_bad += differ(name, "random text", run(cmd, model, text), run(peer, model, text))
+    print("%d of %d pre-tokenizers agree" % (len(names) - n_bad, len(names)))
+    return n_bad
+
+
 def differ(name, what, got, want):
     if got == want:
         return 0
@@ -56,12 +113,23 @@ def main():
     p.add_argument("--cmd", help="prints a JSON array of ids; {model} and {file} are replaced")
     p.add_argument("--peer", help="llama-tokenize, for --text")
     p.add_argument("--text", action="append", default=[])
+    p.add_argument("--random", type=int, metavar="SEED")
+    p.add_argument("--pre", action="store_true")
     p.add_argument("models_dir")
     p.add_argument("names", nargs="*")
     a = p.parse_args()
     cmd = a.cmd or shlex.quote(a.bin) + " tokenize -m {model} -f {file} --ids --no-bos --no-escape"
     peer = a.peer and shlex.quote(a.peer) + " -m {model} -f {file} --ids --no-bos --no-escape --log-disable"
     n_cases = n_bad = 0
+    if (a.pre or a.random) and not peer:
+        p.error("--pre and --random need --peer")
+    if a.random:
+        made = tempfile.NamedTemporaryFile("w", suffix=".txt", newline="")
+        made.write(random_text(a.random))
+        made.flush()
+        a.text.append(made.name)
+    if a.pre:
+        n_bad += check_pre(a, cmd, peer)
     for name in a.names or FAMILIES:
         model = os.path.join(a.models_dir, "ggml-vocab-%s.gguf" % name)
         cases = read_cases(model)

@@ -100,7 +100,7 @@ static void test_errors(void **state)
                  "chat template, line 1: an argument stands behind one that must come later");
     expect_error("{{ dict(**[]) }}", PI_EINVAL, "chat template, line 1: ** takes a mapping, not a list");
     expect_error("{% macro m(a) %}{% endmacro %}\n{{ m(1, a=2) }}", PI_EINVAL,
-                 "chat template, line 2: the macro has no place for the argument 'a'");
+                 "chat template, line 2: the macro does not take the argument 'a'");
     expect_error("{{ '9223372036854775808' | int }}", PI_EINVAL, "chat template, line 1: int: the number is too large");
     expect_error("{{ 1 | indent }}", PI_EINVAL, "chat template, line 1: indent: a number is no string");
     expect_error("{{ 9223372036854775807 + 1 }}", PI_EINVAL, "chat template, line 1: the number is too large");
