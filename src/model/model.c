@@ -11,7 +11,8 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_qwen35, &pi__arch_qwen35moe, &pi__arch_gemma3, &pi__arch_gemma4,
+static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen35,
+                                        &pi__arch_qwen35moe, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
                                         &pi__arch_gemma4_assistant, &pi__arch_deepseek4};
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
