@@ -1,4 +1,4 @@
-/* Queries, keys and values before attention: norm, rotation, scale, and the write of K and V to the paged cache.
+/* Queries, keys and values before attention: bias, norm, rotation, scale, and the write of K and V to the paged cache.
  *
  * A warp takes one head of one token: q heads, then k heads, then v heads. The row lies in the warp's own part of shared
  * memory while it is worked on, because the two values of a rotated pair belong to different lanes. A group of 32 values
@@ -51,7 +51,9 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
 
     float *q = a.q + token * a.ldq + head * a.q_stride;
     const float *from = is_q ? q : is_v ? a.v + token * a.ldv + kv_head * n : a.k + token * a.ldk + kv_head * n;
-    for (int32_t i = lane; i < n; i += 32) row[i] = from[i];
+    const float *bias = is_q ? a.q_bias : is_v ? a.v_bias : a.k_bias;
+    if (bias) bias += (is_q ? head : kv_head) * n;
+    for (int32_t i = lane; i < n; i += 32) row[i] = bias ? from[i] + bias[i] : from[i];
     __syncwarp();
     const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);

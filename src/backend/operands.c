@@ -106,6 +106,9 @@ static void qkv(const pi__qkv *a, const pi__batch *b, pi__operands *o)
     UPDATE(q, n, a->ldq, heads(a->n_head, a->q_stride, a->kv->head_dim));
     READ(k, n, a->ldk, width);
     READ(v, n, a->ldv, width);
+    VECTOR(q_bias);
+    VECTOR(k_bias);
+    VECTOR(v_bias);
     VECTOR(q_norm);
     VECTOR(k_norm);
     READ(rope, n, a->n_rot, a->n_rot);

@@ -226,8 +226,8 @@ typedef struct pi__copy_2d {
     int64_t ldy;         /* floats from row to row of y */
 } pi__copy_2d;
 
-/* Queries, keys and values of a step's tokens before attention: norm, rotation and scale of q; norm and rotation of k, norm
- * of v, and their write to the cache at the batch's slots. */
+/* Queries, keys and values of a step's tokens before attention: bias, norm, rotation and scale of q; bias, norm and rotation
+ * of k, bias and norm of v, and their write to the cache at the batch's slots. */
 typedef struct pi__qkv {
     const pi__kv_layer *kv; /* the layer's cache */
     float *q;            /* [n_tokens, n_head * head_dim], normalised, rotated and scaled in place */
@@ -236,6 +236,8 @@ typedef struct pi__qkv {
     const float *k, *v;  /* [n_tokens, n_head_kv * head_dim]; NULL: the layer shares another's cache, only q is done */
     int64_t ldk, ldv;    /* floats from row to row */
     int32_t n_head;      /* query heads */
+    const float *q_bias; /* [n_head, head_dim] added first, or NULL */
+    const float *k_bias, *v_bias; /* [n_head_kv, head_dim], the same */
     const float *q_norm; /* [head_dim] RMSNorm weight a head, or NULL: none */
     const float *k_norm; /* the same for k */
     bool v_norm;         /* RMSNorm without weight on each value head */

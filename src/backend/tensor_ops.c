@@ -277,6 +277,9 @@ static void run_qkv(rank *k, const call *c)
     a.q = (float *) at(k, a.q) + q;
     if (a.k) a.k = (float *) at(k, a.k) + kv;
     if (a.v) a.v = (float *) at(k, a.v) + kv;
+    if (a.q_bias) a.q_bias = (const float *) at(k, a.q_bias) + i * a.n_head * own.head_dim;
+    if (a.k_bias) a.k_bias = (const float *) at(k, a.k_bias) + kv;
+    if (a.v_bias) a.v_bias = (const float *) at(k, a.v_bias) + kv;
     a.q_norm = at(k, a.q_norm);
     a.k_norm = at(k, a.k_norm);
     a.rope = at(k, a.rope);

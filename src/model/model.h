@@ -2,7 +2,8 @@
  *
  * Loading has two phases that share one list. declare() reads metadata and names every tensor with the shape it must
  * have; from the list follow the bytes of weights and scratch (the plan). load() allocates exactly those bytes and
- * fills them. A new architecture is one file with a pi__arch and one line in model.c.
+ * fills them. A new architecture is one file with a pi__arch, made of blocks (blocks.h) or of a whole dense transformer
+ * (dense.h), and one line in model.c.
  *
  * Memory: the model owns a weights region in each place where it has any, and one scratch region. One thread. */
 #ifndef PI__MODEL_H
@@ -26,7 +27,8 @@ typedef struct pi__want {
     float *host;              /* f32 values in ordinary memory, for loaded() */
     int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length, */
     int32_t below;            /* or not 0: any below this */
-    const int32_t *row;       /* of weight: file row of each of its rows, loaded before; NULL: as in the file */
+    const int32_t *row;       /* of weight and vec: file row (value) of each of theirs, known before they are loaded; NULL: as
+                               * in the file */
     size_t size;              /* bytes on the device */
     int32_t place;            /* PI__AT_*: in which region */
     bool own;                 /* it has pages of its own there, */
@@ -46,10 +48,10 @@ typedef struct pi__region {
 typedef struct pi__arch {
     const char *name; /* general.architecture */
     size_t size;      /* bytes of its own struct, at model->arch_data */
-    /* Reads metadata into *m and its own struct and wants all tensors. */
-    int (*declare)(pi__model *m, pi_error *err);
-    /* All tensors are there: what follows from values, and refusing them. NULL: nothing. */
-    int (*loaded)(pi__model *m, pi_error *err);
+    /* Reads metadata into *m and its own struct and wants all tensors; what is wrong sticks in m->error (declare.h). */
+    void (*declare)(pi__model *m);
+    /* All tensors are there: what follows from values, and refusing them, in the same way. NULL: nothing. */
+    void (*loaded)(pi__model *m);
     /* Takes all scratch from the arena (which measures first), for lim. */
     void (*layout)(pi__model *m, const pi__limits *lim, pi__arena *a);
     /* Runs the batch up to the rows whose logits are wanted. */
@@ -64,7 +66,6 @@ typedef struct pi__arch {
     void (*draft)(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits);
     /* The drafter keeps keys of its own, from position 1 on: it is run over all tokens. */
     bool draft_has_cache;
-    void (*free)(pi__model *m);
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
 } pi__arch;
@@ -76,6 +77,9 @@ struct pi__model {
     pi__backend *be;           /* where it runs */
     const pi__places *places;  /* of matrices and caches, only during declare; NULL: everything is with the device */
     pi__model *target;         /* for whom a drafter beside it guesses, or NULL */
+    pi_error error;            /* the first thing that was wrong while it was declared or loaded; code PI_OK: nothing */
+    const char *blk;           /* what names of a layer's tensors begin with; NULL: "blk.N" */
+    struct pi__owned *owned;   /* memory that lives as long as the model (pi__model_calloc) */
     bool no_draft;             /* the architecture can guess, but the file has not what that needs */
     int32_t n_draft;           /* most drafts a sequence gets in a step; 0: drafting is not wanted and not declared */
     int32_t n_vocab;           /* rows of the token embedding */
@@ -124,79 +128,6 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim);
 int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err);
 void pi__model_free(pi__model *m);
 
-/* ---- for architectures */
-
-/* "gemma3.NAME" of metadata; required: PI_EFORMAT where absent, else def. Checks lo..hi. */
-int pi__hp_u32(const pi__model *m, const char *name, bool required, uint32_t def, uint32_t lo, uint32_t hi, int32_t *out,
-               pi_error *err);
-int pi__hp_f32(const pi__model *m, const char *name, bool required, float def, float *out, pi_error *err);
-/* The same for each layer: a number for all, or an array. Required. out [n_layer] */
-int pi__hp_each(const pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t *out, pi_error *err);
-/* freq[n/2]: radians a position by which the pairs of n values turn, from the base at base_key (def where it is absent);
- * scaled: stretched as rope.scaling says. *mscale: what cosines and sines are multiplied by. */
-int pi__rope_freqs(const pi__model *m, const char *base_key, float def, bool scaled, int32_t n, float *freq, float *mscale,
-                   pi_error *err);
-/* n_vocab from the rows of token_embd.weight. */
-int pi__read_vocab_size(pi__model *m, pi_error *err);
-/* Wants a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale where the file has one. Names take printf's
- * %d for the layer. optional: w->n_out stays 0 where absent. */
-int pi__want_weight(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
-                    pi_error *err);
-/* The same for a matrix that must be there, and of which each of several devices has all. */
-int pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer, pi_error *err);
-/* The same where NAME.scale, if it is there, is something else. */
-int pi__want_unscaled(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, const char *name, int layer,
-                      pi_error *err);
-/* The same for queries, keys and values of a layer with n_head_kv heads in its cache; part: rows of each matrix in it, as
- * in pi__weight. */
-int pi__want_heads(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int32_t n_head_kv, const int64_t part[3],
-                   const char *name, int layer, pi_error *err);
-/* The same for n_mat stacked matrices, with one factor or n_mat of them. */
-int pi__want_experts(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_out, int64_t n_mat,
-                     const char *name, int layer, pi_error *err);
-/* The same where each is two of [n_ff, n_in], gate above up. */
-int pi__want_gate_up(pi__model *m, pi__weight *w, bool optional, int64_t n_in, int64_t n_ff, int64_t n_mat,
-                     const char *name, int layer, pi_error *err);
-/* Wants n f32 values, times factor. optional: *vec stays NULL where absent. */
-int pi__want_vec(pi__model *m, float **vec, bool optional, int64_t n, const char *name, int layer, pi_error *err);
-int pi__want_vec_times(pi__model *m, float **vec, bool optional, int64_t n, float factor, const char *name, int layer,
-                       pi_error *err);
-/* Wants n_rows rows of n values, of any type, as f32. */
-int pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer, pi_error *err);
-/* Wants n f32 values at dst, which is filled by load. optional: *dst stays as it is where absent. */
-int pi__want_host(pi__model *m, float *dst, bool optional, int64_t n, const char *name, int layer, pi_error *err);
-/* Wants a permutation of n numbers, I32 or I64 in the file, at dst. optional: *found tells whether it is there. */
-int pi__want_order(pi__model *m, int32_t *dst, bool *found, int64_t n, const char *name, int layer, pi_error *err);
-/* Wants n_rows rows of n whole numbers from 0 to below - 1, I32 or I64 in the file, at dst. */
-int pi__want_numbers(pi__model *m, int32_t *dst, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer,
-                     pi_error *err);
-/* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones, of which each of several devices has all. Rows
- * are those that row names (filled by a tensor that was wanted before), or with row NULL in the order of the file. */
-int pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
-                      const char *name, int layer, pi_error *err);
-/* PI_EUNSUPPORTED: a device of those it runs on has not this op. */
-int pi__need_op(const pi__model *m, pi__op_id id, pi_error *err);
-/* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
-void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
-
-/* What layers of rows are grouped by. */
-typedef struct pi__row_group {
-    const char *name;     /* "compressed" */
-    int32_t window, keep; /* see pi__group_spec */
-    int32_t block;        /* least tokens of a block */
-} pi__row_group;
-
-/* A layer that keeps K,V in the group with this window, which is made where there is none. *index: its place in m->kv. */
-int pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim, int32_t *index,
-                pi_error *err);
-
-/* Rows of n values that a layer keeps, as pi__kv_layer has them, in the group of this kind. */
-int pi__want_rows(pi__model *m, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n, bool f32, int32_t *index,
-                  pi_error *err);
-
-/* A layer that keeps a recurrent state of this shape. *index: its place in m->state. */
-int pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape, int32_t *index, pi_error *err);
-
 /* weights.c: gives a tensor its bytes in its region; all regions their memory; the tensor's address, NULL for one without
  * bytes there; gives all memory back. */
 int pi__weights_want(pi__model *m, pi__want *w, pi_error *err);
@@ -208,8 +139,10 @@ void pi__weights_free(pi__model *m);
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
 
 extern const pi__arch pi__arch_deepseek4;
-extern const pi__arch pi__arch_gemma3;
+extern const pi__arch pi__arch_gemma2, pi__arch_gemma3;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
+extern const pi__arch pi__arch_llama;
+extern const pi__arch pi__arch_qwen2, pi__arch_qwen3;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe;
 

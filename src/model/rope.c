@@ -10,8 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "model/model.h"
+#include "model/declare.h"
 
 static const double PI = 3.14159265358979323846;
 
@@ -28,28 +27,27 @@ typedef struct scaling {
 
 static bool is(pi__str s, const char *word) { return s.n == strlen(word) && !memcmp(s.p, word, s.n); }
 
-static int read_scaling(const pi__model *m, scaling *s, pi_error *err)
+static scaling read_scaling(pi__model *m)
 {
     char key[96];
-    pi__str type;
+    pi__str type = {0};
+    scaling s = {.factor = 1};
     snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch->name);
-    int rc = pi__gguf_get_str(m->g, key, &type, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.scaling.factor", false, 1, &s->factor, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.scaling.attn_factor", false, 1, &s->attn, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.scaling.yarn_ext_factor", false, 1, &s->ext, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.scaling.yarn_beta_fast", false, 32, &s->fast, err);
-    if (!rc) rc = pi__hp_f32(m, "rope.scaling.yarn_beta_slow", false, 1, &s->slow, err);
-    if (!rc) rc = pi__hp_u32(m, "rope.scaling.original_context_length", false, (uint32_t) m->n_ctx_train, 1, 1 << 28,
-                             &s->trained, err);
-    if (rc) return rc;
-    s->kind = !type.p || is(type, "linear") ? LINEAR : is(type, "yarn") ? YARN : NONE;
-    if (s->kind == NONE && !is(type, "none"))
-        return pi__fail(err, PI_EUNSUPPORTED, "metadata %s is none of \"none\", \"linear\" and \"yarn\"", key);
-    if (s->kind == NONE) s->factor = s->attn = 1;
-    if (!(s->factor > 0) || !(s->attn > 0) || !(s->slow > 0) || !(s->fast >= s->slow) || s->ext < 0 || s->ext > 1)
-        return pi__fail(err, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow are positive, "
-                        "yarn_beta_fast is no less than that, yarn_ext_factor 0 to 1", m->arch->name);
-    return PI_OK;
+    if (pi__model_ok(m)) pi__gguf_get_str(m->g, key, &type, &m->error);
+    s.factor = pi__hp_f32_or(m, "rope.scaling.factor", pi__hp_f32_or(m, "rope.scale_linear", 1));
+    s.attn = pi__hp_f32_or(m, "rope.scaling.attn_factor", 1);
+    s.ext = pi__hp_f32_or(m, "rope.scaling.yarn_ext_factor", 1);
+    s.fast = pi__hp_f32_or(m, "rope.scaling.yarn_beta_fast", 32);
+    s.slow = pi__hp_f32_or(m, "rope.scaling.yarn_beta_slow", 1);
+    s.trained = pi__hp_u32_or(m, "rope.scaling.original_context_length", (uint32_t) m->n_ctx_train, 1, 1 << 28);
+    s.kind = !type.p || is(type, "linear") ? LINEAR : is(type, "yarn") ? YARN : NONE;
+    if (s.kind == NONE && !is(type, "none"))
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is none of \"none\", \"linear\" and \"yarn\"", key);
+    if (s.kind == NONE) s.factor = s.attn = 1;
+    if (!(s.factor > 0) || !(s.attn > 0) || !(s.slow > 0) || !(s.fast >= s.slow) || s.ext < 0 || s.ext > 1)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow are positive, "
+                         "yarn_beta_fast is no less than that, yarn_ext_factor 0 to 1", m->arch->name);
+    return s;
 }
 
 /* The pair, of n / 2, that turns so many times over the context of training; a fraction. */
@@ -58,18 +56,15 @@ static double pair_of(const scaling *s, int32_t n, double base, double turns)
     return n * log(s->trained / (turns * 2 * PI)) / (2 * log(base));
 }
 
-int pi__rope_freqs(const pi__model *m, const char *base_key, float base, bool scaled, int32_t n, float *freq, float *mscale,
-                   pi_error *err)
+float pi__rope_freqs(pi__model *m, const char *base_key, float base, bool scaled, int32_t n, float *freq)
 {
-    scaling s = {.kind = NONE, .factor = 1, .attn = 1};
-    int rc = pi__hp_f32(m, base_key, false, base, &base, err);
-    if (!rc && scaled) rc = read_scaling(m, &s, err);
-    if (rc) return rc;
-    if (!(base > 1)) return pi__fail(err, PI_EFORMAT, "metadata %s.%s must be above 1", m->arch->name, base_key);
-    *mscale = s.attn;
-    double low = 0, high = 0;
+    base = pi__hp_f32_or(m, base_key, base);
+    const scaling s = scaled ? read_scaling(m) : (scaling) {.kind = NONE, .factor = 1, .attn = 1};
+    if (!(base > 1)) pi__model_refuse(m, PI_EFORMAT, "metadata %s.%s must be above 1", m->arch->name, base_key);
+    if (!pi__model_ok(m)) return 1;
+    double low = 0, high = 0, mscale = s.attn;
     if (s.kind == YARN) {
-        if (s.ext > 0) *mscale = (float) (s.attn * (1 + 0.1 * log(s.factor)));
+        if (s.ext > 0) mscale = s.attn * (1 + 0.1 * log(s.factor));
         low = fmax(0, floor(pair_of(&s, n, base, s.fast)));
         high = fmin(n - 1, ceil(pair_of(&s, n, base, s.slow)));
     }
@@ -78,5 +73,5 @@ int pi__rope_freqs(const pi__model *m, const char *base_key, float base, bool sc
         const double r = s.kind == YARN ? s.ext * (1 - fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)))) : 0;
         freq[i] = (float) ((1 - r) * (f / s.factor) + r * f);
     }
-    return PI_OK;
+    return (float) mscale;
 }

@@ -83,6 +83,15 @@ typedef struct qkv_job {
     const pi__kv_layer *kv;
 } qkv_job;
 
+/* A head of n values, with what is added to it; at to where there is a bias. */
+static const float *biased(const float *x, const float *bias, int32_t head, int32_t n, float *to)
+{
+    if (!bias) return x;
+    bias += (size_t) head * (size_t) n;
+    for (int32_t i = 0; i < n; i++) to[i] = x[i] + bias[i];
+    return to;
+}
+
 static void qkv_token(const qkv_job *j, int32_t i)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -96,7 +105,7 @@ static void qkv_token(const qkv_job *j, int32_t i)
     pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, rope, a->n_rot, a->pair_stride, a->q_scale};
     for (int32_t h = 0; h < a->n_head; h++) {
         float *x = a->q + i * a->ldq + h * q_stride;
-        kn->prep(&q, x, x);
+        kn->prep(&q, biased(x, a->q_bias, h, n, x), x);
     }
     if (!a->k || kb->slot[i] < 0) return;
     int64_t block = kb->slot[i] / kb->block_size;
@@ -105,9 +114,9 @@ static void qkv_token(const qkv_job *j, int32_t i)
     pi__head_prep v = {n, a->v_norm, NULL, a->eps, NULL, 0, 0, 1.0f};
     for (int32_t h = 0; h < kv->n_head_kv; h++) {
         float x[PI__MAX_HEAD_DIM];
-        kn->prep(&k, a->k + i * a->ldk + (size_t) h * (size_t) n, x);
+        kn->prep(&k, biased(a->k + i * a->ldk + (size_t) h * (size_t) n, a->k_bias, h, n, x), x);
         kn->store_k(kv->type_k, k_tile(kv, kb->block_size, block, offset, h), lane, n, x);
-        kn->prep(&v, a->v + i * a->ldv + (size_t) h * (size_t) n, x);
+        kn->prep(&v, biased(a->v + i * a->ldv + (size_t) h * (size_t) n, a->v_bias, h, n, x), x);
         kn->store_v(kv->type_v, v_tile(kv, kb->block_size, block, offset, h), lane, n, x);
     }
 }

@@ -70,6 +70,7 @@ typedef struct pi__k_qkv {
     const float *k, *v;  /* NULL: q alone */
     int64_t ldk, ldv;
     int32_t n_head, n_tokens;
+    const float *q_bias, *k_bias, *v_bias;
     const float *q_norm, *k_norm;
     int32_t v_norm;
     float eps;

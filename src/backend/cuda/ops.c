@@ -137,7 +137,8 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
     pi__k_qkv k = {
         .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .k = store ? a->k : NULL,
         .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
-        .q_norm = a->q_norm, .k_norm = a->k_norm, .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
+        .q_bias = a->q_bias, .k_bias = a->k_bias, .v_bias = a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
+        .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
         .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[a->kv->group], .cache = cache_of(b, a->kv),
     };
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));

@@ -1,0 +1,113 @@
+/* The attention block (see blocks.h). */
+#include "model/blocks.h"
+
+static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Values of a row's queries, with their gates; of its keys. */
+static int64_t q_width(const pi__attn *a) { return (int64_t) a->n_head * a->head_dim * (a->flags & PI__ATTN_GATED ? 2 : 1); }
+static int64_t kv_width(const pi__attn *a) { return a->flags & PI__ATTN_SHARED ? 0 : (int64_t) a->n_head_kv * a->head_dim; }
+
+int64_t pi__attn_width(const pi__attn *a) { return q_width(a) + 2 * kv_width(a); }
+
+const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t n_rot)
+{
+    const int32_t half = n_rot / 2, n_turned = n_head + n_head_kv, n = n_turned + n_head_kv;
+    int32_t *order = pi__model_calloc(m, (size_t) n * (size_t) head_dim, sizeof *order, "the order of heads");
+    for (int32_t h = 0; h < n && order; h++)
+        for (int32_t d = 0; d < head_dim; d++) {
+            const int32_t from = h >= n_turned || d >= n_rot ? d : d < half ? 2 * d : 2 * (d - half) + 1;
+            order[h * head_dim + d] = h * head_dim + from;
+        }
+    return order;
+}
+
+/* All three, or none; where gates lie between the heads there are none. */
+static void want_biases(pi__model *m, pi__attn *a, int32_t layer)
+{
+    const int64_t Q = q_width(a), KV = kv_width(a);
+    if (a->flags & PI__ATTN_GATED) return;
+    if (pi__has_tensor(m, "attn_qkv.bias", layer)) {
+        pi__want_vec_rows(m, &a->qkv_bias, Q + 2 * KV, a->order, "attn_qkv.bias", layer);
+        return;
+    }
+    if (!(a->flags & PI__ATTN_BIAS) && !pi__has_tensor(m, "attn_q.bias", layer)) return;
+    pi__want_vec_rows(m, &a->q_bias, Q, a->order, "attn_q.bias", layer);
+    if (!KV) return;
+    pi__want_vec_rows(m, &a->k_bias, KV, a->order, "attn_k.bias", layer);
+    pi__want_vec(m, &a->v_bias, KV, "attn_v.bias", layer);
+}
+
+static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t layer)
+{
+    const int64_t E = m->n_embd, Q = q_width(a), KV = kv_width(a);
+    const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
+    if (KV && pi__has_tensor(m, "attn_qkv.weight", layer)) {
+        pi__want_heads(m, &a->wqkv, E, n_head_kv, all, a->order, "attn_qkv.weight", layer);
+        return;
+    }
+    pi__want_heads(m, &a->wq, E, n_head_kv, q, a->order, "attn_q.weight", layer);
+    if (!KV) return;
+    pi__want_heads(m, &a->wk, E, n_head_kv, kv, a->order, "attn_k.weight", layer);
+    if (!(a->flags & PI__ATTN_K_IS_V) || pi__has_tensor(m, "attn_v.weight", layer))
+        pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
+}
+
+void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
+{
+    const bool shared = a->flags & PI__ATTN_SHARED;
+    pi__model *owner = a->owner ? a->owner : m;
+    if (a->head_dim % 32 || a->head_dim > PI__MAX_HEAD_DIM)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 32", m->arch->name,
+                         a->head_dim);
+    if (!shared) a->kv = pi__want_kv(m, layer, a->window, a->n_head_kv, a->head_dim);
+    if (!pi__model_ok(m)) return;
+    want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
+    want_biases(m, a, layer);
+    if (a->flags & PI__ATTN_QK_NORM) pi__want_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
+    if (a->flags & PI__ATTN_QK_NORM && !shared) pi__want_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
+    pi__want_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
+    w->max_qkv = widest(w->max_qkv, pi__attn_width(a));
+    w->max_att = widest(w->max_att, (int64_t) a->n_head * a->head_dim);
+    if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;
+    if (a->head_dim > m->lim.max_head_dim) m->lim.max_head_dim = a->head_dim;
+}
+
+void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
+{
+    const int64_t D = a->head_dim, ld = pi__attn_width(a), Q = q_width(a), KV = kv_width(a);
+    float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D], or H*(D|D) with gates */
+    const float *bias = a->qkv_bias;
+    pi__linear all = {.in = pi__normed(m, s->x, a->norm, a->eps), .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
+                      .lin = {{&a->wq, q, ld}, {&a->wk, k, ld}, {&a->wv, v, ld}}};
+    if (a->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &a->wqkv;
+    pi__op_linear(m->be, NULL, &all);
+    if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* before the keys' norm and rotation */
+
+    const bool turned = a->rot && a->rot->n_freq;
+    const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = q, .ldq = ld,
+                          .q_stride = a->flags & PI__ATTN_GATED ? 2 * D : 0, .k = KV ? k : NULL, .ldk = ld, .v = v, .ldv = ld,
+                          .n_head = a->n_head, .q_bias = bias ? bias : a->q_bias, .k_bias = bias ? bias + Q : a->k_bias,
+                          .v_bias = bias ? bias + Q + KV : a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
+                          .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps, .rope = turned ? a->rot->table : NULL,
+                          .n_rot = turned ? 2 * a->rot->n_freq : 0, .pair_stride = turned ? a->rot->n_rot / 2 : 0,
+                          .q_scale = a->q_scale};
+    pi__op_qkv(m->be, s->b, &prep);
+}
+
+void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first)
+{
+    const bool gated = a->flags & PI__ATTN_GATED;
+    const pi__attention att = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = s->qkv, .ldq = pi__attn_width(a),
+                               .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
+                               .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
+                               .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST, .softcap = a->softcap};
+    pi__op_attention(m->be, s->b, &att);
+}
+
+void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s)
+{
+    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) a->n_head * a->head_dim};
+    pi__matmul(m, &in, s->n, &a->wo, s->y, m->n_embd);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = a->post_norm, .eps = a->eps, .scale = 1.0f,
+                                                  .n_rows = s->n, .n = m->n_embd});
+}

@@ -1,0 +1,194 @@
+/* Scratch, rows wanted, rotation, feed-forward, experts and head (see blocks.h); attention is in block_attn.c. */
+#include "model/blocks.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ------------------------------------------------------------------------------------------------------------ scratch */
+
+static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+void pi__work_layout(const pi__model *m, pi__work *w, pi__arena *a, size_t n_tokens)
+{
+    const size_t row = n_tokens * sizeof(float), E = (size_t) m->n_embd;
+    w->x = pi__arena_take(a, row * E);
+    w->qkv = pi__arena_take(a, row * (size_t) w->max_qkv);
+    w->att = pi__arena_take(a, row * (size_t) w->max_att);
+    w->y = pi__arena_take(a, row * E);
+    w->ff = pi__arena_take(a, row * (size_t) w->max_ff);
+    w->routes = pi__arena_take(a, row * (size_t) w->n_expert);
+    w->rows = pi__arena_take(a, m->target ? 0 : row * E);
+}
+
+pi__stream pi__stream_of(const pi__work *w, const pi__batch *b)
+{
+    return (pi__stream) {.b = b, .n = b->n_tokens, .x = w->x, .qkv = w->qkv, .att = w->att, .y = w->y, .ff = w->ff};
+}
+
+void pi__gather_wanted(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out)
+{
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = x, .n = n, .out = out});
+}
+
+void pi__stream_wanted(pi__model *m, pi__stream *s, int64_t ld, float *rows)
+{
+    const pi__batch *b = s->b;
+    float *was = s->qkv;
+    pi__gather_wanted(m, b, s->x, m->n_embd, rows);
+    pi__gather_wanted(m, b, s->qkv, ld, s->att);
+    s->b = b->wanted;
+    s->n = b->n_rows;
+    s->x = rows;
+    s->qkv = s->att;
+    s->att = was;
+}
+
+void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld)
+{
+    pi__op_linear(m->be, NULL, &(pi__linear) {.in = *in, .n_rows = n, .n_lin = 1, .lin = {{w, y, ld}}});
+}
+
+pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps)
+{
+    return (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = x, .ldx = m->n_embd, .w = w, .eps = eps};
+}
+
+/* ----------------------------------------------------------------------------------------------------------- rotation */
+
+void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const char *base_key, float base, bool scaled)
+{
+    r->n_rot = n_rot;
+    r->n_freq = n_rot / 2;
+    if (n_rot % 2)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.dimension_count is %d, expected an even number", m->arch->name, n_rot);
+    r->freq = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->freq, "rope frequencies");
+    r->mscale = pi__rope_freqs(m, base_key, base, scaled, n_rot, r->freq);
+}
+
+void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed)
+{
+    if (!needed && !pi__has_tensor(m, "rope_freqs.weight", PI__OF_FILE)) return;
+    r->factor = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->factor, "rope frequencies");
+    pi__want_host(m, r->factor, r->n_freq, "rope_freqs.weight", PI__OF_FILE);
+}
+
+void pi__rotation_loaded(pi__model *m, pi__rotation *r)
+{
+    if (!r->factor) return;
+    const int32_t n = r->n_rot / 2;
+    r->n_freq = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const float f = r->factor[i];
+        if (!(f > 0) || !isfinite(f))
+            pi__model_refuse(m, PI_EFORMAT, "tensor rope_freqs.weight: value %d is %g", i, (double) f);
+        r->freq[i] /= f;
+        if (f < 1e20f) r->n_freq = i + 1; /* 1e30 stands for "not rotated" */
+    }
+}
+
+void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens)
+{
+    r->table = pi__arena_take(a, n_tokens * (size_t) r->n_rot * sizeof(float));
+}
+
+void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *b)
+{
+    if (!r->n_freq) return;
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = r->freq, .n_freq = r->n_freq, .mscale = r->mscale, .table = r->table});
+}
+
+/* -------------------------------------------------------------------------------------------------------- feed-forward */
+
+void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, pi__work *w)
+{
+    char gate[48], up[48], down[48];
+    const int64_t E = m->n_embd, F = l->n_ff;
+    snprintf(gate, sizeof gate, "ffn_gate%s.weight", kind);
+    snprintf(up, sizeof up, "ffn_up%s.weight", kind);
+    snprintf(down, sizeof down, "ffn_down%s.weight", kind);
+    pi__want_weight(m, &l->gate, E, F, gate, layer);
+    pi__want_weight(m, &l->up, E, F, up, layer);
+    pi__want_weight(m, &l->down, F, E, down, layer);
+    w->max_ff = widest(w->max_ff, 2 * F);
+}
+
+void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff)
+{
+    const int64_t F = l->n_ff;
+    const pi__linear both = {.in = *in, .n_rows = n, .n_lin = 2, .lin = {{&l->gate, ff, 2 * F}, {&l->up, ff + F, 2 * F}}};
+    pi__op_linear(m->be, NULL, &both);
+}
+
+void pi__mlp_down(pi__model *m, const pi__mlp *l, const float *ff, int32_t n, float *y)
+{
+    const int64_t F = l->n_ff;
+    const pi__lin_in h = {.kind = l->act, .x = ff, .ldx = 2 * F, .x2 = ff + F, .ldx2 = 2 * F, .limit = l->limit};
+    pi__matmul(m, &h, n, &l->down, y, m->n_embd);
+}
+
+void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff, float *y)
+{
+    pi__mlp_gate_up(m, l, in, n, ff);
+    pi__mlp_down(m, l, ff, n, y);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- experts */
+
+void pi__experts_read(pi__model *m, pi__experts *e, bool needed)
+{
+    e->n_expert = needed ? pi__hp_u32(m, "expert_count", 1, PI__MAX_EXPERTS) : pi__hp_u32_or(m, "expert_count", 0, 0, PI__MAX_EXPERTS);
+    if (!e->n_expert) return;
+    e->n_used = pi__hp_u32(m, "expert_used_count", 1, PI__MAX_USED);
+    if (e->n_used > e->n_expert)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.expert_used_count %d is more than expert_count %d", m->arch->name,
+                         e->n_used, e->n_expert);
+    e->weights_scale = 1.0f;
+}
+
+void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w)
+{
+    const int64_t E = m->n_embd, F = e->n_ff, X = e->n_expert;
+    pi__need_experts(m, e->n_expert, e->n_used, E, F);
+    if (fused) pi__want_gate_up_or_not(m, &e->gate, E, F, X, "ffn_gate_up_exps.weight", layer);
+    if (!e->gate.n_out) {
+        pi__want_experts(m, &e->gate, E, F, X, "ffn_gate_exps.weight", layer);
+        pi__want_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);
+    }
+    pi__want_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
+    if (e->n_expert > w->n_expert) w->n_expert = e->n_expert;
+}
+
+void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
+                         const int32_t *token, float *y)
+{
+    const pi__moe moe = {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
+                         .weights_scale = e->weights_scale, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
+                         .down = &e->down, .act = e->act, .limit = e->limit, .gating = e->gating, .bias = e->bias,
+                         .table = e->table, .token = token, .y = y, .ldy = m->n_embd};
+    pi__op_moe(m->be, NULL, &moe);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- head */
+
+void pi__head_declare(pi__model *m, pi__head *h, bool tied)
+{
+    pi__read_vocab_size(m);
+    pi__want_weight(m, &h->tok_embd, m->n_embd, m->n_vocab, "token_embd.weight", PI__OF_FILE);
+    if (tied) pi__want_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
+    else pi__want_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
+    pi__want_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
+}
+
+void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *x)
+{
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &h->tok_embd, .scale = h->embd_scale, .out = x});
+}
+
+const pi__weight *pi__head_output(const pi__head *h) { return h->output.n_out ? &h->output : &h->tok_embd; }
+
+void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
+{
+    const pi__lin_in in = pi__normed(m, x, h->output_norm, h->eps);
+    pi__matmul(m, &in, n, pi__head_output(h), out, m->n_vocab);
+    if (h->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});
+}

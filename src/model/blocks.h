@@ -1,0 +1,171 @@
+/* The blocks that graphs are made of: rotation, attention, feed-forward, experts, head. Each has a declaration, which reads
+ * what it needs and wants its tensors, and a forward, which calls ops.
+ *
+ * An architecture fills in what a block looks like (the fields above "tensors"), declares it, and calls its forward. What
+ * is wrong sticks in the model (declare.h). Activations lie in a pi__work that blocks share: their declarations raise the
+ * widths of its rows, pi__work_layout takes it from the model's scratch.
+ *
+ * Symbols in shapes: n rows, T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head
+ * size, F feed-forward, X experts, V vocabulary. Memory: of the model. One thread. */
+#ifndef PI__BLOCKS_H
+#define PI__BLOCKS_H
+
+#include "model/declare.h"
+
+/* Activations that blocks share. */
+typedef struct pi__work {
+    int64_t max_qkv, max_att, max_ff; /* widest rows of the fields of that name */
+    int32_t n_expert;                 /* most X */
+    float *x;                         /* [T, E] residual stream */
+    float *qkv, *att;                 /* [T, max_qkv] queries, keys, values; [T, max_att] what attention says, or queries of
+                                       * the rows wanted (pi__stream_wanted), where max_att is made as wide */
+    float *y;                         /* [T, E] what a block says */
+    float *ff;                        /* [T, max_ff] gate, up */
+    float *routes;                    /* [T, n_expert] logits of the router */
+    float *rows;                      /* [R, E] residual of the rows wanted */
+} pi__work;
+/* Takes room for n_tokens. */
+void pi__work_layout(const pi__model *m, pi__work *w, pi__arena *a, size_t n_tokens);
+
+/* What a block runs on: all tokens of the step, or those whose logits are wanted. */
+typedef struct pi__stream {
+    const pi__batch *b;      /* n tokens */
+    int32_t n;               /* rows of each of these: */
+    float *x;                /* [n, E] */
+    float *qkv, *att;        /* as in pi__work; they change places where tokens become rows */
+    float *y, *ff;           /* as in pi__work */
+} pi__stream;
+pi__stream pi__stream_of(const pi__work *w, const pi__batch *b);
+/* out = rows of x [T, n] whose logits are wanted. [R, n] */
+void pi__gather_wanted(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out);
+/* After the last cache is written only the rows whose logits are wanted go on: the stream becomes those, with rows for x, and
+ * their queries, ld apart, in what was att. */
+void pi__stream_wanted(pi__model *m, pi__stream *s, int64_t ld, float *rows);
+
+/* y = W in. [n, n_out], ld apart */
+void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
+/* What matrices read under an RMSNorm. */
+pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps);
+
+/* ---- rotation of queries and keys. Pairs of dims are i and i + n_rot/2 ("NeoX"); see pi__attn.order for neighbours. */
+typedef struct pi__rotation {
+    int32_t n_rot;           /* rotated values of a head; 0: there is no such rotation */
+    int32_t n_freq;          /* pairs that turn, the first ones of n_rot/2 */
+    float *freq;             /* [n_rot/2] radians a position, on the host */
+    float *factor;           /* [n_rot/2] divide freq (Llama 3.1 and others); NULL: none */
+    float mscale;            /* of cosines and sines */
+    float *table;            /* scratch: [T, 2*n_freq] */
+} pi__rotation;
+/* base_key, base, scaled: as in pi__rope_freqs. */
+void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const char *base_key, float base, bool scaled);
+/* The same, with factors from rope_freqs.weight; needed: which must be there. */
+void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed);
+/* Once factors are loaded. */
+void pi__rotation_loaded(pi__model *m, pi__rotation *r);
+void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens);
+/* The table of this batch. */
+void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *b);
+
+/* ---- attention */
+enum {
+    PI__ATTN_QK_NORM = 1,    /* RMSNorm on each head of queries and keys */
+    PI__ATTN_BIAS = 2,       /* q, k and v have biases; without it they may have */
+    PI__ATTN_GATED = 4,      /* beside each query head lies a gate of its result */
+    PI__ATTN_V_NORM = 8,     /* RMSNorm without weight on values */
+    PI__ATTN_SHARED = 16,    /* keys and values are another layer's: kv is set before */
+    PI__ATTN_K_IS_V = 32,    /* raw keys are the values, where there are no others */
+    PI__ATTN_PAST = 64,      /* a token does not see itself */
+};
+
+typedef struct pi__attn {
+    int32_t n_head, n_head_kv, head_dim; /* H, K, D */
+    int32_t window;          /* tokens that a token sees; 0: all */
+    int32_t flags;           /* PI__ATTN_* */
+    float eps;               /* of its norms */
+    float q_scale;           /* of queries */
+    float softcap;           /* of scores; 0: none */
+    const pi__rotation *rot; /* NULL, or without pairs: none */
+    const int32_t *order;    /* [(H+2K)*D] file row of each row of q, k, v below each other, where rotated pairs are neighbours
+                              * in the file (pi__attn_order); NULL: in the file's order */
+    pi__model *owner;        /* in whose cache it is; NULL: the model itself */
+    /* tensors */
+    float *norm;             /* [E]; NULL: none */
+    pi__weight wq, wk, wv;   /* [H*D, E] (twice as many with gates), [K*D, E], [K*D, E]; or */
+    pi__weight wqkv;         /* [(H+2K)*D, E], rows q, k, v */
+    float *q_bias, *k_bias, *v_bias; /* [H*D], [K*D], [K*D], or NULL; or */
+    float *qkv_bias;         /* [(H+2K)*D] */
+    float *q_norm, *k_norm;  /* [D] */
+    pi__weight wo;           /* [E, H*D] */
+    float *post_norm;        /* [E] of its result, or NULL */
+    int32_t kv;              /* index into the owner's kv */
+} pi__attn;
+/* Rows of heads of queries and keys, and then values, from the order in which neighbours are pairs (2i and 2i+1) to that in
+ * which i and i + n_rot/2 are: rows of a matrix are results of their own, so that it may be put in order as it is loaded,
+ * and no kernel knows of it. */
+const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t n_rot);
+/* Wants its matrices, biases, head norms and cache; norm and post_norm are the architecture's, as their names differ. */
+void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w);
+/* Values of a row of qkv. */
+int64_t pi__attn_width(const pi__attn *a);
+/* qkv = queries, keys and values of the normed residual; this step's K,V go to the cache. */
+void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s);
+/* att = attention of what project left, to keys from position first on. [n, H*D] */
+void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first);
+/* x += wo att, under post_norm where there is one. */
+void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
+
+/* ---- feed-forward */
+typedef struct pi__mlp {
+    int32_t n_ff;            /* F */
+    int act;                 /* PI__IN_GEGLU or PI__IN_SWIGLU */
+    float limit;             /* of SWIGLU, as in pi__lin_in */
+    /* tensors */
+    pi__weight gate, up, down; /* [F, E], [F, E], [E, F] */
+} pi__mlp;
+/* kind: "" or "_shexp", behind the names' "ffn_gate". */
+void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, pi__work *w);
+/* The two halves: ff = gate and up of what in reads, [n, F | F]; y = down of their product. [n, E] */
+void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff);
+void pi__mlp_down(pi__model *m, const pi__mlp *l, const float *ff, int32_t n, float *y);
+void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff, float *y);
+
+/* ---- experts */
+typedef struct pi__experts {
+    int32_t n_expert, n_used; /* X; experts a token; n_expert 0: there are none */
+    int32_t n_ff;            /* F of an expert */
+    float weights_scale;     /* of routing weights */
+    int act, gating;         /* as in pi__moe */
+    float limit;             /* of SWIGLU */
+    const float *bias;       /* as in pi__moe */
+    const int32_t *table;    /* as in pi__moe */
+    /* tensors */
+    pi__weight gate, up, down; /* X of [F, E], [F, E], [E, F]; no up: gate is X of [2F, E], rows of gate, then of up */
+} pi__experts;
+/* Reads expert_count and expert_used_count; needed: there must be experts. */
+void pi__experts_read(pi__model *m, pi__experts *e, bool needed);
+/* Wants the experts' matrices; fused: gate and up may be one. */
+void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w);
+/* y = the best experts of what in reads, by the router's logits, which are ldl apart. token: [n] with table. [n, E] */
+void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
+                         const int32_t *token, float *y);
+
+/* ---- embedding and logits */
+typedef struct pi__head {
+    float embd_scale;        /* of embeddings */
+    float eps;               /* of output_norm */
+    float softcap;           /* of logits; 0: none */
+    /* tensors */
+    pi__weight tok_embd;     /* [V, E] */
+    pi__weight output;       /* [V, E]; n_out 0: tied */
+    float *output_norm;      /* [E] */
+} pi__head;
+/* Reads the vocabulary's size, too. tied: output.weight may be absent. */
+void pi__head_declare(pi__model *m, pi__head *h, bool tied);
+/* x = embeddings. [T, E] */
+void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *x);
+/* out = logits of n residual rows, under output_norm. [n, V] */
+void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out);
+/* The matrix of logits. */
+const pi__weight *pi__head_output(const pi__head *h);
+
+#endif

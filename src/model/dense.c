@@ -1,0 +1,132 @@
+/* A dense transformer (see dense.h). Symbols in shapes as in blocks.h. */
+#include "model/dense.h"
+
+#include <math.h>
+
+static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
+{
+    a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
+    a->n_head_kv = pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
+    if (!def_head_dim) def_head_dim = (uint32_t) (m->n_embd / a->n_head);
+    a->head_dim = pi__hp_u32_or(m, "attention.key_length", def_head_dim, 1, PI__MAX_HEAD_DIM);
+    const int32_t vdim = pi__hp_u32_or(m, "attention.value_length", (uint32_t) a->head_dim, 1, PI__MAX_HEAD_DIM);
+    if (vdim != a->head_dim || a->head_dim % 32)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal and a "
+                         "multiple of 32", m->arch->name, a->head_dim, vdim);
+    if (a->n_head % a->n_head_kv)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
+                         m->arch->name, a->n_head, a->n_head_kv);
+    const float scale = pi__hp_f32_or(m, "attention.scale", 0);
+    a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
+}
+
+pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim)
+{
+    pi__dense *d = m->arch_data;
+    read_heads(m, &d->attn, def_head_dim);
+    d->attn.eps = d->head.eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
+    d->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
+    d->window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
+    d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
+    d->head.softcap = pi__hp_f32_or(m, "final_logit_softcapping", 0);
+    d->head.embd_scale = 1.0f;
+    d->act = PI__IN_SWIGLU;
+    pi__experts_read(m, &d->experts, false);
+    d->layers = pi__model_calloc(m, (size_t) m->n_layer, sizeof *d->layers, "the layers");
+    for (int32_t i = 0; i < m->n_layer && d->layers; i++) d->layers[i].attn.rot = &d->rot;
+    return d;
+}
+
+static void want_layer(pi__model *m, pi__dense *d, int32_t i)
+{
+    pi__dense_layer *l = &d->layers[i];
+    const int64_t E = m->n_embd;
+    const pi__attn own = l->attn;
+    l->attn = d->attn;
+    l->attn.window = own.window;
+    l->attn.rot = own.rot;
+    pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
+    pi__attn_declare(m, &l->attn, i, &d->work);
+    if (d->post_norms) pi__want_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
+    pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
+    l->mlp = (pi__mlp) {.n_ff = d->n_ff, .act = d->act};
+    l->experts = d->experts;
+    if (d->experts.n_expert) {
+        pi__want_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
+        pi__experts_declare(m, &l->experts, true, i, &d->work);
+    } else {
+        pi__mlp_declare(m, &l->mlp, "", i, &d->work);
+    }
+    if (d->post_norms) pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
+}
+
+void pi__dense_declare(pi__model *m, pi__dense *d)
+{
+    const pi__attn *a = &d->attn;
+    d->experts.n_ff = d->n_ff;
+    d->experts.act = d->act;
+    if (!d->rot.n_rot) {
+        pi__rotation_declare(m, &d->rot, d->n_rot, "rope.freq_base", 1e4f, true);
+        pi__rotation_factors(m, &d->rot, false);
+    }
+    if (d->neighbours) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
+    pi__head_declare(m, &d->head, true);
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, d, i);
+    d->work.max_att = d->work.max_qkv; /* where queries of the rows wanted go */
+    pi__refuse_unwanted(m, ".bias");
+    pi__refuse_unwanted(m, "_shexp.weight");
+}
+
+void pi__dense_loaded(pi__model *m)
+{
+    pi__dense *d = m->arch_data;
+    pi__rotation_loaded(m, &d->rot);
+    pi__rotation_loaded(m, &d->rot_local);
+}
+
+void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
+{
+    pi__dense *d = m->arch_data;
+    pi__work_layout(m, &d->work, a, (size_t) lim->max_tokens);
+    pi__rotation_layout(&d->rot, a, (size_t) lim->max_tokens);
+    pi__rotation_layout(&d->rot_local, a, (size_t) lim->max_tokens);
+}
+
+/* x += norm(feed-forward of norm(x)). */
+static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
+{
+    const pi__lin_in in = pi__normed(m, s->x, l->ffn_norm, l->attn.eps);
+    const int32_t X = l->experts.n_expert;
+    if (X) {
+        pi__matmul(m, &in, s->n, &l->router, d->work.routes, X);
+        pi__experts_forward(m, &l->experts, &in, s->n, d->work.routes, X, NULL, s->y);
+    } else {
+        pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
+    }
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = l->post_ffn_norm, .eps = l->attn.eps,
+                                                  .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
+}
+
+void pi__dense_forward(pi__model *m, const pi__batch *b)
+{
+    pi__dense *d = m->arch_data;
+    pi__stream s = pi__stream_of(&d->work, b);
+    pi__head_embed(m, &d->head, b, s.x);
+    pi__rotation_forward(m, &d->rot, b);
+    pi__rotation_forward(m, &d->rot_local, b);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        const pi__dense_layer *l = &d->layers[i];
+        pi__attn_project(m, &l->attn, &s);
+        if (i == m->n_layer - 1 && !b->n_rows) return;
+        if (i == m->n_layer - 1) pi__stream_wanted(m, &s, pi__attn_width(&l->attn), d->work.rows);
+        pi__attn_attend(m, &l->attn, &s, 0);
+        pi__attn_output(m, &l->attn, &s);
+        feed_forward(m, d, l, &s);
+    }
+}
+
+void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    const pi__dense *d = m->arch_data;
+    pi__head_logits(m, &d->head, d->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
+}

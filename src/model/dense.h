@@ -1,0 +1,48 @@
+/* A dense transformer, made of blocks: attention and a gated feed-forward (or experts) a layer, nothing else. What its
+ * architectures differ in are a few fields: an architecture's declare reads them into the pi__dense and is done
+ * (llama.c is the shortest, gemma3.c the longest). */
+#ifndef PI__DENSE_H
+#define PI__DENSE_H
+
+#include "model/blocks.h"
+
+typedef struct pi__dense_layer {
+    pi__attn attn;           /* its window, rotation and flags may be a layer's own */
+    float *ffn_norm;         /* [E] */
+    pi__mlp mlp;             /* or */
+    pi__weight router;       /* [X, E] and */
+    pi__experts experts;
+    float *post_ffn_norm;    /* [E], or NULL */
+} pi__dense_layer;
+
+typedef struct pi__dense {
+    /* read from metadata, changed by architectures before pi__dense_declare */
+    int32_t n_ff;            /* F */
+    int32_t window;          /* attention.sliding_window; 0: absent */
+    int32_t n_rot;           /* rope.dimension_count, or D */
+    int act;                 /* of the feed-forward */
+    bool post_norms;         /* a norm after each block, too */
+    bool neighbours;         /* dims 2i and 2i+1 are rotated pairs in the file */
+    pi__attn attn;           /* what all layers are made from */
+    pi__experts experts;     /* the same; n_expert 0: an mlp */
+    pi__head head;
+    pi__rotation rot, rot_local; /* of most layers, which is read from rope.* where n_rot is 0; of those that are given it */
+    pi__dense_layer *layers; /* [n_layer]; attn is copied by pi__dense_declare, but for window and rot */
+    pi__work work;           /* scratch */
+} pi__dense;
+
+/* Reads what all of them have. def_head_dim: where the file does not say; 0: E / H. Layers see everything. */
+pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
+/* Wants all tensors. */
+void pi__dense_declare(pi__model *m, pi__dense *d);
+
+/* Of a pi__arch. */
+void pi__dense_loaded(pi__model *m);
+void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a);
+void pi__dense_forward(pi__model *m, const pi__batch *b);
+void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
+#define PI__DENSE_ARCH                                                                                                  \
+    .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,        \
+    .logits = pi__dense_logits
+
+#endif

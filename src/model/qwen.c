@@ -1,0 +1,22 @@
+/* Qwen 2 and 2.5 (GGUF architecture "qwen2"), Qwen 3 dense ("qwen3"): dense transformers.
+ *
+ * A norm before each block, silu-gated MLP. Qwen 2 adds biases to queries, keys and values; Qwen 3 has norms on query and
+ * key heads instead. After the "Qwen2" and "Qwen3" technical reports (arXiv 2407.10671, 2505.09388). */
+#include "model/dense.h"
+
+static void qwen2(pi__model *m)
+{
+    pi__dense *d = pi__dense_read(m, 0);
+    d->attn.flags = PI__ATTN_BIAS;
+    pi__dense_declare(m, d);
+}
+
+static void qwen3(pi__model *m)
+{
+    pi__dense *d = pi__dense_read(m, 128);
+    d->attn.flags = PI__ATTN_QK_NORM;
+    pi__dense_declare(m, d);
+}
+
+const pi__arch pi__arch_qwen2 = {.name = "qwen2", .declare = qwen2, PI__DENSE_ARCH};
+const pi__arch pi__arch_qwen3 = {.name = "qwen3", .declare = qwen3, PI__DENSE_ARCH};
