@@ -66,31 +66,33 @@ static uint64_t *snapshot(world *w, int32_t id)
     return &w->slot[w->state_group][id * w->cache.group[w->state_group].spec.block_size];
 }
 
-static void save_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+static void save_state(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
+    (void) b;
     world *w = (world *) be;
-    assert_true(st == &w->layer && pos == w->bound_at[slot]);
-    *snapshot(w, snap) = w->bound[slot];
+    assert_true(a->st == &w->layer && a->pos == w->bound_at[a->slot]);
+    *snapshot(w, a->snap) = w->bound[a->slot];
 }
 
-static void load_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap)
+static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
+    (void) b;
     world *w = (world *) be;
-    assert_ptr_equal(st, &w->layer);
-    w->state[slot] = w->bound[slot] = *snapshot(w, snap);
-    w->bound_at[slot] = pos;
+    assert_ptr_equal(a->st, &w->layer);
+    w->state[a->slot] = w->bound[a->slot] = *snapshot(w, a->snap);
+    w->bound_at[a->slot] = a->pos;
     w->restored++;
 }
 
-static const pi__device_fns state_ops = {.state_save = save_state, .state_load = load_state};
+static const pi__op_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
 /* A host tier as large as twice the pools, whose memory is the world's. */
 static void open_tier(world *w, pi__device_fns *ops)
 {
     pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
                                         .ahead = w->budget, .ahead_seqs = SEQS}};
-    *ops = far_ops(*w->be.ops);
-    w->be.ops = ops;
+    *ops = far_ops((pi__device_fns) {0});
+    w->be.dev = ops;
     w->be.far = true;
     w->map.n_groups = w->cache.n_groups;
     w->map.n_ranks = 1;
