@@ -96,6 +96,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .override_kv = (const char *const *) over->item,
         .n_override_kv = over->n,
         .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
+        .trace_ops = pi__opt_bool(s, PI__OPT_TRACE_OPS),
         .rope = rope_of(s),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),

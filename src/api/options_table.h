@@ -42,6 +42,8 @@
       "YaRN: pairs that turn more often in the trained context stay; -1: the model's, or 32.")                         \
     X(CHECK_TENSORS, "check-tensors", BOOL, "false", "", "--check-tensors", "", "model", false,                        \
       "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
+    X(TRACE_OPS, "trace-ops", BOOL, "false", "", "--trace-ops", "", "model", false,                                    \
+      "A line of the log (level debug, -v) for each op of a step: operands, shapes, hashes of values on the CPU.")     \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \

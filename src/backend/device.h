@@ -154,10 +154,18 @@ struct pi__backend {
 
 /* What an op read and wrote, as a line to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
 void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
+/* In checked builds: each operand lies in one buffer, and rows do not overlap. */
+#ifdef PI_CHECKED
+void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
+#define PI__CHECK_OP(id, b, args) pi__check_op(id, b, args)
+#else
+#define PI__CHECK_OP(id, b, args) ((void) 0)
+#endif
 /* pi__op_NAME(be, b, a): runs an op. */
 #define PI__OP_CALL(name, type)                                                                                         \
     static inline void pi__op_##name(pi__backend *be, const pi__batch *b, const type *a)                                \
     {                                                                                                                   \
+        PI__CHECK_OP(PI__OP_##name, b, a);                                                                              \
         be->ops->name(be, b, a);                                                                                        \
         if (be->trace) pi__trace_op(be, PI__OP_##name, b, a);                                                           \
     }

@@ -1,5 +1,6 @@
 /* The allocator behind every allocation of the library (see alloc.h). The hooks are set once, before use. */
 #include "base/alloc.h"
+#include "base/extent.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -43,8 +44,20 @@ int pi_set_allocator(const pi_allocator *a)
 
 void *pi__malloc(size_t size) { return hooks.malloc(hooks.ud, size ? size : 1); }
 void pi__free(void *p) { if (p) hooks.free(hooks.ud, p); }
-void *pi__map(size_t size) { return hooks.map(hooks.ud, size ? size : 1); }
-void pi__unmap(void *p, size_t size) { if (p) hooks.unmap(hooks.ud, p, size ? size : 1); }
+
+void *pi__map(size_t size)
+{
+    void *p = hooks.map(hooks.ud, size ? size : 1);
+    pi__extent_note(p, size);
+    return p;
+}
+
+void pi__unmap(void *p, size_t size)
+{
+    if (!p) return;
+    pi__extent_drop(p, size);
+    hooks.unmap(hooks.ud, p, size ? size : 1);
+}
 
 void *pi__calloc(size_t n, size_t size)
 {
@@ -97,7 +110,9 @@ void *pi__arena_take(pi__arena *a, size_t size)
     }
     if (a->base && end > a->size) return NULL;
     a->used = end;
-    return a->base ? a->base + start : NULL;
+    if (!a->base) return NULL;
+    if (a->buffers) pi__extent_note(a->base + start, size);
+    return a->base + start;
 }
 
 size_t pi__available_memory(void)

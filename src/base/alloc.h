@@ -37,6 +37,7 @@ typedef struct pi__arena {
     char *base;  /* start of the region, or NULL to measure */
     size_t size; /* bytes in the region (ignored when measuring) */
     size_t used; /* bytes handed out, alignment included */
+    bool buffers; /* what is taken are buffers of their own, whose ends checked builds know (extent.h) */
 } pi__arena;
 
 /* size bytes aligned to 64; NULL when measuring or when the region is too small. */

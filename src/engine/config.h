@@ -32,6 +32,7 @@ typedef struct pi__config {
     const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
     size_t n_override_kv;      /* how many */
     bool check_tensors;        /* weights that are no numbers are refused */
+    bool trace_ops;            /* a line of the log for each op */
     pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step (512 by default) */

@@ -459,6 +459,7 @@ static int load(pi__core *e, pi_error *err)
     s->m->check_tensors = s->cfg.check_tensors;
     if (s->drafter) s->drafter->check_tensors = s->cfg.check_tensors;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
+    if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
     if (!rc) rc = pi__model_load(s->m, &s->mem.lim, log_progress, e, err);
     if (!rc && s->drafter && s->drafter != s->m) rc = pi__model_load(s->drafter, &s->mem.lim, NULL, NULL, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */

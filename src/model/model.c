@@ -270,7 +270,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
     if (rc) return rc;
     m->scratch = m->be->dev->alloc(m->be, m->scratch_size);
     if (!m->scratch) return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of activations", m->scratch_size >> 20);
-    pi__arena a = {m->scratch, m->scratch_size, 0};
+    pi__arena a = {.base = m->scratch, .size = m->scratch_size, .buffers = true};
     m->arch->layout(m, &own, &a);
 
     size_t done = 0, all = wanted_bytes(m);

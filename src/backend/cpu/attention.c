@@ -340,7 +340,7 @@ void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention 
 {
     pi__cpu *cpu = (pi__cpu *) be;
     attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = a->kv, .kb = &b->kv[a->kv->group], .group = a->n_head / a->kv->n_head_kv};
-    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     take_scratch(&j, &ar, b->n_seqs, a->kv->head_dim);
     int32_t max_parts, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
     int64_t work = plan_items(&j, &max_parts);

@@ -411,7 +411,7 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .b = b, .a = a, .st = a->st, .at = layout(a->st)};
-    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     take_scratch(&j, &ar, a->st, b->n_tokens, b->n_seqs);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         if (b->seq_start[i + 1] > b->seq_start[i]) j.seq[j.n_seqs++] = plan_seq(&j, i);

@@ -142,7 +142,7 @@ void pi__cpu_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     index_job j = {.cpu = cpu, .b = b, .a = a, .entries = a->entries, .n16 = (a->n_head + 15) / 16};
-    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     take_scratch(&j, &ar, a->n_head, a->dim, cpu->lim.max_ctx / a->entries->ratio + 1);
     int32_t most = 1;
     for (int32_t t = 0; t < b->n_tokens; t++)

@@ -384,7 +384,7 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     m.mid.n_in = a->down->n_in;
     if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||
         !pass_add(&m.last, &m.mid, a->down)) return;
-    pi__arena arena = {cpu->scratch, cpu->scratch_size, 0};
+    pi__arena arena = {.base = cpu->scratch, .size = cpu->scratch_size};
     layout(&m, &arena, a->n_expert, pi__pool_size(cpu->pool));
     m.first.x = &m.col;
     m.first.row = &m.row;

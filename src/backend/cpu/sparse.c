@@ -134,7 +134,7 @@ void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     sparse_job j = {.cpu = cpu, .b = b, .a = a, .rows = a->rows, .entries = a->entries};
-    pi__arena ar = {cpu->scratch, cpu->scratch_size, 0};
+    pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     j.groups = (a->n_head + PI__SPARSE_HEADS - 1) / PI__SPARSE_HEADS;
     take_scratch(&j, &ar, a->dim);
     pi__pool_run(cpu->pool, sparse_main, &j);
