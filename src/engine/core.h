@@ -24,6 +24,7 @@ int pi__core_state(const pi__core *e);
 const pi__vocab *pi__core_vocab(const pi__core *e);
 int pi__core_info(const pi__core *e, pi_info *out);
 int pi__core_stats(const pi__core *e, pi_stats *out);
+/* The counters themselves, also those that pi_stats has not. */
 const pi__stats *pi__core_counters(const pi__core *e);
 int pi__core_drain(pi__core *e, int timeout_ms);
 void pi__core_cache_clear(pi__core *e, const char *salt); /* NULL: of all tenants */
