@@ -4,8 +4,8 @@
 1. The ids of TEXTS are llama-tokenize's.
 2. Perplexity of tests/golden/text.txt: within PEER of what llama-perplexity prints for it, and within EXACT of float32
    arithmetic on the file's weights, which transformers did. Made by
-       llama-perplexity -m SmolLM2-135M-Instruct.Q4_1.gguf -f tests/golden/text.txt -c 256
-   llama.cpp rounds activations to 8 bits, and is 0.7 % above the exact number.
+       llama-perplexity -m SmolLM2-135M-Instruct.Q4_1.gguf -f tests/golden/text.txt -c 512
+   llama.cpp rounds activations to 8 bits, and is 0.46 % above the exact number.
 3. Greedy answers have the words of ANSWERS in them; they are the same each time and with one thread.
 4. Logits and tokens are the same bytes for other step budgets, and beside other requests.
 Standard library only. Exit 77: no model (PAGEDINFER_CHAT_MODEL)."""
@@ -28,7 +28,7 @@ TEXTS = [
     ('<|im_start|>user\nhello<|im_end|>\n', [1, 4093, 198, 28120, 2, 198]),
     ('a   b    c\r\n\r\nd  ', [81, 256, 278, 333, 265, 7209, 198, 84, 256]),
 ]
-LLAMA_CPP, PEER, FLOAT32, EXACT = 24.6808, 0.006, 24.5127, 0.002
+LLAMA_CPP, PEER, FLOAT32, EXACT = 16.6601, 0.006, 16.5846, 0.001
 ANSWERS = [('What is the capital of France?', ['Paris']), ('Name the days of the week.', ['Monday', 'Wednesday', 'Sunday']),
            ('What color is the sky on a clear day?', ['blue']),
            ('Write a Python function that adds two numbers.', ['def ', 'return'])]
@@ -51,7 +51,7 @@ def tokens():
 
 
 def perplexity():
-    out = tool('eval', '-m', MODEL, '-f', TEXT, '-c', '256', '--parallel', '4')
+    out = tool('eval', '-m', MODEL, '-f', TEXT, '-c', '512', '--parallel', '4')
     found = re.search(r'^Final estimate: PPL = ([0-9.]+)', out, re.M)
     got = float(found[1]) if found else 0
     for what, want, most in (('llama-perplexity', LLAMA_CPP, PEER), ('float32 arithmetic', FLOAT32, EXACT)):
