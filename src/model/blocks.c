@@ -136,7 +136,8 @@ void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32
 
 void pi__experts_read(pi__model *m, pi__experts *e, bool needed)
 {
-    e->n_expert = needed ? pi__hp_u32(m, "expert_count", 1, PI__MAX_EXPERTS) : pi__hp_u32_or(m, "expert_count", 0, 0, PI__MAX_EXPERTS);
+    e->n_expert = needed ? pi__hp_u32(m, "expert_count", 1, PI__MAX_EXPERTS)
+                         : pi__hp_u32_or(m, "expert_count", 0, 0, PI__MAX_EXPERTS);
     if (!e->n_expert) return;
     e->n_used = pi__hp_u32(m, "expert_used_count", 1, PI__MAX_USED);
     if (e->n_used > e->n_expert)

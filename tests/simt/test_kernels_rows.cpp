@@ -105,13 +105,16 @@ static void test_add_gated(void **)
 
 struct qkv_case {
     int32_t type_k, type_v, n_head, n_head_kv, dim, n_rot, block_size;
-    bool norms, v_norm;
+    bool norms, v_norm, biases;
 };
 
 /* Row x as q or k is worked on. */
-static std::vector<double> prepared(const float *x, int32_t n, const float *w, bool norm, const float *rope, const qkv_case &c)
+static std::vector<double> prepared(const float *x, const float *bias, const float *w, bool norm, const float *rope,
+                                    const qkv_case &c)
 {
+    const int32_t n = c.dim;
     std::vector<double> y(x, x + n);
+    for (int32_t i = 0; i < n && c.biases; i++) y[(size_t) i] = x[i] + bias[i];
     double s = 0;
     for (double v : y) s += v * v;
     for (int32_t i = 0; i < n && norm; i++) y[(size_t) i] *= (w ? w[i] : 1.0f) / std::sqrt(s / n + 1e-6);
@@ -155,6 +158,7 @@ static void run_qkv(const qkv_case &c)
         }
     }
     buffer<float> qn(r.normals((size_t) c.dim)), kn(r.normals((size_t) c.dim)), rope(table);
+    buffer<float> bias(r.normals((size_t) (Q + 2 * KV)));
     buffer<int32_t> slot(std::vector<int32_t>{2 * c.block_size + 3, 2 * c.block_size + 4, -1, 0, 5});
     in_all_modes([&] {
         buffer<float> x(x0);
@@ -167,6 +171,9 @@ static void run_qkv(const qkv_case &c)
         a.q_stride = c.dim;
         a.n_head = c.n_head;
         a.n_tokens = T;
+        a.q_bias = c.biases ? bias.get() : nullptr;
+        a.k_bias = c.biases ? bias.get() + Q : nullptr;
+        a.v_bias = c.biases ? bias.get() + Q + KV : nullptr;
         a.q_norm = c.norms ? qn.get() : nullptr;
         a.k_norm = c.norms ? kn.get() : nullptr;
         a.v_norm = c.v_norm;
@@ -181,7 +188,7 @@ static void run_qkv(const qkv_case &c)
         for (size_t t = 0; t < (size_t) T; t++) {
             const float *row = &x0[t * (size_t) ld], *rp = c.n_rot ? &table[t * (size_t) c.n_rot] : nullptr;
             for (int32_t h = 0; h < c.n_head; h++) {
-                auto want = prepared(row + h * c.dim, c.dim, qn.get(), c.norms, rp, c);
+                auto want = prepared(row + h * c.dim, bias.get() + h * c.dim, qn.get(), c.norms, rp, c);
                 for (size_t i = 0; i < want.size(); i++) {
                     check_near(x[t * (size_t) ld + (size_t) (h * c.dim) + i], want[i] * 0.25, 3e-6, "q", i);
                 }
@@ -189,9 +196,9 @@ static void run_qkv(const qkv_case &c)
             if (slot[t] < 0) continue;
             for (int32_t h = 0; h < c.n_head_kv; h++) {
                 check_stored(c.type_k, cache.read(false, slot[t], h),
-                             prepared(row + Q + h * c.dim, c.dim, kn.get(), c.norms, rp, c));
+                             prepared(row + Q + h * c.dim, bias.get() + Q + h * c.dim, kn.get(), c.norms, rp, c));
                 check_stored(c.type_v, cache.read(true, slot[t], h),
-                             prepared(row + Q + KV + h * c.dim, c.dim, nullptr, c.v_norm, nullptr, c));
+                             prepared(row + Q + KV + h * c.dim, bias.get() + Q + KV + h * c.dim, nullptr, c.v_norm, nullptr, c));
             }
         }
         assert_memory_equal(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v stay as they are */
@@ -204,9 +211,9 @@ static void run_qkv(const qkv_case &c)
 static void test_qkv(void **)
 {
     const qkv_case cases[] = {
-        {PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false},   {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false},
-        {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false}, {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true},
-        {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true}, {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true}};
+        {PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true},     {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false},
+        {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true},   {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false},
+        {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},   {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false}};
     for (const qkv_case &c : cases) run_qkv(c);
 }
 

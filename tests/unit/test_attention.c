@@ -352,14 +352,15 @@ static void test_kv_bytes(void **state)
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 64, 48), 0);
 }
 
-/* y = rotate(norm(x) * w) * scale in double precision */
-static void ref_prep(const float *x, int n, const float *w, bool norm, const float *rope, int n_rot, int pair, double scale,
-                     double *y)
+/* y = rotate(norm(x + bias) * w) * scale in double precision */
+static void ref_prep(const float *x, const float *bias, int n, const float *w, bool norm, const float *rope, int n_rot,
+                     int pair, double scale, double *y)
 {
     double ss = 0;
-    for (int i = 0; i < n; i++) ss += (double) x[i] * x[i];
+    for (int i = 0; i < n; i++) y[i] = bias ? (double) (x[i] + bias[i]) : (double) x[i];
+    for (int i = 0; i < n; i++) ss += y[i] * y[i];
     double f = norm ? 1 / sqrt(ss / n + 1e-6) : 1;
-    for (int i = 0; i < n; i++) y[i] = x[i] * f * (w ? w[i] : 1);
+    for (int i = 0; i < n; i++) y[i] *= f * (w ? w[i] : 1);
     for (int i = 0; rope && i < n_rot / 2; i++) {
         double a = y[i], b = y[i + pair], c = rope[i], s = rope[n_rot / 2 + i];
         y[i] = a * c - b * s;
@@ -372,11 +373,13 @@ enum { QKV_TOKENS = 37, QKV_DIM = 64 };
 
 static void close_to(const double *ref, float x, int i) { if (!(fabs(ref[i] - x) <= 2e-6 * (1 + fabs(ref[i])))) fail(); }
 
-/* One combination of norms and rotation, f32 cache: q in place, k and v where the layout says. */
-static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
+/* One combination of biases, norms and rotation, f32 cache: q in place, k and v where the layout says. */
+static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool v_norm)
 {
     enum { NH = 4, NKV = 2, T = QKV_TOKENS, D = QKV_DIM, LD = (NH + 2 * NKV) * D + 3 };
-    static float x[T * LD], orig[T * LD], rope[T * D], qn[D], kn[D];
+    static float x[T * LD], orig[T * LD], rope[T * D], qn[D], kn[D], biases[(NH + 2 * NKV) * D];
+    const float *bias = biased ? biases : NULL;
+    for (int i = 0; i < (NH + 2 * NKV) * D; i++) biases[i] = normal();
     for (int i = 0; i < T * LD; i++) orig[i] = x[i] = normal();
     for (int i = 0; i < T * D; i++) rope[i] = normal();
     for (int i = 0; i < D; i++) qn[i] = normal(), kn[i] = normal();
@@ -389,6 +392,7 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
     b.kv[0] = (pi__kv_batch){32, 2, NULL, slot};
     pi__kv_layer kv = {.type_k = PI__F32, .type_v = PI__F32, .n_head_kv = NKV, .head_dim = D, .base = pool, .stride = bytes};
     pi__qkv a = {.kv = &kv, .q = x, .ldq = LD, .k = x + NH * D, .v = x + (NH + NKV) * D, .ldk = LD, .ldv = LD, .n_head = NH,
+                 .q_bias = bias, .k_bias = bias ? bias + NH * D : NULL, .v_bias = bias ? bias + (NH + NKV) * D : NULL,
                  .q_norm = norm ? qn : NULL, .k_norm = norm ? kn : NULL, .v_norm = v_norm, .eps = 1e-6f,
                  .rope = n_rot ? rope : NULL, .n_rot = n_rot, .pair_stride = pair, .q_scale = 0.25f};
     pi__cpu cpu = {.attn = kernels_of(isa)};
@@ -398,7 +402,7 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
         double y[D];
         const float *r = n_rot ? rope + t * n_rot : NULL;
         for (int h = 0; h < NH; h++) {
-            ref_prep(orig + t * LD + h * D, D, norm ? qn : NULL, norm, r, n_rot, pair, 0.25, y);
+            ref_prep(orig + t * LD + h * D, bias ? bias + h * D : NULL, D, norm ? qn : NULL, norm, r, n_rot, pair, 0.25, y);
             for (int d = 0; d < D; d++) close_to(y, x[t * LD + h * D + d], d);
         }
         if (slot[t] < 0) continue;
@@ -406,9 +410,9 @@ static void qkv_case(int isa, bool norm, int n_rot, int pair, bool v_norm)
             const float *tile = (const float *) (pool + (size_t) (slot[t] / 32) * bytes);
             int o = slot[t] % 32;
             const float *kt = tile + (h * 2 + o / 16) * 16 * D, *vt = tile + (NKV * 2 + h * 2 + o / 16) * 16 * D;
-            ref_prep(orig + t * LD + (NH + h) * D, D, norm ? kn : NULL, norm, r, n_rot, pair, 1, y);
+            ref_prep(orig + t * LD + (NH + h) * D, bias ? bias + (NH + h) * D : NULL, D, norm ? kn : NULL, norm, r, n_rot, pair, 1, y);
             for (int d = 0; d < D; d++) close_to(y, kt[d * 16 + o % 16], d);
-            ref_prep(orig + t * LD + (NH + NKV + h) * D, D, NULL, v_norm, NULL, 0, 0, 1, y);
+            ref_prep(orig + t * LD + (NH + NKV + h) * D, bias ? bias + (NH + NKV + h) * D : NULL, D, NULL, v_norm, NULL, 0, 0, 1, y);
             for (int d = 0; d < D; d++) close_to(y, vt[d / 32 * 512 + o % 16 * 32 + d % 32], d);
         }
     }
@@ -431,10 +435,12 @@ static void test_qkv(void **state)
 {
     (void) state;
     for (int i = 0; i < n_isas; i++) {
-        qkv_case(isas[i], true, 64, 32, false);
-        qkv_case(isas[i], false, 32, 32, true);
-        qkv_case(isas[i], true, 24, 12, true);
-        qkv_case(isas[i], false, 0, 0, false);
+        qkv_case(isas[i], false, true, 64, 32, false);
+        qkv_case(isas[i], false, false, 32, 32, true);
+        qkv_case(isas[i], false, true, 24, 12, true);
+        qkv_case(isas[i], false, false, 0, 0, false);
+        qkv_case(isas[i], true, false, 64, 32, false);
+        qkv_case(isas[i], true, true, 32, 32, true);
     }
 }
 

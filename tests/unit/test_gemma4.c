@@ -126,7 +126,7 @@ static void test_refused_numbers(void **st)
         {"attention.shared_kv_layers", 4, 6, "shared_kv_layers is 6"},
         {"attention.shared_kv_layers", 4, 5, "shares the cache"},
         {"attention.sliding_window", 4, 0, "sliding_window is 0"},
-        {"expert_used_count", 4, 6, "expert_used_count is 6"},
+        {"expert_used_count", 4, 6, "expert_used_count 6 is more"},
         {"expert_count", 4, 0, "blk.0.ffn_gate_inp.weight"},
         {"expert_count", 4, 4, "blk.0.ffn_gate_inp.weight"},
         {"expert_feed_forward_length", 4, 16, "blk.0.ffn_gate_exps.weight"},
