@@ -68,12 +68,12 @@ __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
 }
 
-/* A block copies a row: of each part p its n values to y[row, p * n..]. */
-__global__ void spread(const float *x, int64_t step, int64_t ldx, int32_t n_parts, int64_t n, float *y, int64_t ldy)
+/* A block copies a row: of each shard p its n values to y[row, p * n..]. */
+__global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
     x += blockIdx.x * ldx;
     y += blockIdx.x * ldy;
-    for (int32_t p = 0; p < n_parts; p++)
+    for (int32_t p = 0; p < n_shards; p++)
         for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[p * n + i] = x[p * step + i];
 }
 

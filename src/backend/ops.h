@@ -468,24 +468,28 @@ typedef struct pi__state_copy {
 
 /* ---- the list: name, struct of arguments */
 
-/* Of transformers and delta nets, which every backend has. */
-#define PI__OPS_ALL(OP)                                                                                                 \
-    OP(embed, pi__embed)                                                                                                \
-    OP(linear, pi__linear)                                                                                              \
+/* On rows of activations alone, which every backend has: a device's launch function takes the struct as it is, and there is
+ * no more to it (pi__k_NAME of backend/cuda/kernels.h). */
+#define PI__OPS_ROWS(OP)                                                                                                \
     OP(add_norm, pi__add_norm)                                                                                          \
     OP(norm, pi__norm)                                                                                                  \
     OP(add_gated, pi__add_gated)                                                                                        \
+    OP(softcap, pi__softcap)                                                                                            \
+    OP(copy_2d, pi__copy_2d)
+/* Of transformers and delta nets, which every backend has. */
+#define PI__OPS_ALL(OP)                                                                                                 \
+    PI__OPS_ROWS(OP)                                                                                                    \
+    OP(embed, pi__embed)                                                                                                \
+    OP(linear, pi__linear)                                                                                              \
     OP(rope, pi__rope)                                                                                                  \
     OP(qkv, pi__qkv)                                                                                                    \
     OP(attention, pi__attention)                                                                                        \
     OP(moe, pi__moe)                                                                                                    \
     OP(gather_rows, pi__gather_rows)                                                                                    \
-    OP(softcap, pi__softcap)                                                                                            \
     OP(centroid_head, pi__centroid_head)                                                                                \
     OP(gdn, pi__gdn)                                                                                                    \
     OP(state_save, pi__state_copy)                                                                                      \
-    OP(state_load, pi__state_copy)                                                                                      \
-    OP(copy_2d, pi__copy_2d)
+    OP(state_load, pi__state_copy)
 /* Of DeepSeek V4: the CPU has them. */
 #define PI__OPS_CPU(OP)                                                                                                 \
     OP(hyper_pre, pi__hyper)                                                                                            \

@@ -43,13 +43,18 @@ int32_t *const ints = reinterpret_cast<int32_t *>(memory);
 
 void rows_of_floats(int32_t n)
 {
-    CHECK(pi__k_add_norm(nullptr, some, some, some, 0, 1, n, N_IN));
-    CHECK(pi__k_norm(nullptr, some, N_IN, some, some, 0, n, N_IN));
+    const pi__add_norm add_norm = {some, some, some, 0, 1, n, N_IN};
+    const pi__norm norm = {some, N_IN, some, some, 0, n, N_IN};
+    const pi__copy_2d copy_2d = {some, N_IN, N_IN, 2, n, N_IN, some, N_IN};
+    const pi__softcap softcap = {some, 30, n, N_IN};
+    const pi__add_gated add_gated = {some, some, some, 1, n, N_IN};
+    CHECK(pi__k_add_norm(nullptr, &add_norm));
+    CHECK(pi__k_norm(nullptr, &norm));
     CHECK(pi__k_rope(nullptr, ints, n, some, 64, 1, some));
     CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
-    CHECK(pi__k_spread(nullptr, some, N_IN, N_IN, 2, n, N_IN, some, N_IN));
-    CHECK(pi__k_softcap(nullptr, some, 30, (size_t) n * N_IN));
-    CHECK(pi__k_add_gated(nullptr, some, some, some, 1, n, N_IN));
+    CHECK(pi__k_copy_2d(nullptr, &copy_2d));
+    CHECK(pi__k_softcap(nullptr, &softcap));
+    CHECK(pi__k_add_gated(nullptr, &add_gated));
 }
 
 void top(int32_t k)

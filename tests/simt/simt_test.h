@@ -81,6 +81,9 @@ struct random {
     }
 };
 
+/* The struct of arguments that a launch takes by pointer, for as long as the call. */
+template <class T> const T *arguments(const T &a) { return &a; }
+
 } // namespace simt_test
 
 #endif

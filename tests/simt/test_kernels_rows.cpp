@@ -21,7 +21,7 @@ static void test_add_norm(void **)
             std::vector<float> first;
             in_all_modes([&] {
                 buffer<float> x(x0);
-                must_run(pi__k_add_norm(nullptr, x.get(), y.get(), with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n));
+                must_run(pi__k_add_norm(nullptr, simt_test::arguments(pi__add_norm{x.get(), y.get(), with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n})));
                 for (int64_t i = 0; i < rows * n; i++) {
                     double s = 0;
                     for (int64_t j = 0; j < n; j++) s += (double) y0[(size_t) (i / n * n + j)] * y0[(size_t) (i / n * n + j)];
@@ -30,7 +30,7 @@ static void test_add_norm(void **)
                 }
                 if (with_w) {
                     buffer<float> out((size_t) (rows * (n + 2)));
-                    must_run(pi__k_norm(nullptr, out.get(), n + 2, y.get(), w.get(), 1e-6f, rows, n));
+                    must_run(pi__k_norm(nullptr, simt_test::arguments(pi__norm{out.get(), n + 2, y.get(), w.get(), 1e-6f, rows, n})));
                     for (int64_t i = 0; i < rows * n; i++) { /* as add_norm has it: x is what is added */
                         double want = x[(size_t) i] * 2 - x0[(size_t) i];
                         check_near(out[(size_t) (i / n * (n + 2) + i % n)], want, 2e-6, "norm", (size_t) i);
@@ -75,7 +75,7 @@ static void test_gather_softcap(void **)
             must_run(pi__k_gather_rows(nullptr, x.get(), row.get(), 4, n, out.get()));
             for (size_t i = 0; i < 3; i++) assert_memory_equal(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
             for (size_t i = 0; i < (size_t) n; i++) assert_true(out[(size_t) (3 * n) + i] == 0);
-            must_run(pi__k_softcap(nullptr, out.get(), 0.7f, (size_t) (3 * n)));
+            must_run(pi__k_softcap(nullptr, simt_test::arguments(pi__softcap{out.get(), 0.7f, 3, n})));
             for (size_t i = 0; i < (size_t) (3 * n); i++) {
                 double v = x[(size_t) row[i / (size_t) n] * (size_t) n + i % (size_t) n];
                 check_near(out[i], 0.7 * std::tanh(v / 0.7), 1e-6, "softcap", i);
@@ -92,7 +92,7 @@ static void test_add_gated(void **)
         buffer<float> x(r.normals((size_t) (3 * n))), gate(gate0);
         in_all_modes([&] {
             buffer<float> y(y0);
-            must_run(pi__k_add_gated(nullptr, y.get(), x.get(), gate.get(), 2, 3, n));
+            must_run(pi__k_add_gated(nullptr, simt_test::arguments(pi__add_gated{y.get(), x.get(), gate.get(), 2, 3, n})));
             for (size_t i = 0; i < y0.size(); i++) {
                 double g = 1 / (1 + std::exp(-(double) gate0[i / (size_t) n * 2]));
                 check_near(y[i], y0[i] + g * x[i], 1e-6, "add_gated", i);

@@ -261,12 +261,13 @@ static void test_loaded(void **)
     bool all = false;
     assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
     assert_int_equal(pi__rt_alloc(rt, &x, 256), 0);
-    int code = pi__k_softcap(pi__rt_stream(rt), static_cast<float *>(x), 2, 64);
+    const pi__softcap cap = {static_cast<float *>(x), 2, 1, 64};
+    int code = pi__k_softcap(pi__rt_stream(rt), &cap);
     assert_int_not_equal(code, 0);
     assert_non_null(strstr(pi__rt_text(code), "rows.cu is launched that was not loaded before"));
     assert_int_equal(pi__rt_load_kernels(rt, &all), 0);
     assert_true(all);
-    assert_int_equal(pi__k_softcap(pi__rt_stream(rt), static_cast<float *>(x), 2, 64), 0);
+    assert_int_equal(pi__k_softcap(pi__rt_stream(rt), &cap), 0);
     assert_int_equal(pi__rt_wait(rt), 0);
     pi__rt_free(rt, x);
     pi__rt_close(rt);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "backend/cuda/pack.h"
+#include "backend/ops.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,22 +18,15 @@ extern "C" {
 
 /* ---- launch_rows.cu: small ops on rows of floats */
 
-/* x = (x + rmsnorm(y) * w) * scale; w NULL: x = (x + y) * scale. [n_rows, n] */
-int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows, int64_t n);
-/* out = x / sqrt(mean(x^2) + eps) * w. x [n_rows, n]; out's rows are ldo apart */
-int pi__k_norm(void *stream, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows, int64_t n);
+/* The ops that take their struct as it is (ops.h), with device memory in it. */
+#define PI__K_ROW_OP(name, type) int pi__k_##name(void *stream, const type *a);
+PI__OPS_ROWS(PI__K_ROW_OP)
+#undef PI__K_ROW_OP
 /* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
                float *table);
 /* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
-/* y[r, p * n + i] = x[p * step + r * ldx + i]; r < n_rows, p < n_parts, i < n. */
-int pi__k_spread(void *stream, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n, float *y,
-                 int64_t ldy);
-/* x = cap * tanh(x / cap). */
-int pi__k_softcap(void *stream, float *x, float cap, size_t n);
-/* y += sigmoid(gate[row * ldg]) * x. [n_rows, n] */
-int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n);
 
 /* ---- launch_top.cu: the largest values of rows, see topk of ops.h */
 typedef struct pi__k_top {

@@ -4,16 +4,16 @@
 
 static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
 
-int pi__k_add_norm(void *stream, float *x, const float *y, const float *w, float eps, float scale, int32_t n_rows, int64_t n)
+int pi__k_add_norm(void *stream, const pi__add_norm *a)
 {
-    if (n_rows < 1) return 0;
-    return pi_launch(stream, add_norm, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, x, y, w, eps, scale, n);
+    if (a->n_rows < 1) return 0;
+    return pi_launch(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->x, a->y, a->w, a->eps, a->scale, a->n);
 }
 
-int pi__k_norm(void *stream, float *out, int64_t ldo, const float *x, const float *w, float eps, int32_t n_rows, int64_t n)
+int pi__k_norm(void *stream, const pi__norm *a)
 {
-    if (n_rows < 1) return 0;
-    return pi_launch(stream, norm, rows_grid(n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, out, ldo, x, w, eps, n);
+    if (a->n_rows < 1) return 0;
+    return pi_launch(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo, a->x, a->w, a->eps, a->n);
 }
 
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
@@ -30,22 +30,21 @@ int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t 
     return pi_launch(stream, gather_rows, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, row, n, out);
 }
 
-int pi__k_spread(void *stream, const float *x, int64_t step, int64_t ldx, int32_t n_parts, int32_t n_rows, int64_t n, float *y,
-                 int64_t ldy)
+int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
 {
-    if (n_rows < 1) return 0;
-    return pi_launch(stream, spread, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, step, ldx, n_parts, n, y, ldy);
+    if (a->n_rows < 1) return 0;
+    return pi_launch(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx, a->n_shards, a->n, a->y, a->ldy);
 }
 
-int pi__k_softcap(void *stream, float *x, float cap, size_t n)
+int pi__k_softcap(void *stream, const pi__softcap *a)
 {
+    const size_t n = (size_t) a->n_rows * (size_t) a->n, blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
     if (!n) return 0;
-    size_t blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
-    return pi_launch(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, x, cap, n);
+    return pi_launch(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, a->x, a->cap, n);
 }
 
-int pi__k_add_gated(void *stream, float *y, const float *x, const float *gate, int64_t ldg, int32_t n_rows, int64_t n)
+int pi__k_add_gated(void *stream, const pi__add_gated *a)
 {
-    if (n_rows < 1) return 0;
-    return pi_launch(stream, add_gated, rows_grid(n_rows), dim3(ROW_THREADS), 0, y, x, gate, ldg, n);
+    if (a->n_rows < 1) return 0;
+    return pi_launch(stream, add_gated, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->y, a->x, a->gate, a->ldg, a->n);
 }

@@ -86,19 +86,16 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
     }
 }
 
-void pi__cuda_add_norm(pi__backend *be, const pi__batch *b, const pi__add_norm *a)
-{
-    (void) b;
-    pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_add_norm(pi__rt_stream(c->rt), a->x, a->y, a->w, a->eps, a->scale, a->n_rows, a->n));
-}
-
-void pi__cuda_norm(pi__backend *be, const pi__batch *b, const pi__norm *a)
-{
-    (void) b;
-    pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_norm(pi__rt_stream(c->rt), a->out, a->ldo, a->x, a->w, a->eps, a->n_rows, a->n));
-}
+/* Those that are one kernel with the op's own arguments. */
+#define ROW_OP(name, type)                                                                                              \
+    void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a)                                            \
+    {                                                                                                                   \
+        pi__cuda *c = (pi__cuda *) be;                                                                                  \
+        (void) b;                                                                                                       \
+        PI__QUEUE(c, pi__k_##name(pi__rt_stream(c->rt), a));                                                            \
+    }
+PI__OPS_ROWS(ROW_OP)
+#undef ROW_OP
 
 /* Where the frequencies at freq are on the device: copied when they are seen for the first time. NULL: no room. */
 static const float *frequencies(pi__cuda *c, const float *freq, int32_t n)
@@ -189,18 +186,4 @@ void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_
         at = room;
     }
     PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), a->x, at, a->n_rows, a->n, a->out));
-}
-
-void pi__cuda_softcap(pi__backend *be, const pi__batch *b, const pi__softcap *a)
-{
-    (void) b;
-    pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_softcap(pi__rt_stream(c->rt), a->x, a->cap, (size_t) a->n_rows * (size_t) a->n));
-}
-
-void pi__cuda_copy_2d(pi__backend *be, const pi__batch *b, const pi__copy_2d *a)
-{
-    (void) b;
-    pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_spread(pi__rt_stream(c->rt), a->x, a->step, a->ldx, a->n_shards, a->n_rows, a->n, a->y, a->ldy));
 }

@@ -65,10 +65,3 @@ void pi__cuda_state_load(pi__backend *be, const pi__batch *b, const pi__state_co
     pi__k_state k = state_of(a->st);
     PI__QUEUE(c, pi__k_state_load(pi__rt_stream(c->rt), &k, a->slot, a->pos, a->snap));
 }
-
-void pi__cuda_add_gated(pi__backend *be, const pi__batch *b, const pi__add_gated *a)
-{
-    (void) b;
-    pi__cuda *c = (pi__cuda *) be;
-    PI__QUEUE(c, pi__k_add_gated(pi__rt_stream(c->rt), a->y, a->x, a->gate, a->ldg, a->n_rows, a->n));
-}
