@@ -122,7 +122,8 @@ PI_FN void halves_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_o
     auto shifted = [&](int row, float sum) { return result(first_g * 8 + row, sum); };
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        put_totals(total[h], shifted, y + first_g * 8 * ldy + first_w + 16 * h, ldy, n_row - first_g * 8, n_out - first_w - 16 * h);
+        put_totals(total[h], shifted, y + first_g * 8 * ldy + first_w + 16 * h, ldy, n_row - first_g * 8,
+                   n_out - first_w - 16 * h);
     }
 }
 

@@ -62,7 +62,8 @@ struct gathered_pieces {
     const uint8_t *words, *scales; /* NULL: there are no columns */
 
     __device__ __forceinline__ uint32_t bulk_bytes(uint32_t) const { return 0; }
-    __device__ __forceinline__ void fill(const pipe<FP4_STAGES, PIPE_BOTH> &q, int32_t i, uint32_t to, int32_t c, uint32_t n) const
+    __device__ __forceinline__ void fill(const pipe<FP4_STAGES, PIPE_BOTH> &q, int32_t i, uint32_t to, int32_t c,
+                                         uint32_t n) const
     {
         uint32_t lane = threadIdx.x % 32, at = q.address(i) + to;
         if (words && lane / 16 < n) {

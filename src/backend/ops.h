@@ -411,8 +411,9 @@ typedef struct pi__centroid_head {
 } pi__centroid_head;
 
 /* Gated delta rule of a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated norm.
- * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). All sequences of the step
- * at once, through batch.state_slot; one that starts at position 0 starts from zeros. Takes the snapshots of batch.save. C = (2 n_k + n_v) * dim channels, rows q, k, v. */
+ * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). All sequences of the step at once, through batch.state_slot; one
+ * that starts at position 0 starts from zeros. Takes the snapshots of batch.save. C = (2 n_k + n_v) * dim channels, rows q,
+ * k, v. */
 typedef struct pi__gdn {
     const pi__state_layer *st; /* the layer's states */
     const float *qkv;         /* [n_tokens, C] before the convolution */

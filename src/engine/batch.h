@@ -7,7 +7,7 @@
 #ifndef PI__BATCH_H
 #define PI__BATCH_H
 
-#include "backend/device.h"
+#include "backend/ops.h"
 #include "cache/cache.h"
 
 /* The sizes that the arrays have to have. */

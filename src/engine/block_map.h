@@ -3,7 +3,7 @@
 #ifndef PI__BLOCK_MAP_H
 #define PI__BLOCK_MAP_H
 
-#include "backend/device.h"
+#include "backend/ops.h"
 
 typedef struct pi__block_map {
     int32_t n_groups;                              /* cache groups */

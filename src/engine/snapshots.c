@@ -122,7 +122,8 @@ void pi__snapshot_last(pi__snapshots *sn, pi__seq *s)
     if (!pos || pos % group_of(sn)->spec.block_size) return; /* the slot has no other boundary */
     int32_t id = pi__cache_snapshot(sn->config.cache, s->row, sn->config.group, s->tokens, pos);
     if (id < 0) return;
-    for (int32_t i = 0; i < sn->config.n_layers; i++) pi__op_state_save(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
+    for (int32_t i = 0; i < sn->config.n_layers; i++)
+        pi__op_state_save(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
     pi__cache_snapshot_done(sn->config.cache, s->row, sn->config.group, s->tokens, pos, id, true);
     sn->config.stats->n_snapshots_saved++;
 }
@@ -134,6 +135,11 @@ void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s)
     int32_t id = sn->config.cache->seq[s->row].snapshot[sn->config.group];
     s->save.last = s->n_computed;
     if (id < 0) return; /* the first token starts from zeros */
-    for (int32_t i = 0; i < sn->config.n_layers; i++) pi__op_state_load(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = s->n_computed, .snap = id});
+    const pi__state_copy saved = {.slot = s->row, .pos = s->n_computed, .snap = id};
+    for (int32_t i = 0; i < sn->config.n_layers; i++) {
+        pi__state_copy copy = saved;
+        copy.st = &sn->config.layer[i];
+        pi__op_state_load(be, NULL, &copy);
+    }
     sn->config.stats->n_snapshots_restored++;
 }

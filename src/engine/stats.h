@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "backend/device.h"
+#include "backend/ops.h"
 #include "cache/cache.h"
 #include "pagedinfer.h"
 

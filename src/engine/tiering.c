@@ -185,7 +185,8 @@ static const int32_t *block_tokens(const pi__tiering *t, const pi__seq *s, int32
 /* The slot of the host tier that holds block i, -1: none. */
 static int32_t find_slot(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
-    return t->offload.host ? pi__block_find(pi__host_pool(t->offload.host, g), block_key(t, s, g, i), block_tokens(t, s, g, i)) : -1;
+    return t->offload.host ? pi__block_find(pi__host_pool(t->offload.host, g), block_key(t, s, g, i), block_tokens(t,
+                                                                                                                   s, g, i)) : -1;
 }
 
 static bool in_pool(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)

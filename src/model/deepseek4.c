@@ -440,7 +440,8 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     const pi__linear queries = {.in = in, .n_rows = b->n_tokens, .n_lin = l->ratio == CSA ? 2 : 1,
                                 .lin = {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->index_dim}}};
     pi__op_linear(m->be, NULL, &queries);
-    const pi__mla_qkv prep = {.rows = &keeper(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .q_norm = true,
+    const pi__mla_qkv prep = {.rows = &keeper(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head,
+                              .dim = p->dim, .q_norm = true,
                              .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
                              .eps = p->eps, .rope = l->ratio ? p->scaled.table : p->plain.table, .n_rot = p->n_rot};
     pi__op_mla_qkv(m->be, b, &prep);

@@ -39,7 +39,7 @@ def main():
     if not MODEL or not os.path.exists(MODEL):
         print('no model (PAGEDINFER_MODEL)')
         return 77
-    golden = json.load(open(os.path.join(HERE, 'golden', 'gemma3-270m.json')))
+    golden = json.load(open(os.path.join(HERE, '..', 'golden', 'gemma3-270m.json')))
     cases = [{k: g[k] for k in ('name', 'ids', 'n', 'rows')} for g in golden]
     base = lines, logits = run(MODEL, cases, '-t', '2', '--no-prefix-cache')
     worst = against_reference(golden, lines, logits)

@@ -74,7 +74,8 @@ static void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
 
 static void test_picks(void **)
 {
-    const struct { int32_t rows, mats, picks; int kind; } cases[] = {{1, 1, 1, 0},    {3, 31, 31, 1}, {2, 33, 5, 2}, {5, 100, 7, 3},
+    const struct { int32_t rows, mats, picks; int kind; } cases[] = {{1, 1, 1, 0},    {3, 31, 31, 1}, {2, 33, 5, 2},
+                                                                     {5, 100, 7, 3},
                                                                      {1, 2048, 32, 0}, {2, 2080, 40, 1}, {1, 4500, 3, 2}};
     for (auto c : cases) check_picks(c.rows, c.mats, c.picks, c.kind);
     if (!slow) in_all_modes([] { check_picks(2, 2051, 9, 1); });

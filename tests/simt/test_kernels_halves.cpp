@@ -78,7 +78,8 @@ static void check_one(const matrix &w, const float *x, const std::vector<float> 
     check(w, std::vector<float>(x, x + w.m.n_in), y, 1);
 }
 
-static const way in_halves = {seeded, pi__k_halves_prepared_bytes, pi__k_halves_prepare, pi__k_halves_linear, pi__k_halves_experts,
+static const way in_halves = {seeded, pi__k_halves_prepared_bytes, pi__k_halves_prepare, pi__k_halves_linear,
+                              pi__k_halves_experts,
                               check_one};
 
 static void test_experts(void **)

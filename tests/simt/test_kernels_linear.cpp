@@ -12,7 +12,8 @@ static void check(const matrix &w, const std::vector<double> &x, const std::vect
             double want = 0, bound = 1e-6;
             for (size_t i = 0; i < n; i++) {
                 double most = 0, v = w.values[o * n + i];
-                for (size_t j = i / 32 * 32; j < std::min(n, i / 32 * 32 + 32); j++) most = std::max(most, std::fabs(x[r * n + j]));
+                for (size_t j = i / 32 * 32; j < std::min(n, i / 32 * 32 + 32); j++) most = std::max(most,
+                                                                                                     std::fabs(x[r * n + j]));
                 want += v * x[r * n + i];
                 bound += std::fabs(v) * ((is_float(w.m.type) ? 0 : most / 16256 * 0.51) + 1e-6 * most);
             }

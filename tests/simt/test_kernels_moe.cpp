@@ -82,7 +82,8 @@ static void check_columns(routes &t)
 static void test_routing(void **)
 {
     const struct { int32_t rows, experts, used; int kind; } cases[] = {
-        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40, 64, 33, 0}};
+        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40,
+                                                                                                                    64, 33, 0}};
     for (auto c : cases) {
         simt_test::random r((uint64_t) (c.rows + c.experts));
         std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));

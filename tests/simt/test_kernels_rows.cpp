@@ -21,7 +21,8 @@ static void test_add_norm(void **)
             std::vector<float> first;
             in_all_modes([&] {
                 buffer<float> x(x0);
-                must_run(pi__k_add_norm(nullptr, simt_test::arguments(pi__add_norm{x.get(), y.get(), with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n})));
+                must_run(pi__k_add_norm(nullptr, simt_test::arguments(pi__add_norm{x.get(), y.get(),
+                                                                                   with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n})));
                 for (int64_t i = 0; i < rows * n; i++) {
                     double s = 0;
                     for (int64_t j = 0; j < n; j++) s += (double) y0[(size_t) (i / n * n + j)] * y0[(size_t) (i / n * n + j)];
@@ -30,7 +31,8 @@ static void test_add_norm(void **)
                 }
                 if (with_w) {
                     buffer<float> out((size_t) (rows * (n + 2)));
-                    must_run(pi__k_norm(nullptr, simt_test::arguments(pi__norm{out.get(), n + 2, y.get(), w.get(), 1e-6f, rows, n})));
+                    must_run(pi__k_norm(nullptr, simt_test::arguments(pi__norm{out.get(), n + 2, y.get(), w.get(),
+                                                                               1e-6f, rows, n})));
                     for (int64_t i = 0; i < rows * n; i++) { /* as add_norm has it: x is what is added */
                         double want = x[(size_t) i] * 2 - x0[(size_t) i];
                         check_near(out[(size_t) (i / n * (n + 2) + i % n)], want, 2e-6, "norm", (size_t) i);

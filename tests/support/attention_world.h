@@ -193,7 +193,8 @@ static void world_step(world *w, const int *n)
     double t0 = c->clock ? c->clock() : 0;
     pi__cpu_qkv(&w->cpu.be, &b, &qa);
     double t1 = c->clock ? c->clock() : 0;
-    pi__attention aa = {.kv = &w->kv, .q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride, .gate = c->gate ? x + hd : NULL, .out = out,
+    pi__attention aa = {.kv = &w->kv, .q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride,
+                        .gate = c->gate ? x + hd : NULL, .out = out,
                    .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window, .softcap = c->softcap,
                    .sinks = c->sinks ? w->sinks : NULL};
     pi__cpu_attention(&w->cpu.be, &b, &aa);

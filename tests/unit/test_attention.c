@@ -410,9 +410,11 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
             const float *tile = (const float *) (pool + (size_t) (slot[t] / 32) * bytes);
             int o = slot[t] % 32;
             const float *kt = tile + (h * 2 + o / 16) * 16 * D, *vt = tile + (NKV * 2 + h * 2 + o / 16) * 16 * D;
-            ref_prep(orig + t * LD + (NH + h) * D, bias ? bias + (NH + h) * D : NULL, D, norm ? kn : NULL, norm, r, n_rot, pair, 1, y);
+            ref_prep(orig + t * LD + (NH + h) * D, bias ? bias + (NH + h) * D : NULL, D, norm ? kn : NULL, norm, r,
+                     n_rot, pair, 1, y);
             for (int d = 0; d < D; d++) close_to(y, kt[d * 16 + o % 16], d);
-            ref_prep(orig + t * LD + (NH + NKV + h) * D, bias ? bias + (NH + NKV + h) * D : NULL, D, NULL, v_norm, NULL, 0, 0, 1, y);
+            ref_prep(orig + t * LD + (NH + NKV + h) * D, bias ? bias + (NH + NKV + h) * D : NULL, D, NULL, v_norm,
+                     NULL, 0, 0, 1, y);
             for (int d = 0; d < D; d++) close_to(y, vt[d / 32 * 512 + o % 16 * 32 + d % 32], d);
         }
     }

@@ -36,7 +36,8 @@ static void world_stop(world *t)
 /* Rows first..first + n with n_pick clusters each. */
 static void run(world *t, int32_t first, int32_t n, int32_t n_pick)
 {
-    const pi__centroid_head a = {.n_rows = n, .in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E, .w = t->norm, .eps = 1e-6f},
+    const pi__centroid_head a = {.n_rows = n, .in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E,
+                                                     .w = t->norm, .eps = 1e-6f},
                              .centroids = &t->centroids.w, .head = &t->head.w, .order = t->order, .n_pick = n_pick,
                              .scores = t->scores, .pick = t->pick, .some = t->some, .logits = t->logits};
     for (int32_t i = 0; i < ROWS * N_VOCAB; i++) t->logits[i] = NAN;

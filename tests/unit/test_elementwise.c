@@ -79,7 +79,8 @@ static void test_add_norm(void **state)
             EACH_CPU({
                 fill(x, N_MAX, 1, 3);
                 memcpy(x0, x, sizeof x);
-                pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = norm ? w : NULL, .eps = 1e-5f, .scale = 0.7f, .n_rows = rows, .n = n});
+                pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = norm ? w : NULL, .eps = 1e-5f,
+                                                                 .scale = 0.7f, .n_rows = rows, .n = n});
                 check_add_norm(x0, rows, n, norm, 0.7f);
                 assert_memory_equal(x + rows * n, x0 + rows * n, 4000);
             })
@@ -89,8 +90,10 @@ static void test_add_norm(void **state)
     EACH_CPU({
         fill(x, N_MAX, 1, 3);
         memcpy(x0, x, sizeof x);
-        pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 1.0f, .n_rows = 100, .n = 640});
-        for (int r = 0; r < 100; r++) pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x0 + r * 640, .y = y + r * 640, .w = w, .eps = 1e-5f, .scale = 1.0f, .n_rows = 1, .n = 640});
+        pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 1.0f,
+                                                         .n_rows = 100, .n = 640});
+        for (int r = 0; r < 100; r++)
+            pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {x0 + r * 640, y + r * 640, w, 1e-5f, 1.0f, 1, 640});
         assert_memory_equal(x, x0, 64000 * 4);
     })
     free(x0);
@@ -106,9 +109,11 @@ static void test_norm(void **state)
     for (int s = 0; s < 3; s++) {
         EACH_CPU({
             fill(x, N_MAX, 1, 3);
-            pi__cpu_norm(&cpu.be, NULL, &(pi__norm) {.out = x, .ldo = shapes[s][1], .x = y, .w = w, .eps = 1e-5f, .n_rows = shapes[s][0], .n = shapes[s][1]});
+            pi__cpu_norm(&cpu.be, NULL, &(pi__norm) {.out = x, .ldo = shapes[s][1], .x = y, .w = w, .eps = 1e-5f,
+                                                     .n_rows = shapes[s][0], .n = shapes[s][1]});
             check_add_norm(zeros, shapes[s][0], shapes[s][1], true, 1);
-            pi__cpu_norm(&cpu.be, NULL, &(pi__norm) {.out = wide, .ldo = 2 * shapes[s][1], .x = y, .w = w, .eps = 1e-5f, .n_rows = shapes[s][0], .n = shapes[s][1]});
+            pi__cpu_norm(&cpu.be, NULL, &(pi__norm) {.out = wide, .ldo = 2 * shapes[s][1], .x = y, .w = w,
+                                                     .eps = 1e-5f, .n_rows = shapes[s][0], .n = shapes[s][1]});
             for (int i = 0; i < shapes[s][0]; i++)
                 assert_memory_equal(x + i * shapes[s][1], wide + 2 * i * shapes[s][1], 4 * (size_t) shapes[s][1]);
         })

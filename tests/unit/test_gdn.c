@@ -342,8 +342,9 @@ static void test_snapshots(void **state)
             gdn_turn turn[GDN_SEQS] = {{.n = 1}, {.n = b.seq[1].done < 40}};
             if (to % 32 == 0) turn[0].save[turn[0].n_save++] = (pi__save){to, to / 16};
             gdn_step(&b, turn);
-            if (to % 32 == 16) pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = to, .snap = to / 16});
-            if (to % 32 == 7 && to > 16) pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = to / 16 * 16, .snap = 12 + to / 32});
+            if (to % 32 == 16) pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {&b.st, b.seq[0].slot, to, to / 16});
+            if (to % 32 == 7 && to > 16)
+                pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {&b.st, b.seq[0].slot, to / 16 * 16, 12 + to / 32});
         }
         for (int p = 16; p <= 96; p += 16) same_snap(&a, p / 16, &b, p / 16, "decode", p);
         same_snap(&a, 2, &b, 13, "later", 32);

@@ -86,7 +86,8 @@ static int setup(void **st)
     (void) st;
     pi_error err;
     int rc = 0;
-    for (int i = 0; i < N_MODELS && !rc; i++) rc = tiny_write(tiny_path(path[i], archs[i]), &(tiny_spec) {.arch = archs[i]}, &err);
+    for (int i = 0; i < N_MODELS && !rc; i++) rc = tiny_write(tiny_path(path[i], archs[i]),
+                                                              &(tiny_spec) {.arch = archs[i]}, &err);
     return rc ? rc : tiny_write(tiny_path(head_path, "head"), &(tiny_spec) {.arch = "deepseek4-draft"}, &err);
 }
 
@@ -100,6 +101,7 @@ static int teardown(void **st)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensor), cmocka_unit_test(test_split), cmocka_unit_test(test_drafts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensor), cmocka_unit_test(test_split),
+                                       cmocka_unit_test(test_drafts)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

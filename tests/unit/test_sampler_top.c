@@ -203,7 +203,8 @@ static void test_not_enough(void **state)
         pi__top t = top_of(row, N, way == 2 ? 103 : PI__MAX_TOP, true, key);
         assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, forbid, way == 2 ? 4 : 0), PI__NEED_ROW);
         t = top_of(row, N, 104, true, key);
-        if (way == 2) assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, forbid, 4), pi__sampler_sample(s, w, row, forbid, 4));
+        if (way == 2) assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, forbid, 4), pi__sampler_sample(s, w,
+                                                                                                                 row, forbid, 4));
         pi__sampler_free(s);
     }
     pi__sampler_scratch_free(w);

@@ -123,7 +123,8 @@ static void leaves(void *ud, pi__seq *s, bool intact)
 /* References to blocks of group g that loads have, or (slots) those that copies and loads have to slots of the host tier. */
 static int32_t *held_of(const world *w, int g, bool slots)
 {
-    int32_t *refs = calloc((size_t) (slots ? pi__host_pool(w->tiering.offload.host, g)->n_blocks : w->cache.group[g].spec.n_blocks) + 1,
+    int32_t *refs = calloc((size_t) (slots ? pi__host_pool(w->tiering.offload.host,
+                                                           g)->n_blocks : w->cache.group[g].spec.n_blocks) + 1,
                            sizeof *refs);
     for (int32_t i = 0; slots && i < w->tiering.offload.n_copies; i++) {
         const pi__copy *c = &w->tiering.offload.copy[(w->tiering.offload.first_copy + i) % PI__MAX_COPIES];

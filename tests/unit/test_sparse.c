@@ -118,23 +118,28 @@ static void step(world *w, int32_t pos, int32_t n)
                          .kv = {{w->c.block, BLOCKS, table[0], slot[0]}, {128, BLOCKS, table[1], slot[1]}}};
     memcpy(qs, q[pos], (size_t) n * sizeof *q), memcpy(iqs, iq[pos], (size_t) n * sizeof *iq);
     pi__cpu_rope(be, &b, &(pi__rope) {.freq = freq, .n_freq = ROT / 2, .mscale = 1.0f, .table = rope});
-    pi__mla_qkv prep = {.rows = &w->rows, .q = qs[0], .ldq = H * D, .n_head = H, .dim = D, .q_norm = true, .q_scale = 1 / sqrtf(D), .row = row[pos],
+    pi__mla_qkv prep = {.rows = &w->rows, .q = qs[0], .ldq = H * D, .n_head = H, .dim = D, .q_norm = true,
+                        .q_scale = 1 / sqrtf(D), .row = row[pos],
                        .ldr = D, .norm = norm, .eps = EPS, .rope = rope, .n_rot = ROT};
     pi__cpu_mla_qkv(be, &b, &prep);
-    pi__compress comp_of = {.recent = &w->recent, .entries = &w->entries, .x = comp[pos], .ldx = 4 * D, .ratio = w->c.ratio, .dim = D, .overlap = w->c.ratio == 4, .ape = ape,
+    pi__compress comp_of = {.recent = &w->recent, .entries = &w->entries, .x = comp[pos], .ldx = 4 * D,
+                            .ratio = w->c.ratio, .dim = D, .overlap = w->c.ratio == 4, .ape = ape,
                             .norm = norm, .eps = EPS, .freq = freq, .n_rot = ROT};
     pi__cpu_compress(be, &b, &comp_of);
     if (w->c.ratio == 4) {
-        comp_of = (pi__compress) {.recent = &w->irecent, .entries = &w->ientries, .x = icomp[pos], .ldx = 4 * J, .ratio = 4, .dim = J, .overlap = true, .ape = iape,
+        comp_of = (pi__compress) {.recent = &w->irecent, .entries = &w->ientries, .x = icomp[pos], .ldx = 4 * J,
+                                  .ratio = 4, .dim = J, .overlap = true, .ape = iape,
                                   .norm = inorm, .eps = EPS, .freq = freq, .n_rot = ROT};
         pi__cpu_compress(be, &b, &comp_of);
         prep = (pi__mla_qkv) {.q = iqs[0], .ldq = I * J, .n_head = I, .dim = J, .q_scale = 1, .rope = rope, .n_rot = ROT};
         pi__cpu_mla_qkv(be, &b, &prep);
-        const pi__indexer index = {.entries = &w->ientries, .q = iqs[0], .ldq = I * J, .w = iw[pos], .ldw = I, .n_head = I, .dim = J, .scale = 0.25f,
+        const pi__indexer index = {.entries = &w->ientries, .q = iqs[0], .ldq = I * J, .w = iw[pos], .ldw = I,
+                                   .n_head = I, .dim = J, .scale = 0.25f,
                                  .n_top = TOP, .pick = w->pick[pos]};
         pi__cpu_indexer(be, &b, &index);
     }
-    const pi__sparse att = {.rows = &w->rows, .entries = &w->entries, .q = qs[0], .ldq = H * D, .n_head = H, .dim = D, .window = WINDOW,
+    const pi__sparse att = {.rows = &w->rows, .entries = &w->entries, .q = qs[0], .ldq = H * D, .n_head = H, .dim = D,
+                            .window = WINDOW,
                             .pick = w->c.ratio == 4 ? w->pick[pos] : NULL, .n_top = TOP, .sinks = sinks, .rope = rope,
                             .n_rot = ROT, .out = qs[0], .ldo = H * D};
     pi__cpu_sparse(be, &b, &att);
@@ -336,7 +341,8 @@ static void streams(int isa)
     for (int n_iter = 0; n_iter < 8; n_iter += 7) {
         fill(x[0][0], ROWS * 4 * N, &rng), fill(mix[0], ROWS * 24, &rng), fill(base, 24, &rng);
         memcpy(was, x, sizeof x);
-        const pi__hyper a = {.n_rows = ROWS, .x = x[0][0], .n = N, .mix = mix[0], .scale = scale, .base = base, .norm_eps = EPS, .eps = 1e-3f,
+        const pi__hyper a = {.n_rows = ROWS, .x = x[0][0], .n = N, .mix = mix[0], .scale = scale, .base = base,
+                             .norm_eps = EPS, .eps = 1e-3f,
                              .n_iter = n_iter, .coef = coef[0], .y = y[0]};
         const int n_mix = n_iter ? 24 : 4;
         pi__cpu_hyper_pre(&cpu.be, NULL, &a);

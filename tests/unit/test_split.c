@@ -137,10 +137,13 @@ static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
         pi__backend *be = i ? v->one : v->two;
         float *x = (i ? v->x1 : v->x) + a * SLOT, *w = vector ? (i ? v->w1 : v->w) : NULL;
         const float *y = (i ? v->x1 : v->x) + b * SLOT;
-        if (kind == 0) pi__op_add_norm(be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 0.5f, .n_rows = rows, .n = N});
-        if (kind == 1) pi__op_norm(be, NULL, &(pi__norm) {.out = x, .ldo = ld, .x = y, .w = i ? v->w1 : v->w, .eps = 1e-5f, .n_rows = rows, .n = N});
+        if (kind == 0) pi__op_add_norm(be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 0.5f,
+                                                                  .n_rows = rows, .n = N});
+        if (kind == 1) pi__op_norm(be, NULL, &(pi__norm) {.out = x, .ldo = ld, .x = y, .w = i ? v->w1 : v->w,
+                                                          .eps = 1e-5f, .n_rows = rows, .n = N});
         if (kind == 2) pi__op_gather_rows(be, NULL, &(pi__gather_rows) {.row = row, .n_rows = rows, .x = y, .n = N, .out = x});
-        if (kind == 3) pi__op_add_gated(be, NULL, &(pi__add_gated) {.y = x, .x = y, .gate = y + N * ROWS, .ldg = ld, .n_rows = rows, .n = N});
+        if (kind == 3) pi__op_add_gated(be, NULL, &(pi__add_gated) {.y = x, .x = y, .gate = y + N * ROWS, .ldg = ld,
+                                                                    .n_rows = rows, .n = N});
     }
     if (kind == 3) cap(v, a * SLOT, rows * N);
 }
@@ -239,7 +242,8 @@ static void asks(const char *want)
 static void product(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = v->x + b * SLOT, .ldx = N};
-    pi__op_linear(v->two, NULL, &(pi__linear) {.in = in, .n_rows = rows, .n_lin = 1, .lin = {{&v->mat[side], v->x + a * SLOT, N}}});
+    pi__op_linear(v->two, NULL, &(pi__linear) {.in = in, .n_rows = rows, .n_lin = 1, .lin = {{&v->mat[side],
+                                                                                              v->x + a * SLOT, N}}});
 }
 
 /* A decoding step is told to the device in parts, from one of the CPU's ops to the next, and is as many rows to it as it

@@ -95,12 +95,12 @@ static void run(pi__backend *be, const pi__hyper *a, int32_t n_rows, pi__job_fn 
     else pi__pool_run(((pi__cpu *) be)->pool, fn, &j);
 }
 
-void pi__cpu_hyper_pre(pi__backend *be, const pi__batch *b, const pi__hyper *a) 
+void pi__cpu_hyper_pre(pi__backend *be, const pi__batch *b, const pi__hyper *a)
 {
     (void) b;
     run(be, a, a->n_rows, pre_main);
 }
-void pi__cpu_hyper_post(pi__backend *be, const pi__batch *b, const pi__hyper *a) 
+void pi__cpu_hyper_post(pi__backend *be, const pi__batch *b, const pi__hyper *a)
 {
     (void) b;
     run(be, a, a->n_rows, post_main);

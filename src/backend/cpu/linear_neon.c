@@ -76,7 +76,8 @@ OP vi vi_from_s8(const uint8_t *p)
     vi r = {{vmovl_s16(vget_low_s16(a)), vmovl_high_s16(a), vmovl_s16(vget_low_s16(b)), vmovl_high_s16(b)}};
     return r;
 }
-OP vi vi_from_u16(const uint8_t *p) { return vi_from_16(vreinterpretq_u16_u8(vld1q_u8(p)), vreinterpretq_u16_u8(vld1q_u8(p + 16))); }
+OP vi vi_from_u16(const uint8_t *p) { return vi_from_16(vreinterpretq_u16_u8(vld1q_u8(p)),
+                                                        vreinterpretq_u16_u8(vld1q_u8(p + 16))); }
 #define F(i) vandq_s32(x.v[i], vdupq_n_s32(y))
 OP vi vi_and(vi x, int32_t y) { return FOUR(vi, F); }
 #undef F

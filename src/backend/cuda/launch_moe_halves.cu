@@ -9,7 +9,8 @@ template <int TYPE> static int run_halves(void *stream, const pi__k_routes *r, c
         dim3 few(rows, most, n), many((rows + 7) / 8, most, n);
         if (list == 0) return pi_launch(stream, halves_experts<TYPE, FEW / 8>, few, dim3(THREADS), sums_bytes<FEW / 8>, q);
         if (list == 1) return pi_launch(stream, halves_experts<TYPE, SOME / 8>, few, dim3(THREADS), sums_bytes<SOME / 8>, q);
-        return pi_launch(stream, halves_experts_many<TYPE>, many, dim3(THREADS), pipe_bytes<HALVES_STAGES>(halves_stage<TYPE>), q);
+        return pi_launch(stream, halves_experts_many<TYPE>, many, dim3(THREADS),
+                         pipe_bytes<HALVES_STAGES>(halves_stage<TYPE>), q);
     });
 }
 

@@ -7,13 +7,15 @@ static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
 int pi__k_add_norm(void *stream, const pi__add_norm *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->x, a->y, a->w, a->eps, a->scale, a->n);
+    return pi_launch(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->x, a->y, a->w,
+                     a->eps, a->scale, a->n);
 }
 
 int pi__k_norm(void *stream, const pi__norm *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo, a->x, a->w, a->eps, a->n);
+    return pi_launch(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo, a->x,
+                     a->w, a->eps, a->n);
 }
 
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
@@ -33,7 +35,8 @@ int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t 
 int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx, a->n_shards, a->n, a->y, a->ldy);
+    return pi_launch(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx, a->n_shards,
+                     a->n, a->y, a->ldy);
 }
 
 int pi__k_softcap(void *stream, const pi__softcap *a)

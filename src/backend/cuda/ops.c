@@ -8,7 +8,8 @@ bool pi__cuda_is_float(int32_t type) { return type == PI__F32 || type == PI__F16
 
 pi__k_matrix pi__cuda_matrix(const pi__weight *w)
 {
-    pi__k_matrix m = {.data = w->data, .type = pi__cuda_packed_type(w->type), .n_in = w->n_in, .n_out = w->n_out, .scale = w->scale};
+    pi__k_matrix m = {.data = w->data, .type = pi__cuda_packed_type(w->type), .n_in = w->n_in, .n_out = w->n_out,
+                      .scale = w->scale};
     pi__cuda_shape_of(w->type, w->n_in, w->n_out, &m.shape);
     return m;
 }
