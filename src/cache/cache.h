@@ -104,10 +104,10 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
 void pi__cache_release(pi__cache *c, int32_t s);
 /* Forgets the prefixes of a tenant (the key of his salt), or with NULL of all. Sequences keep what they hold. */
 void pi__cache_clear(pi__cache *c, const pi__key *tenant);
-/* What is wrong with the cache, in words; NULL: nothing. References must be those of the tables and of held[group][block],
- * where held is not NULL; the free list those without any, in order of eviction; the index all hashed blocks, each once;
+/* What is wrong with the cache, in words; NULL: nothing. References must be those of the tables and of more[group][block],
+ * where more is not NULL; the free list those without any, in order of eviction; the index all hashed blocks, each once;
  * tables within their rows and pools. For tests: it looks at everything. */
-const char *pi__cache_check(const pi__cache *c, const int32_t *const *held);
+const char *pi__cache_check(const pi__cache *c, const int32_t *const *more);
 /* The first block that a reused prefix of n tokens, a multiple of reuse_block, needs of group g; it needs all from there
  * to its end. */
 int32_t pi__group_first(const pi__group_spec *g, int32_t n);

@@ -96,23 +96,23 @@ static const char *check_row(const pi__cache *c, int32_t i, int32_t s, int32_t *
     return NULL;
 }
 
-static const char *check_group(const pi__cache *c, int32_t i, const int32_t *held, int32_t *refs)
+static const char *check_group(const pi__cache *c, int32_t i, const int32_t *more, int32_t *refs)
 {
     const pi__cache_group *g = &c->group[i];
     const char *bad = NULL;
     CHECK(g->pool.n_blocks == g->spec.n_blocks && g->pool.block_size == g->spec.block_size, "a pool is not its group's");
-    if (held) memcpy(refs, held, (size_t) g->spec.n_blocks * sizeof *refs);
+    if (more) memcpy(refs, more, (size_t) g->spec.n_blocks * sizeof *refs);
     for (int32_t s = 0; s < c->max_seqs && !bad; s++) bad = check_row(c, i, s, refs);
     return bad ? bad : pi__block_pool_check(&g->pool, refs);
 }
 
-const char *pi__cache_check(const pi__cache *c, const int32_t *const *held)
+const char *pi__cache_check(const pi__cache *c, const int32_t *const *more)
 {
     const char *bad = NULL;
     for (int32_t i = 0; i < c->n_groups && !bad; i++) {
         int32_t *refs = pi__calloc((size_t) c->group[i].spec.n_blocks + 1, sizeof *refs);
         if (!refs) return "no memory to check it";
-        bad = check_group(c, i, held ? held[i] : NULL, refs);
+        bad = check_group(c, i, more ? more[i] : NULL, refs);
         pi__free(refs);
     }
     return bad;
