@@ -350,7 +350,7 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
         rc = pi__fail_mem(err, "the prefix cache's staging buffer");
         goto out;
     }
-    a = (pi__arena) {t->region, t->region_size, 0};
+    a = (pi__arena) {.base = t->region, .size = t->region_size};
     lay_out(t, &a);
     for (int32_t i = t->config.max_loads; i > 0; i--) free_load(t, i);
     t->stats.writable = true;

@@ -5,6 +5,7 @@
 #ifndef PI__OFFLOAD_H
 #define PI__OFFLOAD_H
 
+#include "backend/device.h"
 #include "cache/cache.h"
 #include "cache/host_tier.h"
 #include "cache/tier.h"
