@@ -1,6 +1,6 @@
 /* Dense transformers of every architecture, as tiny random models: however requests are run together, cut into steps,
- * preempted and continued from what the cache has, the logits are the same bits; what is wrong in a file is refused by name. What they compute is compared with transformers in
- * tests/scripts/check_reference.py. */
+ * preempted and continued from what the cache has, the logits are the same bits; what is wrong in a file is refused by
+ * name. What they compute is compared with transformers in tests/scripts/check_reference.py. */
 #include "model_jobs.h"
 
 #include "open_oom.h"
