@@ -21,7 +21,7 @@ CASES = [('one', 1, 6, [0]), ('short', 17, 12, [16]), ('long', 203, 8, [60, 131,
 NAMES = {'token_embd': 'model.embed_tokens', 'output_norm': 'model.norm', 'output': 'lm_head', 'attn_norm': 'input_layernorm',
          'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj', 'attn_v': 'self_attn.v_proj',
          'attn_output': 'self_attn.o_proj', 'attn_q_norm': 'self_attn.q_norm', 'attn_k_norm': 'self_attn.k_norm',
-         'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj', 'ffn_norm': 'post_attention_layernorm'}
+         'ffn_gate_inp': 'mlp.gate', 'ffn_down_exps': 'mlp.experts.down_proj', 'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj', 'ffn_norm': 'post_attention_layernorm'}
 GEMMA = {'post_attention_norm': 'post_attention_layernorm', 'ffn_norm': 'pre_feedforward_layernorm',
          'post_ffw_norm': 'post_feedforward_layernorm'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
@@ -39,6 +39,9 @@ MODELS = {
     'llama2': ('Llama', lambda k: {}), 'smollm': ('Llama', lambda k: {}),
     'llama3': ('Llama', lambda k: {'rope_parameters': dict(LLAMA3, rope_theta=k('rope.freq_base'))}),
     'llama32': ('Llama', lambda k: {'rope_parameters': dict(LLAMA3, rope_theta=k('rope.freq_base'))}),
+    'llama-bias': ('Llama', lambda k: {'attention_bias': True}),
+    'mixtral': ('Mixtral', lambda k: {'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+                                      'sliding_window': None}),
     'mistral': ('Mistral', lambda k: {'sliding_window': k('attention.sliding_window')}),
     'qwen2': ('Qwen2', lambda k: {}), 'qwen2-large': ('Qwen2', lambda k: {}),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
@@ -57,11 +60,25 @@ def tensors_of(reader, arch, n_head, n_head_kv):
         layer = ''
         if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         w = numpy.array(t.data, dtype=numpy.float32)
-        if arch == 'llama' and stem in ('attn_q', 'attn_k'):
-            n = n_head if stem == 'attn_q' else n_head_kv
-            w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-        if arch.startswith('gemma') and stem.endswith('_norm'): w = w - 1
-        out[f'{layer}{names[stem]}.{kind}'] = torch.from_numpy(w)
+        heads = w.shape[0] // (n_head + 2 * n_head_kv)
+        of = {stem: w}
+        if stem == 'attn_qkv': of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
+        for stem, w in of.items():
+            if arch == 'llama' and stem in ('attn_q', 'attn_k'):
+                n = n_head if stem == 'attn_q' else n_head_kv
+                w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+            if arch.startswith('gemma') and stem.endswith('_norm'): w = w - 1
+            out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
+    return together(out)
+
+
+def together(out):
+    """Gate and up of experts as one matrix, and the experts' parameters without ".weight"."""
+    for name in list(out):
+        if name.endswith('ffn_gate_exps.weight'):
+            up = out.pop(name.replace('gate_exps', 'up_exps'))
+            out[name.replace('ffn_gate_exps.weight', 'mlp.experts.gate_up_proj')] = torch.cat([out.pop(name), up], 1)
+        elif name.endswith('experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
     return out
 
 
@@ -85,6 +102,9 @@ def load(name, path, **changes):
     config.update(changes)
     config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
     model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
+    if getattr(model.config, 'attention_bias', False):
+        for n, p in model.named_parameters():
+            if n.endswith('o_proj.bias'): weights[n] = torch.zeros_like(p)
     model.load_state_dict(weights, strict=True)
     return model
 

@@ -171,7 +171,7 @@ static inline char *model_find(model_file f, const char *text)
 /* The file opens no more, and the error says why. */
 static inline void model_refused(const pi__config *c0, model_file f, const char *why)
 {
-    char path[300];
+    char path[4096];
     snprintf(path, sizeof path, "%s.bad", c0->model);
     FILE *out = fopen(path, "wb");
     assert_non_null(out);

@@ -20,7 +20,7 @@ static const tiny_key dense_keys[] = {
     NUM("", "embedding_length", "E"), NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"),
     NUM("", "attention.head_count_kv", "G"), NUM("k", "attention.key_length", "D"),
     NUM("k", "attention.value_length", "D"), NUM("W", "attention.sliding_window", "W"),
-    NUM("P", "attention.sliding_window_pattern", "P"), {0}};
+    NUM("P", "attention.sliding_window_pattern", "P"), NUM("X", "expert_count", "X"), NUM("X", "expert_used_count", "2"), {0}};
 
 /* The divisors of frequencies that Llama 3's rope scaling stands for: factor 8 over a context of 256, theta 500000. */
 static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
@@ -35,12 +35,15 @@ static const tiny_tensor dense_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
     {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {0}};
 static const tiny_tensor dense_layer[] = {
-    T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HD"), T("b", "attn_q.bias", B, "HD"),
-    T("", "attn_k.weight", M, "E GD"), T("b", "attn_k.bias", B, "GD"), T("", "attn_v.weight", M, "E GD"),
-    T("b", "attn_v.bias", B, "GD"), T("n", "attn_q_norm.weight", F32, "D"), T("n", "attn_k_norm.weight", F32, "D"),
+    T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HD+2GD"), T("fb", "attn_qkv.bias", B, "HD+2GD"),
+    T("!f", "attn_q.weight", M, "E HD"), T("b!f", "attn_q.bias", B, "HD"), T("!f", "attn_k.weight", M, "E GD"),
+    T("b!f", "attn_k.bias", B, "GD"), T("!f", "attn_v.weight", M, "E GD"), T("b!f", "attn_v.bias", B, "GD"),
+    T("n", "attn_q_norm.weight", F32, "D"), T("n", "attn_k_norm.weight", F32, "D"),
     T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
-    T("", "ffn_norm.weight", F32, "E"), T("", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"),
-    T("", "ffn_down.weight", M, "F E"), T("p", "post_ffw_norm.weight", F32, "E"), {0}};
+    T("", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
+    T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
+    T("!X", "ffn_gate.weight", M, "E F"), T("!X", "ffn_up.weight", M, "E F"), T("!X", "ffn_down.weight", M, "F E"),
+    T("p", "post_ffw_norm.weight", F32, "E"), {0}};
 
 static const tiny_key gemma3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
@@ -277,11 +280,13 @@ const tiny_row tiny_rows[] = {
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
     /* as Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (a head size that is not E/H), Mistral 7B v0.1
-     * (a window in all layers) and SmolLM2 are */
+     * (a window in all layers), Mixtral (experts) and SmolLM2 are; and with biases, q, k and v below each other */
     {"llama2", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=2 D=32 F=96 u=1"},
     {"llama3", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 u=1 r=1 R=16"},
     {"llama32", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=2 E=96 H=2 G=1 D=64 F=128 k=1 r=1 R=32"},
     {"mistral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 W=40 u=1"},
+    {"mixtral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=64 H=2 G=1 D=32 F=96 X=4 u=1"},
+    {"llama-bias", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 b=1 f=1"},
     {"smollm", LLAMA, .more_keys = llama_keys, .vocab = "smollm", .sizes = "L=3 E=192 H=3 G=1 D=64 F=128"},
     /* small models have no output matrix, large ones have */
     {"qwen2", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 b=1"},

@@ -6,7 +6,7 @@
  *     L layers  E embedding  H heads  G key-value heads  D head size  F feed-forward  V vocabulary  C context
  *     W window  P each so-manyth layer is global
  *     u output matrix of its own   k head size in the metadata   b biases of q, k, v   n norms of q and k
- *     p norms behind attention and feed-forward   r rope_freqs.weight, of R numbers
+ *     f q, k and v are one matrix   X experts, two a token   p norms behind attention and feed-forward   r rope_freqs.weight, of R numbers
  *
  * A size is a sum of products of numbers and letters: "40", "HD", "HD+2GD". A condition lists letters that must all be
  * nonzero, "!" before one that must be zero: "o!f". */

@@ -1,0 +1,163 @@
+/* Dense transformers of every architecture, as tiny random models: however requests are run together, cut into steps,
+ * preempted and continued from what the cache has, the logits are the same bits; what is wrong in a file is refused by
+ * name. What they compute is compared with transformers in tests/scripts/check_reference.py. */
+#include "model_jobs.h"
+
+#include "open_oom.h"
+#include "random_model.h"
+
+static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3"};
+enum { N_ARCHS = sizeof archs / sizeof *archs };
+static char path[N_ARCHS][256];
+
+static pi__config config(int arch)
+{
+    return (pi__config) {.model = path[arch], .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
+                         .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
+                         .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+/* Returns how often requests were preempted where the cache was too small for all. */
+static uint32_t same_bits(int arch)
+{
+    static job want[N_JOBS], got[N_JOBS];
+    pi__config c = config(arch);
+    jobs_fill(want);
+    jobs_fill(got);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+    for (int32_t ub = 7; ub <= 300; ub = ub * 6 + 1) {
+        c = config(arch);
+        c.max_batch_tokens = ub;
+        c.block_size = ub == 7 ? 32 : 64;
+        c.cpu.n_threads = ub == 7 ? 3 : 1;
+        jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, archs[arch], ub);
+    }
+    c = config(arch);
+    c.prefix_cache = true;
+    jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+    jobs_check(got, want, archs[arch], 1);
+    assert_true(got[N_JOBS - 1].n_cached >= 200);
+    c = config(arch);
+    c.kv_tokens = 400; /* enough for all prompts, not for the answers */
+    jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+    jobs_check(got, want, archs[arch], 0);
+    uint32_t preempted = 0;
+    for (int i = 0; i < N_JOBS; i++) preempted += got[i].n_preempted;
+    return preempted;
+}
+
+static void test_same_bits(void **st)
+{
+    (void) st;
+    for (int i = 0; i < N_ARCHS; i++) {
+        if (getenv("PI_TEST_EMULATED") && i % 3) continue;
+        const uint32_t preempted = same_bits(i);
+        assert_true(preempted > 0 || !strcmp(archs[i], "mistral")); /* where all layers forget there is room */
+        jobs_all_rows(config(i));
+    }
+}
+
+/* Opening with each allocation failing in turn: refused, and everything given back. */
+static void test_out_of_memory(void **st)
+{
+    (void) st;
+    for (int i = 0; i < N_ARCHS; i++) {
+        pi__config c = config(i);
+        c.cpu.n_threads = 1;
+        assert_true(open_out_of_memory(&c) > 20);
+    }
+}
+
+static int arch_of(const char *name)
+{
+    int i = 0;
+    while (strcmp(archs[i], name)) i++;
+    return i;
+}
+
+static void test_refused_numbers(void **st)
+{
+    (void) st;
+    static const bad_value llama[] = {
+        {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 32"},
+        {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count_kv", 4, 3, "not a multiple of head_count_kv 3"},
+        {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"rope.dimension_count", 4, 34, "dimension_count is 34"},
+        {"feed_forward_length", 4, 64, "blk.0.ffn_gate.weight"}, {"block_count", 4, 4, "blk.3.attn_norm.weight is missing"},
+        {"rope.freq_base", 4, 0, "must be above 1"}, {"attention.layer_norm_rms_epsilon", 4, 0x7fc00000, "finite"}};
+    static const bad_value experts[] = {
+        {"expert_count", 4, 5, "blk.0.ffn_gate_inp.weight"}, {"expert_used_count", 4, 5, "expert_used_count 5 is more"},
+        {"expert_used_count", 4, 0, "expert_used_count is 0"}, {"expert_count", 4, 0, "blk.0.ffn_gate.weight is missing"}};
+    static const bad_value gemma2[] = {{"attention.sliding_window", 4, 0, "sliding_window is 0"},
+                                       {"attn_logit_softcapping", 4, 0x7f800000, "finite"}};
+    pi__config c = config(arch_of("llama3")), moe = config(arch_of("mixtral")), g = config(arch_of("gemma2"));
+    models_refused(&c, "llama.", llama, sizeof llama / sizeof *llama);
+    models_refused(&moe, "llama.", experts, sizeof experts / sizeof *experts);
+    models_refused(&g, "gemma2.", gemma2, sizeof gemma2 / sizeof *gemma2);
+}
+
+static void test_refused_tensors(void **st)
+{
+    (void) st;
+    static const char *const llama[] = {"blk.0.attn_norm.weight", "blk.2.attn_q.weight", "blk.1.attn_k.weight",
+                                        "blk.1.attn_v.weight", "blk.0.attn_output.weight", "blk.2.ffn_norm.weight",
+                                        "blk.0.ffn_up.weight", "blk.2.ffn_down.weight", "output_norm.weight"};
+    static const char *const qwen2[] = {"blk.0.attn_q.bias", "blk.1.attn_k.bias", "blk.2.attn_v.bias"};
+    static const char *const qwen3[] = {"blk.0.attn_q_norm.weight", "blk.2.attn_k_norm.weight"};
+    static const char *const gemma2[] = {"blk.0.post_attention_norm.weight", "blk.3.post_ffw_norm.weight"};
+    pi__config c[4] = {config(arch_of("llama3")), config(arch_of("qwen2")), config(arch_of("qwen3")), config(arch_of("gemma2"))};
+    model_needs(&c[0], llama, sizeof llama / sizeof *llama);
+    model_needs(&c[1], qwen2, sizeof qwen2 / sizeof *qwen2);
+    model_needs(&c[2], qwen3, sizeof qwen3 / sizeof *qwen3);
+    model_needs(&c[3], gemma2, sizeof gemma2 / sizeof *gemma2);
+    /* A bias that no block adds is not passed over: the output matrix may be absent, but not one. */
+    model_file f = model_read(c[0].model);
+    memcpy(model_find(f, "output.weight"), "xoutput1.bias", strlen("output.weight"));
+    model_refused(&c[0], f, "tensor xoutput1.bias");
+    free(f.p);
+}
+
+/* Factors of the rotation that are no positive numbers: found when they are loaded. */
+static void test_refused_factors(void **st)
+{
+    (void) st;
+    pi__config c = config(arch_of("llama3"));
+    pi__gguf *g;
+    pi_error err = {0};
+    assert_int_equal(pi__gguf_open(&g, c.model, PI__LOAD_MMAP, &err), PI_OK);
+    const pi__tensor *t = pi__gguf_find_tensor(g, "rope_freqs.weight");
+    assert_non_null(t);
+    float first[4];
+    memcpy(first, pi__gguf_tensor_data(g, t), sizeof first);
+    pi__gguf_close(g);
+    model_file f = model_read(c.model);
+    char *at = memmem(f.p, f.n, first, sizeof first);
+    assert_non_null(at);
+    memset(at, 0, sizeof(float));
+    model_refused(&c, f, "rope_freqs.weight: value 0 is 0");
+    free(f.p);
+}
+
+static int setup(void **st)
+{
+    (void) st;
+    pi_error err;
+    int rc = 0;
+    for (int i = 0; i < N_ARCHS && !rc; i++) rc = tiny_write(tiny_path(path[i], archs[i]), &(tiny_spec) {.arch = archs[i]}, &err);
+    return rc;
+}
+
+static int teardown(void **st)
+{
+    (void) st;
+    for (int i = 0; i < N_ARCHS; i++) unlink(path[i]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_tensors),
+                                       cmocka_unit_test(test_refused_factors)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
