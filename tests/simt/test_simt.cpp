@@ -2,6 +2,7 @@
  * Built twice: with plain kernels, and (test_simt_race) with instrumented ones, where races and the like must be found. */
 #include "simt_test.h"
 
+#include "backend/cuda/launch.cuh"
 #include "buggy.cuh"
 
 using simt_test::buffer;
