@@ -7,7 +7,7 @@
  *
  * type     PI__<type>
  * fn       of the functions, and the word of the options
- * scale    bytes of the scale of 32 values, 0: they have none. The rest of their bytes are codes
+ * scale    bytes of the scale of 32 values: 2, a half, or 0, they have none. The rest of their bytes are codes
  * split    on devices a value is the sum of two halves (f16), not one */
 #ifndef PI__CACHE_TYPES_H
 #define PI__CACHE_TYPES_H

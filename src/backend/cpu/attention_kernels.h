@@ -464,6 +464,12 @@ static void prep(const pi__head_prep *p, const float *src, float *dst)
     }
 }
 
+#define ROW(type, fn, scale, ...)                                                                                   \
+    _Static_assert((scale == 0 || scale == 2) && PI__KV_CODES_##type <= PI__KV_CODES_MAX, "as load_k, qk and store_k " \
+                   "have it: " #fn);
+PI__CACHE_TYPES(ROW)
+#undef ROW
+
 typedef void (*put_fn)(const float *x, uint8_t *to);
 
 /* One head of one token, head_dim values, into a lane of a tile of K or V. scale, codes: bytes of 32 values. */
