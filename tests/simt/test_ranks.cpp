@@ -63,7 +63,7 @@ static uint64_t weights_on(const char *names)
 /* Experts, each of which is shared out; gate and up in one matrix, and in two. */
 static void test_experts(void **)
 {
-    for (const char *arch : {"gemma4", "qwen35moe"}) {
+    for (const char *arch : {"gemma4", "qwen35moe", "mixtral"}) {
         assert_int_equal(simt_small_write(model_path.c_str(), arch, PI__F32), 0);
         const uint64_t all = weights_on(devices[0]);
         assert_in_range(weights_on(devices[1]), all / 2, all * 3 / 4);
