@@ -129,6 +129,10 @@ static void test_mapped(void **)
     simt::options.page = 4 << 10;
     simt::watch.idle = true;
     assert_int_equal(simt_tiny_write_even(model_path.c_str(), PI__F32), 0);
+    /* What the host has beside a device, block tables, batches and rows of logits, is the same beside two. */
+    assert_int_equal(open_engine_on(&e, "emu", "16", &err), PI_OK);
+    const size_t host = plan_on("emu").total_bytes - simt::device_bytes();
+    pi_engine_close(e);
     const pi_plan plan = plan_on("emu,emu");
     assert_int_equal(open_engine_on(&e, "emu,emu", "16", &err), PI_OK);
     pi_info info;
@@ -136,7 +140,8 @@ static void test_mapped(void **)
     assert_int_equal(pi_engine_info(e, &info), PI_OK);
     const size_t found = PI__MAX_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
                                          sizeof(pi__ask) + sizeof(int32_t)); /* in the host's memory */
-    assert_int_equal(simt::device_bytes(), 2 * (plan.total_bytes - found));
+    assert_in_range(host, found, found + (64 << 10));
+    assert_int_equal(simt::device_bytes(), 2 * (plan.total_bytes - host));
     pi_engine_close(e);
     for (int what = 0; what < 2; what++) {
         long n = 0;
