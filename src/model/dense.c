@@ -16,6 +16,9 @@ static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     if (a->n_head % a->n_head_kv)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
                          m->arch->name, a->n_head, a->n_head_kv);
+    if ((int64_t) a->n_head * a->head_dim > PI__MAX_EMBD)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d", m->arch->name,
+                         a->n_head, a->head_dim, PI__MAX_EMBD);
     const float scale = pi__hp_f32_or(m, "attention.scale", 0);
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }

@@ -146,9 +146,24 @@ static void damaged_deepseek4(void **st)
     damaged(path, "output_norm.weight", N_MUTANTS / 8);
 }
 
+static void damaged_dense(void **st)
+{
+    (void) st;
+    static const char *const list[][2] = {{"llama3", "ffn_down.weight"}, {"llama-bias", "ffn_down.weight"},
+                                          {"mixtral", "ffn_down_exps.weight"}, {"qwen2", "ffn_down.weight"},
+                                          {"gemma2", "post_ffw_norm.weight"}};
+    char path[256];
+    pi_error err = {0};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        assert_int_equal(tiny_write(tiny_path(path, "mutated"), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
+        damaged(path, list[i][1], N_MUTANTS / 16);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4),
-                                       cmocka_unit_test(damaged_qwen35), cmocka_unit_test(damaged_deepseek4)};
+                                       cmocka_unit_test(damaged_qwen35), cmocka_unit_test(damaged_deepseek4),
+                                       cmocka_unit_test(damaged_dense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
