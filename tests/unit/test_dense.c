@@ -81,8 +81,9 @@ static void test_refused_numbers(void **st)
     (void) st;
     static const bad_value llama[] = {
         {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 32"},
-        {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count_kv", 4, 3, "not a multiple of head_count_kv 3"},
-        {"attention.head_count", 4, 4096, "key_length is 0"}, {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"rope.dimension_count", 4, 34, "dimension_count is 34"},
+        {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count", 4, 4096, "key_length is 0"},
+        {"attention.head_count_kv", 4, 3, "not a multiple of head_count_kv 3"},
+        {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"rope.dimension_count", 4, 34, "dimension_count is 34"},
         {"feed_forward_length", 4, 64, "blk.0.ffn_gate.weight"}, {"block_count", 4, 4, "blk.3.attn_norm.weight is missing"},
         {"rope.freq_base", 4, 0, "must be above 1"}, {"attention.layer_norm_rms_epsilon", 4, 0x7fc00000, "finite"}};
     static const bad_value experts[] = {
