@@ -11,7 +11,7 @@
  *     time ->   [ wait K ][ S ][ copy next K ...... ]
  *               [ copy V ............ ][ softmax ][ wait V ][ P V ][ copy next V ...
  *
- * PARTS. The keys of positions p PART .. p PART + PART - 1 have a sum (m, l, O) of their own, and the sums are folded in
+ * KV SPLITS. The keys of positions p KV_SPLIT .. p KV_SPLIT + KV_SPLIT - 1 have a sum (m, l, O) of their own, and the sums are folded in
  * order. That makes a result independent of who computed which part: one block after the other, or many blocks that leave
  * their sums in scratch for combine(). Keys that a row may not see change nothing, to the bit: their P is 0.
  *
@@ -25,7 +25,7 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
-enum { WARPS = 4, THREADS = WARPS * 32, PART = 256, MAX_UNITS = 4096 };
+enum { WARPS = 4, THREADS = WARPS * 32, KV_SPLIT = 256, MAX_UNITS = 4096 };
 static constexpr float LOG2E = 1.44269504088896340736f;
 #define PI_MINUS_INF __uint_as_float(0xff800000u)
 
@@ -287,12 +287,12 @@ PI_FN void weigh(unsigned char *shared, float (&acc)[MT][D / 8 / WARPS][4])
 
 /* Scales of the sums so far and of a part's when they are folded, and the new maximum. */
 struct fold_by {
-    float m, run, part;
+    float m, run, split;
 };
-PI_FN fold_by fold(float m_run, float m_part)
+PI_FN fold_by fold(float m_run, float m_split)
 {
-    float m = fmaxf(m_run, m_part), base = m == PI_MINUS_INF ? 0.0f : m;
-    return {m, ptx_exp2(m_run - base), ptx_exp2(m_part - base)};
+    float m = fmaxf(m_run, m_split), base = m == PI_MINUS_INF ? 0.0f : m;
+    return {m, ptx_exp2(m_run - base), ptx_exp2(m_split - base)};
 }
 
 /* Factor of O: the sink joins the sum, which then divides. A row that sees no key is zeros. */
@@ -310,15 +310,15 @@ PI_FN void put(const pi__k_attn &a, int32_t token, int32_t head, int32_t d, floa
 }
 
 /* A part's sum in scratch: m [R], l [R], O [R, D]; units in the order of tiles, kv heads, parts. */
-PI_FN float *unit_of(const pi__k_attn &a, int32_t tile, int32_t kv_head, int32_t part, int32_t n_parts, int32_t R, int32_t D)
+PI_FN float *unit_of(const pi__k_attn &a, int32_t tile, int32_t kv_head, int32_t split, int32_t n_splits, int32_t R, int32_t D)
 {
-    size_t unit = ((size_t) tile * (size_t) a.cache.n_head_kv + (size_t) kv_head) * (size_t) n_parts + (size_t) part;
+    size_t unit = ((size_t) tile * (size_t) a.cache.n_head_kv + (size_t) kv_head) * (size_t) n_splits + (size_t) split;
     return (float *) a.scratch + unit * (size_t) (R * (D + 2));
 }
 
 /* Folds the part's sum of the thread's rows and columns into run. */
 template <class S, int MT, int N, int RM, int RN>
-PI_FN void fold_part(const float *m, const float *l, const float (&acc)[MT][N][4], float (&run)[RM][RN][4],
+PI_FN void fold_split(const float *m, const float *l, const float (&acc)[MT][N][4], float (&run)[RM][RN][4],
                      float (&run_m)[2 * MT], float (&run_l)[2 * MT])
 {
     if constexpr (RM == MT && RN == N) {
@@ -328,11 +328,11 @@ PI_FN void fold_part(const float *m, const float *l, const float (&acc)[MT][N][4
             int row = 16 * (r / 2) + lane / 4 + 8 * (r % 2);
             fold_by f = fold(run_m[r], m[row]);
             run_m[r] = f.m;
-            run_l[r] = fmaf(l[row], f.part, run_l[r] * f.run);
+            run_l[r] = fmaf(l[row], f.split, run_l[r] * f.run);
 #pragma unroll
             for (int i = 0; i < 2 * N; i++) {
                 float &to = run[r / 2][i / 2][2 * (r % 2) + i % 2];
-                to = fmaf(acc[r / 2][i / 2][2 * (r % 2) + i % 2], f.part, to * f.run);
+                to = fmaf(acc[r / 2][i / 2][2 * (r % 2) + i % 2], f.split, to * f.run);
             }
         }
     }
@@ -345,17 +345,17 @@ template <int M, int N> PI_FN void clear(float (&x)[M][N][4])
 }
 
 template <int D, int MT, bool SPLIT, bool UNITS> __global__ void __launch_bounds__(THREADS, 2)
-attention(pi__k_attn a, int32_t n_parts)
+attention(pi__k_attn a, int32_t n_splits)
 {
     using S = shape<D, MT, SPLIT>;
     PI_SMEM(shared);
     work w;
     if (!find_work(a, S::R, w)) return;
     int lane = (int) threadIdx.x % 32, col0 = (int) threadIdx.x / 32 * S::N * 8 + 2 * (lane % 4);
-    int32_t part = UNITS ? w.lo / PART + (int32_t) blockIdx.z : w.lo / PART, last_part = w.hi / PART;
-    if (UNITS && part > last_part) return;
-    int32_t last = (UNITS ? min(w.hi, part * PART + PART - 1) : w.hi) / S::TILE;
-    int32_t tile = max(w.lo, part * PART) / S::TILE;
+    int32_t split = UNITS ? w.lo / KV_SPLIT + (int32_t) blockIdx.z : w.lo / KV_SPLIT, last_split = w.hi / KV_SPLIT;
+    if (UNITS && split > last_split) return;
+    int32_t last = (UNITS ? min(w.hi, split * KV_SPLIT + KV_SPLIT - 1) : w.hi) / S::TILE;
+    int32_t tile = max(w.lo, split * KV_SPLIT) / S::TILE;
     float *m = (float *) (shared + S::state), *l = m + S::R;
     uint16_t *k = (uint16_t *) (shared + S::k), *v = (uint16_t *) (shared + S::v);
     float acc[MT][S::N][4], run[UNITS ? 1 : MT][UNITS ? 1 : S::N][4] /* UNITS: not used */, run_m[2 * MT], run_l[2 * MT];
@@ -384,13 +384,13 @@ attention(pi__k_attn a, int32_t n_parts)
         ptx_cp_async_wait<1>();
         __syncthreads();
         weigh<D, MT, SPLIT>(shared, acc);
-        fresh = (key0 + S::TILE) % PART == 0 || tile == last;
-        if (fresh && !UNITS) fold_part<S>(m, l, acc, run, run_m, run_l);
+        fresh = (key0 + S::TILE) % KV_SPLIT == 0 || tile == last;
+        if (fresh && !UNITS) fold_split<S>(m, l, acc, run, run_m, run_l);
         __syncthreads();
         if (tile < last) load_tile<S>(a, w, true, key0 + S::TILE, v, D);
         else ptx_cp_async_commit();
     }
-    float *unit = UNITS ? unit_of(a, (int32_t) blockIdx.x, w.kv_head, (int32_t) blockIdx.z, n_parts, S::R, D) : nullptr;
+    float *unit = UNITS ? unit_of(a, (int32_t) blockIdx.x, w.kv_head, (int32_t) blockIdx.z, n_splits, S::R, D) : nullptr;
     if (UNITS && (int) threadIdx.x < S::R) {
         unit[threadIdx.x] = m[threadIdx.x];
         unit[S::R + threadIdx.x] = l[threadIdx.x];
@@ -415,7 +415,7 @@ attention(pi__k_attn a, int32_t n_parts)
 }
 
 /* Folds the parts of a tile in order: a thread a column, a block a row. */
-template <int D> __global__ void combine(pi__k_attn a, int32_t n_parts)
+template <int D> __global__ void combine(pi__k_attn a, int32_t n_splits)
 {
     constexpr int R = 16;
     work w;
@@ -423,12 +423,12 @@ template <int D> __global__ void combine(pi__k_attn a, int32_t n_parts)
     int32_t row = (int32_t) blockIdx.z, d = (int32_t) threadIdx.x;
     if (!row_there(w, row)) return;
     float m = PI_MINUS_INF, l = 0, o = 0;
-    for (int32_t i = 0; i <= w.hi / PART - w.lo / PART; i++) {
-        const float *unit = unit_of(a, (int32_t) blockIdx.x, w.kv_head, i, n_parts, R, D);
+    for (int32_t i = 0; i <= w.hi / KV_SPLIT - w.lo / KV_SPLIT; i++) {
+        const float *unit = unit_of(a, (int32_t) blockIdx.x, w.kv_head, i, n_splits, R, D);
         fold_by f = fold(m, unit[row]);
         m = f.m;
-        l = fmaf(unit[R + row], f.part, l * f.run);
-        o = fmaf(unit[2 * R + row * D + d], f.part, o * f.run);
+        l = fmaf(unit[R + row], f.split, l * f.run);
+        o = fmaf(unit[2 * R + row * D + d], f.split, o * f.run);
     }
     put(a, row_token(w, row), row_head(w, row), d, o * final_factor(a, row_head(w, row), m, l));
 }

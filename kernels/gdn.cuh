@@ -29,7 +29,7 @@ enum {
     C = PI__STATE_CHUNK,
     HISTORY = 3,  /* raw inputs before a row that its convolution of 4 taps reads */
     SLICE = 32,   /* columns of S0 with one owner */
-    PARTS = 16,   /* sums that a product with S0 is made of, each over D / 16 values in order */
+    ROW_GROUPS = 16, /* sums that a product with S0 is made of, each over D / 16 values in order */
 };
 
 /* Where things are in a slot, in floats, and how long rings are, in rows. */
@@ -50,7 +50,7 @@ struct sequence {
     float *slot;
     int32_t first;       /* its first token in the batch */
     int32_t pos, end;    /* positions of its first token, and after its last */
-    int32_t sure;        /* position after the last one that stays */
+    int32_t verified;    /* position after the last one that stays */
     int32_t keep;        /* base after the step: the rows from here on are kept */
     const int32_t *save; /* its snapshots, [n_save][2] */
     int32_t n_save;
@@ -128,8 +128,8 @@ PI_FN bool find_sequence(const job &j, int32_t i, sequence &s)
     s.first = j.a.seq_start[i];
     s.pos = j.a.pos[s.first];
     s.end = s.pos + n;
-    s.sure = s.pos + j.a.seq_sure[i];
-    s.keep = s.sure / C * C;
+    s.verified = s.pos + j.a.n_verified[i];
+    s.keep = s.verified / C * C;
     s.save = j.a.save + 2 * j.a.save_start[i];
     s.n_save = j.a.save_start[i + 1] - j.a.save_start[i];
     return true;

@@ -1,7 +1,7 @@
 /* The gated delta rule over all sequences of a step (gdn.cuh: formulas, layout of states).
  *
- * A block of heads() has W columns of a value head of a sequence. Its threads hold S0's [D][W] in registers, as PARTS
- * groups of D / PARTS rows, 4 columns a thread, while the block walks the sequence's chunks:
+ * A block of heads() has W columns of a value head of a sequence. Its threads hold S0's [D][W] in registers, as ROW_GROUPS
+ * groups of D / ROW_GROUPS rows, 4 columns a thread, while the block walks the sequence's chunks:
  *
  *     stage       old rows out of the slot, new ones; factors e^(G_i - G_l) k_i.k_l and q_i.k_l
  *     products    k . S0 and q . S0: each group a sum over its rows, then the sums of the groups in order
@@ -31,8 +31,8 @@ enum {
 
 /* Sizes of a block; what lies in shared memory, in floats. */
 template <int D, int W, int NEW> struct shape {
-    static constexpr int A = D / PARTS;         /* rows of S0 a thread has */
-    static constexpr int THREADS = PARTS * W / 4;
+    static constexpr int A = D / ROW_GROUPS;    /* rows of S0 a thread has */
+    static constexpr int THREADS = ROW_GROUPS * W / 4;
     static constexpr int BATCH = 256 / W;       /* products at a time */
     static constexpr int k = 0;                 /* [C][D] the chunk's keys */
     static constexpr int q = k + C * D;         /* [NEW][D] new queries */
@@ -40,8 +40,8 @@ template <int D, int W, int NEW> struct shape {
     static constexpr int u = v + NEW * W;       /* [C][W] */
     static constexpr int yk = u + C * W;        /* [NEW][W] k . S0 */
     static constexpr int yq = yk + NEW * W;     /* [NEW][W] q . S0, then o; few tokens: all of the step's */
-    static constexpr int parts = yq + NEW * W;  /* [BATCH][PARTS][W] */
-    static constexpr int ck = parts + BATCH * PARTS * W; /* [NEW][C] e^(G_i - G_l) k_i . k_l, l < i */
+    static constexpr int row_sums = yq + NEW * W; /* [BATCH][ROW_GROUPS][W] */
+    static constexpr int ck = row_sums + BATCH * ROW_GROUPS * W; /* [NEW][C] e^(G_i - G_l) k_i . k_l, l < i */
     static constexpr int cq = ck + NEW * C;     /* [NEW][C] e^(G_i - G_l) q_i . k_l, l <= i */
     static constexpr int g = cq + NEW * C;      /* [C] G */
     static constexpr int eg = g + C;            /* [NEW] e^G_i */
@@ -55,8 +55,8 @@ template <int D, int W, int NEW> struct shape {
 
 template <class S> PI_FN size_t first_value(int D, int W, int32_t col, int i)
 {
-    int part = (int) threadIdx.x / (W / 4), group = (int) threadIdx.x % (W / 4);
-    return (size_t) ((part * S::A + i) * D + col + 4 * group);
+    int row_group = (int) threadIdx.x / (W / 4), group = (int) threadIdx.x % (W / 4);
+    return (size_t) ((row_group * S::A + i) * D + col + 4 * group);
 }
 
 template <int D, int W, class S> PI_FN void load_state(const float *s, int32_t col, float4 (&st)[S::A])
@@ -85,14 +85,14 @@ PI_FN void save_state(const job &j, const sequence &s, const work &w, int32_t po
 /* S0 <- e^G_15 S0 + sum over l of e^(G_15 - G_l) k_l (outer) u_l */
 template <int D, int W, class S> PI_FN void fold(const float *sm, float4 (&st)[S::A])
 {
-    int part = (int) threadIdx.x / (W / 4), group = (int) threadIdx.x % (W / 4);
+    int row_group = (int) threadIdx.x / (W / 4), group = (int) threadIdx.x % (W / 4);
     float all = sm[S::left + C];
 #pragma unroll
     for (int i = 0; i < S::A; i++) st[i] = mul4(all, st[i]);
 #pragma unroll 1
     for (int l = 0; l < C; l++) {
         float4 u = mul4(sm[S::left + l], *(const float4 *) (sm + S::u + l * W + 4 * group));
-        const float *k = sm + S::k + l * D + part * S::A;
+        const float *k = sm + S::k + l * D + row_group * S::A;
 #pragma unroll
         for (int i = 0; i < S::A; i++) st[i] = fma4(k[i], u, st[i]);
     }
@@ -207,25 +207,25 @@ template <class S> PI_FN void fold_factors(float *sm)
 /* New keys and queries times S0. */
 template <int D, int W, class S> PI_FN void products(const chunk &c, const float4 (&st)[S::A], float *sm, float *yq)
 {
-    int tid = (int) threadIdx.x, part = tid / (W / 4), group = tid % (W / 4);
+    int tid = (int) threadIdx.x, row_group = tid / (W / 4), group = tid % (W / 4);
     const float *k = sm + S::k + c.n_old * D, *q = sm + S::q;
     for (int v0 = 0; v0 < 2 * c.n_new; v0 += S::BATCH) {
         int n = min(2 * c.n_new - v0, (int) S::BATCH);
 #pragma unroll 1
         for (int v = 0; v < n; v++) {
             int r = (v0 + v) / 2;
-            const float *x = ((v0 + v) % 2 ? q + r * D : k + r * D) + part * S::A;
+            const float *x = ((v0 + v) % 2 ? q + r * D : k + r * D) + row_group * S::A;
             float4 sum = {0, 0, 0, 0};
 #pragma unroll
             for (int i = 0; i < S::A; i++) sum = fma4(x[i], st[i], sum);
-            *(float4 *) (sm + S::parts + (v * PARTS + part) * W + 4 * group) = sum;
+            *(float4 *) (sm + S::row_sums + (v * ROW_GROUPS + row_group) * W + 4 * group) = sum;
         }
         __syncthreads();
         for (int i = tid; i < n * W; i += S::THREADS) {
             int v = i / W, b = i % W, r = (v0 + v) / 2;
             float sum = 0;
 #pragma unroll 4
-            for (int p = 0; p < PARTS; p++) sum += sm[S::parts + (v * PARTS + p) * W + b];
+            for (int p = 0; p < ROW_GROUPS; p++) sum += sm[S::row_sums + (v * ROW_GROUPS + p) * W + b];
             ((v0 + v) % 2 ? yq : sm + S::yk)[r * W + b] = sum;
         }
         __syncthreads();
@@ -293,7 +293,7 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 #pragma unroll 1
     for (int32_t p = max(s.pos, s.keep - HISTORY); p < s.end; p++) {
         float x = raw[(p - s.pos) * j.a.ld_qkv];
-        if (p >= s.sure - HISTORY) recent_at(j, s.slot, p)[c] = x;
+        if (p >= s.verified - HISTORY) recent_at(j, s.slot, p)[c] = x;
         if (p % C >= C - HISTORY) edge_at(j, s.slot, p)[c] = x;
     }
 }
@@ -322,7 +322,7 @@ template <int D, int W, int NEW, bool FEW> __global__ void __launch_bounds__(4 *
 
     for (; from < s.end; from += C) {
         chunk c = chunk_of(s, from);
-        bool full = from + C <= s.sure || from + C < s.end;
+        bool full = from + C <= s.verified || from + C < s.end;
         __syncthreads(); /* the last chunk's rows are done with */
         stage_old<D, W, S>(j, s, w, c, FEW || full, sm);
         if (threadIdx.x < 32) gates<W, S>(j, s, w, c, sm);
@@ -339,7 +339,7 @@ template <int D, int W, int NEW, bool FEW> __global__ void __launch_bounds__(4 *
 #pragma unroll
             for (int i = 0; i < S::A; i++) st[i] = {0, 0, 0, 0};
         }
-        if (from <= s.sure) save_state<D, W, S>(j, s, w, from, st);
+        if (from <= s.verified) save_state<D, W, S>(j, s, w, from, st);
 
         float *yq = sm + S::yq + (FEW ? (from + c.n_old - s.pos) * W : 0);
         products<D, W, S>(c, st, sm, yq);
@@ -355,7 +355,7 @@ template <int D, int W, int NEW, bool FEW> __global__ void __launch_bounds__(4 *
             }
         }
     }
-    if (from <= s.sure) save_state<D, W, S>(j, s, w, from, st);
+    if (from <= s.verified) save_state<D, W, S>(j, s, w, from, st);
     __syncthreads();
     for (int r = (int) threadIdx.x / 32; FEW && r < s.end - s.pos; r += S::THREADS / 32) {
         gated_norm<D>(j, sm + S::yq + r * W, s.first + r, w.head, (int) threadIdx.x % 32);

@@ -7,7 +7,7 @@
  *     acc = fma(float(dot of 32 codes) * scale of W, scale of x, acc)             a block of 32 columns
  *
  * ORDER. The blocks are cut into 8 slices of equal length; a warp adds up one slice, in order, and the slices are added
- * in order. The same for every number of rows, so company never changes a bit.
+ * in order. The same for every number of rows, so batch composition never changes a bit.
  *
  *     prepared: [groups of 8 rows][blocks][32 lanes] words of B: high, high of the second half, low, low
  *               [groups of 8 rows][blocks][8 rows]   scale of the block, sums of the codes of its halves

@@ -66,12 +66,12 @@ PI_FN uint32_t warp_most(uint32_t v)
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int32_t *ask = a.ask + row * 3;
+    const int32_t *request = a.request + row * 3;
     const room r = room_of(a.n);
     const int64_t first = (int64_t) blockIdx.x * PART;
     float *x = a.x + row * a.n;
-    if (!ask[0]) return;
-    for (int32_t i = (int32_t) threadIdx.x; i < ask[1]; i += THREADS)
+    if (!request[0]) return;
+    for (int32_t i = (int32_t) threadIdx.x; i < request[1]; i += THREADS)
         if (a.skip[i] >= first && a.skip[i] < first + PART) x[a.skip[i]] = __uint_as_float(0xff800000u);
     __syncthreads();
     const int32_t group = (int32_t) (first / GROUP) + warp * AT_ONCE;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, j = lane % 16;
     const room r = room_of(a.n);
     const uint32_t *group = groups_of(a, r, row);
-    if (!a.ask[row * 3] || !a.ask[row * 3 + 2]) return;
+    if (!a.request[row * 3] || !a.request[row * 3 + 2]) return;
     for (int32_t i = (int32_t) threadIdx.x; i < r.n_group; i += THREADS) most = max(most, group[i]);
     most = warp_most(most);
     if (lane == 0) part[warp] = most;
@@ -296,10 +296,10 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     PI_SMEM(raw);
     board *s = (board *) raw;
     const int row = (int) blockIdx.x;
-    const int32_t *ask = a.ask + row * 3;
+    const int32_t *request = a.request + row * 3;
     const room r = room_of(a.n);
     const float *x = a.x + row * a.n;
-    const uint32_t *group = groups_of(a, r, row), k = (uint32_t) ask[0];
+    const uint32_t *group = groups_of(a, r, row), k = (uint32_t) request[0];
     uint64_t *out = a.out + (size_t) row * (size_t) (2 + a.k);
     if (!k) return;
     if (threadIdx.x == 0) s->n_group = s->n_key = 0;
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     for (int32_t i = (int32_t) threadIdx.x; i < r.n_flag; i += (int32_t) blockDim.x) odd |= group[r.n_group + i];
     int turn = 1;
     odd = block_count(s, &turn, odd);
-    const double sum = ask[2] ? whole_sum(sums_of(a, r, row), r.n_sum, s) : 0;
+    const double sum = request[2] ? whole_sum(sums_of(a, r, row), r.n_sum, s) : 0;
     const uint32_t n = k == 1 ? best_one(a, x, group, r.n_group, s) : best_of(a, x, group, r.n_group, k, s);
     for (uint32_t i = threadIdx.x; i < k && k > 1; i += blockDim.x) out[2 + i] = s->key[i];
     if (threadIdx.x) return;

@@ -103,7 +103,7 @@ static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
         start[s + 1] = start[s] + n[s];
         for (int32_t i = 0; i < n[s]; i++) pos[start[s] + i] = b->pos[first + s]++;
     }
-    pi__batch batch = {.n_tokens = start[n_seqs], .n_seqs = n_seqs, .pos = pos, .seq_start = start, .seq_sure = n,
+    pi__batch batch = {.n_tokens = start[n_seqs], .n_seqs = n_seqs, .pos = pos, .seq_start = start, .n_verified = n,
                        .state_slot = slot, .save_start = save_start, .save = &no_save};
     const float *conv = b->weights, *dt = conv + n_channels(b) * 4, *a = dt + b->st.n_v, *norm = a + b->st.n_v;
     const float *z = b->rows + n_channels(b), *alpha = z + n_values(b), *beta = alpha + b->st.n_v;

@@ -43,13 +43,13 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
 }
 
 /* What is with the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
-static pi__place_rules places_of(const pi__opt_set *s)
+static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
     const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
     const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
-    return (pi__place_rules) {
+    return (pi__placement_rules) {
         .limited = limited,
         .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto"),
         .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
@@ -122,7 +122,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
-        .places = places_of(s),
+        .placement = places_of(s),
         .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},

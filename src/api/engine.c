@@ -34,7 +34,7 @@ int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
 }
 
 /* How much of a split model is where. */
-static void log_places(const pi__log *log, const pi_plan *p)
+static void log_placement(const pi__log *log, const pi_plan *p)
 {
     const double mib = 1 << 20;
     for (uint32_t i = 0; p->n_places > 1 && i < p->n_places; i++) {
@@ -81,7 +81,7 @@ static int log_plan(const pi__config *c, pi_error *err)
                  (double) p.host_cache_bytes / mib);
     pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, %d requests at once", (double) p.total_bytes / mib,
              p.ctx_size, c->max_seqs);
-    log_places(log, &p);
+    log_placement(log, &p);
     return PI_OK;
 }
 

@@ -63,7 +63,7 @@ static pi_request *node_release(pi__node *n)
 static void update_fd(pi_engine *e)
 {
     bool want = e->queue.head != NULL;
-    if (!e->fd_wanted || want == e->fd_set) return;
+    if (!e->has_fd || want == e->fd_set) return;
     uint64_t v = 1;
     ssize_t k = want ? write(e->fd, &v, sizeof v) : read(e->fd, &v, sizeof v);
     if (k == sizeof v) e->fd_set = want;
@@ -74,7 +74,7 @@ int pi_poll_fd(const pi_engine *ce)
     pi_engine *e = (pi_engine *) ce;
     if (!e) return PI_EINVAL;
     pthread_mutex_lock(&e->lock);
-    e->fd_wanted = true;
+    e->has_fd = true;
     update_fd(e);
     pthread_mutex_unlock(&e->lock);
     return e->fd;

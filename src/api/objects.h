@@ -62,7 +62,7 @@ struct pi_engine {
     size_t n_open;         /* requests without callback that were submitted and whose DONE is not queued yet */
     uint32_t n_pollers;    /* threads in pi_poll that wait */
     int fd;                /* eventfd of pi_poll_fd */
-    bool fd_wanted;        /* pi_poll_fd was called: fd follows the queue */
+    bool has_fd;           /* pi_poll_fd was called: fd follows the queue */
     bool fd_set;           /* fd is readable */
     bool dispatching;      /* the dispatch thread was started */
     bool stop_dispatch;    /* it ends once push is empty */

@@ -31,8 +31,8 @@ typedef struct pi__limits {
     int32_t max_pick;     /* clusters of it that are multiplied for a row */
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
     int32_t max_row;      /* values of a row that sparse attends to; 0: none */
-    int32_t index_head, index_dim; /* of op index; 0: none */
-    int32_t index_ratio;  /* tokens an entry, the smallest */
+    int32_t indexer_head, indexer_dim; /* of op index; 0: none */
+    int32_t indexer_ratio; /* tokens an entry, the smallest */
 } pi__limits;
 
 /* What is known of a step when it begins. */
@@ -42,7 +42,7 @@ enum {
                       * the model's graph and the first rows of logits, always at the same place: a step can be recorded for
                       * others with as many sequences and tokens. Of what ops wrote before, none but caches and states is
                       * read from now on */
-    PI__STEP_PARTS,  /* the same where the device does not do all of it: what it does is in parts, see op part. A device is
+    PI__STEP_SEGMENTS, /* the same where the device does not do all of it: what it does is in parts, see op part. A device is
                       * given one of the two kinds only */
 };
 
@@ -113,7 +113,7 @@ typedef struct pi__device_fns {
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
     /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
-     * the next begin: b; or the like of it with more sequences behind its own, of tokens that belong to nobody
+     * the next begin: b; or the like of it with more sequences behind its own, of padding
      * (position and slots -1, seq_len 0), whose rows mean nothing; or, of one of kind DECODE, NULL: it is a recorded one
      * that is played again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies
      * outside of a step, and in the midst of one of another kind. */
@@ -138,7 +138,7 @@ typedef struct pi__device_fns {
     bool (*end_capture)(pi__backend *be);
     /* Drops what was recorded and what is being recorded: a link can only go when nothing refers to it. */
     void (*graph_reset)(pi__backend *be);
-    bool moe_parts; /* op moe knows pi__moe_part */
+    bool moe_shards; /* op moe knows pi__moe_shard */
 } pi__device_fns;
 
 struct pi__backend {
@@ -146,10 +146,10 @@ struct pi__backend {
     const pi__op_fns *ops;     /* what it computes */
     const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
-    bool far;        /* the host cannot read memory of alloc: it uploads and downloads */
+    bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
     int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and in arenas, and what lies in
                       * it differs: uploads go to all, downloads are of the first */
-    struct pi__backend *side[PI__N_SIDES]; /* of two that act as one (split.c), each of them; NULL: it is one */
+    struct pi__backend *at[PI__N_PLACEMENTS]; /* of two that act as one (split.c), each of them; NULL: it is one */
 };
 
 /* What an op read and wrote, as a line to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
@@ -175,7 +175,7 @@ PI__OPS(PI__OP_CALL)
 /* Who allocates, loads and measures what lies there. */
 static inline pi__backend *pi__backend_at(pi__backend *be, int32_t place)
 {
-    return place < PI__N_SIDES && be->side[place] ? be->side[place] : be;
+    return place < PI__N_PLACEMENTS && be->at[place] ? be->at[place] : be;
 }
 
 /* What can be told of a device without using it. */

@@ -46,7 +46,7 @@ static int64_t most_of(const int32_t *row, int32_t n)
 
 static void embed(const pi__embed *a, const pi__batch *b, pi__operands *o)
 {
-    o->side = a->w->place;
+    o->placement = a->w->placement;
     WEIGHT(w);
     WRITE(out, b->n_tokens, a->w->n_in, a->w->n_in);
 }
@@ -55,7 +55,7 @@ static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
     ROWS();
-    o->side = a->lin[0].w->place;
+    o->placement = a->lin[0].w->placement;
     INPUT(in, a->n_rows, a->lin[0].w->n_in);
     for (int32_t i = 0; i < a->n_lin; i++) {
         WEIGHT(lin[i].w);
@@ -90,7 +90,7 @@ static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *
     UPDATE(y, a->n_rows, a->n, a->n);
 }
 
-/* Layers of both sides may read it: the CPU gets it at once, so as not to wait for it alone. */
+/* Layers of both backends may read it: the CPU gets it at once, so as not to wait for it alone. */
 static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 {
     o->everywhere = true;
@@ -101,7 +101,7 @@ static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 static void qkv(const pi__qkv *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, width = (int64_t) a->kv->n_head_kv * a->kv->head_dim;
-    o->side = a->kv->place;
+    o->placement = a->kv->placement;
     CACHE(kv);
     UPDATE(q, n, a->ldq, heads(a->n_head, a->q_stride, a->kv->head_dim));
     READ(k, n, a->ldk, width);
@@ -117,7 +117,7 @@ static void qkv(const pi__qkv *a, const pi__batch *b, pi__operands *o)
 static void attention(const pi__attention *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, width = heads(a->n_head, a->q_stride, a->kv->head_dim);
-    o->side = a->kv->place;
+    o->placement = a->kv->placement;
     CACHE(kv);
     READ(q, n, a->ldq, width);
     READ(gate, n, a->ldq, width);
@@ -125,13 +125,13 @@ static void attention(const pi__attention *a, const pi__batch *b, pi__operands *
     WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
 }
 
-/* A layer's experts lie on one side (model/place.c). They are a guest there: what follows is where the rest of the layer is,
+/* A layer's experts lie on one backend (model/placement.c). They are a guest there: what follows is where the rest of the layer is,
  * so that what that has ready need not be waited for again. */
 static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
     ROWS();
-    o->side = a->down->place;
+    o->placement = a->down->placement;
     o->guest = true;
     INPUT(in, a->n_rows, a->gate->n_in);
     READ(logits, a->n_rows, a->ldl, a->n_expert);
@@ -165,7 +165,7 @@ static void centroid_head(const pi__centroid_head *a, const pi__batch *b, pi__op
     (void) b;
     ROWS();
     const int64_t n_mat = a->head->n_mat, n_vocab = n_mat * a->head->n_out;
-    o->side = a->head->place;
+    o->placement = a->head->placement;
     INPUT(in, a->n_rows, a->head->n_in);
     WEIGHT(centroids);
     WEIGHT(head);
@@ -179,7 +179,7 @@ static void centroid_head(const pi__centroid_head *a, const pi__batch *b, pi__op
 static void gdn(const pi__gdn *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, values = (int64_t) a->st->n_v * a->st->dim;
-    o->side = a->st->place;
+    o->placement = a->st->placement;
     STATE(st);
     READ(qkv, n, a->ld_qkv, (2 * (int64_t) a->st->n_k + a->st->n_v) * a->st->dim);
     READ(z, n, a->ld_z, values);
@@ -194,7 +194,7 @@ static void gdn(const pi__gdn *a, const pi__batch *b, pi__operands *o)
 
 static void state_copy(const pi__state_copy *a, pi__operands *o)
 {
-    o->side = a->st->place;
+    o->placement = a->st->placement;
     o->guest = true;
     STATE(st);
 }
@@ -243,7 +243,7 @@ static void hyper_post(const pi__hyper *a, const pi__batch *b, pi__operands *o)
 static void mla_qkv(const pi__mla_qkv *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, width = (int64_t) a->n_head * a->dim;
-    if (a->rows) o->side = a->rows->place;
+    if (a->rows) o->placement = a->rows->placement;
     CACHE(rows);
     UPDATE(q, n, a->ldq, width);
     READ(row, n, a->ldr, a->dim);
@@ -253,7 +253,7 @@ static void mla_qkv(const pi__mla_qkv *a, const pi__batch *b, pi__operands *o)
 
 static void compress(const pi__compress *a, const pi__batch *b, pi__operands *o)
 {
-    o->side = a->recent->place;
+    o->placement = a->recent->placement;
     CACHE(recent);
     CACHE(entries);
     READ(x, b->n_tokens, a->ldx, 2 * (a->overlap ? 2 : 1) * (int64_t) a->dim);
@@ -265,7 +265,7 @@ static void compress(const pi__compress *a, const pi__batch *b, pi__operands *o)
 static void indexer(const pi__indexer *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens;
-    o->side = a->entries->place;
+    o->placement = a->entries->placement;
     CACHE(entries);
     READ(q, n, a->ldq, (int64_t) a->n_head * a->dim);
     READ(w, n, a->ldw, a->n_head);
@@ -275,7 +275,7 @@ static void indexer(const pi__indexer *a, const pi__batch *b, pi__operands *o)
 static void sparse(const pi__sparse *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, width = (int64_t) a->n_head * a->dim;
-    o->side = a->rows->place;
+    o->placement = a->rows->placement;
     CACHE(rows);
     CACHE(entries);
     READ(q, n, a->ldq, width);
@@ -292,7 +292,7 @@ static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
     o->uncaptured = o->first_rank = true;
     UPDATE(x, a->n_rows, a->n, a->n);
     HOST(skip);
-    HOST(ask);
+    HOST(request);
     HOST(out);
 }
 
@@ -300,7 +300,7 @@ static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
 
 void pi__operands_of(pi__op_id id, const pi__batch *b, const void *args, pi__operands *out)
 {
-    out->side = PI__AT_LAST;
+    out->placement = PI__AT_LAST;
     out->guest = out->everywhere = out->uncaptured = out->first_rank = false;
     out->rows_at = -1;
     out->n = 0;

@@ -1,4 +1,4 @@
-/* The table of operands: what memory each op reads and writes, and on which side it runs.
+/* The table of operands: what memory each op reads and writes, and on which backend it runs.
  *
  * It is what makes a step a list of calls over which others can go without knowing the ops: placing between a device and
  * the CPU (split.c), sharding over several devices (tensor.c), leaving out padding, capture of graph segments, tracing and
@@ -16,7 +16,7 @@ typedef enum pi__operand_kind {
     PI__WRITE,   /* written: all of the columns, nothing of what lies between rows, */
     PI__UPDATE,  /* or both */
     PI__SCRATCH, /* activations that are written and read by this op alone */
-    PI__VECTOR,  /* values of the model, which are on all sides */
+    PI__VECTOR,  /* values of the model, which are on all backends */
     PI__WEIGHT,  /* const pi__weight *: where that is */
     PI__CACHE,   /* const pi__kv_layer *: where that is */
     PI__STATE,   /* const pi__state_layer *: where that is */
@@ -36,9 +36,9 @@ enum { PI__MAX_OPERANDS = 32, PI__AT_LAST = -1 };
 
 /* Where an op runs, and what it touches. */
 typedef struct pi__operands {
-    int32_t side;   /* PI__AT_DEVICE or PI__AT_CPU, where what it reads most lies; PI__AT_LAST: where the last op ran */
+    int32_t placement; /* PI__AT_DEVICE or PI__AT_CPU, where what it reads most lies; PI__AT_LAST: where the last op ran */
     bool guest;     /* the next op runs where the one before this did */
-    bool everywhere; /* what it writes is wanted on both sides */
+    bool everywhere; /* what it writes is wanted on both backends */
     bool uncaptured; /* it is no part of a step that is captured as a graph */
     bool first_rank; /* of several devices that hold the same, the first does it alone */
     int32_t rows_at; /* offset of the struct's n_rows; -1: it works on the batch's tokens */

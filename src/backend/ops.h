@@ -1,7 +1,7 @@
 /* The ops that model graphs are made of: what they read and write, as one struct of arguments each, and their list.
  *
  * A graph calls pi__op_NAME(be, b, &(pi__NAME) {...}). All that a backend says of an op is one function of that signature;
- * all that anybody else needs to know of it (which memory it reads and writes, on which side it runs) is its row in the
+ * all that anybody else needs to know of it (which memory it reads and writes, on which backend it runs) is its row in the
  * table of operands (operands.c), over which placing, sharding, padding, capture and tracing are generic.
  *
  * A new op: its struct and its line in PI__OPS here, its row in operands.c, pi__cpu_NAME in a file of backend/cpu, and for
@@ -24,22 +24,22 @@ enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS 
 enum { PI__MAX_LIN = 8 /* matrices of a linear */, PI__MAX_PICK = 2047 /* clusters of a row */ };
 enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
-/* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.side). All that a
+/* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.backend). All that a
  * single backend runs is with "the device". What both read, activations and small vectors, is in both. */
-enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_SIDES, PI__AT_BOTH = PI__N_SIDES, PI__N_PLACES };
+enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_PLACEMENTS, PI__AT_BOTH = PI__N_PLACEMENTS, PI__N_REGIONS };
 
 /* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
 typedef struct pi__weight {
     int32_t type;       /* enum pi__type it has in the file */
     int32_t layout;     /* the backend's own code for what data looks like */
-    int32_t place;      /* PI__AT_DEVICE or PI__AT_CPU */
+    int32_t placement;  /* PI__AT_DEVICE or PI__AT_CPU */
     int64_t n_in;       /* columns: ne[0] in the file */
     int64_t n_out;      /* rows: ne[1] */
     int64_t n_mat;      /* ne[2], 1 for a plain matrix */
     void *data;         /* device memory, part of the weights region */
     size_t size;        /* bytes at data */
     const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
-    int64_t part[3];    /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
+    int64_t fused_rows[3]; /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
     bool routed;        /* experts, which only moe reads */
     bool whole;         /* each of several devices has all of it */
     int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
@@ -65,14 +65,14 @@ typedef struct pi__batch {
     const int32_t *seq;       /* [n_tokens] sequence index */
     const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
     const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
-    const int32_t *row;       /* [n_rows] token indices, ascending */
+    const int32_t *logits_indices; /* [n_rows] token indices, ascending */
     const int32_t *owner;     /* of one of several devices: [n_tokens] the row of all their embeddings that is a token's; NULL
                                * otherwise */
-    const int32_t *seq_sure;  /* [n_seqs] of its tokens in this step, those that stay; the rest are drafts */
+    const int32_t *n_verified; /* [n_seqs] of its tokens in this step, those that stay; the rest are drafts */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
     const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
-    const struct pi__batch *wanted; /* the tokens of row as a batch of their own, for what comes after the last cache is
+    const struct pi__batch *logits_batch; /* the tokens of logits_indices as a batch of their own, for what comes after the last cache is
                                      * written: same sequences, n_rows 0, nothing to write to */
     pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
 } pi__batch;
@@ -90,7 +90,7 @@ typedef struct pi__kv_layer {
     int32_t type_v;    /* the same, chosen separately */
     int32_t n_head_kv; /* heads */
     int32_t head_dim;  /* values a head, of K and of V; a multiple of 32 */
-    int32_t place;     /* PI__AT_DEVICE or PI__AT_CPU */
+    int32_t placement; /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
     int32_t ratio;     /* 0: as above. Else the layer keeps rows: one of head_dim values for each ratio tokens, of type_k, at
@@ -107,7 +107,7 @@ typedef struct pi__state_layer {
     int32_t dim;        /* values a head */
     int32_t n_conv;     /* taps of the convolution */
     int32_t n_draft;    /* most drafts a sequence brings to a step */
-    int32_t place;      /* PI__AT_DEVICE or PI__AT_CPU */
+    int32_t placement;  /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;         /* slot i is at base + i * stride */
     size_t stride;      /* bytes from slot to slot (all layers) */
     char *snap;         /* snapshot i is at snap + i * snap_stride */
@@ -200,7 +200,7 @@ typedef struct pi__rope {
 
 /* out[i] = x[row[i]], zeros where that is -1. */
 typedef struct pi__gather_rows {
-    const int32_t *row;  /* [n_rows] host memory: the batch's row, or any other that stays up to finish() */
+    const int32_t *row;  /* [n_rows] host memory: the batch's logits_indices, or any other that stays up to finish() */
     int32_t n_rows;      /* rows of out */
     const float *x;      /* [any, n] */
     int64_t n;           /* values a row */
@@ -290,17 +290,17 @@ typedef struct pi__moe {
     const int32_t *token;   /* [n_rows] with table */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
-    const struct pi__moe_part *part; /* NULL: these are the whole matrices */
+    const struct pi__moe_shard *shard; /* NULL: these are the whole matrices */
 } pi__moe;
 
 /* Where the matrices of a moe are a part's: F/n of the rows of gate and of up (which is there), E/n of down. */
-typedef struct pi__moe_part {
+typedef struct pi__moe_shard {
     int32_t i, n; /* part i of n */
     /* Completes h, of which this part has columns i * (F/n).. of both halves. Called once, with h [n_pairs, 2F]: gate, up of
      * a row and one of its experts in an order that all parts share; what was queued before is done first. */
-    void (*complete)(const struct pi__moe_part *p, float *h, int32_t n_pairs, int64_t n_ff);
+    void (*complete)(const struct pi__moe_shard *p, float *h, int32_t n_pairs, int64_t n_ff);
     void *ud;     /* for complete */
-} pi__moe_part; /* y is that of the part's rows of down: [n_rows, E/n] */
+} pi__moe_shard; /* y is that of the part's rows of down: [n_rows, E/n] */
 
 /* ---- of DeepSeek V4: streams of residuals, and attention to a window of rows and to entries, each made of many tokens */
 
@@ -432,11 +432,11 @@ typedef struct pi__gdn {
 } pi__gdn;
 
 /* What is wanted of a row of logits. */
-typedef struct pi__ask {
+typedef struct pi__topk_request {
     int32_t k;      /* its largest values, at most PI__MAX_TOP; 0: nothing */
     int32_t n_skip; /* indices that are left out */
     int32_t sum;    /* not 0: the sum of exp(x - max) */
-} pi__ask;
+} pi__topk_request;
 
 /* The largest values of rows, for the sampler: only where dev->topk_here says so. out is filled when finish has returned; k
  * below is the largest of ask[r].k:
@@ -454,7 +454,7 @@ typedef struct pi__topk {
     int64_t n;           /* at most limits.n_vocab and PI__MAX_TOP_ROW */
     const int32_t *skip; /* [n_skip] host memory that stays and does not change */
     int32_t n_skip;      /* at most PI__MAX_SKIP */
-    const pi__ask *ask;  /* [n_rows] of host_alloc; the device's until finish has returned, as is out */
+    const pi__topk_request *request; /* [n_rows] of host_alloc; the device's until finish has returned, as is out */
     uint64_t *out;       /* [n_rows, 2 + k] of host_alloc */
 } pi__topk;
 

@@ -1,6 +1,6 @@
 /* Two backends as one: a device, and the CPU beside it, for models of which a part lies with each.
  *
- * Matrices, caches and states belong to one side, and an op that reads much of one runs there; other ops run where the
+ * Matrices, caches and states belong to one backend, and an op that reads much of one runs there; other ops run where the
  * last one did that was not of experts. What such ops hand each other (activations, small vectors of the model) is
  * allocated here and lies in both memories, at the same offset of two regions, so that models know one address, the
  * host's:
@@ -9,7 +9,7 @@
  *     host        [ x | qkv | att | ... ]   what the CPU wrote last is newer here
  *     device      [ x | qkv | att | ... ]   what the device wrote last, here; all else is equal or not needed any more
  *
- * A list of ranges tells which bytes are newer on one side. Before a side reads a range, what the other has newer of it
+ * A list of ranges tells which bytes are newer on one backend. Before a backend reads a range, what the other has newer of it
  * is copied. The host's region is memory that the device copies by itself, when its queue comes to it: so before the CPU
  * touches the region while copies are queued, it waits for all of them, once for each op. That and nothing else is where
  * the two wait for each other. An error on the way is kept for finish().
@@ -24,8 +24,8 @@
  * has rounded it up. The CPU computes the batch's own rows only; what lies behind them is copied like the others, and
  * means nothing.
  *
- * Memory: one small object; the regions are the two sides' own. Threads: as backend.h says. Invariant: no byte is in two
- * ranges. An op that writes rows with gaps between them first makes the gaps as new as the other side's, so that a range
+ * Memory: one small object; the regions are the two backends' own. Threads: as backend.h says. Invariant: no byte is in two
+ * ranges. An op that writes rows with gaps between them first makes the gaps as new as the other backend's, so that a range
  * never has holes. The list has a fixed length: where it is full, something is copied that might not have been needed. */
 #include "backend/split.h"
 
@@ -38,32 +38,32 @@
 
 enum { MAX_REGIONS = 8, MAX_NEWER = 64 };
 
-/* Memory that lies on both sides. */
+/* Memory that lies on both backends. */
 typedef struct region {
     char *host;   /* CPU's; NULL: this entry is free */
     char *device; /* the device's */
     size_t size;  /* bytes of each */
 } region;
 
-/* Bytes at lo..hi (host addresses) that are newer on one side. */
+/* Bytes at lo..hi (host addresses) that are newer on one backend. */
 typedef struct newer {
     const char *lo, *hi;
-    int32_t side; /* PI__AT_* that has them */
+    int32_t placement; /* PI__AT_* that has them */
 } newer;
 
 typedef struct split {
-    pi__backend be;           /* first: the public face, with both sides */
+    pi__backend be;           /* first: the public face, with both backends */
     pi__op_fns fns;           /* be.ops */
     char desc[256];           /* "cuda (...) + cpu (...)" */
     region region[MAX_REGIONS];
     newer newer[MAX_NEWER];
     int32_t n_newer;          /* entries of newer in use */
-    int32_t last;             /* side of the last op */
+    int32_t last;             /* backend of the last op */
     bool copying;             /* copies are queued that read or write the host's regions */
-    bool parted;              /* what is called is of a step whose parts the device wants to know */
-    bool in_part;             /* one has begun */
+    bool segmented;           /* what is called is of a step whose parts the device wants to know */
+    bool in_segment;          /* one has begun */
     const pi__batch *batch;   /* the step's, as models have it: with as many rows as the device's */
-    const pi__batch *own[PI__N_SIDES]; /* the same as each side has it */
+    const pi__batch *own[PI__N_PLACEMENTS]; /* the same as each backend has it */
     pi_error error;           /* the first one since the last finish() */
 } split;
 
@@ -76,7 +76,7 @@ typedef struct rows {
 static rows rows_of(const void *args, const pi__operand *o) { return (rows) {pi__operand_get(args, o), o->n, o->ld, o->width}; }
 
 static split *of(pi__backend *be) { return (split *) be; }
-static pi__backend *side_of(const split *s, int32_t side) { return s->be.side[side]; }
+static pi__backend *backend_at(const split *s, int32_t placement) { return s->be.at[placement]; }
 
 /* ------------------------------------------------------------------------------------------------------- both memories */
 
@@ -90,20 +90,20 @@ static region *region_of(split *s, const void *p)
     return NULL;
 }
 
-/* The device's address of p; p itself where only one side has it. */
+/* The device's address of p; p itself where only one backend has it. */
 static void *device_at(split *s, const void *p)
 {
     const region *r = p ? region_of(s, p) : NULL;
     return r ? r->device + ((const char *) p - r->host) : (void *) p;
 }
 
-/* p as that side sees it. */
-static void *at(split *s, int32_t side, const void *p) { return side == PI__AT_DEVICE ? device_at(s, p) : (void *) p; }
+/* p as that backend sees it. */
+static void *at(split *s, int32_t placement, const void *p) { return placement == PI__AT_DEVICE ? device_at(s, p) : (void *) p; }
 
 static void *split_alloc(pi__backend *be, size_t size)
 {
     split *s = of(be);
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
     int32_t i = 0;
     while (i < MAX_REGIONS && s->region[i].host) i++;
     if (i == MAX_REGIONS) return NULL;
@@ -119,33 +119,33 @@ static void *split_alloc(pi__backend *be, size_t size)
 }
 
 /* The device is about to be given something. */
-static void begin_part(split *s)
+static void begin_segment(split *s)
 {
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
-    if (s->parted && !s->in_part) dev->dev->graph_segment(dev);
-    s->in_part = s->parted;
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
+    if (s->segmented && !s->in_segment) dev->dev->graph_segment(dev);
+    s->in_segment = s->segmented;
 }
 
 /* It has something to do until it is given more; what went wrong finish() tells. */
-static void end_part(split *s)
+static void end_segment(split *s)
 {
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
-    if (s->in_part) (void) dev->dev->end_capture(dev);
-    s->in_part = false;
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
+    if (s->in_segment) (void) dev->dev->end_capture(dev);
+    s->in_segment = false;
 }
 
 /* What is called from now on is not part of what comes again. */
-static void end_parts(split *s)
+static void end_segments(split *s)
 {
-    end_part(s);
-    s->parted = false;
+    end_segment(s);
+    s->segmented = false;
 }
 
-/* Copies lo..hi to the other side, when the queue comes to it. */
+/* Copies lo..hi to the other backend, when the queue comes to it. */
 static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
 {
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
-    begin_part(s);
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
+    begin_segment(s);
     const size_t n = (size_t) (hi - lo);
     if (from == PI__AT_CPU) dev->dev->upload(dev, device_at(s, lo), lo, n);
     else dev->dev->download(dev, (char *) lo, device_at(s, lo), n);
@@ -155,14 +155,14 @@ static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
 /* The CPU may touch the host's regions. */
 static void wait_copies(split *s)
 {
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
     pi_error err = {0};
     if (s->copying && dev->dev->finish(dev, &err) && !s->error.code) s->error = err;
     s->copying = false;
 }
 
-/* lo..hi is newer nowhere any more. sync: because it is copied to the side that has it not. */
-static void forget(split *s, const char *lo, const char *hi, bool sync)
+/* lo..hi is newer nowhere any more. sync: because it is copied to the backend that has it not. */
+static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
 {
     for (int32_t i = 0; i < s->n_newer;) {
         newer *w = &s->newer[i], had = *w;
@@ -172,55 +172,55 @@ static void forget(split *s, const char *lo, const char *hi, bool sync)
             continue;
         }
         const bool two = a > w->lo && b < w->hi, room = s->n_newer < MAX_NEWER;
-        if (sync) copy_over(s, a, two && !room ? w->hi : b, w->side);
-        else if (two && !room) copy_over(s, b, w->hi, w->side);
+        if (sync) copy_over(s, a, two && !room ? w->hi : b, w->placement);
+        else if (two && !room) copy_over(s, b, w->hi, w->placement);
         if (a > w->lo) w->hi = a;
         else if (b < w->hi) w->lo = b;
         else *w = s->newer[--s->n_newer]; /* looked at next */
-        if (two && room) s->newer[s->n_newer++] = (newer) {b, had.hi, had.side};
+        if (two && room) s->newer[s->n_newer++] = (newer) {b, had.hi, had.placement};
         if (a > had.lo || b < had.hi) i++;
     }
 }
 
-/* The other side's newer bytes of lo..hi come here. */
-static void fetch(split *s, int32_t side, const char *lo, const char *hi)
+/* The other backend's newer bytes of lo..hi come here. */
+static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 {
     for (int32_t i = 0; i < s->n_newer;) {
         const newer w = s->newer[i];
-        if (w.side == side || w.hi <= lo || w.lo >= hi) {
+        if (w.placement == placement || w.hi <= lo || w.lo >= hi) {
             i++;
             continue;
         }
-        forget(s, lo > w.lo ? lo : w.lo, hi < w.hi ? hi : w.hi, true);
+        mark_equal(s, lo > w.lo ? lo : w.lo, hi < w.hi ? hi : w.hi, true);
         i = 0;
     }
 }
 
 static const char *end_of(rows r) { return (const char *) (r.p + (r.n - 1) * r.ld + r.width); }
 
-/* The side is about to read. */
-static void reads(split *s, int32_t side, rows r)
+/* The backend is about to read. */
+static void reads(split *s, int32_t placement, rows r)
 {
-    if (r.p && r.n > 0) fetch(s, side, (const char *) r.p, end_of(r));
+    if (r.p && r.n > 0) fetch(s, placement, (const char *) r.p, end_of(r));
 }
 
-/* The side is about to write. */
-static void writes(split *s, int32_t side, rows r)
+/* The backend is about to write. */
+static void writes(split *s, int32_t placement, rows r)
 {
     if (!r.p || r.n < 1) return;
     const char *lo = (const char *) r.p, *hi = end_of(r);
-    if (r.n > 1 && r.ld != r.width) fetch(s, side, lo, hi);
-    forget(s, lo, hi, false);
+    if (r.n > 1 && r.ld != r.width) fetch(s, placement, lo, hi);
+    mark_equal(s, lo, hi, false);
     for (int32_t i = 0; i < s->n_newer; i++) { /* neighbours become one */
         const newer w = s->newer[i];
-        if (w.side != side || (w.hi != lo && w.lo != hi)) continue;
+        if (w.placement != placement || (w.hi != lo && w.lo != hi)) continue;
         if (w.hi == lo) lo = w.lo;
         else hi = w.hi;
         s->newer[i] = s->newer[--s->n_newer];
         i = -1;
     }
-    if (s->n_newer == MAX_NEWER) forget(s, s->newer[0].lo, s->newer[0].hi, true);
-    s->newer[s->n_newer++] = (newer) {lo, hi, side};
+    if (s->n_newer == MAX_NEWER) mark_equal(s, s->newer[0].lo, s->newer[0].hi, true);
+    s->newer[s->n_newer++] = (newer) {lo, hi, placement};
 }
 
 static void split_free(pi__backend *be, void *p, size_t size)
@@ -228,21 +228,21 @@ static void split_free(pi__backend *be, void *p, size_t size)
     split *s = of(be);
     region *r = p ? region_of(s, p) : NULL;
     if (!r) return;
-    forget(s, r->host, r->host + r->size, false);
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
+    mark_equal(s, r->host, r->host + r->size, false);
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
     wait_copies(s);
     dev->dev->free(dev, r->device, size);
     dev->dev->host_free(dev, r->host, size);
     memset(r, 0, sizeof *r);
 }
 
-/* To both sides. */
+/* To both backends. */
 static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);
-    pi__backend *dev = side_of(s, PI__AT_DEVICE);
-    end_parts(s);
-    forget(s, dst, (char *) dst + n, false);
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE);
+    end_segments(s);
+    mark_equal(s, dst, (char *) dst + n, false);
     wait_copies(s);
     memcpy(dst, src, n);
     dev->dev->upload(dev, device_at(s, dst), src, n);
@@ -253,11 +253,11 @@ static void split_download(pi__backend *be, void *dst, const void *src, size_t n
 {
     split *s = of(be);
     const char *lo = src, *hi = lo + n;
-    end_parts(s);
+    end_segments(s);
     for (int32_t i = 0; i < s->n_newer; i++) {
         const newer *w = &s->newer[i];
-        if (w->side != PI__AT_DEVICE || w->lo > lo || w->hi < hi) continue;
-        pi__backend *dev = side_of(s, PI__AT_DEVICE);
+        if (w->placement != PI__AT_DEVICE || w->lo > lo || w->hi < hi) continue;
+        pi__backend *dev = backend_at(s, PI__AT_DEVICE);
         dev->dev->download(dev, dst, device_at(s, lo), n);
         return;
     }
@@ -268,36 +268,36 @@ static void split_download(pi__backend *be, void *dst, const void *src, size_t n
 
 static void *split_host_alloc(pi__backend *be, size_t size)
 {
-    return be->side[PI__AT_DEVICE]->dev->host_alloc(be->side[PI__AT_DEVICE], size);
+    return be->at[PI__AT_DEVICE]->dev->host_alloc(be->at[PI__AT_DEVICE], size);
 }
 
 static void split_host_free(pi__backend *be, void *p, size_t size)
 {
-    be->side[PI__AT_DEVICE]->dev->host_free(be->side[PI__AT_DEVICE], p, size);
+    be->at[PI__AT_DEVICE]->dev->host_free(be->at[PI__AT_DEVICE], p, size);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- steps */
 
 static size_t split_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
-    const pi__backend *dev = be->side[PI__AT_DEVICE], *cpu = be->side[PI__AT_CPU];
+    const pi__backend *dev = be->at[PI__AT_DEVICE], *cpu = be->at[PI__AT_CPU];
     return dev->dev->scratch_bytes(dev, lim) + cpu->dev->scratch_bytes(cpu, lim);
 }
 
 static int split_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 {
     int rc = PI_OK;
-    for (int32_t i = 0; i < PI__N_SIDES && !rc; i++) rc = be->side[i]->dev->reserve(be->side[i], lim, err);
+    for (int32_t i = 0; i < PI__N_PLACEMENTS && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
     return rc;
 }
 
 static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     split *s = of(be);
-    pi__backend *dev = side_of(s, PI__AT_DEVICE), *cpu = side_of(s, PI__AT_CPU);
-    s->parted = kind == PI__STEP_DECODE && dev->dev->graph_segment;
+    pi__backend *dev = backend_at(s, PI__AT_DEVICE), *cpu = backend_at(s, PI__AT_CPU);
+    s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment;
     if (kind == PI__STEP_DECODE) s->n_newer = 0; /* nobody reads any of it */
-    s->own[PI__AT_DEVICE] = dev->dev->begin(dev, b, s->parted ? PI__STEP_PARTS : PI__STEP_ANY);
+    s->own[PI__AT_DEVICE] = dev->dev->begin(dev, b, s->segmented ? PI__STEP_SEGMENTS : PI__STEP_ANY);
     s->own[PI__AT_CPU] = cpu->dev->begin(cpu, b, PI__STEP_ANY);
     return s->batch = s->own[PI__AT_DEVICE];
 }
@@ -307,29 +307,29 @@ static int split_finish(pi__backend *be, pi_error *err)
     split *s = of(be);
     pi_error first = s->error, why = {0};
     memset(&s->error, 0, sizeof s->error);
-    end_parts(s);
+    end_segments(s);
     s->copying = false;
-    for (int32_t i = 0; i < PI__N_SIDES; i++)
-        if (be->side[i]->dev->finish(be->side[i], &why) && !first.code) first = why;
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++)
+        if (be->at[i]->dev->finish(be->at[i], &why) && !first.code) first = why;
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- ops */
 
-/* What the op reads and writes has been said: the side of the last op, which is this one's, may begin. */
+/* What the op reads and writes has been said: the backend of the last op, which is this one's, may begin. */
 static pi__backend *ready(split *s)
 {
     if (s->last == PI__AT_DEVICE) {
-        begin_part(s);
+        begin_segment(s);
     } else {
-        end_part(s);
+        end_segment(s);
         wait_copies(s);
     }
-    return side_of(s, s->last);
+    return backend_at(s, s->last);
 }
 
-/* Of n rows of a step's tokens, or of those wanted, those that the side of the last op computes: the CPU none of the
- * tokens that belong to nobody, which are the last. Rows of logits may be some of the first ones. */
+/* Of n rows of a step's tokens, or of those wanted, those that the backend of the last op computes: the CPU none of the
+ * padding, which are the last. Rows of logits may be some of the first ones. */
 static int32_t own_rows(const split *s, int32_t n)
 {
     const pi__batch *all = s->batch, *own = s->own[s->last];
@@ -338,33 +338,34 @@ static int32_t own_rows(const split *s, int32_t n)
     return n % all->n_tokens ? n : n / all->n_tokens * own->n_tokens;
 }
 
-/* The batch, or that of its wanted rows, as the side of the last op has it. */
+/* The batch, or that of its wanted rows, as the backend of the last op has it. */
 static const pi__batch *own(const split *s, const pi__batch *b)
 {
-    return b == s->batch ? s->own[s->last] : s->own[s->last]->wanted;
+    return b == s->batch ? s->own[s->last] : s->own[s->last]->logits_batch;
 }
 
-/* The operands as that side sees them, in a copy of the op's arguments. */
-static void move_operands(split *s, int32_t side, const pi__operands *o, void *args)
+/* The operands as that backend sees them, in a copy of the op's arguments. */
+static void move_operands(split *s, int32_t placement, const pi__operands *o, void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
         const pi__operand *p = &o->op[i];
         const void *at_host = pi__operand_get(args, p);
-        if (p->kind <= PI__VECTOR) pi__operand_set(args, p, at(s, side, at_host));
-        else if (p->kind == PI__TOKENS && at_host == s->batch->row) pi__operand_set(args, p, s->own[side]->row);
+        if (p->kind <= PI__VECTOR) pi__operand_set(args, p, at(s, placement, at_host));
+        else if (p->kind == PI__TOKENS && at_host == s->batch->logits_indices) pi__operand_set(args, p,
+                                                                                               s->own[placement]->logits_indices);
     }
 }
 
-/* What the side of the op must have, and what it has alone afterwards. */
-static void declare_operands(split *s, int32_t side, const pi__operands *o, const void *args)
+/* What the backend of the op must have, and what it has alone afterwards. */
+static void declare_operands(split *s, int32_t placement, const pi__operands *o, const void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
         const pi__operand *p = &o->op[i];
-        if (p->kind == PI__READ || p->kind == PI__UPDATE) reads(s, side, rows_of(args, p));
+        if (p->kind == PI__READ || p->kind == PI__UPDATE) reads(s, placement, rows_of(args, p));
     }
     for (int32_t i = 0; i < o->n; i++) {
         const pi__operand *p = &o->op[i];
-        if (p->kind == PI__WRITE || p->kind == PI__UPDATE) writes(s, side, rows_of(args, p));
+        if (p->kind == PI__WRITE || p->kind == PI__UPDATE) writes(s, placement, rows_of(args, p));
     }
 }
 
@@ -376,9 +377,9 @@ static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *gi
     const int32_t before = s->last;
     memcpy(&r.args, given, pi__op_size(id));
     pi__operands_of(id, b, given, &o);
-    if (o.side != PI__AT_LAST) s->last = o.side;
-    if (!pi__op_has(side_of(s, s->last), id)) s->last = PI__AT_CPU;
-    if (o.uncaptured) end_parts(s);
+    if (o.placement != PI__AT_LAST) s->last = o.placement;
+    if (!pi__op_has(backend_at(s, s->last), id)) s->last = PI__AT_CPU;
+    if (o.uncaptured) end_segments(s);
     declare_operands(s, s->last, &o, given);
     move_operands(s, s->last, &o, &r.args);
     pi__backend *to = ready(s);
@@ -390,13 +391,13 @@ static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *gi
     if (o.guest) s->last = before;
 }
 
-/* The matrices of one side, then those of the other. */
+/* The matrices of one backend, then those of the other. */
 static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
-    for (int32_t side = 0; side < PI__N_SIDES; side++) {
+    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) {
         pi__linear some = {.in = a->in, .n_rows = a->n_rows};
         for (int32_t i = 0; i < a->n_lin; i++)
-            if (a->lin[i].w->place == side) some.lin[some.n_lin++] = a->lin[i];
+            if (a->lin[i].w->placement == placement) some.lin[some.n_lin++] = a->lin[i];
         if (some.n_lin) split_run(of(be), PI__OP_linear, b, &some);
     }
 }
@@ -410,23 +411,23 @@ PI__OPS(RUN)
 static bool split_topk_here(const pi__backend *be)
 {
     const split *s = (const split *) be;
-    const pi__backend *dev = be->side[PI__AT_DEVICE];
+    const pi__backend *dev = be->at[PI__AT_DEVICE];
     return s->last == PI__AT_DEVICE && dev->dev->topk_here && dev->dev->topk_here(dev);
 }
 
 /* ---------------------------------------------------------------------------------------------------- create, destroy */
 
 static const char *split_describe(const pi__backend *be) { return ((const split *) be)->desc; }
-static int32_t split_n_threads(const pi__backend *be) { return be->side[PI__AT_CPU]->dev->n_threads(be->side[PI__AT_CPU]); }
+static int32_t split_n_threads(const pi__backend *be) { return be->at[PI__AT_CPU]->dev->n_threads(be->at[PI__AT_CPU]); }
 
 static void split_destroy(pi__backend *be)
 {
     if (!be) return;
-    for (int32_t i = 0; i < PI__N_SIDES; i++) be->side[i]->dev->destroy(be->side[i]);
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) be->at[i]->dev->destroy(be->at[i]);
     pi__free(of(be));
 }
 
-/* What is measured, loaded or trimmed is asked of the side it is on (pi__backend_at): none of that is here. */
+/* What is measured, loaded or trimmed is asked of the backend it is on (pi__backend_at): none of that is here. */
 static const pi__device_fns split_device = {
     .destroy = split_destroy,
     .describe = split_describe,
@@ -457,9 +458,9 @@ int pi__split_create(pi__backend **out, pi__backend *device, pi__backend *cpu, p
     s->fns = split_fns;
     s->fns.linear = split_linear;
     s->be.ops = &s->fns;
-    s->be.far = true;
-    s->be.side[PI__AT_DEVICE] = device;
-    s->be.side[PI__AT_CPU] = cpu;
+    s->be.discrete = true;
+    s->be.at[PI__AT_DEVICE] = device;
+    s->be.at[PI__AT_CPU] = cpu;
     snprintf(s->desc, sizeof s->desc, "%.120s + %.120s", device->dev->describe(device), cpu->dev->describe(cpu));
     *out = &s->be;
     return PI_OK;

@@ -36,7 +36,7 @@ static rank *first_of(const pi__backend *be) { return &((pi__tensor *) be)->rank
 /* ---------------------------------------------------------------------------------------------------------------- runs */
 
 /* What was recorded goes first, for it refers to the link. */
-static void forget(rank *k)
+static void graph_reset(rank *k)
 {
     if (k->be->dev->graph_reset) k->be->dev->graph_reset(k->be);
 }
@@ -45,7 +45,7 @@ static void leave(rank *k)
 {
     pi__link *l = k->t->link;
     k->lost = true;
-    forget(k);
+    graph_reset(k);
     if (l) l->ops->leave(l, k->i);
 }
 
@@ -362,36 +362,36 @@ static void tensor_unpin(pi__backend *be, void *host, size_t n)
 /* ------------------------------------------------------------------------------------------------------------- weights */
 
 /* Rows of the matrices that lie below each other in w; returns how many there are. */
-static int32_t parts_of(const pi__weight *w, int64_t rows[MAX_PARTS])
+static int32_t fused_rows_of(const pi__weight *w, int64_t rows[MAX_FUSED])
 {
     int32_t n = 0;
-    while (n < MAX_PARTS && w->part[n]) rows[n] = w->part[n], n++;
+    while (n < MAX_FUSED && w->fused_rows[n]) rows[n] = w->fused_rows[n], n++;
     if (!n) rows[n++] = w->n_out;
     return n;
 }
 
 bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
 {
-    int64_t rows[MAX_PARTS], unit = (int64_t) PI__TILE_ROWS * t->n;
+    int64_t rows[MAX_FUSED], unit = (int64_t) PI__TILE_ROWS * t->n;
     /* Columns of an expert's down are rows of its gate and up, and the reverse: all three are cut, or none. */
     if (w->whole) return false;
-    if (w->routed && (!t->rank[0].be->dev->moe_parts || w->n_in % unit)) return false;
-    for (int32_t p = 0, n = parts_of(w, rows); p < n; p++)
+    if (w->routed && (!t->rank[0].be->dev->moe_shards || w->n_in % unit)) return false;
+    for (int32_t p = 0, n = fused_rows_of(w, rows); p < n; p++)
         if (rows[p] % unit) return false;
     return true;
 }
 
-int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PARTS])
+int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_FUSED])
 {
-    int64_t rows[MAX_PARTS], first = 0;
-    int32_t n = parts_of(w, rows);
+    int64_t rows[MAX_FUSED], first = 0;
+    int32_t n = fused_rows_of(w, rows);
     char *data = pi__tensor_at(k, w->data);
     for (int32_t p = 0; p < n; p++) {
         out[p] = (piece) {.w = *w, .first = first, .n = rows[p] / k->t->n};
         out[p].w.n_out = out[p].n;
         out[p].w.data = data;
         out[p].w.scale = pi__tensor_at(k, w->scale);
-        memset(out[p].w.part, 0, sizeof w->part);
+        memset(out[p].w.fused_rows, 0, sizeof w->fused_rows);
         out[p].w.size = k->be->dev->weight_size(k->be, &out[p].w);
         if (data) data += align64(out[p].w.size);
         first += rows[p];
@@ -402,7 +402,7 @@ int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PART
 static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
 {
     const rank *k = first_of(be);
-    piece p[MAX_PARTS];
+    piece p[MAX_FUSED];
     size_t size = 0;
     if (!pi__tensor_is_cut(k->t, w)) return k->be->dev->weight_size(k->be, w);
     for (int32_t i = 0, n = pi__tensor_pieces(k, w, p); i < n; i++) {
@@ -416,7 +416,7 @@ static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
 /* Rows row..row + n of the file, at src: what rank k has of them. */
 static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const char *src)
 {
-    piece p[MAX_PARTS];
+    piece p[MAX_FUSED];
     const size_t bytes = pi__row_size(pi__type_info_of(w->type), w->n_in);
     for (int32_t i = 0, n_piece = pi__tensor_pieces(k, w, p); i < n_piece; i++) {
         const int64_t at = p[i].first + k->i * p[i].n, lo = row > at ? row : at;
@@ -544,7 +544,7 @@ static void tensor_destroy(pi__backend *be)
     for (int32_t i = 0; i < t->n; i++) {
         if (t->rank[i].started) pthread_join(t->rank[i].thread, NULL);
         free_rank_scratch(&t->rank[i]);
-        forget(&t->rank[i]);
+        graph_reset(&t->rank[i]);
     }
     if (t->link) t->link->ops->destroy(t->link);
     for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->destroy(t->rank[i].be);
@@ -634,7 +634,7 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     }
     t->dev = tensor_device;
     pi__tensor_set_ops(t, dev[0]);
-    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .far = dev[0]->far, .n_ranks = n};
+    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .discrete = dev[0]->discrete, .n_ranks = n};
     t->n = n;
     for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};
     set_optional(t);

@@ -13,7 +13,7 @@ enum {
     MAX_REGIONS = 64, /* of alloc at a time */
     MAX_CALLS = 1024, /* noted at a time */
     MAX_KINDS = PI__STEP_DECODE + 1,
-    MAX_PARTS = 3,    /* of a matrix: see pi__weight.part */
+    MAX_FUSED = 3,    /* of a matrix: see pi__weight.fused_rows */
 };
 
 typedef struct pi__tensor pi__tensor;
@@ -24,7 +24,7 @@ typedef struct rank {
     int32_t i;              /* which one */
     pi__backend *be;        /* its device */
     float *stage;           /* device memory: the parts of a result, until they are spread */
-    pi__batch batch, wanted; /* the step's, with the tokens as this rank looks them up */
+    pi__batch batch, logits_batch; /* the step's, with the tokens as this rank looks them up */
     int32_t *token;         /* [2 * max_tokens] those tokens, of both */
     int32_t *owner;         /* [2 * max_tokens] which row of the stage their embeddings are */
     const pi__batch *b;     /* what the device's begin made of batch */
@@ -64,9 +64,9 @@ struct pi__tensor {
     size_t stage_floats;    /* of each rank's stage */
     int32_t max_tokens;     /* of reserve() */
     const pi__batch *given; /* the step's */
-    pi__batch b, wanted;    /* the same with as many sequences as the devices round it up to: what ops are given */
+    pi__batch b, logits_batch; /* the same with as many sequences as the devices round it up to: what ops are given */
     int kind;               /* PI__STEP_* of it */
-    bool plays;             /* the devices have recorded it, and none of its ops is noted */
+    bool replays;           /* the devices have recorded it, and none of its ops is noted */
     int64_t embd_rows[MAX_KINDS]; /* of the embeddings of such steps, as each rank has them; 0: all */
     call *calls;            /* [MAX_CALLS] noted and not run yet */
     int32_t n_calls;        /* how many */
@@ -91,7 +91,7 @@ typedef struct piece {
 /* Whether each rank has only its rows. */
 bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w);
 /* The pieces of a cut matrix on rank k; returns how many. */
-int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_PARTS]);
+int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_FUSED]);
 /* Where rank k has what the caller of alloc, or of arena_alloc, knows at p; NULL stays. */
 void *pi__tensor_at(const rank *k, const void *p);
 /* Notes a call, running what was noted where there is no room for it. */

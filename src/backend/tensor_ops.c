@@ -22,7 +22,7 @@ static pi__weight whole_of(const rank *k, const pi__weight *w)
 }
 
 /* The device's batch for one that was noted. */
-static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == &k->t->b ? k->b : k->b->wanted; }
+static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == &k->t->b ? k->b : k->b->logits_batch; }
 
 /* The parts of all ranks come to buf, count floats each. */
 static void gather(rank *k, float *buf, size_t count)
@@ -32,7 +32,7 @@ static void gather(rank *k, float *buf, size_t count)
 }
 
 /* The stage's parts of n columns (from column `first` of ld on) to their place at y. */
-static void spread(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
+static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     if (k->lost) return;
     pi__op_copy_2d(k->be, NULL, &(pi__copy_2d) {.x = k->stage + first, .step = n_rows * ld, .ldx = ld, .n_shards = k->t->n,
@@ -40,14 +40,14 @@ static void spread(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n
 }
 
 /* Where this rank's part of n columns of n_rows is computed before complete() makes it whole at y. */
-static float *part_of(const rank *k, float *y, int32_t n_rows, int64_t n)
+static float *shard_of(const rank *k, float *y, int32_t n_rows, int64_t n)
 {
     return (n_rows == 1 ? y : k->stage) + k->i * n_rows * n;
 }
 static void complete(rank *k, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     gather(k, n_rows == 1 ? y : k->stage, (size_t) n_rows * (size_t) n);
-    if (n_rows > 1) spread(k, 0, n, n_rows, n, y, ldy);
+    if (n_rows > 1) copy_shards(k, 0, n, n_rows, n, y, ldy);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- begin */
@@ -73,13 +73,13 @@ static void run_begin(rank *k, const call *c)
     (void) c;
     k->batch = *t->given;
     number_tokens(k, &k->batch, t->b.n_tokens, k->token, k->owner);
-    if (k->batch.wanted) {
-        k->wanted = *k->batch.wanted;
-        number_tokens(k, &k->wanted, t->wanted.n_tokens, k->token + t->max_tokens, k->owner + t->max_tokens);
-        k->batch.wanted = &k->wanted;
+    if (k->batch.logits_batch) {
+        k->logits_batch = *k->batch.logits_batch;
+        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->token + t->max_tokens, k->owner + t->max_tokens);
+        k->batch.logits_batch = &k->logits_batch;
     }
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
-    if (!k->b != t->plays) k->lost = true; /* the others do something else */
+    if (!k->b != t->replays) k->lost = true; /* the others do something else */
 }
 
 /* Whether the devices play the step is known before they are asked to, as is what they round it up to. */
@@ -90,18 +90,18 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     int32_t n = b->n_seqs;
     t->given = b;
     t->kind = kind;
-    t->plays = kind == PI__STEP_DECODE && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, &n);
+    t->replays = kind == PI__STEP_DECODE && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
     t->b.n_tokens += more, t->b.n_rows += more, t->b.n_seqs = n;
-    if (b->wanted) {
-        t->wanted = *b->wanted;
-        t->wanted.n_tokens += more, t->wanted.n_seqs = n;
-        t->b.wanted = &t->wanted;
+    if (b->logits_batch) {
+        t->logits_batch = *b->logits_batch;
+        t->logits_batch.n_tokens += more, t->logits_batch.n_seqs = n;
+        t->b.logits_batch = &t->logits_batch;
     }
-    if (!t->plays) t->embd_rows[kind] = 0;
+    if (!t->replays) t->embd_rows[kind] = 0;
     pi__tensor_note(t, run_begin);
-    return t->plays ? NULL : &t->b;
+    return t->replays ? NULL : &t->b;
 }
 
 /* ------------------------------------------------------------------------------------------------ what every rank has whole */
@@ -133,7 +133,7 @@ static const void *localise(const rank *k, local *l, pi__operand_kind kind, cons
         l->st.base = at(k, l->st.base);
         l->st.snap = at(k, l->st.snap);
         return &l->st;
-    case PI__TOKENS: return p == k->t->b.row ? k->b->row : p; /* which the device has already */
+    case PI__TOKENS: return p == k->t->b.logits_indices ? k->b->logits_indices : p; /* which the device has already */
     case PI__HOST: return p;
     default: return at(k, p);
     }
@@ -168,7 +168,7 @@ static void run_embed(rank *k, const call *c)
         pi__op_embed(k->be, b, &(pi__embed) {&whole, c->op.args.embed.scale, out});
         return;
     }
-    piece p[MAX_PARTS];
+    piece p[MAX_FUSED];
     pi__tensor_pieces(k, w, p);
     const size_t count = (size_t) n * (size_t) w->n_in;
     pi__op_embed(k->be, b, &(pi__embed) {&p[0].w, c->op.args.embed.scale, k->stage + (size_t) k->i * count});
@@ -180,9 +180,9 @@ static void run_embed(rank *k, const call *c)
 
 /* What a rank multiplies for one call of linear. */
 typedef struct work {
-    piece piece[PI__MAX_LIN * MAX_PARTS]; /* the device's matrices */
-    pi__lin lin[PI__MAX_LIN * MAX_PARTS]; /* y: of the first row, at the result's place on this rank */
-    bool shared[PI__MAX_LIN * MAX_PARTS]; /* the others are given this rank's columns */
+    piece piece[PI__MAX_LIN * MAX_FUSED]; /* the device's matrices */
+    pi__lin lin[PI__MAX_LIN * MAX_FUSED]; /* y: of the first row, at the result's place on this rank */
+    bool shared[PI__MAX_LIN * MAX_FUSED]; /* the others are given this rank's columns */
     int32_t n;                        /* how many */
     int64_t ld;                       /* columns of those that are shared, together */
     int32_t n_shared;                 /* how many are shared */
@@ -219,7 +219,7 @@ static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi_
 /* Rows r..r + n of all results. */
 static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, int32_t n)
 {
-    pi__lin lin[PI__MAX_LIN * MAX_PARTS];
+    pi__lin lin[PI__MAX_LIN * MAX_FUSED];
     pi__lin_in x = *in;
     x.x += r * x.ldx;
     if (x.x2) x.x2 += r * x.ldx2;
@@ -240,7 +240,7 @@ static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, in
         if (!w->shared[i]) continue;
         float *y = w->lin[i].y + r * w->lin[i].ldy;
         if (!col) gather(k, stage ? k->stage : y, (size_t) n * (size_t) w->ld);
-        if (stage) spread(k, col, w->ld, n, w->piece[i].n, y, w->lin[i].ldy);
+        if (stage) copy_shards(k, col, w->ld, n, w->piece[i].n, y, w->lin[i].ldy);
         col += w->piece[i].n;
     }
 }
@@ -299,7 +299,7 @@ static void run_attention(rank *k, const call *c)
     a.q = (float *) at(k, a.q) + heads * q_stride(&own, a.q_stride);
     if (a.gate) a.gate = (float *) at(k, a.gate) + heads * q_stride(&own, a.q_stride);
     if (a.sinks) a.sinks = (float *) at(k, a.sinks) + heads;
-    a.out = apart ? part_of(k, out, b->n_tokens, n) : out;
+    a.out = apart ? shard_of(k, out, b->n_tokens, n) : out;
     if (apart) a.ldo = n;
     a.kv = &own;
     pi__op_attention(k->be, b, &a);
@@ -308,8 +308,8 @@ static void run_attention(rank *k, const call *c)
 
 /* ------------------------------------------------------------------------------------------------------------- experts */
 
-/* h [n_pairs, 2F] whole on every rank: pi__moe_part.complete. */
-static void complete_h(const pi__moe_part *p, float *h, int32_t n_pairs, int64_t n_ff)
+/* h [n_pairs, 2F] whole on every rank: pi__moe_shard.complete. */
+static void complete_h(const pi__moe_shard *p, float *h, int32_t n_pairs, int64_t n_ff)
 {
     rank *k = p->ud;
     const int64_t n = n_ff / p->n, ld = 2 * n;
@@ -319,8 +319,8 @@ static void complete_h(const pi__moe_part *p, float *h, int32_t n_pairs, int64_t
         pi__op_copy_2d(k->be, NULL, &(pi__copy_2d) {.x = h + k->i * n, .step = n_ff, .ldx = 2 * n_ff, .n_shards = 2,
                                                    .n_rows = rows, .n = n, .y = k->stage + k->i * rows * ld, .ldy = ld});
         gather(k, k->stage, (size_t) rows * (size_t) ld);
-        spread(k, 0, ld, rows, n, h, 2 * n_ff);
-        spread(k, n, ld, rows, n, h + n_ff, 2 * n_ff);
+        copy_shards(k, 0, ld, rows, n, h, 2 * n_ff);
+        copy_shards(k, n, ld, rows, n, h + n_ff, 2 * n_ff);
     }
 }
 
@@ -338,15 +338,15 @@ static void run_moe(rank *k, const call *c)
         pi__op_moe(k->be, NULL, &a);
         return;
     }
-    piece gate[MAX_PARTS], up[MAX_PARTS], down[MAX_PARTS];
-    const pi__moe_part part = {k->i, k->t->n, complete_h, k};
+    piece gate[MAX_FUSED], up[MAX_FUSED], down[MAX_FUSED];
+    const pi__moe_shard part = {k->i, k->t->n, complete_h, k};
     const int64_t ldy = a.ldy;
     if (pi__tensor_pieces(k, a.gate, gate) == 1) pi__tensor_pieces(k, a.up, up);
     else up[0] = gate[1];
     pi__tensor_pieces(k, a.down, down);
     a.gate = &gate[0].w, a.up = &up[0].w, a.down = &down[0].w;
-    a.part = &part;
-    a.y = part_of(k, y, a.n_rows, down[0].n);
+    a.shard = &part;
+    a.y = shard_of(k, y, a.n_rows, down[0].n);
     a.ldy = down[0].n;
     pi__op_moe(k->be, NULL, &a);
     complete(k, a.n_rows, down[0].n, y, ldy);

@@ -31,7 +31,7 @@ void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const
     pi__operands o;
     pi__operands_of(id, b, args, &o);
     int n = snprintf(line, sizeof line, "op %s:", pi__op_name(id));
-    const bool readable = !be->far && be->n_ranks < 2; /* and what was called is done */
+    const bool readable = !be->discrete && be->n_ranks < 2; /* and what was called is done */
     for (int32_t i = 0; i < o.n && n < (int) sizeof line; i++) {
         const pi__operand *p = &o.op[i];
         if (p->kind > PI__UPDATE) continue;

@@ -19,8 +19,8 @@ static void list_remove(pi__block_pool *p, int32_t id)
     else p->tail = b->prev;
     b->prev = b->next = -1;
     p->n_free--;
-    p->n_held -= b->held;
-    p->n_cached -= b->keyed;
+    p->n_pinned_for_copy -= b->pinned_for_copy;
+    p->n_cached -= b->hashed;
 }
 
 static void list_put(pi__block_pool *p, int32_t id, bool last)
@@ -41,23 +41,23 @@ static void list_put(pi__block_pool *p, int32_t id, bool last)
         p->head = id;
     }
     p->n_free++;
-    p->n_held += b->held;
-    p->n_cached += b->keyed;
+    p->n_pinned_for_copy += b->pinned_for_copy;
+    p->n_cached += b->hashed;
 }
 
-static int32_t *bucket_of(const pi__block_pool *p, pi__key key) { return &p->bucket[key.lo & (p->n_buckets - 1)]; }
+static int32_t *bucket_of(const pi__block_pool *p, pi__block_hash hash) { return &p->bucket[hash.lo & (p->n_buckets - 1)]; }
 
 /* The block, which is not on the free list, leaves the hash table. */
-static void forget_key(pi__block_pool *p, int32_t id)
+static void drop_hash(pi__block_pool *p, int32_t id)
 {
-    int32_t *at = bucket_of(p, p->block[id].key);
-    pi__assert(p->block[id].keyed);
+    int32_t *at = bucket_of(p, p->block[id].hash);
+    pi__assert(p->block[id].hashed);
     while (*at != id) {
         pi__assert(*at >= 0); /* it is in its bucket */
         at = &p->block[*at].chain;
     }
     *at = p->block[id].chain;
-    p->block[id].keyed = false;
+    p->block[id].hashed = false;
     p->n_evicted++;
 }
 
@@ -100,24 +100,24 @@ void pi__block_pool_destroy(pi__block_pool *p)
 int32_t pi__block_get_new(pi__block_pool *p)
 {
     int32_t id = p->head;
-    while (id >= 0 && p->block[id].held) id = p->block[id].next;
+    while (id >= 0 && p->block[id].pinned_for_copy) id = p->block[id].next;
     if (id < 0) return -1;
     list_remove(p, id);
     pi__block *b = &p->block[id];
-    if (b->keyed) forget_key(p, id);
+    if (b->hashed) drop_hash(p, id);
     b->ref = 1;
-    b->cold = b->offered = b->quiet = false;
-    b->round++;
+    b->low_priority = b->offload_tried = b->is_private = false;
+    b->generation++;
     p->n_written += !b->written;
     b->written = true;
     return id;
 }
 
-void pi__block_hold(pi__block_pool *p, int32_t id, bool held)
+void pi__block_hold(pi__block_pool *p, int32_t id, bool pinned_for_copy)
 {
     pi__block *b = &p->block[id];
-    if (!b->ref) p->n_held += held - b->held;
-    b->held = held;
+    if (!b->ref) p->n_pinned_for_copy += pinned_for_copy - b->pinned_for_copy;
+    b->pinned_for_copy = pinned_for_copy;
 }
 
 void pi__block_touch(pi__block_pool *p, int32_t id)
@@ -126,7 +126,7 @@ void pi__block_touch(pi__block_pool *p, int32_t id)
     int32_t before = p->block[id].ref++;
     if (!before) {
         list_remove(p, id);
-        p->block[id].cold = p->block[id].offered = false;
+        p->block[id].low_priority = p->block[id].offload_tried = false;
     }
     p->n_shared += before == 1;
 }
@@ -139,32 +139,32 @@ static void release(pi__block_pool *p, int32_t id, bool last)
     p->n_shared -= left == 1;
 }
 
-void pi__block_release(pi__block_pool *p, int32_t id) { release(p, id, p->block[id].keyed); }
-void pi__block_release_cold(pi__block_pool *p, int32_t id)
+void pi__block_release(pi__block_pool *p, int32_t id) { release(p, id, p->block[id].hashed); }
+void pi__block_release_low_priority(pi__block_pool *p, int32_t id)
 {
-    p->block[id].cold = p->block[id].ref == 1;
+    p->block[id].low_priority = p->block[id].ref == 1;
     release(p, id, false);
 }
 
-void pi__block_set_key(pi__block_pool *p, int32_t id, pi__key key, const int32_t *tokens)
+void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, const int32_t *tokens)
 {
     pi__block *b = &p->block[id];
     pi__assert(b->ref > 0); /* somebody holds what he filled */
-    if (b->keyed || pi__block_find(p, key, tokens) >= 0) return;
+    if (b->hashed || pi__block_find(p, hash, tokens) >= 0) return;
     memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
-    int32_t *at = bucket_of(p, key);
-    b->key = key;
-    b->keyed = true;
+    int32_t *at = bucket_of(p, hash);
+    b->hash = hash;
+    b->hashed = true;
     b->chain = *at;
     *at = id;
 }
 
-int32_t pi__block_find(const pi__block_pool *p, pi__key key, const int32_t *tokens)
+int32_t pi__block_find(const pi__block_pool *p, pi__block_hash hash, const int32_t *tokens)
 {
     size_t bytes = (size_t) p->block_size * sizeof *tokens;
-    for (int32_t id = *bucket_of(p, key); id >= 0; id = p->block[id].chain) {
+    for (int32_t id = *bucket_of(p, hash); id >= 0; id = p->block[id].chain) {
         const pi__block *b = &p->block[id];
-        if (b->key.lo == key.lo && b->key.hi == key.hi &&
+        if (b->hash.lo == hash.lo && b->hash.hi == hash.hi &&
             memcmp(p->token + (size_t) id * (size_t) p->block_size, tokens, bytes) == 0) return id;
     }
     return -1;
@@ -173,34 +173,34 @@ int32_t pi__block_find(const pi__block_pool *p, pi__key key, const int32_t *toke
 void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud)
 {
     for (int32_t id = p->head; id >= 0; id = p->block[id].next) {
-        if (p->block[id].keyed || !p->block[id].written) continue;
+        if (p->block[id].hashed || !p->block[id].written) continue;
         p->block[id].written = false;
         p->n_written--;
         fn(ud, id);
     }
 }
 
-void pi__block_pool_clear(pi__block_pool *p, const pi__key *tenant)
+void pi__block_pool_clear(pi__block_pool *p, const pi__block_hash *tenant)
 {
     uint64_t evicted = p->n_evicted; /* this is no eviction */
     for (int32_t id = 0; id < p->n_blocks; id++) {
-        if (!p->block[id].keyed || !pi__key_of_tenant(p->block[id].key, tenant)) continue;
+        if (!p->block[id].hashed || !pi__block_hash_of_tenant(p->block[id].hash, tenant)) continue;
         bool is_free = p->block[id].ref == 0;
         if (is_free) list_remove(p, id);
-        forget_key(p, id);
+        drop_hash(p, id);
         if (is_free) list_put(p, id, false); /* it holds nothing now: the next one to be taken */
     }
     p->n_evicted = evicted;
 }
 
-pi__key pi__key_extend(pi__key parent, const int32_t *tokens, int32_t n)
+pi__block_hash pi__block_hash_extend(pi__block_hash parent, const int32_t *tokens, int32_t n)
 {
-    pi__key h = pi__hash_chain(parent, tokens, (size_t) n * sizeof *tokens);
-    return (pi__key){h.lo, (h.hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.hi};
+    pi__block_hash h = pi__hash_chain(parent, tokens, (size_t) n * sizeof *tokens);
+    return (pi__block_hash){h.lo, (h.hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.hi};
 }
 
-pi__key pi__key_root(const char *salt)
+pi__block_hash pi__block_hash_root(const char *salt)
 {
-    if (!salt || !*salt) return (pi__key){0, 0};
+    if (!salt || !*salt) return (pi__block_hash){0, 0};
     return pi__hash(salt, strlen(salt));
 }

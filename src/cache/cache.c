@@ -10,7 +10,7 @@
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
-static pi__key *keys_of(const pi__cache *c, int32_t s) { return c->keys + (size_t) s * (size_t) c->keys_stride; }
+static pi__block_hash *hashes_of(const pi__cache *c, int32_t s) { return c->hashes + (size_t) s * (size_t) c->hashes_stride; }
 
 /* Entries at the start of a table that no token from position n on sees, where each sees so many. */
 static int32_t behind(const pi__group_spec *g, int32_t window, int32_t n)
@@ -51,9 +51,9 @@ static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, 
         c->hash_block = min_i32(c->hash_block, spec[i].block_size);
         if (spec[i].block_size > c->reuse_block) c->reuse_block = spec[i].block_size;
     }
-    c->keys_stride = ceil_div(max_ctx, c->hash_block);
+    c->hashes_stride = ceil_div(max_ctx, c->hash_block);
     c->seq = pi__arena_take(a, S * sizeof *c->seq); /* the first: where the memory begins */
-    c->keys = pi__arena_take(a, S * (size_t) c->keys_stride * sizeof *c->keys);
+    c->hashes = pi__arena_take(a, S * (size_t) c->hashes_stride * sizeof *c->hashes);
     for (int32_t i = 0; i < n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         g->spec = spec[i];
@@ -103,33 +103,33 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
 {
     memset(&c->seq[s], 0, sizeof c->seq[s]);
     for (int32_t i = 0; i < c->n_groups; i++) c->seq[s].snapshot[i] = -1;
-    c->seq[s].root = pi__key_root(salt);
+    c->seq[s].root = pi__block_hash_root(salt);
 }
 
-void pi__cache_start_private(pi__cache *c, int32_t s, pi__key root)
+void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
 {
     c->seq[s].root = root;
-    c->seq[s].quiet = true;
+    c->seq[s].is_private = true;
 }
 
 /* Keys of all whole hash blocks of tokens[0..n). */
-static void extend_keys(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
+static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
-    pi__key *k = keys_of(c, s);
-    pi__assert(n / c->hash_block <= c->keys_stride);
-    for (; q->n_keys < n / c->hash_block; q->n_keys++) {
-        pi__key parent = q->n_keys ? k[q->n_keys - 1] : q->root;
-        k[q->n_keys] = pi__key_extend(parent, tokens + (size_t) q->n_keys * (size_t) c->hash_block, c->hash_block);
+    pi__block_hash *k = hashes_of(c, s);
+    pi__assert(n / c->hash_block <= c->hashes_stride);
+    for (; q->n_hashes < n / c->hash_block; q->n_hashes++) {
+        pi__block_hash parent = q->n_hashes ? k[q->n_hashes - 1] : q->root;
+        k[q->n_hashes] = pi__block_hash_extend(parent, tokens + (size_t) q->n_hashes * (size_t) c->hash_block, c->hash_block);
     }
 }
 
 static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t i)
 {
     int32_t bs = g->spec.block_size;
-    pi__assert((int64_t) (i + 1) * bs / c->hash_block <= c->seq[s].n_keys);
-    pi__key key = keys_of(c, s)[(int64_t) (i + 1) * bs / c->hash_block - 1];
-    return pi__block_find(&g->pool, key, tokens + (size_t) i * (size_t) bs);
+    pi__assert((int64_t) (i + 1) * bs / c->hash_block <= c->seq[s].n_hashes);
+    pi__block_hash hash = hashes_of(c, s)[(int64_t) (i + 1) * bs / c->hash_block - 1];
+    return pi__block_find(&g->pool, hash, tokens + (size_t) i * (size_t) bs);
 }
 
 /* Longest n' <= n, a multiple of reuse_block, that group g allows as a reused prefix. */
@@ -167,7 +167,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
      *     full         [ 7 ][ 2 ][ 9 ]         n_freed 0      one reference more to each block
      *     window       [-1 ][ 5 ][ 3 ]         n_freed 1      the same: what lies behind the window is not looked for
      *     recurrent    snapshot 4              no reference: it is copied before anything else can take it */
-    extend_keys(c, s, tokens, n);
+    extend_hashes(c, s, tokens, n);
     int32_t len = n - 1, before;
     *wanted = 0;
     do { /* each group may shorten it, until all agree */
@@ -191,7 +191,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
             pi__block_release(&g->pool, id);
             continue;
         }
-        q->n_blocks[i] = q->n_keyed[i] = len / g->spec.block_size;
+        q->n_blocks[i] = q->n_hashed[i] = len / g->spec.block_size;
         q->n_freed[i] = pi__group_first(&g->spec, len);
         for (int32_t k = 0; k < q->n_blocks[i]; k++) {
             row[k] = k < q->n_freed[i] ? -1 : find_block(c, s, g, tokens, k);
@@ -201,16 +201,16 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     return len;
 }
 
-pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i)
+pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i)
 {
-    pi__assert(i >= 0 && i < c->seq[s].n_keys);
-    return keys_of(c, s)[i];
+    pi__assert(i >= 0 && i < c->seq[s].n_hashes);
+    return hashes_of(c, s)[i];
 }
 
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
 {
-    const pi__key *a = keys_of(c, s), *b = keys_of(c, t);
-    int32_t lo = 0, hi = min_i32(c->seq[s].n_keys, c->seq[t].n_keys);
+    const pi__block_hash *a = hashes_of(c, s), *b = hashes_of(c, t);
+    int32_t lo = 0, hi = min_i32(c->seq[s].n_hashes, c->seq[t].n_hashes);
     while (lo < hi) { /* keys are chained: equal up to a point, then never again */
         int32_t mid = lo + (hi - lo) / 2;
         if (a[mid].lo == b[mid].lo && a[mid].hi == b[mid].hi) lo = mid + 1;
@@ -245,8 +245,8 @@ static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t 
 /* Some place to go on from sees block i of the group: it lies behind the block, and the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
-    for (int32_t n = first_reuse(c, g, i); c->place && behind(g, g->window, n) <= i; n += c->reuse_block)
-        if (c->place(c->place_ud, s, n)) return true;
+    for (int32_t n = first_reuse(c, g, i); c->reuse_point && behind(g, g->window, n) <= i; n += c->reuse_block)
+        if (c->reuse_point(c->reuse_point_ud, s, n)) return true;
     return false;
 }
 
@@ -260,36 +260,36 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
 {
     /* A window of 20 in blocks of 16, from 40 tokens to 66 (#: the block has its hash and can be found):
      *
-     *                0     16    32    48    64          n_blocks  n_keyed  n_freed
+     *                0     16    32    48    64          n_blocks  n_hashed  n_freed
      *     before   [ -1  ][ 3# ][ 8  ][ 6  ][ 1  ]              5        2        1
      *     after    [ -1  ][ -1 ][ 8# ][ 6# ][ 1  ]              5        4        2
      *                        |     `-----|    `- not full yet
-     *                        |           full since: hashed, and `keyed` is told
+     *                        |           full since: hashed, and `hashed` is told
      *                        position 66 sees 47..66. Given back: to the end of the free list where a prefix that is
      *                        likely to be taken over sees it, else to its head, as the next to be evicted
      *
      * A block that no prefix can need (between two reuse boundaries, behind the window of both) gets no hash. */
     pi__cache_seq *q = &c->seq[s];
-    if (keep) extend_keys(c, s, tokens, n_computed);
+    if (keep) extend_hashes(c, s, tokens, n_computed);
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         if (g->spec.state) continue;
         int32_t *row = row_of(g, s), bs = g->spec.block_size;
-        for (; keep && q->n_keyed[i] < n_computed / bs; q->n_keyed[i]++) {
-            int32_t k = q->n_keyed[i];
+        for (; keep && q->n_hashed[i] < n_computed / bs; q->n_hashed[i]++) {
+            int32_t k = q->n_hashed[i];
             pi__assert(k < q->n_blocks[i]);
             if (row[k] < 0 || !is_needed(c, &g->spec, k)) continue;
-            pi__key key = keys_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
-            pi__block_set_key(&g->pool, row[k], key, tokens + (size_t) k * (size_t) bs);
-            g->pool.block[row[k]].quiet = q->quiet;
-            if (c->keyed && !q->quiet && g->pool.block[row[k]].keyed)
-                c->keyed(c->keyed_ud, i, row[k], key, tokens + (size_t) k * (size_t) bs);
+            pi__block_hash hash = hashes_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
+            pi__block_set_hash(&g->pool, row[k], hash, tokens + (size_t) k * (size_t) bs);
+            g->pool.block[row[k]].is_private = q->is_private;
+            if (c->hashed && !q->is_private && g->pool.block[row[k]].hashed)
+                c->hashed(c->hashed_ud, i, row[k], hash, tokens + (size_t) k * (size_t) bs);
         }
         int32_t gone = min_i32(behind(&g->spec, pi__group_window(&g->spec), n_computed), q->n_blocks[i]);
         for (; q->n_freed[i] < gone; q->n_freed[i]++) {
             int32_t k = q->n_freed[i];
             if (keep && is_seen(c, s, &g->spec, k)) pi__block_release(&g->pool, row[k]);
-            else pi__block_release_cold(&g->pool, row[k]);
+            else pi__block_release_low_priority(&g->pool, row[k]);
             row[k] = -1;
         }
     }
@@ -298,7 +298,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
 int32_t pi__cache_snapshot(pi__cache *c, int32_t s, int32_t g, const int32_t *tokens, int32_t n)
 {
     pi__cache_group *gr = &c->group[g];
-    extend_keys(c, s, tokens, n);
+    extend_hashes(c, s, tokens, n);
     int32_t id = find_block(c, s, gr, tokens, n / gr->spec.block_size - 1);
     if (id < 0) return pi__block_get_new(&gr->pool);
     pi__block_touch(&gr->pool, id);
@@ -311,11 +311,11 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
 {
     pi__cache_group *gr = &c->group[g];
     const int32_t *last = tokens + n - gr->spec.block_size;
-    pi__key key = keys_of(c, s)[n / c->hash_block - 1];
+    pi__block_hash hash = hashes_of(c, s)[n / c->hash_block - 1];
     if (filled) {
-        pi__block_set_key(&gr->pool, id, key, last);
-        gr->pool.block[id].quiet = c->seq[s].quiet;
-        if (c->keyed && !c->seq[s].quiet && gr->pool.block[id].keyed) c->keyed(c->keyed_ud, g, id, key, last);
+        pi__block_set_hash(&gr->pool, id, hash, last);
+        gr->pool.block[id].is_private = c->seq[s].is_private;
+        if (c->hashed && !c->seq[s].is_private && gr->pool.block[id].hashed) c->hashed(c->hashed_ud, g, id, hash, last);
     }
     pi__block_release(&gr->pool, id);
 }
@@ -327,11 +327,11 @@ void pi__cache_release(pi__cache *c, int32_t s)
         pi__cache_group *g = &c->group[i];
         int32_t *row = row_of(g, s);
         while (q->n_blocks[i] > q->n_freed[i]) pi__block_release(&g->pool, row[--q->n_blocks[i]]);
-        q->n_blocks[i] = q->n_freed[i] = q->n_keyed[i] = 0;
+        q->n_blocks[i] = q->n_freed[i] = q->n_hashed[i] = 0;
     }
 }
 
-void pi__cache_clear(pi__cache *c, const pi__key *tenant)
+void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant)
 {
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);
 }

@@ -46,26 +46,26 @@ typedef struct pi__cache {
     int32_t reuse_block;   /* prefixes are taken over in multiples of it: the largest block size */
     int32_t max_seqs;      /* table rows */
     struct pi__cache_seq *seq; /* [max_seqs] */
-    pi__key *keys;         /* [max_seqs, keys_stride] chained keys of each sequence */
-    int32_t keys_stride;   /* keys a row */
+    pi__block_hash *hashes; /* [max_seqs, hashes_stride] chained keys of each sequence */
+    int32_t hashes_stride; /* keys a row */
     /* Whether another sequence is likely to go on from the first n tokens of row s: blocks behind a window stay findable
      * only as long as they are not needed, unless they cover the window of such a place. NULL: none is. */
-    bool (*place)(void *ud, int32_t s, int32_t n);
-    void *place_ud;        /* its first argument */
-    /* Told of each block that gets its key; NULL: nobody wants to know. */
-    void (*keyed)(void *ud, int32_t group, int32_t block, pi__key key, const int32_t *tokens);
-    void *keyed_ud;        /* its first argument */
+    bool (*reuse_point)(void *ud, int32_t s, int32_t n);
+    void *reuse_point_ud;  /* its first argument */
+    /* Told of each block that gets its hash; NULL: nobody wants to know. */
+    void (*hashed)(void *ud, int32_t group, int32_t block, pi__block_hash hash, const int32_t *tokens);
+    void *hashed_ud;       /* its first argument */
 } pi__cache;
 
 /* What a table row holds. Rows are numbered 0..max_seqs-1 and chosen by the scheduler. */
 typedef struct pi__cache_seq {
-    int32_t n_keys;                             /* chained keys known, for hash_block tokens each */
+    int32_t n_hashes;                           /* chained keys known, for hash_block tokens each */
     int32_t n_blocks[PI__CACHE_MAX_GROUPS];     /* entries in the table row, freed ones included */
     int32_t n_freed[PI__CACHE_MAX_GROUPS];      /* leading entries that were given back (-1) */
-    int32_t n_keyed[PI__CACHE_MAX_GROUPS];      /* leading entries whose blocks have their key */
+    int32_t n_hashed[PI__CACHE_MAX_GROUPS];     /* leading entries whose blocks have their hash */
     int32_t snapshot[PI__CACHE_MAX_GROUPS];     /* of a state group: the one that match found, -1: start from nothing */
-    pi__key root;                               /* key of its empty prefix */
-    bool quiet;                                 /* `keyed` is not called for its blocks */
+    pi__block_hash root;                        /* hash of its empty prefix */
+    bool is_private;                            /* `hashed` is not called for its blocks */
 } pi__cache_seq;
 
 /* Entries of a block table of the group, for sequences of so many tokens. */
@@ -80,8 +80,8 @@ void pi__cache_destroy(pi__cache *c);
 
 /* Starts row s, empty. */
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
-/* Row s, just started, shares only with rows of the same root, and `keyed` hears nothing of it. */
-void pi__cache_start_private(pi__cache *c, int32_t s, pi__key root);
+/* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */
+void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root);
 /* Takes over the longest prefix of tokens[0..n) that every group still holds, at most n - 1 tokens, so that there is
  * something left to compute. Returns its length; *wanted becomes the longest any group held. */
 int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted);
@@ -89,7 +89,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
  * match or commit gave keys to is compared. */
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
 /* Key number i of row s, of its first i + 1 hash blocks; match or commit made it. */
-pi__key pi__cache_key(const pi__cache *c, int32_t s, int32_t i);
+pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
 /* Row s can hold n_tokens tokens from here on. false: out of blocks, nothing changed. */
 bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
 /* tokens[0..n_computed) are in the cache: full blocks get their keys (if keep), blocks behind windows are given back. */
@@ -100,10 +100,10 @@ int32_t pi__cache_snapshot(pi__cache *c, int32_t s, int32_t g, const int32_t *to
 /* It is filled and can be found from now on; or, filled false, it is given back empty. */
 void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *tokens, int32_t n, int32_t id,
                              bool filled);
-/* Gives back all blocks of row s; keyed ones stay findable. */
+/* Gives back all blocks of row s; hashed ones stay findable. */
 void pi__cache_release(pi__cache *c, int32_t s);
-/* Forgets the prefixes of a tenant (the key of his salt), or with NULL of all. Sequences keep what they hold. */
-void pi__cache_clear(pi__cache *c, const pi__key *tenant);
+/* Forgets the prefixes of a tenant (the hash of his salt), or with NULL of all. Sequences keep what they hold. */
+void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant);
 /* What is wrong with the cache, in words; NULL: nothing. References must be those of the tables and of more[group][block],
  * where more is not NULL; the free list those without any, in order of eviction; the index all hashed blocks, each once;
  * tables within their rows and pools. For tests: it looks at everything. */

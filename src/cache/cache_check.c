@@ -7,27 +7,27 @@
 
 #define CHECK(x, what) do { if (!(x)) return what; } while (0)
 
-static int32_t bucket_at(const pi__block_pool *p, pi__key key) { return p->bucket[key.lo & (p->n_buckets - 1)]; }
+static int32_t bucket_at(const pi__block_pool *p, pi__block_hash hash) { return p->bucket[hash.lo & (p->n_buckets - 1)]; }
 
 /* Both directions of the free list, and its order: what is to be evicted next (no hash, or low priority), then prefixes. */
 static const char *check_free_list(const pi__block_pool *p)
 {
-    int32_t n = 0, held = 0, cached = 0, last = -1;
+    int32_t n = 0, pinned_for_copy = 0, cached = 0, last = -1;
     bool prefixes = false;
     for (int32_t id = p->head; id >= 0; last = id, id = p->block[id].next) {
         CHECK(id < p->n_blocks && n < p->n_blocks, "the free list does not end");
         const pi__block *b = &p->block[id];
         CHECK(b->ref == 0, "a block in use is on the free list");
         CHECK(b->prev == last, "the free list differs backwards");
-        const bool prefix = b->keyed && !b->cold;
+        const bool prefix = b->hashed && !b->low_priority;
         CHECK(prefix || !prefixes, "a block that holds nothing is evicted after a prefix");
         prefixes = prefix;
-        held += b->held;
-        cached += b->keyed;
+        pinned_for_copy += b->pinned_for_copy;
+        cached += b->hashed;
         n++;
     }
     CHECK(p->tail == last, "the free list ends elsewhere");
-    CHECK(n == p->n_free && held == p->n_held && cached == p->n_cached, "the counts of the free list are wrong");
+    CHECK(n == p->n_free && pinned_for_copy == p->n_pinned_for_copy && cached == p->n_cached, "the counts of the free list are wrong");
     return NULL;
 }
 
@@ -38,15 +38,15 @@ static const char *check_index(const pi__block_pool *p)
     for (uint32_t i = 0; i < p->n_buckets; i++)
         for (int32_t id = p->bucket[i]; id >= 0; id = p->block[id].chain) {
             CHECK(id < p->n_blocks && chained < p->n_blocks, "a hash chain does not end");
-            CHECK(p->block[id].keyed, "a block without a hash is in the index");
-            CHECK(bucket_at(p, p->block[id].key) == p->bucket[i], "a block is in another's bucket");
+            CHECK(p->block[id].hashed, "a block without a hash is in the index");
+            CHECK(bucket_at(p, p->block[id].hash) == p->bucket[i], "a block is in another's bucket");
             chained++;
         }
     for (int32_t id = 0; id < p->n_blocks; id++) {
         const pi__block *b = &p->block[id];
-        if (!b->keyed) continue;
+        if (!b->hashed) continue;
         hashed++;
-        CHECK(pi__block_find(p, b->key, p->token + (size_t) id * (size_t) p->block_size) == id,
+        CHECK(pi__block_find(p, b->hash, p->token + (size_t) id * (size_t) p->block_size) == id,
               "a prefix is in the index twice, or not at all");
     }
     CHECK(hashed == chained, "the index holds more than the hashed blocks");
@@ -83,10 +83,10 @@ static const char *check_row(const pi__cache *c, int32_t i, int32_t s, int32_t *
     const pi__cache_group *g = &c->group[i];
     const pi__cache_seq *q = &c->seq[s];
     const int32_t *row = g->table + (size_t) s * (size_t) g->stride;
-    CHECK(q->n_keys >= 0 && q->n_keys <= c->keys_stride, "a row has more block hashes than there is room for");
+    CHECK(q->n_hashes >= 0 && q->n_hashes <= c->hashes_stride, "a row has more block hashes than there is room for");
     CHECK(q->n_blocks[i] >= 0 && q->n_blocks[i] <= g->stride, "a block table is longer than its row");
     CHECK(q->n_freed[i] >= 0 && q->n_freed[i] <= q->n_blocks[i], "more blocks were given back than there were");
-    CHECK(q->n_keyed[i] >= 0 && q->n_keyed[i] <= q->n_blocks[i], "more blocks are hashed than there are");
+    CHECK(q->n_hashed[i] >= 0 && q->n_hashed[i] <= q->n_blocks[i], "more blocks are hashed than there are");
     for (int32_t k = 0; k < q->n_blocks[i]; k++) {
         CHECK(k >= q->n_freed[i] || row[k] == -1, "a block that was given back is still in its table");
         if (k < q->n_freed[i]) continue;

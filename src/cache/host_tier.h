@@ -4,7 +4,7 @@
  * Each cache group has a block pool of its own here, too (block_pool.h); its blocks are called slots:
  *
  *     ref 1              being filled, or read: it stays where it is
- *     ref 0, with a key  found by its key and tokens; the one used longest ago is evicted first
+ *     ref 0, with a hash  found by its hash and tokens; the one used longest ago is evicted first
  *     ref 0, without     free
  *
  * The memory is one region for all slots, reserved at open and taken from the system a chunk at a time, as slots are first
@@ -49,7 +49,7 @@ size_t pi__host_memory(const pi__host_config *config);
 /* Bytes of the lists of slots, beside. */
 size_t pi__host_lists(const pi__host_config *config);
 
-/* A slot to fill, ref 1, whose key is forgotten; -1: none at the moment. Then release, with or without a key. */
+/* A slot to fill, ref 1, whose hash is forgotten; -1: none at the moment. Then release, with or without a hash. */
 int32_t pi__host_take(pi__host_tier *h, int32_t group);
 /* Where it lies. */
 void *pi__host_at(const pi__host_tier *h, int32_t group, int32_t slot);
@@ -58,7 +58,7 @@ pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group);
 /* More memory is on its way: what take refused it may give soon. */
 bool pi__host_grows(const pi__host_tier *h);
 /* Forgets a tenant's slots; tenant NULL: all. */
-void pi__host_clear(pi__host_tier *h, const pi__key *tenant);
+void pi__host_clear(pi__host_tier *h, const pi__block_hash *tenant);
 /* Slots that can be found, and their bytes. */
 void pi__host_count(const pi__host_tier *h, uint64_t *entries, uint64_t *bytes);
 

@@ -56,7 +56,7 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
     if (unlink_file) {
         const pi__tier_entry *e = &t->index.entry[slot];
         char path[PI__TIER_PATH];
-        pi__tier_path(path, t->space[e->space], e->key, e->group);
+        pi__tier_path(path, t->space[e->space], e->hash, e->group);
         pi__tier_doom(&t->index, slot); /* nobody finds it from now on */
         pthread_mutex_unlock(&t->lock);
         (void) unlinkat(t->dir_fd, path, 0);
@@ -131,7 +131,7 @@ static void damaged(pi__tier *t, int32_t entry)
 {
     char path[PI__TIER_PATH];
     const pi__tier_entry *e = &t->index.entry[entry];
-    pi__tier_path(path, t->space[0], e->key, e->group);
+    pi__tier_path(path, t->space[0], e->hash, e->group);
     int level = t->told_damage ? PI_LOG_DEBUG : PI_LOG_WARN;
     t->told_damage = true;
     t->stats.damaged++;
@@ -145,9 +145,9 @@ static void damaged(pi__tier *t, int32_t entry)
 static bool read_entry(pi__tier *t, int32_t slot)
 {
     const pi__tier_load_slot *l = &t->load[slot];
-    const pi__tier_what w = {t->space[0], l->key, l->group, load_tokens(t, slot), l->n_tokens, l->n_bytes};
+    const pi__tier_what w = {t->space[0], l->hash, l->group, load_tokens(t, slot), l->n_tokens, l->n_bytes};
     void *dst = l->dst;
-    int32_t entry = pi__tier_find(&t->index, w.key, w.group);
+    int32_t entry = pi__tier_find(&t->index, w.hash, w.group);
     if (!entry) return false;
     const pi__tier_stage *s = t->index.entry[entry].staged ? &t->stage[t->index.entry[entry].stage] : NULL;
     if (s && !s->ready) return false;
@@ -196,7 +196,7 @@ static void flush_one(pi__tier *t)
     }
     pthread_mutex_unlock(&t->lock);
     char path[PI__TIER_PATH];
-    pi__tier_path(path, t->space[e.space], e.key, e.group);
+    pi__tier_path(path, t->space[e.space], e.hash, e.group);
     pi__tier_result rc = pi__tier_set_time(t->dir_fd, path, e.used);
     pthread_mutex_lock(&t->lock);
     if (rc == PI__TIER_GONE) remove_entry(t, slot, false);
@@ -390,10 +390,10 @@ void pi__tier_close(pi__tier *t)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-bool pi__tier_has(pi__tier *t, pi__key key, int32_t group)
+bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group)
 {
     pthread_mutex_lock(&t->lock);
-    bool has = pi__tier_find(&t->index, key, group) != 0;
+    bool has = pi__tier_find(&t->index, hash, group) != 0;
     pthread_mutex_unlock(&t->lock);
     return has;
 }
@@ -406,10 +406,10 @@ static void use(pi__tier *t, int32_t entry)
     if (!was_dirty && t->index.list[PI__TIER_DIRTY].tail) pthread_cond_signal(&t->work);
 }
 
-void pi__tier_touch(pi__tier *t, pi__key key, int32_t group)
+void pi__tier_touch(pi__tier *t, pi__block_hash hash, int32_t group)
 {
     pthread_mutex_lock(&t->lock);
-    int32_t entry = pi__tier_find(&t->index, key, group);
+    int32_t entry = pi__tier_find(&t->index, hash, group);
     if (entry) use(t, entry);
     pthread_mutex_unlock(&t->lock);
 }
@@ -430,13 +430,13 @@ static size_t find_room(const pi__tier *t, size_t size)
 }
 
 /* A place in the ring and in the index; -1: there is none. */
-static int32_t reserve(pi__tier *t, pi__key key, int32_t group, size_t size)
+static int32_t reserve(pi__tier *t, pi__block_hash hash, int32_t group, size_t size)
 {
     uint64_t pages = pages_of(size);
     if (!t->stats.writable || t->closing || pages > UINT32_MAX || t->stage_pages + pages > t->limit_pages) return -1;
     size_t off = find_room(t, size);
     if (off == SIZE_MAX) return -1;
-    int32_t entry = pi__tier_add(&t->index, 0, key, group, (uint32_t) pages, pi__tier_tick(&t->index));
+    int32_t entry = pi__tier_add(&t->index, 0, hash, group, (uint32_t) pages, pi__tier_tick(&t->index));
     if (!entry) return -1;
     int32_t at = (t->stage_first + t->stage_count) % t->n_stage;
     t->stage[at] = (pi__tier_stage) {off, size, entry, false};
@@ -447,20 +447,20 @@ static int32_t reserve(pi__tier *t, pi__key key, int32_t group, size_t size)
     return at;
 }
 
-bool pi__tier_put(pi__tier *t, pi__key key, int32_t group, const int32_t *tokens, int32_t n_tokens, const void *data,
+bool pi__tier_put(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, const void *data,
                   size_t n_bytes)
 {
     bool fits = n_tokens >= 0 && n_tokens <= t->config.max_tokens;
     size_t size = fits ? pi__tier_file_size(n_tokens, n_bytes) : SIZE_MAX;
     pthread_mutex_lock(&t->lock);
-    int32_t entry = pi__tier_find(&t->index, key, group);
+    int32_t entry = pi__tier_find(&t->index, hash, group);
     if (entry) use(t, entry);
-    int32_t at = entry || size == SIZE_MAX ? -1 : reserve(t, key, group, size);
+    int32_t at = entry || size == SIZE_MAX ? -1 : reserve(t, hash, group, size);
     t->stats.dropped += !entry && at < 0;
     pthread_mutex_unlock(&t->lock);
     if (at < 0) return entry != 0;
 
-    const pi__tier_what w = {t->config.fingerprint, key, group, tokens, n_tokens, n_bytes};
+    const pi__tier_what w = {t->config.fingerprint, hash, group, tokens, n_tokens, n_bytes};
     pi__tier_image(t->ring + t->stage[at].off, &w, data);
     pthread_mutex_lock(&t->lock);
     t->stage[at].ready = true;
@@ -469,17 +469,17 @@ bool pi__tier_put(pi__tier *t, pi__key key, int32_t group, const int32_t *tokens
     return true;
 }
 
-uint64_t pi__tier_load(pi__tier *t, pi__key key, int32_t group, const int32_t *tokens, int32_t n_tokens, void *dst,
+uint64_t pi__tier_load(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, void *dst,
                        size_t n_bytes, uint64_t tag)
 {
     uint64_t id = 0;
     bool fits = n_tokens >= 0 && n_tokens <= t->config.max_tokens;
     pthread_mutex_lock(&t->lock);
     int32_t slot = t->load_free;
-    if (fits && slot && pi__tier_find(&t->index, key, group)) {
+    if (fits && slot && pi__tier_find(&t->index, hash, group)) {
         pi__tier_load_slot *l = &t->load[slot];
         t->load_free = l->next;
-        *l = (pi__tier_load_slot) {.key = key, .group = group, .n_tokens = n_tokens, .n_bytes = n_bytes, .dst = dst,
+        *l = (pi__tier_load_slot) {.hash = hash, .group = group, .n_tokens = n_tokens, .n_bytes = n_bytes, .dst = dst,
                                    .tag = tag, .round = l->round, .state = PI__TIER_QUEUED};
         if (n_tokens)
             memcpy(load_tokens(t, slot), tokens, (size_t) n_tokens * sizeof *tokens);
@@ -518,11 +518,11 @@ void pi__tier_cancel(pi__tier *t, uint64_t id)
     pthread_mutex_unlock(&t->lock);
 }
 
-void pi__tier_clear(pi__tier *t, const pi__key *tenant)
+void pi__tier_clear(pi__tier *t, const pi__block_hash *tenant)
 {
     pthread_mutex_lock(&t->lock);
     for (int32_t i = t->index.list[PI__TIER_LRU].head; i; i = t->index.entry[i].link[PI__TIER_LRU].next)
-        if (t->index.entry[i].space == 0 && pi__key_of_tenant(t->index.entry[i].key, tenant))
+        if (t->index.entry[i].space == 0 && pi__block_hash_of_tenant(t->index.entry[i].hash, tenant))
             pi__tier_doom(&t->index, i);
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);

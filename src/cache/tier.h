@@ -6,7 +6,7 @@
  *     load  ---> queue of loads  --------> read, verify, copy to dst   <------
  *     poll  <--- finished loads <---------
  *
- * An entry is opaque bytes under (key, group), with the token ids it stands for, which are compared on a load as the
+ * An entry is opaque bytes under (hash, group), with the token ids it stands for, which are compared on a load as the
  * block pool compares them on a hit. It is written once and never changed. Nothing here is an error for a request: a
  * file that is damaged, cut, vanished or of another model is a miss, and a write that finds no room in the ring is
  * dropped. All calls but open and close take one short lock and neither wait for the disk nor allocate (the exception
@@ -20,7 +20,7 @@
  *          8      4  version, 1 (the 1 of "v1-" too)
  *         12      4  group
  *         16     16  fingerprint: lo, hi
- *         32     16  key: lo, hi
+ *         32     16  hash: lo, hi
  *         48      4  n_tokens
  *         52      4  0
  *         56      8  n_bytes
@@ -55,7 +55,7 @@ typedef struct pi__tier pi__tier;
 typedef struct pi__tier_config {
     const char *dir;         /* made if missing, with its parents */
     uint64_t limit_bytes;    /* of disk, each file rounded up to 4 KiB; all models together */
-    pi__key fingerprint;     /* of everything that gives the bytes their meaning: model, layout, types, block size */
+    pi__block_hash fingerprint; /* of everything that gives the bytes their meaning: model, layout, types, block size */
     size_t staging_bytes;    /* of the ring in which entries wait to be written; 0: 64 MiB */
     int32_t max_tokens;      /* of an entry; 0: 256 */
     int32_t max_loads;       /* not yet polled, at one time; 0: 256 */
@@ -95,17 +95,17 @@ void pi__tier_close(pi__tier *t);
 size_t pi__tier_memory(const pi__tier_config *config);
 
 /* Whether a load would find the entry, as far as memory knows. O(1). */
-bool pi__tier_has(pi__tier *t, pi__key key, int32_t group);
+bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group);
 /* The entry was used: it is evicted later than all others. Touch a sequence's entries from its end when it is done, as
  * its blocks are released, so that tails are evicted before heads. O(1); does nothing for an unknown entry. */
-void pi__tier_touch(pi__tier *t, pi__key key, int32_t group);
+void pi__tier_touch(pi__tier *t, pi__block_hash hash, int32_t group);
 /* Copies the entry into the staging ring. true: it is known now, or was already (then it is touched). */
-bool pi__tier_put(pi__tier *t, pi__key key, int32_t group, const int32_t *tokens, int32_t n_tokens, const void *data,
+bool pi__tier_put(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, const void *data,
                   size_t n_bytes);
 
 /* Starts reading the entry into dst[n_bytes], which must stay valid until the load is polled or cancelled; tokens are
  * copied. Returns its id, or 0: a miss at once (unknown entry, or max_loads pending), nothing will be reported. */
-uint64_t pi__tier_load(pi__tier *t, pi__key key, int32_t group, const int32_t *tokens, int32_t n_tokens, void *dst,
+uint64_t pi__tier_load(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, void *dst,
                        size_t n_bytes, uint64_t tag);
 /* Takes up to n finished loads, in the order in which they finished; returns how many. */
 int32_t pi__tier_poll(pi__tier *t, pi__tier_done *out, int32_t n);
@@ -115,7 +115,7 @@ void pi__tier_cancel(pi__tier *t, uint64_t id);
 
 /* Forgets all entries of this model, or those of one tenant: has() is false when this returns, and the tier's thread
  * removes the files before it does anything else. Only the files that this process knows of. O(entries). */
-void pi__tier_clear(pi__tier *t, const pi__key *tenant);
+void pi__tier_clear(pi__tier *t, const pi__block_hash *tenant);
 
 void pi__tier_get_stats(pi__tier *t, pi__tier_stats *out);
 

@@ -26,7 +26,7 @@ enum {
 enum { PI__TIER_LRU, PI__TIER_DIRTY, PI__TIER_LISTS };
 
 typedef struct pi__tier_entry {
-    pi__key key;        /* with group and space: its name */
+    pi__block_hash hash; /* with group and space: its name */
     int64_t used;       /* last use, ns since 1970; the file's modification time unless dirty */
     int32_t group;      /* as given */
     int32_t space;      /* index into pi__tier.space; 0: this model */
@@ -55,9 +55,9 @@ typedef struct pi__tier_index {
 } pi__tier_index;
 
 /* Slot of the entry of this model, or 0. */
-int32_t pi__tier_find(const pi__tier_index *x, pi__key key, int32_t group);
+int32_t pi__tier_find(const pi__tier_index *x, pi__block_hash hash, int32_t group);
 /* A new entry, most recently used; 0: no slot is free. It must not be there. */
-int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__key key, int32_t group, uint32_t pages, int64_t used);
+int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__block_hash hash, int32_t group, uint32_t pages, int64_t used);
 void pi__tier_erase(pi__tier_index *x, int32_t slot);
 /* Most recently used from now on; becomes dirty unless it is staged. */
 void pi__tier_use(pi__tier_index *x, int32_t slot);
@@ -72,8 +72,8 @@ typedef struct pi__tier_head { /* the first bytes of a file, see tier.h */
     char magic[8];
     uint32_t version;
     int32_t group;
-    pi__key fingerprint;
-    pi__key key;
+    pi__block_hash fingerprint;
+    pi__block_hash hash;
     int32_t n_tokens;
     uint32_t zero;
     uint64_t n_bytes;
@@ -83,7 +83,7 @@ typedef struct pi__tier_head { /* the first bytes of a file, see tier.h */
 
 typedef enum pi__tier_result {
     PI__TIER_OK,
-    PI__TIER_MISS,     /* a sound file of another entry with this key */
+    PI__TIER_MISS,     /* a sound file of another entry with this hash */
     PI__TIER_GONE,     /* no file */
     PI__TIER_DAMAGED,  /* not what was written */
     PI__TIER_PASSING,  /* out of descriptors or the like: might work the next time */
@@ -93,8 +93,8 @@ typedef enum pi__tier_result {
 
 /* What a load asks for, or what an image says of itself. */
 typedef struct pi__tier_what {
-    pi__key fingerprint;
-    pi__key key;
+    pi__block_hash fingerprint;
+    pi__block_hash hash;
     int32_t group;
     const int32_t *tokens;
     int32_t n_tokens;
@@ -104,13 +104,13 @@ typedef struct pi__tier_what {
 /* Bytes in front of the data; and of the whole file, SIZE_MAX where that does not fit a size_t. */
 size_t pi__tier_head_size(int32_t n_tokens);
 size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes);
-/* The path below DIR of an entry; of its shard alone (for which only key.hi counts); of the space alone. */
-void pi__tier_path(char path[PI__TIER_PATH], pi__key fingerprint, pi__key key, int32_t group);
-void pi__tier_shard_path(char path[PI__TIER_PATH], pi__key fingerprint, uint32_t shard);
-void pi__tier_space_path(char path[PI__TIER_PATH], pi__key fingerprint);
+/* The path below DIR of an entry; of its shard alone (for which only hash.hi counts); of the space alone. */
+void pi__tier_path(char path[PI__TIER_PATH], pi__block_hash fingerprint, pi__block_hash hash, int32_t group);
+void pi__tier_shard_path(char path[PI__TIER_PATH], pi__block_hash fingerprint, uint32_t shard);
+void pi__tier_space_path(char path[PI__TIER_PATH], pi__block_hash fingerprint);
 /* Exactly the names that the functions above write; false for all others. */
-bool pi__tier_parse_entry(const char *name, pi__key *key, int32_t *group);
-bool pi__tier_parse_space(const char *name, pi__key *fingerprint);
+bool pi__tier_parse_entry(const char *name, pi__block_hash *hash, int32_t *group);
+bool pi__tier_parse_space(const char *name, pi__block_hash *fingerprint);
 
 /* Lays the entry out at image[pi__tier_file_size()]; the sums are left for pi__tier_write, on the other thread. */
 void pi__tier_image(char *image, const pi__tier_what *w, const void *data);
@@ -122,7 +122,7 @@ bool pi__tier_same_entry(const char *image, const pi__tier_what *w);
  * PASSING. */
 pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst);
 /* OK when a file can be made and written where this fingerprint's files go; else FAILED with errno. */
-pi__tier_result pi__tier_probe(int dir_fd, pi__key fingerprint);
+pi__tier_result pi__tier_probe(int dir_fd, pi__block_hash fingerprint);
 /* The file's modification time. GONE where there is no file. */
 pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used);
 /* The directory with its parents, opened; -1 with errno. */
@@ -143,7 +143,7 @@ typedef enum pi__tier_load_state {
 } pi__tier_load_state;
 
 typedef struct pi__tier_load_slot {
-    pi__key key;
+    pi__block_hash hash;
     int32_t group;
     int32_t n_tokens;
     size_t n_bytes;
@@ -170,7 +170,7 @@ struct pi__tier {
     int32_t *load_tokens;         /* [config.max_loads + 1, config.max_tokens] */
     char *head;                   /* [head_bytes] of the file that the tier's thread reads */
     size_t head_bytes;
-    pi__key *space;               /* [n_spaces] fingerprints seen in the directory; 0: this model */
+    pi__block_hash *space;        /* [n_spaces] fingerprints seen in the directory; 0: this model */
     size_t n_spaces, cap_spaces;
     uint64_t limit_pages;
     int32_t n_stage;              /* capacity of stage */

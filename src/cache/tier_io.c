@@ -22,20 +22,20 @@ static const char magic[8] = {(char) 0x89, 'P', 'I', 't', 'i', 'e', 'r', '\n'};
 _Static_assert(sizeof(pi__tier_head) == 80 && offsetof(pi__tier_head, head_sum) == 72, "the header as in tier.h");
 
 /* ------------------------------------------------------------------------------------------------------------ names */
-void pi__tier_space_path(char path[PI__TIER_PATH], pi__key fp)
+void pi__tier_space_path(char path[PI__TIER_PATH], pi__block_hash fp)
 {
     snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64, VERSION, fp.hi, fp.lo);
 }
 
-void pi__tier_shard_path(char path[PI__TIER_PATH], pi__key fp, uint32_t shard)
+void pi__tier_shard_path(char path[PI__TIER_PATH], pi__block_hash fp, uint32_t shard)
 {
     snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64 "/%02x", VERSION, fp.hi, fp.lo, shard & 0xff);
 }
 
-void pi__tier_path(char path[PI__TIER_PATH], pi__key fp, pi__key key, int32_t group)
+void pi__tier_path(char path[PI__TIER_PATH], pi__block_hash fp, pi__block_hash hash, int32_t group)
 {
     snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64 "/%02x/%016" PRIx64 "%016" PRIx64 "-%" PRIx32,
-             VERSION, fp.hi, fp.lo, (unsigned) (key.hi >> 56), key.hi, key.lo, (uint32_t) group);
+             VERSION, fp.hi, fp.lo, (unsigned) (hash.hi >> 56), hash.hi, hash.lo, (uint32_t) group);
 }
 
 /* n lower-case hexadecimal digits. */
@@ -52,18 +52,18 @@ static bool parse_hex(const char *s, int n, uint64_t *out)
     return true;
 }
 
-bool pi__tier_parse_entry(const char *name, pi__key *key, int32_t *group)
+bool pi__tier_parse_entry(const char *name, pi__block_hash *hash, int32_t *group)
 {
     uint64_t g;
     size_t n = strlen(name);
     if (n < 34 || n > 41 || name[32] != '-' || (n > 34 && name[33] == '0')) return false;
-    if (!parse_hex(name, 16, &key->hi) || !parse_hex(name + 16, 16, &key->lo)) return false;
+    if (!parse_hex(name, 16, &hash->hi) || !parse_hex(name + 16, 16, &hash->lo)) return false;
     if (!parse_hex(name + 33, (int) n - 33, &g)) return false;
     *group = (int32_t) (uint32_t) g;
     return true;
 }
 
-bool pi__tier_parse_space(const char *name, pi__key *fp)
+bool pi__tier_parse_space(const char *name, pi__block_hash *fp)
 {
     char same[PI__TIER_PATH];
     if (strlen(name) < 32 || !parse_hex(name + strlen(name) - 32, 16, &fp->hi) ||
@@ -87,7 +87,7 @@ size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes)
 
 void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
 {
-    pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .key = w->key,
+    pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .hash = w->hash,
                        .n_tokens = w->n_tokens, .n_bytes = w->n_bytes};
     size_t head = pi__tier_head_size(w->n_tokens);
     memcpy(h.magic, magic, sizeof magic);
@@ -181,7 +181,7 @@ pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t use
     memcpy(&h, image, sizeof h);
     size_t head = pi__tier_head_size(h.n_tokens);
     char path[PI__TIER_PATH], temp[PI__TIER_PATH];
-    pi__tier_path(path, h.fingerprint, h.key, h.group);
+    pi__tier_path(path, h.fingerprint, h.hash, h.group);
     struct stat st;
     if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == size &&
         pi__tier_set_time(dir_fd, path, used) == PI__TIER_OK) return PI__TIER_ADOPTED;
@@ -206,11 +206,11 @@ pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t use
     return rc;
 }
 
-pi__tier_result pi__tier_probe(int dir_fd, pi__key fingerprint)
+pi__tier_result pi__tier_probe(int dir_fd, pi__block_hash fingerprint)
 {
     char path[PI__TIER_PATH], temp[PI__TIER_PATH];
     char page[PI__TIER_PAGE] = {0};
-    pi__tier_path(path, fingerprint, (pi__key) {0, 0}, 0);
+    pi__tier_path(path, fingerprint, (pi__block_hash) {0, 0}, 0);
     int fd = make_temp(dir_fd, path, temp);
     if (fd < 0) return PI__TIER_FAILED;
     pi__tier_result rc = write_all(fd, page, sizeof page) ? PI__TIER_OK : PI__TIER_FAILED;
@@ -243,7 +243,7 @@ static bool read_all(int fd, char *p, size_t n, off_t at)
     return true;
 }
 
-static bool same_key(pi__key a, pi__key b) { return a.lo == b.lo && a.hi == b.hi; }
+static bool same_hash(pi__block_hash a, pi__block_hash b) { return a.lo == b.lo && a.hi == b.hi; }
 
 bool pi__tier_same_entry(const char *image, const pi__tier_what *w)
 {
@@ -265,7 +265,7 @@ static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, siz
     size_t size = pi__tier_head_size(h.n_tokens);
     if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load of ours can ask for */
     if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h) || sum_head(head, size) != h.head_sum ||
-        !same_key(h.fingerprint, w->fingerprint) || !same_key(h.key, w->key) || h.group != w->group)
+        !same_hash(h.fingerprint, w->fingerprint) || !same_hash(h.hash, w->hash) || h.group != w->group)
         return PI__TIER_DAMAGED;
     if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
     if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
@@ -275,7 +275,7 @@ static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, siz
 pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
 {
     char path[PI__TIER_PATH];
-    pi__tier_path(path, w->fingerprint, w->key, w->group);
+    pi__tier_path(path, w->fingerprint, w->hash, w->group);
     int fd = openat(dir_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* not waiting for a pipe's writer */
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EINTR) return PI__TIER_PASSING;

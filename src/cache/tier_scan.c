@@ -17,7 +17,7 @@
 #include "cache/tier_impl.h"
 
 typedef struct found { /* a file */
-    pi__key key;
+    pi__block_hash hash;
     int64_t used;
     int32_t group;
     int32_t space;
@@ -70,7 +70,7 @@ static bool scan_shard(scan *s, int32_t space, uint32_t shard)
         found f = {.space = space};
         struct stat st;
         if (strncmp(de->d_name, "tmp-", 4) == 0) sweep(dirfd(d), de->d_name, s->now);
-        if (!pi__tier_parse_entry(de->d_name, &f.key, &f.group) || f.key.hi >> 56 != shard ||
+        if (!pi__tier_parse_entry(de->d_name, &f.hash, &f.group) || f.hash.hi >> 56 != shard ||
             fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) continue;
         uint64_t pages = ((uint64_t) st.st_size + PI__TIER_PAGE - 1) / PI__TIER_PAGE;
         f.pages = pages > UINT32_MAX ? UINT32_MAX : pages ? (uint32_t) pages : 1;
@@ -106,7 +106,7 @@ static int find_spaces(pi__tier *t, pi_error *err)
     if (!d) return pi__fail(err, PI_EIO, "prefix cache: cannot read the directory %.140s: %s", t->dir, strerror(errno));
     int rc = PI_OK;
     for (const struct dirent *de; !rc && (de = readdir(d));) {
-        pi__key fp;
+        pi__block_hash fp;
         if (!pi__tier_parse_space(de->d_name, &fp)) continue;
         if (fp.lo == t->space[0].lo && fp.hi == t->space[0].hi) continue;
         if (t->n_spaces == INT32_MAX || !pi__grow(&t->space, &t->cap_spaces, t->n_spaces + 1, sizeof *t->space))
@@ -122,7 +122,7 @@ static int compare(const void *a, const void *b)
 {
     const found *x = a, *y = b;
     if (x->used != y->used) return x->used < y->used ? 1 : -1;
-    if (x->key.lo != y->key.lo) return x->key.lo < y->key.lo ? -1 : 1;
+    if (x->hash.lo != y->hash.lo) return x->hash.lo < y->hash.lo ? -1 : 1;
     return (x->group > y->group) - (x->group < y->group);
 }
 
@@ -141,12 +141,12 @@ int pi__tier_scan(pi__tier *t, pi_error *err)
     }
     for (size_t i = keep; i < s.n; i++) {
         char path[PI__TIER_PATH];
-        pi__tier_path(path, t->space[s.list[i].space], s.list[i].key, s.list[i].group);
+        pi__tier_path(path, t->space[s.list[i].space], s.list[i].hash, s.list[i].group);
         if (unlinkat(t->dir_fd, path, 0) == 0) t->stats.evicted++;
     }
     for (size_t i = keep; i-- > 0;) { /* the last one added counts as the latest used */
         const found *f = &s.list[i];
-        int32_t slot = pi__tier_add(&t->index, f->space, f->key, f->group, f->pages, f->used);
+        int32_t slot = pi__tier_add(&t->index, f->space, f->hash, f->group, f->pages, f->used);
         if (f->future) pi__tier_set_dirty(&t->index, slot, true);
     }
 out:

@@ -26,7 +26,7 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
     const size_t T = (size_t) s->max_tokens, S = (size_t) s->max_seqs;
     bb->token = take(a, T), bb->pos = take(a, T), bb->seq = take(a, T), bb->row = take(a, T);
     bb->seq_start = take(a, S + 1), bb->save_start = take(a, S + 1);
-    bb->seq_len = take(a, S), bb->seq_sure = take(a, S), bb->state_slot = take(a, S);
+    bb->seq_len = take(a, S), bb->n_verified = take(a, S), bb->state_slot = take(a, S);
     for (int32_t i = 0; i < s->n_groups; i++) {
         bb->slot[i] = take(a, T);
         bb->table[i] = take(a, S * (size_t) s->stride[i]);
@@ -50,9 +50,9 @@ int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *s, pi_error *er
     *bb = (pi__batch_builder) {.max_tokens = s->max_tokens, .max_seqs = s->max_seqs, .memory = a.base = pi__calloc(1, a.size)};
     if (!a.base) return pi__fail_mem(err, "a step's batch");
     lay_out(bb, s, &a);
-    bb->b = (pi__batch) {.n_groups = s->n_groups, .token = bb->token, .pos = bb->pos, .seq = bb->seq, .row = bb->row,
-                         .seq_start = bb->seq_start, .seq_len = bb->seq_len, .seq_sure = bb->seq_sure,
-                         .state_slot = bb->state_slot, .save_start = bb->save_start, .wanted = s->rows ? &bb->rows : NULL};
+    bb->b = (pi__batch) {.n_groups = s->n_groups, .token = bb->token, .pos = bb->pos, .seq = bb->seq, .logits_indices = bb->row,
+                         .seq_start = bb->seq_start, .seq_len = bb->seq_len, .n_verified = bb->n_verified,
+                         .state_slot = bb->state_slot, .save_start = bb->save_start, .logits_batch = s->rows ? &bb->rows : NULL};
     for (int32_t i = 0; i < s->n_groups; i++)
         bb->b.kv[i] = (pi__kv_batch) {.block_size = s->block_size[i], .table_stride = s->stride[i],
                                       .block_table = bb->table[i], .slot = bb->slot[i]};
@@ -91,7 +91,7 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
     bb->seq_start[q] = first;
     bb->seq_start[q + 1] = b->n_tokens;
     bb->seq_len[q] = pos + n;
-    bb->seq_sure[q] = n_sure;
+    bb->n_verified[q] = n_sure;
     bb->state_slot[q] = row;
     for (int32_t i = 0; i < n; i++) {
         bb->token[first + i] = tokens[i];
@@ -110,18 +110,18 @@ void pi__batch_add_row(pi__batch_builder *bb, int32_t t)
 void pi__batch_end(pi__batch_builder *bb)
 {
     const pi__batch *b = &bb->b;
-    if (!b->wanted) return;
+    if (!b->logits_batch) return;
     bb->rows = *b; /* shares everything else with the whole batch */
     bb->rows.token = bb->row_token, bb->rows.pos = bb->row_pos, bb->rows.seq = bb->row_seq, bb->rows.seq_start = bb->row_start;
     bb->rows.n_tokens = b->n_rows;
     bb->rows.n_rows = 0;
-    bb->rows.row = NULL;
-    bb->rows.wanted = NULL;
+    bb->rows.logits_indices = NULL;
+    bb->rows.logits_batch = NULL;
     for (int32_t i = 0; i < b->n_groups; i++) bb->rows.kv[i].slot = NULL;
     for (int32_t r = 0; r < b->n_rows; r++) {
-        bb->row_token[r] = b->token[b->row[r]];
-        bb->row_pos[r] = b->pos[b->row[r]];
-        bb->row_seq[r] = b->seq[b->row[r]];
+        bb->row_token[r] = b->token[b->logits_indices[r]];
+        bb->row_pos[r] = b->pos[b->logits_indices[r]];
+        bb->row_seq[r] = b->seq[b->logits_indices[r]];
     }
     for (int32_t q = 0, r = 0; q <= b->n_seqs; q++) { /* rows are in the order of sequences */
         while (r < b->n_rows && bb->row_seq[r] < q) r++;

@@ -21,10 +21,10 @@ typedef struct pi__batch_shape {
 
 typedef struct pi__batch_builder {
     pi__batch b;              /* what it yields; its pointers are those below */
-    pi__batch rows;           /* b.wanted: the tokens of b.row as a batch of their own */
+    pi__batch rows;           /* b.logits_batch: the tokens of b.logits_indices as a batch of their own */
     int32_t *token, *pos, *seq, *row;            /* [max_tokens] */
     int32_t *seq_start, *save_start;             /* [max_seqs + 1] */
-    int32_t *seq_len, *seq_sure, *state_slot;    /* [max_seqs] */
+    int32_t *seq_len, *n_verified, *state_slot;  /* [max_seqs] */
     int32_t *slot[PI__MAX_GROUPS];               /* [max_tokens] */
     int32_t *table[PI__MAX_GROUPS];              /* [max_seqs, stride] */
     int32_t *row_token, *row_pos, *row_seq;      /* [max_tokens] of rows */

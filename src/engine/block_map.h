@@ -1,4 +1,4 @@
-/* Where the blocks of each cache group lie: on a device and the CPU beside it, a part of each block on each side that has
+/* Where the blocks of each cache group lie: on a device and the CPU beside it, a part of each block on each backend that has
  * layers of the group. Filled by memory.c (or a test), read by whoever copies blocks. Owns nothing. */
 #ifndef PI__BLOCK_MAP_H
 #define PI__BLOCK_MAP_H
@@ -10,27 +10,27 @@ typedef struct pi__block_map {
     int32_t n_ranks;                               /* devices that each have a part of what lies with "the device"; or 1 */
     int32_t n_blocks[PI__MAX_GROUPS];              /* in the pool */
     int32_t block_size[PI__MAX_GROUPS];            /* tokens a block */
-    size_t bytes[PI__MAX_GROUPS][PI__N_SIDES];     /* of a block, of the layers on each side */
-    char *pool[PI__MAX_GROUPS][PI__N_SIDES];       /* blocks, one behind the other */
+    size_t bytes[PI__MAX_GROUPS][PI__N_PLACEMENTS]; /* of a block, of the layers on each backend */
+    char *pool[PI__MAX_GROUPS][PI__N_PLACEMENTS];  /* blocks, one behind the other */
 } pi__block_map;
 
-/* The part of a block of group g on one side. */
-static inline char *pi__block_at(const pi__block_map *m, int32_t g, int32_t block, int32_t side)
+/* The part of a block of group g on one backend. */
+static inline char *pi__block_at(const pi__block_map *m, int32_t g, int32_t block, int32_t placement)
 {
-    return m->pool[g][side] + (size_t) block * m->bytes[g][side];
+    return m->pool[g][placement] + (size_t) block * m->bytes[g][placement];
 }
 
 /* Bytes of group g's blocks, all parts. */
 static inline size_t pi__block_bytes(const pi__block_map *m, int32_t g)
 {
     size_t all = 0;
-    for (int32_t side = 0; side < PI__N_SIDES; side++) all += m->bytes[g][side];
+    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) all += m->bytes[g][placement];
     return all;
 }
 
-static inline size_t pi__pool_bytes(const pi__block_map *m, int32_t g, int32_t side)
+static inline size_t pi__pool_bytes(const pi__block_map *m, int32_t g, int32_t placement)
 {
-    return (size_t) m->n_blocks[g] * m->bytes[g][side];
+    return (size_t) m->n_blocks[g] * m->bytes[g][placement];
 }
 
 /* Bytes of a block of group g in the tiers: its part on the device, or on each of several, then the one on the CPU. */

@@ -4,7 +4,7 @@
 
 #include "backend/device.h"
 #include "base/log.h"
-#include "model/place.h"
+#include "model/placement.h"
 
 enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
 enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT }; /* auto: a draft model, if one is given */
@@ -57,7 +57,7 @@ typedef struct pi__config {
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
     const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
     bool tensor;               /* several of them work as one */
-    pi__place_rules places;    /* what of the model is with the CPU beside it */
+    pi__placement_rules placement; /* what of the model is with the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
 } pi__config;

@@ -117,9 +117,9 @@ static int admissible(const pi__core *e, size_t n, pi_error *err)
 /* All n go to the inbox; the lock is held. */
 static void enqueue(pi__core *e, pi__seq **s, size_t n)
 {
-    if (s[0]->family) { /* another root, and another tenant, for each family */
-        s[0]->family->root.lo += e->n_submitted;
-        s[0]->family->root.hi += e->n_submitted;
+    if (s[0]->sample_group) { /* another root, and another tenant, for each sample_group */
+        s[0]->sample_group->root.lo += e->n_submitted;
+        s[0]->sample_group->root.hi += e->n_submitted;
     }
     for (size_t i = 0; i < n; i++) {
         s[i]->arrival = ++e->n_submitted;
@@ -133,14 +133,14 @@ static void enqueue(pi__core *e, pi__seq **s, size_t n)
 }
 
 /* n sequences that keep nothing for others share among themselves. */
-static int make_family(pi__seq **s, size_t n, pi_error *err)
+static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
 {
     if (n < 2 || s[0]->params.cache) return PI_OK;
-    pi__family *f = pi__calloc(1, sizeof *f);
+    pi__sample_group *f = pi__calloc(1, sizeof *f);
     if (!f) return pi__fail_mem(err, "the request");
     f->n_left = n;
-    f->root = pi__key_root("jobs of one submit");
-    for (size_t i = 0; i < n; i++) s[i]->family = f;
+    f->root = pi__block_hash_root("jobs of one submit");
+    for (size_t i = 0; i < n; i++) s[i]->sample_group = f;
     return PI_OK;
 }
 
@@ -155,17 +155,17 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now;
     }
-    if (!rc) rc = make_family(out, n, err);
+    if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
         for (size_t i = 0; i < n; i++)
-            out[i]->keeps = (out[i]->params.cache || out[i]->family) && e->setup.cfg.prefix_cache;
+            out[i]->keeps = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache;
         pthread_mutex_lock(&e->lock);
         rc = admissible(e, n, err);
         if (!rc) enqueue(e, out, n);
         pthread_mutex_unlock(&e->lock);
     }
     if (!rc) return PI_OK;
-    if (made) pi__free(out[0]->family);
+    if (made) pi__free(out[0]->sample_group);
     for (size_t i = 0; i < n; i++) {
         if (i < made) pi__seq_free(out[i]);
         out[i] = NULL;
@@ -191,18 +191,18 @@ static const char *miss_reason(const pi__core *e, const pi__seq *s)
     if (s->n_cached >= most) return "";
     if (s->params.logits == PI__LOGITS_ALL && s->n_cached >= from / bs * bs)
         return from ? "logits of the rest of the prompt wanted" : "logits of the whole prompt wanted";
-    if (s->n_wanted > s->n_cached) return "a cache group had dropped its part of the prefix";
+    if (s->n_matched > s->n_cached) return "a cache group had dropped its part of the prefix";
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
 
-/* The last of a family takes along what they shared. */
-static void leave_family(pi__core *e, pi__seq *s)
+/* The last of a sample_group takes along what they shared. */
+static void leave_sample_group(pi__core *e, pi__seq *s)
 {
-    if (!s->family) return;
-    pi__assert(s->family->n_left > 0);
-    if (--s->family->n_left) return;
-    pi__cache_clear(&e->cache, &s->family->root);
-    pi__free(s->family);
+    if (!s->sample_group) return;
+    pi__assert(s->sample_group->n_left > 0);
+    if (--s->sample_group->n_left) return;
+    pi__cache_clear(&e->cache, &s->sample_group->root);
+    pi__free(s->sample_group);
 }
 
 /* Takes it off its list, releases everything it holds and calls on_done. */
@@ -217,7 +217,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
         e->n_queued--; /* who hears of the end may submit the next one */
         pthread_mutex_unlock(&e->lock);
     }
-    leave_family(e, s);
+    leave_sample_group(e, s);
     double now = pi__now_ms(), start = s->t.start ? s->t.start : now, first = s->t.first ? s->t.first : now;
     pi__job_end end = {
         .reason = reason, .code = code, .msg = msg, .prompt_tokens = (uint32_t) s->n_prompt,
@@ -293,8 +293,8 @@ static void wait_for_work(pi__core *e)
 /* What cache_clear asks for; the lock is held. */
 static void clear_prefixes(pi__core *e)
 {
-    pi__key root = pi__key_root(e->clear_salt);
-    const pi__key *tenant = e->clear_salt ? &root : NULL;
+    pi__block_hash root = pi__block_hash_root(e->clear_salt);
+    const pi__block_hash *tenant = e->clear_salt ? &root : NULL;
     pi__cache_clear(&e->cache, tenant);
     pi__tiering_clear(&e->tiering, tenant);
     update_stats(e);
@@ -393,7 +393,7 @@ static size_t host_bytes(pi__setup *s)
     const pi__batch_shape step = shape_of(mem, true), draft = shape_of(mem, false);
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
-    n += pi__rows_bytes(s->be->far, mem->lim.max_rows, s->m->n_vocab) + pi__runner_bytes(&step, s->m->n_vocab);
+    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab) + pi__runner_bytes(&step, s->m->n_vocab);
     if (s->drafter) n += pi__drafting_bytes(&draft);
     return n + pi__tiering_bytes(&tiering);
 }
@@ -402,7 +402,7 @@ static size_t host_bytes(pi__setup *s)
 static int prepare(pi__setup *s, const pi__config *c, pi_error *err)
 {
     int rc = pi__setup_open(s, c, err);
-    if (!rc && c->places.fit) rc = pi__fit(s, err);
+    if (!rc && c->placement.fit) rc = pi__fit(s, err);
     return rc ? rc : pi__setup_size(s, err);
 }
 
@@ -482,8 +482,8 @@ static int open_sched(pi__core *e, pi_error *err)
         .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = e->setup.cfg.snapshot_interval,
         .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = max_saves_of(mem),
     };
-    e->cache.place = pi__place;
-    e->cache.place_ud = &e->snapshots;
+    e->cache.reuse_point = pi__reuse_point;
+    e->cache.reuse_point_ud = &e->snapshots;
     return pi__snapshots_init(&e->snapshots, &snapshots, err);
 }
 

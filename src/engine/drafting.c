@@ -93,7 +93,7 @@ static void take(pi__drafting *d, int32_t n_rows)
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = d->seq[r];
         int32_t last = s->n_tokens + s->n_draft++;
-        s->tokens[last] = d->rows->picked[r] < 0 ? 0 : d->rows->picked[r]; /* any token, where the drafter gave nothing usable */
+        s->tokens[last] = d->rows->ids[r] < 0 ? 0 : d->rows->ids[r]; /* any token, where the drafter gave nothing usable */
         if (s->n_draft == s->n_wish) continue;
         add(d, s, &s->tokens[last], d->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
@@ -107,7 +107,7 @@ static int32_t hidden_of(const pi__drafting *d, const pi__batch *step, int32_t q
     if (d->drafter->arch->draft_has_cache) return t;
     while (lo < hi) { /* rows are in the order of tokens */
         int32_t mid = (lo + hi) / 2;
-        if (step->row[mid] < t) lo = mid + 1;
+        if (step->logits_indices[mid] < t) lo = mid + 1;
         else hi = mid;
     }
     return lo;

@@ -23,27 +23,27 @@ static pi__backend *device_of(const pi__setup *s) { return pi__backend_at(s->be,
 static int free_memory(pi__setup *s, uint64_t *bytes, pi_error *err)
 {
     pi__backend *dev = device_of(s);
-    *bytes = dev->far && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
-    return *bytes || !dev->far ? PI_OK : dev->dev->finish(dev, err);
+    *bytes = dev->discrete && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
+    return *bytes || !dev->discrete ? PI_OK : dev->dev->finish(dev, err);
 }
 
 /* Declares the model with these rules. *need: what it takes of the device; nothing, where all is with the CPU. */
-static int try(pi__setup *s, const pi__place_rules *r, uint64_t *need, pi_error *err)
+static int try(pi__setup *s, const pi__placement_rules *r, uint64_t *need, pi_error *err)
 {
     *need = 0;
     pi__setup_undeclare(s);
-    pi__places_free(s->places);
-    s->places = NULL;
-    int rc = pi__places_create(&s->places, r, pi__setup_device(s), s->g, err);
+    pi__placement_free(s->placement);
+    s->placement = NULL;
+    int rc = pi__placement_create(&s->placement, r, pi__setup_device(s), s->g, err);
     if (!rc) rc = pi__setup_declare(s, err);
-    if (!rc && !pi__places_cpu(s->places)) rc = pi__setup_device_need(s, need, err);
+    if (!rc && !pi__placement_cpu(s->placement)) rc = pi__setup_device_need(s, need, err);
     return rc;
 }
 
 /* The rules where the CPU has the experts of n layers, or all of n layers. */
-static pi__place_rules rules_of(const pi__setup *s, bool experts, int32_t n)
+static pi__placement_rules rules_of(const pi__setup *s, bool experts, int32_t n)
 {
-    pi__place_rules r = s->cfg.places;
+    pi__placement_rules r = s->cfg.placement;
     r.limited = !experts;
     r.gpu_layers = experts ? 0 : s->m->n_layer + 1 - n;
     r.n_cpu_moe = experts ? n : r.n_cpu_moe;
@@ -56,7 +56,7 @@ static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t ro
     int rc = PI_OK;
     for (hi++; lo < hi && !rc;) {
         const int32_t mid = lo + (hi - lo) / 2;
-        const pi__place_rules r = rules_of(s, experts, mid);
+        const pi__placement_rules r = rules_of(s, experts, mid);
         uint64_t need;
         rc = try(s, &r, &need, err);
         if (need <= room) hi = mid;
@@ -66,17 +66,17 @@ static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t ro
     return rc;
 }
 
-/* Finds the rules that leave the CPU least; e has two sides. *experts: it was enough to leave it experts. */
+/* Finds the rules that leave the CPU least; e has two backends. *experts: it was enough to leave it experts. */
 static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_error *err)
 {
-    const int32_t n_layer = s->m->n_layer, given = s->cfg.places.n_cpu_moe;
+    const int32_t n_layer = s->m->n_layer, given = s->cfg.placement.n_cpu_moe;
     int rc = PI_OK;
     *experts = false;
     if (s->m->lim.max_expert && given < n_layer) {
         rc = least(s, true, given + 1, n_layer, room, n, err);
         *experts = *n <= n_layer;
         if (rc || *experts) return rc;
-        s->cfg.places.n_cpu_moe = n_layer;
+        s->cfg.placement.n_cpu_moe = n_layer;
     }
     return least(s, false, 1, n_layer + 1, room, n, err);
 }
@@ -84,7 +84,7 @@ static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_err
 /* What was found, in words. */
 static void tell(const pi__setup *s, bool experts, int32_t n, char *text, size_t size)
 {
-    const int32_t n_layer = s->m->n_layer, moe = s->cfg.places.n_cpu_moe;
+    const int32_t n_layer = s->m->n_layer, moe = s->cfg.placement.n_cpu_moe;
     char also[64] = "";
     if (!experts && moe) snprintf(also, sizeof also, " and n-cpu-moe %d", moe < n_layer ? moe : n_layer);
     if (experts) snprintf(text, size, "n-cpu-moe %d", n);
@@ -107,24 +107,24 @@ int pi__fit(pi__setup *s, pi_error *err)
     bool experts;
     int32_t n;
     char what[96];
-    if (!s->be->far || s->be->n_ranks > 1) return PI_OK;
+    if (!s->be->discrete || s->be->n_ranks > 1) return PI_OK;
     int rc = free_memory(s, &left, err);
     if (rc || !left) return rc;
     const uint64_t room = left - (left / 8 < MARGIN ? left / 8 : MARGIN);
     rc = pi__setup_device_need(s, &all, err);
     if (rc || all <= room) return rc;
-    if (!s->be->side[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
+    if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
     if (!rc) rc = search(s, room, &experts, &n, err);
     if (rc) return rc;
     if (!experts && n > s->m->n_layer + 1) n = s->m->n_layer + 1; /* and then there are rules that name the device */
-    s->cfg.places = rules_of(s, experts, n);
-    rc = try(s, &s->cfg.places, &need, err);
+    s->cfg.placement = rules_of(s, experts, n);
+    rc = try(s, &s->cfg.placement, &need, err);
     if (rc) return rc;
     tell(s, experts, n, what, sizeof what);
     pi__logf(&s->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
              "takes %llu there; the CPU has the rest", device_of(s)->dev->describe(device_of(s)),
              (unsigned long long) left >> 20, (unsigned long long) all >> 20, what, (unsigned long long) need >> 20);
-    return pi__places_cpu(s->places) ? run_on_cpu(s, err) : PI_OK;
+    return pi__placement_cpu(s->placement) ? run_on_cpu(s, err) : PI_OK;
 }
 
 int pi__fit_check(pi__setup *s, pi_error *err)
@@ -140,7 +140,7 @@ int pi__fit_check(pi__setup *s, pi_error *err)
     if (s->be->n_ranks > 1) {
         snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
     } else {
-        if (!s->be->side[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
+        if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
         if (!rc) rc = search(s, left, &experts, &n, err);
         if (rc) return rc;
         if (experts || n <= s->m->n_layer + 1) {

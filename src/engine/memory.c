@@ -19,7 +19,7 @@ static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / 
 /* Bytes of a layer's part of a block; 0: such a layer is not supported. */
 static size_t layer_bytes(const pi__memory *mem, const pi__kv_layer *kv)
 {
-    const pi__backend *be = pi__backend_at(mem->be, kv->place);
+    const pi__backend *be = pi__backend_at(mem->be, kv->placement);
     const int32_t block_size = mem->spec[kv->group].block_size;
     size_t n;
     if (!kv->ratio) n = be->dev->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block_size);
@@ -60,7 +60,7 @@ static int size_states(pi__memory *mem, pi_error *err)
     for (int32_t i = 0; i < m->n_groups; i++)
         if (m->group[i].recurrent) mem->state_group = i;
     for (int32_t i = 0; i < m->n_state; i++) {
-        const int32_t place = m->state[i].place;
+        const int32_t place = m->state[i].placement;
         const pi__backend *be = pi__backend_at(mem->be, place);
         size_t slot = be->dev->state_bytes(be, &m->state[i]), snap = be->dev->snapshot_bytes(be, &m->state[i]);
         if (!slot || !snap)
@@ -103,7 +103,7 @@ static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
             return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with %s of %d values is not supported",
                             pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name,
                             kv->ratio ? "rows" : "heads", kv->head_dim);
-        mem->map.bytes[kv->group][kv->place] += one;
+        mem->map.bytes[kv->group][kv->placement] += one;
     }
     return PI_OK;
 }
@@ -178,21 +178,21 @@ static int32_t longest_request(const pi__memory *mem)
     return n;
 }
 
-/* What one side takes; host: bytes of others in the host's memory. */
-static void tell_side(const pi__memory *mem, pi_plan *p, int32_t side, size_t host)
+/* What one backend takes; host: bytes of others in the host's memory. */
+static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement, size_t host)
 {
-    const pi__backend *be = mem->be->side[side] ? mem->be->side[side] : mem->be;
+    const pi__backend *be = mem->be->at[placement] ? mem->be->at[placement] : mem->be;
     const pi__model *beside = mem->drafter != mem->m ? mem->drafter : NULL;
     const bool split = be != mem->be;
     uint32_t i = p->n_places++;
     strncpy(p->place[i].name, be->dev->describe(be), sizeof p->place[i].name - 1);
-    p->place[i].weights_bytes = mem->m->weights_size[side] + (beside ? beside->weights_size[side] : 0);
+    p->place[i].weights_bytes = mem->m->weights_size[placement] + (beside ? beside->weights_size[placement] : 0);
     if (split)
         p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] + (beside ? beside->weights_size[PI__AT_BOTH] : 0);
-    for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, side);
-    p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[side];
+    for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, placement);
+    p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
     p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
-    if (!split || side == PI__AT_CPU) p->place[i].scratch_bytes += host; /* the host's own things are told here */
+    if (!split || placement == PI__AT_CPU) p->place[i].scratch_bytes += host; /* the host's own things are told here */
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
     p->state_bytes += p->place[i].state_bytes;
@@ -203,7 +203,8 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
 {
     pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->ctx};
     tell_groups(mem, &p);
-    for (int32_t side = 0; side < (mem->be->side[PI__AT_CPU] ? PI__N_SIDES : 1); side++) tell_side(mem, &p, side, host);
+    const int32_t n = mem->be->at[PI__AT_CPU] ? PI__N_PLACEMENTS : 1;
+    for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
     memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
 }
@@ -225,12 +226,12 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
 
 /* -------------------------------------------------------------------------------------------------- pools and slots */
 
-static size_t states_bytes(const pi__memory *mem, int32_t side) { return (size_t) mem->lim.max_seqs * mem->slot_bytes[side]; }
+static size_t states_bytes(const pi__memory *mem, int32_t placement) { return (size_t) mem->lim.max_seqs * mem->slot_bytes[placement]; }
 
 /* A slot for each sequence, and where each layer's part of slots and snapshots is. */
 static int alloc_states(pi__memory *mem, pi_error *err)
 {
-    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         pi__backend *be = pi__backend_at(mem->be, i);
         if (!mem->slot_bytes[i]) continue;
         mem->slots[i] = be->dev->alloc(be, states_bytes(mem, i));
@@ -238,29 +239,29 @@ static int alloc_states(pi__memory *mem, pi_error *err)
             return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of recurrent states: lower parallel",
                             states_bytes(mem, i) >> 20);
     }
-    size_t slot[PI__N_SIDES] = {0}, snap[PI__N_SIDES] = {0};
+    size_t slot[PI__N_PLACEMENTS] = {0}, snap[PI__N_PLACEMENTS] = {0};
     for (int32_t i = 0; i < mem->m->n_state; i++) {
         pi__state_layer *st = &mem->m->state[i];
-        const int32_t side = st->place;
-        const pi__backend *be = pi__backend_at(mem->be, side);
-        char *pool = mem->map.pool[mem->state_group][side];
-        st->base = mem->slots[side] + slot[side];
-        st->stride = mem->slot_bytes[side];
-        st->snap = pool ? pool + snap[side] : NULL; /* there may be none */
-        st->snap_stride = mem->map.bytes[mem->state_group][side];
-        slot[side] += (be->dev->state_bytes(be, st) + 63) & ~(size_t) 63;
-        snap[side] += (be->dev->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
+        const int32_t placement = st->placement;
+        const pi__backend *be = pi__backend_at(mem->be, placement);
+        char *pool = mem->map.pool[mem->state_group][placement];
+        st->base = mem->slots[placement] + slot[placement];
+        st->stride = mem->slot_bytes[placement];
+        st->snap = pool ? pool + snap[placement] : NULL; /* there may be none */
+        st->snap_stride = mem->map.bytes[mem->state_group][placement];
+        slot[placement] += (be->dev->state_bytes(be, st) + 63) & ~(size_t) 63;
+        snap[placement] += (be->dev->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
     }
     return PI_OK;
 }
 
-/* The parts of group g's blocks on one side. */
-static int alloc_pool(pi__memory *mem, int32_t g, int32_t side, pi_error *err)
+/* The parts of group g's blocks on one backend. */
+static int alloc_pool(pi__memory *mem, int32_t g, int32_t placement, pi_error *err)
 {
-    pi__backend *be = pi__backend_at(mem->be, side);
-    size_t bytes = pi__pool_bytes(&mem->map, g, side);
+    pi__backend *be = pi__backend_at(mem->be, placement);
+    size_t bytes = pi__pool_bytes(&mem->map, g, placement);
     if (!bytes) return PI_OK; /* no layers there, or no snapshots */
-    void *p = mem->map.pool[g][side] = be->dev->alloc(be, bytes);
+    void *p = mem->map.pool[g][placement] = be->dev->alloc(be, bytes);
     if (!p)
         return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,
                         mem->spec[g].name);
@@ -272,27 +273,27 @@ int pi__memory_alloc(pi__memory *mem, pi_error *err)
 {
     int rc = PI_OK;
     for (int32_t i = 0; i < mem->map.n_groups; i++)
-        for (int32_t side = 0; side < PI__N_SIDES && !rc; side++) rc = alloc_pool(mem, i, side, err);
+        for (int32_t placement = 0; placement < PI__N_PLACEMENTS && !rc; placement++) rc = alloc_pool(mem, i, placement, err);
     if (rc) return rc;
-    size_t at[PI__MAX_GROUPS][PI__N_SIDES] = {0};
+    size_t at[PI__MAX_GROUPS][PI__N_PLACEMENTS] = {0};
     for (int32_t i = 0; i < mem->m->n_kv; i++) {
         pi__kv_layer *kv = &mem->m->kv[i];
-        kv->base = mem->map.pool[kv->group][kv->place] + at[kv->group][kv->place];
-        kv->stride = mem->map.bytes[kv->group][kv->place];
-        at[kv->group][kv->place] += layer_bytes(mem, kv);
+        kv->base = mem->map.pool[kv->group][kv->placement] + at[kv->group][kv->placement];
+        kv->stride = mem->map.bytes[kv->group][kv->placement];
+        at[kv->group][kv->placement] += layer_bytes(mem, kv);
     }
     return alloc_states(mem, err);
 }
 
 void pi__memory_free(pi__memory *mem)
 {
-    for (int32_t side = 0; side < PI__N_SIDES; side++) {
+    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) {
         for (int32_t i = 0; i < PI__MAX_GROUPS; i++) {
-            pi__backend *be = mem->map.pool[i][side] ? pi__backend_at(mem->be, side) : NULL;
-            if (be) be->dev->free(be, mem->map.pool[i][side], pi__pool_bytes(&mem->map, i, side));
+            pi__backend *be = mem->map.pool[i][placement] ? pi__backend_at(mem->be, placement) : NULL;
+            if (be) be->dev->free(be, mem->map.pool[i][placement], pi__pool_bytes(&mem->map, i, placement));
         }
-        pi__backend *be = mem->slots[side] ? pi__backend_at(mem->be, side) : NULL;
-        if (be) be->dev->free(be, mem->slots[side], states_bytes(mem, side));
+        pi__backend *be = mem->slots[placement] ? pi__backend_at(mem->be, placement) : NULL;
+        if (be) be->dev->free(be, mem->slots[placement], states_bytes(mem, placement));
     }
     memset(mem, 0, sizeof *mem);
 }
@@ -305,7 +306,7 @@ typedef struct trim_job {
 static void trim_block(void *ud, int32_t id)
 {
     const trim_job *j = ud;
-    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         pi__backend *be = pi__backend_at(j->mem->be, i);
         const size_t bytes = j->mem->map.bytes[j->group][i];
         if (bytes) be->dev->trim(be, pi__block_at(&j->mem->map, j->group, id, i), bytes);
@@ -314,7 +315,7 @@ static void trim_block(void *ud, int32_t id)
 
 void pi__memory_trim(pi__memory *mem, pi__cache *cache)
 {
-    for (int32_t i = 0; i < PI__N_SIDES; i++) {
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         pi__backend *be = pi__backend_at(mem->be, i);
         if (mem->slots[i]) be->dev->trim(be, mem->slots[i], states_bytes(mem, i));
     }

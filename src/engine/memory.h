@@ -13,7 +13,7 @@
 
 typedef struct pi__memory {
     const pi__config *cfg;     /* as asked for */
-    pi__backend *be;           /* device, or two sides */
+    pi__backend *be;           /* device, or two backends */
     pi__model *m;              /* declared; its layers get their memory here */
     pi__model *drafter;        /* m itself, a model beside it, or NULL */
     pi__limits lim;            /* sizes of a step */
@@ -23,8 +23,8 @@ typedef struct pi__memory {
     pi__group_spec spec[PI__MAX_GROUPS]; /* name, block size, window, blocks of each group */
     pi__block_map map;         /* what its blocks take, and where they lie */
     int32_t state_group;       /* the group of recurrent states, -1: the model has none */
-    size_t slot_bytes[PI__N_SIDES]; /* a sequence's state, the layers on each side; 0: none */
-    char *slots[PI__N_SIDES];  /* [max_seqs] slots of slot_bytes; the slot is the table row */
+    size_t slot_bytes[PI__N_PLACEMENTS]; /* a sequence's state, the layers on each backend; 0: none */
+    char *slots[PI__N_PLACEMENTS]; /* [max_seqs] slots of slot_bytes; the slot is the table row */
 } pi__memory;
 
 /* Computes all sizes, for a model and who drafts for it (or NULL) as they are declared. */

@@ -7,15 +7,15 @@
  *                    ^    ^    ^    ^
  *                    queued: copied while steps run, and known to the host tier when the copy has ended
  *
- * Why there, and not where a block gets its key: then every block would cross the bus, and the host would hold what the
+ * Why there, and not where a block gets its hash: then every block would cross the bus, and the host would hold what the
  * device holds as well instead of what it has lost. Why not where it is evicted: a step would wait for it. A free block
- * with a key is not written by anybody, so its copy takes what time it needs; "ahead" is what some steps can take from the
+ * with a hash is not written by anybody, so its copy takes what time it needs; "ahead" is what some steps can take from the
  * list. Until the copy has ended the block is passed by when blocks are handed out, so that new requests may have to wait
  * for it a moment; but where one that runs would be preempted for that, it is given up, and so is the copy if somebody
  * takes the block indeed (its round tells). No step waits. The slots of the host tier are in the order in which the device
  * evicts, that is, of last use.
  *
- * A disk tier of a far device is reached through here, too: what gets a key is copied at once, and put there when the copy
+ * A disk tier of a far device is reached through here, too: what gets a hash is copied at once, and put there when the copy
  * has ended. Memory: all of it at open. Only the step thread is here, but for pin. */
 #include "engine/offload.h"
 
@@ -47,13 +47,13 @@ bool pi__offload_plan(const pi__offload_config *c, pi__host_config *out)
 {
     const pi__block_map *map = c->map;
     double budget = budget_of(c), pools = 0;
-    bool all = true, any = false, far = false;
+    bool all = true, any = false, discrete = false;
     *out = (pi__host_config) {.n_groups = map->n_groups, .log = c->log};
     for (int32_t g = 0; g < map->n_groups; g++) {
         pools += (double) map->n_blocks[g] * (double) pi__copy_bytes(map, g);
-        far = far || (device_of(c)->far && device_of(c)->dev->copy_out && map->bytes[g][PI__AT_DEVICE]);
+        discrete = discrete || (device_of(c)->discrete && device_of(c)->dev->copy_out && map->bytes[g][PI__AT_DEVICE]);
     }
-    if (!far || !c->keeps) return false;
+    if (!discrete || !c->keeps) return false;
     for (int32_t g = 0; g < map->n_groups; g++) { /* in proportion to the device's pools */
         double n = pools > 0 ? budget / pools * map->n_blocks[g] : 0;
         out->group[g].n_slots = n < MAX_SLOTS ? (int32_t) n : MAX_SLOTS;
@@ -124,11 +124,11 @@ void pi__offload_close(pi__offload *o)
 static bool copy_parts(pi__offload *o, int32_t group, int32_t block, int32_t slot, bool back, uint64_t *number)
 {
     pi__backend *be = device_of(&o->config);
-    const size_t far = o->config.map->bytes[group][PI__AT_DEVICE], near = o->config.map->bytes[group][PI__AT_CPU];
+    const size_t discrete = o->config.map->bytes[group][PI__AT_DEVICE], near = o->config.map->bytes[group][PI__AT_CPU];
     const size_t at = pi__copy_bytes(o->config.map, group) - near;
     char *host = pi__host_at(o->host, group, slot), *p = pi__block_at(o->config.map, group, block, PI__AT_DEVICE);
-    if (far) {
-        uint64_t n = back ? be->dev->copy_in(be, p, host, far) : be->dev->copy_out(be, host, p, far);
+    if (discrete) {
+        uint64_t n = back ? be->dev->copy_in(be, p, host, discrete) : be->dev->copy_out(be, host, p, discrete);
         if (!n) return false;
         o->last_copy = n;
     }
@@ -150,16 +150,16 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
     int32_t slot = o->n_copies < PI__MAX_COPIES ? pi__host_take(o->host, group) : -1;
     if (slot < 0) return false;
     uint64_t number;
-    pi__assert(b->ref || b->keyed); /* somebody holds it, or it holds a prefix */
-    b->offered = true;
+    pi__assert(b->ref || b->hashed); /* somebody holds it, or it holds a prefix */
+    b->offload_tried = true;
     if (!copy_parts(o, group, block, slot, false, &number)) {
         pi__block_release(pi__host_pool(o->host, group), slot);
         return true;
     }
-    bool hold = !b->held && p->n_held < p->n_blocks / 2;
+    bool hold = !b->pinned_for_copy && p->n_pinned_for_copy < p->n_blocks / 2;
     if (hold) pi__block_hold(p, block, true);
     o->copy[(o->first_copy + o->n_copies++) % PI__MAX_COPIES] =
-        (pi__copy) {number, b->round, group, block, slot, hold};
+        (pi__copy) {number, b->generation, group, block, slot, hold};
     return true;
 }
 
@@ -167,9 +167,9 @@ bool pi__offload_yield(pi__offload *o)
 {
     for (int32_t i = o->n_copies; i-- > 0;) { /* the last one queued ends last */
         pi__copy *c = &o->copy[(o->first_copy + i) % PI__MAX_COPIES];
-        if (!c->held) continue;
+        if (!c->pinned_for_copy) continue;
         pi__block_hold(&o->config.cache->group[c->group].pool, c->block, false);
-        c->held = false;
+        c->pinned_for_copy = false;
         return true;
     }
     return false;
@@ -180,13 +180,13 @@ static void end_copy(pi__offload *o, const pi__copy *c, bool ok)
 {
     pi__block_pool *from = &o->config.cache->group[c->group].pool, *to = pi__host_pool(o->host, c->group);
     const pi__block *b = &from->block[c->block];
-    if (c->held) pi__block_hold(from, c->block, false);
-    if (ok && b->keyed && b->round == c->round) {
+    if (c->pinned_for_copy) pi__block_hold(from, c->block, false);
+    if (ok && b->hashed && b->generation == c->generation) {
         const int32_t *tokens = from->token + (size_t) c->block * (size_t) from->block_size;
-        if (o->disk) pi__tier_put(o->disk, b->key, c->group, tokens, from->block_size,
+        if (o->disk) pi__tier_put(o->disk, b->hash, c->group, tokens, from->block_size,
                                   pi__host_at(o->host, c->group, c->slot), pi__copy_bytes(o->config.map, c->group));
         if (o->host_keeps) {
-            pi__block_set_key(to, c->slot, b->key, tokens);
+            pi__block_set_hash(to, c->slot, b->hash, tokens);
             o->config.stats->host_writes++;
         }
     }
@@ -210,10 +210,10 @@ static bool offer(pi__offload *o, int32_t g, int32_t id)
 {
     pi__block_pool *p = &o->config.cache->group[g].pool, *h = pi__host_pool(o->host, g);
     pi__block *b = &p->block[id];
-    if (!b->keyed || b->cold || b->quiet || b->offered) return true;
-    int32_t slot = pi__block_find(h, b->key, p->token + (size_t) id * (size_t) p->block_size);
+    if (!b->hashed || b->low_priority || b->is_private || b->offload_tried) return true;
+    int32_t slot = pi__block_find(h, b->hash, p->token + (size_t) id * (size_t) p->block_size);
     if (slot < 0) return pi__offload_out(o, g, id);
-    b->offered = true;
+    b->offload_tried = true;
     pi__block_touch(h, slot); /* used last, evicted last */
     pi__block_release(h, slot);
     return true;

@@ -13,7 +13,7 @@
 #include "engine/stats.h"
 
 typedef struct pi__offload_config {
-    pi__backend *be;           /* device, or two sides */
+    pi__backend *be;           /* device, or two backends */
     const pi__block_map *map;  /* where blocks lie */
     pi__cache *cache;          /* what they hold; NULL to plan */
     pi__stats *stats;          /* where it counts; NULL to plan */
@@ -29,10 +29,10 @@ typedef struct pi__offload_config {
  * that is not was handed out meanwhile, the copy is worth nothing. */
 typedef struct pi__copy {
     uint64_t number;           /* as the backend counts */
-    uint32_t round;            /* of the block when it was queued */
+    uint32_t generation;       /* of the block when it was queued */
     int32_t group, block;      /* where it comes from */
     int32_t slot;              /* where it goes; the copy holds its only reference */
-    bool held;                 /* the block is */
+    bool pinned_for_copy;      /* the block is */
 } pi__copy;
 enum { PI__MAX_COPIES = 1024 };
 

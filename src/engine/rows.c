@@ -10,25 +10,25 @@
 static size_t logits_bytes(int32_t max_rows, int32_t n_vocab) { return (size_t) max_rows * (size_t) n_vocab * sizeof(float); }
 
 /* found, ask and picked. */
-static size_t picks_bytes(int32_t max_rows)
+static size_t topk_bytes(int32_t max_rows)
 {
-    return (size_t) max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__ask) + sizeof(int32_t));
+    return (size_t) max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(int32_t));
 }
 
-size_t pi__rows_bytes(bool far, int32_t max_rows, int32_t n_vocab)
+size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab)
 {
-    return picks_bytes(max_rows) + (far ? logits_bytes(max_rows, n_vocab) : 0);
+    return topk_bytes(max_rows) + (discrete ? logits_bytes(max_rows, n_vocab) : 0);
 }
 
 /* What samplers want of rows is found where the rows are, if the device can and what it has to skip is not too much. */
-static int init_picks(pi__rows *rows, const pi__special *sp, pi_error *err)
+static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
 {
     pi__backend *be = rows->be;
     const size_t n = (size_t) sp->n_suppress + (size_t) sp->n_eog;
-    rows->found = be->dev->host_alloc(be, picks_bytes(rows->max_rows));
-    if (!rows->found) return pi__fail_mem(err, "logits");
-    rows->ask = (pi__ask *) (void *) (rows->found + (size_t) rows->max_rows * (2 + PI__MAX_TOP));
-    rows->picked = (int32_t *) (void *) (rows->ask + rows->max_rows);
+    rows->topk_result = be->dev->host_alloc(be, topk_bytes(rows->max_rows));
+    if (!rows->topk_result) return pi__fail_mem(err, "logits");
+    rows->request = (pi__topk_request *) (void *) (rows->topk_result + (size_t) rows->max_rows * (2 + PI__MAX_TOP));
+    rows->ids = (int32_t *) (void *) (rows->request + rows->max_rows);
     if (!be->dev->topk_here || n > PI__MAX_SKIP || rows->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
     rows->skip = pi__calloc(n + 1, sizeof *rows->skip);
     if (!rows->skip) return pi__fail_mem(err, "logits");
@@ -42,9 +42,9 @@ int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_v
 {
     *rows = (pi__rows) {.be = be, .n_vocab = n_vocab, .max_rows = max_rows};
     rows->logits = be->dev->alloc(be, logits_bytes(max_rows, n_vocab));
-    rows->host = be->far ? be->dev->host_alloc(be, logits_bytes(max_rows, n_vocab)) : rows->logits;
+    rows->host = be->discrete ? be->dev->host_alloc(be, logits_bytes(max_rows, n_vocab)) : rows->logits;
     if (!rows->logits || !rows->host) return pi__fail_mem(err, "logits");
-    return init_picks(rows, special, err);
+    return init_topk(rows, special, err);
 }
 
 void pi__rows_destroy(pi__rows *rows)
@@ -53,7 +53,7 @@ void pi__rows_destroy(pi__rows *rows)
     const size_t n = logits_bytes(rows->max_rows, rows->n_vocab);
     if (rows->host && rows->host != rows->logits) be->dev->host_free(be, rows->host, n);
     if (rows->logits) be->dev->free(be, rows->logits, n);
-    if (rows->found) be->dev->host_free(be, rows->found, picks_bytes(rows->max_rows));
+    if (rows->topk_result) be->dev->host_free(be, rows->topk_result, topk_bytes(rows->max_rows));
     pi__free(rows->skip);
     memset(rows, 0, sizeof *rows);
 }
@@ -72,24 +72,24 @@ void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n)
         be->dev->download(be, rows->host + at, rows->logits + at, logits_bytes(n, rows->n_vocab));
 }
 
-bool pi__rows_ask(pi__rows *rows, int32_t n)
+bool pi__rows_request(pi__rows *rows, int32_t n)
 {
     pi__backend *be = rows->be;
     int32_t most = 0;
-    for (int32_t r = 0; r < n; r++) most = rows->ask[r].k > most ? rows->ask[r].k : most;
+    for (int32_t r = 0; r < n; r++) most = rows->request[r].k > most ? rows->request[r].k : most;
     if (!most) return false; /* and what was found before stays: a drafter may catch up before it is looked at */
-    rows->found_k = most;
+    rows->topk_k = most;
     if (!be->dev->topk_here(be)) return false;
     pi__op_topk(be, NULL, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = rows->skip,
-                                       .n_skip = rows->n_skip, .ask = rows->ask, .out = rows->found});
+                                       .n_skip = rows->n_skip, .request = rows->request, .out = rows->topk_result});
     return true;
 }
 
-pi__top pi__rows_found(const pi__rows *rows, int32_t r)
+pi__top pi__rows_topk(const pi__rows *rows, int32_t r)
 {
-    const uint64_t *w = rows->found + (size_t) r * (size_t) (2 + rows->found_k);
+    const uint64_t *w = rows->topk_result + (size_t) r * (size_t) (2 + rows->topk_k);
     const int32_t missing = (int32_t) (uint32_t) w[0];
-    pi__top t = {.key = w + 2, .n = rows->ask[r].k - missing, .all = missing > 0, .odd = w[0] >> 32};
+    pi__top t = {.key = w + 2, .n = rows->request[r].k - missing, .all = missing > 0, .odd = w[0] >> 32};
     memcpy(&t.sum, &w[1], sizeof t.sum);
     return t;
 }
@@ -97,13 +97,13 @@ pi__top pi__rows_found(const pi__rows *rows, int32_t r)
 int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err)
 {
     pi__backend *be = rows->be;
-    for (int32_t r = 0; r < n; r++) rows->ask[r] = (pi__ask) {.k = rows->skip != NULL};
-    const bool asked = pi__rows_ask(rows, n);
-    if (!asked) pi__rows_copy(rows, 0, n);
+    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = rows->skip != NULL};
+    const bool requested = pi__rows_request(rows, n);
+    if (!requested) pi__rows_copy(rows, 0, n);
     int rc = be->dev->finish(be, err);
     for (int32_t r = 0; r < n && !rc; r++) {
-        const pi__top t = asked ? pi__rows_found(rows, r) : (pi__top) {0};
-        rows->picked[r] = asked ? pi__top_best(&t) : pi__argmax(pi__row(rows, r), rows->n_vocab);
+        const pi__top t = requested ? pi__rows_topk(rows, r) : (pi__top) {0};
+        rows->ids[r] = requested ? pi__top_best(&t) : pi__argmax(pi__row(rows, r), rows->n_vocab);
     }
     return rc;
 }

@@ -18,16 +18,16 @@ typedef struct pi__rows {
     float *host;               /* the same on the host; logits itself where the host reads device memory */
     int32_t *skip;             /* [n_skip] suppressed tokens, then eog: what the device leaves out; NULL: it looks at no rows */
     int32_t n_skip;            /* how many */
-    uint64_t *found;           /* [max_rows, 2 + found_k] what the device found in each row: see topk */
-    int32_t found_k;           /* values of a row there */
-    pi__ask *ask;              /* [max_rows] what it was asked; k 0: nothing, the row is here */
-    int32_t *picked;           /* [max_rows] the best token of each row, of pi__rows_pick */
+    uint64_t *topk_result;     /* [max_rows, 2 + topk_k] what the device found in each row: see topk */
+    int32_t topk_k;            /* values of a row there */
+    pi__topk_request *request; /* [max_rows] what it was asked; k 0: nothing, the row is here */
+    int32_t *ids;              /* [max_rows] the best token of each row, of pi__rows_pick */
 } pi__rows;
 
 /* special: what the device leaves out; need not outlive init. */
 int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, const pi__special *special, pi_error *err);
 /* Bytes of the host's memory that init takes, but for rows that are the device's as well. */
-size_t pi__rows_bytes(bool far, int32_t max_rows, int32_t n_vocab);
+size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab);
 void pi__rows_destroy(pi__rows *rows);
 
 /* Row r on the host. */
@@ -35,9 +35,9 @@ float *pi__row(const pi__rows *rows, int32_t r);
 /* Queues the copy of rows r..r+n to the host, where they are not there. */
 void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n);
 /* Queues what ask asks of the first n rows. false: they have to come themselves. */
-bool pi__rows_ask(pi__rows *rows, int32_t n);
+bool pi__rows_request(pi__rows *rows, int32_t n);
 /* What the device found in row r, which was asked for. */
-pi__top pi__rows_found(const pi__rows *rows, int32_t r);
+pi__top pi__rows_topk(const pi__rows *rows, int32_t r);
 /* Waits for the device, and for the best tokens of the first n rows to come to picked, nothing skipped. PI_EDEVICE. */
 int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err);
 

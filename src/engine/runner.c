@@ -77,16 +77,16 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
 static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
 
 /* What of its row is enough to sample token number n_gen of the answer, where the device looks for it. */
-static pi__ask ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
+static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     const pi__rows *rows = r->config.rows;
     const bool forbid = forbids_end(s, n_gen), later = forbid && s->probs; /* log-probabilities know of what is forbidden */
     bool sum;
-    if (!rows->skip || s->call.on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__ask) {0};
+    if (!rows->skip || s->call.on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
     int32_t k = pi__sampler_top(s->sampler, later ? (size_t) sp->n_eog : 0, &sum);
     if (k && s->probs && k < s->params.n_logprobs) k = s->params.n_logprobs;
-    return (pi__ask) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
+    return (pi__topk_request) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
 }
 
 /* The next token of s, from the whole row. */
@@ -108,7 +108,7 @@ static int32_t choose(pi__runner *r, pi__seq *s, float *row, int32_t n_gen)
 static int32_t choose_found(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
-    const pi__top t = pi__rows_found(r->config.rows, i);
+    const pi__top t = pi__rows_topk(r->config.rows, i);
     const bool later = s->probs && forbids_end(s, n_gen);
     if (s->probs && t.odd) return PI__NEED_ROW;
     int32_t id = pi__sampler_sample_top(s->sampler, r->scratch, &t, row, later ? sp->eog : NULL, later ? (size_t) sp->n_eog : 0);
@@ -123,9 +123,9 @@ static int sample(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_ge
 {
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
-    *id = rows->ask[i].k ? choose_found(r, s, i, row, n_gen) : PI__NEED_ROW;
+    *id = rows->request[i].k ? choose_found(r, s, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
-    if (rows->ask[i].k) {
+    if (rows->request[i].k) {
         pi__rows_copy(rows, i, 1);
         int rc = be->dev->finish(be, err);
         if (rc) return rc;
@@ -191,7 +191,7 @@ static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
 static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
 {
     const pi__batch *b = &r->batch.b;
-    int32_t t = b->row[first + i], pos = b->pos[t];
+    int32_t t = b->logits_indices[first + i], pos = b->pos[t];
     float *row = pi__row(r->config.rows, i);
     pi__seq *s = r->plan->seq[b->seq[t]];
     if (!s || (pos >= s->n_computed && !accept(r, s, pos, b->token[t]))) return PI_OK;
@@ -209,7 +209,7 @@ static void commit_step(pi__runner *r)
 {
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         pi__seq *s = r->plan->seq[q];
-        s->n_computed += r->batch.seq_sure[q];
+        s->n_computed += r->batch.n_verified[q];
         s->n_draft = 0;
         pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
     }
@@ -224,13 +224,13 @@ static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
     pi__backend *be = r->config.be;
     int32_t from = 0; /* of the rows that are copied next */
     for (int32_t i = 0; i < n; i++) {
-        const int32_t t = b->row[first + i];
+        const int32_t t = b->logits_indices[first + i];
         const pi__seq *s = r->plan->seq[b->seq[t]];
-        rows->ask[i] = s ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__ask) {0};
+        rows->request[i] = s ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__topk_request) {0};
     }
-    if (!pi__rows_ask(rows, n)) memset(rows->ask, 0, (size_t) n * sizeof *rows->ask);
+    if (!pi__rows_request(rows, n)) memset(rows->request, 0, (size_t) n * sizeof *rows->request);
     for (int32_t i = 0; i < n; i++) {
-        if (r->plan->seq[b->seq[b->row[first + i]]] && !rows->ask[i].k) continue;
+        if (r->plan->seq[b->seq[b->logits_indices[first + i]]] && !rows->request[i].k) continue;
         pi__rows_copy(rows, from, i - from);
         from = i + 1;
     }

@@ -103,8 +103,8 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
         const pi__cache_group *g = &sc->cache->group[i];
-        int32_t held = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
-        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - held > pi__block_available(&g->pool)) return false;
+        int32_t pinned_for_copy = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
+        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - pinned_for_copy > pi__block_available(&g->pool)) return false;
     }
     return true;
 }
@@ -142,7 +142,7 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     if (row == sc->config.max_seqs) return NO_ROOM;
     s->row = row;
     pi__cache_start(sc->cache, row, s->params.salt);
-    if (s->family) pi__cache_start_private(sc->cache, row, s->family->root);
+    if (s->sample_group) pi__cache_start_private(sc->cache, row, s->sample_group->root);
     int32_t wanted = 0, got = 0;
     if (s->keeps) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_most(s) + 1, &wanted);
     enum admission a = !has_room(sc, s) ? NO_ROOM
@@ -160,7 +160,7 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     if (!s->t.start) {
         s->t.start = pi__now_ms();
         s->n_cached = got;
-        s->n_wanted = wanted;
+        s->n_matched = wanted;
         sc->stats->prompt_tokens += (unsigned) s->n_prompt;
         sc->stats->cached_tokens += (unsigned) got;
         sc->stats->n_prefix_hits += got > 0;

@@ -13,10 +13,10 @@
 #include "sampler/sampler.h"
 
 /* Sequences that share prefixes with each other and with nobody else. */
-typedef struct pi__family {
-    pi__key root;              /* of their keys */
+typedef struct pi__sample_group {
+    pi__block_hash root;       /* of their keys */
     size_t n_left;             /* sequences that have not ended; the last one frees it */
-} pi__family;
+} pi__sample_group;
 
 /* Where a copy of its recurrent state is worth keeping (snapshots.c; asked: the scheduler). */
 typedef struct pi__seq_saves {
@@ -59,14 +59,14 @@ struct pi__seq {
     bool no_hidden;            /* drafting: the hidden state before its next token is not known: it comes from the cache */
     int32_t n_rows_given;      /* runner: prompt rows already given to on_logits */
     int32_t n_cached;          /* scheduler: tokens found in the cache when it first ran */
-    int32_t n_wanted;          /* scheduler: longest prefix that some group held then */
+    int32_t n_matched;         /* scheduler: longest prefix that some group held then */
     uint32_t n_preempted;      /* scheduler: times it lost its blocks */
     int32_t n_found;           /* scheduler: tokens it took over when it was last admitted */
     pi__seq_saves save;        /* where snapshots are */
     pi__seq_fetch fetch;       /* from the tiers */
     pi__gen_params params;     /* arrays in it are owned */
-    bool keeps;                /* its blocks may be found by others (of its family, where it has one), and others' by it */
-    pi__family *family;        /* or NULL */
+    bool keeps;                /* its blocks may be found by others (of its sample_group, where it has one), and others' by it */
+    pi__sample_group *sample_group; /* or NULL */
     pi__sampler *sampler;      /* its own */
     pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
     pi__seq_calls call;        /* of its submitter */

@@ -24,7 +24,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
         return pi__fail(err, PI_EINVAL, "spec-type draft needs model-draft, the drafter's GGUF file");
     if (n_draft < 0 || n_draft > PI__MAX_DRAFT)
         return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", n_draft, PI__MAX_DRAFT);
-    int rc = pi__model_declare(&s->m, s->g, s->be, s->be->side[PI__AT_CPU] ? s->places : NULL, n_draft, NULL, err);
+    int rc = pi__model_declare(&s->m, s->g, s->be, s->be->at[PI__AT_CPU] ? s->placement : NULL, n_draft, NULL, err);
     if (rc || !n_draft) return rc;
     if (spec == PI__SPEC_DRAFT) {
         if (!s->draft_g) rc = pi__gguf_open(&s->draft_g, c->draft_model, c->load_mode, err);
@@ -68,10 +68,10 @@ const char *pi__setup_device(const pi__setup *s)
 static int open_devices(pi__setup *s, pi_error *err)
 {
     const pi__config *c = &s->cfg;
-    int rc = pi__places_create(&s->places, &c->places, pi__setup_device(s), s->g, err);
-    const bool none = !rc && pi__places_cpu(s->places);
+    int rc = pi__placement_create(&s->placement, &c->placement, pi__setup_device(s), s->g, err);
+    const bool none = !rc && pi__placement_cpu(s->placement);
     if (!rc) rc = pi__device_create(&s->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
-    if (rc || !s->be->far || !pi__places_both(s->places)) return rc;
+    if (rc || !s->be->discrete || !pi__placement_both(s->placement)) return rc;
     if (s->be->n_ranks > 1)
         return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
                         "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
@@ -109,7 +109,7 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     return rc;
 }
 
-pi__key pi__setup_fingerprint(const pi__setup *s)
+pi__block_hash pi__setup_fingerprint(const pi__setup *s)
 {
     char text[768];
     const pi__rope_config *r = &s->cfg.rope;
@@ -119,12 +119,12 @@ pi__key pi__setup_fingerprint(const pi__setup *s)
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
                      s->cfg.block_size, s->cfg.type_k, s->cfg.type_v, s->cfg.window_differs ? s->cfg.type_window : -1, s->m->n_kv,
                      (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
-    pi__key key = pi__hash(text, (size_t) n);
+    pi__block_hash hash = pi__hash(text, (size_t) n);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
-        key = pi__hash_chain(key, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
-    for (int32_t i = 0; i < s->m->n_kv; i++) key = pi__key_extend(key, &s->m->kv[i].place, 1); /* a block's parts */
-    for (int32_t i = 0; i < s->m->n_state; i++) key = pi__key_extend(key, &s->m->state[i].place, 1);
-    return key;
+        hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
+    for (int32_t i = 0; i < s->m->n_kv; i++) hash = pi__block_hash_extend(hash, &s->m->kv[i].placement, 1); /* a block's parts */
+    for (int32_t i = 0; i < s->m->n_state; i++) hash = pi__block_hash_extend(hash, &s->m->state[i].placement, 1);
+    return hash;
 }
 
 void pi__setup_close_files(pi__setup *s)
@@ -134,7 +134,7 @@ void pi__setup_close_files(pi__setup *s)
     s->g = s->draft_g = NULL;
     s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = NULL;
     s->cfg.cpu.isa = s->cfg.device = NULL;
-    s->cfg.places.override = s->cfg.override_kv = NULL;
+    s->cfg.placement.override = s->cfg.override_kv = NULL;
 }
 
 void pi__setup_free(pi__setup *s)
@@ -142,7 +142,7 @@ void pi__setup_free(pi__setup *s)
     pi__memory_free(&s->mem);
     pi__setup_undeclare(s);
     if (s->be) s->be->dev->destroy(s->be);
-    pi__places_free(s->places);
+    pi__placement_free(s->placement);
     pi__gguf_close(s->draft_g);
     pi__gguf_close(s->g);
     memset(s, 0, sizeof *s);

@@ -15,8 +15,8 @@ typedef struct pi__setup {
     pi__config cfg;            /* as given; strings are the caller's, and NULL once files are closed */
     pi__gguf *g;               /* open until loaded */
     pi__gguf *draft_g;         /* open until loaded */
-    pi__backend *be;           /* device, or two sides */
-    pi__places *places;        /* what lies where, while models are declared */
+    pi__backend *be;           /* device, or two backends */
+    pi__placement *placement;  /* what lies where, while models are declared */
     pi__model *m;              /* weights and graph */
     pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
     pi__memory mem;            /* sizes, then pools */
@@ -27,7 +27,7 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err);
 /* The model as the places say, and who drafts for it; and the other way round. */
 int pi__setup_declare(pi__setup *s, pi_error *err);
 void pi__setup_undeclare(pi__setup *s);
-/* The device becomes one of two sides, the CPU the other. */
+/* The device becomes one of two backends, the CPU the other. */
 int pi__setup_add_cpu(pi__setup *s, pi_error *err);
 /* The name of the device beside the CPU. */
 const char *pi__setup_device(const pi__setup *s);
@@ -36,7 +36,7 @@ int pi__setup_size(pi__setup *s, pi_error *err);
 /* Bytes of the device's memory that the engine as declared takes; sizes it. */
 int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err);
 /* Of everything that gives a cache block's bytes their meaning; the model is loaded. */
-pi__key pi__setup_fingerprint(const pi__setup *s);
+pi__block_hash pi__setup_fingerprint(const pi__setup *s);
 /* All that is needed of the files was copied. */
 void pi__setup_close_files(pi__setup *s);
 void pi__setup_free(pi__setup *s);

@@ -51,17 +51,17 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
 }
 
 /* The places that are known without looking at the tokens, but for the grid. */
-static bool is_place(const pi__seq *s, int32_t n, int32_t bs)
+static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
     const bool scored = s->params.logits == PI__LOGITS_ALL && n == s->params.logits_from / bs * bs;
     return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.asked;
 }
 
-bool pi__place(void *ud, int32_t row, int32_t n)
+bool pi__reuse_point(void *ud, int32_t row, int32_t n)
 {
     const pi__snapshots *sn = ud;
     const pi__seq *s = sn->config.row_seq[row];
-    return is_place(s, n, sn->config.cache->reuse_block) || n == s->n_found; /* where one went on, others may */
+    return is_reuse_point(s, n, sn->config.cache->reuse_block) || n == s->n_found; /* where one went on, others may */
 }
 
 /* Tokens between the snapshots of the grid: one long request takes a quarter of the pool at most. */
@@ -84,7 +84,7 @@ static bool turn_starts(const pi__snapshots *sn, const pi__seq *s, int32_t from,
 /* pos is a multiple of the block size bs. */
 static bool worth_it(const pi__snapshots *sn, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
 {
-    if (is_place(s, pos, bs) || pos % grid == 0) return true;
+    if (is_reuse_point(s, pos, bs) || pos % grid == 0) return true;
     return pos - s->save.last >= grid / 4 && turn_starts(sn, s, pos, pos + bs);
 }
 

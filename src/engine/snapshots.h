@@ -43,8 +43,8 @@ void pi__snapshots_destroy(pi__snapshots *sn);
 /* Most snapshots of a step: one a block of the smallest size, and one more a sequence. */
 int32_t pi__most_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs);
 
-/* See pi__cache.place; ud: the pi__snapshots. */
-bool pi__place(void *ud, int32_t row, int32_t n);
+/* See pi__cache.reuse_point; ud: the pi__snapshots. */
+bool pi__reuse_point(void *ud, int32_t row, int32_t n);
 /* Positions and memory of the snapshots that the step takes of s, which computes up to `to`. */
 void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to);
 /* The step is over; good: what it took can be found from now on. */

@@ -13,7 +13,7 @@ typedef struct pi__tiering_config {
     pi__offload_config offload; /* device, blocks, cache, host memory */
     const char *dir;           /* of the disk tier; NULL: none */
     uint64_t dir_bytes;        /* its limit */
-    pi__key fingerprint;       /* of everything that gives a block's bytes their meaning */
+    pi__block_hash fingerprint; /* of everything that gives a block's bytes their meaning */
     void (*wake)(void *ud);    /* a load from disk has ended: poll soon */
     void *wake_ud;             /* its argument */
 } pi__tiering_config;
@@ -22,7 +22,7 @@ typedef struct pi__tiering_config {
  * the disk has it; or, where the host reads device memory, straight from the disk. */
 typedef struct pi__load {
     uint64_t number;           /* counted from 1; 0: this entry is free */
-    pi__key key;               /* the block's */
+    pi__block_hash hash;       /* the block's */
     int32_t group, block;      /* where it goes; the load holds the block's only reference */
     int32_t slot;              /* where it comes from, held as well; -1: no slot */
     bool copying;              /* from there to the block; before that it is read from disk */
@@ -51,7 +51,7 @@ void pi__tiering_close(pi__tiering *t);
 /* What s leaves behind was used: the tier evicts it later than what was used before, and its end before its beginning. */
 void pi__tiering_touch(pi__tiering *t, const pi__seq *s);
 /* Forgets what the tiers hold of a tenant (NULL: of all), and what is being read. */
-void pi__tiering_clear(pi__tiering *t, const pi__key *tenant);
+void pi__tiering_clear(pi__tiering *t, const pi__block_hash *tenant);
 /* Publishes the tiers' counters. */
 void pi__tiering_stats(pi__tiering *t);
 /* Takes finished loads and copies, and starts copies of what will be evicted next. */

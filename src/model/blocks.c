@@ -25,18 +25,18 @@ pi__stream pi__stream_of(const pi__work *w, const pi__batch *b)
     return (pi__stream) {.b = b, .n = b->n_tokens, .x = w->x, .qkv = w->qkv, .att = w->att, .y = w->y, .ff = w->ff};
 }
 
-void pi__gather_wanted(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out)
+void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out)
 {
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->row, .n_rows = b->n_rows, .x = x, .n = n, .out = out});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->logits_indices, .n_rows = b->n_rows, .x = x, .n = n, .out = out});
 }
 
-void pi__stream_wanted(pi__model *m, pi__stream *s, int64_t ld, float *rows)
+void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows)
 {
     const pi__batch *b = s->b;
     float *was = s->qkv;
-    pi__gather_wanted(m, b, s->x, m->n_embd, rows);
-    pi__gather_wanted(m, b, s->qkv, ld, s->att);
-    s->b = b->wanted;
+    pi__gather_logits_rows(m, b, s->x, m->n_embd, rows);
+    pi__gather_logits_rows(m, b, s->qkv, ld, s->att);
+    s->b = b->logits_batch;
     s->n = b->n_rows;
     s->x = rows;
     s->qkv = s->att;

@@ -18,7 +18,7 @@ typedef struct pi__work {
     int32_t n_expert;                 /* most X */
     float *x;                         /* [T, E] residual stream */
     float *qkv, *att;                 /* [T, max_qkv] queries, keys, values; [T, max_att] what attention says, or queries of
-                                       * the rows wanted (pi__stream_wanted), where max_att is made as wide */
+                                       * the rows wanted (pi__stream_logits_rows), where max_att is made as wide */
     float *y;                         /* [T, E] what a block says */
     float *ff;                        /* [T, max_ff] gate, up */
     float *routes;                    /* [T, n_expert] logits of the router */
@@ -37,10 +37,10 @@ typedef struct pi__stream {
 } pi__stream;
 pi__stream pi__stream_of(const pi__work *w, const pi__batch *b);
 /* out = rows of x [T, n] whose logits are wanted. [R, n] */
-void pi__gather_wanted(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out);
+void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out);
 /* After the last cache is written only the rows whose logits are wanted go on: the stream becomes those, with rows for x, and
  * their queries, ld apart, in what was att. */
-void pi__stream_wanted(pi__model *m, pi__stream *s, int64_t ld, float *rows);
+void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows);
 
 /* y = W in. [n, n_out], ld apart */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);

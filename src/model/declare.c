@@ -205,7 +205,7 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
                          (long long) t->ne[0], (long long) t->ne[1], (long long) w->n_mat);
     else if (t->type != PI__F32) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32", name);
     const size_t size = (size_t) w->n_mat * sizeof(float);
-    add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .place = w->place});
+    add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .placement = w->placement});
 }
 
 /* shape: columns, rows, matrices, and what the rows are. row: see pi__want. */
@@ -214,8 +214,8 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
 {
     *w = shape;
     w->type = t->type;
-    w->place = m->places ? pi__place_of_matrix(m->places, t) : PI__AT_DEVICE;
-    const pi__backend *be = pi__backend_at(m->be, w->place);
+    w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : PI__AT_DEVICE;
+    const pi__backend *be = pi__backend_at(m->be, w->placement);
     w->size = be->dev->weight_size(be, w);
     if (!w->size) {
         const pi__type_info *ti = pi__type_info_of(t->type);
@@ -224,7 +224,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     }
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
-    add_want(m, (pi__want) {.tensor = t, .weight = w, .row = row, .size = w->size, .place = w->place});
+    add_want(m, (pi__want) {.tensor = t, .weight = w, .row = row, .size = w->size, .placement = w->placement});
 }
 
 /* How a matrix is asked for. */
@@ -277,15 +277,15 @@ void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, 
 void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer)
 {
-    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .part = {n_ff, n_ff}, .routed = true};
+    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .fused_rows = {n_ff, n_ff}, .routed = true};
     want_matrices(m, w, shape, (ask) {.optional = true}, name, layer);
 }
 
-void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t part[3], const int32_t *row,
+void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer)
 {
-    const pi__weight shape = {.n_in = n_in, .n_out = part[0] + part[1] + part[2], .n_mat = 1, .n_head = n_head_kv,
-                              .part = {part[0], part[1], part[2]}};
+    const pi__weight shape = {.n_in = n_in, .n_out = fused_rows[0] + fused_rows[1] + fused_rows[2], .n_mat = 1, .n_head = n_head_kv,
+                              .fused_rows = {fused_rows[0], fused_rows[1], fused_rows[2]}};
     want_matrices(m, w, shape, (ask) {.row = row}, name, layer);
 }
 
@@ -329,8 +329,8 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
 
 void pi__need_op(pi__model *m, pi__op_id id)
 {
-    for (int32_t side = 0; side < PI__N_SIDES; side++) {
-        const pi__backend *be = pi__backend_at(m->be, side);
+    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) {
+        const pi__backend *be = pi__backend_at(m->be, placement);
         if (!pi__op_has(be, id))
             pi__model_refuse(m, PI_EUNSUPPORTED, "%s models run on the CPU only so far, not on %s: set device to cpu",
                              m->arch->name, be->dev->describe(be));
@@ -352,7 +352,7 @@ static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, i
     else if (!any && t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
     want.size = want.vec ? (size_t) (n * n_rows) * sizeof(float) : 0;
-    want.place = m->be->side[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE;
+    want.placement = m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE;
     add_want(m, want);
 }
 
@@ -442,7 +442,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
     if (!pi__model_ok(m)) return 0;
     kv.group = group_of(m, owner, like, false);
     if (kv.group < 0) return 0;
-    kv.place = owner->places ? pi__place_of_cache(owner->places, layer) : PI__AT_DEVICE;
+    kv.placement = owner->placement ? pi__placement_of_cache(owner->placement, layer) : PI__AT_DEVICE;
     if (!pi__grow(&owner->kv, &owner->cap_kv, (size_t) owner->n_kv + 1, sizeof *owner->kv)) {
         pi__fail_mem(&m->error, "the layer list");
         return 0;
@@ -472,7 +472,7 @@ int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape
     }
     m->state[m->n_state] = *shape;
     m->state[m->n_state].n_draft = m->n_draft;
-    m->state[m->n_state].place = m->places ? pi__place_of_cache(m->places, layer) : PI__AT_DEVICE;
+    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer) : PI__AT_DEVICE;
     pi__state_layer *most = &m->lim.state;
     at_least32(&most->n_k, shape->n_k);
     at_least32(&most->n_v, shape->n_v);

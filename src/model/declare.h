@@ -54,7 +54,7 @@ void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, co
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* The same for queries, keys and values of a layer with n_head_kv heads in its cache; part: rows of each matrix in it, as in
  * pi__weight. row: file row of each of its rows, or NULL: as in the file; stays until the model is loaded. */
-void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t part[3], const int32_t *row,
+void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer);
 /* The same for n_mat stacked matrices, with one factor or n_mat of them. */
 void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);

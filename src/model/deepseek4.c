@@ -70,7 +70,7 @@ typedef struct deepseek4 {
     int32_t rank_q;             /* Q */
     int32_t window;             /* tokens */
     int32_t n_group, rank_out;  /* G, O */
-    int32_t index_head, index_dim, n_top; /* I, J; entries it picks */
+    int32_t indexer_head, indexer_dim, n_top; /* I, J; entries it picks */
     int32_t n_hash;             /* layers with tables */
     pi__experts experts;        /* what layers' are made from */
     int32_t n_iter;             /* of Sinkhorn */
@@ -100,12 +100,12 @@ typedef struct deepseek4 {
     pi__weight proj_hidden;     /* [E, E]: a stream */
     float *embd_norm, *hidden_norm; /* [E] of the two */
     float *before;              /* scratch: [T, 4E] streams after the token before */
-    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream side by side, normed */
+    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream backend by backend, normed */
     float *last;                /* scratch: [R, 4E] streams after a draft */
 } deepseek4;
 
 /* A draft head's rows are in its model's cache. */
-static pi__model *keeper(pi__model *m) { return m->target ? m->target : m; }
+static pi__model *kv_owner(pi__model *m) { return m->target ? m->target : m; }
 
 /* ---------------------------------------------------------------------------------------------------- hyperparameters */
 
@@ -135,15 +135,15 @@ static void read_attention(pi__model *m, deepseek4 *p)
 
 static void read_indexer(pi__model *m, deepseek4 *p)
 {
-    p->index_head = pi__hp_u32(m, "attention.indexer.head_count", 1, PI__MAX_HEADS);
-    p->index_dim = pi__hp_u32(m, "attention.indexer.key_length", 16, MAX_DIM);
+    p->indexer_head = pi__hp_u32(m, "attention.indexer.head_count", 1, PI__MAX_HEADS);
+    p->indexer_dim = pi__hp_u32(m, "attention.indexer.key_length", 16, MAX_DIM);
     p->n_top = pi__hp_u32(m, "attention.indexer.top_k", 1, 1 << 16);
-    if (p->index_dim % 16 || p->index_dim < p->n_rot)
+    if (p->indexer_dim % 16 || p->indexer_dim < p->n_rot)
         pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.attention.indexer.key_length is %d, expected a multiple of 16 "
-                         "that is no less than rope.dimension_count %d", p->index_dim, p->n_rot);
-    m->lim.index_head = p->index_head;
-    m->lim.index_dim = p->index_dim;
-    m->lim.index_ratio = CSA;
+                         "that is no less than rope.dimension_count %d", p->indexer_dim, p->n_rot);
+    m->lim.indexer_head = p->indexer_head;
+    m->lim.indexer_dim = p->indexer_dim;
+    m->lim.indexer_ratio = CSA;
 }
 
 /* compress_ratios: a number a layer; more of them (of a draft head) are ignored. */
@@ -284,12 +284,12 @@ static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__want_vec(m, &l->sinks, H, "attn_sinks.weight", i);
     pi__want_clusters(m, &l->out_a, H * D / G, O, G, NULL, "attn_output_a.weight", i);
     pi__want_weight(m, &l->out_b, G * O, E, "attn_output_b.weight", i);
-    l->rows = pi__want_rows(m, keeper(m), i, &window, 1, p->dim, false);
+    l->rows = pi__want_rows(m, kv_owner(m), i, &window, 1, p->dim, false);
     if (l->ratio) want_compressor(m, &l->comp, l->ratio, p->dim, "attn", i);
     if (l->ratio != CSA) return;
-    want_compressor(m, &l->index, CSA, p->index_dim, "indexer", i);
-    pi__want_weight(m, &l->index_q, Q, (int64_t) p->index_head * p->index_dim, "indexer.attn_q_b.weight", i);
-    pi__want_weight(m, &l->index_w, E, p->index_head, "indexer.proj.weight", i);
+    want_compressor(m, &l->index, CSA, p->indexer_dim, "indexer", i);
+    pi__want_weight(m, &l->index_q, Q, (int64_t) p->indexer_head * p->indexer_dim, "indexer.attn_q_b.weight", i);
+    pi__want_weight(m, &l->index_w, E, p->indexer_head, "indexer.proj.weight", i);
 }
 
 static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
@@ -385,9 +385,9 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->q = pi__arena_take(a, T * (size_t) p->n_head * D * f);
     p->row = pi__arena_take(a, T * D * f);
     p->comp = pi__arena_take(a, T * 4 * D * f);
-    p->icomp = pi__arena_take(a, T * 4 * (size_t) p->index_dim * f);
-    p->iq = pi__arena_take(a, T * (size_t) p->index_head * (size_t) p->index_dim * f);
-    p->iw = pi__arena_take(a, T * (size_t) p->index_head * f);
+    p->icomp = pi__arena_take(a, T * 4 * (size_t) p->indexer_dim * f);
+    p->iq = pi__arena_take(a, T * (size_t) p->indexer_head * (size_t) p->indexer_dim * f);
+    p->iw = pi__arena_take(a, T * (size_t) p->indexer_head * f);
     p->pick = pi__arena_take(a, T * (size_t) p->n_top * sizeof *p->pick);
     p->low = pi__arena_take(a, T * (size_t) p->n_group * (size_t) p->rank_out * f);
     p->ff = pi__arena_take(a, T * (size_t) p->work.max_ff * f);
@@ -429,7 +429,7 @@ static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer
 /* Everything that reads the normed input, and the queries: q, comp, icomp, iq, iw; and the row, to the cache. */
 static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
-    const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->index_head;
+    const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->indexer_head;
     pi__lin_in in = pi__normed(m, p->y, l->attn_norm, p->eps);
     const pi__lin lin[] = {{&l->q_a, p->qa, Q}, {&l->kv, p->row, p->dim}, {&l->comp.kv, p->comp, 2 * w},
                            {&l->comp.gate, p->comp + w, 2 * w}, {&l->index.kv, p->icomp, 2 * iw},
@@ -438,9 +438,9 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     pi__op_linear(m->be, NULL, &all);
     in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->qa, .ldx = Q, .w = l->q_norm, .eps = p->eps};
     const pi__linear queries = {.in = in, .n_rows = b->n_tokens, .n_lin = l->ratio == CSA ? 2 : 1,
-                                .lin = {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->index_dim}}};
+                                .lin = {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->indexer_dim}}};
     pi__op_linear(m->be, NULL, &queries);
-    const pi__mla_qkv prep = {.rows = &keeper(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head,
+    const pi__mla_qkv prep = {.rows = &kv_owner(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head,
                               .dim = p->dim, .q_norm = true,
                              .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
                              .eps = p->eps, .rope = l->ratio ? p->scaled.table : p->plain.table, .n_rot = p->n_rot};
@@ -450,20 +450,20 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
 /* y = attention of what project left behind. [T, E] */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
-    const int64_t HD = l->q_b.n_out, IJ = (int64_t) p->index_head * p->index_dim, GO = l->out_b.n_in;
+    const int64_t HD = l->q_b.n_out, IJ = (int64_t) p->indexer_head * p->indexer_dim, GO = l->out_b.n_in;
     const float *rope = l->ratio ? p->scaled.table : p->plain.table;
     if (l->ratio) compress(m, p, b, l, &l->comp, p->comp, p->dim);
     if (l->ratio == CSA) {
-        compress(m, p, b, l, &l->index, p->icomp, p->index_dim);
-        const pi__mla_qkv prep = {.q = p->iq, .ldq = IJ, .n_head = p->index_head, .dim = p->index_dim, .q_scale = 1.0f,
+        compress(m, p, b, l, &l->index, p->icomp, p->indexer_dim);
+        const pi__mla_qkv prep = {.q = p->iq, .ldq = IJ, .n_head = p->indexer_head, .dim = p->indexer_dim, .q_scale = 1.0f,
                                  .rope = rope, .n_rot = p->n_rot};
         pi__op_mla_qkv(m->be, b, &prep);
         const pi__indexer index = {.entries = &m->kv[l->index.entries], .q = p->iq, .ldq = IJ, .w = p->iw,
-                                   .ldw = p->index_head, .n_head = p->index_head, .dim = p->index_dim,
+                                   .ldw = p->indexer_head, .n_head = p->indexer_head, .dim = p->indexer_dim,
                                    .scale = 1.0f / sqrtf((float) IJ), .n_top = p->n_top, .pick = p->pick};
         pi__op_indexer(m->be, b, &index);
     }
-    const pi__sparse att = {.rows = &keeper(m)->kv[l->rows], .entries = l->ratio ? &m->kv[l->comp.entries] : NULL,
+    const pi__sparse att = {.rows = &kv_owner(m)->kv[l->rows], .entries = l->ratio ? &m->kv[l->comp.entries] : NULL,
                             .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .window = p->window,
                             .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
                             .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
@@ -516,7 +516,7 @@ static void forward(pi__model *m, const pi__batch *b)
     }
     if (!b->n_rows) return;
     read_streams(m, p, &p->hc_head, b->n_tokens);
-    pi__gather_wanted(m, b, p->y, E, p->rows);
+    pi__gather_logits_rows(m, b, p->y, E, p->rows);
 }
 
 static void logits(pi__model *m, int32_t first, int32_t n, float *out)
@@ -565,9 +565,9 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
     project(m, p, b, &p->layers[0]);
     if (!logits) return;
     after_project(m, p, b, &p->layers[0], &h);
-    pi__gather_wanted(m, b, p->x, wide, p->last);
+    pi__gather_logits_rows(m, b, p->x, wide, p->last);
     read_streams(m, p, &p->hc_head, n);
-    pi__gather_wanted(m, b, p->y, E, p->rows);
+    pi__gather_logits_rows(m, b, p->y, E, p->rows);
     const pi__lin_in in = pi__normed(m, p->rows, p->head.output_norm, p->eps);
     pi__matmul(m, &in, b->n_rows, &t->head.output, logits, m->n_vocab);
 }

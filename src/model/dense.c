@@ -121,7 +121,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b)
         const pi__dense_layer *l = &d->layers[i];
         pi__attn_project(m, &l->attn, &s);
         if (i == m->n_layer - 1 && !b->n_rows) return;
-        if (i == m->n_layer - 1) pi__stream_wanted(m, &s, pi__attn_width(&l->attn), d->work.rows);
+        if (i == m->n_layer - 1) pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), d->work.rows);
         pi__attn_attend(m, &l->attn, &s, 0);
         pi__attn_output(m, &l->attn, &s);
         feed_forward(m, d, l, &s);

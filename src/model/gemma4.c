@@ -75,7 +75,7 @@ typedef struct gemma4 {
     pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
     int32_t pair_row[2 * PI__MAX_ROWS]; /* 0, R, 1, R + 1, ... : rows of parts as they lie in pairs */
     float *parts;               /* scratch: [2R, W] embeddings, then hidden states */
-    float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
+    float *pairs;               /* scratch: [R, 2W] embedding and hidden state backend by backend */
     float *hidden;              /* scratch: [R, W] given to the next draft */
 } gemma4;
 
@@ -154,7 +154,7 @@ static void read_params(pi__model *m, gemma4 *p)
 }
 
 /* A drafter's layer attends the target's last layer of its kind. */
-static void lend_cache(pi__model *m, gemma4 *p, int32_t i)
+static void share_kv(pi__model *m, gemma4 *p, int32_t i)
 {
     layer *l = &p->layers[i];
     const gemma4 *t = m->target->arch_data;
@@ -174,7 +174,7 @@ static void find_cache(pi__model *m, gemma4 *p, int32_t i)
     layer *l = &p->layers[i];
     int32_t d = i;
     if (m->target) {
-        lend_cache(m, p, i);
+        share_kv(m, p, i);
         return;
     }
     if (l->shares)
@@ -418,8 +418,8 @@ static void forward(pi__model *m, const pi__batch *b)
         pi__attn_project(m, &l->attn, &s);
         if (i == p->n_own - 1) {
             if (!b->n_rows) return;
-            pi__stream_wanted(m, &s, pi__attn_width(&l->attn), p->work.rows);
-            if (p->n_ple) pi__gather_wanted(m, b, ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
+            pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), p->work.rows);
+            if (p->n_ple) pi__gather_logits_rows(m, b, ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
             ple = p->ple_tmp;
             if (p->n_own < m->n_layer) rotations(m, p, s.b);
         }

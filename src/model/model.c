@@ -71,7 +71,7 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__places *places, int32_t n_draft,
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err)
 {
     *out = NULL;
@@ -83,7 +83,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->arch = arch;
     m->g = g;
     m->be = be;
-    m->places = places;
+    m->placement = placement;
     m->n_draft = n_draft;
     m->target = target;
     m->arch_data = pi__model_calloc(m, 1, arch->size, "the model");
@@ -92,7 +92,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     if (pi__model_ok(m)) arch->declare(m);
     describe(m);
-    m->places = NULL;
+    m->placement = NULL;
     if (!pi__model_ok(m)) {
         why = m->error;
         pi__model_free(m);
@@ -121,9 +121,9 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     at_least32(&lim->state.n_conv, own->state.n_conv);
     at_least32(&lim->state.n_draft, m->n_draft);
     at_least32(&lim->max_row, own->max_row);
-    at_least32(&lim->index_head, own->index_head);
-    at_least32(&lim->index_dim, own->index_dim);
-    if (own->index_ratio) lim->index_ratio = own->index_ratio;
+    at_least32(&lim->indexer_head, own->indexer_head);
+    at_least32(&lim->indexer_dim, own->indexer_dim);
+    if (own->indexer_ratio) lim->indexer_ratio = own->indexer_ratio;
     pi__arena a = {0};
     m->arch->layout(m, lim, &a);
     return a.used;
@@ -131,7 +131,7 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
 
 /* Of the file at a time: the file and its copy are never both in memory. More where it goes to a far device, whose threads
  * pack a piece together. */
-enum { LOAD_BYTES = 4 << 20, FAR_LOAD_BYTES = 16 << 20 };
+enum { LOAD_BYTES = 4 << 20, DISCRETE_LOAD_BYTES = 16 << 20 };
 
 typedef struct stage { /* room for a piece of a file that is not in memory */
     char *p;
@@ -188,7 +188,7 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     if (w->host) return PI_OK;
     float *sorted = w->row ? pi__malloc((size_t) n * sizeof *sorted) : tmp;
     for (int64_t i = 0; i < n && w->row && sorted; i++) sorted[i] = tmp[w->row[i]];
-    pi__backend *be = pi__backend_at(m->be, w->place);
+    pi__backend *be = pi__backend_at(m->be, w->placement);
     if (sorted) be->dev->upload(be, dst, sorted, (size_t) n * sizeof *tmp);
     if (sorted != tmp) pi__free(tmp);
     pi__free(sorted);
@@ -236,9 +236,9 @@ static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, in
 static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error *err)
 {
     const pi__weight *w = want->weight;
-    pi__backend *be = pi__backend_at(m->be, w->place);
+    pi__backend *be = pi__backend_at(m->be, w->placement);
     size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
-    int64_t step = (int64_t) ((be->far ? FAR_LOAD_BYTES : LOAD_BYTES) / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
+    int64_t step = (int64_t) ((be->discrete ? DISCRETE_LOAD_BYTES : LOAD_BYTES) / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
     if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
     int rc = PI_OK;
     for (int64_t mat = 0; mat < w->n_mat; mat++)
@@ -255,7 +255,7 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
 }
 
 /* Bytes of all tensors that lie on devices. */
-static size_t wanted_bytes(const pi__model *m)
+static size_t declared_bytes(const pi__model *m)
 {
     size_t all = 0;
     for (size_t i = 0; i < m->n_want; i++) all += m->want[i].size;
@@ -273,7 +273,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
     pi__arena a = {.base = m->scratch, .size = m->scratch_size, .buffers = true};
     m->arch->layout(m, &own, &a);
 
-    size_t done = 0, all = wanted_bytes(m);
+    size_t done = 0, all = declared_bytes(m);
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "gguf/gguf.h"
-#include "model/place.h"
+#include "model/placement.h"
 
 typedef struct pi__model pi__model;
 
@@ -30,7 +30,7 @@ typedef struct pi__want {
     const int32_t *row;       /* of weight and vec: file row (value) of each of theirs, known before they are loaded; NULL: as
                                * in the file */
     size_t size;              /* bytes on the device */
-    int32_t place;            /* PI__AT_*: in which region */
+    int32_t placement;        /* PI__AT_*: in which region */
     bool own;                 /* it has pages of its own there, */
     bool mapped;              /* and memory in them */
     size_t at;                /* first byte, from where such ones, or the others, begin (weights.c) */
@@ -75,7 +75,7 @@ struct pi__model {
     void *arch_data;           /* its struct */
     const pi__gguf *g;         /* the file; only during declare and load */
     pi__backend *be;           /* where it runs */
-    const pi__places *places;  /* of matrices and caches, only during declare; NULL: everything is with the device */
+    const pi__placement *placement; /* of matrices and caches, only during declare; NULL: everything is with the device */
     pi__model *target;         /* for whom a drafter beside it guesses, or NULL */
     pi_error error;            /* the first thing that was wrong while it was declared or loaded; code PI_OK: nothing */
     const char *blk;           /* what names of a layer's tensors begin with; NULL: "blk.N" */
@@ -106,8 +106,8 @@ struct pi__model {
     pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */
     uint64_t n_params;         /* values in all tensors of the file */
     uint64_t file_bytes;       /* bytes of all tensors in the file */
-    size_t weights_size[PI__N_PLACES]; /* bytes of the regions of weights */
-    pi__region weights[PI__N_PLACES]; /* region of each place */
+    size_t weights_size[PI__N_REGIONS]; /* bytes of the regions of weights */
+    pi__region weights[PI__N_REGIONS]; /* region of each place */
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
@@ -118,9 +118,9 @@ struct pi__model {
 };
 
 /* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. places: of g, where be is
- * two sides and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that the file is
+ * two backends and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that the file is
  * a drafter of, which must outlive it. */
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__places *places, int32_t n_draft,
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err);
 /* Bytes of scratch for lim, whose fields that depend on the model are raised to what it needs. */
 size_t pi__model_scratch(pi__model *m, pi__limits *lim);

@@ -17,7 +17,7 @@
 
 typedef struct layer {
     bool delta;                     /* a delta net; else attention */
-    pi__attn attn;                  /* query and gate of a head side by side */
+    pi__attn attn;                  /* query and gate of a head backend by backend */
     /* delta net */
     float *norm;                    /* [E] */
     int32_t state;                  /* index into m->state */
@@ -327,10 +327,10 @@ static void mix(pi__model *m, const qwen35 *p, const layer *l, const pi__stream 
 }
 
 /* The rows wanted of a mixer's input and of what it wrote go on, in rows and where its inputs were. */
-static void only_wanted(pi__model *m, const qwen35 *p, const layer *l, pi__stream *s, float *rows)
+static void only_logits_rows(pi__model *m, const qwen35 *p, const layer *l, pi__stream *s, float *rows)
 {
-    pi__gather_wanted(m, s->b, s->x, m->n_embd, rows);
-    pi__gather_wanted(m, s->b, s->att, mixer_width(p, l), s->qkv);
+    pi__gather_logits_rows(m, s->b, s->x, m->n_embd, rows);
+    pi__gather_logits_rows(m, s->b, s->att, mixer_width(p, l), s->qkv);
     s->x = rows;
     s->att = s->qkv;
     s->n = s->b->n_rows;
@@ -347,10 +347,10 @@ static void forward(pi__model *m, const pi__batch *b)
         const bool last = i == p->n_trunk - 1 && !p->draft; /* a draft head reads all rows */
         mix(m, p, l, &s);
         if (last && !b->n_rows) return;
-        if (last) only_wanted(m, p, l, &s, p->work.rows);
+        if (last) only_logits_rows(m, p, l, &s, p->work.rows);
         after_mixer(m, p, l, &s);
     }
-    if (p->draft) pi__gather_wanted(m, b, s.x, m->n_embd, p->work.rows);
+    if (p->draft) pi__gather_logits_rows(m, b, s.x, m->n_embd, p->work.rows);
 }
 
 static void logits(pi__model *m, int32_t first, int32_t n, float *out)
@@ -365,7 +365,7 @@ static void norm(pi__model *m, const qwen35 *p, const float *x, const float *w, 
     pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = ldo, .x = x, .w = w, .eps = p->eps, .n_rows = n, .n = m->n_embd});
 }
 
-/* The draft head: one attention layer over the norms of token and hidden state, side by side. Position 0 has no hidden
+/* The draft head: one attention layer over the norms of token and hidden state, backend by backend. Position 0 has no hidden
  * state before it, so keys begin at 1. */
 static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
 {
@@ -387,7 +387,7 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
     pi__attn_project(m, &h->block.attn, &s);
     if (!logits) return;
     pi__attn_attend(m, &h->block.attn, &s, 1);
-    only_wanted(m, p, &h->block, &s, p->pair); /* [R, E]: what it held is done with */
+    only_logits_rows(m, p, &h->block, &s, p->pair); /* [R, E]: what it held is done with */
     after_mixer(m, p, &h->block, &s);
     norm(m, p, s.x, h->out_norm ? h->out_norm : p->head.output_norm, s.n, p->drows, E);
     const pi__lin_in out = {.kind = PI__IN_PLAIN, .x = p->drows, .ldx = E};

@@ -21,8 +21,8 @@ static size_t in_pages(size_t n, size_t page) { return page ? (n + page - 1) & ~
 
 int pi__weights_want(pi__model *m, pi__want *w, pi_error *err)
 {
-    pi__region *r = &m->weights[w->place];
-    r->page = pi__backend_at(m->be, w->place)->page;
+    pi__region *r = &m->weights[w->placement];
+    r->page = pi__backend_at(m->be, w->placement)->page;
     const bool fits = w->size <= SIZE_MAX / 4;
     w->own = r->page && w->size >= r->page;
     size_t *end = w->own ? &r->own : &r->shared;
@@ -30,7 +30,7 @@ int pi__weights_want(pi__model *m, pi__want *w, pi_error *err)
     const size_t n = fits ? w->own ? in_pages(w->size, r->page) : align64(w->size) : 0;
     if (!fits || !pi__add_ok(*end, n, end) || *end > SIZE_MAX / 4)
         return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
-    m->weights_size[w->place] = r->own + in_pages(r->shared, r->page);
+    m->weights_size[w->placement] = r->own + in_pages(r->shared, r->page);
     return PI_OK;
 }
 
@@ -38,7 +38,7 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
 {
     const pi__backend *be = pi__backend_at(m->be, place);
     return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights on %s%s", m->weights_size[place] >> 20,
-                    be->dev->describe(be), be->far ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
+                    be->dev->describe(be), be->discrete ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
 }
 
 /* Addresses, then memory for what has none of its own. */
@@ -56,20 +56,20 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
 int pi__weights_alloc(pi__model *m, pi_error *err)
 {
     int rc = PI_OK;
-    for (int32_t i = 0; i < PI__N_PLACES && !rc; i++) rc = alloc_region(m, i, err);
+    for (int32_t i = 0; i < PI__N_REGIONS && !rc; i++) rc = alloc_region(m, i, err);
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         pi__want *w = &m->want[i];
-        pi__backend *be = pi__backend_at(m->be, w->place);
+        pi__backend *be = pi__backend_at(m->be, w->placement);
         if (!w->own) continue;
         w->mapped = be->dev->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
-        if (!w->mapped) rc = no_memory(m, w->place, err);
+        if (!w->mapped) rc = no_memory(m, w->placement, err);
     }
     return rc;
 }
 
 char *pi__weights_at(const pi__model *m, const pi__want *w)
 {
-    const pi__region *r = &m->weights[w->place];
+    const pi__region *r = &m->weights[w->placement];
     return w->size ? r->base + (w->own ? 0 : r->own) + w->at : NULL;
 }
 
@@ -77,11 +77,11 @@ void pi__weights_free(pi__model *m)
 {
     for (size_t i = 0; i < m->n_want; i++) {
         pi__want *w = &m->want[i];
-        pi__backend *be = pi__backend_at(m->be, w->place);
+        pi__backend *be = pi__backend_at(m->be, w->placement);
         if (w->mapped) be->dev->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         w->mapped = false;
     }
-    for (int32_t i = 0; i < PI__N_PLACES; i++) {
+    for (int32_t i = 0; i < PI__N_REGIONS; i++) {
         pi__region *r = &m->weights[i];
         pi__backend *be = pi__backend_at(m->be, i);
         if (r->mapped) be->dev->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));

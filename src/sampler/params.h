@@ -17,7 +17,7 @@ typedef struct pi__logit_bias {
 } pi__logit_bias;
 
 typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
-    uint64_t seed;           /* of the request's own generator; the same seed gives the same tokens in any company */
+    uint64_t seed;           /* of the request's own generator; the same seed gives the same tokens in any batch */
     float temp;              /* <= 0: greedy */
     int32_t top_k;           /* <= 0: off */
     float top_p;             /* 1: off */

@@ -1,7 +1,7 @@
 /* From a row of logits to a token.
  *
  * One sampler a request: its generator, its history counts and its filters. The result depends on the request's
- * parameters, its history and the row alone, so company never changes it. Memory is allocated by create (and grows only
+ * parameters, its history and the row alone, so batch composition never changes it. Memory is allocated by create (and grows only
  * in accept's history, which is reserved there too); sample never allocates. One thread at a time. */
 #ifndef PI__SAMPLER_H
 #define PI__SAMPLER_H

@@ -2,7 +2,7 @@
  * Not a test: prints times of a prompt of 512 tokens, and of single tokens late in a sequence. */
 #include <time.h>
 
-#include "attention_world.h"
+#include "attention_fixture.h"
 
 static double seconds(clockid_t id)
 {
@@ -19,16 +19,16 @@ static double cpu(void) { return seconds(CLOCK_THREAD_CPUTIME_ID); }
 static void time_step(config c, int from, int tokens, int n_rounds, const char *what)
 {
     int len = from + tokens;
-    world w;
-    world_init(&w, &c, 1, &len);
+    fixture w;
+    fixture_init(&w, &c, 1, &len);
     int n = from;
-    if (from) world_step(&w, &n);
+    if (from) fixture_step(&w, &n);
     sequence before = w.seq[0];
     double best_attn = 1e9, best_qkv = 1e9;
     for (int i = 0; i < n_rounds; i++) {
         w.n_free += from ? 0 : w.seq[0].done / c.block_size; /* the same blocks again */
         w.seq[0].done = before.done;
-        world_step(&w, &tokens);
+        fixture_step(&w, &tokens);
         if (w.time_attention < best_attn) best_attn = w.time_attention;
         if (w.time_qkv < best_qkv) best_qkv = w.time_qkv;
     }
@@ -37,7 +37,7 @@ static void time_step(config c, int from, int tokens, int n_rounds, const char *
     double fma = keys * c.n_head * c.head_dim * 2;
     printf("%-28s %9.3f ms  %6.1f G multiply-adds/s   qkv %7.3f ms\n", what, best_attn * 1e3, fma / best_attn * 1e-9,
            best_qkv * 1e3);
-    world_free(&w);
+    fixture_free(&w);
 }
 
 int main(int argc, char **argv)

@@ -45,8 +45,8 @@ static pi__batch batch_of(tool *t, int32_t start[2], int32_t len[1], int32_t fro
     start[1] = n;
     len[0] = from + n;
     pi__batch b = {.n_tokens = n, .n_seqs = 1, .n_groups = t->m->n_groups, .token = t->token + from, .pos = t->pos + from,
-                   .seq = t->seq, .seq_start = start, .seq_len = len, .seq_sure = start + 1, .state_slot = zero,
-                   .save_start = zero, .row = t->row};
+                   .seq = t->seq, .seq_start = start, .seq_len = len, .n_verified = start + 1, .state_slot = zero,
+                   .save_start = zero, .logits_indices = t->row};
     for (int32_t i = 0; i < b.n_groups; i++)
         b.kv[i] = (pi__kv_batch){block_of(t, i), MOST / BLOCK, t->table, t->slot + from};
     return b;

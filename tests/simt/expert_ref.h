@@ -18,14 +18,14 @@ struct way {
 };
 
 /* Rows, and where each goes: most of them to expert 1, the rest to 0 and 3, all to 2 as well. */
-struct crowd {
+struct concurrency {
     enum { EXPERTS = 4, USED = 2 };
     pi__k_routes a = {};
     buffer<float> logits, weight;
     buffer<int32_t> id, column, row, n_tile;
     buffer<pi__k_tile> few, some, many;
 
-    explicit crowd(int32_t n)
+    explicit concurrency(int32_t n)
         : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3), few(tiles(n, 0)),
           some(tiles(n, 1)), many(tiles(n, 2))
     {
@@ -50,7 +50,7 @@ struct stack {
     static std::vector<uint8_t> fill(std::vector<matrix> &one, const way &how, int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
     {
         std::vector<uint8_t> all;
-        for (size_t i = 0; i < crowd::EXPERTS; i++) {
+        for (size_t i = 0; i < concurrency::EXPERTS; i++) {
             one.push_back(how.make(type, n_in, n_out, seed + i));
             all.insert(all.end(), one[i].m.data, one[i].m.data + one[i].m.shape.mat_bytes);
         }
@@ -62,7 +62,7 @@ struct stack {
 struct experts {
     const way &how;
     stack w, w2;
-    crowd c;
+    concurrency c;
     std::vector<float> factors, x0;
     buffer<float> x, scale;
 
@@ -83,7 +83,7 @@ struct experts {
     std::vector<float> run(bool gathered, const void *p)
     {
         const int64_t n_out = w.one[0].m.n_out, ldy = 2 * n_out + 1;
-        buffer<float> y((size_t) (c.a.n_rows * crowd::USED * ldy));
+        buffer<float> y((size_t) (c.a.n_rows * concurrency::USED * ldy));
         pi__k_experts e = {};
         e.w = w.one[0].m;
         e.w.data = w.memory.get();
@@ -99,7 +99,7 @@ struct experts {
         const size_t n_in = (size_t) w.one[0].m.n_in, n_out = (size_t) w.one[0].m.n_out;
         buffer<float> out(n_out);
         for (size_t p = 0; p < c.id.size(); p++) {
-            size_t e = (size_t) c.id[p], r = p / crowd::USED;
+            size_t e = (size_t) c.id[p], r = p / concurrency::USED;
             const float *got = &y[(size_t) c.column[p] * (2 * n_out + 1)];
             auto alone = prepare(x.get() + r * n_in, 1);
             for (int k = 0; k < 2; k++) {

@@ -69,14 +69,14 @@ void top(int32_t k)
 
 void clusters()
 {
-    pi__k_clusters a = {};
+    pi__k_centroids a = {};
     pi__k_routes r = {};
     a.n_rows = 1;
     a.n_mat = 2048;
     a.n_pick = 32;
     a.n = 128;
-    CHECK(pi__k_pick_clusters(nullptr, &a, &r));
-    CHECK(pi__k_spread_clusters(nullptr, &a));
+    CHECK(pi__k_pick_centroids(nullptr, &a, &r));
+    CHECK(pi__k_scatter_logits(nullptr, &a));
 }
 
 void attention(int32_t n, int32_t dim, int32_t type)
@@ -123,7 +123,7 @@ void experts(int32_t n, const pi__k_matrix &w)
     e.w = w;
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
     if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &e, memory));
-    if (pi__k_halves_has(w.type, N_IN)) CHECK(pi__k_halves_experts(nullptr, &r, &e, memory));
+    if (pi__k_mma16_has(w.type, N_IN)) CHECK(pi__k_mma16_experts(nullptr, &r, &e, memory));
     CHECK(pi__k_add_experts(nullptr, &r, some, N_IN, some, N_IN));
 }
 
@@ -144,11 +144,11 @@ void products(int32_t n, int32_t type)
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_fp4_linear(nullptr, &w, memory, n, some, N_OUT));
     }
-    if (pi__k_halves_has(type, N_IN)) {
-        CHECK(pi__k_halves_prepare(nullptr, &in, type, n, N_IN, memory));
-        CHECK(pi__k_halves_linear(nullptr, &w, memory, n, some, N_OUT));
-        CHECK(pi__k_parts_prepare(nullptr, &in, type, n, N_IN, memory));
-        CHECK(pi__k_parts_finish(nullptr, &w, memory, n, some, N_OUT));
+    if (pi__k_mma16_has(type, N_IN)) {
+        CHECK(pi__k_mma16_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_mma16_linear(nullptr, &w, memory, n, some, N_OUT));
+        CHECK(pi__k_hilo_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_hilo_finish(nullptr, &w, memory, n, some, N_OUT));
     }
 }
 

@@ -248,12 +248,12 @@ static void issue(warp_fn fn, void *d, const uint32_t *a, const uint32_t *b, con
 void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_16<8, 7>, d, a, b, file, line);
-    spoil(SPOIL_HALVES, d);
+    spoil(SPOIL_MMA16, d);
 }
 void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_16<5, 10>, d, a, b, file, line);
-    spoil(SPOIL_HALVES, d);
+    spoil(SPOIL_MMA16, d);
 }
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {

@@ -368,7 +368,7 @@ int pi__rt_load_kernels(pi__rt *rt, bool *all)
 int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }
 void *pi__rt_stream(pi__rt *rt) { return static_cast<simt::stream *>(rt); }
 
-int pi__rt_record(pi__rt *rt)
+int pi__rt_capture(pi__rt *rt)
 {
     simt::watch.n_recorded++;
     int code = rt->call(true);
@@ -378,7 +378,7 @@ int pi__rt_record(pi__rt *rt)
     return 0;
 }
 
-int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out)
+int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
 {
     *out = nullptr;
     std::shared_ptr<std::vector<work>> list;
@@ -391,7 +391,7 @@ int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out)
     return 0;
 }
 
-int pi__rt_play(pi__rt *rt, pi__rt_graph *g)
+int pi__rt_replay(pi__rt *rt, pi__rt_graph *g)
 {
     simt::watch.n_replayed++;
     int code = rt->call(true);

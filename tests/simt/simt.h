@@ -53,7 +53,7 @@ namespace simt {
 /* ------------------------------------------------------------------------------------------------ for those who launch */
 
 /* Tensor-core instructions whose results may be made wrong; bits. */
-enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_HALVES = 2, SPOIL_FP4 = 4 };
+enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_MMA16 = 2, SPOIL_FP4 = 4 };
 
 enum class order { forward, reverse, random };
 

@@ -1,5 +1,5 @@
 /* The CUDA backend as a whole, emulated: a tiny Gemma 3 gives the CPU's tokens and, nearly, its logits, and its own to the
- * bit in any company. */
+ * bit in any batch. */
 #include "answers.h"
 #include "runtime_emu.h"
 
@@ -145,7 +145,7 @@ static void test_evicted_shared(void **)
     unlink(path);
 }
 
-/* FP4 products: other numbers than with fp4-mma off, which are the CPU's, but the same in any company. */
+/* FP4 products: other numbers than with fp4-mma off, which are the CPU's, but the same in any batch. */
 static void test_fp4(void **)
 {
     const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and", "you"};
@@ -210,7 +210,7 @@ static void test_wrong_products(void **)
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
     assert_null(be);
     assert_non_null(strstr(err.msg, "multiplies Q8_0 matrices wrongly"));
-    simt::options.spoil = simt::SPOIL_HALVES;
+    simt::options.spoil = simt::SPOIL_MMA16;
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
     assert_non_null(strstr(err.msg, "multiplies F16 matrices wrongly"));
     simt::options.spoil = simt::SPOIL_NONE;

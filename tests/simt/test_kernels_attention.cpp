@@ -1,4 +1,4 @@
-/* attention kernels against double precision, and to the bit against itself: alone and in company, in every chunking, with keys
+/* attention kernels against double precision, and to the bit against itself: alone and in a batch, in every chunking, with keys
  * split over blocks and not, for every block size of the cache. */
 #include "cache_ref.h"
 
@@ -22,7 +22,7 @@ struct sequence {
     std::vector<int32_t> table;
 };
 
-struct world {
+struct fixture {
     config c;
     int32_t block_size;
     std::vector<sequence> seqs;
@@ -30,9 +30,9 @@ struct world {
     std::vector<float> sinks;
 };
 
-static world make_world(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
+static fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
 {
-    world w = {c, block_size, {}, nullptr, {}};
+    fixture w = {c, block_size, {}, nullptr, {}};
     int32_t blocks = 1;
     for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
@@ -61,7 +61,7 @@ struct span {
     size_t seq;
     int32_t from, to;
 };
-static std::vector<float> run(const world &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there)
+static std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there)
 {
     const config &c = w.c;
     size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
@@ -112,7 +112,7 @@ static std::vector<float> run(const world &w, const std::vector<span> &spans, in
     return std::vector<float>(out.get(), out.get() + out.size());
 }
 
-static void check(const world &w, const std::vector<span> &spans, const std::vector<float> &got, double tolerance)
+static void check(const fixture &w, const std::vector<span> &spans, const std::vector<float> &got, double tolerance)
 {
     const config &c = w.c;
     size_t row = 0;
@@ -168,7 +168,7 @@ static void test_shapes(void **)
         {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false, 0, 0},    {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
         {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1}, {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1}};
     for (const config &c : cases) {
-        world w = make_world(c, {37, 1, 70, 18}, 16);
+        fixture w = make_fixture(c, {37, 1, 70, 18}, 16);
         std::vector<span> spans = {{0, 0, 5}, {2, 69, 70}, {1, 0, 1}, {0, 20, 37}, {3, 17, 18}};
         std::vector<float> first;
         in_all_modes([&] {
@@ -182,7 +182,7 @@ static void test_shapes(void **)
 /* Every way of computing the same rows gives the same bits. */
 static void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
 {
-    world w = make_world(c, lens, 16);
+    fixture w = make_fixture(c, lens, 16);
     std::vector<span> all;
     for (size_t i = 0; i < lens.size(); i++) all.push_back({i, from < lens[i] ? from : lens[i] - 1, lens[i]});
     std::vector<float> want = run(w, all, 0, false), one, split;
@@ -201,7 +201,7 @@ static void check_same(const config &c, const std::vector<int32_t> &lens, int32_
     std::vector<float> wide = run(w, all, 1, true); /* more rows a block */
     assert_memory_equal(want.data(), wide.data(), want.size() * 4);
     for (int32_t size : {32, 64}) {
-        world other = make_world(c, lens, size);
+        fixture other = make_fixture(c, lens, size);
         std::vector<float> got = run(other, all, 0, false);
         assert_memory_equal(want.data(), got.data(), want.size() * 4);
     }
@@ -222,7 +222,7 @@ static void test_same_bits(void **)
 /* The keys really were split in the test above: fewer launches would have done. */
 static void test_splits(void **)
 {
-    world w = make_world({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
+    fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
     unsigned long before = simt::n_launches;
     run(w, {{0, 599, 600}}, 1000, true);
     assert_int_equal(simt::n_launches - before, 2);

@@ -30,14 +30,14 @@ struct turn {
     std::vector<std::pair<int32_t, int32_t>> saves; /* position, snapshot */
 };
 
-class world {
+class fixture {
 public:
     shape c;
     std::vector<sequence> seq;
     size_t channels, values;
     bool padded = false; /* steps end with a token that is nobody's */
 
-    world(const shape &s, const std::vector<int> &lens)
+    fixture(const shape &s, const std::vector<int> &lens)
         : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)), r_((uint64_t) s.dim),
           state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft},
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
@@ -61,7 +61,7 @@ public:
     {
         struct row { size_t s; int at; }; /* at < 0: a wrong draft */
         std::vector<row> rows;
-        std::vector<int32_t> pos, start{0}, sure, slot, save_start{0}, save;
+        std::vector<int32_t> pos, start{0}, verified, slot, save_start{0}, save;
         pi__k_gdn a = {};
         a.least = 1 << 30;
         for (size_t i = 0; i < turns.size(); i++) {
@@ -73,25 +73,25 @@ public:
                 rows.push_back({i, k < t.n + t.right ? seq[i].done + k : -1});
             }
             for (auto &s : t.saves) save.push_back(s.first), save.push_back(s.second);
-            add_sequence(a, n, t.n, seq[i].slot, start, sure, slot, save_start, (int32_t) save.size() / 2);
+            add_sequence(a, n, t.n, seq[i].slot, start, verified, slot, save_start, (int32_t) save.size() / 2);
         }
         if (rows.empty()) return;
         if (padded) {
             pos.push_back(-1);
             rows.push_back({0, -1});
-            add_sequence(a, 1, 1, -1, start, sure, slot, save_start, (int32_t) save.size() / 2);
+            add_sequence(a, 1, 1, -1, start, verified, slot, save_start, (int32_t) save.size() / 2);
         }
         size_t T = rows.size(), nv = (size_t) c.n_v, ld = channels + values + 2 * nv + 4;
         std::vector<float> mix(T * ld);
         for (size_t t = 0; t < T; t++) fill(&mix[t * ld], rows[t].s, rows[t].at);
         buffer<float> in(mix), out(T * (values + 4)), scratch(pi__k_gdn_scratch(&state_, (int32_t) T) / 4);
-        buffer<int32_t> d_pos(pos), d_start(start), d_sure(sure), d_slot(slot), d_save_start(save_start), d_save(save);
+        buffer<int32_t> d_pos(pos), d_start(start), d_sure(verified), d_slot(slot), d_save_start(save_start), d_save(save);
         a.qkv = in.get(), a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
         a.z = in.get() + channels, a.alpha = a.z + values, a.beta = a.alpha + nv;
         a.conv = conv_.get(), a.dt_bias = dt_.get(), a.a = a_.get(), a.norm = norm_.get(), a.eps = 1e-6f;
         a.out = out.get(), a.ldo = (int64_t) values + 4;
-        a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) sure.size();
-        a.pos = d_pos.get(), a.seq_start = d_start.get(), a.seq_sure = d_sure.get(), a.state_slot = d_slot.get();
+        a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) verified.size();
+        a.pos = d_pos.get(), a.seq_start = d_start.get(), a.n_verified = d_sure.get(), a.state_slot = d_slot.get();
         a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get();
         must_run(pi__k_gdn_run(nullptr, &a));
         for (size_t t = 0; t < T; t++) {
@@ -117,7 +117,7 @@ public:
     }
 
     /* Each sequence alone, whole. */
-    world &alone()
+    fixture &alone()
     {
         for (size_t i = 0; i < seq.size(); i++) {
             std::vector<turn> turns(seq.size());
@@ -158,14 +158,14 @@ private:
     size_t slot_floats_, snap_floats_;
     buffer<float> slots_, snaps_, conv_, dt_, a_, norm_;
 
-    static void add_sequence(pi__k_gdn &a, int n, int n_sure, int n_slot, std::vector<int32_t> &start,
-                             std::vector<int32_t> &sure, std::vector<int32_t> &slot, std::vector<int32_t> &save_start,
+    static void add_sequence(pi__k_gdn &a, int n, int n_verified, int n_slot, std::vector<int32_t> &start,
+                             std::vector<int32_t> &verified, std::vector<int32_t> &slot, std::vector<int32_t> &save_start,
                              int32_t n_save)
     {
         a.least = std::min(a.least, n);
         a.most = std::max(a.most, n);
         start.push_back(start.back() + n);
-        sure.push_back(n_sure);
+        verified.push_back(n_verified);
         slot.push_back(n_slot);
         save_start.push_back(n_save);
     }
@@ -250,7 +250,7 @@ private:
     }
 };
 
-void assert_same(const world &a, const world &b, const char *what, int with)
+void assert_same(const fixture &a, const fixture &b, const char *what, int with)
 {
     for (size_t i = 0; i < a.seq.size(); i++) {
         const sequence &x = a.seq[i], &y = b.seq[i];
@@ -270,7 +270,7 @@ static void test_reference(void **)
     const shape shapes[] = {{2, 4, 32, 0}, {1, 3, 64, 2}, {2, 2, 96, 0}, {1, 1, 128, 3}};
     for (const shape &c : shapes) {
         for (int cut : {23, 1}) {
-            world w(c, {38, 1, 17});
+            fixture w(c, {38, 1, 17});
             w.run_in_cuts(cut);
             w.check_reference();
             w.check_gaps();
@@ -282,10 +282,10 @@ static void test_reference(void **)
 static void test_modes(void **)
 {
     const shape c = {1, 2, 32, 2};
-    world a(c, {21, 3});
+    fixture a(c, {21, 3});
     a.alone();
     in_all_modes([&] {
-        world w(c, {21, 3});
+        fixture w(c, {21, 3});
         w.run({{9, 0, 0, {}}, {2, 0, 1, {}}});
         w.run({{1, 1, 1, {}}, {1, 0, 0, {}}});
         w.run({{10, 0, 0, {{16, 0}}}, {}});
@@ -299,11 +299,11 @@ static void test_cuts(void **)
     const shape shapes[] = {{1, 2, 32, 0}, {1, 1, 128, 5}};
     const std::vector<int> lens = {41, 33, 16, 1};
     for (const shape &c : shapes) {
-        world a(c, lens);
+        fixture a(c, lens);
         a.alone().check_reference();
         for (int cut : {1, 2, 6, 15, 16, 40}) {
             if (c.dim > 32 && cut > 2 && cut < 15) continue;
-            world b(c, lens);
+            fixture b(c, lens);
             b.padded = cut % 2 == 0;
             b.run_in_cuts(cut);
             assert_same(a, b, "cut", cut);
@@ -318,7 +318,7 @@ static void test_drafts(void **)
     const std::vector<int> lens = {90, 35, 60};
     for (int n_draft : {1, 5, 19}) {
         shape c = {1, 1, 32, n_draft};
-        world a(c, lens), b(c, lens);
+        fixture a(c, lens), b(c, lens);
         a.alone();
         simt_test::random r((uint64_t) n_draft);
         for (int left = 1; left;) {
@@ -345,7 +345,7 @@ static void test_draft_counts(void **)
 {
     const int most = 18, len = 16 + 16 + 1 + most;
     const shape c = {1, 1, 32, most};
-    world a(c, {len}), b(c, {len});
+    fixture a(c, {len}), b(c, {len});
     a.alone();
     for (int from : {15, 16, 24, 28, 31}) {
         for (int drafts : {1, 2, 5, most}) {
@@ -367,7 +367,7 @@ static void test_longest_rings(void **)
 {
     for (int n_draft : {1, 3, 4}) {
         const shape c = {1, 2, 32, n_draft};
-        world a(c, {40}), b(c, {40});
+        fixture a(c, {40}), b(c, {40});
         a.alone();
         for (int from = 13; from < 17; from++) {
             for (int right = 0; right <= n_draft; right++) {
@@ -387,7 +387,7 @@ static void test_snapshots(void **)
 {
     const shape c = {1, 2, 32, 20};
     const std::vector<int> lens = {70};
-    world a(c, lens), b(c, lens);
+    fixture a(c, lens), b(c, lens);
     a.run({{70, 0, 0, {{16, 1}, {32, 2}, {48, 3}, {64, 4}}}});
     size_t bytes = a.snapshot_floats() * 4;
     while (b.seq[0].done < 70) {
@@ -404,7 +404,7 @@ static void test_snapshots(void **)
     assert_same(a, b, "saved from", 0);
     for (int from : {15, 27, 31}) {
         for (int right : {0, 1, 5, 20}) {
-            world d(c, lens);
+            fixture d(c, lens);
             d.run({{from, 0, 0, {}}});
             d.run({{1, right, 20 - right, {}}});
             int pos = d.seq[0].done / 16 * 16;
@@ -425,10 +425,10 @@ static void test_load(void **)
 {
     const shape c = {1, 2, 64, 3};
     const std::vector<int> lens = {50};
-    world a(c, lens);
+    fixture a(c, lens);
     a.run({{50, 0, 0, {{16, 1}, {32, 2}, {48, 3}}}});
     for (int pos : {16, 32, 48}) {
-        world b(c, lens);
+        fixture b(c, lens);
         b.run({{50, 0, 0, {}}});
         std::memcpy(b.snapshot(5), a.snapshot(pos / 16), a.snapshot_floats() * 4);
         b.load(0, pos, 5);

@@ -131,7 +131,7 @@ static void test_odd_logits(void **)
 /* -------------------------------------------------------------------------------------------------------------- the op */
 
 /* A layer of experts and rows for it. */
-struct world {
+struct fixture {
     device d;
     std::unique_ptr<stack> gate, up, down;
     int32_t max_rows;
@@ -139,7 +139,7 @@ struct world {
     buffer<float> x, w, logits, y;
     pi__moe a = {};
 
-    world(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused,
+    fixture(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused,
           bool fp4 = false)
         : d(fp4), max_rows(rows), x0(simt_test::random(1).normals((size_t) (rows * E))), w0(simt_test::random(2).normals((size_t) E)),
           l0(simt_test::random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0), y((size_t) (rows * (E + 2)))
@@ -189,7 +189,7 @@ static double activated(int act, double v)
 }
 
 /* y += weight * expert e of x; bound grows by how far off that may be. */
-static void add_expert(const world &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
+static void add_expert(const fixture &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
                        std::vector<double> &bound)
 {
     std::vector<double> mid, off;
@@ -207,7 +207,7 @@ static void add_expert(const world &t, int32_t e, double weight, const std::vect
     }
 }
 
-static void check_row(const world &t, int32_t r, const std::vector<float> &got)
+static void check_row(const fixture &t, int32_t r, const std::vector<float> &got)
 {
     const size_t E = (size_t) t.E(), first = (size_t) r * E;
     std::vector<double> x(t.x0.begin() + (long) first, t.x0.begin() + (long) (first + E)), y(E), bound(E, 1e-6), weight;
@@ -237,7 +237,7 @@ static void test_formats(void **)
         if (is_float(type[0]) && is_float(type[1])) E = 45;
         if (E == 32) E = 96;
         if (F == 32) F = 160;
-        world t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
+        fixture t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         std::vector<float> y = t.run(0, t.max_rows);
@@ -246,9 +246,9 @@ static void test_formats(void **)
 }
 
 /* Rows that crowd at few experts make tiles of every width; the last experts get none. */
-static void test_crowds(void **)
+static void test_many_rows(void **)
 {
-    world t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
+    fixture t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
     for (int32_t kind = 0; kind < 2; kind++) {
         std::vector<float> l;
         for (int32_t r = 0; r < t.max_rows; r++)
@@ -330,12 +330,12 @@ static void test_modes(void **)
     }
 }
 
-/* Alone, in any company, in every order of threads and blocks: the same bits. */
-static void test_company(void **)
+/* Alone, in any batch, in every order of threads and blocks: the same bits. */
+static void test_batch_composition(void **)
 {
     const int32_t kinds[][3] = {{PI__Q4_K, PI__Q4_K, PI__Q5_1}, {PI__Q6_K, PI__NVFP4, PI__IQ4_NL}, {PI__BF16, PI__BF16, PI__F32}};
     for (auto &k : kinds) {
-        world t(k, 256, 64, 9, 4, 37, false);
+        fixture t(k, 256, 64, 9, 4, 37, false);
         const size_t E = (size_t) t.E();
         std::vector<float> all = t.run(0, t.max_rows);
         for (int32_t first = 0; first < t.max_rows; first += 12) {
@@ -356,14 +356,14 @@ static std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input 
     m.type = s.w.type, m.n_in = s.w.n_in, m.n_out = s.w.n_out, m.scale = s.scale->get() + e;
     assert_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
     m.data = (const uint8_t *) s.w.data + (size_t) e * m.shape.mat_bytes;
-    buffer<char> prepared(pi__k_halves_prepared_bytes(PI__BF16, 1, m.n_in)); /* the most */
+    buffer<char> prepared(pi__k_mma16_prepared_bytes(PI__BF16, 1, m.n_in)); /* the most */
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
         must_run(pi__k_fp4_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
         must_run(pi__k_fp4_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
-    } else if (pi__k_halves_has(m.type, m.n_in)) {
-        must_run(pi__k_halves_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
-        must_run(pi__k_halves_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
+    } else if (pi__k_mma16_has(m.type, m.n_in)) {
+        must_run(pi__k_mma16_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_mma16_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
     } else {
         must_run(pi__k_prepare(nullptr, &in, 1, m.n_in, is_float(m.type), prepared.get()));
         const pi__k_product one = {m, y.get(), m.n_out};
@@ -373,7 +373,7 @@ static std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input 
 }
 
 /* Row r of the op, made of products of single rows. */
-static std::vector<float> in_steps(const world &t, int32_t r)
+static std::vector<float> in_steps(const fixture &t, int32_t r)
 {
     const int64_t E = t.E(), F = t.F(), ldl = t.a.ldl;
     std::vector<float> sum((size_t) E), logits(t.l0.begin() + r * ldl, t.l0.begin() + (r + 1) * ldl);
@@ -404,7 +404,7 @@ static void test_fp4(void **)
                                 {PI__F16, PI__BF16, PI__F16},      {PI__BF16, PI__F32, PI__BF16}};
     for (auto &k : kinds) {
         const bool fused = &k == &kinds[1];
-        world t(k, 256, k[2] == PI__MXFP4 ? 96 : 64, 5, 3, 71, fused, true);
+        fixture t(k, 256, k[2] == PI__MXFP4 ? 96 : 64, 5, 3, 71, fused, true);
         t.a.in.kind = fused ? PI__IN_PLAIN : PI__IN_RMSNORM;
         for (size_t i = 0; i < t.l0.size(); i++) t.l0[i] += i % 6 == 2 ? 3 : 0; /* a crowd at expert 2 */
         t.set_logits(std::vector<float>(t.l0));
@@ -414,14 +414,14 @@ static void test_fp4(void **)
             assert_memory_equal(t.run(r, 1).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
         }
     }
-    world exact(kinds[0], 64, 64, 2, 1, 1, false), rounded(kinds[0], 64, 64, 2, 1, 1, false, true);
+    fixture exact(kinds[0], 64, 64, 2, 1, 1, false), rounded(kinds[0], 64, 64, 2, 1, 1, false, true);
     assert_memory_not_equal(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256);
 }
 
 /* What is not a number stays with its row. */
 static void test_not_numbers(void **)
 {
-    world t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 12, false);
+    fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 12, false);
     std::vector<float> before = t.run(0, 12), l = t.l0;
     for (size_t e = 0; e < 5; e++) l[3 * 5 + e] = NAN, l[4 * 5 + e] = e == 2 ? INFINITY : 0;
     t.set_logits(l);
@@ -436,7 +436,7 @@ static void test_not_numbers(void **)
 /* More rows than there is room for, and types without kernels, are errors. */
 static void test_refused(void **)
 {
-    world t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);
+    fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);
     pi__weight w = {};
     pi_error err;
     w.type = PI__F64, w.n_in = 256, w.n_out = 16, w.n_mat = 4;
@@ -453,8 +453,9 @@ static void test_refused(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_routing), cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
-                                cmocka_unit_test(test_crowds),  cmocka_unit_test(test_linear),     cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_company), cmocka_unit_test(test_fp4),        cmocka_unit_test(test_not_numbers),
+                                cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_linear),     cmocka_unit_test(test_modes),
+                                cmocka_unit_test(test_batch_composition), cmocka_unit_test(test_fp4),
+                                cmocka_unit_test(test_not_numbers),
                                 cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -41,7 +41,7 @@ static uint64_t key_of(float f, uint32_t i)
 }
 
 /* What out has to say of a row. */
-static void check_row(const std::vector<float> &v, const int32_t *ask, const uint64_t *out)
+static void check_row(const std::vector<float> &v, const int32_t *request, const uint64_t *out)
 {
     std::vector<uint64_t> want;
     bool odd = false, some = false;
@@ -51,11 +51,11 @@ static void check_row(const std::vector<float> &v, const int32_t *ask, const uin
     }
     const float max = pi__row_max(v.data(), (int32_t) v.size(), &odd);
     std::sort(want.begin(), want.end());
-    if (want.size() > (size_t) ask[0]) want.resize((size_t) ask[0]);
-    assert_int_equal((uint32_t) out[0], (size_t) ask[0] - want.size());
+    if (want.size() > (size_t) request[0]) want.resize((size_t) request[0]);
+    assert_int_equal((uint32_t) out[0], (size_t) request[0] - want.size());
     assert_int_equal(out[0] >> 32, odd);
     for (size_t i = 0; i < want.size(); i++) assert_int_equal(out[2 + i], want[i]);
-    if (!ask[2] || odd || !some) return;
+    if (!request[2] || odd || !some) return;
     const double sum = pi__row_exp_sum(v.data(), (int32_t) v.size(), max);
     assert_memory_equal(&out[1], &sum, sizeof sum);
 }
@@ -75,7 +75,7 @@ static void run_rows(int64_t n, int kind, int n_rows, int k)
         wishes.insert(wishes.end(), {own, skips, i % 2 == 0});
         for (int32_t s = 0; s < skips; s++) rows.back()[(size_t) skipped[(size_t) s]] = -INFINITY;
     }
-    buffer<int32_t> left_out(skipped), ask(wishes);
+    buffer<int32_t> left_out(skipped), request(wishes);
     in_all_modes([&] {
         buffer<float> x(all);
         buffer<char> scratch(pi__k_top_scratch(n_rows, n));
@@ -86,7 +86,7 @@ static void run_rows(int64_t n, int kind, int n_rows, int k)
         a.k = k;
         a.n = n;
         a.skip = left_out.get();
-        a.ask = ask.get();
+        a.request = request.get();
         a.sum = 1;
         a.scratch = scratch.get();
         a.out = out.get();

@@ -89,13 +89,13 @@ static void test_forbidden(void **)
     bool all;
     assert_int_equal(pi__rt_reserve(rt, &arena, info.page), 0);
     for (int i = 0; i < 14; i++) {
-        assert_int_equal(pi__rt_record(rt), 0);
+        assert_int_equal(pi__rt_capture(rt), 0);
         int code = i == 0   ? pi__rt_wait(rt)
                    : i == 1 ? pi__rt_alloc(rt, &p, 16)
                    : i == 2 ? pi__rt_host_alloc(rt, &p, 16)
                    : i == 3 ? pi__rt_upload(rt, dev, pageable, 16)
                    : i == 4 ? pi__rt_download(rt, pageable, dev, 16)
-                   : i == 5 ? pi__rt_record(rt)
+                   : i == 5 ? pi__rt_capture(rt)
                    : i == 6 ? pi__rt_copy_out(rt, host, dev, 16)
                    : i == 7 ? pi__rt_copies(rt, 0, &ended)
                    : i == 8 ? pi__rt_load_kernels(rt, &all)
@@ -105,23 +105,23 @@ static void test_forbidden(void **)
                    : i == 12 ? pi__rt_map(rt, arena, info.page, &all)
                              : 0;
         assert_int_equal(code != 0, i < 13);
-        code = pi__rt_record_end(rt, &g);
+        code = pi__rt_capture_end(rt, &g);
         assert_int_equal(code != 0, i < 13);
         assert_int_equal(g != nullptr, i == 13);
     }
     pi__rt_unreserve(rt, arena, info.page);
-    assert_int_equal(pi__rt_play(rt, g), 0);
+    assert_int_equal(pi__rt_replay(rt, g), 0);
     pi__rt_graph_free(rt, g);
 
     /* A recording reads its memory when it is played, each time. */
     char *h = static_cast<char *>(host);
-    assert_int_equal(pi__rt_record(rt), 0);
+    assert_int_equal(pi__rt_capture(rt), 0);
     assert_int_equal(pi__rt_upload(rt, dev, h, 8), 0);
     assert_int_equal(pi__rt_download(rt, h + 8, dev, 8), 0);
-    assert_int_equal(pi__rt_record_end(rt, &g), 0);
+    assert_int_equal(pi__rt_capture_end(rt, &g), 0);
     for (int i = 0; i < 2; i++) {
         std::memcpy(h, i ? "another" : "the one", 8);
-        assert_int_equal(pi__rt_play(rt, g), 0);
+        assert_int_equal(pi__rt_replay(rt, g), 0);
         assert_int_equal(pi__rt_wait(rt), 0);
         assert_string_equal(h + 8, h);
     }
@@ -133,15 +133,15 @@ static void test_forbidden(void **)
 }
 
 /* A device with two vectors, for steps of which it does parts. */
-struct parted {
+struct segmented {
     pi__backend *be;
     float *x;    /* [16] the device's */
     float *host; /* [16] in, [16] out */
 };
 
-static parted open_parted()
+static segmented open_parted()
 {
-    parted p = {};
+    segmented p = {};
     pi_error err;
     pi__cpu_params params = {};
     pi__limits lim = {};
@@ -157,7 +157,7 @@ static parted open_parted()
     return p;
 }
 
-static void close_parted(parted &p)
+static void close_parted(segmented &p)
 {
     p.be->dev->free(p.be, p.x, 64);
     p.be->dev->host_free(p.be, p.host, 128);
@@ -167,7 +167,7 @@ static void close_parted(parted &p)
 
 /* A step of n sequences that see so many keys: parts of an upload, a kernel and a download. Where nothing fails they do what
  * they are to do; the result is that of finish. */
-static int parted_step(parted &p, int32_t n, int32_t keys, int n_parts)
+static int parted_step(segmented &p, int32_t n, int32_t keys, int n_segments)
 {
     static int32_t zeros[4];
     const int32_t pos[] = {keys - 1, keys - 1, keys - 1, keys - 1}, each[] = {0, 1, 2, 3, 4}, len[] = {keys, keys, keys, keys};
@@ -175,25 +175,25 @@ static int parted_step(parted &p, int32_t n, int32_t keys, int n_parts)
     b.n_tokens = b.n_seqs = b.n_rows = n;
     b.token = zeros;
     b.pos = pos;
-    b.seq = b.seq_start = b.row = each;
+    b.seq = b.seq_start = b.logits_indices = each;
     b.seq_len = len;
     simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
     const pi__device_fns *op = p.be->dev;
-    const pi__batch *padded = op->begin(p.be, &b, PI__STEP_PARTS);
+    const pi__batch *padded = op->begin(p.be, &b, PI__STEP_SEGMENTS);
     assert_non_null(padded);
     assert_int_equal(padded->n_tokens, n == 3 ? 4 : n);
-    for (int i = 0; i < 16; i++) p.host[i] = (float) (i + n_parts), p.host[16 + i] = -1;
-    for (int i = 0; i < n_parts; i++) {
+    for (int i = 0; i < 16; i++) p.host[i] = (float) (i + n_segments), p.host[16 + i] = -1;
+    for (int i = 0; i < n_segments; i++) {
         op->graph_segment(p.be);
         op->upload(p.be, p.x, p.host, 64);
         const pi__softcap cap = {p.x, 8, 1, 16};
         pi__op_softcap(p.be, nullptr, &cap);
         op->download(p.be, p.host + 16, p.x, 64);
-        if (i + 1 < n_parts) (void) op->end_capture(p.be); /* finish ends the last */
+        if (i + 1 < n_segments) (void) op->end_capture(p.be); /* finish ends the last */
     }
     int rc = op->finish(p.be, nullptr);
     for (int i = 0; i < 16 && !rc; i++)
-        assert_true(std::fabs(p.host[16 + i] - 8 * std::tanh((float) (i + n_parts) / 8)) < 1e-5f);
+        assert_true(std::fabs(p.host[16 + i] - 8 * std::tanh((float) (i + n_segments) / 8)) < 1e-5f);
     return rc;
 }
 
@@ -209,7 +209,7 @@ static void counted(long launched, long recorded, long replayed)
 static void test_parts(void **)
 {
     const int most = 256; /* of a step */
-    parted p = open_parted();
+    segmented p = open_parted();
     for (int i = 0; i < 4; i++) {
         assert_int_equal(parted_step(p, i % 2 ? 4 : 3, 5, 3), PI_OK);
         if (i == 0) counted(3, 0, 0);
@@ -232,7 +232,7 @@ static void test_parts(void **)
 /* Each call of the runtime in turn failing while parts are recorded and played: told once, and the next steps are right. */
 static void test_parts_fail(void **)
 {
-    parted p = open_parted();
+    segmented p = open_parted();
     long n = 0;
     for (bool reached = true; reached; n++) {
         p.be->dev->graph_reset(p.be);

@@ -1,5 +1,5 @@
 /* Models split between the emulated device and the CPU: the tokens and nearly the logits of the CPU alone however they are
- * split, the same bits in any company, memory as planned, and nothing reached from the wrong side. */
+ * split, the same bits in any batch, memory as planned, and nothing reached from the wrong side. */
 #include "answers.h"
 
 #include <sys/mman.h>
@@ -9,11 +9,11 @@
 
 extern "C" {
 #include "formats/formats.h"
-#include "model/place.h"
+#include "model/placement.h"
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 int simt_drafter_write(const char *path, int32_t n_pick);
-int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left);
+int simt_open_split(const char *path, const pi__placement_rules *placement, long fail_at, long *count, long *left);
 }
 
 typedef std::vector<std::pair<const char *, const char *>> settings;
@@ -164,7 +164,7 @@ static void test_states(void **)
 
 /* What so many steps ask of the device. */
 struct step_cost {
-    long launched, played;
+    long launched, replayed;
 };
 
 static step_cost cost_of(pi_engine *e, const char *max_tokens)
@@ -185,10 +185,10 @@ static void check_cost(const char *arch, const settings &way, long n_parts, long
         pi_engine *e = open_engine(model, "emu", all);
         cost_of(e, "4");
         const step_cost few = cost_of(e, "4"), more = cost_of(e, "12");
-        const long launched = more.launched - few.launched, played = more.played - few.played;
+        const long launched = more.launched - few.launched, replayed = more.replayed - few.replayed;
         const bool off = !strcmp(graphs, "off");
         assert_int_equal(simt::watch.n_recorded, 0);
-        if (played != (off ? 0 : 8 * n_parts)) fail_msg("%s %s: %ld / 8 parts", arch, text_of(all).c_str(), played);
+        if (replayed != (off ? 0 : 8 * n_parts)) fail_msg("%s %s: %ld / 8 parts", arch, text_of(all).c_str(), replayed);
         if (off ? launched < 8 * n_kernels : launched) fail_msg("%s %s: %ld / 8 launches", arch, text_of(all).c_str(), launched);
         pi_engine_close(e);
         assert_int_equal(simt::watch.live, 0);
@@ -244,13 +244,13 @@ static void test_cache(void **)
     pi_engine_close(e);
 
     e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "112"}, {"max-tokens", "24"}});
-    const std::vector<answer> crowd = ask(e, {two[0], two[1], two[0] + " you"}, true);
+    const std::vector<answer> concurrency = ask(e, {two[0], two[1], two[0] + " you"}, true);
     pi_engine_close(e);
     uint32_t n_preempted = 0;
-    for (const answer &a : crowd) n_preempted += a.result.n_preempted;
+    for (const answer &a : concurrency) n_preempted += a.result.n_preempted;
     assert_true(n_preempted > 0);
     e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"max-tokens", "24"}});
-    compare("preempted", ask(e, {two[0], two[1], two[0] + " you"}, true), crowd, 0);
+    compare("preempted", ask(e, {two[0], two[1], two[0] + " you"}, true), concurrency, 0);
     pi_engine_close(e);
     unlink(model.c_str());
 }
@@ -363,7 +363,7 @@ static void test_plan(void **)
     pi_engine *whole = open_engine(model, "emu", {});
     assert_int_equal(pi_engine_info(whole, &info), PI_OK);
     const size_t logits = (size_t) PI__MAX_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
-                                                 sizeof(pi__ask) + sizeof(int32_t)); /* and what is found in them */
+                                                 sizeof(pi__topk_request) + sizeof(int32_t)); /* and what is found in them */
     const size_t batch = simt::host_bytes() - logits; /* beside them */
     pi_options *alone = options_of(model, "emu", {});
     pi_plan all;
@@ -407,7 +407,7 @@ static void test_out_of_memory(void **)
 {
     const std::string model = model_file("gemma3", PI__Q8_0);
     const char *const over[] = {"attn_v=CPU"};
-    pi__place_rules rules = {};
+    pi__placement_rules rules = {};
     rules.limited = true;
     rules.gpu_layers = 2;
     rules.override = over;
@@ -556,7 +556,7 @@ static void test_fit_fails(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
     const uint64_t two = on_device(plan_of(model, {{"gpu-layers", "2"}}));
-    pi__place_rules rules = {};
+    pi__placement_rules rules = {};
     rules.fit = true;
     long count, left, plain, i = 0;
     simt::watch.memory = (size_t) two; /* the engine that is opened has less of everything */

@@ -40,7 +40,7 @@ int simt_small_write(const char *path, const char *arch, int32_t type)
 }
 
 int simt_open(const char *path, long fail_at, long *count, long *left);
-int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left);
+int simt_open_split(const char *path, const pi__placement_rules *placement, long fail_at, long *count, long *left);
 
 int simt_open(const char *path, long fail_at, long *count, long *left)
 {
@@ -48,7 +48,7 @@ int simt_open(const char *path, long fail_at, long *count, long *left)
 }
 
 /* Opens and closes an engine on the emulated device, host allocation fail_at failing; the result of opening. */
-int simt_open_split(const char *path, const pi__place_rules *places, long fail_at, long *count, long *left)
+int simt_open_split(const char *path, const pi__placement_rules *placement, long fail_at, long *count, long *left)
 {
     static counting_alloc a;
     pi__core *e = NULL;
@@ -56,7 +56,7 @@ int simt_open_split(const char *path, const pi__place_rules *places, long fail_a
     pi__config c = {.model = path, .device = "emu", .ctx_size = 64, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4,
                     .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .snapshot_interval = 256,
                     .cpu = {.n_threads = 1}};
-    if (places) c.places = *places;
+    if (placement) c.placement = *placement;
     counting_use(&a, fail_at);
     int rc = pi__core_open(&e, &c, &err);
     pi__core_close(e);
@@ -89,11 +89,11 @@ static int open_devices(pi__backend **out, const char *names, pi_error *err)
 {
     const pi__cpu_params p = {.n_threads = 2, .poll = 1};
     const pi__log log = {0};
-    pi__backend *side[PI__N_SIDES];
+    pi__backend *at[PI__N_PLACEMENTS];
     if (strcmp(names, "emu+cpu")) return pi__device_create(out, names, true, &p, &log, err);
-    int rc = pi__device_create(&side[PI__AT_DEVICE], "emu", false, &p, &log, err);
-    if (!rc) rc = pi__device_create(&side[PI__AT_CPU], "cpu", false, &p, &log, err);
-    return rc ? rc : pi__split_create(out, side[PI__AT_DEVICE], side[PI__AT_CPU], err);
+    int rc = pi__device_create(&at[PI__AT_DEVICE], "emu", false, &p, &log, err);
+    if (!rc) rc = pi__device_create(&at[PI__AT_CPU], "cpu", false, &p, &log, err);
+    return rc ? rc : pi__split_create(out, at[PI__AT_DEVICE], at[PI__AT_CPU], err);
 }
 
 /* What such a drafter gives there: logits [*n_rows, *n_vocab], of room. */

@@ -205,12 +205,12 @@ static void events_tokens_and_result_agree(void **state)
     pi_engine_close(e);
 }
 
-static void company_changes_nothing(void **state)
+static void batch_composition_changes_nothing(void **state)
 {
     (void) state;
     enum { N = 12, LEN = 30 };
     pi_engine *e = open_with(LIST("parallel=8", "ubatch-size=16", "kv-cache-tokens=2048"));
-    int32_t alone[N][LEN], crowd[LEN];
+    int32_t alone[N][LEN], concurrency[LEN];
     pi_request *r[N];
     char prompt[N][64];
     for (int i = 0; i < N; i++) {
@@ -230,8 +230,8 @@ static void company_changes_nothing(void **state)
     }
     for (int i = 0; i < N; i++) {
         result_of(r[i]);
-        assert_int_equal(pi_request_tokens(r[i], crowd, LEN), LEN);
-        assert_memory_equal(crowd, alone[i], sizeof crowd);
+        assert_int_equal(pi_request_tokens(r[i], concurrency, LEN), LEN);
+        assert_memory_equal(concurrency, alone[i], sizeof concurrency);
         pi_request_free(r[i]);
     }
     pi_engine_close(e);
@@ -408,7 +408,7 @@ static size_t prompt_probs(pi_engine *e, pi_request *r, pi_token_prob *out, size
     return n;
 }
 
-/* Against a reference from whole rows; to the bit the same alone, in chunks, in company, with a cache, in two samples. */
+/* Against a reference from whole rows; to the bit the same alone, in chunks, in a batch, with a cache, in two samples. */
 static void the_prompt_is_scored(void **state)
 {
     (void) state;
@@ -935,7 +935,7 @@ int main(void)
         cmocka_unit_test(plan_and_facts),
         cmocka_unit_test(text_both_ways),
         cmocka_unit_test(events_tokens_and_result_agree),
-        cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(batch_composition_changes_nothing),
         cmocka_unit_test(a_second_request_finds_the_prefix),
         cmocka_unit_test(stop_strings_and_tokens),
         cmocka_unit_test(logits_and_logprobs),

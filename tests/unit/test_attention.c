@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "attention_world.h"
+#include "attention_fixture.h"
 
 static int isas[4], n_isas;
 
@@ -62,7 +62,7 @@ static void through(int32_t type, const float *x, float *y, int n)
 }
 
 /* The result of token t, head h of s. k, v: what the cache holds, [len, n_head_kv, head_dim] */
-static void reference(const world *w, const sequence *s, const float *k, const float *v, int t, int h, double *out)
+static void reference(const fixture *w, const sequence *s, const float *k, const float *v, int t, int h, double *out)
 {
     const config *c = &w->c;
     int d = c->head_dim, kvh = h / (c->n_head / c->n_head_kv), lo = c->window && t >= c->window ? t - c->window + 1 : 0;
@@ -85,7 +85,7 @@ static void reference(const world *w, const sequence *s, const float *k, const f
 }
 
 /* Compares every `every`-th row with the reference. */
-static void check(const world *w, int every)
+static void check(const fixture *w, int every)
 {
     const config *c = &w->c;
     int d = c->head_dim;
@@ -121,11 +121,11 @@ static void run_and_check(const config *c, int n_seqs, const int *lens, int ever
     for (int i = 0; i < n_isas; i++) {
         config ci = *c;
         ci.isa = isas[i];
-        world w;
-        world_init(&w, &ci, n_seqs, lens);
-        world_run(&w);
+        fixture w;
+        fixture_init(&w, &ci, n_seqs, lens);
+        fixture_run(&w);
         check(&w, every);
-        world_free(&w);
+        fixture_free(&w);
     }
 }
 
@@ -205,7 +205,7 @@ static void test_decode(void **state)
 
 /* ------------------------------------------------------------------------------------------------------- to the bit */
 
-static void assert_same(const world *a, const world *b, const char *what)
+static void assert_same(const fixture *a, const fixture *b, const char *what)
 {
     for (int i = 0; i < a->n_seqs; i++) {
         size_t n = (size_t) a->seq[i].len * (size_t) (a->c.n_head * a->c.head_dim);
@@ -218,13 +218,13 @@ static void assert_same(const world *a, const world *b, const char *what)
     }
 }
 
-static void same_as(const world *a, config c, int n_seqs, const int *lens, const char *what)
+static void same_as(const fixture *a, config c, int n_seqs, const int *lens, const char *what)
 {
-    world b;
-    world_init(&b, &c, n_seqs, lens);
-    world_run(&b);
+    fixture b;
+    fixture_init(&b, &c, n_seqs, lens);
+    fixture_run(&b);
     assert_same(a, &b, what);
-    world_free(&b);
+    fixture_free(&b);
 }
 
 static void identity(const config *c0, int n_seqs, const int *lens)
@@ -234,9 +234,9 @@ static void identity(const config *c0, int n_seqs, const int *lens)
     c.n_threads = 1;
     c.apart = true;
     c.chunk = 10000;
-    world a;
-    world_init(&a, &c, n_seqs, lens);
-    world_run(&a);
+    fixture a;
+    fixture_init(&a, &c, n_seqs, lens);
+    fixture_run(&a);
     c.apart = false;
     same_as(&a, c, n_seqs, lens, "in one batch");
     c.n_threads = 2;
@@ -254,7 +254,7 @@ static void identity(const config *c0, int n_seqs, const int *lens)
     same_as(&a, c, n_seqs, lens, "token by token, apart, three threads");
     c.n_threads = 1;
     same_as(&a, c, n_seqs, lens, "token by token, apart, one thread");
-    world_free(&a);
+    fixture_free(&a);
 }
 
 static void test_identity(void **state)
@@ -287,7 +287,7 @@ static void test_waves(void **state)
     (void) state;
     static const int lens[] = {1290};
     for (int i = 0; i < n_isas; i++) {
-        world w[2];
+        fixture w[2];
         for (int t = 0; t < 2; t++) {
             config c = base;
             c.isa = isas[i];
@@ -296,15 +296,15 @@ static void test_waves(void **state)
             c.head_dim = 32;
             c.sinks = true;
             c.chunk = 2;
-            world_init(&w[t], &c, 1, lens);
+            fixture_init(&w[t], &c, 1, lens);
             int n = 1280;
-            world_step(&w[t], &n);
-            world_run(&w[t]);
+            fixture_step(&w[t], &n);
+            fixture_run(&w[t]);
         }
         assert_same(&w[0], &w[1], "waves");
         check(&w[1], 1285);
-        world_free(&w[0]);
-        world_free(&w[1]);
+        fixture_free(&w[0]);
+        fixture_free(&w[1]);
     }
 }
 
@@ -318,20 +318,20 @@ static void test_poison(void **state)
         c.isa = isas[i];
         c.window = 20;
         c.chunk = 1;
-        world a, b;
-        world_init(&a, &c, 1, lens);
-        world_run(&a);
+        fixture a, b;
+        fixture_init(&a, &c, 1, lens);
+        fixture_run(&a);
         c.chunk = 50;
-        world_init(&b, &c, 1, lens);
+        fixture_init(&b, &c, 1, lens);
         for (int d = 0; d < c.head_dim; d++) b.seq[0].v[40 * c.head_dim + d] = d % 2 ? INFINITY : NAN;
-        world_run(&b);
+        fixture_run(&b);
         size_t n = (size_t) (c.n_head * c.head_dim);
         for (int t = 0; t < 90; t++) {
             bool same = !memcmp(a.seq[0].out + (size_t) t * n, b.seq[0].out + (size_t) t * n, n * 4);
             if (same != (t < 40 || t >= 60)) fail_msg("isa %d, token %d: same is %d", c.isa, t, same);
         }
-        world_free(&a);
-        world_free(&b);
+        fixture_free(&a);
+        fixture_free(&b);
     }
 }
 

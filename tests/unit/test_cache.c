@@ -114,7 +114,7 @@ static void check_pools(model *m)
         for (int32_t b = gr->pool.head, prev = -1; b >= 0; prev = b, b = gr->pool.block[b].next) {
             assert_int_equal(gr->pool.block[b].prev, prev);
             assert_int_equal(gr->pool.block[b].ref, 0);
-            cached += gr->pool.block[b].keyed;
+            cached += gr->pool.block[b].hashed;
             on_list++;
         }
         for (int32_t b = 0; b < gr->spec.n_blocks; b++) {
@@ -240,7 +240,7 @@ static void entries_of_recent(void **st)
     run_model(spec, 4, 30000);
 }
 
-/* What no prefix can need gets no key: of recent tokens, all but the last ones of a block of entries. */
+/* What no prefix can need gets no hash: of recent tokens, all but the last ones of a block of entries. */
 static void needless_keys(void **st)
 {
     (void) st;
@@ -253,7 +253,7 @@ static void needless_keys(void **st)
     assert_true(pi__cache_reserve(&c, 0, 130));
     pi__cache_commit(&c, 0, tokens, 130, true);
     for (int32_t b = 0, n[3] = {0}; b < 50; b++) {
-        for (int g = 0; g < 3; g++) n[g] += b < spec[g].n_blocks && c.group[g].pool.block[b].keyed;
+        for (int g = 0; g < 3; g++) n[g] += b < spec[g].n_blocks && c.group[g].pool.block[b].hashed;
         if (b == 49) assert_true(n[0] == 2 && n[1] == 2 && n[2] == 0);
     }
     pi__cache_start(&c, 1, NULL);
@@ -324,8 +324,8 @@ static void windows_worth_keeping(void **st)
     for (int32_t i = 0; i < 512; i++) b[i] = 100 + i;
     for (int32_t i = 0; i < 64; i++) a[i] = i;
     assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"window", 16, 32, 12, false, 0}}, 1, 1, 512, NULL), PI_OK);
-    c.place = prompt_end;
-    c.place_ud = &end;
+    c.reuse_point = prompt_end;
+    c.reuse_point_ud = &end;
     for (int round = 0; round < 2; round++) {
         const int32_t *tok = round ? b : a;
         int32_t n = round ? 480 : 64, more = round ? 32 : 0;
@@ -353,11 +353,11 @@ static void eviction_order(void **st)
     int32_t tok[3][16] = {{1}, {2}, {3}};
     assert_int_equal(pi__block_pool_init(&p, 3, 16, NULL), PI_OK);
     int32_t b[3];
-    pi__key k[3];
+    pi__block_hash k[3];
     for (int i = 0; i < 3; i++) {
         b[i] = pi__block_get_new(&p);
-        k[i] = pi__key_extend(i ? k[i - 1] : pi__key_root(NULL), tok[i], 16);
-        pi__block_set_key(&p, b[i], k[i], tok[i]);
+        k[i] = pi__block_hash_extend(i ? k[i - 1] : pi__block_hash_root(NULL), tok[i], 16);
+        pi__block_set_hash(&p, b[i], k[i], tok[i]);
     }
     assert_int_equal(pi__block_get_new(&p), -1);
     for (int i = 2; i >= 0; i--) pi__block_release(&p, b[i]); /* a table is freed from its end */
@@ -365,7 +365,7 @@ static void eviction_order(void **st)
     assert_int_equal(pi__block_get_new(&p), b[2]); /* the tail of the chain goes first */
     assert_int_equal(pi__block_find(&p, k[2], tok[2]), -1);
     assert_int_equal(pi__block_find(&p, k[0], tok[0]), b[0]);
-    assert_int_equal(pi__block_find(&p, k[0], tok[1]), -1); /* the right key with other tokens is no hit */
+    assert_int_equal(pi__block_find(&p, k[0], tok[1]), -1); /* the right hash with other tokens is no hit */
     pi__block_touch(&p, b[0]); /* from the end of the list */
     assert_int_equal(p.n_free, 1);
     assert_int_equal(pi__block_get_new(&p), b[1]);
@@ -375,8 +375,8 @@ static void eviction_order(void **st)
 static void salts_separate(void **st)
 {
     (void) st;
-    pi__key a = pi__key_root("a"), b = pi__key_root("b"), none = pi__key_root("");
-    assert_true(a.lo != b.lo && a.lo != none.lo && none.lo == pi__key_root(NULL).lo);
+    pi__block_hash a = pi__block_hash_root("a"), b = pi__block_hash_root("b"), none = pi__block_hash_root("");
+    assert_true(a.lo != b.lo && a.lo != none.lo && none.lo == pi__block_hash_root(NULL).lo);
     int32_t tok[48] = {1, 2, 3}, wanted;
     const char *salt[] = {"a", "b", NULL};
     pi__cache c;
@@ -420,11 +420,11 @@ static void check_sees(void **st)
     const int32_t used = c.group[0].table[0], last = p->tail, first = p->head;
     const struct { int32_t *at, value; } broken[] = {
         {&p->block[used].ref, 1}, {&p->block[used].ref, 3}, {&p->block[first].ref, 1}, {&p->n_free, p->n_free - 1},
-        {&p->n_cached, p->n_cached + 1}, {&p->n_held, 1}, {&p->n_shared, 0}, {&p->n_written, 0}, {&p->tail, first},
+        {&p->n_cached, p->n_cached + 1}, {&p->n_pinned_for_copy, 1}, {&p->n_shared, 0}, {&p->n_written, 0}, {&p->tail, first},
         {&p->block[last].prev, -1}, {&p->block[first].next, -1}, {&p->block[first].next, used},
-        {&p->bucket[p->block[used].key.lo & (p->n_buckets - 1)], -1},
+        {&p->bucket[p->block[used].hash.lo & (p->n_buckets - 1)], -1},
         {&c.group[0].table[0], -1}, {&c.group[0].table[1], 12}, {&c.group[1].table[0], 3}, {&c.seq[0].n_blocks[0], 9},
-        {&c.seq[0].n_blocks[0], 4}, {&c.seq[0].n_freed[1], 0}, {&c.seq[2].n_keyed[0], 6}, {&c.seq[2].n_keys, 9},
+        {&c.seq[0].n_blocks[0], 4}, {&c.seq[0].n_freed[1], 0}, {&c.seq[2].n_hashed[0], 6}, {&c.seq[2].n_hashes, 9},
     };
     assert_true(first != last && p->block[used].ref == 2);
     assert_null(pi__cache_check(&c, NULL));
@@ -435,9 +435,9 @@ static void check_sees(void **st)
         *broken[i].at = was;
         assert_null(pi__cache_check(&c, NULL));
     }
-    const int32_t held[12] = {1}, more[9] = {0};
-    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {held, more})); /* references that nobody took */
-    p->block[used].keyed = false;
+    const int32_t pinned_for_copy[12] = {1}, more[9] = {0};
+    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {pinned_for_copy, more})); /* references that nobody took */
+    p->block[used].hashed = false;
     assert_non_null(pi__cache_check(&c, NULL));
     pi__cache_destroy(&c);
 }

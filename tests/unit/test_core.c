@@ -188,7 +188,7 @@ static void run_as(const pi__config *c, int at_once, const char *how)
     same_answers(how);
 }
 
-static void company_changes_nothing(void **st)
+static void batch_composition_changes_nothing(void **st)
 {
     (void) st;
     pi__config c = base_config();
@@ -248,14 +248,14 @@ static void prefix_hits_change_nothing(void **st)
     must_submit(e, &b);
     wait_job(&b);
     assert_true(b.end.cached_tokens >= 208);
-    static job cold;
-    memcpy(&cold, &b, sizeof cold);
-    cold.no_cache = true;
-    must_submit(e, &cold);
-    wait_job(&cold);
-    assert_int_equal(cold.end.cached_tokens, 0);
-    assert_memory_equal(cold.tokens, b.tokens, 20 * sizeof(int32_t));
-    assert_true(cold.rows == b.rows);
+    static job low_priority;
+    memcpy(&low_priority, &b, sizeof low_priority);
+    low_priority.no_cache = true;
+    must_submit(e, &low_priority);
+    wait_job(&low_priority);
+    assert_int_equal(low_priority.end.cached_tokens, 0);
+    assert_memory_equal(low_priority.tokens, b.tokens, 20 * sizeof(int32_t));
+    assert_true(low_priority.rows == b.rows);
 
     pi__core_cache_clear(e, NULL);
     must_submit(e, &b);
@@ -587,11 +587,11 @@ static void scoring_reuses(void **st)
     c.prefix_dir = dir;
     c.prefix_dir_bytes = 64 << 20;
     pi__core *e = open_core(&c);
-    static job cold, j, plain_one, many[8];
-    score(e, &cold, 21, 100);
-    wait_job(&cold);
-    assert_int_equal(cold.end.cached_tokens, 0);
-    assert_string_equal(cold.end.miss_reason, "not in the cache");
+    static job low_priority, j, plain_one, many[8];
+    score(e, &low_priority, 21, 100);
+    wait_job(&low_priority);
+    assert_int_equal(low_priority.end.cached_tokens, 0);
+    assert_string_equal(low_priority.end.miss_reason, "not in the cache");
     fill(&plain_one, 21, 200, 4); /* its prompt was kept */
     must_submit(e, &plain_one);
     wait_job(&plain_one);
@@ -605,7 +605,7 @@ static void scoring_reuses(void **st)
             score(e, &j, 21, from[i]);
             wait_job(&j);
             assert_int_equal(j.end.code, PI_OK);
-            if (!i) assert_true(j.rows == cold.rows);
+            if (!i) assert_true(j.rows == low_priority.rows);
             assert_string_equal(j.end.miss_reason, why[i]);
             assert_int_equal(j.end.cached_tokens, cached[i]);
         }
@@ -903,7 +903,7 @@ static int teardown(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(company_changes_nothing), cmocka_unit_test(prefix_hits_change_nothing),
+        cmocka_unit_test(batch_composition_changes_nothing), cmocka_unit_test(prefix_hits_change_nothing),
         cmocka_unit_test(jobs_of_one_call), cmocka_unit_test(a_family_without_room),
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),

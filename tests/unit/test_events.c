@@ -1008,15 +1008,15 @@ static void probabilities_beside_logits(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- threads */
 
-typedef struct crowd {
+typedef struct concurrency {
     pi_engine *e;
     atomic_int n_done, n_text;
     atomic_bool stop;
-} crowd;
+} concurrency;
 
 static void *poller(void *ud)
 {
-    crowd *c = ud;
+    concurrency *c = ud;
     pi_event *ev[4];
     while (!c->stop) {
         int n = pi_poll(c->e, ev, 4, 5);
@@ -1034,7 +1034,7 @@ static void *poller(void *ud)
 
 static void *canceller(void *ud)
 {
-    crowd *c = ud;
+    concurrency *c = ud;
     pi_stats s = {.size = sizeof s};
     for (int round = 0; !c->stop;) {
         pi_request *r = new_request(c->e);
@@ -1057,7 +1057,7 @@ static void many_threads(void **state)
 {
     (void) state;
     enum { N = 200 };
-    crowd c = {.e = open_engine()};
+    concurrency c = {.e = open_engine()};
     pthread_t t[4];
     for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, poller, &c);
     pthread_create(&t[3], NULL, canceller, &c);

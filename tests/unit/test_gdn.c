@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "gdn_world.h"
+#include "gdn_fixture.h"
 
 static int isas[4], n_isas;
 
@@ -27,7 +27,7 @@ static const gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 /* The head's dim convolved channels from channel c on, of token t. */
-static void ref_conv(const gdn_world *w, const gdn_sequence *s, int t, size_t c, double *y)
+static void ref_conv(const gdn_fixture *w, const gdn_sequence *s, int t, size_t c, double *y)
 {
     for (int i = 0; i < w->c.dim; i++) {
         double sum = 0;
@@ -65,7 +65,7 @@ static void ref_token(int n, double *S, const double *q, const double *k, const 
 }
 
 /* The outputs of one head of a sequence: [len][dim] */
-static void reference(const gdn_world *w, const gdn_sequence *s, int head, double *out)
+static void reference(const gdn_fixture *w, const gdn_sequence *s, int head, double *out)
 {
     int n = w->c.dim, nv = w->c.n_v, kh = head % w->c.n_k;
     size_t dim = (size_t) n;
@@ -88,7 +88,7 @@ static void reference(const gdn_world *w, const gdn_sequence *s, int head, doubl
     free(S);
 }
 
-static void check(const gdn_world *w)
+static void check(const gdn_fixture *w)
 {
     int n = w->c.dim, nv = w->c.n_v;
     for (int i = 0; i < w->n_seqs; i++) {
@@ -111,7 +111,7 @@ static void check(const gdn_world *w)
 }
 
 /* Nothing was written between the slots and between the snapshots, nor to a slot that is nobody's. */
-static void check_gaps(const gdn_world *w)
+static void check_gaps(const gdn_fixture *w)
 {
     bool used[GDN_SEQS + 1] = {false};
     for (int i = 0; i < w->n_seqs; i++) used[w->seq[i].slot] = true;
@@ -126,7 +126,7 @@ static void check_gaps(const gdn_world *w)
 }
 
 /* All sequences in chunks of about n tokens, ragged. */
-static void run(gdn_world *w, int n)
+static void run(gdn_fixture *w, int n)
 {
     for (;;) {
         gdn_turn turn[GDN_SEQS] = {{0}};
@@ -153,7 +153,7 @@ static void test_reference(void **state)
             c.n_k = shapes[k][0];
             c.n_v = shapes[k][1];
             c.dim = shapes[k][2];
-            gdn_world w;
+            gdn_fixture w;
             gdn_init(&w, &c, 4, lens);
             run(&w, k % 2 ? 1 : 21);
             check(&w);
@@ -165,7 +165,7 @@ static void test_reference(void **state)
 
 /* ------------------------------------------------------------------------------------------------------- to the bit */
 
-static void assert_same(const gdn_world *a, int ia, const gdn_world *b, int ib, const char *what)
+static void assert_same(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib, const char *what)
 {
     const gdn_sequence *x = &a->seq[ia], *y = &b->seq[ib];
     size_t vd = (size_t) (a->c.n_v * a->c.dim);
@@ -179,7 +179,7 @@ static void assert_same(const gdn_world *a, int ia, const gdn_world *b, int ib, 
 }
 
 /* The same sequences, each alone in one step on one thread. */
-static void alone(gdn_world *w, const gdn_config *c0, int n_seqs, const int *lens)
+static void alone(gdn_fixture *w, const gdn_config *c0, int n_seqs, const int *lens)
 {
     gdn_config c = *c0;
     c.n_threads = 1;
@@ -198,7 +198,7 @@ static void test_cuts(void **state)
     for (int i = 0; i < n_isas; i++) {
         gdn_config c = base;
         c.isa = isas[i];
-        gdn_world a, b;
+        gdn_fixture a, b;
         alone(&a, &c, 5, lens);
         for (int k = 0; k < 8; k++) {
             c.n_threads = 1 + k % 3;
@@ -223,7 +223,7 @@ static void test_drafts(void **state)
             gdn_config c = base;
             c.isa = isas[i];
             c.n_draft = most[k];
-            gdn_world a, b;
+            gdn_fixture a, b;
             alone(&a, &c, 4, lens);
             gdn_init(&b, &c, 4, lens);
             for (int any = 1; any;) {
@@ -262,7 +262,7 @@ static void test_draft_counts(void **state)
     c.isa = isas[n_isas - 1];
     c.n_draft = MOST;
     c.n_k = c.n_v = c.n_threads = 1;
-    gdn_world a, b;
+    gdn_fixture a, b;
     alone(&a, &c, 1, lens);
     gdn_init(&b, &c, 1, lens);
     for (int from = 15; from < 32; from++) {
@@ -288,7 +288,7 @@ static void test_slot_reuse(void **state)
     for (int i = 0; i < n_isas; i++) {
         gdn_config c = base;
         c.isa = isas[i];
-        gdn_world a, b;
+        gdn_fixture a, b;
         alone(&a, &c, 2, lens);
         gdn_init(&b, &c, 2, lens);
         b.seq[1].slot = b.seq[0].slot;
@@ -307,16 +307,16 @@ static void test_slot_reuse(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- snapshots */
 
-static size_t snap_bytes(const gdn_world *w) { return pi__cpu_snapshot_bytes(NULL, &w->st); }
-static char *snap(const gdn_world *w, int i) { return w->st.snap + (size_t) i * w->st.snap_stride; }
+static size_t snap_bytes(const gdn_fixture *w) { return pi__cpu_snapshot_bytes(NULL, &w->st); }
+static char *snap(const gdn_fixture *w, int i) { return w->st.snap + (size_t) i * w->st.snap_stride; }
 
-static void same_snap(const gdn_world *a, int ia, const gdn_world *b, int ib, const char *what, int pos)
+static void same_snap(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib, const char *what, int pos)
 {
     if (memcmp(snap(a, ia), snap(b, ib), snap_bytes(a))) fail_msg("%s: isa %d: snapshots of %d differ", what, a->c.isa, pos);
 }
 
 /* Snapshots of 16, 32, 48, ... of the sequence taken in one step of its whole prompt, beside another one. */
-static void snaps_in_step(gdn_world *w, const gdn_config *c, const int *lens)
+static void snaps_in_step(gdn_fixture *w, const gdn_config *c, const int *lens)
 {
     gdn_init(w, c, 2, lens);
     gdn_turn turn[GDN_SEQS] = {{.n = lens[0]}, {.n = lens[1], .n_save = 1, .save = {{16, 20}}}};
@@ -333,7 +333,7 @@ static void test_snapshots(void **state)
     for (int i = 0; i < n_isas; i++) {
         gdn_config c = base;
         c.isa = isas[i];
-        gdn_world a, b, d;
+        gdn_fixture a, b, d;
         alone(&d, &c, 2, lens);
         snaps_in_step(&a, &c, lens);
         gdn_init(&b, &c, 2, lens);
@@ -369,7 +369,7 @@ static void test_snapshot_after_drafts(void **state)
         gdn_config c = base;
         c.isa = isas[i];
         c.n_draft = 36;
-        gdn_world a, b;
+        gdn_fixture a, b;
         snaps_in_step(&a, &c, lens);
         for (int from = 15; from < 48; from++) {
             gdn_init(&b, &c, 2, lens);
@@ -396,9 +396,9 @@ static void test_load(void **state)
     for (int i = 0; i < n_isas; i++) {
         gdn_config c = base;
         c.isa = isas[i];
-        gdn_world a;
+        gdn_fixture a;
         snaps_in_step(&a, &c, lens);
-        gdn_world b;
+        gdn_fixture b;
         size_t vd = (size_t) (c.n_v * c.dim);
         for (int pos = 16; pos <= 80; pos += 16) {
             gdn_init(&b, &c, 2, lens);

@@ -1,16 +1,16 @@
 /* Routed experts on the CPU: routing and results against double arithmetic in every format, and to the bit that a row
- * comes out the same in any company and with any threads. Each instruction set the machine has runs the same tests. */
+ * comes out the same in any batch and with any threads. Each instruction set the machine has runs the same tests. */
 #include "weights.h"
 
-typedef struct world {
+typedef struct moe_fixture {
     fixture gate, up, down;           /* stacks; up.w.n_mat 0: gate holds both */
     float *scale[3];                  /* factors of gate, up, down by expert */
     float *x, *logits, *y, *w;        /* of max_rows rows */
     int32_t max_rows;
     pi__moe a;
-} world;
+} moe_fixture;
 
-static void world_start(world *t, const pi__cpu_linear_kernels *k, int32_t threads, const int types[3], int64_t E, int64_t F,
+static void fixture_start(moe_fixture *t, const pi__cpu_linear_kernels *k, int32_t threads, const int types[3], int64_t E, int64_t F,
                         int32_t n_expert, int32_t n_used, int32_t max_rows, bool fused)
 {
     memset(t, 0, sizeof *t);
@@ -36,7 +36,7 @@ static void world_start(world *t, const pi__cpu_linear_kernels *k, int32_t threa
                       .up = fused ? NULL : &t->up.w, .down = &t->down.w, .act = PI__IN_GEGLU, .y = t->y, .ldy = E + 2};
 }
 
-static void world_stop(world *t)
+static void fixture_stop(moe_fixture *t)
 {
     weight_drop(&t->gate);
     if (t->a.up) weight_drop(&t->up);
@@ -101,7 +101,7 @@ static double largest(const double *x, int64_t n)
 }
 
 /* y += weight * expert e of x; bound: how far off a result may be. */
-static void expert(const world *t, int32_t e, double weight, const double *x, double *y, double *bound)
+static void expert(const moe_fixture *t, int32_t e, double weight, const double *x, double *y, double *bound)
 {
     const int64_t E = t->gate.w.n_in, F = t->down.w.n_in;
     double *mid = malloc((size_t) F * sizeof *mid), *off = malloc((size_t) F * sizeof *off);
@@ -127,7 +127,7 @@ static void expert(const world *t, int32_t e, double weight, const double *x, do
 }
 
 /* The first row and each `step` rows one, and the last. */
-static void check_rows(const world *t, int32_t n_rows, int32_t step, const char *what)
+static void check_rows(const moe_fixture *t, int32_t n_rows, int32_t step, const char *what)
 {
     const int64_t E = t->gate.w.n_in;
     double *x = malloc((size_t) E * sizeof *x), *y = malloc((size_t) E * sizeof *y), *bound = malloc((size_t) E * sizeof *y);
@@ -161,9 +161,9 @@ static void formats(const pi__cpu_linear_kernels *k)
         if (is_float(types[0]) && is_float(types[1])) E = 45;
         if (E == 32) E = 96;
         F = is_float(types[2]) ? 77 : F == 32 ? 160 : F;
-        world t;
+        moe_fixture t;
         const int32_t n_expert = experts[i % 3], n_used = n_expert == 1 ? 1 : 1 + i % 3;
-        world_start(&t, k, 2, types, E, F, n_expert, n_used, rows[i / 3 % 3], i % 4 == 0);
+        fixture_start(&t, k, 2, types, E, F, n_expert, n_used, rows[i / 3 % 3], i % 4 == 0);
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         const float edge = t.y[E];
@@ -171,7 +171,7 @@ static void formats(const pi__cpu_linear_kernels *k)
         pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
         check_rows(&t, t.max_rows, 11, pi__type_info_of(types[0])->name);
         assert_true(t.y[E] == edge); /* nothing past E is written */
-        world_stop(&t);
+        fixture_stop(&t);
     }
 }
 static void test_formats(void **state) { (void) state; each_isa(formats); }
@@ -183,8 +183,8 @@ static void softplus(const pi__cpu_linear_kernels *k)
     static const float bias[6] = {0, 0, 0.4f, -0.3f, 0, 1};
     static const int32_t table[4 * 3] = {0, 1, 2, 5, 4, 3, 2, 2, 0, 1, 5, 3}, token[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2};
     for (int i = 0; i < 3; i++) {
-        world t;
-        world_start(&t, k, 2, types, 64, 48, 6, 3, 9, false);
+        moe_fixture t;
+        fixture_start(&t, k, 2, types, 64, 48, 6, 3, 9, false);
         t.a.act = PI__IN_SWIGLU;
         t.a.gating = PI__GATE_SQRT_SOFTPLUS;
         t.a.limit = i ? 0.5f : 0;
@@ -196,38 +196,38 @@ static void softplus(const pi__cpu_linear_kernels *k)
         t.a.n_rows = t.max_rows;
         pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
         check_rows(&t, t.max_rows, 1, i == 2 ? "table" : "softplus");
-        world_stop(&t);
+        fixture_stop(&t);
     }
 }
 static void test_softplus(void **state) { (void) state; each_isa(softplus); }
 
 /* Rows that all go to few experts make groups of every width; equal logits go to the lower index. */
-static void crowds(const pi__cpu_linear_kernels *k)
+static void many_rows(const pi__cpu_linear_kernels *k)
 {
     static const int types[3] = {PI__Q8_0, PI__Q5_0, PI__Q4_1};
-    world t;
-    world_start(&t, k, 3, types, 64, 32, 6, 3, 53, false);
+    moe_fixture t;
+    fixture_start(&t, k, 3, types, 64, 32, 6, 3, 53, false);
     for (int32_t r = 0; r < t.max_rows; r++)
         for (int32_t e = 0; e < 6; e++) t.logits[r * t.a.ldl + e] = r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : (float) (e % 2);
     t.a.n_rows = t.max_rows;
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     check_rows(&t, t.max_rows, 1, "crowd");
-    world_stop(&t);
+    fixture_stop(&t);
 }
-static void test_crowds(void **state) { (void) state; each_isa(crowds); }
+static void test_many_rows(void **state) { (void) state; each_isa(many_rows); }
 
 /* So many equal experts that the sum of the routing weights is below its bound. */
 static void test_least_sum(void **state)
 {
     (void) state;
     static const int types[3] = {PI__F32, PI__F32, PI__F32};
-    world t;
-    world_start(&t, pi__lin_kernels_generic(), 1, types, 3, 2, 20000, 1, 1, true);
+    moe_fixture t;
+    fixture_start(&t, pi__lin_kernels_generic(), 1, types, 3, 2, 20000, 1, 1, true);
     for (int32_t e = 0; e < t.a.n_expert; e++) t.logits[e] = 1;
     t.a.n_rows = 1;
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     check_rows(&t, 1, 1, "least sum");
-    world_stop(&t);
+    fixture_stop(&t);
 }
 
 /* Logits that are no numbers: the row is lost, the others are not. */
@@ -235,8 +235,8 @@ static void test_not_finite(void **state)
 {
     (void) state;
     static const int types[3] = {PI__Q8_0, PI__Q8_0, PI__Q8_0};
-    world t;
-    world_start(&t, pi__lin_kernels_generic(), 2, types, 32, 32, 4, 2, 3, false);
+    moe_fixture t;
+    fixture_start(&t, pi__lin_kernels_generic(), 2, types, 32, 32, 4, 2, 3, false);
     t.a.n_rows = 3;
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     float good[32];
@@ -249,10 +249,10 @@ static void test_not_finite(void **state)
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     for (int32_t i = 0; i < 32; i++) assert_false(isfinite(t.y[i]));
     assert_memory_equal(good, t.y + 2 * t.a.ldy, sizeof good);
-    world_stop(&t);
+    fixture_stop(&t);
 }
 
-/* Alone, in any company and with any threads: the same bits. */
+/* Alone, in any batch and with any threads: the same bits. */
 static void same_bits(const pi__cpu_linear_kernels *k)
 {
     enum { ROWS = 18, E = 256, F = 256 };
@@ -261,9 +261,9 @@ static void same_bits(const pi__cpu_linear_kernels *k)
         const int types[3] = {all_types[i], all_types[i], all_types[(i + 1) % N_TYPES]};
         float *alone = malloc(ROWS * E * sizeof *alone);
         for (int32_t threads = 1; threads <= 4; threads += 3) {
-            world t;
+            moe_fixture t;
             seed = 4711; /* the same weights for every number of threads */
-            world_start(&t, k, threads, types, E, F, 3, 2, ROWS, i % 2);
+            fixture_start(&t, k, threads, types, E, F, 3, 2, ROWS, i % 2);
             t.a.ldy = E;
             t.a.in.kind = PI__IN_RMSNORM;
             for (int32_t r = 0; r < ROWS && threads == 1; r++) {
@@ -280,7 +280,7 @@ static void same_bits(const pi__cpu_linear_kernels *k)
                 pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
                 assert_memory_equal(t.y, alone, (size_t) counts[c] * E * sizeof *t.y);
             }
-            world_stop(&t);
+            fixture_stop(&t);
         }
         free(alone);
     }
@@ -290,7 +290,7 @@ static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),   cmocka_unit_test(test_crowds),
+        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),   cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_least_sum), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
         r->args.sparse = (pi__sparse) {.rows = target, .entries = target, .q = target, .pick = target, .sinks = target,
                                        .rope = target, .out = target};
         break;
-    case PI__OP_topk: r->args.topk = (pi__topk) {.x = target, .n_rows = 1, .skip = target, .ask = target, .out = target}; break;
+    case PI__OP_topk: r->args.topk = (pi__topk) {.x = target, .n_rows = 1, .skip = target, .request = target, .out = target}; break;
     case PI__N_OPS: break;
     }
 }

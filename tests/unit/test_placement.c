@@ -1,6 +1,6 @@
 /* One model on several backends, of every architecture: divided among two or three devices (split-mode tensor), and split
  * between a device and the CPU beside it. However it lies, answers and logits are the same bits as on one CPU. */
-#include "far_device.h"
+#include "discrete_device.h"
 #include "model_jobs.h"
 
 static const char *const archs[] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "llama3", "llama-bias", "mixtral",
@@ -60,7 +60,7 @@ static void test_split(void **st)
         const int model = i / 4, how = i % 4;
         pi__config c = config(model);
         c.device = "far";
-        c.places = (pi__place_rules) {.limited = how < 2, .gpu_layers = how + 1, .n_cpu_moe = how == 2 ? 2 : 0,
+        c.placement = (pi__placement_rules) {.limited = how < 2, .gpu_layers = how + 1, .n_cpu_moe = how == 2 ? 2 : 0,
                                       .kv_on_cpu = how == 3};
         check(&c, model, "split", how);
     }
@@ -77,7 +77,7 @@ static void test_drafts(void **st)
         c.n_draft = 2;
         c.device = i == 0 ? "cpu,cpu" : "far";
         c.tensor = i == 0;
-        if (i) c.places = (pi__place_rules) {.limited = true, .gpu_layers = i};
+        if (i) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = i};
         check(&c, DEEPSEEK4, "drafts", i);
     }
 }

@@ -20,11 +20,11 @@
 #include "engine/sched.h"
 #include "engine/snapshots.h"
 #include "engine/tiering.h"
-#include "far_device.h"
+#include "discrete_device.h"
 
 enum { SEQS = 8, CTX = 400, MOST = 24, PROMPT = 150, SAVES = 64 };
 
-typedef struct world {
+typedef struct fixture {
     pi__backend be;                   /* first: saves and loads states */
     pi__cache cache;
     pi__stats stats;
@@ -43,9 +43,9 @@ typedef struct world {
     int32_t n_live;
     uint64_t n_arrived;
     long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
-} world;
+} fixture;
 
-static uint32_t rnd(world *w, uint32_t n)
+static uint32_t rnd(fixture *w, uint32_t n)
 {
     w->rng = w->rng * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t) ((w->rng >> 33) % n);
@@ -53,7 +53,7 @@ static uint32_t rnd(world *w, uint32_t n)
 
 static uint64_t mix(uint64_t h, int32_t t) { return (h ^ (uint64_t) (uint32_t) t) * 0x9E3779B97F4A7C15u + 0x1234567; }
 
-static uint64_t *at(world *w, int g, const pi__seq *s, int32_t pos)
+static uint64_t *at(fixture *w, int g, const pi__seq *s, int32_t pos)
 {
     const pi__cache_group *gr = &w->cache.group[g];
     int32_t bs = gr->spec.block_size, block = gr->table[s->row * gr->stride + pos / bs];
@@ -61,7 +61,7 @@ static uint64_t *at(world *w, int g, const pi__seq *s, int32_t pos)
     return &w->slot[g][block * bs + pos % bs];
 }
 
-static uint64_t *snapshot(world *w, int32_t id)
+static uint64_t *snapshot(fixture *w, int32_t id)
 {
     return &w->slot[w->state_group][id * w->cache.group[w->state_group].spec.block_size];
 }
@@ -69,7 +69,7 @@ static uint64_t *snapshot(world *w, int32_t id)
 static void save_state(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
     (void) b;
-    world *w = (world *) be;
+    fixture *w = (fixture *) be;
     assert_true(a->st == &w->layer && a->pos == w->bound_at[a->slot]);
     *snapshot(w, a->snap) = w->bound[a->slot];
 }
@@ -77,7 +77,7 @@ static void save_state(pi__backend *be, const pi__batch *b, const pi__state_copy
 static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {
     (void) b;
-    world *w = (world *) be;
+    fixture *w = (fixture *) be;
     assert_ptr_equal(a->st, &w->layer);
     w->state[a->slot] = w->bound[a->slot] = *snapshot(w, a->snap);
     w->bound_at[a->slot] = a->pos;
@@ -87,13 +87,13 @@ static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy
 static const pi__op_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
 /* A host tier as large as twice the pools, whose memory is the world's. */
-static void open_tier(world *w, pi__device_fns *ops)
+static void open_tier(fixture *w, pi__device_fns *ops)
 {
     pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
                                         .ahead = w->budget, .ahead_seqs = SEQS}};
-    *ops = far_ops((pi__device_fns) {0});
+    *ops = discrete_ops((pi__device_fns) {0});
     w->be.dev = ops;
-    w->be.far = true;
+    w->be.discrete = true;
     w->map.n_groups = w->cache.n_groups;
     w->map.n_ranks = 1;
     for (int g = 0; g < w->map.n_groups; g++) {
@@ -109,19 +109,19 @@ static void open_tier(world *w, pi__device_fns *ops)
 }
 
 /* What the scheduler asks of others. */
-static bool yield_block(void *ud) { return pi__offload_yield(&((world *) ud)->tiering.offload); }
-static bool wait_tiers(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((world *) ud)->tiering, s, got); }
-static void admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((world *) ud)->snapshots, s); }
+static bool yield_block(void *ud) { return pi__offload_yield(&((fixture *) ud)->tiering.offload); }
+static bool wait_tiers(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((fixture *) ud)->tiering, s, got); }
+static void admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((fixture *) ud)->snapshots, s); }
 
 static void leaves(void *ud, pi__seq *s, bool intact)
 {
-    world *w = ud;
+    fixture *w = ud;
     if (intact) pi__snapshot_last(&w->snapshots, s);
     pi__tiering_touch(&w->tiering, s);
 }
 
 /* References to blocks of group g that loads have, or (slots) those that copies and loads have to slots of the host tier. */
-static int32_t *held_of(const world *w, int g, bool slots)
+static int32_t *held_of(const fixture *w, int g, bool slots)
 {
     int32_t *refs = calloc((size_t) (slots ? pi__host_pool(w->tiering.offload.host,
                                                            g)->n_blocks : w->cache.group[g].spec.n_blocks) + 1,
@@ -137,21 +137,21 @@ static int32_t *held_of(const world *w, int g, bool slots)
 
 /* ------------------------------------------------------------------------------------------------------- conservation */
 
-static void check_cache(world *w)
+static void check_cache(fixture *w)
 {
-    int32_t *held[PI__MAX_GROUPS] = {0}, *slots;
-    for (int g = 0; g < w->cache.n_groups; g++) held[g] = held_of(w, g, false);
-    const char *bad = pi__cache_check(&w->cache, (const int32_t *const *) held);
+    int32_t *pinned_for_copy[PI__MAX_GROUPS] = {0}, *slots;
+    for (int g = 0; g < w->cache.n_groups; g++) pinned_for_copy[g] = held_of(w, g, false);
+    const char *bad = pi__cache_check(&w->cache, (const int32_t *const *) pinned_for_copy);
     for (int g = 0; g < w->cache.n_groups; g++) {
         slots = !bad && w->tiering.offload.host ? held_of(w, g, true) : NULL;
         if (slots) bad = pi__block_pool_check(pi__host_pool(w->tiering.offload.host, g), slots);
         free(slots);
-        free(held[g]);
+        free(pinned_for_copy[g]);
     }
     if (bad) fail_msg("%s", bad);
 }
 
-static void check(world *w)
+static void check(fixture *w)
 {
     int32_t rows = 0, running = 0, waiting = 0;
     bool seen[SEQS] = {false};
@@ -176,7 +176,7 @@ static void check(world *w)
 
 /* --------------------------------------------------------------------------------------------------------- operations */
 
-static void submit(world *w)
+static void submit(fixture *w)
 {
     if (w->n_live == MOST) return;
     pi__seq *s = calloc(1, sizeof *s);
@@ -194,7 +194,7 @@ static void submit(world *w)
     w->submitted++;
 }
 
-static void end(world *w, pi__seq *s, bool intact)
+static void end(fixture *w, pi__seq *s, bool intact)
 {
     pi__sched_remove(&w->sched, s, intact);
     free(s->tokens);
@@ -203,7 +203,7 @@ static void end(world *w, pi__seq *s, bool intact)
     w->ended++;
 }
 
-static pi__seq *any(world *w)
+static pi__seq *any(fixture *w)
 {
     if (!w->n_live) return NULL;
     int32_t i = (int32_t) rnd(w, (uint32_t) w->n_live);
@@ -213,7 +213,7 @@ static pi__seq *any(world *w)
 }
 
 /* Who has just been admitted starts from what the cache gave him. */
-static void note_new(world *w, pi__seq *const *before, int32_t n_before)
+static void note_new(fixture *w, pi__seq *const *before, int32_t n_before)
 {
     for (const pi__seq *s = w->sched.running.head; s; s = s->next) {
         bool old = false;
@@ -228,7 +228,7 @@ static void note_new(world *w, pi__seq *const *before, int32_t n_before)
 }
 
 /* What a model would read and write for the tokens of s in this step. */
-static void compute(world *w, pi__seq *s)
+static void compute(fixture *w, pi__seq *s)
 {
     uint64_t h = 7;
     int32_t to = s->n_computed + s->n_new, n_groups = w->cache.n_groups;
@@ -261,7 +261,7 @@ static void check_decoders(pi__seq *const *decoder, int32_t n)
 }
 
 /* Blocks that no later token can see were given back. */
-static void check_windows(const world *w, const pi__seq *s)
+static void check_windows(const fixture *w, const pi__seq *s)
 {
     for (int g = 0; g < w->cache.n_groups; g++) {
         const pi__group_spec *sp = &w->cache.group[g].spec;
@@ -270,7 +270,7 @@ static void check_windows(const world *w, const pi__seq *s)
     }
 }
 
-static void step(world *w)
+static void step(fixture *w)
 {
     pi__seq *before[SEQS], *decoder[SEQS];
     int32_t n_before = 0, n_decoders = 0, used = 0;
@@ -312,11 +312,11 @@ static void step(world *w)
     w->steps++;
 }
 
-static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
+static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
 {
     static const int32_t turn_id = 500;
     pi__device_fns ops;
-    world *w = calloc(1, sizeof *w);
+    fixture *w = calloc(1, sizeof *w);
     w->rng = 5 + (uint64_t) n_groups;
     w->be.ops = &state_ops;
     w->state_group = -1;
@@ -335,8 +335,8 @@ static void run_world(const pi__group_spec *spec, int32_t n_groups, int n_ops, b
         .max_saves = SAVES,
     };
     assert_int_equal(pi__snapshots_init(&w->snapshots, &snapshots, NULL), PI_OK);
-    w->cache.place = pi__place;
-    w->cache.place_ud = &w->snapshots;
+    w->cache.reuse_point = pi__reuse_point;
+    w->cache.reuse_point_ud = &w->snapshots;
     if (tier) open_tier(w, &ops);
     for (int i = 0; i < n_ops; i++) {
         uint32_t what = rnd(w, 100);
@@ -373,27 +373,27 @@ static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false, 0}, {"re
 static void full(void **st)
 {
     (void) st;
-    run_world(only_full, 1, 40000, false);
+    run_fixture(only_full, 1, 40000, false);
 }
 
 static void full_and_window(void **st)
 {
     (void) st;
-    run_world(with_window, 2, 40000, false);
+    run_fixture(with_window, 2, 40000, false);
 }
 
 static void full_and_recurrent(void **st)
 {
     (void) st;
-    run_world(with_states, 2, 40000, false);
+    run_fixture(with_states, 2, 40000, false);
 }
 
 static void host_tier(void **st)
 {
     (void) st;
-    run_world(only_full, 1, 40000, true);
-    run_world(with_window, 2, 40000, true);
-    run_world(with_states, 2, 40000, true);
+    run_fixture(only_full, 1, 40000, true);
+    run_fixture(with_window, 2, 40000, true);
+    run_fixture(with_states, 2, 40000, true);
 }
 
 int main(void)

@@ -47,16 +47,16 @@ static void make_inputs(void)
 
 /* ---- running */
 
-typedef struct world {
+typedef struct fixture {
     config c;
     pi__cpu cpu;
     pi__kv_layer rows, recent, entries, irecent, ientries;
     int32_t small[BLOCKS], large[BLOCKS]; /* block ids of groups 0 (rows, recent) and 1 (entries) */
     float out[LEN][H * D];
     int32_t pick[LEN][TOP];
-} world;
+} fixture;
 
-static pi__kv_layer layer_of(world *w, int32_t group, int32_t type, int32_t n, int32_t ratio)
+static pi__kv_layer layer_of(fixture *w, int32_t group, int32_t type, int32_t n, int32_t ratio)
 {
     pi__kv_layer kv = {.group = group, .type_k = type, .type_v = type, .n_head_kv = 1, .head_dim = n, .ratio = ratio};
     const int32_t block = group ? 128 : w->c.block;
@@ -67,9 +67,9 @@ static pi__kv_layer layer_of(world *w, int32_t group, int32_t type, int32_t n, i
     return kv;
 }
 
-static void start(world *w, const config *c)
+static void start(fixture *w, const config *c)
 {
-    const pi__limits lim = {.max_tokens = LEN, .max_ctx = LEN, .max_row = D, .index_head = I, .index_dim = J, .index_ratio = 4};
+    const pi__limits lim = {.max_tokens = LEN, .max_ctx = LEN, .max_row = D, .indexer_head = I, .indexer_dim = J, .indexer_ratio = 4};
     const int32_t r = c->ratio, width = r == 4 ? 2 * D : D;
     memset(w, 0, sizeof *w);
     w->c = *c;
@@ -78,7 +78,7 @@ static void start(world *w, const config *c)
     w->cpu.sparse = pi__cpu_sparse_kernels_of(c->isa);
     w->cpu.lim = lim;
     assert_int_equal(pi__pool_create(&w->cpu.pool, c->n_threads, 0, 50, NULL), PI_OK);
-    const size_t a = pi__cpu_sparse_scratch(&w->cpu, &lim), b = pi__cpu_index_scratch(&w->cpu, &lim);
+    const size_t a = pi__cpu_sparse_scratch(&w->cpu, &lim), b = pi__cpu_indexer_scratch(&w->cpu, &lim);
     w->cpu.scratch_size = a > b ? a : b;
     w->cpu.scratch = pi__map(w->cpu.scratch_size);
     assert_non_null(w->cpu.scratch);
@@ -90,7 +90,7 @@ static void start(world *w, const config *c)
     for (int i = 0; i < BLOCKS; i++) w->small[i] = (i * 37 + 5) % BLOCKS, w->large[i] = (i * 29 + 3) % BLOCKS;
 }
 
-static void stop(world *w)
+static void stop(fixture *w)
 {
     free(w->rows.base), free(w->recent.base), free(w->irecent.base), free(w->entries.base), free(w->ientries.base);
     pi__unmap(w->cpu.scratch, w->cpu.scratch_size);
@@ -98,7 +98,7 @@ static void stop(world *w)
 }
 
 /* Tokens pos to pos + n as one step of sequence 1 (0 has none). */
-static void step(world *w, int32_t pos, int32_t n)
+static void step(fixture *w, int32_t pos, int32_t n)
 {
     pi__backend *be = &w->cpu.be;
     static float rope[LEN * ROT], qs[LEN][H * D], iqs[LEN][I * J];
@@ -146,7 +146,7 @@ static void step(world *w, int32_t pos, int32_t n)
     memcpy(w->out[pos], qs, (size_t) n * sizeof *qs);
 }
 
-static void run(world *w, const config *c)
+static void run(fixture *w, const config *c)
 {
     start(w, c);
     for (int32_t pos = 0; pos < LEN; pos += c->chunk) step(w, pos, LEN - pos < c->chunk ? LEN - pos : c->chunk);
@@ -209,7 +209,7 @@ static double dot(const double *a, const double *b, int n)
 }
 
 /* Those that were picked score no less than all others that are seen. */
-static void check_picks(const world *w, int t)
+static void check_picks(const fixture *w, int t)
 {
     const int n = (t + 1) / 4, k = n < TOP ? n : TOP;
     double score[LEN], least = INFINITY, most = -INFINITY, x[I][J], e[D];
@@ -229,7 +229,7 @@ static void check_picks(const world *w, int t)
     if (!(most <= least + 1e-3)) fail_msg("isa %d token %d: an entry with %g was picked, one with %g not", w->c.isa, t, least, most);
 }
 
-static void check_token(const world *w, int t, double tolerance)
+static void check_token(const fixture *w, int t, double tolerance)
 {
     const int ratio = w->c.ratio, seen = (t + 1) / ratio, n_entry = ratio == 4 && seen > TOP ? TOP : seen;
     const int lo = t >= WINDOW ? t - WINDOW + 1 : 0, n_row = t - lo + 1;
@@ -267,7 +267,7 @@ static bool emulated(void) { return getenv("PI_TEST_EMULATED") != NULL; }
 
 static void reference(int isa)
 {
-    static world w;
+    static fixture w;
     for (int ratio = 4; ratio <= 128; ratio *= 32)
         for (int f16 = 0; f16 < (emulated() ? 1 : 2); f16++) {
             run(&w, &(config) {isa, 2, 16, 64, f16 ? PI__F16 : PI__F32, ratio});
@@ -284,7 +284,7 @@ static void cuts(int isa)
 {
     static const struct { int threads, block, chunk; } way[] = {{1, 16, LEN}, {3, 64, 7}, {2, 32, 1}, {1, 64, 129}};
     static const int32_t types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0};
-    static world want, got;
+    static fixture want, got;
     for (int i = 0; i < 10; i += emulated() ? 7 : 1) {
         const int32_t type = types[i / 2], ratio = i % 2 ? 128 : 4;
         run(&want, &(config) {isa, 2, 16, 50, type, ratio});
@@ -301,7 +301,7 @@ static void test_cuts(void **state) { (void) state; each_isa(cuts); }
 /* Equal scores: the lowest entries win. All heads' weights are 0, or no number. */
 static void ties(int isa)
 {
-    static world w;
+    static fixture w;
     static float kept[LEN][I];
     memcpy(kept, iw, sizeof kept);
     for (int t = 0; t < LEN; t++)

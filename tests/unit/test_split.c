@@ -25,13 +25,13 @@ static uint32_t below(uint32_t n)
 static float value(void) { return (float) below(2001) / 1000.0f - 1.0f; }
 
 /* The same memory twice: of the two sides as the ops know it, and of one CPU alone. */
-typedef struct world {
+typedef struct fixture {
     pi__backend *two, *one;
     float *x, *x1;         /* [ALL] of both */
     float *w, *w1;         /* [N] a vector of the model */
     pi__weight mat[3];     /* [N, N] with the device, with the CPU; and of `one` */
     float rows[N * N];     /* as in a file */
-} world;
+} fixture;
 
 static pi__backend *cpu(void)
 {
@@ -43,7 +43,7 @@ static pi__backend *cpu(void)
 
 static void load(pi__backend *be, pi__weight *w, int32_t place, const float *rows)
 {
-    *w = (pi__weight) {.type = PI__F32, .place = place, .n_in = N, .n_out = N, .n_mat = 1};
+    *w = (pi__weight) {.type = PI__F32, .placement = place, .n_in = N, .n_out = N, .n_mat = 1};
     w->size = be->dev->weight_size(be, w);
     w->data = be->dev->alloc(be, w->size);
     assert_non_null(w->data);
@@ -57,7 +57,7 @@ static void *both(pi__backend *be, size_t n)
     return p;
 }
 
-static void open_world(world *v)
+static void open_fixture(fixture *v)
 {
     const pi__limits lim = {.max_tokens = ROWS, .max_seqs = 1, .max_rows = 1, .max_ctx = 16, .max_n_in = N, .max_n_out = N,
                             .max_n_head = 1, .max_head_dim = 32};
@@ -70,7 +70,7 @@ static void open_world(world *v)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(be[i]->dev->reserve(be[i], &lim, NULL), PI_OK);
         assert_ptr_equal(be[i]->dev->begin(be[i], &none, PI__STEP_DECODE), &none);
-        load(v->two->side[i], &v->mat[i], i, v->rows);
+        load(v->two->at[i], &v->mat[i], i, v->rows);
     }
     load(v->one, &v->mat[2], 0, v->rows);
     v->x = both(v->two, ALL);
@@ -83,9 +83,9 @@ static void open_world(world *v)
     v->two->dev->upload(v->two, v->w, v->w1, N * sizeof(float));
 }
 
-static void close_world(world *v)
+static void close_fixture(fixture *v)
 {
-    pi__backend *be[] = {v->two->side[0], v->two->side[1], v->one};
+    pi__backend *be[] = {v->two->at[0], v->two->at[1], v->one};
     for (int i = 0; i < 3; i++) be[i]->dev->free(be[i], v->mat[i].data, v->mat[i].size);
     v->two->dev->free(v->two, v->x, ALL * sizeof(float));
     v->two->dev->free(v->two, v->w, N * sizeof(float));
@@ -96,7 +96,7 @@ static void close_world(world *v)
 }
 
 /* n floats from at on are the same. */
-static void check(world *v, int32_t at, int32_t n, int step)
+static void check(fixture *v, int32_t at, int32_t n, int step)
 {
     static float got[ALL];
     v->two->dev->download(v->two, got, v->x + at, (size_t) n * sizeof *got);
@@ -106,7 +106,7 @@ static void check(world *v, int32_t at, int32_t n, int step)
 }
 
 /* The matrix on this side, or those on both where it is 2, from slot b to slot a: results side by side in each row. */
-static void multiply(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
+static void multiply(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const int64_t ld = N + below(16), ldy = 2 * N + below(16);
     const int first = side == 2 ? (int) below(2) : side;
@@ -120,14 +120,14 @@ static void multiply(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
     }
 }
 
-static void cap(world *v, int32_t at, int32_t n)
+static void cap(fixture *v, int32_t at, int32_t n)
 {
     pi__op_softcap(v->two, NULL, &(pi__softcap) {v->x + at, 2.0f, 1, n});
     pi__op_softcap(v->one, NULL, &(pi__softcap) {v->x1 + at, 2.0f, 1, n});
 }
 
 /* An op that runs where the last one did, from slot b to slot a. */
-static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
+static void small_op(fixture *v, int kind, int32_t a, int32_t b, int32_t rows)
 {
     int32_t row[ROWS];
     for (int i = 0; i < ROWS; i++) row[i] = (int32_t) below(SLOT / N + 1) - 1;
@@ -148,7 +148,7 @@ static void small_op(world *v, int kind, int32_t a, int32_t b, int32_t rows)
     if (kind == 3) cap(v, a * SLOT, rows * N);
 }
 
-static void put(world *v, int32_t at, int32_t n)
+static void put(fixture *v, int32_t at, int32_t n)
 {
     for (int32_t i = at; i < at + n; i++) v->x1[i] = value();
     v->two->dev->upload(v->two, v->x + at, v->x1 + at, (size_t) n * sizeof(float));
@@ -157,8 +157,8 @@ static void put(world *v, int32_t at, int32_t n)
 static void test_ops(void **state)
 {
     (void) state;
-    static world v;
-    open_world(&v);
+    static fixture v;
+    open_fixture(&v);
     for (int step = 0; step < 4000; step++) {
         int32_t a = (int32_t) below(N_SLOTS), b = (a + 1 + (int32_t) below(N_SLOTS - 1)) % N_SLOTS;
         int32_t rows = 1 + (int32_t) below(ROWS), at = (int32_t) below(ALL - SLOT), n = 1 + (int32_t) below(SLOT);
@@ -171,21 +171,21 @@ static void test_ops(void **state)
         }
     }
     check(&v, 0, ALL, 4000);
-    close_world(&v);
+    close_fixture(&v);
 }
 
 /* More pieces than the list has entries, newer on one side and the other in turn, in any order. */
 static void test_pieces(void **state)
 {
     (void) state;
-    static world v;
-    open_world(&v);
+    static fixture v;
+    open_fixture(&v);
     for (int step = 0; step < 3000; step++) {
         if (below(3)) multiply(&v, (int32_t) below(2), 0, 1, 1);
         cap(&v, SLOT * 2 + (int32_t) below(ALL - SLOT * 2 - 8), 1 + (int32_t) below(8));
         if (step % 500 == 499) check(&v, 0, ALL, step);
     }
-    close_world(&v);
+    close_fixture(&v);
 }
 
 /* What the two sides are asked, in order: small letters the device, capital ones the CPU, with the rows of products. */
@@ -203,10 +203,10 @@ static const pi__batch *traced_begin(pi__backend *be, const pi__batch *b, int ki
 {
     static pi__batch padded;
     (void) be;
-    note(kind == PI__STEP_PARTS ? "parts" : kind == PI__STEP_ANY ? "any" : "?", 0);
+    note(kind == PI__STEP_SEGMENTS ? "parts" : kind == PI__STEP_ANY ? "any" : "?", 0);
     padded = *b;
     padded.n_tokens = padded.n_seqs = padded.n_rows = ROWS;
-    return kind == PI__STEP_PARTS ? &padded : b;
+    return kind == PI__STEP_SEGMENTS ? &padded : b;
 }
 static void traced_part(pi__backend *be) { (void) be, note("part", 0); }
 static bool traced_queued(pi__backend *be) { return (void) be, note("queued", 0), true; }
@@ -239,7 +239,7 @@ static void asks(const char *want)
 }
 
 /* Slot a = matrix of that side times slot b. */
-static void product(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
+static void product(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = v->x + b * SLOT, .ldx = N};
     pi__op_linear(v->two, NULL, &(pi__linear) {.in = in, .n_rows = rows, .n_lin = 1, .lin = {{&v->mat[side],
@@ -251,23 +251,23 @@ static void product(world *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 static void test_parts(void **state)
 {
     (void) state;
-    static world v;
+    static fixture v;
     static float got[ROWS * N];
     pi__device_fns dev;
     const pi__batch b = {.n_tokens = 3, .n_seqs = 3, .n_rows = 3};
-    open_world(&v);
+    open_fixture(&v);
     const pi__device_fns *op = v.two->dev;
     const pi__op_fns *fns = v.one->ops;
     pi__op_fns traced = *fns;
     cpu_ops = v.one->dev;
     plain_linear = fns->linear;
     traced.linear = traced_linear;
-    traced_cpu = v.two->side[PI__AT_CPU];
+    traced_cpu = v.two->at[PI__AT_CPU];
     dev = *cpu_ops;
     dev.begin = traced_begin, dev.graph_segment = traced_part, dev.end_capture = traced_queued, dev.upload = traced_upload;
     dev.download = traced_download, dev.finish = traced_finish;
-    v.two->side[PI__AT_DEVICE]->dev = &dev;
-    for (int i = 0; i < 2; i++) v.two->side[i]->ops = &traced;
+    v.two->at[PI__AT_DEVICE]->dev = &dev;
+    for (int i = 0; i < 2; i++) v.two->at[i]->ops = &traced;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(op->begin(v.two, &b, PI__STEP_DECODE)->n_tokens, ROWS);
         product(&v, PI__AT_CPU, 0, 1, ROWS);
@@ -292,9 +292,9 @@ static void test_parts(void **state)
     product(&v, PI__AT_DEVICE, 0, 0, 3);
     assert_int_equal(op->finish(v.two, NULL), PI_OK);
     asks("any down wait CPU3 up dev3 wait ");
-    v.two->side[PI__AT_DEVICE]->dev = cpu_ops;
-    for (int i = 0; i < 2; i++) v.two->side[i]->ops = fns;
-    close_world(&v);
+    v.two->at[PI__AT_DEVICE]->dev = cpu_ops;
+    for (int i = 0; i < 2; i++) v.two->at[i]->ops = fns;
+    close_fixture(&v);
 }
 
 /* Memory for as many regions as models ask for, and not without end; what is not there is told. */

@@ -1,5 +1,5 @@
 /* Several devices as one (split-mode tensor), with CPUs as the devices: whatever their number, the logits are the bits that
- * one device gives, for every architecture, in any company; where one fails, all do, and nobody waits for ever. */
+ * one device gives, for every architecture, in any batch; where one fails, all do, and nobody waits for ever. */
 #include "model_jobs.h"
 
 #include "backend/link.h"

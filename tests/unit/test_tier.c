@@ -1,6 +1,6 @@
 /* The disk tier: what is put comes back right, within the limit, and in the order of use. What goes wrong outside of it
  * is in test_tier_faults.c. */
-#include "tier_world.h"
+#include "tier_fixture.h"
 
 #include <fcntl.h>
 
@@ -36,7 +36,7 @@ static void test_put_and_load(void **state)
     assert_int_equal(warnings, 0);
 }
 
-/* The same key with other tokens or another length: a miss that harms nobody. */
+/* The same hash with other tokens or another length: a miss that harms nobody. */
 static void test_collision(void **state)
 {
     (void) state;

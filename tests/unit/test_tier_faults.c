@@ -1,6 +1,6 @@
 /* The disk tier where something goes wrong: damaged and strange files, a full disk, no memory, killed and competing
  * processes. What comes back is right or a miss. */
-#include "tier_world.h"
+#include "tier_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>

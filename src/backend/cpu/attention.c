@@ -36,8 +36,8 @@ typedef struct attn_job {
     int32_t *first_item;   /* [n_seqs + 1] */
     attn_work *work;       /* [threads] */
     int32_t n_waves;       /* parts are split: number of waves, 0 if not */
-    int32_t parts_a_wave;  /* parts of an item in a wave */
-    pi__attn_sum *unit;    /* [n_items * parts_a_wave] sums of a wave */
+    int32_t splits_a_wave; /* parts of an item in a wave */
+    pi__attn_sum *unit;    /* [n_items * splits_a_wave] sums of a wave */
     pi__attn_sum *total;   /* [n_items] folded so far */
 } attn_job;
 
@@ -199,25 +199,25 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
 }
 
 /* Rows are in order of position, so the first has the lowest key and the last the highest. */
-static int32_t first_part(const pi__attn_rows *w) { return w->lo[0] / PI__ATTN_PART; }
-static int32_t last_part(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__ATTN_PART; }
+static int32_t first_split(const pi__attn_rows *w) { return w->lo[0] / PI__KV_SPLIT; }
+static int32_t last_split(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__KV_SPLIT; }
 
 /* One part of an item, to sum. work->qt is packed. */
-static void do_part(const attn_job *j, const pi__attn_rows *w, int32_t seq, int32_t head, int32_t part, attn_work *work,
+static void do_split(const attn_job *j, const pi__attn_rows *w, int32_t seq, int32_t head, int32_t split, attn_work *work,
                     pi__attn_sum *sum)
 {
-    enum { TILES = PI__ATTN_PART / PI__ATTN_TILE };
+    enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE };
     const char *k[TILES] = {0}, *v[TILES] = {0};
     const int32_t *table = j->kb->block_table + (size_t) seq * (size_t) j->kb->table_stride;
     int32_t size = j->kb->block_size;
     for (int32_t t = 0; t < TILES; t++) {
-        int32_t pos = part * PI__ATTN_PART + t * PI__ATTN_TILE;
+        int32_t pos = split * PI__KV_SPLIT + t * PI__ATTN_TILE;
         if (pos + PI__ATTN_TILE <= w->lo[0] || pos > w->hi[w->n - 1]) continue;
         int32_t block = table[pos / size];
         k[t] = k_tile(j->kv, size, block, pos % size, head);
         v[t] = v_tile(j->kv, size, block, pos % size, head);
     }
-    j->cpu->attn->part(w, work->qt, part, k, v, work->s, sum);
+    j->cpu->attn->split(w, work->qt, split, k, v, work->s, sum);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- threads */
@@ -228,8 +228,8 @@ static void do_item(const attn_job *j, int32_t item, attn_work *work)
     pi__attn_rows w;
     int32_t head, seq = item_rows(j, item, &w, &head);
     kn->pack(&w, work->qt);
-    for (int32_t p = first_part(&w); p <= last_part(&w); p++) {
-        do_part(j, &w, seq, head, p, work, &work->sum);
+    for (int32_t p = first_split(&w); p <= last_split(&w); p++) {
+        do_split(j, &w, seq, head, p, work, &work->sum);
         kn->fold(&w, p, &work->run, &work->sum);
     }
     kn->finish(&w, &work->run);
@@ -249,9 +249,9 @@ static void fold_item(const attn_job *j, int32_t item, int32_t wave)
     pi__attn_rows w;
     int32_t head;
     item_rows(j, item, &w, &head);
-    int32_t p = first_part(&w) + wave * j->parts_a_wave, last = last_part(&w);
-    for (int32_t i = 0; i < j->parts_a_wave && p <= last; i++, p++) {
-        kn->fold(&w, p, &j->total[item], &j->unit[item * j->parts_a_wave + i]);
+    int32_t p = first_split(&w) + wave * j->splits_a_wave, last = last_split(&w);
+    for (int32_t i = 0; i < j->splits_a_wave && p <= last; i++, p++) {
+        kn->fold(&w, p, &j->total[item], &j->unit[item * j->splits_a_wave + i]);
         if (p == last) kn->finish(&w, &j->total[item]);
     }
 }
@@ -263,14 +263,14 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
     attn_work *work = &j->work[ith];
     int32_t packed = -1; /* item whose rows are in work->qt */
     for (int32_t wave = 0; wave < j->n_waves; wave++) {
-        for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->parts_a_wave)) >= 0;) {
+        for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->splits_a_wave)) >= 0;) {
             pi__attn_rows w;
-            int32_t head, item = u / j->parts_a_wave, seq = item_rows(j, item, &w, &head);
-            int32_t p = first_part(&w) + wave * j->parts_a_wave + u % j->parts_a_wave;
-            if (p > last_part(&w)) continue;
+            int32_t head, item = u / j->splits_a_wave, seq = item_rows(j, item, &w, &head);
+            int32_t p = first_split(&w) + wave * j->splits_a_wave + u % j->splits_a_wave;
+            if (p > last_split(&w)) continue;
             if (packed != item) j->cpu->attn->pack(&w, work->qt);
             packed = item;
-            do_part(j, &w, seq, head, p, work, &j->unit[u]);
+            do_split(j, &w, seq, head, p, work, &j->unit[u]);
         }
         pi__pool_barrier(pool);
         if (ith == 0) pi__pool_reset(pool);
@@ -315,12 +315,12 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 /* --------------------------------------------------------------------------------------------------------------- run */
 
-/* Numbers the items; returns an upper bound of the multiply-adds, and the most parts an item has to *max_parts. */
-static int64_t plan_items(attn_job *j, int32_t *max_parts)
+/* Numbers the items; returns an upper bound of the multiply-adds, and the most parts an item has to *max_splits. */
+static int64_t plan_items(attn_job *j, int32_t *max_splits)
 {
     int64_t work = 0;
     int32_t item = 0;
-    *max_parts = 0;
+    *max_splits = 0;
     for (int32_t s = 0; s < j->b->n_seqs; s++) {
         int64_t tokens = j->b->seq_start[s + 1] - j->b->seq_start[s], keys = j->b->seq_len[s];
         j->first_item[s] = item;
@@ -329,8 +329,8 @@ static int64_t plan_items(attn_job *j, int32_t *max_parts)
         work += tokens * keys * j->a->n_head * j->kv->head_dim * 2;
         if (tokens <= 0) continue;
         int32_t lo = lowest_key(j->a, j->b->pos[j->b->seq_start[s]]);
-        int32_t parts = (j->b->seq_len[s] - 1) / PI__ATTN_PART - lo / PI__ATTN_PART + 1;
-        if (parts > *max_parts) *max_parts = parts;
+        int32_t splits = (j->b->seq_len[s] - 1) / PI__KV_SPLIT - lo / PI__KV_SPLIT + 1;
+        if (splits > *max_splits) *max_splits = splits;
     }
     j->first_item[j->b->n_seqs] = j->n_items = item;
     return work;
@@ -342,13 +342,13 @@ void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention 
     attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = a->kv, .kb = &b->kv[a->kv->group], .group = a->n_head / a->kv->n_head_kv};
     pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     take_scratch(&j, &ar, b->n_seqs, a->kv->head_dim);
-    int32_t max_parts, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
-    int64_t work = plan_items(&j, &max_parts);
-    if (n_threads == 1 || work < SMALL_WORK || (j.n_items == 1 && max_parts == 1)) {
+    int32_t max_splits, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
+    int64_t work = plan_items(&j, &max_splits);
+    if (n_threads == 1 || work < SMALL_WORK || (j.n_items == 1 && max_splits == 1)) {
         for (int32_t i = 0; i < j.n_items; i++) do_item(&j, i, &j.work[0]);
-    } else if (max_parts > 1 && j.n_items * 2 <= n_units) {
-        j.parts_a_wave = n_units / j.n_items;
-        j.n_waves = div_up(max_parts, j.parts_a_wave);
+    } else if (max_splits > 1 && j.n_items * 2 <= n_units) {
+        j.splits_a_wave = n_units / j.n_items;
+        j.n_waves = div_up(max_splits, j.splits_a_wave);
         pi__pool_run(cpu->pool, run_waves, &j);
     } else {
         pi__pool_run(cpu->pool, run_items, &j);

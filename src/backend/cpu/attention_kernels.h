@@ -340,11 +340,11 @@ static void pack(const pi__attn_rows *w, float *qt)
 static void set_span(const pi__attn_rows *w, int32_t base, span *sp)
 {
     sp->any_lo = sp->all_lo = 0;
-    sp->any_hi = sp->all_hi = PI__ATTN_PART - 1;
+    sp->any_hi = sp->all_hi = PI__KV_SPLIT - 1;
     for (int32_t r = 0; r < w->n_padded; r++) {
         int32_t i = r < w->n ? r : w->n - 1;
         int32_t lo = w->lo[i] > base ? w->lo[i] - base : 0;
-        int32_t hi = w->hi[i] - base < PI__ATTN_PART - 1 ? w->hi[i] - base : PI__ATTN_PART - 1;
+        int32_t hi = w->hi[i] - base < PI__KV_SPLIT - 1 ? w->hi[i] - base : PI__KV_SPLIT - 1;
         sp->lo[r] = lo;
         sp->hi[r] = hi;
         if (lo > sp->all_lo) sp->all_lo = lo;
@@ -375,11 +375,11 @@ static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float
     *l = vf_hsum(sum);
 }
 
-static void part(const pi__attn_rows *w, const float *qt, int32_t ipart, const char *const *k, const char *const *v,
+static void split(const pi__attn_rows *w, const float *qt, int32_t ipart, const char *const *k, const char *const *v,
                  float *s, pi__attn_sum *out)
 {
     span sp;
-    set_span(w, ipart * PI__ATTN_PART, &sp);
+    set_span(w, ipart * PI__KV_SPLIT, &sp);
     int32_t n = sp.any_lo / 16, end = sp.any_hi / 16 + 1;
     int tk = pi__kv_index(w->type_k), tv = pi__kv_index(w->type_v);
     int32_t step = PI__QK_TILES(w->n_padded);
@@ -395,7 +395,7 @@ static void part(const pi__attn_rows *w, const float *qt, int32_t ipart, const c
 static void fold(const pi__attn_rows *w, int32_t ipart, pi__attn_sum *run, const pi__attn_sum *sum)
 {
     for (int32_t r = 0; r < w->n; r++) {
-        int32_t first = w->lo[r] / PI__ATTN_PART, last = w->hi[r] / PI__ATTN_PART;
+        int32_t first = w->lo[r] / PI__KV_SPLIT, last = w->hi[r] / PI__KV_SPLIT;
         if (ipart < first || ipart > last) continue;
         float *restrict acc = run->acc + (size_t) r * w->head_dim;
         const float *restrict add = sum->acc + (size_t) r * w->head_dim;
@@ -564,7 +564,7 @@ static void softcap(float *x, float cap, size_t n)
 }
 
 const pi__cpu_attn_kernels PI__KERNELS = {
-    PI__ROWS_MAX, round_rows, pack, part, fold, finish, prep, store_k, store_v, store_row, load_row, add_norm,
+    PI__ROWS_MAX, round_rows, pack, split, fold, finish, prep, store_k, store_v, store_row, load_row, add_norm,
     softcap,
 };
 

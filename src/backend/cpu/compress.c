@@ -11,12 +11,12 @@ enum { SMALL = 16384 }; /* values below which waking threads costs more than it 
 
 /* ------------------------------------------------------------------------------------------------------------- latent */
 
-typedef struct latent_job {
+typedef struct mla_qkv_job {
     pi__cpu *cpu;
     const pi__batch *b;
     const pi__mla_qkv *a;
     const pi__kv_layer *rows;
-} latent_job;
+} mla_qkv_job;
 
 static void put_row(const pi__cpu *cpu, const pi__kv_layer *kv, const pi__kv_batch *kb, int32_t slot, const float *x)
 {
@@ -24,7 +24,7 @@ static void put_row(const pi__cpu *cpu, const pi__kv_layer *kv, const pi__kv_bat
     cpu->attn->store_row(kv->type_k, dst, pi__row_width(kv->head_dim), x);
 }
 
-static void latent_token(const latent_job *j, int32_t t)
+static void mla_qkv_token(const mla_qkv_job *j, int32_t t)
 {
     const pi__mla_qkv *a = j->a;
     const float *rope = a->rope + (size_t) t * (size_t) a->n_rot;
@@ -42,18 +42,18 @@ static void latent_token(const latent_job *j, int32_t t)
     put_row(j->cpu, j->rows, &j->b->kv[j->rows->group], j->b->kv[j->rows->group].slot[t], x);
 }
 
-static void latent_main(void *arg, int32_t ith, int32_t nth)
+static void mla_qkv_main(void *arg, int32_t ith, int32_t nth)
 {
-    const latent_job *j = arg;
+    const mla_qkv_job *j = arg;
     const int64_t n = j->b->n_tokens;
-    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) latent_token(j, (int32_t) t);
+    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) mla_qkv_token(j, (int32_t) t);
 }
 
 void pi__cpu_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
-    latent_job j = {(pi__cpu *) be, b, a, a->rows};
-    if ((int64_t) b->n_tokens * a->n_head * a->dim < SMALL) latent_main(&j, 0, 1);
-    else pi__pool_run(j.cpu->pool, latent_main, &j);
+    mla_qkv_job j = {(pi__cpu *) be, b, a, a->rows};
+    if ((int64_t) b->n_tokens * a->n_head * a->dim < SMALL) mla_qkv_main(&j, 0, 1);
+    else pi__pool_run(j.cpu->pool, mla_qkv_main, &j);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- compress */

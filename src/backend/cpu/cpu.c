@@ -63,7 +63,7 @@ static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
     size_t of[] = {pi__cpu_linear_scratch(cpu, lim), pi__cpu_attn_scratch(cpu, lim), pi__cpu_moe_scratch(cpu, lim),
-                   pi__cpu_gdn_scratch(cpu, lim), pi__cpu_sparse_scratch(cpu, lim), pi__cpu_index_scratch(cpu, lim)};
+                   pi__cpu_gdn_scratch(cpu, lim), pi__cpu_sparse_scratch(cpu, lim), pi__cpu_indexer_scratch(cpu, lim)};
     size_t most = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) most = of[i] > most ? of[i] : most;
     return most;
@@ -146,7 +146,7 @@ static const pi__device_fns cpu_device = {
     .begin = cpu_begin,
     .finish = cpu_finish,
     .join = cpu_join,
-    .moe_parts = true,
+    .moe_shards = true,
 };
 
 #define FN(name, type) .name = pi__cpu_##name,

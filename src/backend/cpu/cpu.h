@@ -66,11 +66,11 @@ size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
-/* sparse.c, index.c, compress.c, hyper.c: DeepSeek V4. */
+/* sparse.c, indexer.c, compress.c, hyper.c: DeepSeek V4. */
 const pi__cpu_sparse_kernels *pi__cpu_sparse_kernels_of(int isa);
 size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cpu_sparse_scratch(const pi__cpu *cpu, const pi__limits *lim);
-size_t pi__cpu_index_scratch(const pi__cpu *cpu, const pi__limits *lim);
+size_t pi__cpu_indexer_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 /* The ops: each in the file of its name, small ones on rows of floats in elementwise.c. Scratch is laid out by the op from
  * the start of cpu->scratch. */

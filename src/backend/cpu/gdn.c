@@ -36,7 +36,7 @@ typedef struct gdn_seq {
     int32_t first, n;  /* its tokens in the batch */
     int32_t pos;       /* position of the first one */
     int32_t end;       /* position after the last one */
-    int32_t sure;      /* position after the last one that stays */
+    int32_t verified;  /* position after the last one that stays */
     int32_t base;      /* position of S0 before the step */
     int32_t save, n_save; /* its snapshots in the batch */
 } gdn_seq;
@@ -275,13 +275,13 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
     if (s->pos == 0) memset(s0, 0, head_size(j->st) * sizeof *s0);
     save_head(j, s, head, base);
     for (int32_t from = base; from < s->end; from += C) {
-        bool sure = from + C <= s->sure, fold = sure || from + C < s->end;
+        bool verified = from + C <= s->verified, fold = verified || from + C < s->end;
         pi__gdn_chunk c = {.dim = dim, .n_old = clamp(s->pos - from, 0, C), .n_rows = clamp(s->end - from, 0, C)};
         c.s = state;
         float *g = slot_g(j, s->slot, head) + (from - base);
         c.u = slot_u(j, s->slot, head, from - base);
         c.g = g;
-        if (fold) c.s_out = sure ? s0 : w->s;
+        if (fold) c.s_out = verified ? s0 : w->s;
         for (int32_t i = 0; fold && i < C; i++) c.k[i] = key_of(j, s, k_head, from + i);
         if (c.n_old < c.n_rows) {
             int32_t token = s->first + from + c.n_old - s->pos;
@@ -297,7 +297,7 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
         } else if (fold) {
             j->kn->fold(&c);
         }
-        if (sure) {
+        if (verified) {
             drop_rows(j, s, head, s->pos - from - C);
             base = from + C;
             save_head(j, s, head, base);
@@ -338,7 +338,7 @@ static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t ch
 
 static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
-    int32_t base = s->sure / C * C, dim = j->st->dim;
+    int32_t base = s->verified / C * C, dim = j->st->dim;
     keep_raw(j, s, base, (size_t) head * (size_t) dim);
     for (int32_t i = j->st->n_k + head; i < 2 * j->st->n_k + j->st->n_v; i += j->st->n_k) {
         keep_raw(j, s, base, (size_t) i * (size_t) dim);
@@ -400,7 +400,7 @@ static gdn_seq plan_seq(const gdn_job *j, int32_t i)
     s.n = b->seq_start[i + 1] - s.first;
     s.pos = b->pos[s.first];
     s.end = s.pos + s.n;
-    s.sure = s.pos + b->seq_sure[i];
+    s.verified = s.pos + b->n_verified[i];
     if (s.pos) memcpy(&s.base, s.slot, sizeof s.base);
     s.save = b->save_start[i];
     s.n_save = b->save_start[i + 1] - s.save;
@@ -422,7 +422,7 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
         pi__pool_run(cpu->pool, gdn_run, &j);
     }
     for (int32_t i = 0; i < j.n_seqs; i++) {
-        int32_t base = j.seq[i].sure / C * C;
+        int32_t base = j.seq[i].verified / C * C;
         memcpy(j.seq[i].slot, &base, sizeof base);
     }
 }

@@ -60,7 +60,7 @@ typedef struct moe_job {
     size_t tile_size; /* bytes from thread to thread */
     int32_t *id;      /* [n_pair] expert of row r's rank i at r * n_used + i */
     float *weight;    /* [n_pair] routing weights, in the same order */
-    int32_t *place;   /* [n_pair] column of that pair */
+    int32_t *position; /* [n_pair] column of that pair */
     int32_t *pair;    /* [n_pair] pair of a column */
     int32_t *start;   /* [n_expert + 1] first column of each expert */
     int32_t *active;  /* [n_expert] experts with columns, ascending */
@@ -89,7 +89,7 @@ static void layout(moe_job *m, pi__arena *a, int32_t n_expert, int32_t nth)
     m->h = pi__arena_take(a, n * 2 * (size_t) m->mid.n_in * sizeof(float));
     m->id = pi__arena_take(a, n * sizeof(int32_t));
     m->weight = pi__arena_take(a, n * sizeof(float));
-    m->place = pi__arena_take(a, n * sizeof(int32_t));
+    m->position = pi__arena_take(a, n * sizeof(int32_t));
     m->pair = pi__arena_take(a, n * sizeof(int32_t));
     m->start = pi__arena_take(a, ((size_t) n_expert + 1) * sizeof(int32_t));
     m->active = pi__arena_take(a, (size_t) n_expert * sizeof(int32_t));
@@ -180,8 +180,8 @@ static void sort_pairs(moe_job *m)
         m->start[e + 1] += m->start[e];
     }
     for (int32_t p = 0; p < m->n_pair; p++) { /* start[e] is where e's next column goes: at last where e + 1 starts */
-        m->place[p] = m->start[m->id[p]]++;
-        m->pair[m->place[p]] = p;
+        m->position[p] = m->start[m->id[p]]++;
+        m->pair[m->position[p]] = p;
     }
     memmove(m->start + 1, m->start, (size_t) n_expert * sizeof *m->start);
     m->start[0] = 0;
@@ -334,7 +334,7 @@ static void add_up(const moe_job *m, int32_t ith, int32_t nth)
         float *restrict y = m->a->y + r * m->a->ldy;
         for (int32_t k = 0; k < n_used; k++) {
             const int32_t p = r * n_used + k;
-            const float w = m->weight[p], *restrict x = m->out + m->place[p] * n;
+            const float w = m->weight[p], *restrict x = m->out + m->position[p] * n;
             if (k) for (int64_t i = i0; i < i1; i++) y[i] += w * x[i];
             else for (int64_t i = i0; i < i1; i++) y[i] = w * x[i];
         }
@@ -354,11 +354,11 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
     run_pass(m, &m->first, ith);
     pi__pool_barrier(pool);
     if (!ith) {
-        const pi__moe_part *part = m->a->part;
+        const pi__moe_shard *part = m->a->shard;
         if (part) part->complete(part, m->h, m->n_pair, m->mid.n_in);
         pi__pool_reset(pool);
     }
-    if (m->a->part) pi__pool_barrier(pool);
+    if (m->a->shard) pi__pool_barrier(pool);
     activate(m, ith, nth);
     pi__pool_barrier(pool);
     run_pass(m, &m->last, ith);
@@ -388,7 +388,7 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     layout(&m, &arena, a->n_expert, pi__pool_size(cpu->pool));
     m.first.x = &m.col;
     m.first.row = &m.row;
-    const int64_t own = a->part ? m.mid.n_in / a->part->n * a->part->i : 0; /* first column of each half */
+    const int64_t own = a->shard ? m.mid.n_in / a->shard->n * a->shard->i : 0; /* first column of each half */
     m.first.ld = 2 * m.mid.n_in;
     m.first.y[0] = m.h + own;
     m.first.y[1] = m.h + m.mid.n_in + own;

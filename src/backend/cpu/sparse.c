@@ -11,8 +11,8 @@
 /* What one thread works in. */
 typedef struct sparse_work {
     float *qt;          /* [dim][16] */
-    float *s;           /* [PI__SPARSE_PART][16] */
-    float *wide;        /* [PI__SPARSE_PART][dim] rows as floats */
+    float *s;           /* [PI__SPARSE_SPLIT][16] */
+    float *wide;        /* [PI__SPARSE_SPLIT][dim] rows as floats */
     pi__sparse_sum sum; /* of the item */
 } sparse_work;
 
@@ -91,11 +91,11 @@ static void do_item(const sparse_job *j, int32_t item, sparse_work *w)
             w->qt[d * PI__SPARSE_HEADS + h] = h < n_head ? q[(size_t) h * (size_t) a->dim + (size_t) d] : 0.0f;
     const list l = list_of(j, t);
     w->sum.any = false;
-    for (int32_t i = 0; i < l.n; i += PI__SPARSE_PART) {
-        const float *row[PI__SPARSE_PART];
-        const int32_t n = l.n - i < PI__SPARSE_PART ? l.n - i : PI__SPARSE_PART;
+    for (int32_t i = 0; i < l.n; i += PI__SPARSE_SPLIT) {
+        const float *row[PI__SPARSE_SPLIT];
+        const int32_t n = l.n - i < PI__SPARSE_SPLIT ? l.n - i : PI__SPARSE_SPLIT;
         for (int32_t k = 0; k < n; k++) row[k] = row_at(j, &l, i + k, w->wide + k * pi__row_width(a->dim));
-        j->cpu->sparse->part(w->qt, n_head, a->dim, row, n, w->s, &w->sum);
+        j->cpu->sparse->split(w->qt, n_head, a->dim, row, n, w->s, &w->sum);
     }
     finish(j, w, t, h0, n_head);
 }
@@ -114,8 +114,8 @@ static void take_scratch(sparse_job *j, pi__arena *ar, int32_t dim)
     for (size_t i = 0; i < n_threads; i++) {
         sparse_work w = {0};
         w.qt = pi__arena_take(ar, wide * PI__SPARSE_HEADS * f);
-        w.s = pi__arena_take(ar, PI__SPARSE_PART * PI__SPARSE_HEADS * f);
-        w.wide = pi__arena_take(ar, PI__SPARSE_PART * wide * f);
+        w.s = pi__arena_take(ar, PI__SPARSE_SPLIT * PI__SPARSE_HEADS * f);
+        w.wide = pi__arena_take(ar, PI__SPARSE_SPLIT * wide * f);
         w.sum.acc = pi__arena_take(ar, wide * PI__SPARSE_HEADS * f);
         if (j->work) j->work[i] = w;
     }

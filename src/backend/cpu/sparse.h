@@ -5,7 +5,7 @@
  * row that is not of F32 is widened into a thread's own memory, a few rows at a time. 16 heads are the lanes of a vector.
  *
  * How a head's result is computed, and why its bits never depend on its neighbours: the list is cut into parts of
- * PI__SPARSE_PART rows. In a part, scores are sums over dims in order, sums of exponentials and of weighted rows go in the
+ * PI__SPARSE_SPLIT rows. In a part, scores are sums over dims in order, sums of exponentials and of weighted rows go in the
  * order of the list. Parts are folded in order. The list is the same for a token whoever else is there. */
 #ifndef PI__CPU_SPARSE_H
 #define PI__CPU_SPARSE_H
@@ -14,7 +14,7 @@
 
 enum {
     PI__SPARSE_HEADS = 16,  /* query heads at once */
-    PI__SPARSE_PART = 32,   /* rows at once */
+    PI__SPARSE_SPLIT = 32,  /* rows at once */
     PI__SPARSE_SLOTS = 128, /* tokens of a window that becomes an entry, at most; with overlap half of it */
 };
 
@@ -26,8 +26,8 @@ typedef struct pi__sparse_sum {
 } pi__sparse_sum;
 
 struct pi__cpu_sparse_kernels {
-    /* Adds a part of n rows. qt: [dim][16] queries; s: scratch [PI__SPARSE_PART][16]; heads past n_head are not summed. */
-    void (*part)(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
+    /* Adds a part of n rows. qt: [dim][16] queries; s: scratch [PI__SPARSE_SPLIT][16]; heads past n_head are not summed. */
+    void (*split)(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
                  pi__sparse_sum *sum);
     /* score[i] = sum over heads of w * max(0, q . row i). qt: [n16][dim][16], w: [n16][16], 0 past the last head. */
     void (*scores)(const float *qt, const float *w, int32_t n16, int32_t dim, const float *const *row, int32_t n,

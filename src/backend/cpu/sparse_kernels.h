@@ -63,7 +63,7 @@ PI__INLINE void add_rows(int R, int32_t h, int32_t dim, const float *const *row,
     }
 }
 
-static void add_part(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
+static void add_split(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
                      pi__sparse_sum *sum)
 {
     float f[LANES] = {0};
@@ -112,7 +112,7 @@ static void pool(const float *const *v, const float *const *s, int32_t n, int32_
 
 static float rms(const float *x, int64_t n, float eps) { return rms_factor(x, n, eps); }
 
-const pi__cpu_sparse_kernels PI__KERNELS = {add_part, scores, pool, rms};
+const pi__cpu_sparse_kernels PI__KERNELS = {add_split, scores, pool, rms};
 
 #undef PI__SPARSE_K
 #undef PI__SPARSE_R

@@ -153,13 +153,13 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
-    s.prepared = pi__cuda_take(&at, pi__k_halves_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
+    s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
-    s.clusters = pi__cuda_take(&at, pi__cuda_clustered_bytes(lim));
+    s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
-    s.parts = pi__cuda_take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
+    s.kv_splits = pi__cuda_take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
     s.total = at;
     return s;
 }
@@ -278,7 +278,7 @@ static const pi__device_fns cuda_device = {
     .graph_segment = pi__cuda_graph_segment,
     .end_capture = pi__cuda_end_capture,
     .graph_reset = pi__cuda_graph_reset,
-    .moe_parts = true,
+    .moe_shards = true,
     .topk_here = cuda_topk_here,
 };
 
@@ -386,7 +386,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     if (!c) return pi__fail_mem(err, "the CUDA backend");
     c->be.dev = &cuda_device;
     c->be.ops = &cuda_fns;
-    c->be.far = true;
+    c->be.discrete = true;
     c->n_threads = p->n_threads;
     c->records = !p->no_graphs;
     int code = pi__rt_open(&c->rt, index, &c->info);

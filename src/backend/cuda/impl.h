@@ -13,14 +13,14 @@ enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rotation */, PI__CUDA_MAX_ROPES = 8
 /* A batch as ops are given it, and its arrays in device memory: see pi__batch. */
 typedef struct cuda_batch {
     pi__batch host;         /* arrays in the image */
-    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *row, *owner, *seq_sure, *state_slot, *save_start;
+    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *owner, *n_verified, *state_slot, *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
 
 /* Recordings: shapes of steps, of parts of one step, of all. */
-enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_PARTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
+enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_SEGMENTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
 
 /* What decoding steps are alike in, once they are rounded up. */
 typedef struct cuda_shape {
@@ -30,13 +30,13 @@ typedef struct cuda_shape {
 } cuda_shape;
 
 /* Decoding steps of one shape as they were recorded. */
-typedef struct cuda_recorded {
+typedef struct cuda_captured {
     cuda_shape shape;       /* n_seqs 0: this entry is free */
     uint64_t used;          /* number of the last such step */
     bool seen;              /* there was one before this */
     int32_t n_graphs;       /* parts that are recorded */
-    pi__rt_graph *part[PI__CUDA_MAX_PARTS]; /* in order; NULL: not recorded. What is recorded as a whole is the first */
-} cuda_recorded;
+    pi__rt_graph *segment[PI__CUDA_MAX_SEGMENTS]; /* in order; NULL: not recorded. What is recorded as a whole is the first */
+} cuda_captured;
 
 /* Frequencies of a rotation that are on the device. */
 typedef struct cuda_freq {
@@ -46,7 +46,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its parts begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, parts, blas, total; /* bytes */
+    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, kv_splits, blas, total; /* bytes */
 } cuda_scratch;
 
 /* What loading takes of the host (load.c). */
@@ -71,14 +71,14 @@ typedef struct pi__cuda {
     int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
     size_t n_ints, max_ints; /* of it in use, in all */
     cuda_batch batch[2];    /* the step's, and its wanted rows */
-    cuda_recorded recorded[PI__CUDA_MAX_SHAPES]; /* in no order */
+    cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* in no order */
     int32_t n_graphs;       /* recorded parts of all of them */
     uint64_t n_steps;       /* that could be recorded */
-    cuda_recorded *now;     /* the step's shape; NULL: it is not recorded, or not yet */
-    bool parted;            /* the step is of kind PARTS */
-    int32_t n_parts;        /* of the step's parts, those that have begun */
+    cuda_captured *now;     /* the step's shape; NULL: it is not recorded, or not yet */
+    bool segmented;         /* the step is of kind PARTS */
+    int32_t n_segments;     /* of the step's parts, those that have begun */
     pi__rt_graph **becomes; /* where the part goes that is being recorded, or NULL */
-    bool played;            /* the part that goes on is played: what is called changes nothing */
+    bool replayed;          /* the part that goes on is played: what is called changes nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
@@ -93,7 +93,7 @@ typedef struct pi__cuda {
 /* Whether something went wrong since the last finish(): then nothing is queued any more. */
 static inline bool pi__cuda_failed(const pi__cuda *c) { return c->error || c->no_room; }
 /* Whether what is called is queued. */
-static inline bool pi__cuda_queues(const pi__cuda *c) { return !pi__cuda_failed(c) && !c->played; }
+static inline bool pi__cuda_queues(const pi__cuda *c) { return !pi__cuda_failed(c) && !c->replayed; }
 /* The first code that is not 0 is what finish() returns. */
 static inline void pi__cuda_keep(pi__cuda *c, int code)
 {
@@ -122,7 +122,7 @@ bool pi__cuda_end_capture(pi__backend *be);
 void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
 /* What was called is all of the step, or of its part: where it was recorded instead, it is played now. */
-void pi__cuda_end_part(pi__cuda *c);
+void pi__cuda_end_segment(pi__cuda *c);
 /* Forgets what was recorded; nothing is queued. */
 void pi__cuda_free_graphs(pi__cuda *c);
 
@@ -156,7 +156,7 @@ pi__k_input pi__cuda_input(const pi__lin_in *in);
 
 /* What a matrix wants its input to be: integers of 15 bits, floats, FP4, sums of 16-bit floats, such sums as rows for a
  * library. All but the first two depend on its type. */
-enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_HALVES, PI__FORM_PARTS };
+enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_MMA16, PI__FORM_HILO };
 enum { PI__CUDA_BLAS_ROWS = 64 /* fewest rows that the library is given */ };
 int pi__cuda_form(bool fp4, int32_t type, int64_t n_in);
 /* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR) with matrices of one type. */
@@ -178,8 +178,8 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);
 
-/* ops_clustered.c */
-size_t pi__cuda_clustered_bytes(const pi__limits *lim);
+/* ops_centroid_head.c */
+size_t pi__cuda_centroid_bytes(const pi__limits *lim);
 
 /* ops_gdn.c: the ops of delta-net layers (see backend.h), and the scratch they need */
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st);

@@ -34,7 +34,7 @@ typedef struct pi__k_top {
     int32_t n_rows, k;   /* k: the most that is asked for */
     int64_t n;           /* at most 2^20 */
     const int32_t *skip; /* indices */
-    const int32_t *ask;  /* [n_rows][3] values wanted, indices to skip, whether the sum is wanted */
+    const int32_t *request; /* [n_rows][3] values wanted, indices to skip, whether the sum is wanted */
     int32_t sum;         /* whether anybody wants a sum */
     void *scratch;       /* pi__k_top_scratch() bytes, a multiple of 16 */
     uint64_t *out;       /* [n_rows, 2 + k] */
@@ -125,7 +125,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     int32_t least, most;       /* fewest and most tokens that a sequence of the step has: which kernels are launched */
     const int32_t *pos;        /* [n_tokens] */
     const int32_t *seq_start;  /* [n_seqs + 1] */
-    const int32_t *seq_sure;   /* [n_seqs] */
+    const int32_t *n_verified; /* [n_seqs] */
     const int32_t *state_slot; /* [n_seqs]; negative: the sequence is padding, nothing is done for it */
     const int32_t *save_start; /* [n_seqs + 1] */
     const int32_t *save;       /* [save_start[n_seqs]][2] position, snapshot */
@@ -181,17 +181,17 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
-/* launch_halves.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
+/* launch_mma16.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
  * one for such. */
-int pi__k_halves_has(int32_t type, int64_t n_in);
-size_t pi__k_halves_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
-int pi__k_halves_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-int pi__k_halves_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
-/* launch_parts.cu: what products of a library with such matrices read (blas.h): x as two parts of w's type, [2][n_rows,
+int pi__k_mma16_has(int32_t type, int64_t n_in);
+size_t pi__k_mma16_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
+int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+/* launch_hilo.cu: what products of a library with such matrices read (blas.h): x as two parts of w's type, [2][n_rows,
  * n_in], the larger one first; and what is left to do with their sum, y. */
-size_t pi__k_parts_bytes(int32_t n_rows, int64_t n_in);
-int pi__k_parts_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-int pi__k_parts_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in);
+int pi__k_hilo_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
@@ -236,26 +236,26 @@ typedef struct pi__k_experts {
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for NVFP4 and MXFP4 with x as pi__k_fp4_prepare rounds it. */
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
-/* The same for F16 and BF16 that pi__k_halves_has, with x as pi__k_halves_prepare has it. */
-int pi__k_halves_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same for F16 and BF16 that pi__k_mma16_has, with x as pi__k_mma16_prepare has it. */
+int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 
-/* ---- launch_clustered.cu: heads of which only some clusters of rows are multiplied, see pi__centroid_head of ops.h */
-typedef struct pi__k_clusters {
+/* ---- launch_centroid_head.cu: heads of which only some clusters of rows are multiplied, see pi__centroid_head of ops.h */
+typedef struct pi__k_centroids {
     const float *scores;  /* [n_rows, n_mat] of the centroids */
     int32_t n_rows, n_mat, n_pick;
     int64_t n;            /* rows a cluster */
-    int32_t *pick;        /* [n_rows, n_pick] the best clusters, by rank; written by pi__k_pick_clusters */
+    int32_t *pick;        /* [n_rows, n_pick] the best clusters, by rank; written by pi__k_pick_centroids */
     const float *some;    /* [n_rows, n_pick, n] what their rows gave */
     const int32_t *order; /* [n_mat * n] token of each row */
     float *logits;        /* [n_rows, n_mat * n] */
-} pi__k_clusters;
+} pi__k_centroids;
 enum { PI__K_MOST_PAIRS = 65535 }; /* rows times picks */
 /* Which clusters each row goes to, also as routes: of r row, n_tile and tile[0], a tile for each pair, are written. */
-int pi__k_pick_clusters(void *stream, const pi__k_clusters *a, const pi__k_routes *r);
+int pi__k_pick_centroids(void *stream, const pi__k_centroids *a, const pi__k_routes *r);
 /* Their values to their tokens' places, the least minus 1 to all others. */
-int pi__k_spread_clusters(void *stream, const pi__k_clusters *a);
+int pi__k_scatter_logits(void *stream, const pi__k_centroids *a);
 
 #ifdef __cplusplus
 }

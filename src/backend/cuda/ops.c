@@ -30,15 +30,15 @@ void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 int pi__cuda_form(bool fp4, int32_t type, int64_t n_in)
 {
     if (fp4 && (type == PI__NVFP4 || type == PI__MXFP4)) return PI__FORM_FP4;
-    if (pi__k_halves_has(type, n_in)) return PI__FORM_HALVES;
+    if (pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
     return pi__cuda_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
 }
 
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_prepare(stream, in, type, n_rows, n_in, to);
-    if (form == PI__FORM_HALVES) return pi__k_halves_prepare(stream, in, type, n_rows, n_in, to);
-    if (form == PI__FORM_PARTS) return pi__k_parts_prepare(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_MMA16) return pi__k_mma16_prepare(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_HILO) return pi__k_hilo_prepare(stream, in, type, n_rows, n_in, to);
     return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
@@ -48,7 +48,7 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++) {
         if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-        else code = pi__k_halves_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
+        else code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
     }
     return code;
 }
@@ -58,7 +58,7 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
 {
     void *stream = pi__rt_stream(c->rt);
     int code = 0;
-    if (form != PI__FORM_PARTS) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
+    if (form != PI__FORM_HILO) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++) code = pi__cuda_blas_product(c->blas, stream, &p[i], prepared, n_rows);
     return code;
 }
@@ -76,7 +76,7 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
         for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
             p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
         int32_t type = p->w.type, form = pi__cuda_form(c->fp4, type, p->w.n_in);
-        if (form == PI__FORM_HALVES && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_PARTS;
+        if (form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_HILO;
         int32_t what = form + (form > PI__FORM_FLOATS ? 16 * (type + 1) : 0);
         bool made = form == PI__FORM_FLOATS ? floats : ready == what;
         void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
@@ -168,7 +168,7 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : most_keys(b, a->window), .cache = cache_of(b, a->kv),
-        .scratch = c->scratch + c->at.parts, .scratch_size = c->at.total - c->at.parts, .n_sm = c->info.n_sm,
+        .scratch = c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
 }
@@ -177,10 +177,11 @@ void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_
 {
     (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    const int32_t *at = c->batch[0].row;
+    const int32_t *at = c->batch[0].logits_indices;
     for (int i = 0; i < 2; i++)
         if (a->row == c->batch[i].host.owner) at = c->batch[i].owner;
-    if (at == c->batch[0].row && a->row != c->batch[0].host.row) { /* none of the batch's arrays, which are there already */
+    if (at == c->batch[0].logits_indices && a->row != c->batch[0].host.logits_indices) {
+        /* none of the batch's arrays, which are there already */
         int32_t *room = (int32_t *) (c->scratch + c->at.rows);
         c->no_room |= a->n_rows > pi__cuda_max_gather(&c->lim);
         pi__cuda_upload(be, room, a->row, (size_t) a->n_rows * sizeof *room);

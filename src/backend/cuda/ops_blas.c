@@ -15,5 +15,5 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
                             .ldy = p->ldy};
         code = pi__blas_gemm(b, &g);
     }
-    return code ? code : pi__k_parts_finish(stream, w, prepared, n_rows, p->y, p->ldy);
+    return code ? code : pi__k_hilo_finish(stream, w, prepared, n_rows, p->y, p->ldy);
 }

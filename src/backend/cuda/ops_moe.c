@@ -29,7 +29,7 @@ static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used,
         p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
     p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
     /* The largest form of all: 6 bytes a value, where floats take 4 and integers 2.5. */
-    p.mid = pi__cuda_take(&at, pi__k_halves_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
+    p.mid = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
     p.out = pi__cuda_take(&at, (size_t) (pairs * wide) * sizeof(float));
     p.end = at;
     return p;
@@ -44,7 +44,7 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim)
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared)
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_experts(stream, r, e, prepared);
-    if (form == PI__FORM_HALVES) return pi__k_halves_experts(stream, r, e, prepared);
+    if (form == PI__FORM_MMA16) return pi__k_mma16_experts(stream, r, e, prepared);
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
@@ -53,7 +53,7 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
-    if (a->part) h += n_ff / a->part->n * a->part->i;
+    if (a->shard) h += n_ff / a->shard->n * a->shard->i;
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
@@ -99,7 +99,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));
     gate_up(c, a, &r, h);
-    if (a->part) a->part->complete(a->part, h, a->n_rows * a->n_used, n_ff);
+    if (a->shard) a->shard->complete(a->shard, h, a->n_rows * a->n_used, n_ff);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
     const int form = pi__cuda_form(c->fp4, down.w.type, n_ff);

@@ -8,12 +8,12 @@
 
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t) 255; }
 
-enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t), ASK_BYTES = (PI__MAX_ROWS * sizeof(pi__ask) + 255) / 256 * 256,
+enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t), REQUEST_BYTES = (PI__MAX_ROWS * sizeof(pi__topk_request) + 255) / 256 * 256,
        OUT_BYTES = PI__MAX_ROWS * (2 + PI__MAX_TOP) * sizeof(uint64_t) };
 
 size_t pi__cuda_top_bytes(const pi__limits *lim)
 {
-    return SKIP_BYTES + ASK_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
+    return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
 }
 
 /* Picks are of what the step's ops gave, and no part of the recording. */
@@ -21,21 +21,21 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    char *all = c->scratch + c->at.picks, *asked = all + SKIP_BYTES, *found = asked + ASK_BYTES;
+    char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = requested + REQUEST_BYTES;
     pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
-                   .ask = (const int32_t *) (void *) asked, .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
-    pi__cuda_end_part(c);
+                   .request = (const int32_t *) (void *) requested, .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
+    pi__cuda_end_segment(c);
     if (a->n_rows > PI__MAX_ROWS || a->n_skip > PI__MAX_SKIP || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW) {
         c->no_room = true;
         return;
     }
     for (int32_t r = 0; r < a->n_rows; r++) {
-        if (a->ask[r].k > k.k) k.k = a->ask[r].k;
-        k.sum |= a->ask[r].sum;
+        if (a->request[r].k > k.k) k.k = a->request[r].k;
+        k.sum |= a->request[r].sum;
     }
     if (a->skip != c->skip) pi__cuda_upload(be, all, a->skip, (size_t) a->n_skip * sizeof *a->skip);
     c->skip = a->skip;
-    pi__cuda_upload(be, asked, a->ask, (size_t) a->n_rows * sizeof *a->ask);
+    pi__cuda_upload(be, requested, a->request, (size_t) a->n_rows * sizeof *a->request);
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
     pi__cuda_download(be, a->out, found, (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out);
 }

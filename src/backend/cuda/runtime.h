@@ -83,11 +83,11 @@ void *pi__rt_stream(pi__rt *rt);
 
 /* From now on what is queued is taken down instead of being done: kernels with their arguments, copies to and from memory
  * of host_alloc. Nothing else may be called until the end. */
-int pi__rt_record(pi__rt *rt);
+int pi__rt_capture(pi__rt *rt);
 /* Ends that, also after an error. *out: what was queued, NULL after an error. */
-int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out);
+int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out);
 /* Queues all of it. */
-int pi__rt_play(pi__rt *rt, pi__rt_graph *g);
+int pi__rt_replay(pi__rt *rt, pi__rt_graph *g);
 /* g may be NULL. Where it is queued, it is played to its end. */
 void pi__rt_graph_free(pi__rt *rt, pi__rt_graph *g);
 

@@ -399,13 +399,13 @@ int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
 void *pi__rt_stream(pi__rt *rt) { return rt->stream; }
 
 /* Other threads may go on allocating: theirs is no part of it. */
-int pi__rt_record(pi__rt *rt)
+int pi__rt_capture(pi__rt *rt)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     return (int) (e ? e : cudaStreamBeginCapture(rt->stream, cudaStreamCaptureModeThreadLocal));
 }
 
-int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out)
+int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
@@ -417,7 +417,7 @@ int pi__rt_record_end(pi__rt *rt, pi__rt_graph **out)
     return (int) e;
 }
 
-int pi__rt_play(pi__rt *rt, pi__rt_graph *g)
+int pi__rt_replay(pi__rt *rt, pi__rt_graph *g)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     return (int) (e ? e : cudaGraphLaunch((cudaGraphExec_t) g, rt->stream));

@@ -49,7 +49,7 @@ static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
     }
 }
 
-/* exact: as good as floats, and a row's result is the same in any company. */
+/* exact: as good as floats, and a row's result is the same in any batch. */
 static bool is_right(const trial *t, bool exact)
 {
     for (int i = 0; i < N_X * N_OUT; i++) {
@@ -68,7 +68,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, pi__blas *blas,
 {
     void *stream = pi__rt_stream(rt), *prepared = p + PREPARED_AT;
     pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = N_IN};
-    const int form = blas ? PI__FORM_PARTS : pi__cuda_form(fp4, m->type, N_IN);
+    const int form = blas ? PI__FORM_HILO : pi__cuda_form(fp4, m->type, N_IN);
     int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, N_IN, prepared);
     const pi__k_product product = {*m, (float *) (p + Y_AT), N_OUT};
     if (rc) return rc;

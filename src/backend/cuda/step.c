@@ -84,7 +84,7 @@ static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_
     return on_device(c, p);
 }
 
-/* What comes with the tokens alone; more: sequences of `each` tokens that belong to nobody. */
+/* What comes with the tokens alone; more: sequences of `each` tokens of padding. */
 static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each)
 {
     pi__batch *h = &d->host;
@@ -106,9 +106,9 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     const int32_t *save = (const int32_t *) b->save;
     *h = *b;
     put_tokens(c, d, b, more, each);
-    d->row = put(c, &h->row, b->n_rows, more * each, b->n_tokens, 1);
+    d->logits_indices = put(c, &h->logits_indices, b->n_rows, more * each, b->n_tokens, 1);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
-    d->seq_sure = put(c, &h->seq_sure, n, more, each, 0);
+    d->n_verified = put(c, &h->n_verified, n, more, each, 0);
     d->state_slot = put(c, &h->state_slot, n, more, -1, 0);
     d->save_start = put(c, &h->save_start, n + 1, more, saves, 0);
     d->save = (const pi__save *) put(c, &save, saves * SAVE_INTS, 0, 0, 0);
@@ -122,18 +122,18 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
 }
 
 /* The rows wanted: tokens of the same sequences, which write nothing. */
-static void put_wanted(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each)
+static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each)
 {
     cuda_batch *d = &c->batch[1];
     pi__batch *h = &d->host;
     *d = c->batch[0];
     h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start, h->owner = w->owner;
     put_tokens(c, d, w, more, each);
-    h->row = d->row = NULL;
+    h->logits_indices = d->logits_indices = NULL;
     h->n_rows = 0;
-    h->wanted = NULL;
+    h->logits_batch = NULL;
     for (int32_t g = 0; g < w->n_groups; g++) h->kv[g].slot = d->slot[g] = NULL;
-    c->batch[0].host.wanted = h;
+    c->batch[0].host.logits_batch = h;
 }
 
 /* --------------------------------------------------------------------------------------------------- recorded steps */
@@ -157,7 +157,7 @@ static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b)
     return s;
 }
 
-static cuda_recorded *find(pi__cuda *c, cuda_shape s)
+static cuda_captured *find(pi__cuda *c, cuda_shape s)
 {
     for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
         const cuda_shape *has = &c->recorded[i].shape;
@@ -167,17 +167,17 @@ static cuda_recorded *find(pi__cuda *c, cuda_shape s)
 }
 
 /* Frees what was recorded of a shape, and its entry. */
-static void drop(pi__cuda *c, cuda_recorded *r)
+static void drop(pi__cuda *c, cuda_captured *r)
 {
-    for (int32_t i = 0; i < PI__CUDA_MAX_PARTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->part[i]);
+    for (int32_t i = 0; i < PI__CUDA_MAX_SEGMENTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->segment[i]);
     c->n_graphs -= r->n_graphs;
     memset(r, 0, sizeof *r);
 }
 
 /* The shape's entry, or one for it: that of the one used longest ago, if need be. */
-static cuda_recorded *entry_for(pi__cuda *c, cuda_shape s)
+static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
 {
-    cuda_recorded *r = find(c, s), *old = &c->recorded[0];
+    cuda_captured *r = find(c, s), *old = &c->recorded[0];
     for (int i = 1; i < PI__CUDA_MAX_SHAPES; i++)
         if (c->recorded[i].used < old->used) old = &c->recorded[i];
     if (!r) {
@@ -194,8 +194,8 @@ static cuda_recorded *entry_for(pi__cuda *c, cuda_shape s)
 static bool make_room(pi__cuda *c)
 {
     while (c->n_graphs >= PI__CUDA_MAX_GRAPHS) {
-        cuda_recorded *old = NULL;
-        for (cuda_recorded *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
+        cuda_captured *old = NULL;
+        for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
             if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
         if (!old) return false;
         drop(c, old);
@@ -210,28 +210,28 @@ void pi__cuda_free_graphs(pi__cuda *c)
 }
 
 /* Plays the step's next part, begins to record it, or leaves both. */
-static void begin_part(pi__cuda *c)
+static void begin_segment(pi__cuda *c)
 {
-    cuda_recorded *r = c->now;
-    const int32_t i = c->n_parts++;
-    if (!r || i >= PI__CUDA_MAX_PARTS || pi__cuda_failed(c)) return;
-    if (r->part[i]) {
-        pi__cuda_keep(c, pi__rt_play(c->rt, r->part[i]));
-        c->played = true;
+    cuda_captured *r = c->now;
+    const int32_t i = c->n_segments++;
+    if (!r || i >= PI__CUDA_MAX_SEGMENTS || pi__cuda_failed(c)) return;
+    if (r->segment[i]) {
+        pi__cuda_keep(c, pi__rt_replay(c->rt, r->segment[i]));
+        c->replayed = true;
     } else if (make_room(c)) {
-        pi__cuda_keep(c, pi__rt_record(c->rt));
-        c->becomes = pi__cuda_failed(c) ? NULL : &r->part[i];
+        pi__cuda_keep(c, pi__rt_capture(c->rt));
+        c->becomes = pi__cuda_failed(c) ? NULL : &r->segment[i];
     }
 }
 
 /* The part's ops have been called: where they were recorded instead of queued, they are played now, if they are wanted. */
-static void end_part(pi__cuda *c, bool wanted)
+static void end_segment(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
-    c->played = false;
+    c->replayed = false;
     c->becomes = NULL;
     if (!to) return;
-    pi__cuda_keep(c, pi__rt_record_end(c->rt, &made));
+    pi__cuda_keep(c, pi__rt_capture_end(c->rt, &made));
     if (pi__cuda_failed(c) || !wanted) {
         pi__rt_graph_free(c->rt, made);
         return;
@@ -239,26 +239,26 @@ static void end_part(pi__cuda *c, bool wanted)
     *to = made;
     c->now->n_graphs++;
     c->n_graphs++;
-    pi__cuda_keep(c, pi__rt_play(c->rt, made));
+    pi__cuda_keep(c, pi__rt_replay(c->rt, made));
 }
 
-void pi__cuda_end_part(pi__cuda *c) { end_part(c, true); }
+void pi__cuda_end_segment(pi__cuda *c) { end_segment(c, true); }
 
 bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (!c->records) return false;
     const cuda_shape s = shape_of(c, b);
-    const cuda_recorded *r = find(c, s);
+    const cuda_captured *r = find(c, s);
     *n_seqs = s.n_seqs;
-    return r && r->part[0];
+    return r && r->segment[0];
 }
 
 void pi__cuda_graph_segment(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_part(c, true);
-    begin_part(c);
+    end_segment(c, true);
+    begin_segment(c);
 }
 
 /* Where there is no recording a lack of room is no failure: what the others are given was queued all the same. */
@@ -266,14 +266,14 @@ bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     const bool recorded = c->becomes;
-    end_part(c, true);
+    end_segment(c, true);
     return !c->error && !(recorded && c->no_room);
 }
 
 void pi__cuda_graph_reset(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_part(c, false);
+    end_segment(c, false);
     pi__cuda_free_graphs(c);
 }
 
@@ -282,7 +282,7 @@ void pi__cuda_graph_reset(pi__backend *be)
 /* The entry of a step that can be recorded, once it is known that its like comes again. */
 static void look_up(pi__cuda *c, cuda_shape s)
 {
-    cuda_recorded *r = entry_for(c, s);
+    cuda_captured *r = entry_for(c, s);
     if (r->seen) c->now = r;
     if (!pi__cuda_failed(c)) r->seen = true;
 }
@@ -296,32 +296,32 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     const int32_t more = s.n_seqs - b->n_seqs;
     memset(c->batch, 0, sizeof c->batch);
     c->n_ints = 0;
-    c->n_parts = 0;
+    c->n_segments = 0;
     c->now = NULL;
-    c->parted = kind == PI__STEP_PARTS;
+    c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = decode ? s.keys : 0;
     put_batch(c, b, more, s.each, s.keys);
-    if (b->wanted) put_wanted(c, b->wanted, more, s.each);
+    if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.each);
     pi__cuda_upload(be, c->scratch + c->at.batch, c->image, c->n_ints * sizeof *c->image);
     if (decode) look_up(c, s);
     if (kind != PI__STEP_DECODE) return &c->batch[0].host;
-    begin_part(c);
-    const bool whole = c->played;
-    c->played = false;
+    begin_segment(c);
+    const bool whole = c->replayed;
+    c->replayed = false;
     return whole ? NULL : &c->batch[0].host;
 }
 
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
-    if (!c->parted) end_part(c, true);
+    if (!c->segmented) end_segment(c, true);
     if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
 }
 
 int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_part(c, true);
+    end_segment(c, true);
     int code = pi__rt_wait(c->rt); /* also after an error: what was queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;

@@ -1,7 +1,7 @@
 /* A small world around the attention ops: sequences with random q, k, v, a pool of shuffled blocks full of NaN, and a
  * runner that feeds the sequences in chunks, as an engine would. For test_attention.c and bench_attention.c. */
-#ifndef ATTENTION_WORLD_H
-#define ATTENTION_WORLD_H
+#ifndef ATTENTION_FIXTURE_H
+#define ATTENTION_FIXTURE_H
 
 #include <math.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ typedef struct sequence {
     int32_t *table;     /* block ids */
 } sequence;
 
-typedef struct world {
+typedef struct fixture {
     config c;
     pi__cpu cpu;
     pi__kv_layer kv;
@@ -47,14 +47,14 @@ typedef struct world {
     sequence seq[MAX_SEQS];
     int n_seqs;
     double time_qkv, time_attention; /* of the last step, seconds */
-} world;
+} fixture;
 
-static uint64_t world_rng = 1;
+static uint64_t fixture_rng = 1;
 
 static double uniform(void)
 {
-    world_rng = world_rng * 6364136223846793005u + 1442695040888963407u;
-    return (double) (world_rng >> 11) / 9007199254740992.0;
+    fixture_rng = fixture_rng * 6364136223846793005u + 1442695040888963407u;
+    return (double) (fixture_rng >> 11) / 9007199254740992.0;
 }
 
 /* Nearly normal. */
@@ -76,7 +76,7 @@ static void *must(void *p)
 static const pi__cpu_attn_kernels *kernels_of(int isa) { return pi__cpu_attn_kernels_of(isa); }
 
 /* Blocks and threads for sequences of the lengths given. The values of sequence i depend on i, heads and head_dim alone. */
-static void world_init(world *w, const config *c, int n_seqs, const int *lens)
+static void fixture_init(fixture *w, const config *c, int n_seqs, const int *lens)
 {
     memset(w, 0, sizeof *w);
     w->c = *c;
@@ -101,7 +101,7 @@ static void world_init(world *w, const config *c, int n_seqs, const int *lens)
     w->kv = (pi__kv_layer){.type_k = c->type_k, .type_v = c->type_v, .n_head_kv = c->n_head_kv, .head_dim = c->head_dim,
                            .base = pool + 64, .stride = stride};
     w->free_ids = must(malloc(sizeof(int32_t) * (size_t) w->n_blocks));
-    world_rng = c->ids + 99;
+    fixture_rng = c->ids + 99;
     for (int32_t i = 0; i < w->n_blocks; i++) {
         int32_t j = (int32_t) (uniform() * (i + 1));
         w->free_ids[i] = w->free_ids[j];
@@ -120,7 +120,7 @@ static void world_init(world *w, const config *c, int n_seqs, const int *lens)
         s->table = must(malloc(sizeof(int32_t) * (size_t) w->table_stride));
         memset(s->out, 0xff, len * nq * 4);
         memset(s->table, 0xff, sizeof(int32_t) * (size_t) w->table_stride);
-        world_rng = (uint64_t) i * 7919 + (uint64_t) c->head_dim;
+        fixture_rng = (uint64_t) i * 7919 + (uint64_t) c->head_dim;
         for (size_t j = 0; j < len; j++) {
             for (size_t d = 0; d < nq; d++) s->q[j * nq + d] = normal() * 2 / sqrtf((float) c->head_dim);
             for (size_t d = 0; d < nk; d++) s->k[j * nk + d] = normal();
@@ -131,7 +131,7 @@ static void world_init(world *w, const config *c, int n_seqs, const int *lens)
     for (int h = 0; h < c->n_head; h++) w->sinks[h] = (float) h / 2 - 1;
 }
 
-static void world_free(world *w)
+static void fixture_free(fixture *w)
 {
     for (int i = 0; i < w->n_seqs; i++) {
         sequence *s = &w->seq[i];
@@ -149,7 +149,7 @@ static void world_free(world *w)
 }
 
 /* The next n[i] tokens of each sequence in one step. */
-static void world_step(world *w, const int *n)
+static void fixture_step(fixture *w, const int *n)
 {
     const config *c = &w->c;
     size_t nq = (size_t) c->n_head * (size_t) c->head_dim, nk = (size_t) c->n_head_kv * (size_t) c->head_dim;
@@ -220,7 +220,7 @@ static void world_step(world *w, const int *n)
 }
 
 /* All tokens of all sequences. */
-static inline void world_run(world *w)
+static inline void fixture_run(fixture *w)
 {
     for (int first = 0; first < w->n_seqs; first++) {
         for (;;) {
@@ -231,7 +231,7 @@ static inline void world_run(world *w)
                 any += n[i];
             }
             if (!any) break;
-            world_step(w, n);
+            fixture_step(w, n);
         }
     }
 }

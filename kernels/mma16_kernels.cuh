@@ -1,17 +1,17 @@
 /* F16 and BF16 matrices times x with 16-bit tensor cores, as good as with floats: W is exact in its type, and x is the sum
  * of two F16 (with a power of two for 32 columns, 22 bits and more) or three BF16 (24 bits).
- * Layouts and ORDER: as halves.cuh says; few_rows has a warp for a slice, many_rows one for all.
+ * Layouts and ORDER: as mma16.cuh says; few_rows has a warp for a slice, many_rows one for all.
  *
  * Why not cuBLAS alone (option cublas has it): which kernel it takes, and so the order of its sums, depends on the number of
  * rows, and a request's numbers must not depend on its company. */
-#ifndef PI_HALVES_KERNELS_CUH
-#define PI_HALVES_KERNELS_CUH
+#ifndef PI_MMA16_KERNELS_CUH
+#define PI_MMA16_KERNELS_CUH
 
-#include "halves.cuh"
+#include "mma16.cuh"
 #include "input.cuh"
 
 /* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
+template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                               uint8_t *blocks)
 {
     PI_SMEM(raw);
@@ -21,7 +21,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_prepare(pi
     input_row x = open_row(in, row, n_in, there, (float *) raw);
     for (int64_t i = threadIdx.x; i < n_block * 32; i += THREADS) {
         float v = there && i < n_in ? x.at(i) : 0.0f;
-        uint8_t *block = blocks + (size_t) (row / 8 * n_block + i / 32) * halves<TYPE>::BYTES;
+        uint8_t *block = blocks + (size_t) (row / 8 * n_block + i / 32) * mma16<TYPE>::BYTES;
         uint16_t *p = (uint16_t *) block + (r * 4 + lane / 8) * 8 + lane % 8;
         if (TYPE == PI__BF16) {
             for (int k = 0; k < 3; k++) {
@@ -41,54 +41,54 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_prepare(pi
 }
 
 /* Rows of x as they lie, for few_rows. */
-template <int TYPE> struct part_rows {
+template <int TYPE> struct term_rows {
     const uint8_t *blocks;
     int n_block, n_rows;
 
-    __device__ __forceinline__ void load(int g, int c, uint4 (&b)[halves<TYPE>::PARTS], float (&scale)[2]) const
+    __device__ __forceinline__ void load(int g, int c, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2]) const
     {
         scale[0] = scale[1] = 0;
-        for (int k = 0; k < halves<TYPE>::PARTS; k++) b[k] = {0, 0, 0, 0};
-        const uint8_t *block = blocks + ((size_t) g * (size_t) n_block + (size_t) c) * halves<TYPE>::BYTES;
+        for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = {0, 0, 0, 0};
+        const uint8_t *block = blocks + ((size_t) g * (size_t) n_block + (size_t) c) * mma16<TYPE>::BYTES;
         if (8 * g + (int) threadIdx.x % 32 / 4 < n_rows) {
-            for (int k = 0; k < halves<TYPE>::PARTS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
+            for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
         }
         for (int i = 0; i < 2 && TYPE == PI__F16; i++) scale[i] = ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i];
     }
 };
 
 /* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) halves_few_rows(product p)
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_few_rows(product p)
 {
     PI_SMEM(raw);
     int64_t row = (int64_t) blockIdx.x * 16, n_out = p.w.n_out - row;
-    const part_rows<TYPE> x = {(const uint8_t *) p.codes, (int) ((p.w.n_in + 31) / 32), p.n_rows};
+    const term_rows<TYPE> x = {(const uint8_t *) p.codes, (int) ((p.w.n_in + 31) / 32), p.n_rows};
     size_t pitch = p.w.shape.tile_bytes;
     float acc[NT][4] = {};
-    halves_add_slice<TYPE>(p.w.data + (size_t) row * pitch, pitch, p.w.n_in, n_out, x, (p.n_rows + 7) / 8, acc);
+    mma16_add_slice<TYPE>(p.w.data + (size_t) row * pitch, pitch, p.w.n_in, n_out, x, (p.n_rows + 7) / 8, acc);
     put_sums(acc, (float *) raw, times(p.w.scale), p.y + row, p.ldy, p.n_rows, n_out);
 }
 
 /* A group of 8 rows of x as they lie, for many_rows. */
-template <int TYPE> struct part_group {
+template <int TYPE> struct term_group {
     const uint8_t *blocks; /* NULL: it is not there */
 
-    __device__ __forceinline__ void fill(const halves_pipe &q, int32_t i, uint32_t to, int32_t c) const
+    __device__ __forceinline__ void fill(const mma16_pipe &q, int32_t i, uint32_t to, int32_t c) const
     {
-        if (blocks) q.copy(i, to, blocks + (size_t) c * halves<TYPE>::BYTES, halves<TYPE>::BYTES);
+        if (blocks) q.copy(i, to, blocks + (size_t) c * mma16<TYPE>::BYTES, mma16<TYPE>::BYTES);
     }
 };
 
 /* A block of threads: 128 rows of W times 64 of x. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_many_rows(product p)
+template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_many_rows(product p)
 {
     PI_SMEM(raw);
-    int64_t row = (int64_t) blockIdx.y * HALVES_ROWS, first = (int64_t) blockIdx.x * HALVES_GROUPS * 8;
-    size_t group = (size_t) blockIdx.x * HALVES_GROUPS + threadIdx.x / 32, n = (size_t) (p.w.n_in + 31) / 32;
+    int64_t row = (int64_t) blockIdx.y * MMA16_ROWS, first = (int64_t) blockIdx.x * MMA16_GROUPS * 8;
+    size_t group = (size_t) blockIdx.x * MMA16_GROUPS + threadIdx.x / 32, n = (size_t) (p.w.n_in + 31) / 32;
     bool there = group * 8 < (size_t) p.n_rows;
-    const part_group<TYPE> x = {there ? (const uint8_t *) p.codes + group * n * halves<TYPE>::BYTES : nullptr};
+    const term_group<TYPE> x = {there ? (const uint8_t *) p.codes + group * n * mma16<TYPE>::BYTES : nullptr};
     size_t pitch = p.w.shape.tile_bytes;
-    halves_tile<TYPE>(p.w.data + (size_t) row * pitch, pitch, p.w.n_in, p.w.n_out - row, x, p.n_rows - first, raw,
+    mma16_tile<TYPE>(p.w.data + (size_t) row * pitch, pitch, p.w.n_in, p.w.n_out - row, x, p.n_rows - first, raw,
                       times(p.w.scale), p.y + first * p.ldy + row, p.ldy);
 }
 

@@ -1,35 +1,35 @@
-/* Products of experts with 16-bit tensor cores: halves_kernels.cuh's sums over moe_kernels.cuh's tiles, to the bit. A
+/* Products of experts with 16-bit tensor cores: mma16_kernels.cuh's sums over moe_kernels.cuh's tiles, to the bit. A
  * row is prepared once and gathered by every expert it goes to.
  *
  * For up to 32 columns a block has 16 rows of an expert's W and a warp a slice; for up to 64 it has 128. */
-#ifndef PI_MOE_HALVES_KERNELS_CUH
-#define PI_MOE_HALVES_KERNELS_CUH
+#ifndef PI_MOE_MMA16_KERNELS_CUH
+#define PI_MOE_MMA16_KERNELS_CUH
 
-#include "halves.cuh"
+#include "mma16.cuh"
 #include "moe.cuh"
 
-static_assert((int) HALVES_GROUPS * 8 == (int) MANY, "a group of columns a warp");
+static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "a group of columns a warp");
 
 /* Columns for few: where the row is whose words the lane holds, and the two whose scales. */
-template <int TYPE, int NT> struct gathered_parts {
+template <int TYPE, int NT> struct gathered_terms {
     const uint8_t *blocks;
     uint32_t at[NT], scale_at[NT][2]; /* of block 0: in 16 bytes, in floats */
 
-    __device__ __forceinline__ void load(int g, int c, uint4 (&b)[halves<TYPE>::PARTS], float (&scale)[2]) const
+    __device__ __forceinline__ void load(int g, int c, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2]) const
     {
-        const uint8_t *block = blocks + (size_t) c * halves<TYPE>::BYTES;
-        for (int k = 0; k < halves<TYPE>::PARTS; k++) b[k] = ((const uint4 *) block)[at[g] + k * 32];
+        const uint8_t *block = blocks + (size_t) c * mma16<TYPE>::BYTES;
+        for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[at[g] + k * 32];
         for (int i = 0; i < 2; i++) scale[i] = TYPE == PI__F16 ? ((const float *) block)[scale_at[g][i]] : 1.0f;
     }
 };
 
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) halves_experts(grouped p)
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_experts(grouped p)
 {
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);
-    uint32_t lane = threadIdx.x % 32, group = (uint32_t) ((p.a.w.n_in + 31) / 32) * (halves<TYPE>::BYTES / 16);
-    gathered_parts<TYPE, NT> x = {p.chunks, {}, {}};
+    uint32_t lane = threadIdx.x % 32, group = (uint32_t) ((p.a.w.n_in + 31) / 32) * (mma16<TYPE>::BYTES / 16);
+    gathered_terms<TYPE, NT> x = {p.chunks, {}, {}};
 #pragma unroll
     for (int g = 0; g < NT; g++) {
         uint32_t r = (uint32_t) row_of(p.a, own.t, 8 * g + (int) lane / 4);
@@ -42,7 +42,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) halves
     int64_t row = (int64_t) blockIdx.x * 16, n_out = p.a.w.n_out - row;
     size_t pitch = p.a.w.shape.tile_bytes;
     float acc[NT][4] = {};
-    halves_add_slice<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, n_out, x, (own.t.n + 7) / 8, acc);
+    mma16_add_slice<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, n_out, x, (own.t.n + 7) / 8, acc);
     put_sums(acc, (float *) raw, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out);
 }
 
@@ -50,12 +50,12 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) halves
 template <int TYPE> struct gathered_column {
     const uint8_t *words, *scale; /* NULL: there are no columns */
 
-    __device__ __forceinline__ void fill(const halves_pipe &q, int32_t i, uint32_t to, int32_t c) const
+    __device__ __forceinline__ void fill(const mma16_pipe &q, int32_t i, uint32_t to, int32_t c) const
     {
         uint32_t lane = threadIdx.x % 32, at = q.address(i) + to;
-        size_t off = (size_t) c * halves<TYPE>::BYTES;
+        size_t off = (size_t) c * mma16<TYPE>::BYTES;
         if (!words) return;
-        for (uint32_t k = 0; k < halves<TYPE>::PARTS; k++) ptx_cp_async16(at + k * 512 + lane * 16, words + off + k * 512);
+        for (uint32_t k = 0; k < mma16<TYPE>::TERMS; k++) ptx_cp_async16(at + k * 512 + lane * 16, words + off + k * 512);
         if (TYPE == PI__F16 && lane < 8) ptx_cp_async4(at + 1024 + lane * 4, scale + off);
     }
 };
@@ -64,19 +64,19 @@ template <int TYPE> PI_FN gathered_column<TYPE> column_of(const grouped &p, cons
 {
     int lane = (int) threadIdx.x % 32, first = (int) threadIdx.x / 32 * 8;
     if (first >= t.n) return {nullptr, nullptr};
-    int64_t group = (p.a.w.n_in + 31) / 32 * halves<TYPE>::BYTES;
+    int64_t group = (p.a.w.n_in + 31) / 32 * mma16<TYPE>::BYTES;
     int64_t r = row_of(p.a, t, first + lane / 4), s = row_of(p.a, t, first + lane % 8);
     return {p.chunks + r / 8 * group + r % 8 * 64 + lane % 4 * 16, p.chunks + s / 8 * group + 1024 + s % 8 * 4};
 }
 
-template <int TYPE> __global__ void __launch_bounds__(THREADS) halves_experts_many(grouped p)
+template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_experts_many(grouped p)
 {
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);
-    int64_t row = (int64_t) blockIdx.x * HALVES_ROWS;
+    int64_t row = (int64_t) blockIdx.x * MMA16_ROWS;
     size_t pitch = p.a.w.shape.tile_bytes;
-    halves_tile<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, p.a.w.n_out - row, column_of<TYPE>(p, own.t), own.t.n,
+    mma16_tile<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, p.a.w.n_out - row, column_of<TYPE>(p, own.t), own.t.n,
                       raw, times(own.scale), own.y + row, p.a.ldy);
 }
 

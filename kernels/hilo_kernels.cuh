@@ -5,8 +5,8 @@
  *
  * F16: a row is divided by a power of two such that its largest value is between 2^14 and 2^15, and keeps 22 bits; BF16: 16
  * bits, as its range is that of floats. */
-#ifndef PI_PARTS_KERNELS_CUH
-#define PI_PARTS_KERNELS_CUH
+#ifndef PI_HILO_KERNELS_CUH
+#define PI_HILO_KERNELS_CUH
 
 #include "formats/formats.h"
 #include "input.cuh"
@@ -26,7 +26,7 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 }
 
 /* A block of threads: a row. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS) parts_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
+template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *parts)
 {
     PI_SMEM(raw);
@@ -53,7 +53,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) parts_prepare(pi_
 }
 
 /* y *= its row's factor and the matrix's. A block of threads: a row. */
-__global__ void __launch_bounds__(THREADS) parts_finish(const float *factor, const float *scale, float *y, int64_t ldy,
+__global__ void __launch_bounds__(THREADS) hilo_finish(const float *factor, const float *scale, float *y, int64_t ldy,
                                                         int64_t n_out)
 {
     float f = factor[blockIdx.x], s = scale ? *scale : 1.0f;

@@ -11,7 +11,7 @@
  *
  * Every tensor of the file is looked at once, when the rules are read. Memory: one byte a tensor, and the expressions
  * while that happens. One thread. */
-#include "model/place.h"
+#include "model/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,19 +23,19 @@
 #include "base/regex.h"
 #include "model/model.h"
 
-struct pi__places {
+struct pi__placement {
     const pi__gguf *g;     /* the file */
     size_t n;              /* its tensors */
-    uint8_t *place;        /* [n] PI__AT_*, as pi__gguf_tensor_at counts */
+    uint8_t *placement;    /* [n] PI__AT_*, as pi__gguf_tensor_at counts */
     int32_t first;         /* layers from this one on are with the device */
     bool kv_on_cpu;        /* but not their caches */
-    bool has[PI__N_SIDES]; /* matrices or caches are there */
+    bool has[PI__N_PLACEMENTS]; /* matrices or caches are there */
 };
 
 /* One REGEX=DEVICE. */
 typedef struct rule {
     pi__regex *pattern; /* searched for in names */
-    uint8_t place;      /* PI__AT_* */
+    uint8_t placement;  /* PI__AT_* */
 } rule;
 
 typedef struct rules {
@@ -55,18 +55,18 @@ static void rules_free(rules *r)
 }
 
 /* "cuda", "CUDA0" and "cpu". Host memory that a device reads well (CUDA_Host) is the CPU's. false: neither. */
-static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *place)
+static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *placement)
 {
     const size_t dev = strlen(r->device);
     const bool host = n == dev + 5 && !strncasecmp(name, r->device, dev) && !strncasecmp(name + dev, "_host", 5);
-    *place = PI__AT_CPU;
+    *placement = PI__AT_CPU;
     if (host || (n == 3 && !strncasecmp(name, "cpu", 3))) return true;
-    *place = PI__AT_DEVICE;
+    *placement = PI__AT_DEVICE;
     return !strncasecmp(name, r->device, dev) && (n == dev || (n == dev + 1 && name[dev] == '0'));
 }
 
 /* regex is n bytes of the text. */
-static int add_rule(rules *r, const char *regex, size_t n, uint8_t place, pi_error *err)
+static int add_rule(rules *r, const char *regex, size_t n, uint8_t placement, pi_error *err)
 {
     char why[PI__REGEX_ERROR];
     pi__regex *re = NULL;
@@ -77,7 +77,7 @@ static int add_rule(rules *r, const char *regex, size_t n, uint8_t place, pi_err
         pi__regex_free(re);
         return pi__fail_mem(err, "override-tensor");
     }
-    r->list[r->n++] = (rule) {re, place};
+    r->list[r->n++] = (rule) {re, placement};
     return PI_OK;
 }
 
@@ -87,21 +87,21 @@ static int add_rules(rules *r, const char *text, pi_error *err)
     for (const char *p = text; *p;) {
         const char *eq = strchr(p, '='), *device = eq ? eq + 1 : "";
         const size_t n = strcspn(device, ",");
-        uint8_t place;
+        uint8_t placement;
         if (!eq || eq == p || !n)
             return pi__fail(err, PI_EINVAL, "override-tensor '%.80s': expected REGEX=DEVICE,...", p);
-        if (!parse_device(r, device, n, &place))
+        if (!parse_device(r, device, n, &placement))
             return pi__fail(err, PI_EINVAL, "override-tensor: there is no device '%.*s' here, only: %s%scpu",
                             (int) (n < 40 ? n : 40), device, strcasecmp(r->device, "cpu") ? r->device : "",
                             strcasecmp(r->device, "cpu") ? ", " : "");
-        int rc = add_rule(r, p, (size_t) (eq - p), place, err);
+        int rc = add_rule(r, p, (size_t) (eq - p), placement, err);
         if (rc) return rc;
         p = device + n + (device[n] == ',');
     }
     return PI_OK;
 }
 
-static int rules_open(rules *r, const pi__place_rules *from, const char *device, pi_error *err)
+static int rules_open(rules *r, const pi__placement_rules *from, const char *device, pi_error *err)
 {
     *r = (rules) {.device = device};
     if (!from->n_override) return PI_OK;
@@ -113,7 +113,7 @@ static int rules_open(rules *r, const pi__place_rules *from, const char *device,
 }
 
 /* The first rule that finds the name decides; *place stays where none does. */
-static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *place, pi_error *err)
+static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *placement, pi_error *err)
 {
     *found = false;
     for (size_t i = 0; i < r->n; i++) {
@@ -123,7 +123,7 @@ static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *plac
             return pi__fail(err, PI_EINVAL, "override-tensor: expression %zu gives up on the name '%.80s'", i + 1, t->cname);
         if (n == 0) continue;
         *found = true;
-        *place = r->list[i].place;
+        *placement = r->list[i].placement;
         return PI_OK;
     }
     return PI_OK;
@@ -157,7 +157,7 @@ static bool is_experts(const pi__tensor *t)
 }
 
 /* A matrix of which a step reads the rows of its tokens only. */
-static bool is_embedding(const pi__places *p, const pi__tensor *t)
+static bool is_embedding(const pi__placement *p, const pi__tensor *t)
 {
     if (!strcmp(t->cname, "per_layer_token_embd.weight")) return true;
     return !strcmp(t->cname, "token_embd.weight") && pi__gguf_find_tensor(p->g, "output.weight");
@@ -166,30 +166,30 @@ static bool is_embedding(const pi__places *p, const pi__tensor *t)
 /* ------------------------------------------------------------------------------------------------------------- placing */
 
 /* What gpu-layers and cpu-moe say. */
-static uint8_t by_layer(const pi__places *p, const pi__place_rules *r, int32_t n_layer, const pi__tensor *t)
+static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, int32_t n_layer, const pi__tensor *t)
 {
     const int32_t layer = layer_of(t);
     if (layer >= 0 && layer < r->n_cpu_moe && is_experts(t)) return PI__AT_CPU;
     return (layer < 0 ? n_layer : layer) >= p->first ? PI__AT_DEVICE : PI__AT_CPU;
 }
 
-enum { LATER = PI__N_SIDES }; /* of embeddings that no rule names: where they go follows from all else */
+enum { LATER = PI__N_PLACEMENTS }; /* of embeddings that no rule names: where they go follows from all else */
 
-static int place_tensors(pi__places *p, const pi__place_rules *r, const rules *over, int32_t n_layer, pi_error *err)
+static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, const rules *over, int32_t n_layer, pi_error *err)
 {
     for (size_t i = 0; i < p->n; i++) {
         const pi__tensor *t = pi__gguf_tensor_at(p->g, i);
         bool named;
-        p->place[i] = by_layer(p, r, n_layer, t);
-        int rc = apply(over, t, &named, &p->place[i], err);
+        p->placement[i] = by_layer(p, r, n_layer, t);
+        int rc = apply(over, t, &named, &p->placement[i], err);
         if (rc) return rc;
-        if (is_embedding(p, t) && !named) p->place[i] = LATER;
+        if (is_embedding(p, t) && !named) p->placement[i] = LATER;
     }
     return PI_OK;
 }
 
 /* One expert matrix with the CPU takes its layer's others along. */
-static void join_experts(pi__places *p)
+static void join_experts(pi__placement *p)
 {
     bool cpu[PI__MAX_LAYERS] = {false};
     for (int pass = 0; pass < 2; pass++)
@@ -197,19 +197,19 @@ static void join_experts(pi__places *p)
             const pi__tensor *t = pi__gguf_tensor_at(p->g, i);
             const int32_t layer = layer_of(t);
             if (layer < 0 || t->n_dims < 2 || !is_experts(t)) continue;
-            if (p->place[i] == PI__AT_CPU) cpu[layer] = true;
-            else if (cpu[layer]) p->place[i] = PI__AT_CPU;
+            if (p->placement[i] == PI__AT_CPU) cpu[layer] = true;
+            else if (cpu[layer]) p->placement[i] = PI__AT_CPU;
         }
 }
 
-/* What is on which side, and embeddings. */
-static void settle(pi__places *p, int32_t n_layer)
+/* What is on which backend, and embeddings. */
+static void settle(pi__placement *p, int32_t n_layer)
 {
     for (int32_t i = 0; i < n_layer; i++) p->has[p->kv_on_cpu || i < p->first ? PI__AT_CPU : PI__AT_DEVICE] = true;
     for (size_t i = 0; i < p->n; i++)
-        if (p->place[i] != LATER && pi__gguf_tensor_at(p->g, i)->n_dims > 1) p->has[p->place[i]] = true;
+        if (p->placement[i] != LATER && pi__gguf_tensor_at(p->g, i)->n_dims > 1) p->has[p->placement[i]] = true;
     for (size_t i = 0; i < p->n; i++)
-        if (p->place[i] == LATER) p->place[i] = p->has[PI__AT_CPU] ? PI__AT_CPU : PI__AT_DEVICE;
+        if (p->placement[i] == LATER) p->placement[i] = p->has[PI__AT_CPU] ? PI__AT_CPU : PI__AT_DEVICE;
 }
 
 /* Layers of the file, as far as rules have to know before the model is declared, which checks. */
@@ -226,26 +226,26 @@ static int count_layers(const pi__gguf *g, int32_t *n, pi_error *err)
     return rc;
 }
 
-int pi__places_create(pi__places **out, const pi__place_rules *r, const char *device, const pi__gguf *g, pi_error *err)
+int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g, pi_error *err)
 {
     rules over = {0};
     int32_t n_layer = 0;
     *out = NULL;
-    pi__places *p = pi__calloc(1, sizeof *p);
+    pi__placement *p = pi__calloc(1, sizeof *p);
     if (!p) return pi__fail_mem(err, "the places of tensors");
     p->g = g;
     p->n = pi__gguf_n_tensors(g);
     p->kv_on_cpu = r->kv_on_cpu;
-    p->place = pi__calloc(p->n, 1);
-    int rc = p->place ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the places of tensors");
+    p->placement = pi__calloc(p->n, 1);
+    int rc = p->placement ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the places of tensors");
     if (!rc) rc = count_layers(g, &n_layer, err);
     if (!rc) {
         p->first = r->limited && r->gpu_layers <= n_layer ? n_layer + 1 - r->gpu_layers : 0;
-        rc = place_tensors(p, r, &over, n_layer, err);
+        rc = placement_of_tensors(p, r, &over, n_layer, err);
     }
     rules_free(&over);
     if (rc) {
-        pi__places_free(p);
+        pi__placement_free(p);
         return rc;
     }
     join_experts(p);
@@ -254,22 +254,22 @@ int pi__places_create(pi__places **out, const pi__place_rules *r, const char *de
     return PI_OK;
 }
 
-void pi__places_free(pi__places *p)
+void pi__placement_free(pi__placement *p)
 {
     if (!p) return;
-    pi__free(p->place);
+    pi__free(p->placement);
     pi__free(p);
 }
 
-bool pi__places_both(const pi__places *p) { return p->has[PI__AT_DEVICE] && p->has[PI__AT_CPU]; }
-bool pi__places_cpu(const pi__places *p) { return !p->has[PI__AT_DEVICE]; }
+bool pi__placement_both(const pi__placement *p) { return p->has[PI__AT_DEVICE] && p->has[PI__AT_CPU]; }
+bool pi__placement_cpu(const pi__placement *p) { return !p->has[PI__AT_DEVICE]; }
 
-int32_t pi__place_of_matrix(const pi__places *p, const pi__tensor *t)
+int32_t pi__placement_of_matrix(const pi__placement *p, const pi__tensor *t)
 {
-    return pi__places_both(p) ? p->place[t - pi__gguf_tensor_at(p->g, 0)] : PI__AT_DEVICE;
+    return pi__placement_both(p) ? p->placement[t - pi__gguf_tensor_at(p->g, 0)] : PI__AT_DEVICE;
 }
 
-int32_t pi__place_of_cache(const pi__places *p, int32_t layer)
+int32_t pi__placement_of_cache(const pi__placement *p, int32_t layer)
 {
-    return pi__places_both(p) && (p->kv_on_cpu || layer < p->first) ? PI__AT_CPU : PI__AT_DEVICE;
+    return pi__placement_both(p) && (p->kv_on_cpu || layer < p->first) ? PI__AT_CPU : PI__AT_DEVICE;
 }

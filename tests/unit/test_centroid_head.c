@@ -1,19 +1,19 @@
 /* Heads whose rows are sorted into clusters, on the CPU: the clusters whose centroids score best are those that are
- * multiplied, with the bits that an ordinary matrix gives; every other token lies below. Alone and in company, with one
+ * multiplied, with the bits that an ordinary matrix gives; every other token lies below. Alone and in a batch, with one
  * thread and several, in formats of each kind. Each instruction set the machine has runs the same tests. */
 #include "weights.h"
 
 enum { E = 256, PER = 24, N_MAT = 10, N_VOCAB = PER * N_MAT, ROWS = 5 };
 
-typedef struct world {
+typedef struct head_fixture {
     fixture centroids, head;
     int32_t order[N_VOCAB];
     float *x, *norm;
     float scores[ROWS * N_MAT], some[ROWS * N_VOCAB], logits[ROWS * N_VOCAB];
     int32_t pick[ROWS * N_MAT];
-} world;
+} head_fixture;
 
-static void world_start(world *t, const pi__cpu_linear_kernels *k, int32_t threads, int type)
+static void fixture_start(head_fixture *t, const pi__cpu_linear_kernels *k, int32_t threads, int type)
 {
     memset(t, 0, sizeof *t);
     cpu_start(&t->head.cpu, k, threads, &(pi__limits) {.max_tokens = ROWS, .max_rows = ROWS, .max_n_in = E});
@@ -25,7 +25,7 @@ static void world_start(world *t, const pi__cpu_linear_kernels *k, int32_t threa
     t->norm = random_rows(E);
 }
 
-static void world_stop(world *t)
+static void fixture_stop(head_fixture *t)
 {
     weight_drop(&t->centroids);
     weight_drop(&t->head);
@@ -34,7 +34,7 @@ static void world_stop(world *t)
 }
 
 /* Rows first..first + n with n_pick clusters each. */
-static void run(world *t, int32_t first, int32_t n, int32_t n_pick)
+static void run(head_fixture *t, int32_t first, int32_t n, int32_t n_pick)
 {
     const pi__centroid_head a = {.n_rows = n, .in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E,
                                                      .w = t->norm, .eps = 1e-6f},
@@ -45,7 +45,7 @@ static void run(world *t, int32_t first, int32_t n, int32_t n_pick)
 }
 
 /* What an ordinary linear op gives for all rows of cluster c and row r of x. */
-static void cluster_alone(world *t, int32_t c, int32_t r, float *y)
+static void cluster_alone(head_fixture *t, int32_t c, int32_t r, float *y)
 {
     pi__lin_shape s;
     pi__weight one = t->head.w;
@@ -57,7 +57,7 @@ static void cluster_alone(world *t, int32_t c, int32_t r, float *y)
 }
 
 /* Row r of the last run, which was row `at` of it. */
-static void check_row(world *t, int32_t r, int32_t at, int32_t n_pick)
+static void check_row(head_fixture *t, int32_t r, int32_t at, int32_t n_pick)
 {
     double score[N_MAT], norm = 0;
     bool picked[N_MAT] = {false};
@@ -92,9 +92,9 @@ static void clusters(const pi__cpu_linear_kernels *k)
 {
     static const int types[] = {PI__F32, PI__BF16, PI__Q8_0, PI__Q4_K, PI__NVFP4, PI__IQ2_XXS};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        world t;
+        head_fixture t;
         float all[ROWS * N_VOCAB];
-        world_start(&t, k, 1 + (int32_t) i % 3, types[i]);
+        fixture_start(&t, k, 1 + (int32_t) i % 3, types[i]);
         for (int32_t n_pick = 1; n_pick <= N_MAT; n_pick += 3) {
             run(&t, 0, ROWS, n_pick);
             memcpy(all, t.logits, sizeof all);
@@ -105,7 +105,7 @@ static void clusters(const pi__cpu_linear_kernels *k)
                 assert_memory_equal(t.logits, all + r * N_VOCAB, N_VOCAB * sizeof *all);
             }
         }
-        world_stop(&t);
+        fixture_stop(&t);
     }
 }
 

@@ -1,12 +1,12 @@
 /* Where the parts of a model lie that runs on a device and the CPU together: what the options gpu-layers, cpu-moe,
  * n-cpu-moe, override-tensor and kv-offload mean for a file (place.c). */
-#ifndef PI__PLACE_H
-#define PI__PLACE_H
+#ifndef PI__PLACEMENT_H
+#define PI__PLACEMENT_H
 
 #include "backend/device.h"
 #include "gguf/gguf.h"
 
-typedef struct pi__place_rules {
+typedef struct pi__placement_rules {
     bool limited;             /* not all layers are with the device: */
     bool fit;                 /* all are, or as many as there is memory for */
     int32_t gpu_layers;       /* so many are, the last ones, where the output counts as one more, the very last */
@@ -14,19 +14,19 @@ typedef struct pi__place_rules {
     bool kv_on_cpu;           /* all caches are with the CPU, and so is attention */
     const char *const *override; /* "REGEX=DEVICE,...": tensors whose name the expression finds; the first wins */
     size_t n_override;        /* texts in override */
-} pi__place_rules;
+} pi__placement_rules;
 
-typedef struct pi__places pi__places;
+typedef struct pi__placement pi__placement;
 
 /* device: the name of the one beside the CPU. g must outlive it. PI_EINVAL: no such device, not an expression. */
-int pi__places_create(pi__places **out, const pi__place_rules *r, const char *device, const pi__gguf *g, pi_error *err);
-void pi__places_free(pi__places *p);
+int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g, pi_error *err);
+void pi__placement_free(pi__placement *p);
 /* Whether matrices or caches lie with both, or with the CPU alone. */
-bool pi__places_both(const pi__places *p);
-bool pi__places_cpu(const pi__places *p);
+bool pi__placement_both(const pi__placement *p);
+bool pi__placement_cpu(const pi__placement *p);
 /* PI__AT_DEVICE or PI__AT_CPU of a matrix of g, and of a layer's cache or state. Where all is in one place, that is
  * PI__AT_DEVICE. */
-int32_t pi__place_of_matrix(const pi__places *p, const pi__tensor *t);
-int32_t pi__place_of_cache(const pi__places *p, int32_t layer);
+int32_t pi__placement_of_matrix(const pi__placement *p, const pi__tensor *t);
+int32_t pi__placement_of_cache(const pi__placement *p, int32_t layer);
 
 #endif

@@ -9,23 +9,23 @@
  *
  * A block of the last kernel owns a part of the vocabulary, and looks at all of some for what belongs there: so no block
  * waits for what another fills. */
-#ifndef PI_CLUSTERED_KERNELS_CUH
-#define PI_CLUSTERED_KERNELS_CUH
+#ifndef PI_CENTROID_HEAD_KERNELS_CUH
+#define PI_CENTROID_HEAD_KERNELS_CUH
 
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
 enum {
     THREADS = 256, WARPS = THREADS / 32,
-    CHUNK = 2048, /* scores that a block of pick_clusters has in shared memory at a time */
-    PART = 8192,  /* logits of a block of spread_clusters */
+    CHUNK = 2048, /* scores that a block of pick_centroids has in shared memory at a time */
+    PART = 8192,  /* logits of a block of scatter_logits */
 };
 
 /* Whether score j, of rank v, is better than score i, of rank own: of equal ones the lower index is. */
 PI_FN int is_better(uint32_t v, int32_t j, uint32_t own, int32_t i) { return v > own || (v == own && j < i); }
 
 /* A block: 32 clusters of a row, a lane each. The warps share out the scores that they are compared with. */
-__global__ void __launch_bounds__(THREADS) pick_clusters(pi__k_clusters a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
+__global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
 {
     PI_SMEM(raw);
     uint32_t *rank = (uint32_t *) raw;           /* [CHUNK] */
@@ -71,7 +71,7 @@ PI_FN float block_least(float v, float *scratch)
     return v;
 }
 
-__global__ void __launch_bounds__(THREADS) spread_clusters(pi__k_clusters a)
+__global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
 {
     PI_SMEM(raw);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;

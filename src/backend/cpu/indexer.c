@@ -1,6 +1,6 @@
 /* Which entries a token attends to, in DeepSeek V4: scores of all that it sees, and the best of them.
  *
- * Tokens go in rounds, as many as the room for scores allows. In a round, units of PI__SPARSE_PART entries of a token are
+ * Tokens go in rounds, as many as the room for scores allows. In a round, units of PI__SPARSE_SPLIT entries of a token are
  * scored by whoever is free, then each token's best are chosen by one thread: so a single token of a long sequence keeps all
  * threads busy. Memory: the backend's scratch. A score is a sum of one order (sparse.h), and the choice does not depend on
  * an order at all: scores as numbers that order alike, the n_top-th largest found digit by digit. */
@@ -9,9 +9,9 @@
 #include "backend/cpu/sparse.h"
 #include "base/alloc.h"
 
-enum { UNIT = 8 * PI__SPARSE_PART, DIGITS = 256 };
+enum { UNIT = 8 * PI__SPARSE_SPLIT, DIGITS = 256 };
 
-typedef struct index_job {
+typedef struct indexer_job {
     pi__cpu *cpu;
     const pi__batch *b;
     const pi__indexer *a;
@@ -24,14 +24,14 @@ typedef struct index_job {
     size_t room_all;    /* floats at score */
     float **qt;         /* [threads] of [n16][dim][16] */
     float **w;          /* [threads] of [n16][16] */
-    float **wide;       /* [threads] of [PI__SPARSE_PART][dim] */
-} index_job;
+    float **wide;       /* [threads] of [PI__SPARSE_SPLIT][dim] */
+} indexer_job;
 
 /* Entries that token t sees. */
-static int32_t seen(const index_job *j, int32_t t) { return (j->b->pos[t] + 1) / j->entries->ratio; }
+static int32_t seen(const indexer_job *j, int32_t t) { return (j->b->pos[t] + 1) / j->entries->ratio; }
 
 /* Queries and weights of token t, heads as lanes. */
-static void pack(const index_job *j, int32_t t, int32_t ith)
+static void pack(const indexer_job *j, int32_t t, int32_t ith)
 {
     const pi__indexer *a = j->a;
     for (int32_t h = 0; h < j->n16 * 16; h++) {
@@ -43,13 +43,13 @@ static void pack(const index_job *j, int32_t t, int32_t ith)
 }
 
 /* Entries first..last of token t. */
-static void score_unit(const index_job *j, int32_t t, int32_t first, int32_t last, int32_t ith)
+static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t last, int32_t ith)
 {
     const pi__kv_batch *kb = &j->b->kv[j->entries->group];
     float *score = j->score + (t - j->first) * j->room;
-    for (int32_t e = first; e < last; e += PI__SPARSE_PART) {
-        const float *row[PI__SPARSE_PART];
-        const int32_t n = last - e < PI__SPARSE_PART ? last - e : PI__SPARSE_PART;
+    for (int32_t e = first; e < last; e += PI__SPARSE_SPLIT) {
+        const float *row[PI__SPARSE_SPLIT];
+        const int32_t n = last - e < PI__SPARSE_SPLIT ? last - e : PI__SPARSE_SPLIT;
         for (int32_t k = 0; k < n; k++)
             row[k] = pi__row_floats(j->cpu, j->entries, pi__row_of(j->entries, kb, j->b->seq[t], (e + k) * j->entries->ratio),
                                     j->wide[ith] + k * pi__row_width(j->a->dim));
@@ -88,7 +88,7 @@ static void choose(const float *score, int32_t n, int32_t k, int32_t *pick)
     }
 }
 
-static void pick_token(const index_job *j, int32_t t)
+static void pick_token(const indexer_job *j, int32_t t)
 {
     const int32_t n = seen(j, t), k = j->a->n_top;
     int32_t *pick = j->a->pick + (size_t) t * (size_t) k;
@@ -96,9 +96,9 @@ static void pick_token(const index_job *j, int32_t t)
     else for (int32_t i = 0; i < n; i++) pick[i] = i;
 }
 
-static void index_main(void *arg, int32_t ith, int32_t nth)
+static void indexer_main(void *arg, int32_t ith, int32_t nth)
 {
-    const index_job *j = arg;
+    const indexer_job *j = arg;
     int32_t packed = -1; /* token */
     for (int32_t i; j->n_units && (i = pi__pool_next(j->cpu->pool, j->n * j->n_units)) >= 0;) {
         const int32_t t = j->first + i / j->n_units, first = i % j->n_units * UNIT, n = seen(j, t);
@@ -111,7 +111,7 @@ static void index_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t t = j->first + ith; t < j->first + j->n; t += nth) pick_token(j, t);
 }
 
-static void take_scratch(index_job *j, pi__arena *ar, int32_t n_head, int32_t dim, int64_t n_entries)
+static void take_scratch(indexer_job *j, pi__arena *ar, int32_t n_head, int32_t dim, int64_t n_entries)
 {
     const size_t nth = (size_t) pi__pool_size(j->cpu->pool), n16 = (size_t) (n_head + 15) / 16, f = sizeof(float);
     j->room_all = nth * (size_t) n_entries;
@@ -121,7 +121,7 @@ static void take_scratch(index_job *j, pi__arena *ar, int32_t n_head, int32_t di
     j->wide = pi__arena_take(ar, nth * sizeof *j->wide);
     for (size_t i = 0; i < nth; i++) {
         float *qt = pi__arena_take(ar, n16 * 16 * (size_t) dim * f), *w = pi__arena_take(ar, n16 * 16 * f);
-        float *wide = pi__arena_take(ar, PI__SPARSE_PART * (size_t) pi__row_width(dim) * f);
+        float *wide = pi__arena_take(ar, PI__SPARSE_SPLIT * (size_t) pi__row_width(dim) * f);
         if (!j->qt) continue;
         j->qt[i] = qt;
         j->w[i] = w;
@@ -129,19 +129,19 @@ static void take_scratch(index_job *j, pi__arena *ar, int32_t n_head, int32_t di
     }
 }
 
-size_t pi__cpu_index_scratch(const pi__cpu *cpu, const pi__limits *lim)
+size_t pi__cpu_indexer_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
-    index_job j = {.cpu = (pi__cpu *) cpu};
+    indexer_job j = {.cpu = (pi__cpu *) cpu};
     pi__arena ar = {0};
-    if (!lim->index_head) return 0;
-    take_scratch(&j, &ar, lim->index_head, lim->index_dim, lim->max_ctx / lim->index_ratio + 1);
+    if (!lim->indexer_head) return 0;
+    take_scratch(&j, &ar, lim->indexer_head, lim->indexer_dim, lim->max_ctx / lim->indexer_ratio + 1);
     return ar.used;
 }
 
 void pi__cpu_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    index_job j = {.cpu = cpu, .b = b, .a = a, .entries = a->entries, .n16 = (a->n_head + 15) / 16};
+    indexer_job j = {.cpu = cpu, .b = b, .a = a, .entries = a->entries, .n16 = (a->n_head + 15) / 16};
     pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     take_scratch(&j, &ar, a->n_head, a->dim, cpu->lim.max_ctx / a->entries->ratio + 1);
     int32_t most = 1;
@@ -152,6 +152,6 @@ void pi__cpu_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
     const size_t fit = j.room_all / (size_t) most;
     for (j.first = 0; j.first < b->n_tokens; j.first += j.n) {
         j.n = fit < (size_t) (b->n_tokens - j.first) ? (int32_t) fit : b->n_tokens - j.first;
-        pi__pool_run(cpu->pool, index_main, &j);
+        pi__pool_run(cpu->pool, indexer_main, &j);
     }
 }

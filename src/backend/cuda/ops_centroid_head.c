@@ -1,5 +1,5 @@
 /* A head of which only some clusters of rows are multiplied (pi__centroid_head), on the device: the centroids are a matrix like
- * any other, and the clusters' rows are multiplied as experts are (kernels/clustered_kernels.cuh).
+ * any other, and the clusters' rows are multiplied as experts are (kernels/centroid_head_kernels.cuh).
  *
  * Memory: a part of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
  * c->order is there. */
@@ -24,7 +24,7 @@ static parts layout(size_t at, const pi__limits *lim)
     return p;
 }
 
-size_t pi__cuda_clustered_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
+size_t pi__cuda_centroid_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
 
 /* The products of the picked clusters' rows, to a->some. Each row is prepared once for all of them. */
 static void multiply(pi__cuda *c, const pi__centroid_head *a, const pi__k_routes *r)
@@ -57,10 +57,10 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
         .row = (int32_t *) (void *) (c->scratch + p.row), .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile)},
         .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
     };
-    const pi__k_clusters k = {.scores = a->scores, .n_rows = a->n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
+    const pi__k_centroids k = {.scores = a->scores, .n_rows = a->n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
                               .pick = a->pick, .some = a->some, .order = order, .logits = a->logits};
     pi__cuda_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});
-    PI__QUEUE(c, pi__k_pick_clusters(stream, &k, &r));
+    PI__QUEUE(c, pi__k_pick_centroids(stream, &k, &r));
     multiply(c, a, &r);
-    PI__QUEUE(c, pi__k_spread_clusters(stream, &k));
+    PI__QUEUE(c, pi__k_scatter_logits(stream, &k));
 }

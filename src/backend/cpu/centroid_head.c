@@ -5,7 +5,7 @@
  * cpu->scratch, laid out as a linear op's is, for the rounded rows and the tiles. */
 #include "backend/cpu/linear.h"
 
-typedef struct clustered_job {
+typedef struct centroid_job {
     pi__cpu *cpu;
     const pi__centroid_head *a;
     int32_t n_rows;
@@ -14,15 +14,15 @@ typedef struct clustered_job {
     size_t stride;      /* bytes of a rounded row */
     bool floats;        /* the head is of a float format */
     char *tiles;        /* canonical tile of thread 0 */
-} clustered_job;
+} centroid_job;
 
 /* Row r alone as a group. */
-static void row_at(const clustered_job *j, int32_t r, pi__lin_x *x)
+static void row_at(const centroid_job *j, int32_t r, pi__lin_x *x)
 {
     pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->n_blk, 1, j->floats, x);
 }
 
-static void round_rows(const clustered_job *j, int32_t ith, int32_t nth)
+static void round_rows(const centroid_job *j, int32_t ith, int32_t nth)
 {
     const pi__weight *w = j->a->head;
     for (int32_t r = ith; r < j->n_rows; r += nth) {
@@ -33,7 +33,7 @@ static void round_rows(const clustered_job *j, int32_t ith, int32_t nth)
 }
 
 /* Item i: one of a row's clusters. */
-static void run_item(const clustered_job *j, int32_t i, uint8_t *buf)
+static void run_item(const centroid_job *j, int32_t i, uint8_t *buf)
 {
     const pi__weight *w = j->a->head;
     float *y = j->a->some + (int64_t) i * w->n_out;
@@ -45,7 +45,7 @@ static void run_item(const clustered_job *j, int32_t i, uint8_t *buf)
     }
 }
 
-static void spread(const clustered_job *j, int32_t r)
+static void scatter(const centroid_job *j, int32_t r)
 {
     const pi__centroid_head *a = j->a;
     const int64_t n = a->head->n_out, n_vocab = n * a->head->n_mat;
@@ -59,22 +59,22 @@ static void spread(const clustered_job *j, int32_t r)
         for (int64_t i = 0; i < n; i++) logits[a->order[pick[k] * n + i]] = some[k * n + i];
 }
 
-static void clustered_main(void *arg, int32_t ith, int32_t nth)
+static void centroid_main(void *arg, int32_t ith, int32_t nth)
 {
-    const clustered_job *j = arg;
+    const centroid_job *j = arg;
     uint8_t *buf = (uint8_t *) j->tiles + (size_t) ith * pi__lin_tile_bytes(j->n_blk);
     round_rows(j, ith, nth);
     pi__pool_barrier(j->cpu->pool);
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, j->n_rows * j->a->n_pick)) >= 0;) run_item(j, i, buf);
     pi__pool_barrier(j->cpu->pool);
-    for (int32_t r = ith; r < j->n_rows; r += nth) spread(j, r);
+    for (int32_t r = ith; r < j->n_rows; r += nth) scatter(j, r);
 }
 
 void pi__cpu_centroid_head(pi__backend *be, const pi__batch *b, const pi__centroid_head *a)
 {
     (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    clustered_job j = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_blk = (a->head->n_in + 31) / 32};
+    centroid_job j = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_blk = (a->head->n_in + 31) / 32};
     if (a->n_rows <= 0 || !pi__lin_shape_of(a->head, &j.s)) return;
     j.floats = pi__lin_format_of(a->head->type).kind >= PI__LK_F32;
     j.stride = pi__lin_row_stride(j.n_blk, j.floats);
@@ -83,5 +83,5 @@ void pi__cpu_centroid_head(pi__backend *be, const pi__batch *b, const pi__centro
     pi__cpu_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});
     for (int32_t r = 0; r < a->n_rows; r++)
         pi__cpu_best_of(a->scores + (int64_t) r * n_mat, n_mat, a->n_pick, a->pick + (int64_t) r * a->n_pick);
-    pi__pool_run(cpu->pool, clustered_main, &j);
+    pi__pool_run(cpu->pool, centroid_main, &j);
 }

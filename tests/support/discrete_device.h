@@ -3,8 +3,8 @@
  * the other when it is said to have ended, some questions later.
  *
  * Replaces the library's table of devices: include it in one file of a program. One engine at a time. */
-#ifndef FAR_DEVICE_H
-#define FAR_DEVICE_H
+#ifndef DISCRETE_DEVICE_H
+#define DISCRETE_DEVICE_H
 
 #include <stdatomic.h>
 #include <string.h>
@@ -12,71 +12,71 @@
 #include "backend/device.h"
 #include "backend/tensor.h"
 
-enum { FAR_MOST = 4096 };
+enum { DISCRETE_MOST = 4096 };
 
-typedef struct far_copy {
+typedef struct discrete_copy {
     char *dst;
     const char *src;
     size_t n;      /* bytes of the second half */
     unsigned left; /* questions that find it under way */
-} far_copy;
+} discrete_copy;
 
 static struct {
     pi__device_fns ops;       /* the CPU's, but for copies */
-    far_copy copy[FAR_MOST];   /* a ring: those under way */
+    discrete_copy copy[DISCRETE_MOST]; /* a ring: those under way */
     uint64_t n_copies, n_ended;
     uint64_t rng;
     long refuse;               /* copies that are queued before one is refused; negative: none is */
     bool dead;                 /* no copy ends any more */
     atomic_int pins;           /* chunks that can still be pinned */
-} far_device = {.refuse = -1, .pins = 1 << 20};
+} discrete_device = {.refuse = -1, .pins = 1 << 20};
 
-static void far_end(void)
+static void discrete_end(void)
 {
-    const far_copy *c = &far_device.copy[far_device.n_ended++ % FAR_MOST];
+    const discrete_copy *c = &discrete_device.copy[discrete_device.n_ended++ % DISCRETE_MOST];
     memcpy(c->dst, c->src, c->n);
 }
 
-static uint64_t far_copy_beside(pi__backend *be, void *dst, const void *src, size_t n)
+static uint64_t discrete_copy_beside(pi__backend *be, void *dst, const void *src, size_t n)
 {
     (void) be;
-    if (far_device.dead || far_device.refuse == 0) {
-        far_device.refuse = -1;
+    if (discrete_device.dead || discrete_device.refuse == 0) {
+        discrete_device.refuse = -1;
         return 0;
     }
-    if (far_device.refuse > 0) far_device.refuse--;
-    if (far_device.n_copies - far_device.n_ended == FAR_MOST) far_end();
-    far_device.rng = far_device.rng * 6364136223846793005u + 1442695040888963407u;
+    if (discrete_device.refuse > 0) discrete_device.refuse--;
+    if (discrete_device.n_copies - discrete_device.n_ended == DISCRETE_MOST) discrete_end();
+    discrete_device.rng = discrete_device.rng * 6364136223846793005u + 1442695040888963407u;
     memcpy(dst, src, n / 2);
-    unsigned left = far_device.rng >> 62 ? 0 : 1 + (unsigned) (far_device.rng >> 60 & 1);
-    far_device.copy[far_device.n_copies++ % FAR_MOST] =
-        (far_copy) {(char *) dst + n / 2, (const char *) src + n / 2, n - n / 2, left};
-    return far_device.n_copies;
+    unsigned left = discrete_device.rng >> 62 ? 0 : 1 + (unsigned) (discrete_device.rng >> 60 & 1);
+    discrete_device.copy[discrete_device.n_copies++ % DISCRETE_MOST] =
+        (discrete_copy) {(char *) dst + n / 2, (const char *) src + n / 2, n - n / 2, left};
+    return discrete_device.n_copies;
 }
 
-static uint64_t far_copy_out(pi__backend *be, void *host, const void *src, size_t n)
+static uint64_t discrete_copy_out(pi__backend *be, void *host, const void *src, size_t n)
 {
-    return far_copy_beside(be, host, src, n);
+    return discrete_copy_beside(be, host, src, n);
 }
 
-static bool far_copies(pi__backend *be, bool wait, uint64_t *ended)
+static bool discrete_copies(pi__backend *be, bool wait, uint64_t *ended)
 {
     (void) be;
-    while (!far_device.dead && far_device.n_ended < far_device.n_copies &&
-           (wait || far_device.copy[far_device.n_ended % FAR_MOST].left-- == 0)) far_end();
-    *ended = far_device.n_ended;
-    return !far_device.dead;
+    while (!discrete_device.dead && discrete_device.n_ended < discrete_device.n_copies &&
+           (wait || discrete_device.copy[discrete_device.n_ended % DISCRETE_MOST].left-- == 0)) discrete_end();
+    *ended = discrete_device.n_ended;
+    return !discrete_device.dead;
 }
 
-static bool far_pin(pi__backend *be, void *host, size_t n)
+static bool discrete_pin(pi__backend *be, void *host, size_t n)
 {
     (void) be;
     (void) host;
     (void) n;
-    return atomic_fetch_sub(&far_device.pins, 1) > 0;
+    return atomic_fetch_sub(&discrete_device.pins, 1) > 0;
 }
 
-static void far_unpin(pi__backend *be, void *host, size_t n)
+static void discrete_unpin(pi__backend *be, void *host, size_t n)
 {
     (void) be;
     (void) host;
@@ -84,14 +84,14 @@ static void far_unpin(pi__backend *be, void *host, size_t n)
 }
 
 /* The copies of a backend whose other ops are given. */
-static pi__device_fns far_ops(pi__device_fns ops)
+static pi__device_fns discrete_ops(pi__device_fns ops)
 {
-    ops.copy_out = far_copy_out;
-    ops.copy_in = far_copy_beside;
-    ops.copies = far_copies;
-    ops.pin = far_pin;
-    ops.unpin = far_unpin;
-    far_device.n_copies = far_device.n_ended = 0;
+    ops.copy_out = discrete_copy_out;
+    ops.copy_in = discrete_copy_beside;
+    ops.copies = discrete_copies;
+    ops.pin = discrete_pin;
+    ops.unpin = discrete_unpin;
+    discrete_device.n_copies = discrete_device.n_ended = 0;
     return ops;
 }
 
@@ -101,18 +101,18 @@ static int near_create(pi__backend **out, int32_t index, const pi__cpu_params *p
     return pi__cpu_create(out, p, log, err);
 }
 
-static int far_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+static int discrete_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     (void) index;
     int rc = pi__cpu_create(out, p, log, err);
     if (rc) return rc;
-    far_device.ops = far_ops(*(*out)->dev);
-    (*out)->dev = &far_device.ops;
-    (*out)->far = true;
+    discrete_device.ops = discrete_ops(*(*out)->dev);
+    (*out)->dev = &discrete_device.ops;
+    (*out)->discrete = true;
     return PI_OK;
 }
 
-const pi__device pi__devices[] = {{"far", far_create, pi__cpu_tell}, {"cpu", near_create, pi__cpu_tell}};
+const pi__device pi__devices[] = {{"far", discrete_create, pi__cpu_tell}, {"cpu", near_create, pi__cpu_tell}};
 const int pi__n_devices = 2;
 
 int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])

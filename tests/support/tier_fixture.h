@@ -1,7 +1,7 @@
-/* The world of the disk tier's tests: entries that are numbered, so that key, group, tokens and data follow from the
+/* The world of the disk tier's tests: entries that are numbered, so that hash, group, tokens and data follow from the
  * number and every load can be checked; a directory a test; waiting for the tier's thread. One thread. */
-#ifndef TIER_WORLD_H
-#define TIER_WORLD_H
+#ifndef TIER_FIXTURE_H
+#define TIER_FIXTURE_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ enum { TOKENS = 16, MAX_BYTES = 16384, PAGE = 4096, MISSED = 0, WAIT_S = 20 };
 
 static char root[64];          /* of all tests' directories */
 static char dir[128];          /* of this test; made by open */
-static const pi__key fingerprint = {0x0123456789abcdef, 0xfedcba9876543210};
+static const pi__block_hash fingerprint = {0x0123456789abcdef, 0xfedcba9876543210};
 static sem_t finished;         /* counts wakes */
 static sem_t gate;             /* with gated: each wake waits for it */
 static bool gated;             /* set while no load is pending */
@@ -43,7 +43,7 @@ static inline uint64_t mix(uint64_t x)
 }
 
 static inline uint32_t rnd(uint64_t *s, uint32_t n) { return (uint32_t) (mix(*s += 0x9E3779B97F4A7C15u) >> 32) % n; }
-static inline pi__key key_of(int id) { return (pi__key) {mix((uint64_t) id + 1), mix((uint64_t) id + 1000000)}; }
+static inline pi__block_hash key_of(int id) { return (pi__block_hash) {mix((uint64_t) id + 1), mix((uint64_t) id + 1000000)}; }
 static inline int32_t group_of(int id) { return id % 3 == 2 ? -1 : id % 3; }
 static inline size_t bytes_of(int id) { return id == 7 ? 100 : 1 + mix((uint64_t) id + 77) % (MAX_BYTES - 1024); }
 static inline size_t file_of(int id) { return pi__tier_file_size(TOKENS, bytes_of(id)); }

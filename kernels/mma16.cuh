@@ -1,4 +1,4 @@
-/* What products by 16-bit tensor cores share, halves_kernels.cuh's and moe_halves_kernels.cuh's: prepared rows, the sum
+/* What products by 16-bit tensor cores share, mma16_kernels.cuh's and moe_mma16_kernels.cuh's: prepared rows, the sum
  * of a block, tiles.
  *
  *     prepared: [groups of 8 rows][blocks of 32 columns]{ [parts][32 lanes] four words of B, F16: [8 rows] scale }
@@ -8,38 +8,38 @@
  *
  * ORDER. A block is summed by itself, small parts first, and added to its slice with the rounding of floats; slices are as
  * linear.cuh says. Thus the tensor core's sums, which cut instead of rounding, stay short. */
-#ifndef PI_HALVES_CUH
-#define PI_HALVES_CUH
+#ifndef PI_MMA16_CUH
+#define PI_MMA16_CUH
 
 #include "linear.cuh"
 #include "pipe.cuh"
 
-template <int TYPE> struct halves {
-    static constexpr int PARTS = TYPE == PI__BF16 ? 3 : 2;
-    static constexpr int BYTES = PARTS * 512 + (TYPE == PI__F16 ? 32 : 0); /* of a block of 8 prepared rows */
+template <int TYPE> struct mma16 {
+    static constexpr int TERMS = TYPE == PI__BF16 ? 3 : 2;
+    static constexpr int BYTES = TERMS * 512 + (TYPE == PI__F16 ? 32 : 0); /* of a block of 8 prepared rows */
 };
-enum { HALVES_ROWS = 128, HALVES_GROUPS = 8, HALVES_STAGES = 4, HALVES_W = HALVES_ROWS * 64 /* bytes of W in a stage */ };
+enum { MMA16_ROWS = 128, MMA16_GROUPS = 8, MMA16_STAGES = 4, MMA16_W = MMA16_ROWS * 64 /* bytes of W in a stage */ };
 
-static inline size_t halves_bytes(int32_t type, int64_t n_rows, int64_t n_in)
+static inline size_t mma16_bytes(int32_t type, int64_t n_rows, int64_t n_in)
 {
-    size_t block = type == PI__BF16 ? halves<PI__BF16>::BYTES : halves<PI__F16>::BYTES;
+    size_t block = type == PI__BF16 ? mma16<PI__BF16>::BYTES : mma16<PI__F16>::BYTES;
     return (size_t) ((n_rows + 7) / 8) * (size_t) ((n_in + 31) / 32) * block;
 }
 
 /* The lane's words of a block of 8 rows of x, and the scales of its two columns of the result. */
-template <int TYPE> PI_FN void load_parts(const uint8_t *block, uint4 (&b)[halves<TYPE>::PARTS], float (&scale)[2])
+template <int TYPE> PI_FN void load_terms(const uint8_t *block, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2])
 {
-    for (int k = 0; k < halves<TYPE>::PARTS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
+    for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
     for (int i = 0; i < 2; i++) scale[i] = TYPE == PI__F16 ? ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i] : 1.0f;
 }
 
 /* Adds a block; w0 and w1 are the lane's words of two rows of W. */
 template <int TYPE>
-PI_FN void add_halves(uint4 w0, uint4 w1, const uint4 (&b)[halves<TYPE>::PARTS], const float (&scale)[2], float (&acc)[4])
+PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], const float (&scale)[2], float (&acc)[4])
 {
     float d[4] = {};
 #pragma unroll
-    for (int k = halves<TYPE>::PARTS - 1; k >= 0; k--) {
+    for (int k = mma16<TYPE>::TERMS - 1; k >= 0; k--) {
         if (TYPE == PI__BF16) {
             ptx_mma_bf16(d, {w0.x, w1.x, w0.y, w1.y}, {b[k].x, b[k].y});
             ptx_mma_bf16(d, {w0.z, w1.z, w0.w, w1.w}, {b[k].z, b[k].w});
@@ -52,16 +52,16 @@ PI_FN void add_halves(uint4 w0, uint4 w1, const uint4 (&b)[halves<TYPE>::PARTS],
 }
 
 /* The warp's slice of the n_out (16 or more: of the first 16) rows at w, `pitch` bytes apart, times n_group groups of x (at
- * most NT). X gives, of group g and block c, what load_parts does: load(g, c, words, scales). */
+ * most NT). X gives, of group g and block c, what load_terms does: load(g, c, words, scales). */
 template <int TYPE, int NT, class X>
-PI_FN void halves_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group,
+PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group,
                             float (&acc)[NT][4])
 {
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32, n = (int) ((n_in + 31) / 32);
     w += (size_t) (lane / 4) * pitch + lane % 4 * 16;
     for (int c = n * slice / SLICES; c < n * (slice + 1) / SLICES; c++) {
         bool inside = c * 32 + lane % 4 * 8 < n_in;
-        uint4 w0 = {0, 0, 0, 0}, w1 = {0, 0, 0, 0}, b[halves<TYPE>::PARTS];
+        uint4 w0 = {0, 0, 0, 0}, w1 = {0, 0, 0, 0}, b[mma16<TYPE>::TERMS];
         float scale[2];
         if (inside && lane / 4 < n_out) w0 = *(const uint4 *) (w + (size_t) c * 64);
         if (inside && lane / 4 + 8 < n_out) w1 = *(const uint4 *) (w + 8 * pitch + (size_t) c * 64);
@@ -69,50 +69,50 @@ PI_FN void halves_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_
         for (int g = 0; g < NT; g++) {
             if (g >= n_group) break;
             x.load(g, c, b, scale);
-            add_halves<TYPE>(w0, w1, b, scale, acc[g]);
+            add_mma16<TYPE>(w0, w1, b, scale, acc[g]);
         }
     }
 }
 
-using halves_pipe = pipe<HALVES_STAGES, PIPE_SMALL>;
-template <int TYPE> constexpr uint32_t halves_stage = HALVES_W + HALVES_GROUPS * halves<TYPE>::BYTES;
+using mma16_pipe = pipe<MMA16_STAGES, PIPE_SMALL>;
+template <int TYPE> constexpr uint32_t mma16_stage = MMA16_W + MMA16_GROUPS * mma16<TYPE>::BYTES;
 
 /* Block c of the first 128 of n_out rows of W, 64 bytes each, and of 8 groups of x to stage i. What is not there of W
  * becomes zeros. X copies the warp's group: fill(q, i, to, c). */
 template <class X>
-PI_FN void halves_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const halves_pipe &q, int32_t i,
+PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const mma16_pipe &q, int32_t i,
                        int32_t c, uint32_t group_bytes)
 {
-    for (uint32_t k = threadIdx.x; k < HALVES_ROWS * 4; k += THREADS) {
+    for (uint32_t k = threadIdx.x; k < MMA16_ROWS * 4; k += THREADS) {
         int64_t at = (int64_t) c * 64 + k % 4 * 16;
         bool there = k / 4 < n_out && at < 2 * n_in;
         ptx_cp_async16(q.address(i) + k * 16, w + (there ? (size_t) (k / 4) * pitch + (size_t) at : 0), there ? 16 : 0);
     }
-    x.fill(q, i, HALVES_W + threadIdx.x / 32 * group_bytes, c);
+    x.fill(q, i, MMA16_W + threadIdx.x / 32 * group_bytes, c);
 }
 
 /* A block of threads: the first 128 of n_out rows at w times n_row rows of x, at most 64; a warp 32 times 32. */
 template <int TYPE, class X, class F>
-PI_FN void halves_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row, unsigned char *raw,
+PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row, unsigned char *raw,
                        const F &result, float *y, int64_t ldy)
 {
-    constexpr int BYTES = halves<TYPE>::BYTES;
+    constexpr int BYTES = mma16<TYPE>::BYTES;
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, first_w = warp / 2 * 32, first_g = warp % 2 * 4;
     int32_t n = (int32_t) ((n_in + 31) / 32), end = slice_end(n, 0);
-    int n_group = (int) (min((int64_t) HALVES_GROUPS * 8, n_row) + 7) / 8 - first_g;
+    int n_group = (int) (min((int64_t) MMA16_GROUPS * 8, n_row) + 7) / 8 - first_g;
     float acc[2][4][4] = {}, total[2][4][4] = {}; /* [tiles of W][groups] */
-    halves_pipe q(raw, halves_stage<TYPE>);
-    auto fill = [&](int32_t i, int32_t c) { halves_fill(w, pitch, n_in, n_out, x, q, i, c, BYTES); };
+    mma16_pipe q(raw, mma16_stage<TYPE>);
+    auto fill = [&](int32_t i, int32_t c) { mma16_fill(w, pitch, n_in, n_out, x, q, i, c, BYTES); };
     q.run(n, 1, fill, [&](const unsigned char *stage, int32_t c) {
         const uint4 *rows = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4; /* 8 rows are 32 of these */
-        uint4 a[4] = {rows[0], rows[32], rows[64], rows[96]}, b[halves<TYPE>::PARTS];
+        uint4 a[4] = {rows[0], rows[32], rows[64], rows[96]}, b[mma16<TYPE>::TERMS];
         float scale[2];
 #pragma unroll
         for (int g = 0; g < 4; g++) {
             if (g >= n_group) break;
-            load_parts<TYPE>(stage + HALVES_W + (first_g + g) * BYTES, b, scale);
-            add_halves<TYPE>(a[0], a[1], b, scale, acc[0][g]);
-            add_halves<TYPE>(a[2], a[3], b, scale, acc[1][g]);
+            load_terms<TYPE>(stage + MMA16_W + (first_g + g) * BYTES, b, scale);
+            add_mma16<TYPE>(a[0], a[1], b, scale, acc[0][g]);
+            add_mma16<TYPE>(a[2], a[3], b, scale, acc[1][g]);
         }
         if (c + 1 < end) return;
         end_slice(acc[0], total[0]);

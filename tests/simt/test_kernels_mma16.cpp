@@ -1,4 +1,4 @@
-/* halves kernels: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
+/* mma16 kernels: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
  * against themselves in every company. */
 #include "expert_ref.h"
 
@@ -7,10 +7,10 @@ using namespace simt_test;
 static std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
 {
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0};
-    buffer<char> prepared(pi__k_halves_prepared_bytes(w.m.type, n_rows, w.m.n_in));
+    buffer<char> prepared(pi__k_mma16_prepared_bytes(w.m.type, n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
-    must_run(pi__k_halves_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
-    must_run(pi__k_halves_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
+    must_run(pi__k_mma16_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(pi__k_mma16_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
@@ -78,16 +78,16 @@ static void check_one(const matrix &w, const float *x, const std::vector<float> 
     check(w, std::vector<float>(x, x + w.m.n_in), y, 1);
 }
 
-static const way in_halves = {seeded, pi__k_halves_prepared_bytes, pi__k_halves_prepare, pi__k_halves_linear,
-                              pi__k_halves_experts,
+static const way in_mma16 = {seeded, pi__k_mma16_prepared_bytes, pi__k_mma16_prepare, pi__k_mma16_linear,
+                              pi__k_mma16_experts,
                               check_one};
 
 static void test_experts(void **)
 {
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{8, 1, 1}, {40, 33, 23}, {520, 20, 9}, {104, 140, 90}};
     for (int32_t type : {PI__F16, PI__BF16}) {
-        for (auto s : shapes) experts(in_halves, type, s.n_in, s.n_out, s.rows).test();
-        experts(in_halves, type, 200, 140, 60).test_modes();
+        for (auto s : shapes) experts(in_mma16, type, s.n_in, s.n_out, s.rows).test();
+        experts(in_mma16, type, 200, 140, 60).test_modes();
     }
 }
 
@@ -103,11 +103,11 @@ static void test_parts(void **)
         for (size_t i = 0; i < v.size(); i++) v[i] *= sizes[i / N];
         v[5 * N + 7] = INFINITY;
         buffer<float> x(v), y(ROWS * (OUT + 3)), scale(1);
-        buffer<char> prepared(pi__k_parts_bytes(ROWS, N));
+        buffer<char> prepared(pi__k_hilo_bytes(ROWS, N));
         pi__k_input in = {PLAIN, x.get(), N, nullptr, 0, nullptr, 0};
         std::vector<char> first;
         in_all_modes([&] {
-            must_run(pi__k_parts_prepare(nullptr, &in, type, ROWS, N, prepared.get()));
+            must_run(pi__k_hilo_prepare(nullptr, &in, type, ROWS, N, prepared.get()));
             if (first.empty()) first.assign(prepared.get(), prepared.get() + prepared.size());
             assert_memory_equal(first.data(), prepared.get(), first.size());
         });
@@ -126,7 +126,7 @@ static void test_parts(void **)
             pi__k_matrix w = {};
             w.type = type, w.n_in = N, w.n_out = OUT, w.scale = scaled ? scale.get() : nullptr;
             for (size_t i = 0; i < y.size(); i++) y.get()[i] = (float) i;
-            must_run(pi__k_parts_finish(nullptr, &w, prepared.get(), ROWS, y.get(), OUT + 3));
+            must_run(pi__k_hilo_finish(nullptr, &w, prepared.get(), ROWS, y.get(), OUT + 3));
             for (size_t i = 0; i < 5 * (OUT + 3); i++) {
                 float f = i % (OUT + 3) < OUT ? factor[i / (OUT + 3)] * (scaled ? 3.0f : 1.0f) : 1.0f;
                 assert_float_equal(y.get()[i], (float) i * f, std::fabs((float) i * f) * 1e-6);
@@ -150,7 +150,7 @@ static void test_not_numbers(void **)
         for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[64 + i]));
         check(w, std::vector<float>(v.begin() + 128, v.end()), std::vector<float>(y.begin() + 32, y.end()), 3);
     }
-    assert_true(pi__k_halves_has(PI__BF16, 64) && !pi__k_halves_has(PI__BF16, 60) && !pi__k_halves_has(PI__F32, 64));
+    assert_true(pi__k_mma16_has(PI__BF16, 64) && !pi__k_mma16_has(PI__BF16, 60) && !pi__k_mma16_has(PI__F32, 64));
 }
 
 int main()

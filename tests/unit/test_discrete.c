@@ -1,7 +1,7 @@
 /* The cache's tiers under a device that is far from the host: what it evicts comes back, answers are the same bits
  * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. */
 #include "open_oom.h"
-#include "far_device.h"
+#include "discrete_device.h"
 #include "model_jobs.h"
 #include "random_model.h"
 
@@ -88,7 +88,7 @@ static void evicted_comes_back(void **st)
         const job *want = wanted(model);
         static job got;
         pi__config c = config(model);
-        if (trial > 1) c.places = (pi__place_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* blocks of two parts */
+        if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* blocks of two parts */
         pi__core *e = job_core(&c);
         for (int round = 0; round < 3; round++)
             for (int i = 0; i < PROMPTS; i++) {
@@ -127,15 +127,15 @@ static void copies_change_nothing(void **st)
         pi__config c = config(model);
         c.max_seqs = 4;
         c.kv_tokens = 480;
-        if (trial >= 6) atomic_store(&far_device.pins, trial == 6 ? 0 : 2);
-        far_device.rng = (uint64_t) trial;
+        if (trial >= 6) atomic_store(&discrete_device.pins, trial == 6 ? 0 : 2);
+        discrete_device.rng = (uint64_t) trial;
         pi__core *e = job_core(&c);
         for (int round = 0; round < 5; round++) {
-            far_device.refuse = trial >= 2 ? 7 * round : -1;
+            discrete_device.refuse = trial >= 2 ? 7 * round : -1;
             for (int i = 0; i < PROMPTS; i++) fill(&got[i], (uint32_t) i + 1);
             for (int i = 0; i < PROMPTS; i++) {
                 job_submit(e, &got[i], PI__LOGITS_GENERATED, NULL);
-                if (trial == 4 && round == 3 && i == 3) far_device.dead = true;
+                if (trial == 4 && round == 3 && i == 3) discrete_device.dead = true;
             }
             for (int i = 0; i < PROMPTS; i++) {
                 job_await(&got[i], PI_OK);
@@ -145,9 +145,9 @@ static void copies_change_nothing(void **st)
         if (trial == 6) assert_int_equal(stats_of(e).host_writes, 0); /* no memory for it */
         if (trial < 4) assert_true(stats_of(e).host_writes > 0);
         pi__core_close(e);
-        far_device.refuse = -1;
-        far_device.dead = false;
-        atomic_store(&far_device.pins, 1 << 20);
+        discrete_device.refuse = -1;
+        discrete_device.dead = false;
+        atomic_store(&discrete_device.pins, 1 << 20);
     }
 }
 
@@ -197,7 +197,7 @@ static void disk(void **st)
         c.prefix_dir = dir;
         c.prefix_dir_bytes = 64 << 20;
         c.cache_ram = trial < 2 ? 16 << 20 : 0;
-        c.places.kv_on_cpu = trial == 4; /* all blocks in the host's memory */
+        c.placement.kv_on_cpu = trial == 4; /* all blocks in the host's memory */
         for (int round = 0; round < 4; round++) { /* engines */
             pi__core *e = job_core(&c);
             for (int i = 0; i < 3; i++) {

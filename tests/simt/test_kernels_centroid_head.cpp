@@ -53,11 +53,11 @@ static void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
     buffer<int32_t> pick(pairs), row(pairs), n_tile(3);
     buffer<pi__k_tile> tile(pairs);
     for (size_t i = 0; i < scores.size(); i++) scores[i] = score_of(r, kind);
-    pi__k_clusters a = {};
+    pi__k_centroids a = {};
     pi__k_routes to = {};
     a.scores = scores.get(), a.n_rows = n_rows, a.n_mat = n_mat, a.n_pick = n_pick, a.pick = pick.get();
     to.row = row.get(), to.tile[0] = tile.get(), to.n_tile = n_tile.get();
-    must_run(pi__k_pick_clusters(nullptr, &a, &to));
+    must_run(pi__k_pick_centroids(nullptr, &a, &to));
     assert_true(n_tile[0] == (int32_t) pairs && !n_tile[1] && !n_tile[2]);
     for (int32_t i = 0; i < n_rows; i++) {
         const std::vector<int32_t> want = best(scores.get() + i * n_mat, n_mat, n_pick);
@@ -79,12 +79,12 @@ static void test_picks(void **)
                                                                      {1, 2048, 32, 0}, {2, 2080, 40, 1}, {1, 4500, 3, 2}};
     for (auto c : cases) check_picks(c.rows, c.mats, c.picks, c.kind);
     if (!slow) in_all_modes([] { check_picks(2, 2051, 9, 1); });
-    pi__k_clusters a = {};
+    pi__k_centroids a = {};
     pi__k_routes to = {};
     a.n_rows = 1, a.n_mat = 4, a.n_pick = 5;
-    assert_int_equal(pi__k_pick_clusters(nullptr, &a, &to), 1);
+    assert_int_equal(pi__k_pick_centroids(nullptr, &a, &to), 1);
     a.n_rows = 9, a.n_mat = a.n_pick = 8000;
-    assert_int_equal(pi__k_pick_clusters(nullptr, &a, &to), 1);
+    assert_int_equal(pi__k_pick_centroids(nullptr, &a, &to), 1);
 }
 
 /* Vocabularies of one block and of several; values that are no numbers are put where they belong. */
@@ -100,10 +100,10 @@ static void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t 
         std::copy(p.begin(), p.begin() + n_pick, pick.get() + i * n_pick);
     }
     if (nan) some[N - 1] = NAN;
-    pi__k_clusters a = {};
+    pi__k_centroids a = {};
     a.n_rows = n_rows, a.n_mat = n_mat, a.n_pick = n_pick, a.n = n, a.pick = pick.get(), a.some = some.get();
     a.order = order.get(), a.logits = logits.get();
-    must_run(pi__k_spread_clusters(nullptr, &a));
+    must_run(pi__k_scatter_logits(nullptr, &a));
     for (size_t i = 0; i < (size_t) n_rows; i++) {
         float least = INFINITY;
         for (size_t k = 0; k < N; k++) least = some[i * N + k] < least ? some[i * N + k] : least;
@@ -133,7 +133,7 @@ struct shape {
 };
 
 /* A head and rows for it on a device. */
-struct world {
+struct fixture {
     shape s;
     device d;
     std::unique_ptr<stack> centroids, head;
@@ -143,7 +143,7 @@ struct world {
     buffer<int32_t> pick;
     pi__centroid_head a = {};
 
-    explicit world(const shape &s_, const char *name = "emu", bool fp4 = false)
+    explicit fixture(const shape &s_, const char *name = "emu", bool fp4 = false)
         : s(s_), d(fp4, name), x0(simt_test::random(1).normals((size_t) (s.rows * s.E))),
           w0(simt_test::random(2).normals((size_t) s.E)), order(shuffled(V(), 5)), x(x0), w(w0),
           scores((size_t) (s.rows * s.n_mat)), some((size_t) (s.rows * s.n_pick * s.per)), logits((size_t) s.rows * V()),
@@ -196,7 +196,7 @@ struct world {
 };
 
 /* Row r of a run of all, whose picks are still there. */
-static void check_row(world &t, int32_t r, const std::vector<float> &all)
+static void check_row(fixture &t, int32_t r, const std::vector<float> &all)
 {
     const size_t E = (size_t) t.s.E;
     const float *got = &all[(size_t) r * t.V()];
@@ -235,18 +235,18 @@ static const shape shapes[] = {{PI__F32, 45, 1, 97, 5, 3},     {PI__BF16, 96, 24
 static void test_values(void **)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += slow ? 3 : 1) {
-        world t(shapes[i]);
+        fixture t(shapes[i]);
         const std::vector<float> all = t.run(0, t.s.rows);
         for (int32_t r = 0; r < t.s.rows; r += 8) check_row(t, r, all);
     }
 }
 
 /* Alone, some together and all together: the same bits; also with products in FP4. */
-static void test_company(void **)
+static void test_batch_composition(void **)
 {
     for (const shape &s : {shapes[1], shapes[2], shapes[6]}) {
         if (slow && s.type == PI__Q8_0) continue;
-        world t(s, "emu", s.type == PI__NVFP4);
+        fixture t(s, "emu", s.type == PI__NVFP4);
         const std::vector<float> all = t.run(0, s.rows);
         for (int32_t r = 0; r < s.rows; r += slow ? 9 : 4) {
             assert_memory_equal(t.run(r, 1).data(), &all[(size_t) r * t.V()], t.V() * sizeof(float));
@@ -257,7 +257,7 @@ static void test_company(void **)
     if (slow) return;
     in_all_modes([] {
         static std::vector<float> first;
-        world t(shapes[4]);
+        fixture t(shapes[4]);
         const std::vector<float> all = t.run(0, 10);
         if (first.empty()) first = all;
         assert_memory_equal(first.data(), all.data(), all.size() * sizeof(float));
@@ -269,7 +269,7 @@ static void test_cpu(void **)
 {
     for (const shape &s : {shapes[3], shapes[0], shapes[2]}) {
         if (slow && s.type != PI__Q4_K) continue;
-        world emu(s), cpu(s, "cpu");
+        fixture emu(s), cpu(s, "cpu");
         const std::vector<float> got = emu.run(0, s.rows), want = cpu.run(0, s.rows);
         float most = 0;
         for (float f : want) most = std::max(most, std::fabs(f));
@@ -283,21 +283,21 @@ static void test_cpu(void **)
 /* A step with it can be recorded, and is the same when it is played; another order takes effect. */
 static void test_recorded(void **)
 {
-    world t(shapes[1]);
+    fixture t(shapes[1]);
     static const int32_t zero[2] = {0, 0}, ones[2] = {0, 1};
     pi__batch b = {};
     b.n_tokens = b.n_seqs = b.n_rows = 1;
-    b.token = b.pos = b.seq = b.seq_start = b.row = b.state_slot = b.save_start = zero;
-    b.seq_len = b.seq_sure = ones + 1, b.seq_start = ones;
+    b.token = b.pos = b.seq = b.seq_start = b.logits_indices = b.state_slot = b.save_start = zero;
+    b.seq_len = b.n_verified = ones + 1, b.seq_start = ones;
     const std::vector<float> want = t.run(2, 3), other = t.run(5, 3);
     const long before = simt::watch.n_replayed;
     for (int i = 0; i < 4; i++) {
         std::copy_n(t.x0.begin() + (i < 3 ? 2 : 5) * t.s.E, 3 * t.s.E, t.x.get());
         t.logits.fill(0xff);
-        const bool played = !t.d.be->dev->begin(t.d.be, &b, PI__STEP_DECODE);
-        assert_int_equal(played, i > 1);
+        const bool replayed = !t.d.be->dev->begin(t.d.be, &b, PI__STEP_DECODE);
+        assert_int_equal(replayed, i > 1);
         t.a.n_rows = 3;
-        if (!played) pi__op_centroid_head(t.d.be, NULL, &t.a);
+        if (!replayed) pi__op_centroid_head(t.d.be, NULL, &t.a);
         t.d.finish();
         assert_memory_equal(t.logits.get(), i < 3 ? want.data() : other.data(), want.size() * sizeof(float));
     }
@@ -314,7 +314,7 @@ static void test_recorded(void **)
 /* More than there is room for is an error. */
 static void test_refused(void **)
 {
-    world t(shapes[1]);
+    fixture t(shapes[1]);
     pi_error err;
     t.a.n_rows = t.s.rows + 1;
     pi__op_centroid_head(t.d.be, NULL, &t.a);
@@ -328,7 +328,7 @@ static void test_refused(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_picks),   cmocka_unit_test(test_spread), cmocka_unit_test(test_values),
-                                cmocka_unit_test(test_company), cmocka_unit_test(test_cpu),    cmocka_unit_test(test_recorded),
+                                cmocka_unit_test(test_batch_composition), cmocka_unit_test(test_cpu),    cmocka_unit_test(test_recorded),
                                 cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

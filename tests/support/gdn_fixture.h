@@ -1,7 +1,7 @@
 /* A small world around the gated delta rule: sequences with random inputs, slots and snapshots full of NaN, and a runner
  * of steps with drafts that are accepted or not. For test_gdn.c and tool_bench_gdn.c. */
-#ifndef GDN_WORLD_H
-#define GDN_WORLD_H
+#ifndef GDN_FIXTURE_H
+#define GDN_FIXTURE_H
 
 #include <math.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ typedef struct gdn_turn {
     pi__save save[GDN_SNAPS];
 } gdn_turn;
 
-typedef struct gdn_world {
+typedef struct gdn_fixture {
     gdn_config c;
     pi__cpu cpu;
     pi__state_layer st;
@@ -42,7 +42,7 @@ typedef struct gdn_world {
     int n_seqs;
     double seconds; /* of the last step's op */
     double (*clock)(void); /* NULL: steps are not timed */
-} gdn_world;
+} gdn_fixture;
 
 static uint64_t gdn_rng = 1;
 
@@ -77,7 +77,7 @@ static void *gdn_nans(size_t size)
 }
 
 /* The inputs of one token; those of a draft that is wrong are out of range, some not even numbers. */
-static void gdn_token(const gdn_world *w, float *qkv, float *z, float *ab, bool wrong)
+static void gdn_token(const gdn_fixture *w, float *qkv, float *z, float *ab, bool wrong)
 {
     size_t nv = (size_t) w->c.n_v;
     for (size_t i = 0; i < w->channels; i++) qkv[i] = wrong ? 50 * gdn_normal() : gdn_normal();
@@ -88,7 +88,7 @@ static void gdn_token(const gdn_world *w, float *qkv, float *z, float *ab, bool 
 }
 
 /* Weights and the inputs of sequence i depend on shape and i alone. */
-static void gdn_init(gdn_world *w, const gdn_config *c, int n_seqs, const int *lens)
+static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int *lens)
 {
     memset(w, 0, sizeof *w);
     w->c = *c;
@@ -133,7 +133,7 @@ static void gdn_init(gdn_world *w, const gdn_config *c, int n_seqs, const int *l
     w->cpu.scratch = gdn_nans(w->cpu.scratch_size);
 }
 
-static void gdn_free(gdn_world *w)
+static void gdn_free(gdn_fixture *w)
 {
     for (int i = 0; i < w->n_seqs; i++) {
         gdn_sequence *s = &w->seq[i];
@@ -158,7 +158,7 @@ typedef struct gdn_room {
     int32_t *pos;
 } gdn_room;
 
-static gdn_room gdn_take(const gdn_world *w, size_t n)
+static gdn_room gdn_take(const gdn_fixture *w, size_t n)
 {
     size_t vd = (size_t) w->c.n_v * (size_t) w->c.dim;
     gdn_room r = {gdn_floats(n * w->channels), gdn_floats(n * vd), gdn_floats(n * (size_t) w->c.n_v * 2),
@@ -175,7 +175,7 @@ static void gdn_drop(gdn_room *r)
     free(r->pos);
 }
 
-static void gdn_fill(const gdn_world *w, const gdn_sequence *s, const gdn_turn *t, gdn_room *r, size_t at)
+static void gdn_fill(const gdn_fixture *w, const gdn_sequence *s, const gdn_turn *t, gdn_room *r, size_t at)
 {
     size_t nv = (size_t) w->c.n_v, vd = nv * (size_t) w->c.dim;
     for (int i = 0; i < t->n + t->right + t->wrong; i++, at++) {
@@ -192,10 +192,10 @@ static void gdn_fill(const gdn_world *w, const gdn_sequence *s, const gdn_turn *
 }
 
 /* One step of all sequences that have a turn; the outputs of their own tokens go to seq[].out. */
-static void gdn_step(gdn_world *w, const gdn_turn *turn)
+static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
 {
     size_t vd = (size_t) w->c.n_v * (size_t) w->c.dim, total = 0;
-    int32_t start[GDN_SEQS + 1] = {0}, sure[GDN_SEQS], slot[GDN_SEQS], save_start[GDN_SEQS + 1] = {0};
+    int32_t start[GDN_SEQS + 1] = {0}, verified[GDN_SEQS], slot[GDN_SEQS], save_start[GDN_SEQS + 1] = {0};
     pi__save save[GDN_SEQS * GDN_SNAPS];
     int n_seqs = 0, who[GDN_SEQS];
     for (int i = 0; i < w->n_seqs; i++) total += (size_t) (turn[i].n + turn[i].right + turn[i].wrong);
@@ -206,14 +206,14 @@ static void gdn_step(gdn_world *w, const gdn_turn *turn)
         int n = t->n + t->right + t->wrong;
         if (!n) continue;
         gdn_fill(w, &w->seq[i], t, &r, (size_t) start[n_seqs]);
-        sure[n_seqs] = t->n;
+        verified[n_seqs] = t->n;
         slot[n_seqs] = w->seq[i].slot;
         save_start[n_seqs + 1] = save_start[n_seqs] + t->n_save;
         memcpy(save + save_start[n_seqs], t->save, sizeof *save * (size_t) t->n_save);
         start[n_seqs + 1] = start[n_seqs] + n;
         who[n_seqs++] = i;
     }
-    pi__batch b = {.n_tokens = (int32_t) total, .n_seqs = n_seqs, .pos = r.pos, .seq_start = start, .seq_sure = sure,
+    pi__batch b = {.n_tokens = (int32_t) total, .n_seqs = n_seqs, .pos = r.pos, .seq_start = start, .n_verified = verified,
                    .state_slot = slot, .save_start = save_start, .save = save};
     pi__gdn a = {.st = &w->st, .qkv = r.qkv, .ld_qkv = (int64_t) w->channels, .z = r.z, .ld_z = (int64_t) vd, .alpha = r.ab,
                  .beta = r.ab + w->c.n_v, .ld_ab = 2 * w->c.n_v, .conv = w->conv, .dt_bias = w->dt, .a = w->a,
