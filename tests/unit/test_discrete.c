@@ -39,7 +39,7 @@ static pi_stats stats_of(pi__core *e)
 static void settle(pi__core *e)
 {
     uint64_t last = UINT64_MAX;
-    for (int calm = 0; calm < 6;) {
+    for (int calm = 0; calm < 15;) {
         pi_stats s = stats_of(e);
         uint64_t now = s.host_writes + s.disk_writes;
         calm = now == last ? calm + 1 : 0;
