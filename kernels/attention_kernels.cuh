@@ -1,21 +1,22 @@
-/* Softmax attention over the paged cache on tensor cores, for prompts, decoding and both in one batch.
+/* Softmax attention over the paged cache on tensor cores, for prefill, decode and both in one batch.
  *
  * The rows of a sequence that share a kv head, token by token, head by head, are cut into tiles of R = 16 MT rows; a block
  * takes one tile and walks the keys, TILE at a time (positions k TILE .. k TILE + TILE - 1 whatever the block size of the
  * cache). For each tile of keys:
  *
- *     S = Q K^T    warps share the 16x8 pieces      Q as two halves of 11 bits, so that logits are as good as with floats
+ *     S = Q K^T    warps share the 16x8 pieces      Q as hi + lo f16 of 11 bits, so that logits are as good as with floats
  *     P, m, l      8 threads a row                  online softmax in powers of 2
  *     O = O c + PV each warp has D / WARPS columns  c: what the new maximum does to the old sum
  *
  *     time ->   [ wait K ][ S ][ copy next K ...... ]
  *               [ copy V ............ ][ softmax ][ wait V ][ P V ][ copy next V ...
  *
- * KV SPLITS. The keys of positions p KV_SPLIT .. p KV_SPLIT + KV_SPLIT - 1 have a sum (m, l, O) of their own, and the sums are folded in
- * order. That makes a result independent of who computed which part: one block after the other, or many blocks that leave
- * their sums in scratch for combine(). Keys that a row may not see change nothing, to the bit: their P is 0.
+ * KV SPLITS. The keys of positions p KV_SPLIT .. p KV_SPLIT + KV_SPLIT - 1 have a sum (m, l, O) of their own, and the
+ * sums are folded in order. That makes a result batch-invariant, whoever computed which split: one block after the
+ * other, or many blocks that leave their sums in scratch for combine(). Keys that a row may not see change nothing, to
+ * the bit: their P is 0.
  *
- * K and V of F32 caches are two halves each as well (SPLIT), and P too. Rows of keys outside of what the tile sees are
+ * K and V of F32 caches are hi + lo as well (SPLIT), and P too. Rows of keys outside of what the tile sees are
  * zeros in shared memory, for what lies in the cache there may be NaN. */
 #ifndef PI_ATTENTION_KERNELS_CUH
 #define PI_ATTENTION_KERNELS_CUH
@@ -47,7 +48,7 @@ template <int D, int MT, bool SPLIT> struct shape {
     static constexpr size_t total = state + 12 * (size_t) R;
 };
 
-/* What a block works on. */
+/* The work of a block. */
 struct work {
     int32_t seq, kv_head;
     int32_t first, n_rows;   /* rows of the sequence: number of the tile's first, how many there are in all */
@@ -95,7 +96,7 @@ PI_FN bool find_work(const pi__k_attn &a, int32_t rows, work &w)
 
 /* ---------------------------------------------------------------------------------------------------------- into shared */
 
-/* A float as the sum of two halves. */
+/* A float as the sum of two f16, hi and lo. */
 PI_FN void split(float f, uint16_t *high, uint16_t *low)
 {
     *high = float_to_half(f);
@@ -183,7 +184,7 @@ template <int D, int MT, bool SPLIT> PI_FN void scores(unsigned char *shared)
     }
 }
 
-/* Softmax of a tile's scores: P, and the part's new m, l and c of each row. 8 threads a row. */
+/* Softmax of a tile's scores: P, and the split's new m, l and c of each row. 8 threads a row. */
 template <int D, int MT, bool SPLIT> PI_FN void softmax(const pi__k_attn &a, const work &w, int32_t key0, unsigned char *shared)
 {
     using S = shape<D, MT, SPLIT>;
@@ -285,7 +286,7 @@ PI_FN void weigh(unsigned char *shared, float (&acc)[MT][D / 8 / WARPS][4])
 
 /* ------------------------------------------------------------------------------------------------------------- results */
 
-/* Scales of the sums so far and of a part's when they are folded, and the new maximum. */
+/* Scales of the sums so far and of a split's when they are folded, and the new maximum. */
 struct fold_by {
     float m, run, split;
 };
@@ -309,14 +310,14 @@ PI_FN void put(const pi__k_attn &a, int32_t token, int32_t head, int32_t d, floa
     a.out[token * a.ldo + (int64_t) head * a.cache.head_dim + d] = o;
 }
 
-/* A part's sum in scratch: m [R], l [R], O [R, D]; units in the order of tiles, kv heads, parts. */
+/* A KV split's sum in scratch: m [R], l [R], O [R, D]; units in the order of tiles, kv heads, splits. */
 PI_FN float *unit_of(const pi__k_attn &a, int32_t tile, int32_t kv_head, int32_t split, int32_t n_splits, int32_t R, int32_t D)
 {
     size_t unit = ((size_t) tile * (size_t) a.cache.n_head_kv + (size_t) kv_head) * (size_t) n_splits + (size_t) split;
     return (float *) a.scratch + unit * (size_t) (R * (D + 2));
 }
 
-/* Folds the part's sum of the thread's rows and columns into run. */
+/* Folds the split's sum of the thread's rows and columns into run. */
 template <class S, int MT, int N, int RM, int RN>
 PI_FN void fold_split(const float *m, const float *l, const float (&acc)[MT][N][4], float (&run)[RM][RN][4],
                      float (&run_m)[2 * MT], float (&run_l)[2 * MT])
@@ -414,7 +415,7 @@ attention(pi__k_attn a, int32_t n_splits)
     }
 }
 
-/* Folds the parts of a tile in order: a thread a column, a block a row. */
+/* Folds the KV splits of a tile in order: a thread a column, a block a row. */
 template <int D> __global__ void combine(pi__k_attn a, int32_t n_splits)
 {
     constexpr int R = 16;

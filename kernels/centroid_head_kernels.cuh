@@ -1,11 +1,11 @@
-/* Heads of which only some clusters of rows are multiplied: which clusters those are, and where their values go. The products
- * are those of experts (moe_kernels.cuh): a pair, a row of x and one of its clusters, is a tile of one column, for rows
- * seldom agree.
+/* Centroid lm_heads, of which only some clusters of rows are multiplied: the choice of clusters, and the scatter of
+ * their logits. The products are those of experts (moe_kernels.cuh): a pair, a row of x and one of its clusters, is a
+ * tile of one column, for rows seldom agree.
  *
  *     scores [2048]   rank of each: how many are better?       many blocks a row, no order, nothing to wait for
  *     pick   [32]     those whose rank is below n_pick
  *     some   [32, n]  by moe_kernels.cuh
- *     logits [V]      the least of some, minus 1; then some, at their tokens' places
+ *     logits [V]      the least of some, minus 1; then some, at their tokens' indices
  *
  * A block of the last kernel owns a part of the vocabulary, and looks at all of some for what belongs there: so no block
  * waits for what another fills. */
@@ -21,7 +21,7 @@ enum {
     PART = 8192,  /* logits of a block of scatter_logits */
 };
 
-/* Whether score j, of rank v, is better than score i, of rank own: of equal ones the lower index is. */
+/* true: score j, of rank v, is better than score i, of rank own: of equal ones the lower index is. */
 PI_FN int is_better(uint32_t v, int32_t j, uint32_t own, int32_t i) { return v > own || (v == own && j < i); }
 
 /* A block: 32 clusters of a row, a lane each. The warps share out the scores that they are compared with. */

@@ -1,4 +1,4 @@
-/* What a kernel file is compiled against: CUDA, or the SIMT emulator of the tests.
+/* The platform of a kernel file: CUDA, or the SIMT emulator of the tests.
  *
  * The same files build with nvcc and with a C++17 host compiler. For that, kernels keep to a few rules:
  * - shared memory is the one dynamic block, PI_SMEM(name), cut by hand; no __shared__ variables

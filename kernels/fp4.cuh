@@ -1,4 +1,4 @@
-/* What products in FP4 share, fp4_kernels.cuh's and moe_fp4_kernels.cuh's: prepared rows, the sum of a chunk, tiles.
+/* Shared by products in FP4, fp4_kernels.cuh's and moe_fp4_kernels.cuh's: prepared rows, the sum of a chunk, tiles.
  *
  *     prepared: [groups of 8 rows][chunks of 64 columns]{ [32 lanes] two words of B, [8 rows] word of 4 scales }
  *               [rows] factor

@@ -131,7 +131,7 @@ struct fp4_product {
     int32_t n_rows;        /* of x */
 };
 
-/* What a row's sum becomes. */
+/* Epilogue: the factors of a row's sum. */
 struct fp4_result {
     const float *factors; /* of rows */
     times whole;          /* of the matrix */

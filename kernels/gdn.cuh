@@ -45,18 +45,18 @@ struct job {
     int32_t few; /* tokens up to which a sequence is done by the kernel for few */
 };
 
-/* What a sequence brings to the step. */
+/* A sequence of the step. */
 struct sequence {
     float *slot;
     int32_t first;       /* its first token in the batch */
     int32_t pos, end;    /* positions of its first token, and after its last */
-    int32_t verified;    /* position after the last one that stays */
+    int32_t verified;    /* position after the last one that is verified */
     int32_t keep;        /* base after the step: the rows from here on are kept */
     const int32_t *save; /* its snapshots, [n_save][2] */
     int32_t n_save;
 };
 
-/* What a block does of a sequence: columns col .. of a value head. */
+/* A block's share of a sequence: columns col .. of a value head. */
 struct work {
     int32_t head, k_head, col;
 };

@@ -7,18 +7,18 @@
  *     products    k . S0 and q . S0: each group a sum over its rows, then the sums of the groups in order
  *     solve       a thread a column: p, u of one row after the other
  *     outputs     o
- *     fold        S0 in registers, if the chunk is full; to the slot, once, if all of it is sure
+ *     fold        S0 in registers, if the chunk is full; to the slot, once, if all of it is verified
  *
  * FEW tokens (a token and its drafts): one launch. W = D, a block has the whole head, computes keys and queries by itself
  * and ends with the gated norm; S0 is on its way from memory while the rows are made, and only read unless a chunk fills.
- * MANY (prompts): rows() makes keys, queries and their products for all blocks that use them, heads() with slices of
+ * MANY (prefill): rows() makes keys, queries and their products for all blocks that use them, heads() with slices of
  * W = 32 columns leaves o, finish() does the gated norm and keeps keys. A step with both launches both.
  *
- * Why bits do not depend on cuts, company or path: a row's sums are the functions of gdn.cuh, or run over rows of the
- * chunk in order, or are those of products(), with the same groups for every W.
+ * Why it is batch-invariant, whatever the chunks and the path: a row's sums are the functions of gdn.cuh, or run over
+ * rows of the chunk in order, or are those of products(), with the same groups for every W.
  *
- * Left for later: copying the next chunk while one is computed, tensor cores (tf32 in three parts would keep the
- * precision; both paths would have to use them to keep the bits), blocks for parts of a long prompt. */
+ * Left for later: copying the next chunk while one is computed, tensor cores (three tf32 terms would keep the
+ * precision; both paths would have to use them to keep the bits), more blocks for a long prefill. */
 #ifndef PI_GDN_KERNELS_CUH
 #define PI_GDN_KERNELS_CUH
 
@@ -394,7 +394,7 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS) rows(job j)
     }
 }
 
-/* What heads() leaves of many tokens: the gated norm, and keys that later steps need. Block (tile, value head). */
+/* The rest for many tokens, after heads(): the gated norm, and keys that later steps need. Block (tile, value head). */
 template <int D> __global__ void __launch_bounds__(ROWS_THREADS) finish(job j)
 {
     sequence s;

@@ -1,4 +1,4 @@
-/* Packed matrices times many rows of x (prompts), with the tiles of tile.cuh: the same bits as linear_kernels.cuh,
+/* Packed matrices times many rows of x (prefill), with the tiles of tile.cuh: the same bits as linear_kernels.cuh,
  * which reads W again for every 32 rows. */
 #ifndef PI_GEMM_KERNELS_CUH
 #define PI_GEMM_KERNELS_CUH

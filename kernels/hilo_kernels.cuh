@@ -1,7 +1,7 @@
-/* What a library's product with F16 and BF16 matrices reads and leaves (option cublas): x as sums of two 16-bit values, row
- * by row, and the factors of results.
+/* Prologue and epilogue of a library's products with F16 and BF16 matrices (option cublas): x as sums of two
+ * 16-bit values, hi and lo, row by row, and the factors of results.
  *
- *     prepared: [2 parts][n_rows][n_in] 16-bit values, the larger ones first; [n_rows] factors of the rows (float)
+ *     prepared: [hi, lo][n_rows][n_in] 16-bit values; [n_rows] factors of the rows (float)
  *
  * F16: a row is divided by a power of two such that its largest value is between 2^14 and 2^15, and keeps 22 bits; BF16: 16
  * bits, as its range is that of floats. */

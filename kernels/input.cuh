@@ -1,4 +1,4 @@
-/* What products read, value by value: x as it is, normed, or gated. */
+/* The input of products (their prologue), value by value: x as it is, normed, or gated. */
 #ifndef PI_INPUT_CUH
 #define PI_INPUT_CUH
 

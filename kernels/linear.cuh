@@ -1,4 +1,4 @@
-/* What kernels that multiply packed matrices share: prepared rows, the sum of a block, and the order of all sums.
+/* Shared by kernels that multiply packed matrices: prepared rows, the sum of a block, and the order of all sums.
  *
  * x is rounded to 15 bits in blocks of 32 with a float scale, and a code is two digits of 8 bits, 128 * high + low: two
  * integer products cost little where reading W is what takes the time, and the result is as good as with floats. W is the
@@ -7,7 +7,7 @@
  *     acc = fma(float(dot of 32 codes) * scale of W, scale of x, acc)             a block of 32 columns
  *
  * ORDER. The blocks are cut into 8 slices of equal length; a warp adds up one slice, in order, and the slices are added
- * in order. The same for every number of rows, so batch composition never changes a bit.
+ * in order. The same for every number of rows, so products are batch-invariant.
  *
  *     prepared: [groups of 8 rows][blocks][32 lanes] words of B: high, high of the second half, low, low
  *               [groups of 8 rows][blocks][8 rows]   scale of the block, sums of the codes of its halves
@@ -41,7 +41,7 @@ struct product {
     int64_t ldy;
     int32_t n_rows;         /* of x */
 };
-/* What a sum becomes: times a matrix's factor, if there is one. */
+/* Epilogue: a sum times a matrix's factor, if there is one. */
 struct times {
     float factor;
     __device__ __forceinline__ times(const float *f) : factor(f ? *f : 1.0f) {}

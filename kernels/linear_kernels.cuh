@@ -1,8 +1,8 @@
 /* Matrices: y = W x with integer tensor cores, from one row of x to 32; more rows are the matter of gemm_kernels.cuh,
  * with the same bits. linear.cuh says how x is prepared and in which order sums are made.
  *
- * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; for
- * prompts their arithmetic is what takes the time. */
+ * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; in
+ * prefill their arithmetic is what takes the time. */
 #ifndef PI_LINEAR_KERNELS_CUH
 #define PI_LINEAR_KERNELS_CUH
 

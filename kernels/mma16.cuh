@@ -1,13 +1,13 @@
-/* What products by 16-bit tensor cores share, mma16_kernels.cuh's and moe_mma16_kernels.cuh's: prepared rows, the sum
+/* Shared by products with 16-bit tensor cores, mma16_kernels.cuh's and moe_mma16_kernels.cuh's: prepared rows, the sum
  * of a block, tiles.
  *
- *     prepared: [groups of 8 rows][blocks of 32 columns]{ [parts][32 lanes] four words of B, F16: [8 rows] scale }
+ *     prepared: [groups of 8 rows][blocks of 32 columns]{ [terms][32 lanes] four words of B, F16: [8 rows] scale }
  *
  * Lane 4 g + t has columns 8 t .. 8 t + 7 of a row: of W's rows g and g + 8 as they are in the file, of x's row g. Which
  * column of the instruction they are is the same for both, so that W needs no packing.
  *
- * ORDER. A block is summed by itself, small parts first, and added to its slice with the rounding of floats; slices are as
- * linear.cuh says. Thus the tensor core's sums, which cut instead of rounding, stay short. */
+ * ORDER. A block is summed by itself, small terms first, and added to its slice with the rounding of floats; slices are
+ * as linear.cuh says. Thus the tensor core's sums, which cut instead of rounding, stay short. */
 #ifndef PI_MMA16_CUH
 #define PI_MMA16_CUH
 

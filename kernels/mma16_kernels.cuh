@@ -3,7 +3,7 @@
  * Layouts and ORDER: as mma16.cuh says; few_rows has a warp for a slice, many_rows one for all.
  *
  * Why not cuBLAS alone (option cublas has it): which kernel it takes, and so the order of its sums, depends on the number of
- * rows, and a request's numbers must not depend on its company. */
+ * rows, and products must be batch-invariant. */
 #ifndef PI_MMA16_KERNELS_CUH
 #define PI_MMA16_KERNELS_CUH
 

@@ -1,4 +1,4 @@
-/* What the products of experts share: see moe_kernels.cuh. */
+/* Tiles and operands that the products of experts share: see moe_kernels.cuh. */
 #ifndef PI_MOE_CUH
 #define PI_MOE_CUH
 
@@ -14,11 +14,11 @@ struct grouped {
     const uint4 *codes;     /* integers: of linear.cuh */
     const block_meta *meta;
     const float *floats;
-    const uint8_t *chunks;  /* FP4: of fp4.cuh; 16-bit floats: blocks of halves.cuh */
+    const uint8_t *chunks;  /* FP4: of fp4.cuh; 16-bit floats: blocks of mma16.cuh */
     const float *factors;
 };
 
-/* What a block of threads is about: its tile (blockIdx.y), and one of the expert's matrices (blockIdx.z). */
+/* The work of a block of threads: its tile (blockIdx.y), and one of the expert's matrices (blockIdx.z). */
 struct share {
     pi__k_tile t;
     const uint8_t *data; /* the matrix */

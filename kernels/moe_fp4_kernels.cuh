@@ -11,7 +11,7 @@
 
 static_assert((int) FP4_GROUPS * 8 == (int) MANY, "a group of columns a warp");
 
-/* What a column's sum becomes. */
+/* Epilogue: the factors of a column's sum. */
 struct column_result {
     const grouped &p;
     const pi__k_tile &t;

@@ -1,4 +1,4 @@
-/* Products of experts that many rows come to (prompts), with the tiles of tile.cuh: the same bits as moe_kernels.cuh,
+/* Products of experts that many rows come to (prefill), with the tiles of tile.cuh: the same bits as moe_kernels.cuh,
  * which reads x again for every 16 rows of W.
  *
  * A block makes 128 rows of an expert's W times the columns of a tile, up to 64. W comes in bulk, where the device can; the

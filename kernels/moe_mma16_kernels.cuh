@@ -46,7 +46,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_
     put_sums(acc, (float *) raw, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out);
 }
 
-/* Where a warp gathers its 8 columns: a lane has 16 bytes of its row in each part, and of F16 lanes 0..7 a scale. */
+/* Where a warp gathers its 8 columns: a lane has 16 bytes of its row in each term, and of F16 lanes 0..7 a scale. */
 template <int TYPE> struct gathered_column {
     const uint8_t *words, *scale; /* NULL: there are no columns */
 

@@ -14,7 +14,7 @@
 
 enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: an mbarrier for each */ };
 
-/* What stages are filled with: copy() alone, which is a bulk copy where there are any; pieces too small for that, by
+/* How stages are filled: copy() alone, which is a bulk copy where there are any; pieces too small for that, by
  * cp.async; or both, copy() and small(). */
 enum { PIPE_LARGE, PIPE_SMALL, PIPE_BOTH };
 

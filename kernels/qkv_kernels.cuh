@@ -1,7 +1,7 @@
 /* Queries, keys and values before attention: bias, norm, rotation, scale, and the write of K and V to the paged cache.
  *
- * A warp takes one head of one token: q heads, then k heads, then v heads. The row lies in the warp's own part of shared
- * memory while it is worked on, because the two values of a rotated pair belong to different lanes. A group of 32 values
+ * A warp takes one head of one token: q heads, then k heads, then v heads. The row lies in the warp's own shared memory
+ * while it is worked on, because the two values of a rotated pair belong to different lanes. A group of 32 values
  * of a quantised cache is one value a lane, so its scale is a maximum over the warp. */
 #ifndef PI_QKV_KERNELS_CUH
 #define PI_QKV_KERNELS_CUH

@@ -1,4 +1,4 @@
-/* Small ops on rows of floats: residual with norm, rotation tables, row gathering, soft capping, gated sums.
+/* Small ops on rows of floats: residual stream with norm, rotation tables, row gathering, soft capping, gated sums.
  *
  * All are bound by memory: a block a row, or a thread a value. A row's sum of squares is always made by 256 threads, each
  * adding its values in order, so it depends on n alone. */

@@ -31,7 +31,7 @@ enum {
     MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* as ordered() gives them */
 };
 
-/* Work memory of a row: [sums][largest values of groups][whether there is NaN in AT_ONCE groups]. */
+/* Work memory of a row: [sums][largest values of groups][flags: NaN in AT_ONCE groups]. */
 typedef struct room {
     int32_t n_sum, n_group, n_flag; /* how many of each */
     size_t bytes;                   /* of a row */
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     if (j == 0 && b < r.n_sum) sums_of(a, r, row)[b] = sum;
 }
 
-/* What threads of best share. */
+/* Shared memory of best. */
 typedef struct board {
     uint64_t key[PI__K_TOP];   /* of the best values; the best one a warp */
     int32_t group[PI__K_TOP];  /* the best groups, in no order */

@@ -35,15 +35,15 @@ typedef struct pi__limits {
     int32_t indexer_ratio; /* tokens an entry, the smallest */
 } pi__limits;
 
-/* What is known of a step when it begins. */
+/* Kinds of steps: what is known when one begins. */
 enum {
-    PI__STEP_ANY,    /* nothing */
-    PI__STEP_DECODE, /* of each sequence as many tokens (one, and drafts), each with a row of logits, no snapshots; its ops are
-                      * the model's graph and the first rows of logits, always at the same place: a step can be recorded for
-                      * others with as many sequences and tokens. Of what ops wrote before, none but caches and states is
-                      * read from now on */
-    PI__STEP_SEGMENTS, /* the same where the device does not do all of it: what it does is in parts, see op part. A device is
-                      * given one of the two kinds only */
+    PI__STEP_ANY,    /* nothing: prefill, or prefill and decode mixed */
+    PI__STEP_DECODE, /* decode: of each sequence as many tokens (one, and drafts), each with a logits row, no snapshots;
+                      * its ops are the model's graph and the first logits rows, always at the same addresses: a step can be
+                      * captured and replayed as others with as many sequences and tokens. Of what ops wrote before, none
+                      * but caches and states is read from now on */
+    PI__STEP_SEGMENTS, /* the same where the CPU does some of it: what the device does is captured in segments, see
+                        * graph_segment. A device is given one of the two kinds only */
 };
 
 typedef struct pi__backend pi__backend;
@@ -79,10 +79,10 @@ typedef struct pi__device_fns {
     void *(*host_alloc)(pi__backend *be, size_t size);
     void (*host_free)(pi__backend *be, void *p, size_t size);
 
-    /* Of far devices only, and NULL where they cannot: copies between their memory and the host's that steps do not wait
-     * for. One starts when all that was queued before it is done; its result is its number, counted from 1 in the order in
-     * which copies end, or 0: it was not queued. The host's memory must be pinned. Of several devices that are one, each has
-     * n bytes there, one behind the other. */
+    /* Of discrete devices only, and NULL where they cannot: copies between their memory and the host's that steps do
+     * not wait for. One starts when all that was queued before it is done; its result is its number, counted from 1 in
+     * the order in which copies end, or 0: it was not queued. The host's memory must be pinned. Of several devices that
+     * are one, each has n bytes there, one behind the other. */
     uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
     uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
     /* The number up to which they have ended; wait: all of them. false: the rest will never end well. */
@@ -113,30 +113,30 @@ typedef struct pi__device_fns {
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
     /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
-     * the next begin: b; or the like of it with more sequences behind its own, of padding
-     * (position and slots -1, seq_len 0), whose rows mean nothing; or, of one of kind DECODE, NULL: it is a recorded one
-     * that is played again, and none of its ops is called. finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies
-     * outside of a step, and in the midst of one of another kind. */
+     * the next begin: b; or b with sequences of padding behind its own (position and slots -1, seq_len 0), whose rows
+     * mean nothing; or, of kind DECODE, NULL: a captured step is replayed, and none of its ops is called. finish:
+     * PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step, and in the midst of one of another kind. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
-    /* Whether op topk can be run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
+    /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
 
     /* ---- several devices that work as one (tensor.c) */
 
     /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
-    /* What begin makes of a step of kind DECODE, the same on all of them: *n_seqs of the batch that it returns, or true: it
-     * returns NULL. The op is NULL, as are the next three, where no steps are recorded. */
+    /* What begin will make of a step of kind DECODE, the same on all devices: *n_seqs of the batch that it returns,
+     * padding included, or true: it replays, and returns NULL. NULL, as are the next three, where no steps are
+     * captured. */
     bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
-    /* In a step of kind PARTS a part begins, which end_capture or finish ends. What is called for the n-th part, copies to and
-     * from memory of host_alloc included, is the same in all steps with as many sequences and tokens. So all of it may be queued by
-     * now: what its uploads read has to be there. */
+    /* In a step of kind SEGMENTS a graph segment begins, which end_capture or finish ends. What is called in the n-th
+     * segment, copies to and from memory of host_alloc included, is the same in all steps with as many sequences and
+     * tokens. So it may be replayed now: what its uploads read has to be there. */
     void (*graph_segment)(pi__backend *be);
-    /* All ops of the step, or of its part, have been called: where they were recorded, that ends, and they are played.
-     * false: something failed, which finish tells, and others would wait for what was not queued. */
+    /* All ops of the step, or of its segment, have been called: where they were captured, that ends, and they are
+     * replayed. false: something failed, which finish tells, and others would wait for what was not queued. */
     bool (*end_capture)(pi__backend *be);
-    /* Drops what was recorded and what is being recorded: a link can only go when nothing refers to it. */
+    /* Drops all captured graphs, and the one being captured: a link can only go when nothing refers to it. */
     void (*graph_reset)(pi__backend *be);
     bool moe_shards; /* op moe knows pi__moe_shard */
 } pi__device_fns;
@@ -147,12 +147,12 @@ struct pi__backend {
     const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
-    int32_t n_ranks; /* devices that it is, 0 or 1: one. Of several, each has memory of alloc, and in arenas, and what lies in
-                      * it differs: uploads go to all, downloads are of the first */
+    int32_t n_ranks; /* devices that it is (tensor parallelism), 0 or 1: one. Of several, each has memory of alloc, and in
+                      * arenas, and what lies in it differs: uploads go to all, downloads are of the first */
     struct pi__backend *at[PI__N_PLACEMENTS]; /* of two that act as one (split.c), each of them; NULL: it is one */
 };
 
-/* What an op read and wrote, as a line to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
+/* A line of the op's operands to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
 void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
 /* In checked builds: each operand lies in one buffer, and rows do not overlap. */
 #ifdef PI_CHECKED
@@ -172,13 +172,13 @@ void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
 PI__OPS(PI__OP_CALL)
 #undef PI__OP_CALL
 
-/* Who allocates, loads and measures what lies there. */
+/* The backend that allocates, loads and measures what has this placement. */
 static inline pi__backend *pi__backend_at(pi__backend *be, int32_t place)
 {
     return place < PI__N_PLACEMENTS && be->at[place] ? be->at[place] : be;
 }
 
-/* What can be told of a device without using it. */
+/* Description of a device, without using it. */
 typedef struct pi__device_info {
     char desc[96];   /* "NVIDIA H200, sm_90" */
     char lacks[256]; /* what it cannot run, or why it cannot be used; "": nothing */
@@ -186,7 +186,7 @@ typedef struct pi__device_info {
     bool usable;     /* create() can be expected to succeed */
 } pi__device_info;
 
-/* What devices are created with; the first four are of the CPU. */
+/* Parameters of devices; the first four are of the CPU. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
     uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
@@ -194,7 +194,7 @@ typedef struct pi__cpu_params {
     const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
     bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
-    bool no_graphs;    /* CUDA: steps are not recorded */
+    bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
@@ -204,13 +204,13 @@ bool pi__cpu_tell(int32_t index, pi__device_info *out);
 typedef struct pi__device {
     const char *name; /* as the option "device" has it */
     int (*create)(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
-    /* What there is of the index-th of its kind. false: there is none, save the first, of which it says why. */
+    /* Describes the index-th of its kind. false: there is none, save the first, of which it says why. */
     bool (*tell)(int32_t index, pi__device_info *out);
 } pi__device;
 extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
 extern const int pi__n_devices;
 enum { PI__MAX_DEVICES = 16 }; /* that work together */
-/* What a list of devices names: "cuda", "cuda1", "cuda0,cuda1"; a name without a number is the next of its kind. "", "auto"
+/* Parses a list of devices: "cuda", "cuda1", "cuda0,cuda1"; a name without a number is the next of its kind. "", "auto"
  * (the best) and "none" (the CPU) are names too. Returns how many, 0: some are not in this build. */
 int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES]);
 /* Creates the device; with "auto" the first one that starts. tensor: all that are named, or all there are of the one kind

@@ -1,4 +1,4 @@
-/* What joins devices that work as one: each gives the others its part of a result.
+/* The all-gather between devices that work as one (tensor.c): each gives the others its shard of a result.
  *
  * Memory: the link's own. Threads: each rank calls from a thread of its own, all ranks in the same order. A rank that
  * cannot go on leaves; nobody waits for it any more, and the link is of no more use. */
@@ -22,14 +22,15 @@ enum { PI__LINK_DONE, PI__LINK_FAILED, PI__LINK_LEFT };
 
 typedef struct pi__link_ops {
     void (*destroy)(pi__link *l);
-    /* buf holds a part of count floats for each rank: those of rank p, at p * count, become what rank p has there. Queued
-     * like an op; or recorded with the rank's queue, as it is then on all ranks, which play it together. false: that failed,
-     * or some rank left. */
+    /* All-gather. buf holds a shard of count floats for each rank: that of rank p, at p * count, becomes what rank p has
+     * there. Queued like an op; or captured with the rank's queue, as it is then on all ranks, which replay it together.
+     * false: it failed, or some rank left. */
     bool (*gather)(pi__link *l, int32_t rank, float *buf, size_t count);
     /* Waits for what the rank queued: PI__LINK_*. If that is not DONE the rank has to leave: the queue may
      * never end. */
     int (*wait)(pi__link *l, int32_t rank);
-    /* The rank takes no part any more. Before this, and before destroy, what it recorded of gather is forgotten. */
+    /* The rank is in the link no more. Before this, and before destroy, its captured gathers are dropped
+     * (graph_reset). */
     void (*leave)(pi__link *l, int32_t rank);
 } pi__link_ops;
 

@@ -1,4 +1,4 @@
-/* A link of ranks that share the process's memory: they meet, copy each other's parts, and meet again, so that nobody
+/* A link of ranks that share the process's memory: they meet, copy each other's shards, and meet again, so that nobody
  * writes what another still reads.
  *
  * Memory: one small object. Threads: one a rank. Invariant: what ranks wrote before they met, all have after. */
@@ -16,7 +16,7 @@ typedef struct local {
     pthread_cond_t met;     /* round changed, or somebody left */
     int32_t n_here;         /* ranks that wait for the others */
     uint64_t round;         /* how often all have met */
-    bool left;              /* somebody takes no part any more */
+    bool left;              /* a rank has left */
     float *buf[];           /* [n] of each rank, between two meetings */
 } local;
 

@@ -24,7 +24,7 @@ static void add(pi__operands *o, const void *args, pi__operand op)
 #define TOKENS(f) ACT(PI__TOKENS, f, 0, 0, 0)
 #define HOST(f) ACT(PI__HOST, f, 0, 0, 0)
 
-/* What matrices read. */
+/* The input of matrices. */
 #define INPUT(in, n_rows, n_in)                                                                                         \
     do {                                                                                                                \
         READ(in.x, n_rows, a->in.ldx, n_in);                                                                            \
@@ -125,8 +125,8 @@ static void attention(const pi__attention *a, const pi__batch *b, pi__operands *
     WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
 }
 
-/* A layer's experts lie on one backend (model/placement.c). They are a guest there: what follows is where the rest of the layer is,
- * so that what that has ready need not be waited for again. */
+/* A layer's experts lie on one backend (model/placement.c). They are a guest there: what follows is where the rest of
+ * the layer is, so that what that has ready need not be waited for again. */
 static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;

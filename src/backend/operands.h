@@ -1,6 +1,6 @@
 /* The table of operands: what memory each op reads and writes, and on which backend it runs.
  *
- * It is what makes a step a list of calls over which others can go without knowing the ops: placing between a device and
+ * It is what makes a step a list of calls over which others can go without knowing the ops: placement on a device or
  * the CPU (split.c), sharding over several devices (tensor.c), leaving out padding, capture of graph segments, tracing and
  * checking (trace.c). An op's row is a function in operands.c that fills a list from the op's arguments.
  *
@@ -10,7 +10,7 @@
 
 #include "backend/device.h"
 
-/* What an operand is. */
+/* Kinds of operands. */
 typedef enum pi__operand_kind {
     PI__READ,    /* activations that are read, */
     PI__WRITE,   /* written: all of the columns, nothing of what lies between rows, */
@@ -20,7 +20,7 @@ typedef enum pi__operand_kind {
     PI__WEIGHT,  /* const pi__weight *: where that is */
     PI__CACHE,   /* const pi__kv_layer *: where that is */
     PI__STATE,   /* const pi__state_layer *: where that is */
-    PI__TOKENS,  /* host memory: indices of tokens, which may be the batch's own array of them (pi__batch.row) */
+    PI__TOKENS,  /* host memory: indices of tokens, which may be the batch's own (pi__batch.logits_indices) */
     PI__HOST,    /* host memory that stays */
 } pi__operand_kind;
 
@@ -39,7 +39,7 @@ typedef struct pi__operands {
     int32_t placement; /* PI__AT_DEVICE or PI__AT_CPU, where what it reads most lies; PI__AT_LAST: where the last op ran */
     bool guest;     /* the next op runs where the one before this did */
     bool everywhere; /* what it writes is wanted on both backends */
-    bool uncaptured; /* it is no part of a step that is captured as a graph */
+    bool uncaptured; /* it is not captured: the step's last graph segment has ended */
     bool first_rank; /* of several devices that hold the same, the first does it alone */
     int32_t rows_at; /* offset of the struct's n_rows; -1: it works on the batch's tokens */
     int32_t n;      /* operands in use */
@@ -54,7 +54,7 @@ size_t pi__op_size(pi__op_id id);
 void pi__operands_of(pi__op_id id, const pi__batch *b, const void *args, pi__operands *out);
 /* Calls an op of be by its number. */
 void pi__op_run(pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
-/* Whether be has it. */
+/* true: be has the op. */
 bool pi__op_has(const pi__backend *be, pi__op_id id);
 
 /* An operand's pointer in a struct of arguments. */

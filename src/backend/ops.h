@@ -2,14 +2,15 @@
  *
  * A graph calls pi__op_NAME(be, b, &(pi__NAME) {...}). All that a backend says of an op is one function of that signature;
  * all that anybody else needs to know of it (which memory it reads and writes, on which backend it runs) is its row in the
- * table of operands (operands.c), over which placing, sharding, padding, capture and tracing are generic.
+ * table of operands (operands.c), over which placement, sharding, padding, capture and tracing
+ * are generic.
  *
  * A new op: its struct and its line in PI__OPS here, its row in operands.c, pi__cpu_NAME in a file of backend/cpu, and for
  * devices a kernel with its launch and pi__cuda_NAME.
  *
- * Rules that every op keeps (promise 2 of the design, batch invariance): a row of the result depends on that row's inputs
- * alone, and its order of sums depends on the row's own length alone, never on how many rows, sequences, threads or blocks
- * there are. No op allocates.
+ * Every op is batch-invariant (promise 2 of the design): a row of the result depends on that row's inputs alone, and its
+ * order of sums on the row's own length alone, never on how many rows, sequences, threads or blocks there are. No op
+ * allocates.
  *
  * Shapes are written row-major, slowest first: [n_rows, n_in]. "ld" is the distance between rows in floats. Rows of ops
  * with a batch are its tokens; those of others are n_rows of their struct, and their batch is NULL. */
@@ -24,8 +25,8 @@ enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS 
 enum { PI__MAX_LIN = 8 /* matrices of a linear */, PI__MAX_PICK = 2047 /* clusters of a row */ };
 enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
-/* Where matrices, caches and states lie: with the device, or with the CPU beside it (see pi__backend.backend). All that a
- * single backend runs is with "the device". What both read, activations and small vectors, is in both. */
+/* Placement of matrices, caches and states: with the device, or with the CPU beside it (see pi__backend.at). All that a
+ * single backend runs is with "the device". Activations and small vectors, which both read, are on both. */
 enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_PLACEMENTS, PI__AT_BOTH = PI__N_PLACEMENTS, PI__N_REGIONS };
 
 /* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
@@ -39,9 +40,9 @@ typedef struct pi__weight {
     void *data;         /* device memory, part of the weights region */
     size_t size;        /* bytes at data */
     const float *scale; /* n_mat factors of the result (NVFP4's second-level scale), or NULL */
-    int64_t fused_rows[3]; /* rows of the matrices that lie below each other in it (q, k, v or gate, up); 0: no more */
+    int64_t fused_rows[3]; /* rows of the matrices fused in it, one below the other (q, k, v or gate, up); 0: no more */
     bool routed;        /* experts, which only moe reads */
-    bool whole;         /* each of several devices has all of it */
+    bool whole;         /* never sharded: each of several devices has all of it */
     int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
                          * and attention read; 0: results are for all */
 } pi__weight;
@@ -58,28 +59,28 @@ typedef struct pi__kv_batch {
 typedef struct pi__batch {
     int32_t n_tokens;         /* tokens in all */
     int32_t n_seqs;           /* sequences */
-    int32_t n_rows;           /* positions whose logits are wanted */
+    int32_t n_rows;           /* logits rows: positions whose logits are wanted */
     int32_t n_groups;         /* cache groups */
     const int32_t *token;     /* [n_tokens] ids */
     const int32_t *pos;       /* [n_tokens] positions */
     const int32_t *seq;       /* [n_tokens] sequence index */
     const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
     const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
-    const int32_t *logits_indices; /* [n_rows] token indices, ascending */
-    const int32_t *owner;     /* of one of several devices: [n_tokens] the row of all their embeddings that is a token's; NULL
-                               * otherwise */
-    const int32_t *n_verified; /* [n_seqs] of its tokens in this step, those that stay; the rest are drafts */
+    const int32_t *logits_indices; /* [n_rows] tokens of the logits rows, ascending */
+    const int32_t *owner;     /* where the embedding is sharded: [n_tokens] a token's row of the gathered ones;
+                               * else NULL */
+    const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
     const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
-    const struct pi__batch *logits_batch; /* the tokens of logits_indices as a batch of their own, for what comes after the last cache is
-                                     * written: same sequences, n_rows 0, nothing to write to */
+    const struct pi__batch *logits_batch; /* the logits rows as a batch of their own, for what comes after the last cache
+                                           * is written: same sequences, n_rows 0, nothing to write to */
     pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
 } pi__batch;
 
 /* A snapshot of a sequence's recurrent state, taken while the step passes pos. */
 typedef struct pi__save {
-    int32_t pos;  /* the state after this many tokens of the sequence, a multiple of PI__STATE_CHUNK, all of them sure */
+    int32_t pos;  /* the state after this many tokens of the sequence, a multiple of PI__STATE_CHUNK, all verified */
     int32_t snap; /* index in the pool of snapshots */
 } pi__save;
 
@@ -114,7 +115,7 @@ typedef struct pi__state_layer {
     size_t snap_stride; /* bytes from snapshot to snapshot (all layers) */
 } pi__state_layer;
 
-/* What a linear op reads; computed once for all matrices that read it. */
+/* The input of a linear op, with its prologue (norm or gate); computed once for all matrices that read it. */
 enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU };
 typedef struct pi__lin_in {
     int kind;        /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2 */
@@ -127,7 +128,7 @@ typedef struct pi__lin_in {
     float limit;     /* SWIGLU: silu(min(x, limit)) * clamp(x2, -limit, limit); 0: none */
 } pi__lin_in;
 
-/* One matrix that reads it. */
+/* One matrix that reads it, and its output. */
 typedef struct pi__lin {
     const pi__weight *w; /* [n_out, n_in] */
     float *y;            /* [n_rows, n_out] */
@@ -161,7 +162,7 @@ typedef struct pi__embed {
 
 /* x = (x + rmsnorm(y) * w) * scale; w NULL: (x + y) * scale. */
 typedef struct pi__add_norm {
-    float *x;            /* [n_rows, n] residual, changed in place */
+    float *x;            /* [n_rows, n] residual stream, changed in place */
     const float *y;      /* [n_rows, n] */
     const float *w;      /* [n], or NULL: no norm */
     float eps, scale;    /* of the norm; of the sum */
@@ -293,16 +294,17 @@ typedef struct pi__moe {
     const struct pi__moe_shard *shard; /* NULL: these are the whole matrices */
 } pi__moe;
 
-/* Where the matrices of a moe are a part's: F/n of the rows of gate and of up (which is there), E/n of down. */
+/* Where the matrices of a moe are sharded: F/n of the rows of gate and of up (which is there), E/n of down. */
 typedef struct pi__moe_shard {
-    int32_t i, n; /* part i of n */
-    /* Completes h, of which this part has columns i * (F/n).. of both halves. Called once, with h [n_pairs, 2F]: gate, up of
-     * a row and one of its experts in an order that all parts share; what was queued before is done first. */
+    int32_t i, n; /* shard i of n */
+    /* All-gathers h, of which this shard has columns i * (F/n).. of both halves. Called once, with h [n_pairs, 2F]:
+     * gate, up of a row and one of its experts in an order that all shards have; what was queued before is done
+     * first. */
     void (*complete)(const struct pi__moe_shard *p, float *h, int32_t n_pairs, int64_t n_ff);
     void *ud;     /* for complete */
-} pi__moe_shard; /* y is that of the part's rows of down: [n_rows, E/n] */
+} pi__moe_shard; /* y is that of the shard's rows of down: [n_rows, E/n] */
 
-/* ---- of DeepSeek V4: streams of residuals, and attention to a window of rows and to entries, each made of many tokens */
+/* ---- of DeepSeek V4: residual streams, and attention to a window of rows and to entries, each made of many tokens */
 
 /* Residual streams that a block reads as one and that are mixed when its result is added ("hyper-connections", Zhu et al.,
  * arXiv 2409.19606; here the mixing matrix is made doubly stochastic by Sinkhorn's iteration). m = mix * f, where f is the
@@ -325,8 +327,8 @@ typedef struct pi__hyper {
                           * stream b becomes post[b] * y + sum over a of comb[a][b] * stream a */
 } pi__hyper;
 
-/* Queries and the rows that are keys and values at once: norms, and rotation of the last n_rot values of each head (or
- * row), in pairs of neighbours; rows are written to the cache. */
+/* MLA: queries, and the latent rows that are keys and values at once: norms, and rotation of the last n_rot values of
+ * each head (or row), in pairs of neighbours; rows are written to the cache. */
 typedef struct pi__mla_qkv {
     const pi__kv_layer *rows; /* the layer's cache of rows; NULL with row */
     float *q;            /* [n_tokens, n_head * dim], changed in place */
@@ -361,8 +363,9 @@ typedef struct pi__compress {
     int32_t n_rot;       /* rotated values */
 } pi__compress;
 
-/* The n_top best of the entries that a token sees (those whose windows it or a token before it closed), all where there are
- * no more: score = scale * sum over heads of w[h] * max(0, q[h] . entry), equal ones by index. */
+/* Lightning indexer: the n_top best of the entries that a token sees (those whose windows it or a token before it
+ * closed), all where there are no more: score = scale * sum over heads of w[h] * max(0, q[h] . entry), equal ones by
+ * index. */
 typedef struct pi__indexer {
     const pi__kv_layer *entries; /* keys to choose among */
     const float *q;      /* [n_tokens, n_head * dim] */
@@ -394,7 +397,7 @@ typedef struct pi__sparse {
     int64_t ldo;         /* floats from row to row */
 } pi__sparse;
 
-/* A head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
+/* An lm_head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
  * logits[order[c * n + i]] = row i of matrix c times x, for the n_pick best c; every other token gets the least of these
  * values minus 1. n_pick equal scores at the edge: the lower index wins. */
 typedef struct pi__centroid_head {
@@ -431,7 +434,7 @@ typedef struct pi__gdn {
     int64_t ldo;              /* floats from row to row */
 } pi__gdn;
 
-/* What is wanted of a row of logits. */
+/* A sampler's request for a row of logits. */
 typedef struct pi__topk_request {
     int32_t k;      /* its largest values, at most PI__MAX_TOP; 0: nothing */
     int32_t n_skip; /* indices that are left out */
@@ -439,15 +442,15 @@ typedef struct pi__topk_request {
 } pi__topk_request;
 
 /* The largest values of rows, for the sampler: only where dev->topk_here says so. out is filled when finish has returned; k
- * below is the largest of ask[r].k:
+ * below is the largest of request[r].k:
  *
- *     word 0      keys that are missing of ask[r].k, as so few values are above -inf; plus 2^32 if the row holds NaN or +inf
- *     word 1      with ask[r].sum: bits of a double, the sum of exp(x - max), for rows that do not
+ *     word 0      values missing of request[r].k, as so few are above -inf; plus 2^32 if the row holds NaN or +inf
+ *     word 1      with request[r].sum: bits of a double, the sum of exp(x - max), for rows that do not
  *     words 2..   ~(bits of the value, ordered as unsigned numbers) << 32 | index, ascending: the largest value first,
  *                 the lower index first of equal ones; zeros are equal, NaN is never among them
  *
- * Before, the values of the first ask[r].n_skip of the n_skip indices at skip become -inf, in x; of a row that asks for
- * nothing, neither x nor out is touched. */
+ * Before, the values of the first request[r].n_skip of the n_skip indices at skip become -inf, in x; of a row that asks
+ * for nothing, neither x nor out is touched. */
 typedef struct pi__topk {
     float *x;            /* [n_rows, n] */
     int32_t n_rows;      /* at most PI__MAX_ROWS */
@@ -459,7 +462,7 @@ typedef struct pi__topk {
 } pi__topk;
 
 /* Outside of a step: the slot's state at pos goes to snapshot snap, which has no effect on it (pos is its last multiple of
- * PI__STATE_CHUNK at or before the end of its sure tokens); or the slot becomes the state that was saved at pos. */
+ * PI__STATE_CHUNK at or before the end of its verified tokens); or the slot becomes the state that was saved at pos. */
 typedef struct pi__state_copy {
     const pi__state_layer *st; /* the layer's states */
     int32_t slot;        /* of a sequence */
@@ -499,7 +502,7 @@ typedef struct pi__state_copy {
     OP(compress, pi__compress)                                                                                          \
     OP(indexer, pi__indexer)                                                                                            \
     OP(sparse, pi__sparse)
-/* What samplers have done where the logits are: devices have them. */
+/* Of samplers, run where the logits are: devices have them. */
 #define PI__OPS_DEVICE(OP) OP(topk, pi__topk)
 #define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_CPU(OP) PI__OPS_DEVICE(OP)
 
@@ -508,14 +511,14 @@ typedef enum pi__op_id { PI__OPS(PI__OP_ID) PI__N_OPS } pi__op_id;
 #undef PI__OP_ID
 
 struct pi__backend;
-/* What a backend says of the ops; NULL: it has it not. */
+/* A backend's ops; NULL: one that it does not have. */
 #define PI__OP_FN(name, type) void (*name)(struct pi__backend *be, const pi__batch *b, const type *a);
 typedef struct pi__op_fns {
     PI__OPS(PI__OP_FN)
 } pi__op_fns;
 #undef PI__OP_FN
 
-/* A call that is kept: what was called, for which batch, and a copy of its arguments. */
+/* A noted call: the op, its batch, and a copy of its arguments. */
 #define PI__OP_MEMBER(name, type) type name;
 typedef struct pi__op_record {
     pi__op_id id;

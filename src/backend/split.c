@@ -1,4 +1,4 @@
-/* Two backends as one: a device, and the CPU beside it, for models of which a part lies with each.
+/* Two backends as one: a device, and the CPU beside it, for models whose layers or experts are placed on both.
  *
  * Matrices, caches and states belong to one backend, and an op that reads much of one runs there; other ops run where the
  * last one did that was not of experts. What such ops hand each other (activations, small vectors of the model) is
@@ -14,19 +14,20 @@
  * touches the region while copies are queued, it waits for all of them, once for each op. That and nothing else is where
  * the two wait for each other. An error on the way is kept for finish().
  *
- * In decoding steps what the device does from one of the CPU's ops to the next, with the copies between, is a part, which it
- * records and plays again (op part):
+ * In decode steps what the device does from one of the CPU's ops to the next, with the copies between, is a graph
+ * segment, which it captures and replays (graph_segment of device.h):
  *
  *     op         embed | rope linear qkv attention ... | linear (CPU's) | add_norm linear ... | the rows are looked at
- *     device           [ part 0          and a download ]                [ an upload and part 1 ]
+ *     device           [ segment 0       and a download ]                [ an upload and segment 1 ]
  *
- * Parts are the same in all such steps: each begins with nothing newer anywhere, and goes on by the batch as the device
- * has rounded it up. The CPU computes the batch's own rows only; what lies behind them is copied like the others, and
- * means nothing.
+ * Segments are the same in all such steps: each step begins with nothing newer anywhere, and goes on by the batch as
+ * the device has padded it. The CPU computes the batch's own rows only; the padding behind them is copied like the
+ * others, and means nothing.
  *
- * Memory: one small object; the regions are the two backends' own. Threads: as backend.h says. Invariant: no byte is in two
- * ranges. An op that writes rows with gaps between them first makes the gaps as new as the other backend's, so that a range
- * never has holes. The list has a fixed length: where it is full, something is copied that might not have been needed. */
+ * Memory: one small object; the regions are the two backends' own. Threads: as device.h says. Invariant: no byte is in
+ * two ranges. An op that writes rows with gaps between them first makes the gaps as new as the other backend's, so that
+ * a range never has holes. The list has a fixed length: where it is full, something is copied that might not have been
+ * needed. */
 #include "backend/split.h"
 
 #include <stdio.h>
@@ -60,9 +61,9 @@ typedef struct split {
     int32_t n_newer;          /* entries of newer in use */
     int32_t last;             /* backend of the last op */
     bool copying;             /* copies are queued that read or write the host's regions */
-    bool segmented;           /* what is called is of a step whose parts the device wants to know */
-    bool in_segment;          /* one has begun */
-    const pi__batch *batch;   /* the step's, as models have it: with as many rows as the device's */
+    bool segmented;           /* the step is captured in graph segments */
+    bool in_segment;          /* a segment has begun */
+    const pi__batch *batch;   /* the step's, as models have it: with the device's padding */
     const pi__batch *own[PI__N_PLACEMENTS]; /* the same as each backend has it */
     pi_error error;           /* the first one since the last finish() */
 } split;
@@ -134,7 +135,7 @@ static void end_segment(split *s)
     s->in_segment = false;
 }
 
-/* What is called from now on is not part of what comes again. */
+/* Ops and copies from now on belong to no segment. */
 static void end_segments(split *s)
 {
     end_segment(s);
@@ -316,7 +317,7 @@ static int split_finish(pi__backend *be, pi_error *err)
 
 /* ----------------------------------------------------------------------------------------------------------------- ops */
 
-/* What the op reads and writes has been said: the backend of the last op, which is this one's, may begin. */
+/* The op's operands have been declared: the backend of the last op, which is this one's, may begin. */
 static pi__backend *ready(split *s)
 {
     if (s->last == PI__AT_DEVICE) {
@@ -328,8 +329,8 @@ static pi__backend *ready(split *s)
     return backend_at(s, s->last);
 }
 
-/* Of n rows of a step's tokens, or of those wanted, those that the backend of the last op computes: the CPU none of the
- * padding, which are the last. Rows of logits may be some of the first ones. */
+/* Of n rows of a step's tokens, or of its logits rows, those that the backend of the last op computes: the CPU none of
+ * the padding, which is last. Logits rows may be some of the first ones. */
 static int32_t own_rows(const split *s, int32_t n)
 {
     const pi__batch *all = s->batch, *own = s->own[s->last];
@@ -338,7 +339,7 @@ static int32_t own_rows(const split *s, int32_t n)
     return n % all->n_tokens ? n : n / all->n_tokens * own->n_tokens;
 }
 
-/* The batch, or that of its wanted rows, as the backend of the last op has it. */
+/* The batch, or that of its logits rows, as the backend of the last op has it. */
 static const pi__batch *own(const split *s, const pi__batch *b)
 {
     return b == s->batch ? s->own[s->last] : s->own[s->last]->logits_batch;
@@ -356,7 +357,7 @@ static void move_operands(split *s, int32_t placement, const pi__operands *o, vo
     }
 }
 
-/* What the backend of the op must have, and what it has alone afterwards. */
+/* Copies to the op's backend what it reads, and marks what it writes as newer there. */
 static void declare_operands(split *s, int32_t placement, const pi__operands *o, const void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
@@ -427,7 +428,7 @@ static void split_destroy(pi__backend *be)
     pi__free(of(be));
 }
 
-/* What is measured, loaded or trimmed is asked of the backend it is on (pi__backend_at): none of that is here. */
+/* Memory is measured, loaded and trimmed by the backend of its placement (pi__backend_at): none of that is here. */
 static const pi__device_fns split_device = {
     .destroy = split_destroy,
     .describe = split_describe,

@@ -1,11 +1,11 @@
 /* Several devices as one (tensor parallelism): memory, weights, threads and steps; tensor_ops.c has the ops.
  *
  * Each device is a rank. The graph runs once, on the step thread: ops are only noted, and finish() lets every rank make
- * the same calls on its own device. What a rank has less of than the whole:
+ * the same calls on its own device. What is sharded, so that a rank has less than the whole:
  *
- *   matrices    its rows, where they divide; it computes those columns of the result, and the ranks give each other theirs
- *   cache       its heads of keys and values, where they divide; then queries, keys and values stay apart as well, and only
- *               what attention gives is exchanged
+ *   matrices    its rows, where they divide; it computes those columns of the result, which are all-gathered
+ *   cache       its heads of keys and values, where they divide; then queries, keys and values stay sharded as well, and
+ *               only the output of attention is all-gathered
  *   experts     its rows of gate and up, and of down, of every expert
  *   embeddings  its tokens' rows
  *
@@ -13,13 +13,13 @@
  * value of a result is computed by one rank as a single device would, sums included: the number of ranks changes no bit.
  *
  * Activations lie on all ranks as they would on one, and pointers of the graph are those of rank 0; a rank looks up where
- * it has the same. Memory: this object, and on each device a stage for results on their way. Threads: as backend.h says;
+ * it has the same. Memory: this object, and on each device a stage for results on their way. Threads: as device.h says;
  * rank 0's device is used by the step thread, the others' by theirs, and all of them by the step thread between runs.
  * Invariant: while no run goes on, all ranks have made the same calls.
  *
- * Devices that record steps do so here as well, each its own queue with its part of the exchanges. A recorded exchange is
- * only met by those that the others recorded with it, so all ranks must record and play the same steps. They do, as they
- * are given the same ones; one that does otherwise, since something failed there, leaves the link at once. */
+ * Devices that capture decode steps do so here as well, each its own queue with its all-gathers. A captured all-gather
+ * only meets those that the other ranks captured with it, so all ranks must capture and replay the same steps. They do,
+ * as they are given the same ones; one that does otherwise, since something failed there, leaves the link at once. */
 #include "backend/tensor.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static rank *first_of(const pi__backend *be) { return &((pi__tensor *) be)->rank
 
 /* ---------------------------------------------------------------------------------------------------------------- runs */
 
-/* What was recorded goes first, for it refers to the link. */
+/* Captured graphs go first, for they refer to the link. */
 static void graph_reset(rank *k)
 {
     if (k->be->dev->graph_reset) k->be->dev->graph_reset(k->be);
@@ -235,7 +235,7 @@ static void tensor_trim(pi__backend *be, void *p, size_t size)
     for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
 }
 
-/* What each device has of an arena is of one size, as is what lies in it: matrices are cut evenly. */
+/* Each device's arena is of the same size, as are the shards in it: matrices are cut evenly. */
 static void *tensor_arena_alloc(pi__backend *be, size_t size)
 {
     pi__tensor *t = settled(be);
@@ -304,8 +304,8 @@ static void tensor_host_free(pi__backend *be, void *p, size_t size)
     k->be->dev->host_free(k->be, p, size);
 }
 
-/* A copy of n bytes beside the queue is one of each rank's, whose parts lie one behind the other in the host's memory. One
- * that is not queued by all must not go on when this returns: its memory is used again. */
+/* A copy of n bytes beside the queue is one of each rank, whose shards lie one behind the other in the host's memory.
+ * One that is not queued by all must not go on when this returns: its memory is used again. */
 static uint64_t copy_all(pi__backend *be, void *device, char *host, size_t n, bool out)
 {
     pi__tensor *t = settled(be);
@@ -347,7 +347,7 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
     return all;
 }
 
-/* What one device pins all reach. */
+/* Memory that one device pins all reach. */
 static bool tensor_pin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = first_of(be);
@@ -361,7 +361,7 @@ static void tensor_unpin(pi__backend *be, void *host, size_t n)
 
 /* ------------------------------------------------------------------------------------------------------------- weights */
 
-/* Rows of the matrices that lie below each other in w; returns how many there are. */
+/* Rows of the matrices fused in w; returns how many there are. */
 static int32_t fused_rows_of(const pi__weight *w, int64_t rows[MAX_FUSED])
 {
     int32_t n = 0;
@@ -467,7 +467,7 @@ static size_t tensor_snapshot_bytes(const pi__backend *be, const pi__state_layer
     return first_of(be)->be->dev->snapshot_bytes(first_of(be)->be, st);
 }
 
-/* All ranks' parts of any op's results for a step's tokens (those that linear and moe cut by rows: at least one row). */
+/* All ranks' shards of any op's results for a step's tokens (of linear and moe, which go by rows: at least one row). */
 static size_t stage_floats(const pi__tensor *t, const pi__limits *lim)
 {
     const size_t wide = (size_t) (t->n > 2 ? t->n : 2) * (size_t) lim->max_n_in * (size_t) lim->max_tokens;
@@ -578,7 +578,7 @@ static const pi__device_fns tensor_device = {
     .finish = tensor_finish,
 };
 
-/* What only some devices can. */
+/* Functions that only some devices have. */
 static void set_optional(pi__tensor *t)
 {
     const pi__device_fns *can = t->rank[0].be->dev;

@@ -23,12 +23,12 @@ typedef struct rank {
     pi__tensor *t;          /* whose rank it is */
     int32_t i;              /* which one */
     pi__backend *be;        /* its device */
-    float *stage;           /* device memory: the parts of a result, until they are spread */
+    float *stage;           /* device memory: the shards of a result, until they are copied to their columns */
     pi__batch batch, logits_batch; /* the step's, with the tokens as this rank looks them up */
     int32_t *token;         /* [2 * max_tokens] those tokens, of both */
     int32_t *owner;         /* [2 * max_tokens] which row of the stage their embeddings are */
     const pi__batch *b;     /* what the device's begin made of batch */
-    bool lost;              /* it takes no part any more: nothing more is done up to the end of the runs */
+    bool lost;              /* it has left: nothing more is done up to the end of the runs */
     bool failed;            /* for it, or its queue, failed by itself */
     int rc;                 /* of the device's finish in this run */
     pi_error err;           /* its text */
@@ -44,7 +44,7 @@ typedef struct region {
     bool arena;              /* addresses, of which what was mapped has memory */
 } region;
 
-/* What was noted, an op or one of tensor.c's own; run makes it on one rank. */
+/* A noted call, an op or one of tensor.c's own; run makes it on one rank. */
 typedef struct call {
     void (*run)(rank *k, const struct call *c);
     pi__op_record op;       /* an op's, with its batch */
@@ -64,10 +64,10 @@ struct pi__tensor {
     size_t stage_floats;    /* of each rank's stage */
     int32_t max_tokens;     /* of reserve() */
     const pi__batch *given; /* the step's */
-    pi__batch b, logits_batch; /* the same with as many sequences as the devices round it up to: what ops are given */
+    pi__batch b, logits_batch; /* the same with the devices' padding: what ops are given */
     int kind;               /* PI__STEP_* of it */
-    bool replays;           /* the devices have recorded it, and none of its ops is noted */
-    int64_t embd_rows[MAX_KINDS]; /* of the embeddings of such steps, as each rank has them; 0: all */
+    bool replays;           /* the devices have captured it, and none of its ops is noted */
+    int64_t embd_rows[MAX_KINDS]; /* rows of the sharded embedding of such steps a rank; 0: each has all */
     call *calls;            /* [MAX_CALLS] noted and not run yet */
     int32_t n_calls;        /* how many */
     bool ends;              /* the run waits for what was queued; others go on where it ends */
@@ -82,15 +82,15 @@ struct pi__tensor {
 };
 
 /* tensor.c */
-/* A part of a matrix as one rank has it. */
+/* One rank's shard of a matrix, or of one of the matrices fused in it. */
 typedef struct piece {
     pi__weight w;           /* of the rank's device */
-    int64_t first;          /* row of the whole at which the part begins */
+    int64_t first;          /* first row of the fused matrix in the whole; the rank's own begin i * n later */
     int64_t n;              /* rows a rank */
 } piece;
-/* Whether each rank has only its rows. */
+/* true: sharded, each rank has only its rows. */
 bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w);
-/* The pieces of a cut matrix on rank k; returns how many. */
+/* The pieces of a sharded matrix on rank k, one for each matrix fused in it; returns how many. */
 int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_FUSED]);
 /* Where rank k has what the caller of alloc, or of arena_alloc, knows at p; NULL stays. */
 void *pi__tensor_at(const rank *k, const void *p);

@@ -1,9 +1,9 @@
 /* The ops of several devices that work as one (see tensor.c): noting them, and making them on one rank.
  *
- * A cut result is computed where its columns belong, in rows that are as long as the whole (the graph's next op finds it
- * there), or on the stage, where all ranks' parts lie one behind the other as the link wants them:
+ * A sharded result is computed where its columns belong, in rows that are as long as the whole (the graph's next op
+ * finds it there), or on the stage, where all ranks' shards lie one behind the other as the all-gather wants them:
  *
- *     stage  [rank 0: n_rows x n] [rank 1: n_rows x n] ...     spread to     y  [n_rows, rank 0 | rank 1 | ...]
+ *     stage  [rank 0: n_rows x n] [rank 1: n_rows x n] ...     copied to     y  [n_rows, rank 0 | rank 1 | ...]
  *
  * A single row needs no stage: there, both are the same. No memory. Noting is the step thread's, a run each rank's own. */
 #include <string.h>
@@ -24,14 +24,14 @@ static pi__weight whole_of(const rank *k, const pi__weight *w)
 /* The device's batch for one that was noted. */
 static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == &k->t->b ? k->b : k->b->logits_batch; }
 
-/* The parts of all ranks come to buf, count floats each. */
+/* All-gather: the shards of all ranks come to buf, count floats each. */
 static void gather(rank *k, float *buf, size_t count)
 {
     pi__link *l = k->t->link;
     if (!k->lost && !l->ops->gather(l, k->i, buf, count)) k->lost = true;
 }
 
-/* The stage's parts of n columns (from column `first` of ld on) to their place at y. */
+/* The stage's shards of n columns (from column `first` of ld on) to their columns of y. */
 static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     if (k->lost) return;
@@ -39,7 +39,7 @@ static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int6
                                                .n_rows = n_rows, .n = n, .y = y, .ldy = ldy});
 }
 
-/* Where this rank's part of n columns of n_rows is computed before complete() makes it whole at y. */
+/* Where this rank's shard of n columns of n_rows is computed before complete() all-gathers it to y. */
 static float *shard_of(const rank *k, float *y, int32_t n_rows, int64_t n)
 {
     return (n_rows == 1 ? y : k->stage) + k->i * n_rows * n;
@@ -52,8 +52,8 @@ static void complete(rank *k, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 
 /* --------------------------------------------------------------------------------------------------------------- begin */
 
-/* The tokens as this rank's rows of the embeddings number them; those that others have become any. Of n tokens with those
- * that belong to nobody, where the stage has what a token's owner looked up for it. */
+/* The tokens as this rank's rows of the embedding number them; those that others have become any. owner: the row of the
+ * stage, of n tokens a rank with padding, that a token's owner looked up for it. */
 static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *token, int32_t *owner)
 {
     const int64_t rows = k->t->embd_rows[k->t->kind], first = k->i * rows;
@@ -82,7 +82,7 @@ static void run_begin(rank *k, const call *c)
     if (!k->b != t->replays) k->lost = true; /* the others do something else */
 }
 
-/* Whether the devices play the step is known before they are asked to, as is what they round it up to. */
+/* Replay and padding of the step are looked up before the devices begin it. */
 static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__tensor *t = (pi__tensor *) be;
@@ -104,9 +104,9 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     return t->replays ? NULL : &t->b;
 }
 
-/* ------------------------------------------------------------------------------------------------ what every rank has whole */
+/* --------------------------------------------------------------------------------------------------------- not sharded */
 
-/* A layer's cache as this rank has it: all of it, or with heads its share of those where they divide. */
+/* A layer's cache as this rank has it: all of it, or with heads its shard of those where they divide. */
 static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv, bool heads)
 {
     pi__kv_layer own = *kv;
@@ -139,7 +139,7 @@ static const void *localise(const rank *k, local *l, pi__operand_kind kind, cons
     }
 }
 
-/* Any op of which nothing is cut: each rank computes all of it. */
+/* Any op of which nothing is sharded: each rank computes all of it. */
 static void run_whole(rank *k, const call *c)
 {
     pi__operands o;
@@ -178,10 +178,10 @@ static void run_embed(rank *k, const call *c)
 
 /* -------------------------------------------------------------------------------------------------------------- linear */
 
-/* What a rank multiplies for one call of linear. */
+/* A rank's share of one call of linear. */
 typedef struct work {
     piece piece[PI__MAX_LIN * MAX_FUSED]; /* the device's matrices */
-    pi__lin lin[PI__MAX_LIN * MAX_FUSED]; /* y: of the first row, at the result's place on this rank */
+    pi__lin lin[PI__MAX_LIN * MAX_FUSED]; /* y: of the first row, in the result on this rank */
     bool shared[PI__MAX_LIN * MAX_FUSED]; /* the others are given this rank's columns */
     int32_t n;                        /* how many */
     int64_t ld;                       /* columns of those that are shared, together */
@@ -308,7 +308,7 @@ static void run_attention(rank *k, const call *c)
 
 /* ------------------------------------------------------------------------------------------------------------- experts */
 
-/* h [n_pairs, 2F] whole on every rank: pi__moe_shard.complete. */
+/* All-gathers h [n_pairs, 2F]: pi__moe_shard.complete. */
 static void complete_h(const pi__moe_shard *p, float *h, int32_t n_pairs, int64_t n_ff)
 {
     rank *k = p->ud;
@@ -354,7 +354,7 @@ static void run_moe(rank *k, const call *c)
 
 /* -------------------------------------------------------------------------------------------------------------- noting */
 
-/* The ops that are cut by a rule of their own; all others run whole. */
+/* The ops that are sharded by a rule of their own; all others run whole. */
 static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
     [PI__OP_embed] = run_embed, [PI__OP_linear] = run_linear, [PI__OP_qkv] = run_qkv, [PI__OP_attention] = run_attention,
     [PI__OP_moe] = run_moe,
@@ -368,7 +368,7 @@ static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *ar
     memcpy(&c->op.args, args, pi__op_size(id));
 }
 
-/* What the rows of an embedding that is cut are numbered by, every token of the step has to know. */
+/* Tokens of a step are numbered (number_tokens) by the rows a rank has of its sharded embedding, noted here. */
 static void note_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
     pi__tensor *t = (pi__tensor *) be;

@@ -1,4 +1,4 @@
-/* What the table of operands says of each op that is called, for those who look for a fault.
+/* Tracing and checking of ops by the table of operands, for those who look for a fault.
  *
  * With option trace-ops there is a line for each op: its name, and of each operand the field, what it is, [rows, width],
  * and where the host can read it a hash of its values, so that two runs can be compared op by op.

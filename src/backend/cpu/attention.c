@@ -1,12 +1,12 @@
-/* Attention over the paged cache on the CPU: the layout of a block, what goes into it, and who computes which rows.
+/* Attention over the paged cache on the CPU: the layout of a block, what goes into it, and the threads' work.
  *
  * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. Invariant:
  * how work is split never changes a result (attention.h says why).
  *
- * The query rows of a sequence that share a kv head are numbered token by token, head by head, and cut into groups of at
- * most kernels->max_rows: a group is an item, one thread computes it over all its keys. When items are too few for the
- * threads (a few decoding sequences), the keys are split too: in waves, each part of each item is a unit of work with a
- * sum of its own, and after a wave the sums are folded in order. */
+ * The query rows of a sequence that share a kv head are numbered token by token, head by head, and cut into groups of
+ * at most kernels->max_rows: a group is an item, one thread computes it over all its keys. When items are too few for
+ * the threads (a few decode sequences), the keys are split too: in waves, each KV split of each item is a unit of work
+ * with a sum of its own, and after a wave the sums are folded in order. */
 #include "backend/cpu/attention.h"
 
 #include "base/alloc.h"
@@ -16,12 +16,12 @@ enum {
     SMALL_WORK = 1 << 17,  /* multiply-adds below which one thread does all */
 };
 
-/* What one thread works in. */
+/* Working memory of one thread. */
 typedef struct attn_work {
     float *qt;        /* [head_dim, max_rows] */
     float *s;         /* [max_rows, S_STRIDE] */
-    pi__attn_sum sum; /* of a part */
-    pi__attn_sum run; /* of all parts so far */
+    pi__attn_sum sum; /* of a KV split */
+    pi__attn_sum run; /* of all splits so far */
 } attn_work;
 
 /* A call of attention. */
@@ -35,8 +35,8 @@ typedef struct attn_job {
     int32_t n_items;       /* in all */
     int32_t *first_item;   /* [n_seqs + 1] */
     attn_work *work;       /* [threads] */
-    int32_t n_waves;       /* parts are split: number of waves, 0 if not */
-    int32_t splits_a_wave; /* parts of an item in a wave */
+    int32_t n_waves;       /* keys are split: number of waves, 0 if not */
+    int32_t splits_a_wave; /* KV splits of an item in a wave */
     pi__attn_sum *unit;    /* [n_items * splits_a_wave] sums of a wave */
     pi__attn_sum *total;   /* [n_items] folded so far */
 } attn_job;
@@ -202,7 +202,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
 static int32_t first_split(const pi__attn_rows *w) { return w->lo[0] / PI__KV_SPLIT; }
 static int32_t last_split(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__KV_SPLIT; }
 
-/* One part of an item, to sum. work->qt is packed. */
+/* One KV split of an item, to sum. work->qt is packed. */
 static void do_split(const attn_job *j, const pi__attn_rows *w, int32_t seq, int32_t head, int32_t split, attn_work *work,
                     pi__attn_sum *sum)
 {
@@ -315,7 +315,7 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 /* --------------------------------------------------------------------------------------------------------------- run */
 
-/* Numbers the items; returns an upper bound of the multiply-adds, and the most parts an item has to *max_splits. */
+/* Numbers the items; returns an upper bound of the multiply-adds, and the most KV splits an item has to *max_splits. */
 static int64_t plan_items(attn_job *j, int32_t *max_splits)
 {
     int64_t work = 0;

@@ -15,9 +15,9 @@
  *
  * A tile takes exactly 16 rows of the type, whatever the type.
  *
- * How a query row is computed, and why its bits never depend on its neighbours: keys are cut at absolute multiples of
- * PI__KV_SPLIT. In a part, scores are sums over dims in order, the maximum and the sum of exponentials go over the
- * row's own keys by lane = position mod 16, values are added in order of position. Parts are folded in order. So
+ * How a query row is computed, and why that is batch-invariant: keys are cut at absolute multiples of
+ * PI__KV_SPLIT. In a KV split, scores are sums over dims in order, the maximum and the sum of exponentials go over the
+ * row's own keys by lane = position mod 16, values are added in order of position. Splits are folded in order. So
  * block size, batch, chunks and threads only choose who computes what. */
 #ifndef PI__CPU_ATTENTION_H
 #define PI__CPU_ATTENTION_H
@@ -29,9 +29,9 @@
 
 enum {
     PI__ATTN_TILE = 16,      /* keys a tile */
-    PI__KV_SPLIT = 256,      /* keys a part */
+    PI__KV_SPLIT = 256,      /* keys a split */
     PI__ATTN_MAX_ROWS = 12,  /* query rows a kernel takes at once */
-    PI__ATTN_S_STRIDE = 272, /* floats from score row to score row; more than a part, so that rows use all cache sets */
+    PI__ATTN_S_STRIDE = 272, /* floats from score row to score row; more than a split, so that rows use all cache sets */
     PI__MAX_HEAD_DIM = 512,  /* values a head */
 };
 
@@ -56,7 +56,7 @@ typedef struct pi__attn_sum {
     float *acc; /* [n_padded, head_dim] */
 } pi__attn_sum;
 
-/* What happens to one head of q, k or v before attention. */
+/* Norm, rotation and scale of one head of q, k or v before attention. */
 typedef struct pi__head_prep {
     int32_t head_dim;    /* values */
     bool norm;           /* RMSNorm, times w if there is one */
@@ -74,11 +74,11 @@ struct pi__cpu_attn_kernels {
     int32_t (*round_rows)(int32_t n);
     /* qt = the rows of q, transposed: [head_dim][n_padded], the last row repeated. */
     void (*pack)(const pi__attn_rows *w, float *qt);
-    /* The rows over the keys of one part. k, v: tiles of the part, those that no row sees may be NULL. s: scores,
-     * PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE floats. Rows that see nothing of the part are left undefined in out. */
+    /* The rows over the keys of one KV split. k, v: tiles of the split, those that no row sees may be NULL. s: scores,
+     * PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE floats. Rows that see nothing of the split are left undefined in out. */
     void (*split)(const pi__attn_rows *w, const float *qt, int32_t split, const char *const *k, const char *const *v,
                  float *s, pi__attn_sum *out);
-    /* run = run and part, in this order; the first part of a row replaces what run holds. */
+    /* Folds the sum of a KV split into run, which goes first; a row's first split replaces what run holds. */
     void (*fold)(const pi__attn_rows *w, int32_t split, pi__attn_sum *run, const pi__attn_sum *sum);
     /* Sinks, division by the sum, the gate, and the result to out. */
     void (*finish)(const pi__attn_rows *w, const pi__attn_sum *run);

@@ -233,7 +233,7 @@ PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const
 
 /* ------------------------------------------------------------------------------------------------------------- values */
 
-/* Which keys of the part the rows see, as distances from its start; [lo, hi] of a row that sees none is empty. */
+/* Which keys of the KV split the rows see, as distances from its start; [lo, hi] of a row that sees none is empty. */
 typedef struct span {
     int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* of each row */
     int32_t any_lo, any_hi;                               /* the first and last key that some row sees */
@@ -327,7 +327,7 @@ static int32_t round_rows(int32_t n)
     return n;
 }
 
-/* -------------------------------------------------------------------------------------------------- one part of keys */
+/* --------------------------------------------------------------------------------------------------- one KV split */
 
 static void pack(const pi__attn_rows *w, float *qt)
 {

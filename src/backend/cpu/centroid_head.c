@@ -1,4 +1,4 @@
-/* A head of which only some clusters of rows are multiplied (pi__centroid_head), on the CPU.
+/* An lm_head of which only some clusters of rows are multiplied (pi__centroid_head), on the CPU.
  *
  * The centroids are an ordinary matrix. Then one pool job: the rows are rounded | tiles of the clusters that each row chose,
  * a row at a time, since rows seldom agree | each row's logits are filled and its values put where they belong. Memory:

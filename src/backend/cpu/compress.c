@@ -1,4 +1,5 @@
-/* What DeepSeek V4 puts into its caches, on the CPU: rows of the window, and entries made of the tokens of a window.
+/* The caches of DeepSeek V4 on the CPU, and the ops that write them: rows of the window, and entries made of the tokens
+ * of a window.
  *
  * A token's values and scores go to the cache of recent rows; then each entry whose last token is in the step is made from
  * there, so that it does not matter in which steps its tokens came. No memory but the stack. Threads: called by the step
@@ -9,7 +10,7 @@
 
 enum { SMALL = 16384 }; /* values below which waking threads costs more than it brings */
 
-/* ------------------------------------------------------------------------------------------------------------- latent */
+/* ------------------------------------------------------------------------------------------------------------ mla_qkv */
 
 typedef struct mla_qkv_job {
     pi__cpu *cpu;

@@ -1,6 +1,6 @@
 /* The CPU backend itself: creation, where memory comes from, and the op table.
  *
- * Memory: one small allocation for the backend, device memory and scratch from pi__map. Threads: as backend.h says, one
+ * Memory: one small allocation for the backend, device memory and scratch from pi__map. Threads: as device.h says, one
  * at a time; ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of the
  * last reserve(). */
 #include "backend/cpu/cpu.h"

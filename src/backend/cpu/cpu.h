@@ -37,7 +37,7 @@ typedef struct pi__isa_name {
     const char *desc; /* as describe() says it */
 } pi__isa_name;
 extern const pi__isa_name pi__isa_names[]; /* by enum pi__isa */
-/* Whether processor and system run what the files of an instruction set are compiled with. */
+/* true: processor and system run what the files of an instruction set are compiled with. */
 bool pi__isa_there(int isa);
 /* The instruction set for an isa option; the best one for NULL, "" and "auto". PI_EUNSUPPORTED: not there, or no name. */
 int pi__isa_choose(const char *name, int *out, pi_error *err);

@@ -1,5 +1,5 @@
-/* Small ops of the CPU backend on rows of floats: residual with norm, gated sum, rotation tables, row gathering, soft
- * capping.
+/* Small ops of the CPU backend on rows of floats: residual stream with norm, gated sum, rotation tables, row
+ * gathering, soft capping.
  *
  * No memory. Threads: called by the step thread; what is large is split over the pool by rows or by ranges that are
  * fixed multiples, so a value never depends on the number of threads. The arithmetic of a row is in

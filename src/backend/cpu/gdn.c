@@ -1,4 +1,4 @@
-/* The gated delta rule on the CPU: slots, snapshots, and who computes what of a step (gdn.h has the formulas).
+/* The gated delta rule on the CPU: slots, snapshots, and which thread computes what of a step (gdn.h has the formulas).
  *
  * Memory: the backend's scratch; slots and snapshots are the engine's. Threads: called by the step thread, which forks and
  * joins the pool inside. A step has three phases with a barrier between them:
@@ -7,9 +7,9 @@
  *     heads   sequence x value head    values, the state, the output; u and G rows, snapshots of S0
  *     keep    sequence x key head      keys and raw inputs that the next step needs go to the slot
  *
- * Invariant: until keep, the slot's keys and raw inputs are those of before the step; its base changes at the very end. A
- * chunk is folded into S0 as soon as it is full and all of it is sure, so after a step base is the last multiple of C at
- * or before the end of the sure tokens, and at most C - 1 + n_draft rows follow it. */
+ * Invariant: until keep, the slot's keys and raw inputs are those of before the step; its base changes at the very end.
+ * A chunk is folded into S0 as soon as it is full and all of it is verified, so after a step base is the last multiple
+ * of C at or before the end of the verified tokens, and at most C - 1 + n_draft rows follow it. */
 #include "backend/cpu/gdn.h"
 
 #include <math.h>
@@ -36,14 +36,14 @@ typedef struct gdn_seq {
     int32_t first, n;  /* its tokens in the batch */
     int32_t pos;       /* position of the first one */
     int32_t end;       /* position after the last one */
-    int32_t verified;  /* position after the last one that stays */
+    int32_t verified;  /* position after the last one that is verified */
     int32_t base;      /* position of S0 before the step */
     int32_t save, n_save; /* its snapshots in the batch */
 } gdn_seq;
 
-/* What one thread works in. */
+/* Working memory of one thread. */
 typedef struct gdn_work {
-    float *s; /* [dim * dim] S0 of a head beyond what is sure */
+    float *s; /* [dim * dim] S0 of a head beyond what is verified */
     float *v; /* [C][dim] values of a chunk */
 } gdn_work;
 

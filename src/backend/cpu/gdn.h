@@ -17,8 +17,8 @@
  * into panels of 32 columns, which are independent of one another: a panel of 128 rows stays in the first-level cache
  * while the chunk's products, its rows and the fold are done.
  *
- * Why bits do not depend on cuts and company: every sum above runs over rows in order, from a state at a multiple of C of
- * the sequence's own position; how many rows are computed at once only chooses registers. */
+ * Why it is batch-invariant, whatever the chunks: every sum above runs over rows in order, from a state at a multiple
+ * of C of the sequence's own position; how many rows are computed at once only chooses registers. */
 #ifndef PI__CPU_GDN_H
 #define PI__CPU_GDN_H
 

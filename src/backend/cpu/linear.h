@@ -21,7 +21,7 @@
  * A tile is read from its first byte to its last, and so is a matrix: with scales in a place of their own, the two
  * streams halve what the processor's prefetching gets from memory.
  *
- * Float formats: tile [n_in][16 rows]. Formats of the IQ and ternary families keep the file's rows; they are decoded to
+ * Float formats: tile [n_in][16 rows]. IQ and ternary formats keep the file's rows; they are decoded to
  * integer codes on the way into the kernels. Rows past n_out are zeros. Matrices of a stack follow each other.
  *
  * ACTIVATIONS are rounded to 15 bits in blocks of 32 with a float scale, once for all matrices that read them. A code
@@ -168,7 +168,7 @@ pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *
 /* y = tile times the group's rows. only: the tile is not used again, and need not be unpacked in memory. */
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
 
-/* Not there for this machine's architecture: NULL. Whether the CPU has the instructions is for the caller to know. */
+/* Not there for this machine's architecture: NULL. That the CPU has the instructions is for the caller to know. */
 const pi__cpu_linear_kernels *pi__lin_kernels_avx512(void);
 const pi__cpu_linear_kernels *pi__lin_kernels_avx2(void);
 const pi__cpu_linear_kernels *pi__lin_kernels_neon(void);

@@ -1,4 +1,4 @@
-/* Formats that keep the file's rows (IQ and ternary families): a tile's rows to canonical blocks on the fly.
+/* Formats that keep the file's rows (IQ and ternary ones): a tile's rows to canonical blocks on the fly.
  *
  * Every value of these formats is a small integer times a scale of 16 columns, so the dot products stay integers. Plain C
  * on words of 8 codes, for all instruction sets. No memory, any thread. */

@@ -10,7 +10,7 @@
  * One pool job a call: round the rows | gather them into the experts' groups | gate and up | activation | down | add up
  * a row's results in the order of rank. Items are some tiles of one expert's matrix times its columns, so a single row
  * keeps many threads busy as well. Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels'
- * own sums (linear.h) and a row adds its own pairs alone, so company and threads change nothing. */
+ * own sums (linear.h) and a row adds its own pairs alone, so it is batch-invariant. */
 #include <math.h>
 #include <string.h>
 

@@ -90,7 +90,7 @@ static void gate_free(gate *g)
 
 static bool changed(gate *g, uint32_t old) { return atomic_load_explicit(&g->word, memory_order_acquire) != old; }
 
-/* Whether another thread of the pool was last seen on the core of this one, which is number ith (-1: not known, then
+/* true: another thread of the pool was last seen on the core of this one, which is number ith (-1: not known, then
  * one that was seen there may be itself). */
 static bool shares_core(const pi__pool *p, int32_t ith)
 {

@@ -1,14 +1,14 @@
 /* Attention of DeepSeek V4 on the CPU: each token to the rows of a window and to entries, as sparse.h says.
  *
  * An item is a token and 16 of its query heads; one thread computes it from end to end. Memory: the backend's scratch, a
- * part for each thread. Threads: called by the step thread, which forks and joins the pool inside. */
+ * region for each thread. Threads: called by the step thread, which forks and joins the pool inside. */
 #include "backend/cpu/sparse.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 
-/* What one thread works in. */
+/* Working memory of one thread. */
 typedef struct sparse_work {
     float *qt;          /* [dim][16] */
     float *s;           /* [PI__SPARSE_SPLIT][16] */

@@ -4,9 +4,9 @@
  * of 32. What is attended to is a list of rows (of the window by position, then entries by number), read where they lie; a
  * row that is not of F32 is widened into a thread's own memory, a few rows at a time. 16 heads are the lanes of a vector.
  *
- * How a head's result is computed, and why its bits never depend on its neighbours: the list is cut into parts of
- * PI__SPARSE_SPLIT rows. In a part, scores are sums over dims in order, sums of exponentials and of weighted rows go in the
- * order of the list. Parts are folded in order. The list is the same for a token whoever else is there. */
+ * How a head's result is computed, and why that is batch-invariant: the list is cut into splits of PI__SPARSE_SPLIT
+ * rows. In a split, scores are sums over dims in order, sums of exponentials and of weighted rows go in the order of
+ * the list. Splits are folded in order. A token's list does not depend on batch composition. */
 #ifndef PI__CPU_SPARSE_H
 #define PI__CPU_SPARSE_H
 
@@ -26,7 +26,8 @@ typedef struct pi__sparse_sum {
 } pi__sparse_sum;
 
 struct pi__cpu_sparse_kernels {
-    /* Adds a part of n rows. qt: [dim][16] queries; s: scratch [PI__SPARSE_SPLIT][16]; heads past n_head are not summed. */
+    /* Adds a split of n rows. qt: [dim][16] queries; s: scratch [PI__SPARSE_SPLIT][16]; heads past n_head are not
+     * summed. */
     void (*split)(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
                  pi__sparse_sum *sum);
     /* score[i] = sum over heads of w * max(0, q . row i). qt: [n16][dim][16], w: [n16][16], 0 past the last head. */

@@ -3,8 +3,8 @@
  * It is looked for when a backend that wants it opens, so that the library starts where it is not installed; the few
  * functions and numbers it takes are named here as cuBLAS's own header does, and have been the same since its version 11.
  *
- * Memory: one small object and cuBLAS's own; what products work in is the caller's, so that they can be recorded. Threads:
- * as backend.h says. */
+ * Memory: one small object and cuBLAS's own; what products work in is the caller's, so that they can be captured.
+ * Threads: as device.h says. */
 #include "backend/cuda/blas.h"
 
 #include <cuda_runtime_api.h>

@@ -4,12 +4,12 @@
  * numbers it takes are named here as NCCL's own header does, and have been the same since its version 2.
  *
  * Memory: one small object and NCCL's own. Threads: each rank its own, and whoever creates and destroys. A rank that leaves
- * tears down its part of the communicator; the others find out while they wait, and tear down theirs, which ends kernels
+ * tears down its communicator; the others find out while they wait, and tear down theirs, which ends kernels
  * that would wait for ever.
  *
- * Exchanges may be recorded with the queue they are in. NCCL wants all ranks to record the same ones and to play them
- * together, each from a thread that does not wait for the other ranks' (which may have to come first); and nothing recorded
- * may be left when a rank leaves or the link is destroyed: it would wait for that. */
+ * All-gathers may be captured with the queue they are in. NCCL wants all ranks to capture the same ones and to replay
+ * them together, each from a thread that does not wait for the other ranks' (which may have to come first); and no
+ * graph with one may be left when a rank leaves or the link is destroyed: it would wait for that. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <sched.h>
@@ -22,7 +22,7 @@
 enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* before a waiting rank lets others run */ };
 typedef struct ncclComm *nccl_comm;
 
-/* What is taken of NCCL; numbers returned are 0 or an error. */
+/* Functions taken of NCCL; numbers returned are 0 or an error. */
 typedef struct nccl {
     void *lib;
     int (*init_all)(nccl_comm *comm, int n, const int *device);
@@ -41,7 +41,7 @@ typedef struct member { /* a rank's own */
 typedef struct nccl_link {
     pi__link link;    /* first: the public face */
     nccl fn;          /* the library */
-    atomic_bool left; /* some rank takes no part any more */
+    atomic_bool left; /* some rank has left */
     int32_t n;        /* ranks */
     member member[];  /* [n] */
 } nccl_link;
@@ -88,7 +88,7 @@ static bool nccl_gather(pi__link *link, int32_t rank, float *buf, size_t count)
            l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm, pi__rt_stream(m->rt)) == 0;
 }
 
-/* Whether the rank's part of the communicator is well. */
+/* true: the rank's communicator is well. */
 static bool well(const nccl_link *l, const member *m)
 {
     int error = 0;

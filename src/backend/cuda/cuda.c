@@ -4,9 +4,9 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
- *     [clusters][rows of delta nets][what the library of products works in][parts of attention]
+ *     [clusters][rows of delta nets][what the library of products works in][KV splits of attention]
  *
- * Threads: as backend.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
+ * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
 #include "backend/cuda/impl.h"
 
@@ -347,7 +347,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     return PI_OK;
 }
 
-/* How products are made: a choice for the whole engine, so that no request's numbers depend on others. */
+/* How products are made, chosen once for the engine: batch-invariant, save with cublas (blas.h). */
 static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;

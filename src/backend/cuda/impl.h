@@ -19,23 +19,23 @@ typedef struct cuda_batch {
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
 
-/* Recordings: shapes of steps, of parts of one step, of all. */
+/* Captured steps: most shapes, segments of one step, graphs in all. */
 enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_SEGMENTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
 
-/* What decoding steps are alike in, once they are rounded up. */
+/* Shape of a decode step, padding included: steps of the same shape replay the same graphs. */
 typedef struct cuda_shape {
     int32_t n_seqs;         /* sequences */
     int32_t each;           /* tokens of each */
     int32_t keys;           /* most that a token sees */
 } cuda_shape;
 
-/* Decoding steps of one shape as they were recorded. */
+/* Captured decode steps of one shape. */
 typedef struct cuda_captured {
     cuda_shape shape;       /* n_seqs 0: this entry is free */
     uint64_t used;          /* number of the last such step */
     bool seen;              /* there was one before this */
-    int32_t n_graphs;       /* parts that are recorded */
-    pi__rt_graph *segment[PI__CUDA_MAX_SEGMENTS]; /* in order; NULL: not recorded. What is recorded as a whole is the first */
+    int32_t n_graphs;       /* segments that are captured */
+    pi__rt_graph *segment[PI__CUDA_MAX_SEGMENTS]; /* in order; NULL: not captured. A step captured whole is the first */
 } cuda_captured;
 
 /* Frequencies of a rotation that are on the device. */
@@ -44,12 +44,12 @@ typedef struct cuda_freq {
     int32_t n;              /* how many */
 } cuda_freq;
 
-/* Scratch in device memory: where its parts begin, and its size. */
+/* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
     size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, kv_splits, blas, total; /* bytes */
 } cuda_scratch;
 
-/* What loading takes of the host (load.c). */
+/* Host memory and threads of loading (load.c). */
 typedef struct cuda_stage {
     pi__pool *pool;         /* threads that pack; NULL: nothing is being loaded */
     uint8_t *buffer[2];     /* pinned memory */
@@ -64,21 +64,21 @@ typedef struct pi__cuda {
     char desc[112];         /* describe() */
     pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
     bool fp4;               /* NVFP4 and MXFP4 matrices are multiplied in FP4; never changes */
-    bool records;           /* steps that come again are recorded; never changes */
+    bool records;           /* decode steps are captured; never changes */
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */
     int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
     size_t n_ints, max_ints; /* of it in use, in all */
-    cuda_batch batch[2];    /* the step's, and its wanted rows */
-    cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* in no order */
-    int32_t n_graphs;       /* recorded parts of all of them */
-    uint64_t n_steps;       /* that could be recorded */
-    cuda_captured *now;     /* the step's shape; NULL: it is not recorded, or not yet */
-    bool segmented;         /* the step is of kind PARTS */
-    int32_t n_segments;     /* of the step's parts, those that have begun */
-    pi__rt_graph **becomes; /* where the part goes that is being recorded, or NULL */
-    bool replayed;          /* the part that goes on is played: what is called changes nothing */
+    cuda_batch batch[2];    /* the step's, and its logits rows */
+    cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* captured steps, in no order */
+    int32_t n_graphs;       /* captured segments of all of them */
+    uint64_t n_steps;       /* that could be captured */
+    cuda_captured *now;     /* the step's shape; NULL: it is not captured, or not yet */
+    bool segmented;         /* the step is of kind SEGMENTS */
+    int32_t n_segments;     /* of the step's segments, those that have begun */
+    pi__rt_graph **becomes; /* where the graph of the segment being captured goes, or NULL */
+    bool replayed;          /* the segment was replayed: calls of its ops do nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
@@ -90,22 +90,22 @@ typedef struct pi__cuda {
     bool no_room;           /* a batch was larger than its limits, or the host had no memory */
 } pi__cuda;
 
-/* Whether something went wrong since the last finish(): then nothing is queued any more. */
+/* true: something went wrong since the last finish(), and nothing is queued any more. */
 static inline bool pi__cuda_failed(const pi__cuda *c) { return c->error || c->no_room; }
-/* Whether what is called is queued. */
+/* true: ops that are called are queued (or captured), as nothing failed and their segment was not replayed. */
 static inline bool pi__cuda_queues(const pi__cuda *c) { return !pi__cuda_failed(c) && !c->replayed; }
 /* The first code that is not 0 is what finish() returns. */
 static inline void pi__cuda_keep(pi__cuda *c, int code)
 {
     if (!c->error) c->error = code;
 }
-/* Queues a kernel, unless something failed or a recording has it. */
+/* Queues a kernel, unless something failed or it was replayed. */
 #define PI__QUEUE(c, call)                                                                                              \
     do {                                                                                                                \
         if (pi__cuda_queues(c)) pi__cuda_keep(c, call);                                                                 \
     } while (0)
 
-/* The device's arrays of the batch given to begin, or of its wanted rows. */
+/* The device's arrays of the batch given to begin, or of its logits rows. */
 static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)
 {
     return &c->batch[1].host == b ? &c->batch[1] : &c->batch[0];
@@ -121,9 +121,9 @@ void pi__cuda_graph_segment(pi__backend *be);
 bool pi__cuda_end_capture(pi__backend *be);
 void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
-/* What was called is all of the step, or of its part: where it was recorded instead, it is played now. */
+/* All of the step, or of its segment, was called: where it was captured instead of queued, it is replayed now. */
 void pi__cuda_end_segment(pi__cuda *c);
-/* Forgets what was recorded; nothing is queued. */
+/* Drops all captured graphs. */
 void pi__cuda_free_graphs(pi__cuda *c);
 
 /* Most rows that are gathered at once: tokens, or a drafter's pairs. */
@@ -132,7 +132,7 @@ static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
     return lim->max_tokens > 2 * PI__MAX_ROWS ? lim->max_tokens : 2 * PI__MAX_ROWS;
 }
 
-/* Where the next part of scratch begins, for size bytes. */
+/* Where the next region of scratch begins, for size bytes. */
 static inline size_t pi__cuda_take(size_t *at, size_t size)
 {
     size_t p = *at;
@@ -149,12 +149,12 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
 void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n);
 void pi__cuda_load_end(pi__cuda *c);
 
-/* ops.c: backend.h's structs as the kernels have them */
+/* ops.c: structs of ops.h as the kernels have them */
 bool pi__cuda_is_float(int32_t type);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
 
-/* What a matrix wants its input to be: integers of 15 bits, floats, FP4, sums of 16-bit floats, such sums as rows for a
+/* Form of a matrix's prepared input: integers of 15 bits, floats, FP4, terms of 16-bit floats, hi and lo rows for a
  * library. All but the first two depend on its type. */
 enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_MMA16, PI__FORM_HILO };
 enum { PI__CUDA_BLAS_ROWS = 64 /* fewest rows that the library is given */ };
@@ -163,11 +163,11 @@ int pi__cuda_form(bool fp4, int32_t type, int64_t n_in);
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
 
-/* ops_blas.c: a product in form PARTS. */
+/* ops_blas.c: a product in form HILO. */
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);
 
-/* selftest.c: *right: whether a small product with a matrix of that type (in FP4 or not; or by the library, where blas is not
- * NULL) is what the host computes. */
+/* selftest.c: *right: that a small product with a matrix of that type (in FP4 or not; or by the library, where blas is
+ * not NULL) is what the host computes. */
 int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, pi__blas *blas, bool *right, pi_error *err);
 
 /* ops_top.c, and the scratch it needs */
@@ -181,7 +181,7 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 /* ops_centroid_head.c */
 size_t pi__cuda_centroid_bytes(const pi__limits *lim);
 
-/* ops_gdn.c: the ops of delta-net layers (see backend.h), and the scratch they need */
+/* ops_gdn.c: the ops of delta-net layers (see ops.h), and the scratch they need */
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cuda_gdn_scratch(const pi__limits *lim);

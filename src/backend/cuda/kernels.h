@@ -1,8 +1,8 @@
 /* Kernels as C functions: what launch_NAME.cu launch, for the CUDA backend and for the kernels' tests.
  *
- * Every function queues work on a stream and returns 0 or the runtime's error code; all pointers in the structs are device
- * memory. Shapes are row-major, slowest first; "ld" is the distance between rows in values. As backend.h promises, the
- * order of sums of a row depends on that row's own length alone. */
+ * Every function queues work on a stream and returns 0 or the runtime's error code; all pointers in the structs are
+ * device memory. Shapes are row-major, slowest first; "ld" is the distance between rows in values. They are
+ * batch-invariant, as ops.h says: the order of sums of a row depends on that row's own length alone. */
 #ifndef PI__CUDA_KERNELS_H
 #define PI__CUDA_KERNELS_H
 
@@ -34,8 +34,8 @@ typedef struct pi__k_top {
     int32_t n_rows, k;   /* k: the most that is asked for */
     int64_t n;           /* at most 2^20 */
     const int32_t *skip; /* indices */
-    const int32_t *request; /* [n_rows][3] values wanted, indices to skip, whether the sum is wanted */
-    int32_t sum;         /* whether anybody wants a sum */
+    const int32_t *request; /* [n_rows][3] values wanted, indices to skip, not 0: the sum is wanted */
+    int32_t sum;         /* not 0: some row's sum is wanted */
     void *scratch;       /* pi__k_top_scratch() bytes, a multiple of 16 */
     uint64_t *out;       /* [n_rows, 2 + k] */
 } pi__k_top;
@@ -93,12 +93,12 @@ typedef struct pi__k_attn {
     int32_t table_stride;
     int32_t max_keys;           /* most keys that the tokens of a sequence see between them, first to last */
     pi__k_cache cache;
-    void *scratch;              /* partial results when keys are split over blocks; NULL: never split */
+    void *scratch;              /* partial results of KV splits; NULL: keys are never split over blocks */
     size_t scratch_size;        /* bytes: what is not there is not split */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
-/* Whether there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
+/* Not 0: there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
@@ -152,7 +152,7 @@ typedef struct pi__k_matrix {
     const float *scale;   /* factor of the result, or NULL */
 } pi__k_matrix;
 
-/* What matrices read, as in pi__lin_in of ops.h: kind is PI__IN_*. */
+/* The input of matrices, as in pi__lin_in of ops.h: kind is PI__IN_*. */
 typedef struct pi__k_input {
     int32_t kind;
     const float *x;
@@ -187,15 +187,16 @@ int pi__k_mma16_has(int32_t type, int64_t n_in);
 size_t pi__k_mma16_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
 int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
-/* launch_hilo.cu: what products of a library with such matrices read (blas.h): x as two parts of w's type, [2][n_rows,
- * n_in], the larger one first; and what is left to do with their sum, y. */
+/* launch_hilo.cu: the input of a library's products with such matrices (blas.h): x as hi + lo of w's type, [2][n_rows,
+ * n_in], hi first; and their epilogue, the factors of y. */
 size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_hilo_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
-/* ---- launch_moe*.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
+/* ---- launch_moe*.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert,
+ * then by row */
 
 #define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
 
@@ -215,7 +216,7 @@ typedef struct pi__k_routes {
     float *weight;        /* [n_rows, n_used] softmax over all, divided by the sum of those used, times weights_scale */
     int32_t *column;      /* [n_rows, n_used] of the pair */
     int32_t *row;         /* [n_rows * n_used] of the column */
-    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL, of others' routes: there are none */
+    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL: none, as of centroid heads */
     int32_t *n_tile;      /* [3] how many there are */
 } pi__k_routes;
 
@@ -241,20 +242,21 @@ int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 
-/* ---- launch_centroid_head.cu: heads of which only some clusters of rows are multiplied, see pi__centroid_head of ops.h */
+/* ---- launch_centroid_head.cu: lm_heads of which only some clusters of rows are multiplied, see pi__centroid_head of
+ * ops.h */
 typedef struct pi__k_centroids {
     const float *scores;  /* [n_rows, n_mat] of the centroids */
     int32_t n_rows, n_mat, n_pick;
     int64_t n;            /* rows a cluster */
     int32_t *pick;        /* [n_rows, n_pick] the best clusters, by rank; written by pi__k_pick_centroids */
-    const float *some;    /* [n_rows, n_pick, n] what their rows gave */
+    const float *some;    /* [n_rows, n_pick, n] logits of their rows */
     const int32_t *order; /* [n_mat * n] token of each row */
     float *logits;        /* [n_rows, n_mat * n] */
 } pi__k_centroids;
 enum { PI__K_MOST_PAIRS = 65535 }; /* rows times picks */
-/* Which clusters each row goes to, also as routes: of r row, n_tile and tile[0], a tile for each pair, are written. */
+/* The clusters that each row picks, also as routes: of r row, n_tile and tile[0], a tile for each pair, are written. */
 int pi__k_pick_centroids(void *stream, const pi__k_centroids *a, const pi__k_routes *r);
-/* Their values to their tokens' places, the least minus 1 to all others. */
+/* Scatters their logits to their tokens, the least minus 1 to all others. */
 int pi__k_scatter_logits(void *stream, const pi__k_centroids *a);
 
 #ifdef __cplusplus

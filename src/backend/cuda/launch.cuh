@@ -1,6 +1,6 @@
-/* What the launch functions share (launch_NAME.cu; declared in kernels.h). They are host code beside the kernels that they
- * choose from, compiled by nvcc, or by the host compiler for the SIMT emulator. Each returns 0 or the runtime's error code.
- * Every launch goes through pi_launch. */
+/* Shared by the launch functions (launch_NAME.cu; declared in kernels.h). They are host code beside the kernels that
+ * they choose from, compiled by nvcc, or by the host compiler for the SIMT emulator. Each returns 0 or the runtime's
+ * error code. Every launch goes through pi_launch. */
 #ifndef PI_LAUNCH_CUH
 #define PI_LAUNCH_CUH
 

@@ -2,7 +2,7 @@
 #include "backend/cuda/launch.cuh"
 #include "attention_kernels.cuh"
 
-/* Parts that a tile of rows can have: its keys may begin and end within one. */
+/* Most KV splits of a tile of rows: its keys may begin and end within one. */
 static int32_t most_splits(const pi__k_attn *a) { return a->max_keys / KV_SPLIT + 2; }
 
 template <int D, bool SPLIT> static int run(void *stream, const pi__k_attn *a)

@@ -18,7 +18,7 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
                      floats ? (float *) prepared : nullptr, codes, meta);
 }
 
-enum { MOST_GROUPS = 4 }; /* one is for decoding, four for a few drafts or sequences, gemm_kernels.cuh for prompts */
+enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequences, gemm_kernels.cuh for prefill */
 
 template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
 {

@@ -1,4 +1,4 @@
-/* What launches of the products of experts share. */
+/* Shared by the launches of the products of experts. */
 #ifndef PI_LAUNCH_MOE_CUH
 #define PI_LAUNCH_MOE_CUH
 

@@ -19,7 +19,7 @@
 
 enum { BUFFER = 32 << 20, PIECE = 256 << 10 /* bytes that a thread takes at a time, or a tile */ };
 
-/* What the threads share. */
+/* A job of the threads: pack rows, or copy bytes. */
 typedef struct job {
     pi__pool *pool;          /* they are of it */
     int32_t type;            /* of the matrix */
@@ -28,7 +28,7 @@ typedef struct job {
     const uint8_t *src;      /* rows of the file, or bytes */
     uint8_t *dst;            /* in a buffer */
     int64_t n;               /* rows, or bytes */
-    int64_t step;            /* of them in a part */
+    int64_t step;            /* of them in an item of a thread */
     int32_t n_parts;         /* that they are cut into */
 } job;
 

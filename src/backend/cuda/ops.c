@@ -1,4 +1,4 @@
-/* The ops of transformers: backend.h's structs turned into the kernels' and queued (see kernels.h). No memory; the step
+/* The ops of transformers: structs of ops.h turned into the kernels' and queued (see kernels.h). No memory; the step
  * thread. */
 #include "backend/cuda/impl.h"
 
@@ -69,7 +69,7 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
     pi__cuda *c = (pi__cuda *) be;
     void *stream = pi__rt_stream(c->rt);
     pi__k_input k = pi__cuda_input(&a->in);
-    int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have a place of their own */
+    int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have their own memory */
     bool floats = false;
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */

@@ -1,5 +1,5 @@
-/* Products of F16 and BF16 matrices with many rows by a library (option cublas): x as a sum of two 16-bit parts, and a
- * product with each. No memory; the step thread. */
+/* Products of F16 and BF16 matrices with many rows by a library (option cublas): x as a sum of hi and lo, 16
+ * bits each, and a product with each. No memory; the step thread. */
 #include "backend/cuda/impl.h"
 #include "formats/formats.h"
 
@@ -9,7 +9,7 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
     const uint16_t *parts = prepared;
     int code = 0;
     for (int32_t i = 0; i < 2 && !code; i++) {
-        const uint16_t *x = parts + (size_t) (1 - i) * (size_t) n_rows * (size_t) w->n_in; /* the small part first */
+        const uint16_t *x = parts + (size_t) (1 - i) * (size_t) n_rows * (size_t) w->n_in; /* lo first */
         const pi__gemm g = {.bf16 = w->type == PI__BF16, .add = i, .n_rows = n_rows, .n_in = w->n_in, .n_out = w->n_out,
                             .w = w->data, .ldw = (int64_t) (w->shape.tile_bytes / sizeof *x), .x = x, .y = p->y,
                             .ldy = p->ldy};

@@ -1,11 +1,11 @@
-/* A head of which only some clusters of rows are multiplied (pi__centroid_head), on the device: the centroids are a matrix like
- * any other, and the clusters' rows are multiplied as experts are (kernels/centroid_head_kernels.cuh).
+/* An lm_head of which only some clusters of rows are multiplied (pi__centroid_head), on the device: the centroids are a
+ * matrix like any other, and the clusters' rows are multiplied as experts are (kernels/centroid_head_kernels.cuh).
  *
- * Memory: a part of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
+ * Memory: of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
  * c->order is there. */
 #include "backend/cuda/impl.h"
 
-/* Where the parts are, in bytes from the scratch's start. */
+/* Layout of the op's scratch, in bytes from its start. */
 typedef struct parts {
     size_t order;             /* [n_vocab] */
     size_t tile, row, n_tile; /* [pairs]; [pairs]; [3] */

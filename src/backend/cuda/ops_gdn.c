@@ -1,4 +1,4 @@
-/* The ops of delta-net layers: backend.h's structs turned into the kernels' and queued (see kernels.h). No memory; the step
+/* The ops of delta-net layers: structs of ops.h turned into the kernels' and queued (see kernels.h). No memory; the step
  * thread. */
 #include "backend/cuda/impl.h"
 

@@ -1,4 +1,4 @@
-/* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread; memory is a part of the backend's scratch:
+/* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread; memory is of the backend's scratch:
  *
  *     [ids][weights][columns][rows][three lists of tiles][their lengths][prepared activations][results]
  *
@@ -7,7 +7,7 @@
 
 #include "formats/formats.h"
 
-/* Where the parts are, in bytes from the scratch's start. */
+/* Layout of the op's scratch, in bytes from its start. */
 typedef struct parts {
     size_t id, weight, column, row; /* [pairs] each */
     size_t tile[3], n_tile;         /* lists of tiles; [3] */
@@ -48,8 +48,8 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
-/* The results of gate (and up) by column: [pairs, 2F], of a part its own columns. Each row is prepared once for all experts
- * that it goes to. */
+/* The results of gate (and up) by column: [pairs, 2F], of a shard its own columns. Each row is prepared once for all
+ * experts that it goes to. */
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;

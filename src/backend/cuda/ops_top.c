@@ -16,7 +16,7 @@ size_t pi__cuda_top_bytes(const pi__limits *lim)
     return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
 }
 
-/* Picks are of what the step's ops gave, and no part of the recording. */
+/* topk is queued behind the step's ops, and not captured with them. */
 void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     (void) b;

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 typedef struct pi__rt pi__rt;
-typedef struct pi__rt_graph pi__rt_graph; /* recorded work */
+typedef struct pi__rt_graph pi__rt_graph; /* captured work */
 
 typedef struct pi__rt_info {
     char name[96];  /* of the device, as describe() shows it */
@@ -28,7 +28,8 @@ enum { PI__RT_MAX = 16 }; /* devices that work together */
 
 /* "cuda", or "emu". */
 extern const char *const pi__rt_kind;
-/* What device number index is. A code that is not 0: there is none (memory is 0 then), or it cannot run the kernels. */
+/* Describes device number index. A code that is not 0: there is none (memory is 0 then), or it cannot run the
+ * kernels. */
 int pi__rt_tell(int32_t index, pi__rt_info *info);
 /* Opens it, with the same codes. */
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info);
@@ -36,7 +37,7 @@ void pi__rt_close(pi__rt *rt);
 /* Loads every kernel, so that no launch takes memory or waits; before the first launch. *all: false where the driver
  * cannot, and does so at the first launch of each. */
 int pi__rt_load_kernels(pi__rt *rt, bool *all);
-/* What a code means; never NULL. */
+/* Text of a code; never NULL. */
 const char *pi__rt_text(int code);
 
 /* Bytes of the device's memory that can still be had; 0 after an error. */
@@ -81,14 +82,14 @@ int32_t pi__rt_index(const pi__rt *rt);
 /* The queue, as kernels take it. */
 void *pi__rt_stream(pi__rt *rt);
 
-/* From now on what is queued is taken down instead of being done: kernels with their arguments, copies to and from memory
- * of host_alloc. Nothing else may be called until the end. */
+/* Capture: from now on what is queued is taken down instead of being done: kernels with their arguments, copies to and
+ * from memory of host_alloc. Nothing else may be called until the end. */
 int pi__rt_capture(pi__rt *rt);
 /* Ends that, also after an error. *out: what was queued, NULL after an error. */
 int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out);
 /* Queues all of it. */
 int pi__rt_replay(pi__rt *rt, pi__rt_graph *g);
-/* g may be NULL. Where it is queued, it is played to its end. */
+/* g may be NULL. Where it is queued, it is replayed to its end. */
 void pi__rt_graph_free(pi__rt *rt, pi__rt_graph *g);
 
 #ifdef __cplusplus

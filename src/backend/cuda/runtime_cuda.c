@@ -1,7 +1,7 @@
 /* The runtime of the CUDA backend: one device, one stream (see runtime.h).
  *
- * Memory: a small object; device memory is the caller's. Threads: as backend.h says, one at a time; the opening thread may
- * be another than the step thread, and pinning has one of its own, so every call names its device. */
+ * Memory: a small object; device memory is the caller's. Threads: as device.h says, one at a time; the opening thread
+ * may be another than the step thread, and pinning has one of its own, so every call names its device. */
 #include "backend/cuda/runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -292,7 +292,7 @@ int pi__rt_fence(pi__rt *rt, int i)
     return (int) (e ? e : cudaEventRecord(rt->fence[i], rt->stream));
 }
 
-/* One that was not recorded yet is passed. */
+/* One that was never put into the queue is passed. */
 int pi__rt_fence_wait(pi__rt *rt, int i)
 {
     cudaError_t e = cudaSetDevice(rt->device);
@@ -398,7 +398,7 @@ int pi__rt_load_kernels(pi__rt *rt, bool *all)
 int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
 void *pi__rt_stream(pi__rt *rt) { return rt->stream; }
 
-/* Other threads may go on allocating: theirs is no part of it. */
+/* Other threads may go on allocating: that is not captured. */
 int pi__rt_capture(pi__rt *rt)
 {
     cudaError_t e = cudaSetDevice(rt->device);

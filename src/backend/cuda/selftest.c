@@ -1,5 +1,6 @@
-/* Whether the device multiplies right: a small product through the kernels, for few and for many rows, against the host.
- * A wrong driver, a wrong build for the device, or broken hardware is found when the engine opens, not in its answers.
+/* A check that the device multiplies right: a small product through the kernels, for few and for many rows, against the
+ * host. A wrong driver, a wrong build for the device, or broken hardware is found when the engine opens, not in its
+ * answers.
  *
  * Memory: one buffer of the host and one of the device, for the time of a call. The opening thread. */
 #include <math.h>
@@ -13,7 +14,7 @@
 enum { N_IN = 64, N_OUT = 19, N_X = 33 /* more than a kernel for few rows takes */, N_FEW = 5, TILE = 16 };
 enum { X_AT = 64 << 10, PREPARED_AT = 128 << 10, Y_AT = 192 << 10, WORK_AT = 256 << 10, SIZE = 512 << 10 }; /* of device memory, W first */
 
-/* What the host knows. */
+/* The host's copy of the product. */
 typedef struct trial {
     float w[N_OUT * N_IN];    /* as the packed matrix has it */
     float x[N_X * N_IN];      /* values that every way of rounding keeps, or nearly */
@@ -76,7 +77,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, pi__blas *blas,
     return pi__cuda_product(stream, form, &product, 1, prepared, n_rows);
 }
 
-/* The device's part; a code of the runtime. */
+/* The products on the device; a code of the runtime. */
 static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, bool fp4, pi__blas *blas, char *p)
 {
     int rc = blas ? pi__blas_use(blas, p + WORK_AT, SIZE - WORK_AT) : 0;

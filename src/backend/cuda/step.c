@@ -1,29 +1,30 @@
-/* A step's way to the device: the batch, its copy in device memory, recorded steps, and what finish() tells.
+/* A step's way to the device: the batch, its copy in device memory, captured steps, and what finish() tells.
  *
  * A batch's arrays lie one behind the other in an image, twice: in host memory, where begin() gathers them, and at the
  * same offsets in device memory, where one copy takes them. Ops get the batch of the host image, whose tables of blocks
  * are as wide as the longest sequence needs.
  *
- * RECORDED STEPS. Decoding steps, of one token a sequence or of one and as many drafts, come in few shapes once they are
- * rounded up: as many sequences as a power of two, as many keys as one. What the ops of such a step queue is the same
- * whenever the shape is, for all that differs they read from the image, which lies at the same place. So the queue of a
- * shape is recorded when it is seen for the second time (the first run copies frequencies, which a recording cannot hold),
- * and from then on a step is one copy and one launch:
+ * CAPTURED STEPS. Decode steps, of one token a sequence or of one and as many drafts, come in few shapes once they are
+ * padded: as many sequences as a power of two, as many keys as one less than a power of two. What the ops of such a
+ * step queue is the same whenever the shape is, for all that differs they read from the image, which lies at the same
+ * address. So the queue of a shape is captured as a graph when it is seen for the second time (the first run copies
+ * frequencies, which a capture cannot hold), and from then on a step is one copy and one launch:
  *
- *     3 sequences, 700 keys ->  [a b c -]  4 sequences, 1023 keys ->  recorded? played : recorded, then played
+ *     3 sequences, 700 keys ->  [a b c -]  4 sequences, 1023 keys ->  captured? replayed : captured, then replayed
  *
- * The sequences added are of tokens at position -1, which see no key and are not stored. What rows of others give does
- * not depend on them, nor on how keys are split over blocks, so a result is the same to the bit either way.
+ * The sequences of padding are of tokens at position -1, which see no key and are not stored. Ops are batch-invariant,
+ * and no row depends on how keys are split over blocks, so a result is the same to the bit with and without capture.
  *
- * A device that shares a step with the CPU (backend/split.c) is told where the CPU comes in: it records the parts between
- * (kind PARTS), copies to and from the host included, each by itself. As the CPU has to do its own in every step, all ops
- * are called in every step, which does nothing while the part that they belong to is played.
+ * A device that shares a step with the CPU (backend/split.c) is told where the CPU comes in: it captures the graph
+ * segments between (kind SEGMENTS), copies to and from the host included, each by itself. As the CPU has to do its own
+ * in every step, all ops are called in every step, which does nothing while the segment that they belong to is
+ * replayed.
  *
- * Of several devices that work as one (backend/tensor.c) each records its own queue, exchanges with the others included.
- * They are given the same steps, so that all know the same recordings and play them in the same steps.
+ * Of several devices that work as one (backend/tensor.c) each captures its own queue, all-gathers with the others
+ * included. They are given the same steps, so that all have the same captures and replay them in the same steps.
  *
- * Memory: c->image on the host and c->scratch on the device, both of reserve(); recordings are the runtime's. Threads: as
- * backend.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
+ * Memory: c->image on the host and c->scratch on the device, both of reserve(); graphs are the runtime's. Threads: as
+ * device.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
  * next begin(). */
 #include <string.h>
 
@@ -58,8 +59,8 @@ static const int32_t *on_device(const pi__cuda *c, const int32_t *p)
     return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image) : NULL;
 }
 
-/* Takes the n values of an array along, if there is one, and `more` behind them: fill, fill + step, ...; *array points into
- * the image then. Returns where it will be on the device. */
+/* Takes the n values of an array along, if there is one, and `more` of padding behind them: fill, fill + step, ...;
+ * *array points into the image then. Returns where it will be on the device. */
 static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t more, int32_t fill, int32_t step)
 {
     int32_t *p = *array ? take(c, (size_t) n + (size_t) more) : NULL;
@@ -84,7 +85,7 @@ static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_
     return on_device(c, p);
 }
 
-/* What comes with the tokens alone; more: sequences of `each` tokens of padding. */
+/* The arrays of tokens and seq_start; more: sequences of padding, of `each` tokens. */
 static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each)
 {
     pi__batch *h = &d->host;
@@ -121,7 +122,7 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     h->n_rows = b->n_rows + more * each;
 }
 
-/* The rows wanted: tokens of the same sequences, which write nothing. */
+/* The logits rows: tokens of the same sequences, which write nothing. */
 static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each)
 {
     cuda_batch *d = &c->batch[1];
@@ -136,7 +137,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     c->batch[0].host.logits_batch = h;
 }
 
-/* --------------------------------------------------------------------------------------------------- recorded steps */
+/* --------------------------------------------------------------------------------------------------- captured steps */
 
 static int32_t most_keys(const pi__batch *b)
 {
@@ -145,7 +146,7 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
-/* A decoding step, rounded up to where there is room. */
+/* The shape of a decode step, padded as far as there is room. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b)
 {
     cuda_shape s = {1, b->n_tokens / b->n_seqs, LEAST_KEYS};
@@ -166,15 +167,33 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
     return NULL;
 }
 
-/* Frees what was recorded of a shape, and its entry. */
+/* Frees a shape's graphs, and its entry. */
 static void drop(pi__cuda *c, cuda_captured *r)
 {
+    /* The table of captured steps, as if it had four entries, for six graphs in all. A shape is sequences x tokens of
+     * each, keys; u: `used`, the last step of that shape; g: n_graphs, its captured segments (1 where a step is
+     * captured whole):
+     *
+     *     entry             0                1                2                3          in all
+     *     before    [ 4x1 255 u7 g2 ][ 8x1 255 u3 g2 ][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     6
+     *
+     * Step 10 is 16x1, which has no entry, and none is free: entry_for() reuses the one used longest ago
+     *     after     [ 4x1 255 u7 g2 ][16x1 255 u10 g0][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     4
+     *
+     * Or step 10 is 2x1, seen before: it is captured, and as six is all, make_room() frees the one used longest ago of
+     * the other entries with graphs. Two segments fit; for a third 4x1 goes
+     *     after     [ 4x1 255 u7 g2 ][     free      ][ 1x1 255 u9 g2 ][2x1 255 u10 g0 ]     4
+     *
+     * Or pi__cuda_graph_reset(), before the link of several devices goes
+     *     after     [     free      ][     free      ][     free      ][     free      ]     0
+     *
+     * A shape that was dropped is new when it comes again: its ops are queued once, and captured the second time. */
     for (int32_t i = 0; i < PI__CUDA_MAX_SEGMENTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->segment[i]);
     c->n_graphs -= r->n_graphs;
     memset(r, 0, sizeof *r);
 }
 
-/* The shape's entry, or one for it: that of the one used longest ago, if need be. */
+/* The shape's entry, or a new one for it: a free one, or that of the shape used longest ago. */
 static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = find(c, s), *old = &c->recorded[0];
@@ -189,8 +208,8 @@ static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
     return r;
 }
 
-/* Whether there is room for one more recording of this step. Each takes memory of the device: those of the shapes used
- * longest ago go for it. */
+/* Makes room for one more graph of this step; false: there is none. Each takes memory of the device: those of the shapes
+ * used longest ago go for it. */
 static bool make_room(pi__cuda *c)
 {
     while (c->n_graphs >= PI__CUDA_MAX_GRAPHS) {
@@ -209,7 +228,7 @@ void pi__cuda_free_graphs(pi__cuda *c)
     c->now = NULL;
 }
 
-/* Plays the step's next part, begins to record it, or leaves both. */
+/* Replays the step's next segment, begins its capture, or does neither: it is queued op by op. */
 static void begin_segment(pi__cuda *c)
 {
     cuda_captured *r = c->now;
@@ -224,7 +243,7 @@ static void begin_segment(pi__cuda *c)
     }
 }
 
-/* The part's ops have been called: where they were recorded instead of queued, they are played now, if they are wanted. */
+/* The segment's ops have been called: where they were captured instead of queued, they are replayed now, if wanted. */
 static void end_segment(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
@@ -261,7 +280,7 @@ void pi__cuda_graph_segment(pi__backend *be)
     begin_segment(c);
 }
 
-/* Where there is no recording a lack of room is no failure: what the others are given was queued all the same. */
+/* Where nothing was captured a lack of room is no failure: what the other ranks wait for was queued all the same. */
 bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -279,7 +298,7 @@ void pi__cuda_graph_reset(pi__backend *be)
 
 /* ------------------------------------------------------------------------------------------------------------- steps */
 
-/* The entry of a step that can be recorded, once it is known that its like comes again. */
+/* The entry of a step that can be captured, from the second step of its shape on. */
 static void look_up(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = entry_for(c, s);
