@@ -94,7 +94,7 @@ void pi__tier_close(pi__tier *t);
 /* Bytes that open takes, for the planner. Pages of the index are touched only as entries come; 0: invalid config. */
 size_t pi__tier_memory(const pi__tier_config *config);
 
-/* Whether a load would find the entry, as far as memory knows. O(1). */
+/* true: a load would find the entry, as far as memory knows. O(1). */
 bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group);
 /* The entry was used: it is evicted later than all others. Touch a sequence's entries from its end when it is done, as
  * its blocks are released, so that tails are evicted before heads. O(1); does nothing for an unknown entry. */

@@ -1,4 +1,4 @@
-/* What is asked of the engine and what it answers: jobs, their tokens, their ends. Prompts and answers are ids. */
+/* Requests as the engine sees them: jobs, their tokens, their ends. Prompts and answers are ids. */
 #ifndef PI__JOB_H
 #define PI__JOB_H
 

@@ -1,8 +1,9 @@
 /* From a row of logits to a token.
  *
  * One sampler a request: its generator, its history counts and its filters. The result depends on the request's
- * parameters, its history and the row alone, so batch composition never changes it. Memory is allocated by create (and grows only
- * in accept's history, which is reserved there too); sample never allocates. One thread at a time. */
+ * parameters, its history and the row alone, so it is batch-invariant: batch composition never changes it. Memory is
+ * allocated by create (and grows only in accept's history, which is reserved there too); sample never allocates. One
+ * thread at a time. */
 #ifndef PI__SAMPLER_H
 #define PI__SAMPLER_H
 
