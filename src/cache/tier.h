@@ -12,8 +12,9 @@
  * dropped. All calls but open and close take one short lock and neither wait for the disk nor allocate (the exception
  * is cancel, see there).
  *
- * Files. DIR/v1-FINGERPRINT/SHARD/KEY-GROUP, all in lower-case hexadecimal: FINGERPRINT and KEY 32 digits (hi, lo),
- * SHARD the first two digits of KEY, GROUP without leading zeros. Numbers are in the byte order of the machine.
+ * Files. DIR/v1-FINGERPRINT/SHARD/HASH-GROUP, all in lower-case hexadecimal: FINGERPRINT and HASH (the block hash) 32
+ * digits (hi, lo), SHARD the first two digits of HASH, GROUP without leading zeros. Numbers are in the byte order of
+ * the machine.
  *
  *     offset  bytes
  *          0      8  magic 89 'P' 'I' 't' 'i' 'e' 'r' 0a

@@ -1,4 +1,5 @@
-/* How an engine is opened: src/api fills it from options; strings are the caller's until open copies what it keeps. */
+/* The configuration of an engine: src/api fills it from options; strings are the caller's until open copies what it
+ * keeps. */
 #ifndef PI__ENGINE_CONFIG_H
 #define PI__ENGINE_CONFIG_H
 

@@ -269,7 +269,7 @@ static void trim_pools(pi__core *e)
     update_stats(e);
 }
 
-/* How often copies and deadlines are looked at; how long idle before pools are trimmed. */
+/* Polling interval of copies and deadlines; idle time before pools are trimmed. */
 enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 
 /* Sleeps until there is something to do. The lock is held. */

@@ -13,7 +13,7 @@ typedef struct pi__token_out {
     int32_t n_probs;            /* entries in probs */
 } pi__token_out;
 
-/* How a job ended. */
+/* The end of a job. */
 typedef struct pi__job_end {
     int reason;               /* PI_FINISH_* */
     int code;                 /* PI_OK or PI_E* */

@@ -3,7 +3,7 @@
  *
  *     free list of a pool, the next to be evicted first:
  *
- *         [ - ][ - ][k1 ][k2 ][k3 ][k4 ] ... [k90][k91]          -: holds nothing
+ *         [ - ][ - ][h1 ][h2 ][h3 ][h4 ] ... [h90][h91]          h: block hash, -: holds nothing
  *          <------------ ahead ------->                            k: holds a prefix
  *                    ^    ^    ^    ^
  *                    queued: copied while steps run, and known to the host tier when the copy has ended

@@ -16,7 +16,7 @@ typedef struct pi__rows {
     int32_t max_rows;          /* at hand at most */
     float *logits;             /* [max_rows, n_vocab] on the device */
     float *host;               /* the same on the host; logits itself where the host reads device memory */
-    int32_t *skip;             /* [n_skip] suppressed tokens, then eog: what the device leaves out; NULL: it looks at no rows */
+    int32_t *skip;             /* [n_skip] suppressed tokens, then eog: topk skips them; NULL: no topk on the device */
     int32_t n_skip;            /* how many */
     uint64_t *topk_result;     /* [max_rows, 2 + topk_k] topk result of each row: see op topk */
     int32_t topk_k;            /* values of a row there */
@@ -24,7 +24,7 @@ typedef struct pi__rows {
     int32_t *ids;              /* [max_rows] argmax of each row, of pi__rows_pick */
 } pi__rows;
 
-/* special: what the device leaves out; need not outlive init. */
+/* special: the ids that topk skips; need not outlive init. */
 int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, const pi__special *special, pi_error *err);
 /* Bytes of the host's memory that init takes, but for rows that are the device's as well. */
 size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab);

@@ -9,7 +9,7 @@
  * for it instead of computing it again.
  *
  * Out of blocks: the last in order is preempted. It loses its table (its full blocks stay findable until they are
- * needed), goes back to the waiting list and later computes again what was evicted.
+ * needed), goes back to the waiting list and later recomputes what was evicted.
  *
  * See sched.h. Only the step thread is here. */
 #include "engine/sched.h"

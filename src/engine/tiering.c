@@ -4,9 +4,9 @@
  *     pool, discrete device   <-- copy --  slot of the host tier  <-- read --  file
  *     pool in host memory     <------------------------------------ read --  file
  *
- * A load fills a private block; when it is done the block gets its hash and joins the free list as if a request had
- * left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So nothing else in the
- * engine knows where a prefix came from. Only the step thread is here, but for wake. */
+ * A load fills a block that it alone references; when it is done the block gets its hash and joins the free list as if
+ * a request had left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So
+ * nothing else in the engine knows where a prefix came from. Only the step thread is here, but for wake. */
 #include "engine/tiering.h"
 
 #include <string.h>

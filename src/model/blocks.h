@@ -17,8 +17,8 @@ typedef struct pi__work {
     int64_t max_qkv, max_att, max_ff; /* widest rows of the fields of that name */
     int32_t n_expert;                 /* most X */
     float *x;                         /* [T, E] residual stream */
-    float *qkv, *att;                 /* [T, max_qkv] queries, keys, values; [T, max_att] attention output, or queries of
-                                       * the logits rows (pi__stream_logits_rows), where max_att is made as wide */
+    float *qkv, *att;                 /* [T, max_qkv] queries, keys, values; [T, max_att] attention output, or queries
+                                       * of the logits rows (pi__stream_logits_rows), where max_att is made as wide */
     float *y;                         /* [T, E] output of a block */
     float *ff;                        /* [T, max_ff] gate, up */
     float *routes;                    /* [T, n_expert] logits of the router */

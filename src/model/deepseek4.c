@@ -6,8 +6,8 @@
  * rotated back. Each layer sees the rows of a window, and all but a few see what lies before it as entries, each made
  * of many tokens:
  *
- *   ratio 4     an entry for 4 tokens, made of those and the 4 before; the layer's lightning indexer, which keeps entries
- *               of its own, picks the best of them for each token
+ *   ratio 4     an entry for 4 tokens, made of those and the 4 before; the layer's lightning indexer, with entries of
+ *               its own, picks the best of them for each token
  *   ratio 128   an entry for 128 tokens; all are seen
  *
  * Queries and the output have low-rank projections, the output's first one in groups of heads. Feed-forward: experts that

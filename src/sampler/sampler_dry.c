@@ -90,7 +90,7 @@ static int32_t breaker_at(const pi__sampler *s, int32_t i)
     return longest;
 }
 
-/* How long a repetition may be: tokens behind the newest breaker. */
+/* Longest repetition: tokens behind the newest breaker. */
 static int32_t repeat_limit(const pi__sampler *s, int32_t n)
 {
     for (int32_t i = 0; s->dry.n_breakers && i < n; i++) {
