@@ -65,7 +65,7 @@ static void breakers_free(pi__breakers *k)
     pi__free(k);
 }
 
-/* What identifies a list of texts: all of them with their NULs. NULL: out of memory. */
+/* The identity of a list of texts: all of them with their NULs. NULL: out of memory. */
 static char *join(const pi__opt_list *l, size_t *len)
 {
     static char *const defaults[] = {"\n", ":", "\"", "*"};

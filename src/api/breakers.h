@@ -1,4 +1,4 @@
-/* Where DRY stops looking (breakers.c). */
+/* The sequence breakers of DRY (breakers.c). */
 #ifndef PI__BREAKERS_H
 #define PI__BREAKERS_H
 

@@ -1,4 +1,4 @@
-/* pi_chat_render, and the chat template of an engine (see text/chat.h).
+/* pi_chat_render, and the chat template of an engine (see template/chat.h).
  *
  * The template is loaded when the engine opens. One that was asked for must be good; where the model's own is not, the
  * engine opens all the same, and rendering says why. Constant from then on: any thread may render. */

@@ -42,7 +42,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
     };
 }
 
-/* What is with the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
+/* The placement rules of the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
 static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;

@@ -33,7 +33,7 @@ int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
     return PI_OK;
 }
 
-/* How much of a split model is where. */
+/* The placement of a split model, in bytes. */
 static void log_placement(const pi__log *log, const pi_plan *p)
 {
     const double mib = 1 << 20;
@@ -46,7 +46,7 @@ static void log_placement(const pi__log *log, const pi_plan *p)
     }
 }
 
-/* What the engine is about to allocate, as log lines. */
+/* The plan of the engine, as log lines. */
 static int log_plan(const pi__config *c, pi_error *err)
 {
     pi_plan p = {.size = sizeof p};

@@ -4,8 +4,8 @@
 
 #include "api/objects.h"
 
-/* What the options of r say, checked against the vocabulary. The arrays in p are freed by pi__gen_params_free; breakers
- * stay with r. */
+/* The generation parameters that the options of r say, checked against the vocabulary. The arrays in p are freed by
+ * pi__gen_params_free; breakers stay with r. */
 int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err);
 void pi__gen_params_free(pi__gen_params *p);
 

@@ -1,4 +1,4 @@
-/* What is in a model file, as lines for people (pi_model_inspect): metadata, totals, tensors.
+/* The contents of a model file, as lines for people (pi_model_inspect): metadata, totals, tensors.
  *
  *     gemma.gguf: GGUF v3, 253113024 bytes, alignment 32
  *     general.architecture                        str          "gemma3"

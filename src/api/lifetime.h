@@ -1,4 +1,4 @@
-/* How long a request lives, and its memory (lifetime.c). "lock": the engine's lock is held. */
+/* The lifetime of a request, and its memory (lifetime.c). "lock": the engine's lock is held. */
 #ifndef PI__LIFETIME_H
 #define PI__LIFETIME_H
 

@@ -54,7 +54,7 @@ int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err);
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err);
 /* Orders tensors by layer, those of no layer first, then by name: negative, 0 or positive as for qsort. */
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b);
-/* Where rows of n values do not fit a format's blocks: the format that is used instead, type itself where they do. */
+/* The fallback format where rows of n values do not fit the blocks of type; type itself where they do. */
 int32_t pi__mix_fit(int32_t type, int64_t n);
 
 #endif

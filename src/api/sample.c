@@ -76,7 +76,7 @@ static bool on_token(void *ud, const pi__token_out *t)
     return s->failed || s->out.hit;
 }
 
-/* Whether the caller's function gets the row at pos, of those that the core gives. */
+/* true: the caller's function gets the logits row at pos, of those that the core gives. */
 static bool is_asked_for(const pi_request *r, uint32_t pos)
 {
     return r->logits != PI__LOGITS_NONE && (r->logits != PI__LOGITS_LAST || pos + (size_t) 1 == r->n_prompt);

@@ -11,7 +11,7 @@
 #define PI__ASSERT_TEXT(line) #line
 #define PI__ASSERT_AT(file, line) file ":" PI__ASSERT_TEXT(line)
 #define pi__assert(x) ((x) ? (void) 0 : pi__assert_failed(PI__ASSERT_AT(__FILE__, __LINE__) ": " #x))
-/* Where the first broken invariant is; NULL: none was. */
+/* The place of the first broken invariant; NULL: none was. */
 extern const char *volatile pi__assert_where;
 void pi__assert_failed(const char *where) __attribute__((noreturn));
 #else

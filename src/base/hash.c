@@ -12,7 +12,7 @@ pi__hash128 pi__hash(const void *p, size_t n)
     return (pi__hash128) {h.low64, h.high64};
 }
 
-/* The seed is 64 bits: the parent's other half is mixed into the result, so that all 128 bits carry on. */
+/* The seed is 64 bits: the parent's other 64 bits are mixed into the result, so that all 128 bits carry on. */
 pi__hash128 pi__hash_chain(pi__hash128 parent, const void *p, size_t n)
 {
     const XXH128_hash_t h = XXH3_128bits_withSeed(p, n, parent.lo);

@@ -17,14 +17,14 @@ enum { PI__REGEX_ERROR = 128 }; /* bytes of an error's text */
 int pi__regex_compile(pi__regex **out, const char *expr, size_t n, bool unicode, char why[PI__REGEX_ERROR]);
 void pi__regex_free(pi__regex *re);
 
-/* What a match needs; serves any expression. NULL: out of memory. */
+/* Working memory of a match; serves any expression. NULL: out of memory. */
 pi__regex_scratch *pi__regex_scratch_new(void);
 void pi__regex_scratch_free(pi__regex_scratch *s);
 
 /* The first match in text[0..n) at or after *from, as *from..*to. 1: found; 0: none; PI_ENOMEM; PI_EINTERNAL: PCRE2 gave
  * up at its limit of steps. */
 int pi__regex_find(const pi__regex *re, pi__regex_scratch *s, const char *text, size_t n, size_t *from, size_t *to);
-/* Whether the expression is found anywhere; returns as pi__regex_find. */
+/* Searches for the expression anywhere; returns as pi__regex_find. */
 int pi__regex_test(const pi__regex *re, pi__regex_scratch *s, const char *text, size_t n);
 
 #endif

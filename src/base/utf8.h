@@ -22,7 +22,7 @@ typedef struct pi__utf8_hold {
 /* Feeds n bytes; writes what is complete to out (cap >= n + 4) and returns its length. A byte sequence that can never
  * become valid is replaced by U+FFFD (one for each maximal bad part; out needs up to 3 * (n + 4) bytes then). */
 size_t pi__utf8_feed(pi__utf8_hold *h, const char *p, size_t n, char *out);
-/* What is left at the end: an incomplete sequence becomes U+FFFD. out holds at least 12 bytes. */
+/* The rest at the end: an incomplete sequence becomes U+FFFD. out holds at least 12 bytes. */
 size_t pi__utf8_flush(pi__utf8_hold *h, char *out);
 
 #endif

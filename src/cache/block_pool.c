@@ -149,7 +149,7 @@ void pi__block_release_low_priority(pi__block_pool *p, int32_t id)
 void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, const int32_t *tokens)
 {
     pi__block *b = &p->block[id];
-    pi__assert(b->ref > 0); /* somebody holds what he filled */
+    pi__assert(b->ref > 0); /* who filled it has a reference */
     if (b->hashed || pi__block_find(p, hash, tokens) >= 0) return;
     memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
     int32_t *at = bucket_of(p, hash);

@@ -6,9 +6,9 @@
  *   free list, in the order of eviction:   head -> 1 -> 3 <- tail
  *
  * A full block is immutable and gets a hash: the chained hash of every token up to its end, with the salt. get_new takes
- * the head of the free list and forgets its hash; touch takes a block back from anywhere in the list in O(1). Blocks that
- * hold nothing are put at the head, blocks with a hash at the tail, so prefixes live as long as there is room. A hash that
- * hardly anybody will ask for goes to the head, too.
+ * the head of the free list and forgets its hash; touch takes a block back from anywhere in the list in O(1). Blocks
+ * that hold nothing are put at the head, blocks with a hash at the tail, so prefixes live as long as there is room. A
+ * hashed block that is unlikely to be reused (low priority) goes to the head, too.
  * After vLLM V1's block pool. Memory: one allocation at init, none later. One thread. */
 #ifndef PI__BLOCK_POOL_H
 #define PI__BLOCK_POOL_H
@@ -23,34 +23,34 @@
 typedef pi__hash128 pi__block_hash; /* chained hash: 128 bits, so that a collision is not a concern by chance */
 
 typedef struct pi__block {
-    pi__block_hash hash; /* of the prefix that ends with this block; meaningful with hashed */
-    int32_t ref;       /* block tables that hold it */
-    int32_t prev;      /* free list, -1: none */
-    int32_t next;      /* free list, -1: none */
-    int32_t chain;     /* next block in the hash bucket, -1: none */
-    bool hashed;       /* it is in the hash table */
-    bool written;      /* its memory was handed out since it was last given back to the system */
-    bool low_priority; /* on the free list as not worth its place */
-    bool offload_tried; /* since somebody last took it: a tier was offload_tried a copy of it */
-    bool pinned_for_copy; /* it is being copied: get_new passes it by while it is on the free list */
-    bool is_private;   /* its prefix is nobody else's business: no tier is offload_tried it */
-    uint32_t generation; /* times it was handed out as new: whoever remembers it sees that it is another one now */
+    pi__block_hash hash;  /* of the prefix that ends with this block; meaningful with hashed */
+    int32_t ref;          /* block tables that hold it */
+    int32_t prev;         /* free list, -1: none */
+    int32_t next;         /* free list, -1: none */
+    int32_t chain;        /* next block in the hash bucket, -1: none */
+    bool hashed;          /* it is in the hash table */
+    bool written;         /* its memory was handed out since it was last given back to the system */
+    bool low_priority;    /* on the free list as one that is evicted first */
+    bool offload_tried;   /* a copy was offered to a tier since it was last touched */
+    bool pinned_for_copy; /* it is being copied: get_new skips it while it is on the free list */
+    bool is_private;      /* its prefix is not shared: no tier gets a copy */
+    uint32_t generation;  /* times get_new gave it: shows whoever remembers it that it is another one now */
 } pi__block;
 
 typedef struct pi__block_pool {
-    pi__block *block;      /* [n_blocks] */
-    int32_t *token;        /* [n_blocks, block_size] ids of hashed blocks, compared on a hit */
-    int32_t *bucket;       /* [n_buckets] first block of each hash chain, -1: none */
-    int32_t n_blocks;      /* blocks in all */
-    int32_t block_size;    /* tokens a block */
-    uint32_t n_buckets;    /* a power of two */
-    int32_t head, tail;    /* of the free list, -1: empty */
-    int32_t n_free;        /* blocks on the free list */
-    int32_t n_pinned_for_copy; /* of them, passed by */
-    int32_t n_cached;      /* of them, hashed */
-    int32_t n_shared;      /* blocks in more than one table */
-    int32_t n_written;     /* blocks whose memory the system may have committed */
-    uint64_t n_evicted;    /* keys forgotten to make room */
+    pi__block *block;          /* [n_blocks] */
+    int32_t *token;            /* [n_blocks, block_size] ids of hashed blocks, compared on a hit */
+    int32_t *bucket;           /* [n_buckets] first block of each hash chain, -1: none */
+    int32_t n_blocks;          /* blocks in all */
+    int32_t block_size;        /* tokens a block */
+    uint32_t n_buckets;        /* a power of two */
+    int32_t head, tail;        /* of the free list, -1: empty */
+    int32_t n_free;            /* blocks on the free list */
+    int32_t n_pinned_for_copy; /* of them, skipped by get_new */
+    int32_t n_cached;          /* of them, hashed */
+    int32_t n_shared;          /* blocks in more than one table */
+    int32_t n_written;         /* blocks whose memory the system may have committed */
+    uint64_t n_evicted;        /* hashes forgotten to make room */
 } pi__block_pool;
 
 int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err);
@@ -59,7 +59,7 @@ size_t pi__block_pool_bytes(int32_t n_blocks, int32_t block_size);
 void pi__block_pool_destroy(pi__block_pool *p);
 /* Blocks that get_new can give. */
 static inline int32_t pi__block_available(const pi__block_pool *p) { return p->n_free - p->n_pinned_for_copy; }
-/* From now on get_new does, or does not, pass the block by. */
+/* From now on get_new skips the block (it is pinned for a copy), or does not. */
 void pi__block_hold(pi__block_pool *p, int32_t id, bool pinned_for_copy);
 /* A block with ref 1 and no hash; -1: none available. */
 int32_t pi__block_get_new(pi__block_pool *p);
@@ -67,7 +67,7 @@ int32_t pi__block_get_new(pi__block_pool *p);
 void pi__block_touch(pi__block_pool *p, int32_t id);
 /* One reference less; at 0 it joins the free list. Free a table from its end, so that tails are evicted before heads. */
 void pi__block_release(pi__block_pool *p, int32_t id);
-/* The same for a block that is not worth its place: at 0 it is the first to be evicted. */
+/* The same for a block of low priority: at 0 it is the first to be evicted. */
 void pi__block_release_low_priority(pi__block_pool *p, int32_t id);
 /* Block id now holds these block_size tokens at the end of the prefix `hash`. Does nothing if that prefix is known. */
 void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, const int32_t *tokens);
@@ -75,7 +75,7 @@ void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, cons
 int32_t pi__block_find(const pi__block_pool *p, pi__block_hash hash, const int32_t *tokens);
 /* Calls fn for each free block without a hash whose memory was written, and forgets that it was. */
 void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud);
-/* Forgets the keys of a tenant's blocks, also of those in use; tenant NULL: of all. */
+/* Forgets the hashes of a tenant's blocks, also of those in use; tenant NULL: of all. */
 void pi__block_pool_clear(pi__block_pool *p, const pi__block_hash *tenant);
 
 /* The same as pi__cache_check for a pool, whose blocks should have refs[n_blocks] references (cache_check.c). */
@@ -85,7 +85,7 @@ const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs);
 pi__block_hash pi__block_hash_extend(pi__block_hash parent, const int32_t *tokens, int32_t n);
 /* The hash of the empty prefix of a tenant; salt "" or NULL: shared by all. */
 pi__block_hash pi__block_hash_root(const char *salt);
-/* Keys carry the low 32 bits of their root's hi, so that a tenant's can be told without knowing the prefix. NULL: all. */
+/* Hashes carry the low 32 bits of their root's hi: they tell the tenant without knowing the prefix. NULL: all. */
 static inline bool pi__block_hash_of_tenant(pi__block_hash hash, const pi__block_hash *tenant)
 {
     return !tenant || (uint32_t) hash.hi == (uint32_t) tenant->hi;

@@ -112,7 +112,7 @@ void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
     c->seq[s].is_private = true;
 }
 
-/* Keys of all whole hash blocks of tokens[0..n). */
+/* Chained hashes of all whole hash blocks of tokens[0..n). */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -173,7 +173,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     do { /* each group may shorten it, until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
-            if (c->group[i].spec.window == 1) continue; /* it needs nothing, so that it wants nothing either */
+            if (c->group[i].spec.window == 1) continue; /* it needs nothing, so that it has no longest prefix either */
             len = longest_in_group(c, s, &c->group[i], tokens, len);
             if (len > *wanted) *wanted = len;
         }
@@ -211,7 +211,7 @@ int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
 {
     const pi__block_hash *a = hashes_of(c, s), *b = hashes_of(c, t);
     int32_t lo = 0, hi = min_i32(c->seq[s].n_hashes, c->seq[t].n_hashes);
-    while (lo < hi) { /* keys are chained: equal up to a point, then never again */
+    while (lo < hi) { /* hashes are chained: equal up to a point, then never again */
         int32_t mid = lo + (hi - lo) / 2;
         if (a[mid].lo == b[mid].lo && a[mid].hi == b[mid].hi) lo = mid + 1;
         else hi = mid;
@@ -242,7 +242,7 @@ static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t 
     return ceil_div((i + 1) * g->block_size, c->reuse_block) * c->reuse_block;
 }
 
-/* Some place to go on from sees block i of the group: it lies behind the block, and the block in its window. */
+/* Some reuse point needs block i of the group: it lies behind the block, and the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
     for (int32_t n = first_reuse(c, g, i); c->reuse_point && behind(g, g->window, n) <= i; n += c->reuse_block)

@@ -42,24 +42,24 @@ typedef struct pi__cache_group {
 typedef struct pi__cache {
     pi__cache_group group[PI__CACHE_MAX_GROUPS];
     int32_t n_groups;      /* groups in use */
-    int32_t hash_block;    /* tokens between keys of a sequence: the smallest block size */
+    int32_t hash_block;    /* tokens a block hash: the smallest block size */
     int32_t reuse_block;   /* prefixes are taken over in multiples of it: the largest block size */
     int32_t max_seqs;      /* table rows */
     struct pi__cache_seq *seq; /* [max_seqs] */
-    pi__block_hash *hashes; /* [max_seqs, hashes_stride] chained keys of each sequence */
-    int32_t hashes_stride; /* keys a row */
-    /* Whether another sequence is likely to go on from the first n tokens of row s: blocks behind a window stay findable
-     * only as long as they are not needed, unless they cover the window of such a place. NULL: none is. */
+    pi__block_hash *hashes; /* [max_seqs, hashes_stride] chained block hashes of each sequence */
+    int32_t hashes_stride; /* hashes a row */
+    /* The first n tokens of row s are a reuse point: another sequence is likely to go on from there. Blocks behind a
+     * window get low priority unless they cover the window of a reuse point. NULL: there are none. */
     bool (*reuse_point)(void *ud, int32_t s, int32_t n);
     void *reuse_point_ud;  /* its first argument */
-    /* Told of each block that gets its hash; NULL: nobody wants to know. */
+    /* Told of each block that gets its hash; may be NULL. */
     void (*hashed)(void *ud, int32_t group, int32_t block, pi__block_hash hash, const int32_t *tokens);
     void *hashed_ud;       /* its first argument */
 } pi__cache;
 
-/* What a table row holds. Rows are numbered 0..max_seqs-1 and chosen by the scheduler. */
+/* The sequence of a table row. Rows are numbered 0..max_seqs-1 and chosen by the scheduler. */
 typedef struct pi__cache_seq {
-    int32_t n_hashes;                           /* chained keys known, for hash_block tokens each */
+    int32_t n_hashes;                           /* chained block hashes known, for hash_block tokens each */
     int32_t n_blocks[PI__CACHE_MAX_GROUPS];     /* entries in the table row, freed ones included */
     int32_t n_freed[PI__CACHE_MAX_GROUPS];      /* leading entries that were given back (-1) */
     int32_t n_hashed[PI__CACHE_MAX_GROUPS];     /* leading entries whose blocks have their hash */
@@ -82,17 +82,18 @@ void pi__cache_destroy(pi__cache *c);
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */
 void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root);
-/* Takes over the longest prefix of tokens[0..n) that every group still holds, at most n - 1 tokens, so that there is
- * something left to compute. Returns its length; *wanted becomes the longest any group held. */
+/* Takes over the longest prefix of tokens[0..n) that every group still has, at most n - 1 tokens, so that there is
+ * something left to compute. Returns its length; *wanted becomes the longest that any group has. */
 int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted);
-/* Tokens at the start of row s that row t holds or will hold, too: what s could take over once t computed it. Only what
- * match or commit gave keys to is compared. */
+/* Tokens at the start of row s that row t holds or will hold, too: s could reuse them once t computed them. Only what
+ * match or commit hashed is compared. */
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
-/* Key number i of row s, of its first i + 1 hash blocks; match or commit made it. */
+/* Block hash number i of row s, of its first i + 1 hash blocks; match or commit made it. */
 pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
 /* Row s can hold n_tokens tokens from here on. false: out of blocks, nothing changed. */
 bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
-/* tokens[0..n_computed) are in the cache: full blocks get their keys (if keep), blocks behind windows are given back. */
+/* tokens[0..n_computed) are in the cache: full blocks get their hashes (if keep), blocks behind windows are given
+ * back. */
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep);
 /* A snapshot of state group g for the first n tokens (a multiple of its block size) of row s, to be filled by the caller
  * and then given to snapshot_done; -1: that prefix has one, or none is to be had. */
@@ -104,9 +105,9 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
 void pi__cache_release(pi__cache *c, int32_t s);
 /* Forgets the prefixes of a tenant (the hash of his salt), or with NULL of all. Sequences keep what they hold. */
 void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant);
-/* What is wrong with the cache, in words; NULL: nothing. References must be those of the tables and of more[group][block],
- * where more is not NULL; the free list those without any, in order of eviction; the index all hashed blocks, each once;
- * tables within their rows and pools. For tests: it looks at everything. */
+/* The first broken invariant of the cache, in words; NULL: none. References must be those of the tables and of
+ * more[group][block], where more is not NULL; the free list those without any, in order of eviction; the index all
+ * hashed blocks, each once; tables within their rows and pools. For tests: it looks at everything. */
 const char *pi__cache_check(const pi__cache *c, const int32_t *const *more);
 /* The first block that a reused prefix of n tokens, a multiple of reuse_block, needs of group g; it needs all from there
  * to its end. */

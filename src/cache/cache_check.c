@@ -1,4 +1,4 @@
-/* Whether a cache keeps all that block_pool.h and cache.h promise, looked at from the outside: for tests, after each
+/* Invariants of a cache: all that block_pool.h and cache.h promise, checked from the outside; for tests, after each
  * operation. Memory: a count a block, freed before returning. The cache's thread. */
 #include <string.h>
 

@@ -205,7 +205,7 @@ int32_t pi__host_take(pi__host_tier *h, int32_t group)
         bool full = h->full; /* then n_ready is final */
         if (id % g->per_chunk >= g->per_chunk / 2) want_chunks(h, g, chunk + 2); /* the next one will be needed */
         if (chunk < g->n_ready) return id;
-        if (full) continue; /* its memory will never be there: nobody gets it again */
+        if (full) continue; /* its memory will never be there: it is not handed out again */
         want_chunks(h, g, chunk + 1);
         pi__block_release(&g->pool, id);
         return -1;

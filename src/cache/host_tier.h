@@ -1,5 +1,5 @@
-/* The host tier: copies of cache blocks and snapshots in the host's memory, for devices whose memory is small and out of
- * the host's reach. What is evicted there is still here, and comes back as fast as the bus is.
+/* The host tier: copies of cache blocks and snapshots in the host's memory, for discrete devices, whose memory is small
+ * and not host-visible. What is evicted there is still here, and comes back as fast as the bus is.
  *
  * Each cache group has a block pool of its own here, too (block_pool.h); its blocks are called slots:
  *
@@ -15,8 +15,8 @@
  *     group 0   [chunk: slots 0 1 2 ..][chunk ..][not taken yet .................]
  *     group 1   [chunk: slots 0 1 ....][not taken yet ...........]
  *
- * This layer knows slots, keys and tokens, never a device: pinning is the caller's function. Memory: all of it at open.
- * Threads: the step thread, and the one that takes chunks, which shares n_ready, wanted and full with it. */
+ * This layer knows slots, hashes and tokens, never a device: pinning is the caller's function. Memory: all of it at
+ * open. Threads: the step thread, and the one that takes chunks, which shares n_ready, wanted and full with it. */
 #ifndef PI__HOST_TIER_H
 #define PI__HOST_TIER_H
 
@@ -53,7 +53,7 @@ size_t pi__host_lists(const pi__host_config *config);
 int32_t pi__host_take(pi__host_tier *h, int32_t group);
 /* Where it lies. */
 void *pi__host_at(const pi__host_tier *h, int32_t group, int32_t slot);
-/* The group's slots: keys, references, and the order in which they are evicted. */
+/* The group's slots: block hashes, references, and the order in which they are evicted. */
 pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group);
 /* More memory is on its way: what take refused it may give soon. */
 bool pi__host_grows(const pi__host_tier *h);

@@ -57,7 +57,7 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
         const pi__tier_entry *e = &t->index.entry[slot];
         char path[PI__TIER_PATH];
         pi__tier_path(path, t->space[e->space], e->hash, e->group);
-        pi__tier_doom(&t->index, slot); /* nobody finds it from now on */
+        pi__tier_doom(&t->index, slot); /* it cannot be found from now on */
         pthread_mutex_unlock(&t->lock);
         (void) unlinkat(t->dir_fd, path, 0);
         pthread_mutex_lock(&t->lock);
@@ -141,7 +141,7 @@ static void damaged(pi__tier *t, int32_t entry)
     pthread_mutex_lock(&t->lock);
 }
 
-/* What the load of this slot finds. Unlocks meanwhile. */
+/* The result of the load of this slot. Unlocks meanwhile. */
 static bool read_entry(pi__tier *t, int32_t slot)
 {
     const pi__tier_load_slot *l = &t->load[slot];
@@ -295,7 +295,7 @@ static bool start_thread(pi__tier *t)
 /* The directory is right, but has no room now: what is there can be read. */
 static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
 
-/* Whether files can be written; a full disk is asked once more after the scan, which removes what is over the limit. */
+/* Probes writing; a full disk is asked once more after the scan, which removes what is over the limit. */
 static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
 {
     *full = false;
@@ -414,7 +414,7 @@ void pi__tier_touch(pi__tier *t, pi__block_hash hash, int32_t group)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Where in the ring an image of this size goes; SIZE_MAX: nowhere. Images are not split, and lie in the order of stage,
+/* Offset in the ring for an image of this size; SIZE_MAX: no room. Images are not split, and lie in the order of stage,
  * so what is in use is one stretch, or two where it goes round the end. */
 static size_t find_room(const pi__tier *t, size_t size)
 {

@@ -12,8 +12,9 @@
  * dropped. All calls but open and close take one short lock and neither wait for the disk nor allocate (the exception
  * is cancel, see there).
  *
- * Files. DIR/v1-FINGERPRINT/SHARD/KEY-GROUP, all in lower-case hexadecimal: FINGERPRINT and KEY 32 digits (hi, lo),
- * SHARD the first two digits of KEY, GROUP without leading zeros. Numbers are in the byte order of the machine.
+ * Files. DIR/v1-FINGERPRINT/SHARD/HASH-GROUP, all in lower-case hexadecimal: FINGERPRINT and HASH (the block hash) 32
+ * digits (hi, lo), SHARD the first two digits of HASH, GROUP without leading zeros. Numbers are in the byte order of
+ * the machine.
  *
  *     offset  bytes
  *          0      8  magic 89 'P' 'I' 't' 'i' 'e' 'r' 0a
@@ -94,7 +95,7 @@ void pi__tier_close(pi__tier *t);
 /* Bytes that open takes, for the planner. Pages of the index are touched only as entries come; 0: invalid config. */
 size_t pi__tier_memory(const pi__tier_config *config);
 
-/* Whether a load would find the entry, as far as memory knows. O(1). */
+/* true: a load would find the entry, as far as memory knows. O(1). */
 bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group);
 /* The entry was used: it is evicted later than all others. Touch a sequence's entries from its end when it is done, as
  * its blocks are released, so that tails are evicted before heads. O(1); does nothing for an unknown entry. */

@@ -31,7 +31,7 @@ typedef struct pi__tier_entry {
     int32_t group;      /* as given */
     int32_t space;      /* index into pi__tier.space; 0: this model */
     uint32_t pages;     /* of disk, in PI__TIER_PAGE */
-    int32_t stage;      /* with staged: its place in pi__tier.stage */
+    int32_t stage;      /* with staged: index into pi__tier.stage */
     int32_t chain;      /* next in the hash bucket, or next free slot */
     bool staged;        /* not written yet */
     bool dirty;         /* on the list of those whose file must still get the time of last use, or be removed */
@@ -91,7 +91,7 @@ typedef enum pi__tier_result {
     PI__TIER_ADOPTED,  /* nothing was written: another process has written the same entry */
 } pi__tier_result;
 
-/* What a load asks for, or what an image says of itself. */
+/* The identity of an entry: of a load, or of an image. */
 typedef struct pi__tier_what {
     pi__block_hash fingerprint;
     pi__block_hash hash;
@@ -116,7 +116,7 @@ bool pi__tier_parse_space(const char *name, pi__block_hash *fingerprint);
 void pi__tier_image(char *image, const pi__tier_what *w, const void *data);
 /* Sums the image and writes it; used becomes the file's time. OK, ADOPTED, PASSING or FAILED. */
 pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t used);
-/* Whether the image, sound so far, has the tokens and the length of w. */
+/* true: the image, sound so far, has the tokens and the length of w. */
 bool pi__tier_same_entry(const char *image, const pi__tier_what *w);
 /* Reads the data into dst, through head[head_bytes], which has room for w->n_tokens. OK, MISS, GONE, DAMAGED or
  * PASSING. */
@@ -149,10 +149,10 @@ typedef struct pi__tier_load_slot {
     size_t n_bytes;
     void *dst;
     uint64_t tag;
-    uint32_t round;             /* of this slot, so that ids are not used twice */
+    uint32_t round;             /* generation of this slot, so that ids are not used twice */
     int32_t next;               /* in the queue, or the next free slot */
     pi__tier_load_state state;
-    bool cancelled;             /* nobody wants to know: becomes free when it leaves its queue */
+    bool cancelled;             /* not reported: becomes free when it leaves its queue */
     bool ok;                    /* with DONE */
 } pi__tier_load_slot;
 

@@ -67,7 +67,7 @@ void pi__batch_destroy(pi__batch_builder *bb)
 
 void pi__batch_clear(pi__batch_builder *bb) { bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = 0; }
 
-/* Where the tokens' keys and values go in group i, and the sequence's block table. */
+/* The slot mapping of the tokens' keys and values in group i, and the sequence's block table. */
 static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos, int32_t n)
 {
     const pi__cache_group *g = &c->group[i];

@@ -1,8 +1,8 @@
-/* Building a pi__batch: the arrays that a step's sequences are written into, and the batch of const pointers that models
- * and backends read.
+/* Building a pi__batch, prefill chunks and decoding sequences in one: the arrays that a step's sequences are written
+ * into, and the batch of const pointers that models and backends read.
  *
  * Owned here and mutable: every array of the batch, and of the batch of its logits rows beside it. Filled by clear, then
- * add for each sequence, add_row for each token whose logits are wanted, and end; batch() is valid until the next clear.
+ * add for each sequence, add_row for each logits row, and end; b is valid until the next clear.
  * Memory: one allocation at init, sized by the function that the plan asks. One thread. */
 #ifndef PI__BATCH_H
 #define PI__BATCH_H
@@ -42,11 +42,11 @@ int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *shape, pi_error
 void pi__batch_destroy(pi__batch_builder *bb);
 
 void pi__batch_clear(pi__batch_builder *bb);
-/* Appends a sequence, of row `row` in the cache, with n tokens from position pos on, of which the first n_sure stay.
- * Returns its index. */
+/* Appends a sequence, of row `row` in the cache, with n tokens from position pos on, of which the first n_sure stay
+ * (the others are drafts). Returns its index. */
 int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
                       int32_t n_sure);
-/* The logits of token t, an index of the batch, are wanted; ascending. */
+/* Token t, an index of the batch, gets a logits row; ascending. */
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
 /* All is added: fills the batch of logits rows, where there is one. */
 void pi__batch_end(pi__batch_builder *bb);

@@ -1,5 +1,5 @@
-/* Where the blocks of each cache group lie: on a device and the CPU beside it, a part of each block on each backend that has
- * layers of the group. Filled by memory.c (or a test), read by whoever copies blocks. Owns nothing. */
+/* The memory of each cache group's blocks: on a device and the CPU beside it, a shard of each block on each backend
+ * that has layers of the group. Filled by memory.c (or a test), read by whoever copies blocks. Owns nothing. */
 #ifndef PI__BLOCK_MAP_H
 #define PI__BLOCK_MAP_H
 
@@ -7,20 +7,20 @@
 
 typedef struct pi__block_map {
     int32_t n_groups;                              /* cache groups */
-    int32_t n_ranks;                               /* devices that each have a part of what lies with "the device"; or 1 */
+    int32_t n_ranks;                               /* devices that each have a shard of "the device's" memory; or 1 */
     int32_t n_blocks[PI__MAX_GROUPS];              /* in the pool */
     int32_t block_size[PI__MAX_GROUPS];            /* tokens a block */
     size_t bytes[PI__MAX_GROUPS][PI__N_PLACEMENTS]; /* of a block, of the layers on each backend */
     char *pool[PI__MAX_GROUPS][PI__N_PLACEMENTS];  /* blocks, one behind the other */
 } pi__block_map;
 
-/* The part of a block of group g on one backend. */
+/* The shard of a block of group g on one backend. */
 static inline char *pi__block_at(const pi__block_map *m, int32_t g, int32_t block, int32_t placement)
 {
     return m->pool[g][placement] + (size_t) block * m->bytes[g][placement];
 }
 
-/* Bytes of group g's blocks, all parts. */
+/* Bytes of a block of group g, all shards. */
 static inline size_t pi__block_bytes(const pi__block_map *m, int32_t g)
 {
     size_t all = 0;
@@ -33,7 +33,7 @@ static inline size_t pi__pool_bytes(const pi__block_map *m, int32_t g, int32_t p
     return (size_t) m->n_blocks[g] * m->bytes[g][placement];
 }
 
-/* Bytes of a block of group g in the tiers: its part on the device, or on each of several, then the one on the CPU. */
+/* Bytes of a block of group g in the tiers: its shard on the device, or on each of several, then the one on the CPU. */
 static inline size_t pi__copy_bytes(const pi__block_map *m, int32_t g)
 {
     return (size_t) m->n_ranks * m->bytes[g][PI__AT_DEVICE] + m->bytes[g][PI__AT_CPU];

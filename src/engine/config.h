@@ -1,4 +1,5 @@
-/* How an engine is opened: src/api fills it from options; strings are the caller's until open copies what it keeps. */
+/* The configuration of an engine: src/api fills it from options; strings are the caller's until open copies what it
+ * keeps. */
 #ifndef PI__ENGINE_CONFIG_H
 #define PI__ENGINE_CONFIG_H
 
@@ -35,7 +36,7 @@ typedef struct pi__config {
     bool trace_ops;            /* a line of the log for each op */
     pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
-    int32_t max_batch_tokens;  /* token budget of a step (512 by default) */
+    int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */
     int32_t max_seqs;          /* requests that run at once (16 by default) */
     int32_t max_queue;         /* requests that wait at most */
     int32_t block_size;        /* 16, 32 or 64 */
@@ -48,7 +49,7 @@ typedef struct pi__config {
     bool prefix_cache;         /* find and keep prefixes across requests */
     uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
     int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
-    int64_t cache_ram;         /* bytes of host memory for what a far device evicts; -1: all that is free, 0: none */
+    int64_t cache_ram;         /* bytes of host memory for blocks evicted by a discrete device; -1: all free, 0: none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     int policy;                /* PI__POLICY_* */
@@ -57,7 +58,7 @@ typedef struct pi__config {
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
     const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
     bool tensor;               /* several of them work as one */
-    pi__placement_rules placement; /* what of the model is with the CPU beside it */
+    pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
 } pi__config;

@@ -1,8 +1,8 @@
 /* The engine: opening, closing, taking jobs in, and the loop of the step thread, which calls the modules in their order.
  *
- * Two worlds. Callers touch only what `lock` guards (inbox, counters, flags), the atomics, and immutable facts. The step
- * thread owns the lists, the cache, the model and the device. A job crosses over once, through the inbox; a cancel is a
- * flag on the job. Everything the step thread needs is allocated before open returns.
+ * Two domains. Callers touch only what `lock` guards (inbox, counters, flags), the atomics, and immutable facts. The
+ * step thread owns the lists, the cache, the model and the device. A job crosses over once, through the inbox; a cancel
+ * is a flag on the job. Everything the step thread needs is allocated before open returns.
  *
  *     core  ->  setup (fit, memory)                  what there is
  *           ->  sched  ->  cache                      who runs: a plan
@@ -36,8 +36,8 @@ struct pi__core {
     /* step thread only */
     pi__cache cache;           /* block tables and prefixes */
     pi__sched sched;           /* who runs */
-    pi__rows rows;             /* logits at hand */
-    pi__drafting drafting;     /* guesses */
+    pi__rows rows;             /* logits rows at hand */
+    pi__drafting drafting;     /* drafts */
     pi__snapshots snapshots;   /* of recurrent states */
     pi__runner runner;         /* steps */
     pi__tiering tiering;       /* host memory and disk below the pools */
@@ -63,7 +63,7 @@ struct pi__core {
 
 /* ------------------------------------------------------------------------------------------------------------- submit */
 
-/* The step thread is to look around. */
+/* Wakes the step thread. */
 static void poke(void *ud)
 {
     pi__core *e = ud;
@@ -99,7 +99,7 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_
     return PI_OK;
 }
 
-/* Whether n more may come; the lock is held. */
+/* Admission control: n more jobs may come; the lock is held. */
 static int admissible(const pi__core *e, size_t n, pi_error *err)
 {
     if (e->state == PI_STATE_FAILED)
@@ -117,7 +117,7 @@ static int admissible(const pi__core *e, size_t n, pi_error *err)
 /* All n go to the inbox; the lock is held. */
 static void enqueue(pi__core *e, pi__seq **s, size_t n)
 {
-    if (s[0]->sample_group) { /* another root, and another tenant, for each sample_group */
+    if (s[0]->sample_group) { /* another root, and another tenant, for each sample group */
         s[0]->sample_group->root.lo += e->n_submitted;
         s[0]->sample_group->root.hi += e->n_submitted;
     }
@@ -132,7 +132,7 @@ static void enqueue(pi__core *e, pi__seq **s, size_t n)
     pthread_cond_signal(&e->wake);
 }
 
-/* n sequences that keep nothing for others share among themselves. */
+/* n sequences that keep nothing for others become a sample group: they share among themselves. */
 static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
 {
     if (n < 2 || s[0]->params.cache) return PI_OK;
@@ -195,7 +195,7 @@ static const char *miss_reason(const pi__core *e, const pi__seq *s)
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
 
-/* The last of a sample_group takes along what they shared. */
+/* The last of a sample group takes along what they shared. */
 static void leave_sample_group(pi__core *e, pi__seq *s)
 {
     if (!s->sample_group) return;
@@ -269,7 +269,7 @@ static void trim_pools(pi__core *e)
     update_stats(e);
 }
 
-/* How often copies and deadlines are looked at; how long idle before pools are trimmed. */
+/* Polling interval of copies and deadlines; idle time before pools are trimmed. */
 enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 
 /* Sleeps until there is something to do. The lock is held. */
@@ -290,7 +290,7 @@ static void wait_for_work(pi__core *e)
     }
 }
 
-/* What cache_clear asks for; the lock is held. */
+/* Does what cache_clear asks for; the lock is held. */
 static void clear_prefixes(pi__core *e)
 {
     pi__block_hash root = pi__block_hash_root(e->clear_salt);
@@ -385,7 +385,7 @@ static int32_t max_saves_of(const pi__memory *mem)
     return pi__most_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
 }
 
-/* What modules take of the host's memory whatever the device: each of them says what its init allocates. */
+/* Host memory of the modules, whatever the device: each of them says what its init allocates. */
 static size_t host_bytes(pi__setup *s)
 {
     const pi__memory *mem = &s->mem;
@@ -498,7 +498,7 @@ static int open_tiering(pi__core *e, pi_error *err)
     return pi__tiering_open(&e->tiering, &c, err);
 }
 
-/* What computes. */
+/* The modules that compute: rows, drafting, snapshots, runner. */
 static int open_runner(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;

@@ -1,8 +1,9 @@
-/* Drafts: a small model guesses the tokens that follow, and the next step verifies them beside everybody's decoding.
+/* Drafts: a small model guesses the tokens that follow, and the next step verifies them in the same batch as
+ * everybody's prefill and decode.
  *
  *   step n     the target computes x(b-1) and gives x(b); the drafter guesses d1 d2 d3
- *   step n+1   the target computes x(b) d1 d2 d3 as one more ragged part of the batch; each row is sampled as if the token
- *              before it were known to be right, and the rows behind the first wrong one are dropped
+ *   step n+1   the target computes x(b) d1 d2 d3 as one more ragged sequence of the batch; each row is sampled as if
+ *              the token before it were known to be right; the rows behind the first wrong one are dropped
  *
  * What is sampled never depends on drafts, only how many steps it takes. A drafter with a cache of its own (MTP) keeps,
  * at position p, what token x(p) and the target's hidden state before it give; it is run over everything the target
@@ -76,8 +77,8 @@ int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq
     return own->n_tokens ? run(d, false, false, err) : PI_OK;
 }
 
-/* How many drafts s can use: no more than it may still generate beside the token that verifying gives anyway, if there is
- * room for them in the cache. */
+/* Number of drafts that s can use: no more than it may still generate beside the token that verifying gives anyway, if
+ * there is room for them in the cache. */
 static int32_t wish(pi__drafting *d, const pi__seq *s)
 {
     int32_t n = s->max_total - s->n_tokens - 1;
@@ -85,7 +86,7 @@ static int32_t wish(pi__drafting *d, const pi__seq *s)
     return n > 0 && pi__cache_reserve(d->cache, s->row, s->n_tokens + n) ? n : 0;
 }
 
-/* The rows of the draft batch gave the tokens picked; who wants more is in the next one. */
+/* The rows of the draft batch gave the tokens in ids; sequences that want more drafts are in the next one. */
 static void take(pi__drafting *d, int32_t n_rows)
 {
     const pi__batch *b = &d->batch.b;
@@ -100,7 +101,7 @@ static void take(pi__drafting *d, int32_t n_rows)
     }
 }
 
-/* Where the drafter finds the hidden state at position pos of sequence q of the step, which was sampled from. */
+/* The index at which the drafter finds the hidden state of position pos of the sampled sequence q of the step. */
 static int32_t hidden_of(const pi__drafting *d, const pi__batch *step, int32_t q, int32_t pos)
 {
     int32_t t = step->seq_start[q] + pos - step->pos[step->seq_start[q]], lo = 0, hi = step->n_rows - 1;
@@ -120,7 +121,7 @@ static int32_t make_some(pi__drafting *d, const pi__batch *step, pi__seq *const 
     pi__batch_clear(&d->batch);
     for (; q < step->n_seqs && b->n_seqs < d->rows->max_rows; q++) {
         pi__seq *s = seq[q];
-        if (!s || s->n_computed != s->n_tokens - 1) continue; /* ended, or in the middle of its prompt */
+        if (!s || s->n_computed != s->n_tokens - 1) continue; /* ended, or in the middle of its prefill */
         s->n_draft = 0;
         s->n_wish = wish(d, s);
         s->no_hidden = !s->n_wish; /* then a drafter with a cache misses this token */

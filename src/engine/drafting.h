@@ -11,13 +11,13 @@
 #include "model/model.h"
 
 typedef struct pi__drafting {
-    pi__model *drafter;        /* NULL: nobody drafts, and nothing below is used */
+    pi__model *drafter;        /* NULL: no drafting, and nothing below is used */
     pi__backend *be;           /* where it runs */
     pi__cache *cache;          /* of keys and values, its own included */
     pi__rows *rows;            /* for its logits */
     pi__batch_builder batch;   /* what it runs */
     int32_t *hidden;           /* [max_tokens] see pi__arch.draft */
-    pi__seq **seq;             /* [max_seqs] whom the rows of its batch are for */
+    pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
 } pi__drafting;
 
 /* shape: of its batch, without rows. */

@@ -6,8 +6,8 @@
  *
  *     all on the device  ->  experts of layers 0..n with the CPU  ->  all of layers 0..n with the CPU  ->  the CPU alone
  *
- * Some of what is free is left: for recorded steps, for libraries of the device, and for others who use it. Memory: what
- * declaring takes. The opening thread only; nothing is loaded yet. */
+ * Some of what is free is left: for captured steps, for libraries of the device, and for others who use it. Memory:
+ * what declaring takes. The opening thread only; nothing is loaded yet. */
 #include "engine/fit.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static pi__placement_rules rules_of(const pi__setup *s, bool experts, int32_t n)
     return r;
 }
 
-/* The least n in lo..hi with which the device's part fits into room; hi + 1: none does. */
+/* The least n in lo..hi with which the device's placement fits into room; hi + 1: none does. */
 static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
 {
     int rc = PI_OK;
@@ -81,7 +81,7 @@ static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_err
     return least(s, false, 1, n_layer + 1, room, n, err);
 }
 
-/* What was found, in words. */
+/* The placement that was found, in words. */
 static void tell(const pi__setup *s, bool experts, int32_t n, char *text, size_t size)
 {
     const int32_t n_layer = s->m->n_layer, moe = s->cfg.placement.n_cpu_moe;

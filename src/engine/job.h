@@ -1,4 +1,4 @@
-/* What is asked of the engine and what it answers: jobs, their tokens, their ends. Prompts and answers are ids. */
+/* Requests as the engine sees them: jobs, their tokens, their ends. Prompts and answers are ids. */
 #ifndef PI__JOB_H
 #define PI__JOB_H
 
@@ -13,7 +13,7 @@ typedef struct pi__token_out {
     int32_t n_probs;            /* entries in probs */
 } pi__token_out;
 
-/* How a job ended. */
+/* The end of a job. */
 typedef struct pi__job_end {
     int reason;               /* PI_FINISH_* */
     int code;                 /* PI_OK or PI_E* */

@@ -16,7 +16,7 @@ enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
 
-/* Bytes of a layer's part of a block; 0: such a layer is not supported. */
+/* Bytes of a layer in a block; 0: such a layer is not supported. */
 static size_t layer_bytes(const pi__memory *mem, const pi__kv_layer *kv)
 {
     const pi__backend *be = pi__backend_at(mem->be, kv->placement);
@@ -72,7 +72,7 @@ static int size_states(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-/* How many snapshots there are, where the other pools take kv bytes. */
+/* Number of snapshots, where the other pools take kv bytes. */
 static int32_t n_snapshots(const pi__memory *mem, size_t kv)
 {
     if (!mem->cfg->prefix_cache) return 0;
@@ -81,7 +81,7 @@ static int32_t n_snapshots(const pi__memory *mem, size_t kv)
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
 }
 
-/* What a block of each group takes; the tokens of the largest to *block. */
+/* Bytes and tokens of a block of each group; the tokens of the largest to *block. */
 static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
 {
     pi__model *m = mem->m;
@@ -163,8 +163,8 @@ size_t pi__logits_bytes(const pi__memory *mem)
     return (size_t) mem->lim.max_rows * (size_t) mem->m->n_vocab * sizeof(float);
 }
 
-/* How many tokens the pools can hold of one request at most: what tables are made for. A window group that has room for a
- * window and a step holds requests of any length. */
+/* Tokens of the longest request that the pools can hold: block tables are made for it. A window group that has room for
+ * a window and a step holds requests of any length. */
 static int32_t longest_request(const pi__memory *mem)
 {
     int32_t n = mem->ctx;
@@ -178,7 +178,7 @@ static int32_t longest_request(const pi__memory *mem)
     return n;
 }
 
-/* What one backend takes; host: bytes of others in the host's memory. */
+/* The plan of one backend; host: bytes of others in the host's memory. */
 static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement, size_t host)
 {
     const pi__backend *be = mem->be->at[placement] ? mem->be->at[placement] : mem->be;
@@ -228,7 +228,7 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
 
 static size_t states_bytes(const pi__memory *mem, int32_t placement) { return (size_t) mem->lim.max_seqs * mem->slot_bytes[placement]; }
 
-/* A slot for each sequence, and where each layer's part of slots and snapshots is. */
+/* A slot for each sequence, and the address of each layer within slots and snapshots. */
 static int alloc_states(pi__memory *mem, pi_error *err)
 {
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
@@ -255,7 +255,7 @@ static int alloc_states(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-/* The parts of group g's blocks on one backend. */
+/* The shards of group g's blocks on one backend. */
 static int alloc_pool(pi__memory *mem, int32_t g, int32_t placement, pi_error *err)
 {
     pi__backend *be = pi__backend_at(mem->be, placement);

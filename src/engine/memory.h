@@ -1,4 +1,4 @@
-/* The engine's memory of keys, values and states: how much there is of it, and where.
+/* The engine's memory of keys, values and recurrent states: sizes and placement.
  *
  * The plan and the allocation are one: size computes every byte of pools and slots from a declared model, tell says them,
  * alloc takes exactly those. It may be sized again as often as the model is declared again; nothing is allocated before
@@ -21,7 +21,7 @@ typedef struct pi__memory {
     int32_t longest;           /* longest request that the pools hold; what tables are made for */
     size_t scratch;            /* bytes of activations */
     pi__group_spec spec[PI__MAX_GROUPS]; /* name, block size, window, blocks of each group */
-    pi__block_map map;         /* what its blocks take, and where they lie */
+    pi__block_map map;         /* bytes and addresses of blocks */
     int32_t state_group;       /* the group of recurrent states, -1: the model has none */
     size_t slot_bytes[PI__N_PLACEMENTS]; /* a sequence's state, the layers on each backend; 0: none */
     char *slots[PI__N_PLACEMENTS]; /* [max_seqs] slots of slot_bytes; the slot is the table row */
@@ -31,7 +31,7 @@ typedef struct pi__memory {
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err);
 /* The plan. host: bytes that others take of the host's memory whatever the device, which are told with scratch. */
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
-/* Allocates pools and slots as sized, and gives layers their places in them. */
+/* Allocates pools and slots as sized, and gives layers their addresses in them. */
 int pi__memory_alloc(pi__memory *mem, pi_error *err);
 void pi__memory_free(pi__memory *mem);
 /* Nobody runs: blocks of the cache that hold no prefix go back to the system, and all states. */

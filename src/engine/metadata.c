@@ -1,4 +1,4 @@
-/* What the user sets over the metadata of the model's file: rules KEY=TYPE:VALUE, and the options of the rotary embedding,
+/* Overrides of the metadata of the model's file: rules KEY=TYPE:VALUE, and the options of the rotary embedding,
  * which become such rules. No memory of its own; while an engine is opened. */
 #include "engine/metadata.h"
 

@@ -5,7 +5,7 @@
 #include "engine/config.h"
 #include "gguf/gguf.h"
 
-/* What c sets, as rules over g. */
+/* Sets what c overrides, as rules over g. */
 int pi__override_metadata(pi__gguf *g, const pi__config *c, pi_error *err);
 
 #endif

@@ -1,22 +1,23 @@
-/* The host tier in the engine: blocks and snapshots of a far device are copied to the host before they are evicted.
+/* The host tier in the engine: blocks and snapshots of a discrete device are copied to the host before they are
+ * evicted.
  *
  *     free list of a pool, the next to be evicted first:
  *
- *         [ - ][ - ][k1 ][k2 ][k3 ][k4 ] ... [k90][k91]          -: holds nothing
+ *         [ - ][ - ][h1 ][h2 ][h3 ][h4 ] ... [h90][h91]          h: block hash, -: holds nothing
  *          <------------ ahead ------->                            k: holds a prefix
  *                    ^    ^    ^    ^
  *                    queued: copied while steps run, and known to the host tier when the copy has ended
  *
- * Why there, and not where a block gets its hash: then every block would cross the bus, and the host would hold what the
- * device holds as well instead of what it has lost. Why not where it is evicted: a step would wait for it. A free block
- * with a hash is not written by anybody, so its copy takes what time it needs; "ahead" is what some steps can take from the
- * list. Until the copy has ended the block is passed by when blocks are handed out, so that new requests may have to wait
- * for it a moment; but where one that runs would be preempted for that, it is given up, and so is the copy if somebody
- * takes the block indeed (its round tells). No step waits. The slots of the host tier are in the order in which the device
- * evicts, that is, of last use.
+ * Why there, and not where a block gets its hash: then every block would cross the bus, and the host would hold what
+ * the device holds as well instead of what it has lost. Why not where it is evicted: a step would wait for it. A free
+ * block with a hash is not written by anybody, so its copy takes what time it needs; "ahead" is what some steps can
+ * take from the list. Until the copy has ended the block is passed by when blocks are handed out, so that new requests
+ * may have to wait for it a moment; but where one that runs would be preempted for that, it is given up, and so is the
+ * copy if somebody takes the block indeed (its generation tells). No step waits. The slots of the host tier are in the
+ * order in which the device evicts, that is, of last use.
  *
- * A disk tier of a far device is reached through here, too: what gets a hash is copied at once, and put there when the copy
- * has ended. Memory: all of it at open. Only the step thread is here, but for pin. */
+ * A disk tier of a discrete device is reached through here, too: a block that gets its hash is copied at once, and put
+ * there when the copy has ended. Memory: all of it at open. Only the step thread is here, but for pin. */
 #include "engine/offload.h"
 
 #include <string.h>
@@ -119,8 +120,8 @@ void pi__offload_close(pi__offload *o)
 
 /* ------------------------------------------------------------------------------------------------------------- copies */
 
-/* A slot is the part of the block on the device (on each of several), then the one in the host's memory, which is copied
- * here and now. */
+/* A slot is the shard of the block on the device (on each of several), then the one in the host's memory, which is
+ * copied here and now. */
 static bool copy_parts(pi__offload *o, int32_t group, int32_t block, int32_t slot, bool back, uint64_t *number)
 {
     pi__backend *be = device_of(&o->config);
@@ -150,7 +151,7 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
     int32_t slot = o->n_copies < PI__MAX_COPIES ? pi__host_take(o->host, group) : -1;
     if (slot < 0) return false;
     uint64_t number;
-    pi__assert(b->ref || b->hashed); /* somebody holds it, or it holds a prefix */
+    pi__assert(b->ref || b->hashed); /* it is referenced, or it holds a prefix */
     b->offload_tried = true;
     if (!copy_parts(o, group, block, slot, false, &number)) {
         pi__block_release(pi__host_pool(o->host, group), slot);

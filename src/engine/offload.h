@@ -1,4 +1,4 @@
-/* Copies between the pools of a far device and the host tier (offload.c says when and why).
+/* Copies between the pools of a discrete device and the host tier (offload.c says when and why).
  *
  * Owned: the host tier and the ring of copies under way, each of which holds its slot's only reference. Borrowed: the cache,
  * the block map, the device. Memory: all of it at open. Only the step thread is here, but for pinning. */
@@ -14,7 +14,7 @@
 
 typedef struct pi__offload_config {
     pi__backend *be;           /* device, or two backends */
-    const pi__block_map *map;  /* where blocks lie */
+    const pi__block_map *map;  /* addresses of blocks */
     pi__cache *cache;          /* what they hold; NULL to plan */
     pi__stats *stats;          /* where it counts; NULL to plan */
     bool keeps;                /* prefixes are kept at all */
@@ -25,8 +25,8 @@ typedef struct pi__offload_config {
     pi__log log;
 } pi__offload_config;
 
-/* A block of which a copy is on its way to a slot of the host tier. While it is held nobody else gets the block; where one
- * that is not was handed out meanwhile, the copy is worth nothing. */
+/* A block of which a copy is on its way to a slot of the host tier. While the block is pinned, nobody else gets it;
+ * where one that is not was handed out meanwhile (its generation differs), the copy is worth nothing. */
 typedef struct pi__copy {
     uint64_t number;           /* as the backend counts */
     uint32_t generation;       /* of the block when it was queued */

@@ -9,7 +9,7 @@
 
 static size_t logits_bytes(int32_t max_rows, int32_t n_vocab) { return (size_t) max_rows * (size_t) n_vocab * sizeof(float); }
 
-/* found, ask and picked. */
+/* topk_result, request and ids. */
 static size_t topk_bytes(int32_t max_rows)
 {
     return (size_t) max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(int32_t));
@@ -20,7 +20,7 @@ size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab)
     return topk_bytes(max_rows) + (discrete ? logits_bytes(max_rows, n_vocab) : 0);
 }
 
-/* What samplers want of rows is found where the rows are, if the device can and what it has to skip is not too much. */
+/* The device runs topk over the rows for samplers, if it can and the ids that it has to skip are not too many. */
 static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
 {
     pi__backend *be = rows->be;

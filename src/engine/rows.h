@@ -1,8 +1,8 @@
-/* The rows of logits at hand: computed a few at a time on the device, and what of them comes to the host.
+/* The logits rows at hand: computed a few at a time on the device, and what of them comes to the host.
  *
- * Where the device can, it looks for the best values of each row itself (op topk) and only those are copied; else, or for
- * who wants more, a row comes as a whole. A row is numbered from 0 among those at hand. Owned: the rows, the requests and
- * what was found. Memory: all of it at init. Only the step thread is here. */
+ * Where the device can, it looks for the best values of each row itself (op topk) and only those are copied; else, or
+ * for samplers that need more, a row comes as a whole. A row is numbered from 0 among those at hand. Owned: the rows,
+ * the requests and their results. Memory: all of it at init. Only the step thread is here. */
 #ifndef PI__ROWS_H
 #define PI__ROWS_H
 
@@ -16,15 +16,15 @@ typedef struct pi__rows {
     int32_t max_rows;          /* at hand at most */
     float *logits;             /* [max_rows, n_vocab] on the device */
     float *host;               /* the same on the host; logits itself where the host reads device memory */
-    int32_t *skip;             /* [n_skip] suppressed tokens, then eog: what the device leaves out; NULL: it looks at no rows */
+    int32_t *skip;             /* [n_skip] suppressed tokens, then eog: topk skips them; NULL: no topk on the device */
     int32_t n_skip;            /* how many */
-    uint64_t *topk_result;     /* [max_rows, 2 + topk_k] what the device found in each row: see topk */
+    uint64_t *topk_result;     /* [max_rows, 2 + topk_k] topk result of each row: see op topk */
     int32_t topk_k;            /* values of a row there */
-    pi__topk_request *request; /* [max_rows] what it was asked; k 0: nothing, the row is here */
-    int32_t *ids;              /* [max_rows] the best token of each row, of pi__rows_pick */
+    pi__topk_request *request; /* [max_rows] of each row; k 0: none, the whole row is here */
+    int32_t *ids;              /* [max_rows] argmax of each row, of pi__rows_pick */
 } pi__rows;
 
-/* special: what the device leaves out; need not outlive init. */
+/* special: the ids that topk skips; need not outlive init. */
 int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, const pi__special *special, pi_error *err);
 /* Bytes of the host's memory that init takes, but for rows that are the device's as well. */
 size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab);
@@ -34,11 +34,11 @@ void pi__rows_destroy(pi__rows *rows);
 float *pi__row(const pi__rows *rows, int32_t r);
 /* Queues the copy of rows r..r+n to the host, where they are not there. */
 void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n);
-/* Queues what ask asks of the first n rows. false: they have to come themselves. */
+/* Queues topk for the requests of the first n rows. false: whole rows have to be copied. */
 bool pi__rows_request(pi__rows *rows, int32_t n);
-/* What the device found in row r, which was asked for. */
+/* The topk result of row r, which was requested. */
 pi__top pi__rows_topk(const pi__rows *rows, int32_t r);
-/* Waits for the device, and for the best tokens of the first n rows to come to picked, nothing skipped. PI_EDEVICE. */
+/* Waits for the device, and for the argmax of the first n rows to come to ids, nothing skipped. PI_EDEVICE. */
 int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err);
 
 #endif

@@ -37,7 +37,7 @@ void pi__runner_destroy(pi__runner *r)
 
 /* -------------------------------------------------------------------------------------------------------- the batch */
 
-/* Whether logits of this position are computed. */
+/* The token at this position gets a logits row. */
 static bool wants_row(const pi__seq *s, int32_t pos)
 {
     if (pos >= s->n_tokens - 1) return true; /* the row that is sampled from, and those of drafts */
@@ -73,10 +73,10 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
-/* Whether token number n_gen of the answer may not end it. */
+/* Token number n_gen of the answer may not end it. */
 static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
 
-/* What of its row is enough to sample token number n_gen of the answer, where the device looks for it. */
+/* The topk request that suffices to sample token number n_gen of the answer; k 0: the whole row is needed. */
 static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
@@ -104,7 +104,7 @@ static int32_t choose(pi__runner *r, pi__seq *s, float *row, int32_t n_gen)
     return id;
 }
 
-/* The same from what the device found in row i of those at hand. PI__NEED_ROW: that is not enough. */
+/* The same from the topk result of row i of those at hand. PI__NEED_ROW: that is not enough. */
 static int32_t choose_found(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
@@ -215,8 +215,7 @@ static void commit_step(pi__runner *r)
     }
 }
 
-/* Waits for the step, and for what its rows first..first+n are wanted for: what the device found in them, or they
- * themselves. */
+/* Waits for the step, and for topk results of its logits rows first..first+n, or whole rows where these are needed. */
 static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
 {
     const pi__batch *b = &r->batch.b;
@@ -238,7 +237,7 @@ static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
     return be->dev->finish(be, err);
 }
 
-/* Whether all sequences decode, each with as many drafts. */
+/* A decode step: all sequences decode, each with as many drafts, so that it can be captured and replayed. */
 static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
@@ -251,7 +250,7 @@ static bool is_decoding(const pi__runner *r)
 
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
-/* Queues the model's graph and the first rows of logits, unless the backend knows how they go. */
+/* Queues the model's graph and the first logits rows, unless the backend replays a captured step (begin gives NULL). */
 static void run_graph(pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;

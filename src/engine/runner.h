@@ -19,7 +19,7 @@ typedef struct pi__runner_config {
     pi__model *m;              /* what runs */
     pi__cache *cache;          /* learns what was computed */
     pi__rows *rows;            /* logits */
-    pi__drafting *drafting;    /* guesses */
+    pi__drafting *drafting;    /* drafts */
     pi__snapshots *snapshots;  /* of states */
     const pi__special *special; /* tokens treated apart */
     pi__stats *stats;          /* where it counts */

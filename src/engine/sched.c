@@ -1,14 +1,15 @@
-/* Who runs in a step.
+/* The scheduler: continuous batching with chunked prefill.
  *
  * There is no prefill phase and no decode phase: each request has n_computed catching up with n_tokens. A step has a
- * budget of tokens. First come the sequences that miss one token (decoders), then running prompts in chunks, then new
- * requests in order. Nobody who streams is ever left out for a prompt, and a prompt takes all that is left.
+ * budget of tokens. First come the sequences that miss one token (decoders), then the prefill of running prompts in
+ * chunks, then new requests in order. Nobody who streams is ever left out for a prompt, and a prompt takes all that is
+ * left.
  *
  * A prompt of very many steps shares with those behind it; a prompt whose beginning somebody is computing right now waits
  * for it instead of computing it again.
  *
  * Out of blocks: the last in order is preempted. It loses its table (its full blocks stay findable until they are
- * needed), goes back to the waiting list and later computes again what was evicted.
+ * needed), goes back to the waiting list and later recomputes what was evicted.
  *
  * See sched.h. Only the step thread is here. */
 #include "engine/sched.h"
@@ -21,7 +22,7 @@
 #include "base/error.h"
 
 enum {
-    LONG_PROMPT = 4, /* a prompt of more steps than this leaves half of the budget to those behind it */
+    LONG_PROMPT = 4, /* a prefill of more steps than this leaves half of the budget to those behind it */
     MAX_TRIES = 64,  /* waiting requests looked at in a step */
 };
 
@@ -98,7 +99,7 @@ static bool take(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, bool *pr
     return true;
 }
 
-/* Blocks for all of its tokens are there, computed in chunks of the step budget. */
+/* Blocks for all of its tokens are there, prefilled in chunks of the step budget. */
 static bool has_room(const pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
@@ -109,8 +110,8 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
     return true;
 }
 
-/* Somebody is computing a longer part of s's prompt than the cache holds: waiting for that is cheaper than doing it
- * again. He makes progress in every step, so s does not wait for long; and he keeps a snapshot where s will leave him. */
+/* A running prefill shares a longer prefix with s than the cache holds: waiting for that is cheaper than computing it
+ * again. It makes progress in every step, so s does not wait for long; it keeps a snapshot where s will branch off. */
 static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
 {
     const int32_t most = pi__seq_most(s);
@@ -170,7 +171,7 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     return ADMITTED;
 }
 
-/* What a prompt may take of the budget: all of it, unless it is one of many steps and others wait behind it. */
+/* The prefill chunk of a prompt: all of the budget, unless it is one of many steps and others wait behind it. */
 static int32_t chunk_of(const pi__sched *sc, const pi__seq *s, int32_t budget)
 {
     int32_t missing = s->n_tokens - s->n_computed;
@@ -191,7 +192,7 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
     }
 }
 
-/* What is left of the budget goes to prompts that held back for others. */
+/* The rest of the budget goes to prefills whose chunks were cut for others. */
 static void use_the_rest(pi__sched *sc, int32_t budget)
 {
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
@@ -215,7 +216,7 @@ static void take_drafts(pi__sched *sc, int32_t *budget)
     }
 }
 
-/* What was chosen, as a plan. */
+/* The plan of the tokens chosen. */
 static pi__step_plan *plan_of(pi__sched *sc)
 {
     pi__step_plan *p = &sc->plan;
@@ -234,7 +235,7 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
     int32_t budget = sc->max_tokens = max_tokens;
     bool preempted = false;
     for (pi__seq *s = sc->running.head; s; s = s->next) s->n_new = 0;
-    for (int pass = 0; pass < 2; pass++) { /* decoders, then prompts */
+    for (int pass = 0; pass < 2; pass++) { /* decode, then prefill */
         for (pi__seq *s = sc->running.head, *next; s && budget > 0; s = next) {
             next = s->next;
             int32_t missing = s->n_tokens - s->n_computed;

@@ -1,4 +1,4 @@
-/* Who runs in a step: queues, budgets and the cache's interface give a plan.
+/* The scheduler: queues, budgets and the cache's interface give a plan.
  *
  * The scheduler moves sequences between two lists and decides how many tokens of each are computed next. It knows the cache
  * as block tables and prefixes; of tiers and snapshots it knows four functions, all of which may be missing. It owns the
@@ -11,12 +11,12 @@
 #include "engine/seq.h"
 #include "engine/stats.h"
 
-/* What others have to say. Each may be NULL. */
+/* Hooks of tiers and snapshots. Each may be NULL. */
 typedef struct pi__sched_hooks {
     void *ud;                  /* first argument of all */
     /* One more block that is being copied may be handed out from now on. false: there is none. */
     bool (*yield)(void *ud);
-    /* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them. */
+    /* true: s, matched so far up to `got` tokens, should wait for blocks that tiers are loading; starts the loads. */
     bool (*wait)(void *ud, pi__seq *s, int32_t got);
     /* s has its row and starts after the n_computed tokens that it found. */
     void (*admitted)(void *ud, pi__seq *s);

@@ -12,13 +12,13 @@
 #include "engine/job.h"
 #include "sampler/sampler.h"
 
-/* Sequences that share prefixes with each other and with nobody else. */
+/* Jobs of one submit that share prefixes with each other and with nobody else (params.cache false). */
 typedef struct pi__sample_group {
-    pi__block_hash root;       /* of their keys */
+    pi__block_hash root;       /* of their block hashes */
     size_t n_left;             /* sequences that have not ended; the last one frees it */
 } pi__sample_group;
 
-/* Where a copy of its recurrent state is worth keeping (snapshots.c; asked: the scheduler). */
+/* Reuse points where a copy of its recurrent state is worth keeping (snapshots.c; asked: the scheduler). */
 typedef struct pi__seq_saves {
     int32_t branch;            /* tokens after which others went another way: a snapshot belongs there; 0: none */
     int32_t asked;             /* the same, where a waiting request will go another way; 0: none */
@@ -53,19 +53,19 @@ struct pi__seq {
     int32_t max_total;         /* n_tokens never exceeds it */
     int32_t n_computed;        /* tokens whose K,V are in the cache */
     int32_t n_new;             /* scheduler: tokens of it in this step, drafts included */
-    int32_t n_draft;           /* drafting: guesses of what follows, in tokens behind n_tokens */
-    int32_t n_wish;            /* drafting: guesses it can use, while they are made */
+    int32_t n_draft;           /* drafting: drafts, in tokens behind n_tokens */
+    int32_t n_wish;            /* drafting: drafts it can use, while they are made */
     uint32_t n_drafted, n_accepted; /* runner: drafts that were verified, and those that were right */
     bool no_hidden;            /* drafting: the hidden state before its next token is not known: it comes from the cache */
     int32_t n_rows_given;      /* runner: prompt rows already given to on_logits */
     int32_t n_cached;          /* scheduler: tokens found in the cache when it first ran */
-    int32_t n_matched;         /* scheduler: longest prefix that some group held then */
+    int32_t n_matched;         /* scheduler: longest prefix that some group had then */
     uint32_t n_preempted;      /* scheduler: times it lost its blocks */
     int32_t n_found;           /* scheduler: tokens it took over when it was last admitted */
     pi__seq_saves save;        /* where snapshots are */
     pi__seq_fetch fetch;       /* from the tiers */
     pi__gen_params params;     /* arrays in it are owned */
-    bool keeps;                /* its blocks may be found by others (of its sample_group, where it has one), and others' by it */
+    bool keeps;                /* its blocks may be reused by others (of its sample group, if any), and others' by it */
     pi__sample_group *sample_group; /* or NULL */
     pi__sampler *sampler;      /* its own */
     pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */

@@ -1,4 +1,4 @@
-/* What an engine is opened from (see setup.h). */
+/* The setup of an engine (see setup.h). */
 #include "engine/setup.h"
 
 #include <stdio.h>
@@ -122,7 +122,7 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
     pi__block_hash hash = pi__hash(text, (size_t) n);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
-    for (int32_t i = 0; i < s->m->n_kv; i++) hash = pi__block_hash_extend(hash, &s->m->kv[i].placement, 1); /* a block's parts */
+    for (int32_t i = 0; i < s->m->n_kv; i++) hash = pi__block_hash_extend(hash, &s->m->kv[i].placement, 1); /* shards */
     for (int32_t i = 0; i < s->m->n_state; i++) hash = pi__block_hash_extend(hash, &s->m->state[i].placement, 1);
     return hash;
 }

@@ -1,4 +1,4 @@
-/* What an engine is opened from: files, devices, the model as declared, and what it takes. Used by the plan, which loads
+/* The setup of an engine: files, devices, the model as declared, and its sizes. Used by the plan, which loads
  * nothing, and by open, whose engine owns it from then on.
  *
  * Owned: all of it. The opening thread only, until the engine runs. */
@@ -16,7 +16,7 @@ typedef struct pi__setup {
     pi__gguf *g;               /* open until loaded */
     pi__gguf *draft_g;         /* open until loaded */
     pi__backend *be;           /* device, or two backends */
-    pi__placement *placement;  /* what lies where, while models are declared */
+    pi__placement *placement;  /* of weights and caches, while models are declared */
     pi__model *m;              /* weights and graph */
     pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
     pi__memory mem;            /* sizes, then pools */
@@ -24,7 +24,7 @@ typedef struct pi__setup {
 
 /* Opens files and devices, and declares the model, without loading. On errors, too, everything is freed by free. */
 int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err);
-/* The model as the places say, and who drafts for it; and the other way round. */
+/* Declares the model as placed, and its drafter; and the other way round. */
 int pi__setup_declare(pi__setup *s, pi_error *err);
 void pi__setup_undeclare(pi__setup *s);
 /* The device becomes one of two backends, the CPU the other. */

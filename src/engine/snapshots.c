@@ -1,7 +1,7 @@
-/* Places to go on from: which they are, snapshots of recurrent states there, and going on from one.
+/* Reuse points of prefixes: which they are, snapshots of recurrent states there, and restoring one.
  *
- * Keys and values of a prefix can be taken over at any block; a recurrent state only where somebody kept a copy. A copy is
- * worth its bytes where another request is likely to go on from:
+ * Keys and values of a prefix can be taken over at any block; a recurrent state only where a snapshot was kept. A
+ * snapshot is worth its bytes where another request is likely to go on from:
  *
  *   the end of the prompt        the next turn, or the same prompt again
  *   the beginning of a turn      a conversation that is edited or answered anew there
@@ -11,9 +11,9 @@
  *   a sparse grid                everything else: so much is computed again at most
  *
  * all rounded down to whole blocks, since nothing else can be taken over. Snapshots are taken inside of the step that
- * passes the position, so that prompts need no cuts. Their pool evicts those that were used longest ago.
+ * passes the position, so that prefill chunks need no cuts. Their pool evicts those that were used longest ago.
  *
- * Windows are alike: of what lies behind them, only the windows of such places are worth keeping. One thread. */
+ * Windows are alike: of what lies behind them, only the windows of such reuse points are worth keeping. One thread. */
 #include "engine/snapshots.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
     return sn->config.group >= 0 && group_of(sn)->spec.n_blocks > 0 && s->keeps;
 }
 
-/* The places that are known without looking at the tokens, but for the grid. */
+/* The reuse points that are known without looking at the tokens, but for the grid. */
 static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
     const bool scored = s->params.logits == PI__LOGITS_ALL && n == s->params.logits_from / bs * bs;

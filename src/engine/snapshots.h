@@ -1,4 +1,4 @@
-/* Snapshots of recurrent states, and the places where others may go on from (snapshots.c says which).
+/* Snapshots of recurrent states, and the reuse points where others may go on (snapshots.c says which).
  *
  * Borrowed: the cache, whose state group's blocks are the snapshots; the model's state layers, on their backend; the
  * scheduler's rows. Owned: what one step saves. Only the step thread is here. */

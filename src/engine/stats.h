@@ -29,7 +29,7 @@ typedef struct pi__stats {
     PI__COUNTERS(PI__MEMBER)
 #undef PI__MEMBER
     atomic_ullong last_step_us;   /* how long the last step took */
-    atomic_ullong n_from_topk, n_from_row; /* tokens sampled from what the device found in their rows, and from whole rows */
+    atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from whole rows */
     struct {
 #define PI__MEMBER(name) atomic_ullong name;
         PI__POOL_COUNTERS(PI__MEMBER)

@@ -1,12 +1,12 @@
 /* The tiers below the pools: the host's memory (offload.c says how things get there) and a directory on disk. A waiting
  * request whose prefix they hold gets the missing blocks read into the pools before it is admitted.
  *
- *     pool on a far device    <-- copy --  slot of the host tier  <-- read --  file
+ *     pool, discrete device   <-- copy --  slot of the host tier  <-- read --  file
  *     pool in host memory     <------------------------------------ read --  file
  *
- * A load fills a block that nobody else has; when it is done the block gets its hash and joins the free list as if a
- * request had left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So nothing
- * else in the engine knows where a prefix came from. Only the step thread is here, but for wake. */
+ * A load fills a block that it alone references; when it is done the block gets its hash and joins the free list as if
+ * a request had left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So
+ * nothing else in the engine knows where a prefix came from. Only the step thread is here, but for wake. */
 #include "engine/tiering.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
     return pi__block_at(t->map, g, block, t->map->bytes[g][PI__AT_DEVICE] ? PI__AT_DEVICE : PI__AT_CPU);
 }
 
-/* A block of group g got its hash: the disk gets it, from a far device when a copy of it has come. */
+/* A block of group g got its hash: the disk gets it, from a discrete device when a copy of it has come. */
 static void hashed(void *ud, int32_t g, int32_t block, pi__block_hash hash, const int32_t *tokens)
 {
     pi__tiering *t = ud;

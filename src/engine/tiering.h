@@ -24,7 +24,7 @@ typedef struct pi__load {
     uint64_t number;           /* counted from 1; 0: this entry is free */
     pi__block_hash hash;       /* the block's */
     int32_t group, block;      /* where it goes; the load holds the block's only reference */
-    int32_t slot;              /* where it comes from, held as well; -1: no slot */
+    int32_t slot;              /* where it comes from, referenced as well; -1: no slot */
     bool copying;              /* from there to the block; before that it is read from disk */
     uint64_t copy;             /* with copying: number of the copy that is the last */
     bool forgotten;            /* its prefix was cleared meanwhile */
@@ -33,10 +33,10 @@ typedef struct pi__load {
 enum { PI__MAX_LOADS = 256 };
 
 typedef struct pi__tiering {
-    pi__offload offload;       /* the host tier of a far device */
+    pi__offload offload;       /* the host tier of a discrete device */
     pi__cache *cache;          /* whose blocks are loaded; NULL: not open */
     pi__stats *stats;          /* where it counts */
-    const pi__block_map *map;  /* where blocks lie */
+    const pi__block_map *map;  /* addresses of blocks */
     pi__tier *disk;            /* disk tier, or NULL */
     pi__load *load;            /* [PI__MAX_LOADS], NULL: there are no tiers */
     uint64_t n_loads;          /* started so far */
@@ -48,7 +48,7 @@ int pi__tiering_open(pi__tiering *t, const pi__tiering_config *config, pi_error 
 /* Bytes that open takes, but for the slots of the host tier. */
 size_t pi__tiering_bytes(const pi__tiering_config *config);
 void pi__tiering_close(pi__tiering *t);
-/* What s leaves behind was used: the tier evicts it later than what was used before, and its end before its beginning. */
+/* The blocks that s leaves behind were used: the tier evicts them later than others, and the last ones first. */
 void pi__tiering_touch(pi__tiering *t, const pi__seq *s);
 /* Forgets what the tiers hold of a tenant (NULL: of all), and what is being read. */
 void pi__tiering_clear(pi__tiering *t, const pi__block_hash *tenant);
@@ -56,7 +56,7 @@ void pi__tiering_clear(pi__tiering *t, const pi__block_hash *tenant);
 void pi__tiering_stats(pi__tiering *t);
 /* Takes finished loads and copies, and starts copies of what will be evicted next. */
 void pi__tiering_poll(pi__tiering *t);
-/* Whether s, matched so far up to `got` tokens, should wait for blocks that are on their way; starts them. */
+/* true: s, matched so far up to `got` tokens, should wait for blocks that tiers are loading; starts the loads. */
 bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got);
 /* Something is to be polled soon, where so many requests wait. */
 bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting);

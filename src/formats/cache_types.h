@@ -7,8 +7,8 @@
  *
  * type     PI__<type>
  * fn       of the functions, and the word of the options
- * scale    bytes of the scale of 32 values: 2, a half, or 0, they have none. The rest of their bytes are codes
- * split    on devices a value is the sum of two halves (f16), not one */
+ * scale    bytes of the scale of 32 values: 2, an f16, or 0, they have none. The rest of their bytes are codes
+ * split    on devices a value is the sum of two f16 (hi + lo), not one */
 #ifndef PI__CACHE_TYPES_H
 #define PI__CACHE_TYPES_H
 

@@ -51,7 +51,7 @@ static sums sum_codes(const float *x, const float *w, const float *q, int n)
     return (sums) {total(a), total(b), total(c)};
 }
 
-/* How much of sum w x^2 the best scale for these codes explains. */
+/* The amount of sum w x^2 that the best scale for these codes explains. */
 static float gain(sums s) { return s.wqq > 0 ? s.wxq * s.wxq / s.wqq : 0; }
 
 float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q)

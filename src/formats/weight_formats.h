@@ -16,7 +16,7 @@
  * plane       bytes of the codes of 16 rows x 32 columns, packed: 64 for each bit of a code
  * offset      log2 of what is taken off codes; 0: nothing. 7: codes are signed bytes
  * scales      enum pi__scales
- * d_at        byte of the block in the file where its (first) half is
+ * d_at        byte of the block in the file where its (first) f16 scale is
  * fit         what `quantize` writes instead where rows do not divide into blocks */
 #ifndef PI__WEIGHT_FORMATS_H
 #define PI__WEIGHT_FORMATS_H
@@ -128,7 +128,7 @@ enum pi__scales {
 #undef PI__ROW
 };
 
-/* What kernels and packing know of a type; all 0 for one that is not in the table. */
+/* The facts of a type that kernels and packing use; all 0 for one that is not in the table. */
 typedef struct pi__format_facts {
     uint16_t block;  /* values of a block in the file */
     uint16_t plane;  /* bytes of the codes of 16 rows x 32 columns */
@@ -140,7 +140,7 @@ typedef struct pi__format_facts {
     uint8_t scales;  /* enum pi__scales */
     uint8_t halves;  /* each half of 32 columns has a scale */
     uint8_t min;     /* there are minimums */
-    uint8_t d_at;    /* byte of the file's block where its half is */
+    uint8_t d_at;    /* byte of the file's block where its f16 scale is */
 } pi__format_facts;
 
 #ifdef __cplusplus

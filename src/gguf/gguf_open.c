@@ -1,8 +1,8 @@
-/* Opening a GGUF: one file, its siblings where it is one part of many, the index of all tensors.
+/* Opening a GGUF: one file, its siblings where it is one split of many, the index of all tensors.
  *
- * A model in parts is NAME-00001-of-00003.gguf and so on; each part is a GGUF of its own with some of the tensors, and
- * the first one has the metadata. Any part may be named; all must lie in one folder. What the keys split.no and
- * split.count say must be what the names say, so that parts of two models cannot be mixed.
+ * A split model is NAME-00001-of-00003.gguf and so on; each split is a GGUF of its own with some of the tensors, and
+ * the first one has the metadata. Any split may be named; all must lie in one folder. What the keys split.no and
+ * split.count say must be what the names say, so that splits of two models cannot be mixed.
  * Memory: one pi__gguf, the lists in it. Nothing of a reader changes after it is open. */
 #include <stdio.h>
 #include <string.h>

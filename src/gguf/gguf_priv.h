@@ -1,4 +1,4 @@
-/* What the files of the GGUF reader share: files, metadata, the string index, error texts. */
+/* Internals of the GGUF reader: files, metadata, the string index, error texts. */
 #ifndef PI__GGUF_PRIV_H
 #define PI__GGUF_PRIV_H
 
@@ -111,7 +111,7 @@ void pi__gguf_free_overrides(pi__gguf *g);
 
 /* ---- errors (gguf_error.c) */
 
-/* What an error is about. */
+/* The subject of an error. */
 typedef struct pi__gguf_where {
     const char *field; /* "type of metadata" */
     const pi__str *name; /* key or tensor it belongs to, NULL: none */

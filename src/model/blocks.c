@@ -1,4 +1,4 @@
-/* Scratch, rows wanted, rotation, feed-forward, experts and head (see blocks.h); attention is in block_attn.c. */
+/* Scratch, logits rows, rotation, feed-forward, experts and head (see blocks.h); attention is in block_attn.c. */
 #include "model/blocks.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * is wrong sticks in the model (declare.h). Activations lie in a pi__work that blocks share: their declarations raise the
  * widths of its rows, pi__work_layout takes it from the model's scratch.
  *
- * Symbols in shapes: n rows, T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head
+ * Symbols in shapes: n rows, T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D head
  * size, F feed-forward, X experts, V vocabulary. Memory: of the model. One thread. */
 #ifndef PI__BLOCKS_H
 #define PI__BLOCKS_H
@@ -17,34 +17,34 @@ typedef struct pi__work {
     int64_t max_qkv, max_att, max_ff; /* widest rows of the fields of that name */
     int32_t n_expert;                 /* most X */
     float *x;                         /* [T, E] residual stream */
-    float *qkv, *att;                 /* [T, max_qkv] queries, keys, values; [T, max_att] what attention says, or queries of
-                                       * the rows wanted (pi__stream_logits_rows), where max_att is made as wide */
-    float *y;                         /* [T, E] what a block says */
+    float *qkv, *att;                 /* [T, max_qkv] queries, keys, values; [T, max_att] attention output, or queries
+                                       * of the logits rows (pi__stream_logits_rows), where max_att is made as wide */
+    float *y;                         /* [T, E] output of a block */
     float *ff;                        /* [T, max_ff] gate, up */
     float *routes;                    /* [T, n_expert] logits of the router */
-    float *rows;                      /* [R, E] residual of the rows wanted */
+    float *rows;                      /* [R, E] residual stream of the logits rows */
 } pi__work;
 /* Takes room for n_tokens. */
 void pi__work_layout(const pi__model *m, pi__work *w, pi__arena *a, size_t n_tokens);
 
-/* What a block runs on: all tokens of the step, or those whose logits are wanted. */
+/* The rows that a block runs on: all tokens of the step, or the logits rows. */
 typedef struct pi__stream {
     const pi__batch *b;      /* n tokens */
     int32_t n;               /* rows of each of these: */
     float *x;                /* [n, E] */
-    float *qkv, *att;        /* as in pi__work; they change places where tokens become rows */
+    float *qkv, *att;        /* as in pi__work; swapped where only logits rows go on */
     float *y, *ff;           /* as in pi__work */
 } pi__stream;
 pi__stream pi__stream_of(const pi__work *w, const pi__batch *b);
-/* out = rows of x [T, n] whose logits are wanted. [R, n] */
+/* out = the logits rows of x [T, n]. [R, n] */
 void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out);
-/* After the last cache is written only the rows whose logits are wanted go on: the stream becomes those, with rows for x, and
- * their queries, ld apart, in what was att. */
+/* After the last cache is written only the logits rows go on: the stream becomes those, with rows for x, and their
+ * queries, ld apart, in what was att. */
 void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows);
 
 /* y = W in. [n, n_out], ld apart */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
-/* What matrices read under an RMSNorm. */
+/* The input of matrices under an RMSNorm. */
 pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps);
 
 /* ---- rotation of queries and keys. Pairs of dims are i and i + n_rot/2 ("NeoX"); see pi__attn.order for neighbours. */
@@ -124,7 +124,7 @@ typedef struct pi__mlp {
 } pi__mlp;
 /* kind: "" or "_shexp", behind the names' "ffn_gate". */
 void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, pi__work *w);
-/* The two halves: ff = gate and up of what in reads, [n, F | F]; y = down of their product. [n, E] */
+/* Its two steps: ff = gate and up of what in reads, [n, F | F]; y = down of their product. [n, E] */
 void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff);
 void pi__mlp_down(pi__model *m, const pi__mlp *l, const float *ff, int32_t n, float *y);
 void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff, float *y);

@@ -58,7 +58,7 @@ void pi__model_free_owned(pi__model *m)
 
 static void key_of(const pi__model *m, const char *name, char key[128]) { snprintf(key, 128, "%s.%s", m->arch->name, name); }
 
-/* Whether it is there; where it must be and is not, that sticks. */
+/* true: it is there; where it must be and is not, that sticks. */
 static bool required(pi__model *m, const char *key)
 {
     if (pi__model_ok(m) && !pi__gguf_find(m->g, key)) pi__model_refuse(m, PI_EFORMAT, "metadata %s is missing", key);
@@ -181,7 +181,7 @@ static const pi__tensor *need(pi__model *m, const char *name, int layer, char fu
     return pi__model_ok(m) ? t : NULL;
 }
 
-/* Whether t has this shape: columns, rows, matrices. */
+/* true: t has this shape: columns, rows, matrices. */
 static bool shaped(pi__model *m, const pi__tensor *t, const char *full, int64_t n, int64_t n_rows, int64_t n_mat)
 {
     if (t->ne[0] == n && t->ne[1] == n_rows && t->ne[2] == n_mat && t->ne[3] == 1) return true;
@@ -227,7 +227,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     add_want(m, (pi__want) {.tensor = t, .weight = w, .row = row, .size = w->size, .placement = w->placement});
 }
 
-/* How a matrix is asked for. */
+/* Options of a wanted matrix. */
 typedef struct ask {
     bool optional;      /* it may be absent */
     bool unscaled;      /* NAME.scale is something else */

@@ -42,7 +42,7 @@ float pi__rope_freqs(pi__model *m, const char *base_key, float def, bool scaled,
 
 /* ---- tensors */
 
-/* Whether the file has it. */
+/* true: the file has it. */
 bool pi__has_tensor(const pi__model *m, const char *name, int layer);
 /* Wants a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale where the file has one; with _or_not:
  * w->n_out is 0 where it is absent. */
@@ -52,8 +52,9 @@ void pi__want_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n
 void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* The same where it may be absent, and NAME.scale, if it is there, is something else. */
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
-/* The same for queries, keys and values of a layer with n_head_kv heads in its cache; part: rows of each matrix in it, as in
- * pi__weight. row: file row of each of its rows, or NULL: as in the file; stays until the model is loaded. */
+/* The same for queries, keys and values of a layer with n_head_kv heads in its cache; fused_rows: rows of each matrix
+ * in it, as in pi__weight. row: file row of each of its rows, or NULL: as in the file; stays until the model is
+ * loaded. */
 void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer);
 /* The same for n_mat stacked matrices, with one factor or n_mat of them. */
@@ -84,25 +85,25 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 /* Refuses where a device of those it runs on has not this op. */
 void pi__need_op(pi__model *m, pi__op_id id);
-/* Refuses the file where it has a tensor whose name ends so and which nothing of the above wanted. */
+/* Refuses the file where it has a tensor whose name ends so and which was not declared. */
 void pi__refuse_unwanted(pi__model *m, const char *suffix);
 
 /* ---- caches and states */
 
-/* What layers of rows are grouped by. */
+/* The cache group of layers of rows. */
 typedef struct pi__row_group {
     const char *name;     /* "compressed" */
     int32_t window, keep; /* see pi__group_spec */
     int32_t block;        /* least tokens of a block */
 } pi__row_group;
 
-/* A layer that keeps K,V in the group with this window, which is made where there is none. Returns its place in m->kv. */
+/* A layer that keeps K,V in the group with this window (made where there is none). Returns its index in m->kv. */
 int32_t pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
 /* Rows of n values that a layer keeps, as pi__kv_layer has them, in the group of this kind. owner: the model whose cache they
- * are in, m or its target. Returns their place in owner->kv. */
+ * are in, m or its target. Returns their index in owner->kv. */
 int32_t pi__want_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,
                       bool f32);
-/* A layer that keeps a recurrent state of this shape. Returns its place in m->state. */
+/* A layer that keeps a recurrent state of this shape. Returns its index in m->state. */
 int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape);
 
 #endif

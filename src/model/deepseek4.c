@@ -1,26 +1,27 @@
 /* DeepSeek V4: GGUF architecture "deepseek4", as llama.cpp's converter and as ds4 write it.
  *
- * The residual is four streams wide: each block reads a sum of them and its result is added to all, with weights that are
- * computed from the streams themselves (ops hyper_pre, hyper_post). Attention has one row a token that is key and value at
- * once, for all heads; it is rotated, so that results are rotated back. Each layer sees the rows of a window, and all but a
- * few see what lies before it as entries, each made of many tokens:
+ * The residual stream is four streams wide (hyper-connections): each block reads a sum of them and its result is added
+ * to all, with weights that are computed from the streams themselves (ops hyper_pre, hyper_post). Attention is
+ * multi-query: it has one row a token that is key and value at once, for all heads; it is rotated, so that results are
+ * rotated back. Each layer sees the rows of a window, and all but a few see what lies before it as entries, each made
+ * of many tokens:
  *
- *   ratio 4     an entry for 4 tokens, made of those and the 4 before; the layer's indexer, which keeps entries of its own,
- *               picks the best of them for each token
+ *   ratio 4     an entry for 4 tokens, made of those and the 4 before; the layer's lightning indexer, with entries of
+ *               its own, picks the best of them for each token
  *   ratio 128   an entry for 128 tokens; all are seen
  *
  * Queries and the output have low-rank projections, the output's first one in groups of heads. Feed-forward: experts that
  * are chosen by the token's id in the first layers, later by a router, and one that is always there.
  *
- * Rows of recent tokens from which entries are made are a cache like any other, a window: so a prompt may be cut anywhere,
- * and drafts are dropped for free. At multiples of 128 nothing is left of a window but what the overlap of the next entry of
- * ratio 4 needs: there prefixes are reused.
+ * Rows of recent tokens from which entries are made are a cache like any other, a window: so prefill may be cut
+ * anywhere, and drafts are dropped for free. At multiples of 128 nothing is left of a window but what the overlap of
+ * the next entry of ratio 4 needs: there prefixes are reused.
  *
  * A file of its own holds the draft head (MTP), as llama.cpp's converter or ds4 writes it: one layer without entries, which reads
  * the model's streams after the last layer and the next token's embedding. Its rows are in the model's cache, from position
  * 1 on; embedding and output are the model's.
  *
- * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, D head size, Q rank of queries, G
+ * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, D head size, Q rank of queries, G
  * groups of the output, O its rank in a group, r ratio, w width of a compressor (2D with ratio 4, else D), I heads of the
  * indexer, J their size, X experts, K experts a token, F feed-forward of an expert, V vocabulary. */
 #include <math.h>
@@ -30,7 +31,7 @@
 
 enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512 };
 
-/* How a block reads the streams, and adds to them. */
+/* The hyper-connection of a block: how it reads the streams, and adds to them. */
 typedef struct hyper {
     pi__weight fn;              /* [24, 4E], or [4, 4E] */
     float *base, *scale;        /* [24], [3]; or [4], [1] */
@@ -100,7 +101,7 @@ typedef struct deepseek4 {
     pi__weight proj_hidden;     /* [E, E]: a stream */
     float *embd_norm, *hidden_norm; /* [E] of the two */
     float *before;              /* scratch: [T, 4E] streams after the token before */
-    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream backend by backend, normed */
+    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream side by side, normed */
     float *last;                /* scratch: [R, 4E] streams after a draft */
 } deepseek4;
 
@@ -318,7 +319,7 @@ static void want_layer(pi__model *m, deepseek4 *p, int32_t i)
     want_experts(m, p, l, i);
 }
 
-/* What a draft head has of its own; embedding and output are its model's. ds4 has the two halves of proj apart. */
+/* The tensors of a draft head; embedding and output are its model's. ds4 has the two halves of proj apart. */
 static void want_draft(pi__model *m, deepseek4 *p)
 {
     const int64_t E = m->n_embd;

@@ -75,7 +75,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     if (d->neighbours) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, d, i);
-    d->work.max_att = d->work.max_qkv; /* where queries of the rows wanted go */
+    d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
     pi__refuse_unwanted(m, ".bias");
     pi__refuse_unwanted(m, "_shexp.weight");
 }

@@ -13,11 +13,11 @@
  * A drafter is a few layers of the dense kind without keys and values: they attend the cache of the target's last layer of
  * their kind, always from the position of the last token that is sure. It reads that token's embedding and the hidden
  * state before it, both in the target's width, and gives logits and the next hidden state. The head of small drafters is
- * sorted into clusters of tokens, and only those are looked at that score best (op clustered).
+ * sorted into clusters of tokens, and only those are looked at that score best (op centroid_head).
  *
  * After "Gemma 4" as its configuration and reference code in transformers describe it.
  *
- * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head size
+ * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D head size
  * (of the layer's kind), F feed-forward, X experts, G feed-forward of an expert, P per-layer embedding, L layers,
  * V vocabulary. */
 #include <math.h>
@@ -25,7 +25,7 @@
 
 #include "model/blocks.h"
 
-/* What layers that see a window, or everything, have in common. */
+/* A kind of layer, sliding window or global: what its layers have in common. */
 typedef struct kind {
     int32_t head_dim;           /* D; 0: there are no such layers */
     int32_t window;             /* tokens a layer sees; 0: all */
@@ -66,7 +66,7 @@ typedef struct gemma4 {
     float *f;                   /* scratch: [T, E] MLP and experts together */
     float *ple, *ple_tmp;       /* scratch: [T, L*P] */
     /* of a drafter; W: the target's embedding */
-    int32_t n_cluster, n_pick;  /* of its head, which has few rows multiplied; n_cluster 0: a head like any other */
+    int32_t n_cluster, n_pick;  /* of its centroid lm_head; n_cluster 0: an ordinary head */
     int32_t *order;             /* [V] token of each row of the clusters */
     pi__weight centroids;       /* [n_cluster, E] */
     pi__weight clusters;        /* n_cluster of [V / n_cluster, E], instead of tok_embd or output */
@@ -75,7 +75,7 @@ typedef struct gemma4 {
     pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
     int32_t pair_row[2 * PI__MAX_ROWS]; /* 0, R, 1, R + 1, ... : rows of parts as they lie in pairs */
     float *parts;               /* scratch: [2R, W] embeddings, then hidden states */
-    float *pairs;               /* scratch: [R, 2W] embedding and hidden state backend by backend */
+    float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
     float *hidden;              /* scratch: [R, W] given to the next draft */
 } gemma4;
 
@@ -91,7 +91,7 @@ static void read_kind(pi__model *m, kind *k, const char *key, const char *value,
                          key, k->head_dim, value, vdim, rot, n_rot);
 }
 
-/* Which layers see a window, and what both kinds look like. */
+/* Which layers see a window, and the shape of both kinds. */
 static void read_kinds(pi__model *m, gemma4 *p)
 {
     const char *key = "attention.sliding_window_pattern";
@@ -168,7 +168,7 @@ static void share_kv(pi__model *m, gemma4 *p, int32_t i)
     else l->attn.kv = t->layers[d].attn.kv;
 }
 
-/* Whose place in the cache it attends: its own, or that of the last layer of its kind that has one. */
+/* Index of the KV cache that it attends: its own, or that of the last layer of its kind that has one. */
 static void find_cache(pi__model *m, gemma4 *p, int32_t i)
 {
     layer *l = &p->layers[i];
@@ -220,7 +220,7 @@ static void want_layer(pi__model *m, gemma4 *p, int32_t i)
     pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
 }
 
-/* How many clusters the head of a drafter has; 0: it is to be taken as one matrix, as the file has none, the backend does
+/* Number of clusters of a drafter's head; 0: it is to be taken as one matrix, as the file has none, the backend does
  * not know what to do with them, or so many are to be looked at that they may as well be all. */
 static void read_clusters(pi__model *m, gemma4 *p)
 {
@@ -255,7 +255,7 @@ static void want_head(pi__model *m, gemma4 *p)
     pi__want_clusters(m, &p->clusters, E, V / p->n_cluster, p->n_cluster, p->order, name, PI__OF_FILE);
 }
 
-/* What a drafter has beside its layers. */
+/* The tensors of a drafter beside its layers. */
 static void want_drafter(pi__model *m, gemma4 *p)
 {
     const int64_t E = m->n_embd, W = m->target->n_embd;
@@ -264,7 +264,7 @@ static void want_drafter(pi__model *m, gemma4 *p)
     pi__want_weight(m, &p->post, E, W, "nextn.post_projection.weight", PI__OF_FILE);
 }
 
-/* Whether m and its target, if there is one, are a pair. */
+/* Refuses a drafter and a target that are not a pair. */
 static void check_target(pi__model *m)
 {
     const bool drafter = m->arch != &pi__arch_gemma4;
@@ -308,11 +308,11 @@ static void declare(pi__model *m)
         pi__want_vec(m, &p->ple_norm, p->n_ple, "per_layer_proj_norm.weight", PI__OF_FILE);
     }
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, p, i);
-    p->work.max_att = p->work.max_qkv; /* where queries of the rows wanted go */
+    p->work.max_att = p->work.max_qkv; /* room for queries of the logits rows */
     if (m->target) want_drafter(m, p);
 }
 
-/* What needs values of tensors. */
+/* Once tensors are loaded: what needs their values. */
 static void loaded(pi__model *m)
 {
     gemma4 *p = m->arch_data;
@@ -452,7 +452,7 @@ static void enter(pi__model *m, gemma4 *p, const pi__batch *b, const int32_t *hi
     pi__matmul(m, &in, n, &p->pre, p->work.x, m->n_embd);
 }
 
-/* A drafter's step for the n tokens of b, all of whose rows are wanted. */
+/* A drafter's step for the n tokens of b, all of which are logits rows. */
 static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
 {
     gemma4 *p = m->arch_data;

@@ -129,8 +129,8 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     return a.used;
 }
 
-/* Of the file at a time: the file and its copy are never both in memory. More where it goes to a far device, whose threads
- * pack a piece together. */
+/* Of the file at a time: the file and its copy are never both in memory. More where it goes to a discrete device, whose
+ * threads pack a piece together. */
 enum { LOAD_BYTES = 4 << 20, DISCRETE_LOAD_BYTES = 16 << 20 };
 
 typedef struct stage { /* room for a piece of a file that is not in memory */

@@ -5,7 +5,7 @@
  * fills them. A new architecture is one file with a pi__arch, made of blocks (blocks.h) or of a whole dense transformer
  * (dense.h), and one line in model.c.
  *
- * Memory: the model owns a weights region in each place where it has any, and one scratch region. One thread. */
+ * Memory: the model owns a weights region in each placement where it has any, and one scratch region. One thread. */
 #ifndef PI__MODEL_H
 #define PI__MODEL_H
 
@@ -36,7 +36,7 @@ typedef struct pi__want {
     size_t at;                /* first byte, from where such ones, or the others, begin (weights.c) */
 } pi__want;
 
-/* Weights in one place (weights.c). */
+/* The weights of one placement (weights.c). */
 typedef struct pi__region {
     char *base;               /* NULL: nothing lies there, or not yet */
     size_t page;              /* of the backend */
@@ -54,17 +54,17 @@ typedef struct pi__arch {
     void (*loaded)(pi__model *m);
     /* Takes all scratch from the arena (which measures first), for lim. */
     void (*layout)(pi__model *m, const pi__limits *lim, pi__arena *a);
-    /* Runs the batch up to the rows whose logits are wanted. */
+    /* Runs the batch up to its logits rows. */
     void (*forward)(pi__model *m, const pi__batch *b);
     /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
-    /* Guesses what follows (a part of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
+    /* Drafts what follows (a head of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
      * position, with the hidden state of the token before it (after the output norm, or whatever the architecture's
      * drafters read): that of token hidden[t] of the target's last forward (of row hidden[t] where the drafter has no
      * cache), -1: none is known, take zeros; or with chained that of row hidden[t] of the last draft.
-     * logits [b->n_rows, n_vocab] on the device; NULL: only the drafter's cache is wanted. */
+     * logits [b->n_rows, n_vocab] on the device; NULL: only the drafter's cache is filled. */
     void (*draft)(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits);
-    /* The drafter keeps keys of its own, from position 1 on: it is run over all tokens. */
+    /* The drafter has a KV cache of its own, from position 1 on: it is run over all tokens. */
     bool draft_has_cache;
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
@@ -76,12 +76,12 @@ struct pi__model {
     const pi__gguf *g;         /* the file; only during declare and load */
     pi__backend *be;           /* where it runs */
     const pi__placement *placement; /* of matrices and caches, only during declare; NULL: everything is with the device */
-    pi__model *target;         /* for whom a drafter beside it guesses, or NULL */
+    pi__model *target;         /* the target that it drafts for, or NULL */
     pi_error error;            /* the first thing that was wrong while it was declared or loaded; code PI_OK: nothing */
     const char *blk;           /* what names of a layer's tensors begin with; NULL: "blk.N" */
     struct pi__owned *owned;   /* memory that lives as long as the model (pi__model_calloc) */
-    bool no_draft;             /* the architecture can guess, but the file has not what that needs */
-    int32_t n_draft;           /* most drafts a sequence gets in a step; 0: drafting is not wanted and not declared */
+    bool no_draft;             /* the architecture can draft, but the file has not what that needs */
+    int32_t n_draft;           /* most drafts a sequence gets in a step; 0: no drafting, no drafter is declared */
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */
     int32_t n_embd;            /* embedding_length */
@@ -107,7 +107,7 @@ struct pi__model {
     uint64_t n_params;         /* values in all tensors of the file */
     uint64_t file_bytes;       /* bytes of all tensors in the file */
     size_t weights_size[PI__N_REGIONS]; /* bytes of the regions of weights */
-    pi__region weights[PI__N_REGIONS]; /* region of each place */
+    pi__region weights[PI__N_REGIONS]; /* region of each placement */
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
@@ -117,9 +117,9 @@ struct pi__model {
     char name[64];             /* general.name */
 };
 
-/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. places: of g, where be is
- * two backends and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that the file is
- * a drafter of, which must outlive it. */
+/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. placement: of g, where
+ * be is two backends and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that
+ * the file is a drafter of, which must outlive it. */
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err);
 /* Bytes of scratch for lim, whose fields that depend on the model are raised to what it needs. */

@@ -1,4 +1,4 @@
-/* Which matrices and caches of a model are with the device and which with the CPU.
+/* The placement of matrices and caches of a model: with the device, or with the CPU.
  *
  * Words and meanings are llama.cpp's. Of a model with n layers, gpu-layers = 3 is
  *
@@ -7,7 +7,7 @@
  *
  * The embedding of tokens is with the CPU, where only a few rows of it are read, unless it is the output matrix too. Then
  * override-tensor decides by name, and what it does not name, cpu-moe and n-cpu-moe. All expert matrices of a layer are
- * in one place, as one op reads them: if one is with the CPU, all are. A layer's cache is with its layer.
+ * on one backend, as one op reads them: if one is with the CPU, all are. A layer's cache is with its layer.
  *
  * Every tensor of the file is looked at once, when the rules are read. Memory: one byte a tensor, and the expressions
  * while that happens. One thread. */
@@ -112,7 +112,7 @@ static int rules_open(rules *r, const pi__placement_rules *from, const char *dev
     return rc;
 }
 
-/* The first rule that finds the name decides; *place stays where none does. */
+/* The first rule that finds the name decides; *placement stays where none does. */
 static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *placement, pi_error *err)
 {
     *found = false;
@@ -165,7 +165,7 @@ static bool is_embedding(const pi__placement *p, const pi__tensor *t)
 
 /* ------------------------------------------------------------------------------------------------------------- placing */
 
-/* What gpu-layers and cpu-moe say. */
+/* The placement that gpu-layers and cpu-moe say. */
 static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, int32_t n_layer, const pi__tensor *t)
 {
     const int32_t layer = layer_of(t);
@@ -202,7 +202,7 @@ static void join_experts(pi__placement *p)
         }
 }
 
-/* What is on which backend, and embeddings. */
+/* Which backends have matrices or caches; and the placement of embeddings. */
 static void settle(pi__placement *p, int32_t n_layer)
 {
     for (int32_t i = 0; i < n_layer; i++) p->has[p->kv_on_cpu || i < p->first ? PI__AT_CPU : PI__AT_DEVICE] = true;

@@ -1,5 +1,5 @@
-/* Where the parts of a model lie that runs on a device and the CPU together: what the options gpu-layers, cpu-moe,
- * n-cpu-moe, override-tensor and kv-offload mean for a file (place.c). */
+/* The placement of weights and caches of a model that runs on a device and the CPU together: what the options
+ * gpu-layers, cpu-moe, n-cpu-moe, override-tensor and kv-offload mean for a file (placement.c). */
 #ifndef PI__PLACEMENT_H
 #define PI__PLACEMENT_H
 
@@ -21,10 +21,10 @@ typedef struct pi__placement pi__placement;
 /* device: the name of the one beside the CPU. g must outlive it. PI_EINVAL: no such device, not an expression. */
 int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g, pi_error *err);
 void pi__placement_free(pi__placement *p);
-/* Whether matrices or caches lie with both, or with the CPU alone. */
+/* true: matrices or caches lie with both; with the CPU alone. */
 bool pi__placement_both(const pi__placement *p);
 bool pi__placement_cpu(const pi__placement *p);
-/* PI__AT_DEVICE or PI__AT_CPU of a matrix of g, and of a layer's cache or state. Where all is in one place, that is
+/* PI__AT_DEVICE or PI__AT_CPU of a matrix of g, and of a layer's cache or state. Where all is on one backend, that is
  * PI__AT_DEVICE. */
 int32_t pi__placement_of_matrix(const pi__placement *p, const pi__tensor *t);
 int32_t pi__placement_of_cache(const pi__placement *p, int32_t layer);

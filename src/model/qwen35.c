@@ -8,7 +8,7 @@
  * A last block past the trunk, where the file has it, is the draft head (MTP, "nextn"): an attention layer that reads the
  * trunk's last hidden row and the next token's embedding. The trunk never runs it, and it is loaded only for drafting.
  *
- * Symbols in shapes: T tokens of the step, R rows wanted, E embedding, H query heads, K key/value heads, D head size,
+ * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D head size,
  * k, v key and value heads of the delta net, d its head size, C = (2k + v)*d, F feed-forward, N experts, V vocabulary. */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 typedef struct layer {
     bool delta;                     /* a delta net; else attention */
-    pi__attn attn;                  /* query and gate of a head backend by backend */
+    pi__attn attn;                  /* query and gate of a head side by side */
     /* delta net */
     float *norm;                    /* [E] */
     int32_t state;                  /* index into m->state */
@@ -49,7 +49,7 @@ typedef struct qwen35 {
     int32_t n_trunk;            /* layers without the draft head's */
     int32_t n_ff;               /* F of the dense feed-forward */
     int32_t n_ff_shared;        /* F of the shared expert */
-    pi__attn attn;              /* what attention layers are made from */
+    pi__attn attn;              /* template of the attention layers */
     pi__experts experts;        /* the same */
     pi__state_layer delta;      /* shape of the delta nets */
     float eps;                  /* of every norm */
@@ -251,7 +251,7 @@ static void declare(pi__model *m)
 
 /* -------------------------------------------------------------------------------------------------------------- graph */
 
-/* What the mixer of a layer writes a row. */
+/* Values that the mixer of a layer writes a row. */
 static int64_t mixer_width(const qwen35 *p, const layer *l)
 {
     return l->delta ? (int64_t) p->delta.n_v * p->delta.dim : (int64_t) l->attn.n_head * l->attn.head_dim;
@@ -326,7 +326,7 @@ static void mix(pi__model *m, const qwen35 *p, const layer *l, const pi__stream 
     pi__attn_attend(m, &l->attn, s, 0);
 }
 
-/* The rows wanted of a mixer's input and of what it wrote go on, in rows and where its inputs were. */
+/* The logits rows of a mixer's input and output go on, in rows and where its inputs were. */
 static void only_logits_rows(pi__model *m, const qwen35 *p, const layer *l, pi__stream *s, float *rows)
 {
     pi__gather_logits_rows(m, s->b, s->x, m->n_embd, rows);
@@ -365,7 +365,7 @@ static void norm(pi__model *m, const qwen35 *p, const float *x, const float *w, 
     pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = ldo, .x = x, .w = w, .eps = p->eps, .n_rows = n, .n = m->n_embd});
 }
 
-/* The draft head: one attention layer over the norms of token and hidden state, backend by backend. Position 0 has no hidden
+/* The draft head: one attention layer over the norms of token and hidden state, side by side. Position 0 has no hidden
  * state before it, so keys begin at 1. */
 static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
 {

@@ -1,4 +1,4 @@
-/* Where a model's tensors lie: a region of weights in each place (see model.h).
+/* The layout of a model's tensors: a region of weights for each placement (see model.h).
  *
  * On a backend without pages a region is memory in one piece, tensors one behind the other. On one with pages it is an
  * arena, in which a tensor of a page or more has pages of its own, and what is smaller lies behind them all, together:

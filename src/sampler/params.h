@@ -1,4 +1,4 @@
-/* What a request asks for, as plain values. The option table fills it; sampler and scheduler read it. */
+/* Sampling parameters of a request, as plain values. The option table fills it; sampler and scheduler read it. */
 #ifndef PI__PARAMS_H
 #define PI__PARAMS_H
 

@@ -1,7 +1,7 @@
 /* From a row of logits to a token: the chain of stages and the draw. See sampler.h.
  *
  * Random numbers are a function of the seed and of the number of tokens accepted so far, nothing else: a token drawn
- * again at the same place (after a rejected draft, after preemption) is the same, and stages that draw do not shift
+ * again at the same position (after a rejected draft, after preemption) is the same, and stages that draw do not shift
  * what others get. Memory: a sampler's own, allocated by create, and the scratch, one a thread. */
 #include "sampler/sampler.h"
 
@@ -95,7 +95,7 @@ static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi
     return PI_OK;
 }
 
-/* Whether a stage with these parameters can change anything. */
+/* true: a stage with these parameters can change something. */
 static bool is_active(const pi__sampler *s, int kind)
 {
     const pi__sampling *p = &s->p;
@@ -200,7 +200,7 @@ void pi__sampler_free(pi__sampler *s)
     pi__free(s);
 }
 
-/* Ids that are no tokens (placeholders of other media) have their place in the history and no count. */
+/* Ids that are no tokens (placeholders of other media) are in the history but have no count. */
 static bool is_token(const pi__sampler *s, int32_t id) { return id >= 0 && id < s->n_vocab; }
 
 void pi__sampler_accept(pi__sampler *s, int32_t id)

@@ -1,8 +1,9 @@
 /* From a row of logits to a token.
  *
  * One sampler a request: its generator, its history counts and its filters. The result depends on the request's
- * parameters, its history and the row alone, so batch composition never changes it. Memory is allocated by create (and grows only
- * in accept's history, which is reserved there too); sample never allocates. One thread at a time. */
+ * parameters, its history and the row alone, so it is batch-invariant: batch composition never changes it. Memory is
+ * allocated by create (and grows only in accept's history, which is reserved there too); sample never allocates. One
+ * thread at a time. */
 #ifndef PI__SAMPLER_H
 #define PI__SAMPLER_H
 
@@ -33,7 +34,7 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
 /* True when sample is a plain argmax of unchanged logits (greedy, no penalties, no bias). */
 bool pi__sampler_is_argmax(const pi__sampler *s);
 
-/* The head of a row: its largest values, as a device found them (op topk). */
+/* The topk result of a logits row: its largest values, as a device found them (op topk). */
 typedef struct pi__top {
     const uint64_t *key; /* [n] best first: see op topk */
     int32_t n;           /* keys */
@@ -44,8 +45,8 @@ typedef struct pi__top {
 
 /* The best token, where there is one. */
 static inline int32_t pi__top_best(const pi__top *t) { return t->n ? (int32_t) (uint32_t) t->key[0] : -1; }
-/* How many of a row's largest values sample_top wants to see, at most PI__MAX_TOP; 0: it needs the whole row. *sum: and
- * pi__top.sum. n_forbid: ids that sample_top will be told to forbid. */
+/* The k of the topk request that sample_top needs, at most PI__MAX_TOP; 0: it needs the whole row. *sum: it needs
+ * pi__top.sum, too. n_forbid: ids that sample_top will be told to forbid. */
 int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum);
 /* The token that sample gives for the row, to the bit; or PI__NEED_ROW where t does not tell. scribble: n_vocab values
  * that are overwritten. */

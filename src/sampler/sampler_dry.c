@@ -1,10 +1,10 @@
 /* DRY: tokens that would continue a repetition become less likely, the more the longer it is.
  *
- * For every earlier place in the window, how many tokens before it equal the newest tokens is the Z-function of the
+ * For every earlier position in the window, how many tokens before it equal the newest tokens is the Z-function of the
  * window read backwards: linear in the window. The window ends at the newest sequence breaker.
  *
  *     window:     a b c c b c y a b c         newest is the last
- *     repeats:    0 0 3 1 0 2 0 0 0           "a b c" ended at place 2 before, so c (place 3) would make it 4
+ *     repeats:    0 0 3 1 0 2 0 0 0           "a b c" ended at position 2 before, so c (position 3) would make it 4
  *
  * Memory: allocated by init for the longest window; nothing is allocated later. One thread. */
 #include "base/alloc.h"
@@ -90,7 +90,7 @@ static int32_t breaker_at(const pi__sampler *s, int32_t i)
     return longest;
 }
 
-/* How long a repetition may be: tokens behind the newest breaker. */
+/* Longest repetition: tokens behind the newest breaker. */
 static int32_t repeat_limit(const pi__sampler *s, int32_t n)
 {
     for (int32_t i = 0; s->dry.n_breakers && i < n; i++) {

@@ -77,7 +77,7 @@ static void keep_from(pi__cands *v, float limit)
     v->list = true;
 }
 
-/* How many candidates are at least limit. */
+/* Number of candidates that are at least limit. */
 static size_t count_from(const pi__cands *v, float limit)
 {
     size_t n = 0;
@@ -160,7 +160,7 @@ bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n)
     return false;
 }
 
-/* What top-p keeps of a row, if it is among the best that are sorted. */
+/* The candidates that top-p keeps of a row, if they are among the best that are sorted. */
 static bool top_p_of_best(pi__cands *v, double target, size_t min_keep)
 {
     pi__cands best = *v;

@@ -1,4 +1,4 @@
-/* What the files of the sampler share: candidates, passes over a row, the map from token to number.
+/* Internals of the sampler: candidates, passes over a row, the map from token to number.
  *
  * The tokens that are still in the running are either the whole row of logits ("full"), or a list of 64-bit keys:
  *
@@ -8,9 +8,9 @@
  *     +-----------------------+----------------+
  *
  * A stage that only looks at a few tokens works on the row; the first filter makes the list. Nothing is ever sorted
- * whole: filters select. What the first one takes of a row's PI__MAX_TOP best is in a known order, that of keys or of ids:
- * so that who was given no more of the row than those (sampler_top.c) goes on with the same list. Memory is the scratch's
- * and the sampler's, one thread at a time. */
+ * whole: filters select. What the first one takes of a row's PI__MAX_TOP best is in a known order, that of keys or of
+ * ids: so that who was given only the topk result of the row (sampler_top.c) goes on with the same list. Memory is the
+ * scratch's and the sampler's, one thread at a time. */
 #ifndef PI__SAMPLER_IMPL_H
 #define PI__SAMPLER_IMPL_H
 

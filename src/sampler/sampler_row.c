@@ -93,7 +93,7 @@ int32_t pi__row_draw(const float *x, int32_t n, float max, double target)
     return -1;
 }
 
-/* Whether any of n values is above t. */
+/* true: one of n values is above t. */
 static bool any_above(const float *x, int32_t n, float t)
 {
     int32_t any = 0;
@@ -185,7 +185,7 @@ void pi__keys_select(uint64_t *key, size_t n, size_t k)
 void pi__keys_sort(uint64_t *key, size_t n)
 {
     uint64_t rng = n;
-    while (n > 24) { /* the shorter part by recursion: depth is at most log2(n) */
+    while (n > 24) { /* the shorter side by recursion: depth is at most log2(n) */
         size_t m = partition(key, n, pivot_index(&rng, n));
         if (m < n - m - 1) {
             pi__keys_sort(key, m);

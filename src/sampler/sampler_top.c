@@ -1,4 +1,4 @@
-/* From the head of a row to the token that the whole row gives.
+/* Sampling from the topk result of a logits row: the token that the whole row gives.
  *
  * Who has only the largest values of a row (sampler.h, pi__top) knows of all others that they are below the last of them.
  * Stages that only lower logits (penalties, DRY, biases below 0, forbidden ids) cannot bring one of the others up, so that
