@@ -21,7 +21,7 @@ typedef struct config {
     int32_t type, ratio; /* of the cache; 4 or 128 */
 } config;
 
-/* What a layer gets of its projections, and its small tensors. */
+/* The projections' outputs of a layer, and its small tensors. */
 static float q[LEN][H * D], row[LEN][D], comp[LEN][4 * D], icomp[LEN][4 * J], iq[LEN][I * J], iw[LEN][I];
 static float ape[128 * 2 * D], iape[4 * 2 * J], norm[D], inorm[J], sinks[H], freq[ROT / 2];
 
