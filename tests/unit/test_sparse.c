@@ -1,5 +1,5 @@
-/* The ops of DeepSeek V4 on the CPU against plain arithmetic in double precision, and to the bit against themselves in every
- * cut, with any threads and blocks; for each instruction set that is there. What was never written is NaN. */
+/* The ops of DeepSeek V4 on the CPU against plain arithmetic in double precision, and the same bits in every
+ * chunking, with any threads and blocks; for each instruction set that is there. What was never written is NaN. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
