@@ -1,5 +1,6 @@
-# The CUDA backend: src/backend/cuda/*.c (host) and launch_*.cu there, which include the kernels of kernels/ and launch them,
-# added to the library where there are such files and the toolkit is found. Sets PI_DEVICES (for the summary) and PI_CUDA_LIBRARIES (what the library links with).
+# The CUDA backend: src/backend/cuda/*.c (host) and launch_*.cu there, which include kernels/*_kernels.cuh and launch
+# them, added to the library where there are such files and the toolkit is found. Sets PI_DEVICES (for the summary) and
+# PI_CUDA_LIBRARIES (what the library links with).
 set(PI_DEVICES cpu)
 set(PI_CUDA_LIBRARIES "")
 if(NOT PAGEDINFER_CUDA MATCHES "^(AUTO|ON|OFF)$")

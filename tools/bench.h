@@ -1,4 +1,4 @@
-/* What the parts of `pagedinfer bench` share: combinations of options that are measured, one measurement, output. */
+/* Shared by the files of `pagedinfer bench`: combinations of options that are measured, one measurement, output. */
 #ifndef PAGEDINFER_BENCH_H
 #define PAGEDINFER_BENCH_H
 
@@ -35,7 +35,7 @@ typedef struct bench {
     int32_t bos;       /* first token of prompts, -1: a random one */
     uint64_t rng;      /* for random tokens */
     double *sample_ns; /* [repetitions] of the current test */
-    double *steady;    /* [repetitions] tokens/s of decoding without the first tokens; 0: none */
+    double *steady;    /* [repetitions] tokens/s of decode without the first tokens; 0: none */
     size_t n_sample;
     bool any_output;   /* something was printed, for JSON's commas */
 } bench;

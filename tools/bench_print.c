@@ -1,6 +1,6 @@
 /* Output of `pagedinfer bench`: llama-bench's table, CSV, JSON and SQL, with the names its scripts read.
  *
- * Two columns more: steady_avg_ts and steady_stddev_ts, the speed of decoding without its first tokens. */
+ * Two columns more: steady_avg_ts and steady_stddev_ts, the speed of decode without its first tokens. */
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>

@@ -1,8 +1,9 @@
 /* One measurement of `pagedinfer bench`, and the table of concurrent requests (-npl).
  *
- * What a test costs is what llama-bench counts: ppN is N prompt tokens and one row of logits, tgN is N steps of one
- * token. A request that generates n tokens takes n - 1 steps after its prompt, so tests that start behind a prompt ask
- * for one token more. Times are from submit to the end as this process sees them, or between two tokens. */
+ * What a test costs is what llama-bench counts: ppN is the prefill of N tokens and one logits row, tgN is N decode
+ * steps of one token. A request that generates n tokens takes n - 1 steps after its prompt, so tests that start behind
+ * a prompt ask for one token more. Times are from submit to the end as this process sees them, or between two
+ * tokens. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -52,7 +53,7 @@ void bench_drop(pi_request *r)
     pi_request_free(r);
 }
 
-/* What the events of a request said, and when. */
+/* The events of a request, and their times. */
 typedef struct timing {
     double start, first, last, skipped; /* submit, first token, end, token number BENCH_SKIP or a little later; ns */
     size_t n_tokens, n_skipped;         /* tokens in all, and up to `skipped` */
@@ -159,8 +160,8 @@ int bench_measure(bench *b, const bench_test *t, double *ns, double *steady)
 /* ------------------------------------------------------------------------------------------------------ concurrency */
 
 typedef struct batch {
-    double pp_s, tg_s; /* until the last request had its first token; from there to the end */
-    size_t n_tg;       /* tokens of all requests in the second part */
+    double pp_s, tg_s; /* prefill, until the last request had its first token; decode, from there to the end */
+    size_t n_tg;       /* tokens of all requests in tg_s */
 } batch;
 
 /* n_par requests at once. */

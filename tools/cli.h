@@ -1,4 +1,4 @@
-/* What the subcommands of `pagedinfer` share: the command line parsed by the option table, help, exit codes, signals.
+/* Shared by the subcommands of `pagedinfer`: the command line parsed by the option table, help, exit codes, signals.
  *
  * A subcommand is a function that gets a parsed command line and returns an exit code. Which flags it takes follows
  * from the sections of the table it names; a section with its own name is its alone and wins where two spellings are

@@ -172,7 +172,7 @@ const char *cli_bytes(uint64_t n, char buf[32])
     return buf;
 }
 
-/* What the cache did and holds, on standard error. */
+/* Statistics of the cache, on standard error. */
 static void print_kv_stats(const cli *c, const pi_engine *e)
 {
     pi_stats s = {.size = sizeof s};

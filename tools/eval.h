@@ -1,4 +1,4 @@
-/* What the parts of `pagedinfer eval` share. */
+/* Shared by the files of `pagedinfer eval`. */
 #ifndef PAGEDINFER_EVAL_H
 #define PAGEDINFER_EVAL_H
 

@@ -1,8 +1,8 @@
 /* pagedinfer eval --cases: runs cases.json greedily and prints a JSON line each, in the order of the file.
  *
  * Up to --parallel cases are submitted at once (one, when it is not given). Logits go to their file as the engine
- * computes them: a row is written at its place by the engine's thread. Whatever runs together, the answers are the
- * same. */
+ * computes them: a row is written at its place by the engine's thread. The engine is batch-invariant: the answers are
+ * the same whatever runs together. */
 #include "eval.h"
 
 #include <errno.h>

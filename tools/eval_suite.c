@@ -2,9 +2,9 @@
  *
  * Each conversation runs alone first, greedily and without the prefix cache. Then come rounds: more and more at once,
  * with the prefix cache and without, at last in a cache so small that requests are preempted; some are cancelled at a
- * random moment and asked again. Whatever the company, tokens and text must be those of the conversation alone, no
- * answer may contain a word that is another's, and after a round every block must be free. What breaks a rule is
- * printed and counted as a fault. Which conversations run, and what is cancelled when, follows from --seed. */
+ * random moment and asked again. Whatever the batch composition, tokens and text must be those of the conversation
+ * alone, no answer may contain a word that is another's, and after a round every block must be free. What breaks a rule
+ * is printed and counted as a fault. Which conversations run, and what is cancelled when, follows from --seed. */
 #include "eval.h"
 
 #include <stdlib.h>

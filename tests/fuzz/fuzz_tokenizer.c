@@ -1,4 +1,4 @@
-/* Text against the tiny vocabularies of vocab_seed.h: one of each kind, and one for each family of split expressions.
+/* Text against the tiny vocabularies of vocab_seed.h: one of each kind, and one for each of the split expressions.
  *
  * The first byte chooses the vocabulary and the flags, the rest is text. What must hold: ids are in range; byte-level
  * BPE gives valid UTF-8 back as it was, the others too where that is possible; the bytes of the tokens, fed

@@ -1,5 +1,5 @@
-/* How long attention takes, for the shape of Gemma 3 270M: tool_bench_attention [isa] [threads] [type_k] [type_v].
- * Not a test: prints times of a prompt of 512 tokens, and of single tokens late in a sequence. */
+/* The time that attention takes, for the shape of Gemma 3 270M: tool_bench_attention [isa] [threads] [type_k] [type_v].
+ * Not a test: prints times of a prefill of 512 tokens, and of decode late in a sequence. */
 #include <time.h>
 
 #include "attention_fixture.h"

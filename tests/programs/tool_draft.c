@@ -1,4 +1,4 @@
-/* What a model's draft head guesses along a sequence, for checks against a reference:
+/* The drafts and logits of a model's draft head along a sequence, for checks against a reference:
  *
  *     tool_draft MODEL ROWS DRAFTS START STEP [DRAFTER] < IDS
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_abi.sh: what the shared library shows to the world.
+# check_abi.sh: the exported interface of the shared library.
 #     bash tests/scripts/check_abi.sh BUILD            compares with tests/scripts/abi.txt
 #     bash tests/scripts/check_abi.sh BUILD --update   writes tests/scripts/abi.txt (say in the commit message why it changed)
 # 1. it exports functions pi_*, no pi__*, nothing else; all that pagedinfer.h declares, nothing that it does not

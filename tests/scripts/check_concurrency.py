@@ -12,7 +12,7 @@ import json, os, re, subprocess, sys
 
 BIN, MODEL = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'), os.environ.get('PAGEDINFER_MODEL', '')
 TENANTS, PREFIX, TAIL, GEN, BLOCK = 8, 1024, 16, 16, 16
-OWN = -(-(TAIL + GEN - 1) // BLOCK)  # blocks that a tenant shares with nobody
+OWN = -(-(TAIL + GEN - 1) // BLOCK)  # private blocks of a tenant
 faults = []
 
 

@@ -24,7 +24,7 @@ FOLDERS = {
     'qwen35-mtp-tiny': [('short', 5), ('memo_start', 2)],
     'qwen35-moe64-micro': [('short', 3), ('memo_start', 2)],
 }
-# What drafts for them: a model beside it (by its folder), or a head of their own.
+# Their drafters: a model beside it (by its folder), or a head of their own.
 DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp']}
 # What is quantised to FP4, and cases that no expert is left for another in when activations are rounded too.
 FP4 = {

@@ -49,7 +49,7 @@ def main():
     for v in variants: same(' '.join(v), run(MODEL, cases, *plain, *v), base)
     one = [i for i, c in enumerate(cases) if len(c['ids']) < 100]
     same('-ub 1', run(MODEL, [cases[i] for i in one], *plain, '-ub', '1'), ([lines[i] for i in one], [logits[i] for i in one]))
-    # each case in a crowd of 32, prefixes reused or not
+    # each case in a batch of 32, prefixes reused or not
     many, want = crowd(cases, base, 32)
     for v in (plain, []):
         same('32 at once' + (', prefixes reused' if not v else ''),

@@ -12,7 +12,7 @@ extern "C" {
 #include "pagedinfer.h"
 }
 
-/* What a request gave: the logits of each position, its text, and how it went. */
+/* A request's answer: the logits of each position, its text, and how it went. */
 struct answer {
     std::string text;
     std::map<uint32_t, std::vector<float>> logits;

@@ -1,5 +1,5 @@
-/* What blas.h asks of a library, on the emulator: a product is queued like a kernel. Its sums have an order that depends on
- * the number of rows, as the real library's may. */
+/* The library of products behind blas.h, on the emulator: a product is queued like a kernel. Its sums have an order
+ * that depends on the number of rows, as the real library's may. */
 #include <cstring>
 
 #include "backend/cuda/blas.h"

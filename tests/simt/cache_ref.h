@@ -11,7 +11,7 @@ extern "C" {
 
 namespace simt_test {
 
-/* A cache in device memory: blocks of one layer with another layer's part of the block behind it, full of NaN. */
+/* A cache in device memory: blocks of one layer with another layer's bytes of the block behind it, full of NaN. */
 struct paged {
     pi__k_cache c;
     int32_t n_blocks;

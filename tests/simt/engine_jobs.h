@@ -47,7 +47,7 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "temp", "0");
     set(o, "ignore-eos", "true");
     set(o, "logits", "generated");
-    set(o, "cache-ram", "0"); /* what fails in copies beside the queue is no failure of the engine */
+    set(o, "cache-ram", "0"); /* a failure of an asynchronous copy is none of the engine */
     return o;
 }
 

@@ -14,7 +14,7 @@ extern "C" {
 
 namespace simt_test {
 
-enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of backend.h */
+enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of ops.h */
 
 static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
                                 PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4,

@@ -1,6 +1,6 @@
 /* Instructions that move data: asynchronous copies, also in bulk with the mbarriers that count them, and matrix loads.
  *
- * An asynchronous copy may land at any moment between its issue and the wait that must see it. Both ends are played: as
+ * An asynchronous copy may land at any moment between its issue and the wait that must see it. Both ends are tried: as
  * late as possible, so that a wait too few leaves old bytes, or (simt::options.eager) at once, so that a buffer still in
  * use is overwritten under its readers. */
 #include "ptx.h"

@@ -1,11 +1,11 @@
 /* The runtime of the CUDA backend over the emulator.
  *
  * As late as is legal: what is queued runs when somebody waits for it, and reads its memory then. With simt::options.eager
- * it runs when it is queued. While a queue is recorded nothing runs, and what a real recording cannot hold is an error.
+ * it runs when it is queued. While a queue is captured nothing runs, and what a real capture refuses is an error.
  * An error of queued work stays: every later call of the device gives it.
  *
- * Copies beside the queue are as bad as they may be: one half of the bytes moves at once, the other when the copy is said
- * to have ended, some questions later. */
+ * Asynchronous copies beside the queue are as bad as they may be: one half of the bytes moves at once, the other when
+ * the copy is said to have ended, some questions later. */
 #include "runtime_emu.h"
 
 #include <cstdio>
@@ -64,13 +64,13 @@ struct pi__rt : simt::stream {
     std::deque<work> queue;                          /* not yet run */
     uint64_t n_run = 0;                              /* of all that were queued, those that were run */
     uint64_t fence[PI__RT_FENCES] = {};              /* how many were queued before it */
-    std::shared_ptr<std::vector<work>> recording;    /* NULL: nothing is recorded */
-    bool spoiled = false;                            /* the recording was asked for what it cannot hold */
+    std::shared_ptr<std::vector<work>> recording;    /* NULL: no capture is open */
+    bool spoiled = false;                            /* the capture was asked for what it cannot hold */
     int failed = 0;                                  /* code of queued work that failed */
     int32_t index = 0;                               /* number of the device */
     std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
 
-    /* Counts a call; now: it is one that cannot be recorded. */
+    /* Counts a call; now: it is one that cannot be captured. */
     int call(bool now)
     {
         int code = counted();
@@ -81,7 +81,7 @@ struct pi__rt : simt::stream {
         }
         return code;
     }
-    /* What was queued up to the n-th; nothing any more after an error. */
+    /* Runs the queued work up to the n-th; none any more after an error. */
     void run_to(uint64_t n)
     {
         for (; n_run < n; n_run++) {

@@ -20,10 +20,10 @@ struct runtime_watch {
     std::atomic<long> n_calls{0};    /* so far */
     std::atomic<long> n_allocs{0};   /* of them, for memory of device or host */
     std::atomic<long> n_launched{0}; /* of them, kernels that were queued by themselves */
-    std::atomic<long> n_recorded{0}; /* of them, recordings that were begun */
-    std::atomic<long> n_replayed{0}; /* of them, recordings that were played */
+    std::atomic<long> n_recorded{0}; /* of them, captures that were begun */
+    std::atomic<long> n_replayed{0}; /* of them, graphs that were replayed */
     std::atomic<long> n_down{0};     /* bytes that downloads were for */
-    std::atomic<long> live{0};       /* devices, memory and recordings not given back */
+    std::atomic<long> live{0};       /* devices, memory and graphs not given back */
 };
 extern runtime_watch watch;
 

@@ -1,4 +1,4 @@
-/* What instrumented kernels do with memory: races, uninitialised reads, accesses out of bounds.
+/* Faults in the memory accesses of instrumented kernels: races, uninitialised reads, accesses out of bounds.
  *
  * Kernels of the race build are compiled with -fsanitize=thread, which makes the compiler call a function before each
  * load and store; the library that usually answers is not linked, the functions are here. Every byte of shared memory

@@ -65,7 +65,7 @@ struct config {
     uint64_t seed = 1;              /* of the random orders */
     long fail_alloc = -1;           /* device_alloc and device_map: after so many, one fails */
     size_t page = 2 << 20;          /* of device_map, a power of two from 4 KiB on; 0: devices cannot */
-    long fail_copy = -1;            /* copies beside the queue: after so many, one is refused */
+    long fail_copy = -1;            /* asynchronous copies: after so many, one is refused */
     bool fail_pin = false;          /* host memory cannot be pinned */
     size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
     int spoil = SPOIL_NONE;         /* what gives wrong results, as broken hardware would */
@@ -139,7 +139,7 @@ struct kernel_file {
     const void *mark;
 };
 
-/* What launches go to that are not run at once: see runtime_emu.cpp. */
+/* The queue of launches that are not run at once: see runtime_emu.cpp. */
 struct stream {
     virtual int take(std::function<int()> work) = 0;
     virtual int need(kernel_file from) = 0; /* 0, or a code: its kernels are not loaded */

@@ -28,7 +28,7 @@ struct fiber : thread_view {
     state st;
     unsigned mask;                 /* of the warp op it waits in */
     warp_fn fn;                    /* that op */
-    void *arg;                     /* and this lane's part of it */
+    void *arg;                     /* and this lane's operand */
     const char *file;              /* where it waits */
     int line;
     const void *pc;                /* code of its last access to shared memory, in instrumented kernels */
@@ -52,7 +52,7 @@ void wait();
 /* ptx.cpp: mbarriers and bulk copies are a block's. end: all copies must have been waited for. */
 void bulk_begin();
 void bulk_end();
-/* Whether a thread may use what a bulk copy, by its number, has brought. */
+/* True when a thread may use the data of a bulk copy, by its number. */
 bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch);
 
 /* shadow.cpp. Accesses of shared memory by thread lin, as race and initialisation checks see them. They do nothing

@@ -1,4 +1,4 @@
-/* What the emulator's and the kernels' tests share: cmocka for C++, device buffers, the modes every kernel runs in. */
+/* Shared by the emulator's and the kernels' tests: cmocka for C++, device buffers, the modes every kernel runs in. */
 #ifndef SIMT_TEST_H
 #define SIMT_TEST_H
 

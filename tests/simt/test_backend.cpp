@@ -1,5 +1,5 @@
 /* The CUDA backend as a whole, emulated: a tiny Gemma 3 gives the CPU's tokens and, nearly, its logits, and its own to the
- * bit in any batch. */
+ * bit in any batch: it is batch-invariant. */
 #include "answers.h"
 #include "runtime_emu.h"
 
@@ -70,7 +70,7 @@ static void test_q8_0(void **)
 }
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
 
-/* What other prompts evict comes back from the host's memory, with the same answers; so many layers on the device. */
+/* Blocks that other prompts evict come back from host memory, with the same answers; so many layers on the device. */
 static void test_evicted_of(const char *arch, const char *layers)
 {
     const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
@@ -126,7 +126,7 @@ static void test_evicted_shared(void **)
         pi_options_free(o);
         pi_stats s = {};
         s.size = sizeof s;
-        simt::options.fail_copy = i == 1 ? 3 : -1; /* the second device's part of the second copy */
+        simt::options.fail_copy = i == 1 ? 3 : -1; /* the second device's shard of the second copy */
         const std::vector<answer> got = ask(e, {a, b}, false);
         if (!i) first = got;
         compare("first", first, got, 0);

@@ -1,5 +1,5 @@
-/* attention kernels against double precision, and to the bit against itself: alone and in a batch, in every chunking, with keys
- * split over blocks and not, for every block size of the cache. */
+/* attention kernels against double precision, and batch-invariant: the same bits alone and in a batch, in every
+ * chunking of the prefill, with a KV split over thread blocks and without, for every block size of the cache. */
 #include "cache_ref.h"
 
 #include <memory>
@@ -188,7 +188,7 @@ static void check_same(const config &c, const std::vector<int32_t> &lens, int32_
     std::vector<float> want = run(w, all, 0, false), one, split;
     check(w, all, want, tolerance_of(c));
     for (const span &s : all) {
-        for (int32_t t = s.from; t < s.to;) { /* alone, in ragged chunks; keys split where they can be */
+        for (int32_t t = s.from; t < s.to;) { /* alone, in ragged chunks; with a KV split where one can be */
             int32_t to = std::min(s.to, t + 1 + t % 7);
             std::vector<float> a = run(w, {{s.seq, t, to}}, 0, false), b = run(w, {{s.seq, t, to}}, 1000, true);
             one.insert(one.end(), a.begin(), a.end());
@@ -219,7 +219,7 @@ static void test_same_bits(void **)
     check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 250);
 }
 
-/* The keys really were split in the test above: fewer launches would have done. */
+/* There really was a KV split in the test above: fewer launches would have done. */
 static void test_splits(void **)
 {
     fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);

@@ -1,5 +1,5 @@
-/* clustered kernels: picks against a sort; the CUDA backend's op against double precision and against the CPU's, and to the bit
- * against linear and against itself in every company, recorded or not. */
+/* centroid_head kernels: selected clusters against a sort; the CUDA backend's op against double precision and the
+ * CPU's, to the bit against linear, and batch-invariant, captured or not. */
 #include "op_ref.h"
 
 #include <numeric>
@@ -176,7 +176,7 @@ struct fixture {
         d.finish();
         return std::vector<float>(logits.get(), logits.get() + (size_t) n * V());
     }
-    /* What linear gives for cluster c and row r. */
+    /* The result of linear for cluster c and row r. */
     std::vector<float> alone(int32_t c, int32_t r)
     {
         pi__weight one = head->w;
@@ -280,7 +280,7 @@ static void test_cpu(void **)
     }
 }
 
-/* A step with it can be recorded, and is the same when it is played; another order takes effect. */
+/* A step with it can be captured, and is the same when it is replayed; another order takes effect. */
 static void test_recorded(void **)
 {
     fixture t(shapes[1]);

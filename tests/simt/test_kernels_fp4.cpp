@@ -1,5 +1,5 @@
-/* fp4 kernels: products with FP4 activations against double precision over a plain description of their rounding, and to the
- * bit against themselves in every company. */
+/* fp4 kernels: products with FP4 activations against double precision over a plain description of their rounding, and
+ * batch-invariant: to the bit against themselves in every batch composition. */
 #include "expert_ref.h"
 
 #include "ptx.h"
@@ -96,7 +96,7 @@ static void test_values(void **)
             buffer<float> x(v);
             std::vector<float> y = product(w, x.get(), c.rows);
             check(w, v.data(), y, c.rows);
-            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a company of nine */
+            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a batch of nine */
                 size_t bytes = (size_t) c.n_out * 4;
                 assert_memory_equal(product(w, x.get() + i * n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
@@ -156,7 +156,7 @@ static void test_odd_scales(void **)
     }
 }
 
-/* What is not a number stays with its row; what has no instructions for FP4 leaves results alone. */
+/* NaN and infinity stay with their row; an architecture that has no instructions for FP4 leaves results alone. */
 static void test_not_numbers(void **)
 {
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {

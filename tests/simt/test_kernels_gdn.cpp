@@ -1,5 +1,5 @@
-/* gdn kernels: against the plain recurrence in double precision, and to the bit against itself in every cut, company and fate
- * of drafts. Slots and snapshots begin as NaN; nothing is written between them. */
+/* gdn kernels: against the plain recurrence in double precision, and batch-invariant: the same bits in every
+ * chunking, batch composition and fate of drafts. Slots and snapshots begin as NaN; nothing is written between them. */
 #include "simt_test.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct sequence {
     std::vector<float> qkv, z, ab, out; /* [len] rows */
 };
 
-/* What a sequence brings to a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
+/* A sequence's tokens of a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
 struct turn {
     int n = 0, right = 0, wrong = 0;
     std::vector<std::pair<int32_t, int32_t>> saves; /* position, snapshot */
@@ -35,7 +35,7 @@ public:
     shape c;
     std::vector<sequence> seq;
     size_t channels, values;
-    bool padded = false; /* steps end with a token that is nobody's */
+    bool padded = false; /* steps end with a padding token */
 
     fixture(const shape &s, const std::vector<int> &lens)
         : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)), r_((uint64_t) s.dim),
@@ -312,7 +312,7 @@ static void test_cuts(void **)
     }
 }
 
-/* Steps of one token and drafts, of which every number is accepted, with prompts of others in the same steps. */
+/* Steps of one token and drafts, of which every number is accepted, with prefill chunks of others in the same steps. */
 static void test_drafts(void **)
 {
     const std::vector<int> lens = {90, 35, 60};
@@ -382,7 +382,7 @@ static void test_longest_rings(void **)
     }
 }
 
-/* Snapshots taken in a step of the prompt, in decode, outside of steps and after accepted drafts: the same. */
+/* Snapshots taken in a prefill step, in decode, outside of steps and after accepted drafts: the same. */
 static void test_snapshots(void **)
 {
     const shape c = {1, 2, 32, 20};

@@ -1,4 +1,4 @@
-/* linear kernels against double precision for every format, and to the bit against itself in every company. */
+/* linear kernels against double precision for every format, and batch-invariant. */
 #include "matrix_ref.h"
 
 using namespace simt_test;
@@ -110,7 +110,7 @@ static void test_embed(void **)
     }
 }
 
-/* What is not a number stays with its row. */
+/* NaN and infinity stay with their row. */
 static void test_not_numbers(void **)
 {
     matrix w = make_matrix(PI__Q8_0, 64, 16);

@@ -1,5 +1,5 @@
-/* mma16 kernels: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and to the bit
- * against themselves in every company. */
+/* mma16 kernels: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and
+ * batch-invariant: to the bit against themselves in every batch composition. */
 #include "expert_ref.h"
 
 using namespace simt_test;
@@ -41,7 +41,7 @@ static void test_values(void **)
             buffer<float> x(v);
             std::vector<float> y = product(w, x.get(), c.rows);
             check(w, v, y, c.rows);
-            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a company of nine */
+            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a batch of nine */
                 size_t bytes = (size_t) c.n_out * 4;
                 assert_memory_equal(product(w, x.get() + i * c.n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
@@ -91,8 +91,9 @@ static void test_experts(void **)
     }
 }
 
-/* What a library's products read: two parts of a value, which make up 22 bits of the row's largest (F16) or 16 of its own; and
- * what is done with results. Values that are none of 16 bits, rows of very large and very small ones, a row of zeros. */
+/* Operands of a library's products: hi and lo terms, together 22 bits of the row's largest value (F16) or 16 of each
+ * value's own; and the epilogue. Values of more than 16 bits, rows of very large and very small ones, a row of
+ * zeros. */
 static void test_parts(void **)
 {
     enum { ROWS = 6, N = 328, OUT = 37 };
@@ -135,7 +136,7 @@ static void test_parts(void **)
     }
 }
 
-/* What is not a number stays with its row. Very large and very small values do not spoil it. */
+/* NaN and infinity stay with their row. Very large and very small values do not spoil it. */
 static void test_not_numbers(void **)
 {
     for (int32_t type : {PI__F16, PI__BF16}) {

@@ -1,5 +1,5 @@
-/* moe kernels: routing against double precision and by its own rules; the CUDA backend's op against double precision for every
- * format, and to the bit against linear kernels and against itself in every company. */
+/* moe kernels: routing against double precision and by its own rules; the CUDA backend's op against double precision
+ * for every format, to the bit against linear kernels, and batch-invariant. */
 #include "op_ref.h"
 
 #include <cfloat>
@@ -34,7 +34,7 @@ static void route(const float *logits, int32_t n_expert, int32_t n_used, double 
     for (double &w : weight) w *= scale / std::max(sum, (double) PI__K_LEAST_SUM);
 }
 
-/* What pi__k_route writes. */
+/* The results of pi__k_route. */
 struct routes {
     pi__k_routes a;
     buffer<int32_t> id, column, row, n_tile;
@@ -226,7 +226,7 @@ static void check_row(const fixture &t, int32_t r, const std::vector<float> &got
 
 static int64_t unit_of(int32_t type) { return std::max<int64_t>(32, pi__type_info_of(type)->blck_size); }
 
-/* Every format in each place, with sizes that fit no tile. */
+/* Every format for gate, up and down, with sizes that fit no tile. */
 static void test_formats(void **)
 {
     const int n = sizeof types / sizeof *types;
@@ -245,7 +245,7 @@ static void test_formats(void **)
     }
 }
 
-/* Rows that crowd at few experts make tiles of every width; the last experts get none. */
+/* Rows that go to few experts make tiles of every width; the last experts get none. */
 static void test_many_rows(void **)
 {
     fixture t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
@@ -406,7 +406,7 @@ static void test_fp4(void **)
         const bool fused = &k == &kinds[1];
         fixture t(k, 256, k[2] == PI__MXFP4 ? 96 : 64, 5, 3, 71, fused, true);
         t.a.in.kind = fused ? PI__IN_PLAIN : PI__IN_RMSNORM;
-        for (size_t i = 0; i < t.l0.size(); i++) t.l0[i] += i % 6 == 2 ? 3 : 0; /* a crowd at expert 2 */
+        for (size_t i = 0; i < t.l0.size(); i++) t.l0[i] += i % 6 == 2 ? 3 : 0; /* many rows at expert 2 */
         t.set_logits(std::vector<float>(t.l0));
         std::vector<float> all = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 10) {
@@ -418,7 +418,7 @@ static void test_fp4(void **)
     assert_memory_not_equal(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256);
 }
 
-/* What is not a number stays with its row. */
+/* NaN and infinity stay with their row. */
 static void test_not_numbers(void **)
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 12, false);

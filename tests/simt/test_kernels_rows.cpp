@@ -219,7 +219,7 @@ static void test_qkv(void **)
     for (const qkv_case &c : cases) run_qkv(c);
 }
 
-/* What a quantised cache makes of values that it cannot hold. */
+/* Values that a quantised cache cannot hold. */
 static void test_qkv_limits(void **)
 {
     for (int32_t type : {PI__Q8_0, PI__Q4_0}) {

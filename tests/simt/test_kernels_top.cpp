@@ -40,7 +40,7 @@ static uint64_t key_of(float f, uint32_t i)
     return (uint64_t) ~u << 32 | i;
 }
 
-/* What out has to say of a row. */
+/* The expected top-k result of a row. */
 static void check_row(const std::vector<float> &v, const int32_t *request, const uint64_t *out)
 {
     std::vector<uint64_t> want;
@@ -112,7 +112,7 @@ static void test_greedy(void **)
     for (int64_t n : {1, 65, 3001}) run_rows(n, 0, 8, 1);
 }
 
-/* More threads, and more groups than are wanted. */
+/* More threads, and more groups than values are asked for. */
 static void test_long(void **)
 {
     run_rows(20011, 0, 1, PI__K_TOP);

@@ -38,7 +38,7 @@ static void test_same_bits(void **)
     simt::options.eager = false;
 }
 
-/* What each device takes. */
+/* The share of each device. */
 static pi_plan plan_on(const char *names)
 {
     pi_plan plan = {};
@@ -71,7 +71,7 @@ static void test_experts(void **)
     }
 }
 
-/* A drafter whose head is in clusters, which each device has whole. */
+/* A drafter with a centroid lm_head, which each device has whole. */
 static void test_clusters(void **)
 {
     static float want[8000], got[8000];
@@ -164,8 +164,8 @@ static void test_mapped(void **)
     unlink(model_path.c_str());
 }
 
-/* Decoding steps are recorded by all ranks and played by all, with the bits of steps that are not; sequences join and leave.
- * Nothing is allocated for it. */
+/* Decode steps are captured by all ranks and replayed by all, with the bits of steps that are not; sequences join and
+ * leave. Nothing is allocated for it. */
 static void check_recorded(const std::vector<job> &jobs, int times)
 {
     pi_error err;
@@ -198,7 +198,7 @@ static void check_recorded(const std::vector<job> &jobs, int times)
 
 static void test_recorded(void **)
 {
-    /* One grows over the number of keys that a recording is for. */
+    /* One grows over the number of keys that a graph is for. */
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
     check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, getenv("PI_TEST_EMULATED") ? 1 : 2);
     /* With drafts. */
@@ -255,7 +255,7 @@ static void test_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
-/* The same where kernels run, so that ranks do wait for each other: calls of steps that are recorded and played. */
+/* The same where kernels run, so that ranks do wait for each other: calls of steps that are captured and replayed. */
 static void test_steps_fail(void **)
 {
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);

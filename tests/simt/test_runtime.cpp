@@ -1,4 +1,4 @@
-/* The CUDA backend and its runtime, emulated: steps that are recorded and played again, and every call failing. */
+/* The CUDA backend and its runtime, emulated: steps that are captured and replayed, and every call failing. */
 #include "engine_jobs.h"
 
 #include <atomic>
@@ -9,10 +9,10 @@ extern "C" {
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
 
-/* --------------------------------------------------------------------------------------------------- recorded steps */
+/* --------------------------------------------------------------------------------------------------- captured steps */
 
-/* Sequences that join and leave, with and without recording: the same bytes. One of them grows over the number of keys that
- * a recording is for. Nothing is allocated for it. */
+/* Sequences that join and leave, with and without capture: the same bytes. One of them grows over the number of keys
+ * that a graph is for. Nothing is allocated for it. */
 static void test_recorded(void **)
 {
     const std::vector<job> jobs = {{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "14"}, {prompt(9, 4), "7"}};
@@ -46,8 +46,8 @@ static void test_recorded(void **)
     unlink(model_path.c_str());
 }
 
-/* Steps with as many drafts of each sequence are recorded, too: the same bytes, alone and with sequences that round the step
- * up. Where one has fewer, as its answer ends, the step is not. */
+/* Steps with as many drafts of each sequence are captured, too: the same bytes, alone and with sequences that make the
+ * step need padding. Where one has fewer, as its answer ends, the step is not captured. */
 static void test_recorded_drafts(void **)
 {
     const std::vector<job> jobs = {{prompt(20, 1), "11"}, {prompt(5, 2), "9"}, {prompt(1, 3), "13"}};
@@ -74,7 +74,7 @@ static void test_recorded_drafts(void **)
     unlink(model_path.c_str());
 }
 
-/* What cannot be recorded is refused, and spoils the recording. */
+/* What cannot be captured is refused, and spoils the capture. */
 static void test_forbidden(void **)
 {
     pi__rt *rt;
@@ -113,7 +113,7 @@ static void test_forbidden(void **)
     assert_int_equal(pi__rt_replay(rt, g), 0);
     pi__rt_graph_free(rt, g);
 
-    /* A recording reads its memory when it is played, each time. */
+    /* A graph reads its memory when it is replayed, each time. */
     char *h = static_cast<char *>(host);
     assert_int_equal(pi__rt_capture(rt), 0);
     assert_int_equal(pi__rt_upload(rt, dev, h, 8), 0);
@@ -132,7 +132,7 @@ static void test_forbidden(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* A device with two vectors, for steps of which it does parts. */
+/* A device with two vectors, for steps in graph segments. */
 struct segmented {
     pi__backend *be;
     float *x;    /* [16] the device's */
@@ -165,8 +165,8 @@ static void close_parted(segmented &p)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* A step of n sequences that see so many keys: parts of an upload, a kernel and a download. Where nothing fails they do what
- * they are to do; the result is that of finish. */
+/* A step of n sequences that see so many keys: graph segments of an upload, a kernel and a download. Where nothing
+ * fails they do what they are to do; the result is that of finish. */
 static int parted_step(segmented &p, int32_t n, int32_t keys, int n_segments)
 {
     static int32_t zeros[4];
@@ -204,8 +204,8 @@ static void counted(long launched, long recorded, long replayed)
     assert_int_equal(simt::watch.n_replayed, replayed);
 }
 
-/* Parts of a step are recorded each by itself when its like comes again, and played from then on, as many as there is room
- * for; those of the shape used longest ago make room. */
+/* Graph segments of a step are each captured when its like comes again, and replayed from then on, as many as there is
+ * room for; those of the shape used longest ago make room. */
 static void test_parts(void **)
 {
     const int most = 256; /* of a step */
@@ -218,7 +218,7 @@ static void test_parts(void **)
     for (int i = 0; i < 3; i++) assert_int_equal(parted_step(p, 1, 300, most + 44), PI_OK);
     counted(44, 0, most);
     for (int i = 0; i < 2; i++) assert_int_equal(parted_step(p, 2, 300, most - 4), PI_OK);
-    counted(0, most - 4, most - 4); /* there is one place left */
+    counted(0, most - 4, most - 4); /* there is room for one more segment */
     assert_int_equal(parted_step(p, 1, 5, 2), PI_OK);
     assert_int_equal(parted_step(p, 1, 5, 2), PI_OK);
     counted(0, 2, 2);
@@ -229,7 +229,7 @@ static void test_parts(void **)
     close_parted(p);
 }
 
-/* Each call of the runtime in turn failing while parts are recorded and played: told once, and the next steps are right. */
+/* Each call of the runtime in turn failing in capture and replay: told once, and the next steps are right. */
 static void test_parts_fail(void **)
 {
     segmented p = open_parted();

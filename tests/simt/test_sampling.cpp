@@ -12,7 +12,7 @@ void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long l
 
 typedef std::vector<std::pair<const char *, const char *>> settings;
 
-/* What a request gave. */
+/* A request's answer. */
 struct sampled {
     std::vector<int32_t> tokens;
     std::vector<pi_token_prob> probs;

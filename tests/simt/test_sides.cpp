@@ -1,5 +1,5 @@
 /* Models split between the emulated device and the CPU: the tokens and nearly the logits of the CPU alone however they are
- * split, the same bits in any batch, memory as planned, and nothing reached from the wrong side. */
+ * split, the same bits in any batch, memory as planned, and no memory reached from the wrong device. */
 #include "answers.h"
 
 #include <sys/mman.h>
@@ -57,7 +57,7 @@ static std::string text_of(const settings &s)
     return t;
 }
 
-/* Whether the engine runs on both. */
+/* True when the engine runs on both. */
 static bool is_split(pi_engine *e)
 {
     pi_info info;
@@ -67,7 +67,7 @@ static bool is_split(pi_engine *e)
 }
 
 /* Each way to split it gives the CPU's answers; those with `bits` also their own to the bit, alone, and in short steps none of
- * which is recorded. */
+ * which is captured. */
 static void check_ways(const char *arch, int32_t type, const std::vector<settings> &ways, bool bits)
 {
     const double tolerance = strcmp(arch, "gemma4") ? 5e-3 : 0.02; /* of its larger logits */
@@ -150,7 +150,7 @@ static void test_expert_layers(void **)
     unlink(model.c_str());
 }
 
-/* Recurrent states on one side, the other and both; drafts, which read what the last step left. */
+/* Recurrent states on the device, on the CPU and on both; drafts, which read what the last step left. */
 static void test_states(void **)
 {
     check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "4"}, {"spec-type", "mtp"}}}, true);
@@ -160,9 +160,9 @@ static void test_states(void **)
                false);
 }
 
-/* ---- recorded parts of steps */
+/* ---- graph segments */
 
-/* What so many steps ask of the device. */
+/* Launches and replays of so many steps. */
 struct step_cost {
     long launched, replayed;
 };
@@ -174,8 +174,8 @@ static step_cost cost_of(pi_engine *e, const char *max_tokens)
     return {simt::watch.n_launched, simt::watch.n_replayed};
 }
 
-/* A decoding step that has been seen twice launches nothing but its parts, and so many of them; with recording off all of
- * its kernels, at least so many. */
+/* A decode step whose shape has been seen twice only replays its graph segments, so many of them; with capture off it
+ * launches all of its kernels, at least so many. */
 static void check_cost(const char *arch, const settings &way, long n_parts, long n_kernels)
 {
     const std::string model = model_file(arch, PI__Q8_0);
@@ -210,7 +210,7 @@ static void test_parts(void **)
 
 /* ---- prefixes and preemption */
 
-/* Snapshots of states, parts of which lie on each side. */
+/* Snapshots of states, of which some layers lie on the device and some on the CPU. */
 static void test_snapshots(void **)
 {
     const std::string model = model_file("qwen35", PI__Q8_0);
@@ -234,7 +234,7 @@ static void test_cache(void **)
     for (const answer &a : again) assert_true(a.result.cached_tokens >= 16);
     pi_engine_close(e);
 
-    /* Evicted to host memory, both parts of a block, and back. */
+    /* Evicted to host memory, both shards of a block, and back. */
     e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "64"}, {"cache-ram", "16"}});
     for (int i = 0; i < 3; i++) {
         const std::vector<answer> one = ask(e, {two[i % 2]}, true);
@@ -255,8 +255,8 @@ static void test_cache(void **)
     unlink(model.c_str());
 }
 
-/* A drafter whose head is in clusters: nearly the CPU's logits, and beside the CPU the device's own to the bit; it changes no
- * answer. */
+/* A drafter with a centroid lm_head: nearly the CPU's logits, and beside the CPU the device's own to the bit; it
+ * changes no answer. */
 static void test_drafter(void **)
 {
     static float cpu[8000], emu[8000], split[8000];
@@ -294,7 +294,7 @@ static void test_drafter(void **)
 
 /* ---- memory */
 
-/* Large pieces that the library maps: the CPU's side of the model. */
+/* Large pieces that the library maps: the CPU's share of the model. */
 struct mapping {
     void *p;
     size_t size;
@@ -456,13 +456,13 @@ static pi_plan plan_of(const std::string &model, const settings &way)
     return p;
 }
 
-/* Bytes of the device; where there is no other place, with the host's own things. */
+/* Bytes of the plan's first entry; where it is the only one, with the host's own things. */
 static uint64_t on_device(const pi_plan &p)
 {
     return p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
 }
 
-/* What auto comes to with so much memory: the plan that `way` has when it is asked for, and no better one fits. */
+/* The placement by auto with so much memory: the plan that `way` has when it is asked for, and no better one fits. */
 static void check_fit(const std::string &model, uint64_t memory, const settings &way, const settings &better)
 {
     simt::watch.memory = (size_t) memory;
@@ -664,7 +664,7 @@ static void test_options(void **)
     }
     assert_int_equal(pi_options_set(o, "n-cpu-moe", "-1", &err), PI_EINVAL);
     pi_options_free(o);
-    /* All on one side is no split. */
+    /* All on the device, or all on the CPU, is no split. */
     for (const settings &way : {settings {{"gpu-layers", "0"}}, settings {{"gpu-layers", "5"}}, settings {{"gpu-layers", "-1"}},
                                 settings {{"gpu-layers", "ALL"}}, settings {{"cpu-moe", "true"}},
                                 settings {{"override-tensor", "nothing=CPU"}}, settings {{"gpu-layers", "99"}}}) {

@@ -21,7 +21,7 @@ static std::vector<float> numbers(size_t n)
     return v;
 }
 
-/* Whether sum's results are right. */
+/* True when sum's results are right. */
 static bool run_sum(int bug)
 {
     const int n = 301, blocks = 3;

@@ -96,7 +96,7 @@ static int open_devices(pi__backend **out, const char *names, pi_error *err)
     return rc ? rc : pi__split_create(out, at[PI__AT_DEVICE], at[PI__AT_CPU], err);
 }
 
-/* What such a drafter gives there: logits [*n_rows, *n_vocab], of room. */
+/* The logits of such a drafter there: [*n_rows, *n_vocab], of room. */
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab)
 {

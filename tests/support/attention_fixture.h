@@ -1,5 +1,5 @@
-/* A small world around the attention ops: sequences with random q, k, v, a pool of shuffled blocks full of NaN, and a
- * runner that feeds the sequences in chunks, as an engine would. For test_attention.c and bench_attention.c. */
+/* A fixture for the attention ops: sequences with random q, k, v, a pool of shuffled blocks full of NaN, and a
+ * runner that feeds the sequences in chunks, as an engine would. For test_attention.c and tool_bench_attention.c. */
 #ifndef ATTENTION_FIXTURE_H
 #define ATTENTION_FIXTURE_H
 
@@ -94,7 +94,7 @@ static void fixture_init(fixture *w, const config *c, int n_seqs, const int *len
     size_t bytes = pi__cpu_kv_bytes(NULL, c->type_k, c->type_v, c->n_head_kv, c->head_dim, c->block_size);
     w->table_stride = max_len / c->block_size + 3;
     w->n_blocks = w->n_free = n_seqs * w->table_stride + 5;
-    size_t stride = bytes + 192; /* other layers' part of a block */
+    size_t stride = bytes + 192; /* other layers' bytes of a block */
     w->pool_size = stride * (size_t) w->n_blocks;
     char *pool = must(aligned_alloc(64, (w->pool_size + 63) & ~(size_t) 63));
     memset(pool, 0xff, w->pool_size);
@@ -205,7 +205,7 @@ static void fixture_step(fixture *w, const int *n)
         sequence *s = &w->seq[i];
         memcpy(s->out + (size_t) (s->done - n[i]) * nq, out + (size_t) at * nq, (size_t) n[i] * nq * 4);
         at += n[i];
-        /* What no later token sees is freed, and its next owner has left NaN in it. */
+        /* A block that no later token sees is freed, and its next owner has left NaN in it. */
         for (int e = 0; c->window > 0 && (e + 1) * c->block_size <= s->done - c->window + 1; e++) {
             if (s->table[e] < 0) continue;
             memset(w->kv.base + (size_t) s->table[e] * w->kv.stride, 0xff, w->kv.stride - 192);

@@ -1,6 +1,6 @@
-/* A device whose memory the host cannot reach, for tests of what the engine does then: the CPU backend under the name
- * "far", with copies beside the queue that are as bad as they may be: one half of the bytes moves when the copy is queued,
- * the other when it is said to have ended, some questions later.
+/* A discrete device (its memory is not host-visible), for tests of what the engine does then: the CPU backend under the
+ * name "far", with asynchronous copies beside the queue that are as bad as they may be: one half of the bytes moves
+ * when the copy is queued, the other when it is said to have ended, some questions later.
  *
  * Replaces the library's table of devices: include it in one file of a program. One engine at a time. */
 #ifndef DISCRETE_DEVICE_H

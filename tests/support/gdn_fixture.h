@@ -1,5 +1,5 @@
-/* A small world around the gated delta rule: sequences with random inputs, slots and snapshots full of NaN, and a runner
- * of steps with drafts that are accepted or not. For test_gdn.c and tool_bench_gdn.c. */
+/* A fixture for the gated delta rule: sequences with random inputs, slots and snapshots full of NaN, and a runner
+ * of steps with drafts that are accepted or not. For test_gdn.c. */
 #ifndef GDN_FIXTURE_H
 #define GDN_FIXTURE_H
 
@@ -25,7 +25,7 @@ typedef struct gdn_sequence {
     float *qkv, *z, *ab, *out;  /* [len] rows */
 } gdn_sequence;
 
-/* What a sequence brings to a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
+/* A sequence's tokens of a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
 typedef struct gdn_turn {
     int n, right, wrong;
     int n_save;

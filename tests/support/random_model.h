@@ -19,7 +19,7 @@
 enum { TINY_PAD = 0, TINY_EOS = 1, TINY_BOS = 2, TINY_UNK = 3, TINY_BYTE0 = 4, TINY_PIECE0 = 260, TINY_N_PIECES = 53 };
 enum { TINY_VOCAB = TINY_PIECE0 + TINY_N_PIECES };
 
-/* What a model is made of; zeros and NULLs stand for the row's own. */
+/* Options of a random model; zeros and NULLs stand for the row's own. */
 typedef struct tiny_spec {
     const char *arch;  /* name of a row, "gemma3" where NULL: see tiny_row_name */
     uint32_t seed;     /* of the weights */

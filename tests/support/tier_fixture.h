@@ -1,4 +1,4 @@
-/* The world of the disk tier's tests: entries that are numbered, so that hash, group, tokens and data follow from the
+/* The fixture of the disk tier's tests: entries that are numbered, so that hash, group, tokens and data follow from the
  * number and every load can be checked; a directory a test; waiting for the tier's thread. One thread. */
 #ifndef TIER_FIXTURE_H
 #define TIER_FIXTURE_H
@@ -158,7 +158,7 @@ static inline void put_all(pi__tier *t, int from, int to)
     }
 }
 
-/* Whether the load hit; what it gave is checked. */
+/* True when the load hit; the loaded data are checked. */
 static inline bool loads(pi__tier *t, int id)
 {
     unsigned char data[MAX_BYTES];

@@ -535,7 +535,7 @@ static void alone(pi_engine *e, const char *temp, int64_t seed, int32_t ids[N_SA
     }
 }
 
-/* Each sample is what a request of its own with its seed gives, and the prompt is computed once. */
+/* Each sample is what a request of its own with its seed gives, and there is one prefill. */
 static void samples_share_the_prompt(void **state)
 {
     (void) state;
@@ -683,7 +683,7 @@ static void samples_are_queued_and_canceled_together(void **state)
     pi_engine_close(e);
 }
 
-/* More than run at once, canceled and freed at any moment, with company. */
+/* More than run at once, canceled and freed at any moment, with other requests in the batch. */
 static void samples_come_and_go(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* Attention over the paged cache: against a reference in double precision, and to the bit against itself in every batch,
- * chunking, block size, number of threads; for each instruction set that is there. */
+/* Attention over the paged cache: against a reference in double precision, and batch-invariant: the same bits in every
+ * batch, chunking, block size, number of threads; for each instruction set that is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -188,7 +188,7 @@ static void test_long(void **state)
     }
 }
 
-/* Sequences that are decoded token by token, long enough for the keys to be split over threads. */
+/* Sequences that are decoded token by token, long enough for a KV split over threads. */
 static void test_decode(void **state)
 {
     (void) state;
@@ -280,8 +280,8 @@ static void test_identity(void **state)
     }
 }
 
-/* A few tokens late in a long sequence: their keys are split over threads in several waves, with the same bits as one
- * thread gives. */
+/* A few tokens late in a long sequence: a KV split over threads in several waves, with the same bits as one thread
+ * gives. */
 static void test_waves(void **state)
 {
     (void) state;

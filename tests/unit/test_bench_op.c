@@ -46,7 +46,7 @@ static void test_all(void **state)
     (void) state;
     seen s = {0}, one = {.most = 1};
     assert_int_equal(measure("gdn", "2,4,32,2", &s), PI_OK);
-    assert_int_equal(s.n, 9); /* decode of 1, 2, 4, 8, 16; a prompt of one and of 16; save, load */
+    assert_int_equal(s.n, 9); /* decode of 1, 2, 4, 8, 16; prefill of one and of 16; save, load */
     /* S0 read, and written once in 16 steps; half a chunk's keys and u; 4 raw inputs. Two layers. */
     assert_int_equal(s.bytes_one, 2 * (4 * 32 * 32 * 4 * 17 / 16 + 6 * 32 * 4 * 17 / 2 + 8 * 32 * 4 * 4));
     assert_int_equal(measure("gdn", "2,4,32,2", &one), PI_OK);

@@ -159,10 +159,10 @@ static void one_op(model *m)
         m->seq[s].on = false;
     } else if (rnd(m, 2000) == 0) {
         pi__cache_clear(&m->c, NULL);
-    } else if (m->seq[s].computed < m->seq[s].n) { /* a chunk of the prompt */
+    } else if (m->seq[s].computed < m->seq[s].n) { /* a prefill chunk */
         int32_t to = m->seq[s].computed + 1 + (int32_t) rnd(m, (uint32_t) (m->seq[s].n - m->seq[s].computed));
         if (pi__cache_reserve(&m->c, s, to)) compute(m, s, to);
-    } else if (m->seq[s].n < CTX) { /* a generated token */
+    } else if (m->seq[s].n < CTX) { /* decode */
         m->seq[s].token[m->seq[s].n++] = (int32_t) rnd(m, 2);
         if (pi__cache_reserve(&m->c, s, m->seq[s].n)) compute(m, s, m->seq[s].n);
         else m->seq[s].n--;
@@ -240,7 +240,7 @@ static void entries_of_recent(void **st)
     run_model(spec, 4, 30000);
 }
 
-/* What no prefix can need gets no hash: of recent tokens, all but the last ones of a block of entries. */
+/* Blocks that no prefix can need get no block hash: of recent tokens, all but the last ones of a block of entries. */
 static void needless_keys(void **st)
 {
     (void) st;
@@ -436,7 +436,7 @@ static void check_sees(void **st)
         assert_null(pi__cache_check(&c, NULL));
     }
     const int32_t pinned_for_copy[12] = {1}, more[9] = {0};
-    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {pinned_for_copy, more})); /* references that nobody took */
+    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {pinned_for_copy, more})); /* references not taken */
     p->block[used].hashed = false;
     assert_non_null(pi__cache_check(&c, NULL));
     pi__cache_destroy(&c);

@@ -1,6 +1,6 @@
-/* Heads whose rows are sorted into clusters, on the CPU: the clusters whose centroids score best are those that are
- * multiplied, with the bits that an ordinary matrix gives; every other token lies below. Alone and in a batch, with one
- * thread and several, in formats of each kind. Each instruction set the machine has runs the same tests. */
+/* The centroid lm_head, its rows sorted into clusters, on the CPU: the clusters whose centroids score best are those
+ * that are multiplied, with the bits that an ordinary matrix gives; every other token lies below. Alone and in a batch,
+ * with one thread and several, in formats of each kind. Each instruction set the machine has runs the same tests. */
 #include "weights.h"
 
 enum { E = 256, PER = 24, N_MAT = 10, N_VOCAB = PER * N_MAT, ROWS = 5 };
@@ -44,7 +44,7 @@ static void run(head_fixture *t, int32_t first, int32_t n, int32_t n_pick)
     pi__cpu_centroid_head(&t->head.cpu.be, NULL, &a);
 }
 
-/* What an ordinary linear op gives for all rows of cluster c and row r of x. */
+/* The result of an ordinary linear op for all rows of cluster c and row r of x. */
 static void cluster_alone(head_fixture *t, int32_t c, int32_t r, float *y)
 {
     pi__lin_shape s;

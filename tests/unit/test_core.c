@@ -1,5 +1,5 @@
-/* The engine on a tiny random model: who shares the batch never changes the answer, nothing leaks, everything is refused
- * with a reason. */
+/* The engine on a tiny random model: it is batch-invariant (the batch composition never changes an answer), nothing
+ * leaks, everything is refused with a reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -281,7 +281,7 @@ static void jobs_of_one_call(void **st)
         c.prefix_dir = dir;
         c.prefix_dir_bytes = 64 << 20;
         pi__core *e = open_core(&c);
-        for (int k = 0; k < 2; k++) /* two families with the same prompt */
+        for (int k = 0; k < 2; k++) /* two sample groups with the same prompt */
             for (int i = 0; i < N; i++) {
                 fill(&j[k][i], 7, 260, 20);
                 j[k][i].no_cache = !keep;
@@ -315,7 +315,7 @@ static void jobs_of_one_call(void **st)
     assert_int_equal(system(cmd), 0);
 }
 
-/* Families in a cache that is too small for all of their members at once. */
+/* Sample groups in a cache that is too small for all of their sequences at once. */
 static void a_family_without_room(void **st)
 {
     (void) st;
@@ -336,7 +336,7 @@ static void a_family_without_room(void **st)
     }
     for (int round = 0; round < 3; round++) {
         assert_int_equal(submit_all(e, j, N, &err), PI_OK);
-        if (round == 2) pi__seq_cancel(e, j[0].seq); /* whoever computes the prompt then */
+        if (round == 2) pi__seq_cancel(e, j[0].seq); /* whichever does the prefill then */
         for (int i = 0; i < N; i++) {
             wait_job(&j[i]);
             if (i || round < 2) assert_memory_equal(j[i].tokens, alone.tokens, sizeof alone.tokens);
@@ -347,7 +347,7 @@ static void a_family_without_room(void **st)
     pi__core_stats(e, &s);
     assert_true(s.n_preempted > 0 && s.group[0].n_cached == 0);
     assert_int_equal(submit_all(e, j, N, &err), PI_OK);
-    pi__core_close(e); /* with a family in every state */
+    pi__core_close(e); /* with a sample group in every state */
     for (int i = 0; i < N; i++) pi__seq_release(j[i].seq);
 }
 
@@ -433,7 +433,7 @@ static void burst(void **st)
     pi__core_close(e);
 }
 
-/* Under a prompt of many steps those who stream go on, and short prompts that come later do not wait for it. */
+/* Under a prefill of many steps decode goes on, and short prompts that come later do not wait for it. */
 static void long_prompt(void **st)
 {
     (void) st;
@@ -577,7 +577,7 @@ static void score(pi__core *e, job *j, uint32_t seed, int32_t from)
     must_submit(e, j);
 }
 
-/* What lies before the first row that is asked for comes from the cache, and what is computed is there for others. */
+/* The prefix before the first wanted logits row comes from the cache, and what is computed is there for others. */
 static void scoring_reuses(void **st)
 {
     (void) st;

@@ -1,4 +1,4 @@
-/* The cache's tiers under a device that is far from the host: what it evicts comes back, answers are the same bits
+/* The cache's tiers under a discrete device: blocks that it evicts come back, answers are the same bits
  * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. */
 #include "open_oom.h"
 #include "discrete_device.h"
@@ -62,7 +62,7 @@ static void check_same(const job *a, const job *b)
     assert_true(a->rows == b->rows);
 }
 
-/* The answers without a far device. */
+/* The answers without a discrete device. */
 static const job *wanted(int model)
 {
     static job want[2][PROMPTS];
@@ -88,7 +88,7 @@ static void evicted_comes_back(void **st)
         const job *want = wanted(model);
         static job got;
         pi__config c = config(model);
-        if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* blocks of two parts */
+        if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* two block shards */
         pi__core *e = job_core(&c);
         for (int round = 0; round < 3; round++)
             for (int i = 0; i < PROMPTS; i++) {

@@ -1,5 +1,6 @@
-/* The gated delta rule and its states: against the plain recurrence in double precision, and to the bit against itself in
- * every cut, company, number of threads and fate of drafts; for each instruction set that is there. */
+/* The gated delta rule and its states: against the plain recurrence in double precision, and batch-invariant: the same
+ * bits in every chunking, batch composition, number of threads and fate of drafts; for each instruction set that is
+ * there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,7 +111,7 @@ static void check(const gdn_fixture *w)
     }
 }
 
-/* Nothing was written between the slots and between the snapshots, nor to a slot that is nobody's. */
+/* Nothing was written between the slots and between the snapshots, nor to a slot that no sequence has. */
 static void check_gaps(const gdn_fixture *w)
 {
     bool used[GDN_SEQS + 1] = {false};
@@ -213,7 +214,7 @@ static void test_cuts(void **state)
 
 static int up_to(int n) { return (int) (gdn_uniform() * (n + 1)); }
 
-/* Steps of one token and drafts, of which every number is accepted, with prompts of others in the same steps. */
+/* Steps of one token and drafts, of which every number is accepted, with prefill chunks of others in the same steps. */
 static void test_drafts(void **state)
 {
     (void) state;
@@ -315,7 +316,7 @@ static void same_snap(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib
     if (memcmp(snap(a, ia), snap(b, ib), snap_bytes(a))) fail_msg("%s: isa %d: snapshots of %d differ", what, a->c.isa, pos);
 }
 
-/* Snapshots of 16, 32, 48, ... of the sequence taken in one step of its whole prompt, beside another one. */
+/* Snapshots of 16, 32, 48, ... of the sequence taken in one step of its whole prefill, beside another one. */
 static void snaps_in_step(gdn_fixture *w, const gdn_config *c, const int *lens)
 {
     gdn_init(w, c, 2, lens);
@@ -325,7 +326,7 @@ static void snaps_in_step(gdn_fixture *w, const gdn_config *c, const int *lens)
     check_gaps(w);
 }
 
-/* Taken in a step of the prompt, in decode, and outside of steps: the same; and the slot goes on as if nothing was. */
+/* Taken in a prefill step, in decode, and outside of steps: the same; and the slot goes on as if nothing was. */
 static void test_snapshots(void **state)
 {
     (void) state;

@@ -8,7 +8,7 @@ static void backend_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t
     cpu_start(cpu, k, threads, &(pi__limits) {.max_tokens = max_rows, .max_n_in = max_n_in});
 }
 
-/* What the kernels may read instead of x: 15-bit codes times a scale, in blocks of 32. */
+/* The operand that kernels may read instead of x: 15-bit codes times a scale, in blocks of 32. */
 static void round_row(const float *x, int64_t n, double *q)
 {
     for (int64_t b = 0; b < n; b += 32) {

@@ -1,5 +1,5 @@
-/* Routed experts on the CPU: routing and results against double arithmetic in every format, and to the bit that a row
- * comes out the same in any batch and with any threads. Each instruction set the machine has runs the same tests. */
+/* Routed experts on the CPU: routing and results against double arithmetic in every format, and batch-invariant, with
+ * any number of threads. Each instruction set the machine has runs the same tests. */
 #include "weights.h"
 
 typedef struct moe_fixture {
@@ -151,7 +151,7 @@ static void check_rows(const moe_fixture *t, int32_t n_rows, int32_t step, const
 
 static int64_t unit_of(int type) { return pi__type_info_of(type)->blck_size < 32 ? 32 : pi__type_info_of(type)->blck_size; }
 
-/* Every format in each place, with sizes that fit no tile and, where the format allows it, no block. */
+/* Every format for gate, up and down, with sizes that fit no tile and, where the format allows it, no block. */
 static void formats(const pi__cpu_linear_kernels *k)
 {
     static const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};

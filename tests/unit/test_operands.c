@@ -10,7 +10,7 @@
 #include "backend/operands.h"
 #include "model_jobs.h"
 
-/* How many pointers the struct of each op has, of those that the op reads. */
+/* The number of pointers in each op's struct that the op reads. */
 static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 3}, {PI__OP_norm, 3}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1}, {PI__OP_copy_2d, 2}, {PI__OP_embed, 2},
     {PI__OP_linear, 2 + 1 + 2}, {PI__OP_rope, 2}, {PI__OP_qkv, 10}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 8},

@@ -1,5 +1,5 @@
-/* One model on several backends, of every architecture: divided among two or three devices (split-mode tensor), and split
- * between a device and the CPU beside it. However it lies, answers and logits are the same bits as on one CPU. */
+/* One model on several backends, of every architecture: divided among two or three devices (split-mode tensor), and
+ * split between a device and the CPU beside it. Whatever the placement, answers and logits are the bits of one CPU. */
 #include "discrete_device.h"
 #include "model_jobs.h"
 

@@ -26,7 +26,7 @@ static void same_in_any_cut(const job *want)
     }
 }
 
-/* A neighbour that is cancelled in the middle of its prompt or answer: its slot goes to others. */
+/* A neighbour that is cancelled in the middle of its prefill or decode: its slot goes to others. */
 static void same_beside_cancelled(const job *want)
 {
     static job got[N_JOBS], other[2];

@@ -79,7 +79,7 @@ static pi__sampling random_params(pi__logit_bias *bias, int n_vocab)
     return p;
 }
 
-/* What a device tells of a row, at most k values of it. */
+/* The top-k result of a row from a device, at most k values. */
 static pi__top top_of(const float *row, int n, int k, bool sum, uint64_t *key)
 {
     pi__top t = {.key = key};
@@ -153,7 +153,7 @@ static void test_same(void **state)
     pi__sampler_scratch_free(w);
 }
 
-/* What is asked of a device for requests as they are. */
+/* The top-k request to a device for requests as they are. */
 static void test_asks(void **state)
 {
     (void) state;

@@ -3,8 +3,8 @@
  *
  * After each operation: the whole cache is what it promises (pi__cache_check: references equal the tables that hold a block
  * and the loads that fill one, free list, index, tables), rows and lists agree.
- * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; nobody who
- * decodes was left out; the budget was kept.
+ * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; no
+ * sequence in decode was left out; the budget was kept.
  *
  * Once more with a host tier: what the pools evict is copied there and back, torn and late, and must be what it was. */
 #include <setjmp.h>
@@ -86,7 +86,7 @@ static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy
 
 static const pi__op_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
-/* A host tier as large as twice the pools, whose memory is the world's. */
+/* A host tier as large as twice the pools, whose memory is the fixture's. */
 static void open_tier(fixture *w, pi__device_fns *ops)
 {
     pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
@@ -108,7 +108,7 @@ static void open_tier(fixture *w, pi__device_fns *ops)
     assert_non_null(w->tiering.offload.host);
 }
 
-/* What the scheduler asks of others. */
+/* The scheduler's callbacks. */
 static bool yield_block(void *ud) { return pi__offload_yield(&((fixture *) ud)->tiering.offload); }
 static bool wait_tiers(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((fixture *) ud)->tiering, s, got); }
 static void admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((fixture *) ud)->snapshots, s); }
@@ -227,7 +227,7 @@ static void note_new(fixture *w, pi__seq *const *before, int32_t n_before)
     }
 }
 
-/* What a model would read and write for the tokens of s in this step. */
+/* The cache as a model would read and write it for the tokens of s in this step. */
 static void compute(fixture *w, pi__seq *s)
 {
     uint64_t h = 7;
@@ -254,7 +254,7 @@ static void compute(fixture *w, pi__seq *s)
     if (w->state_group >= 0) assert_true(w->state[s->row] == h);
 }
 
-/* The decoders of before the step are all in it, unless they lost their blocks. */
+/* The sequences in decode before the step are all in it, unless they lost their blocks. */
 static void check_decoders(pi__seq *const *decoder, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) assert_true(decoder[i]->row < 0 || decoder[i]->n_new == 1);

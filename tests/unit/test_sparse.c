@@ -1,5 +1,5 @@
-/* The ops of DeepSeek V4 on the CPU against plain arithmetic in double precision, and to the bit against themselves in every
- * cut, with any threads and blocks; for each instruction set that is there. What was never written is NaN. */
+/* The ops of DeepSeek V4 on the CPU against plain arithmetic in double precision, and the same bits in every
+ * chunking, with any threads and blocks; for each instruction set that is there. What was never written is NaN. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ typedef struct config {
     int32_t type, ratio; /* of the cache; 4 or 128 */
 } config;
 
-/* What a layer gets of its projections, and its small tensors. */
+/* The projections' outputs of a layer, and its small tensors. */
 static float q[LEN][H * D], row[LEN][D], comp[LEN][4 * D], icomp[LEN][4 * J], iq[LEN][I * J], iw[LEN][I];
 static float ape[128 * 2 * D], iape[4 * 2 * J], norm[D], inorm[J], sinks[H], freq[ROT / 2];
 

@@ -1,5 +1,5 @@
 /* Two backends as one (src/backend/split.c), both of them the CPU here: random ops on random rows give what one CPU gives,
- * to the bit, whichever side each ran on. Whole models on the emulated device are in simt/test_sides.cpp. */
+ * to the bit, whichever backend each ran on. Whole models on the emulated device are in simt/test_sides.cpp. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static uint32_t below(uint32_t n)
 }
 static float value(void) { return (float) below(2001) / 1000.0f - 1.0f; }
 
-/* The same memory twice: of the two sides as the ops know it, and of one CPU alone. */
+/* The same memory twice: of the two backends as the ops know it, and of one CPU alone. */
 typedef struct fixture {
     pi__backend *two, *one;
     float *x, *x1;         /* [ALL] of both */
@@ -105,7 +105,7 @@ static void check(fixture *v, int32_t at, int32_t n, int step)
         if (memcmp(&got[i], &v->x1[at + i], sizeof *got)) fail_msg("step %d: value %d of slot %d", step, (at + i) % SLOT, (at + i) / SLOT);
 }
 
-/* The matrix on this side, or those on both where it is 2, from slot b to slot a: results side by side in each row. */
+/* The matrix of this backend, or of both where it is 2, from slot b to slot a: results side by side in each row. */
 static void multiply(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const int64_t ld = N + below(16), ldy = 2 * N + below(16);
@@ -174,7 +174,7 @@ static void test_ops(void **state)
     close_fixture(&v);
 }
 
-/* More pieces than the list has entries, newer on one side and the other in turn, in any order. */
+/* More pieces than the list has entries, newer in one memory and the other in turn, in any order. */
 static void test_pieces(void **state)
 {
     (void) state;
@@ -188,7 +188,7 @@ static void test_pieces(void **state)
     close_fixture(&v);
 }
 
-/* What the two sides are asked, in order: small letters the device, capital ones the CPU, with the rows of products. */
+/* Calls of the two backends, in order: small letters the device, capital ones the CPU, with the rows of products. */
 static char asked[256];
 static const pi__device_fns *cpu_ops;
 static const pi__backend *traced_cpu;
@@ -238,7 +238,7 @@ static void asks(const char *want)
     *asked = 0;
 }
 
-/* Slot a = matrix of that side times slot b. */
+/* Slot a = matrix of that backend times slot b. */
 static void product(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = v->x + b * SLOT, .ldx = N};
@@ -246,8 +246,8 @@ static void product(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows
                                                                                               v->x + a * SLOT, N}}});
 }
 
-/* A decoding step is told to the device in parts, from one of the CPU's ops to the next, and is as many rows to it as it
- * likes; the CPU computes those that there are. Nothing of an earlier step is copied. */
+/* A decode step is told to the device in graph segments, from one of the CPU's ops to the next, and padded to as many
+ * rows as it likes; the CPU computes those that there are. Nothing of an earlier step is copied. */
 static void test_parts(void **state)
 {
     (void) state;
@@ -314,7 +314,7 @@ static void test_memory(void **state)
     two->dev->destroy(two);
 
     static counting_alloc a;
-    for (long i = 0; i < 2; i++) { /* the first side's memory, the other's */
+    for (long i = 0; i < 2; i++) { /* the device's memory, the CPU's */
         counting_use(&a, -1);
         assert_int_equal(pi__split_create(&two, cpu(), cpu(), NULL), PI_OK);
         const long live = a.live;

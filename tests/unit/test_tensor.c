@@ -17,7 +17,7 @@ static pi__config config(const char *device)
                          .tensor = true, .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-/* 1, 2 and 4 devices, one request at a time; then 2 in all kinds of company. */
+/* 1, 2 and 4 devices, one request at a time; then 2 in all kinds of batch composition. */
 static void same_bits(void)
 {
     static job want[N_JOBS], got[N_JOBS];
@@ -61,7 +61,7 @@ static void drafts(void)
     jobs_check(got, want, "drafts of", 3);
 }
 
-/* Some are cancelled in the middle of their prompt or answer. */
+/* Some are cancelled in the middle of their prefill or decode. */
 static void beside_cancelled(void)
 {
     static job want[N_JOBS], got[N_JOBS], other;
