@@ -104,8 +104,8 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
         const pi__cache_group *g = &sc->cache->group[i];
-        int32_t pinned_for_copy = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
-        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - pinned_for_copy > pi__block_available(&g->pool)) return false;
+        int32_t has = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
+        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - has > pi__block_available(&g->pool)) return false;
     }
     return true;
 }

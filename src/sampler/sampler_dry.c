@@ -157,6 +157,6 @@ void pi__stage_dry(pi__cands *v, pi__sampler *s)
     for (size_t i = 0; i < v->n; i++) {
         uint64_t *key = &v->w->key[i];
         int32_t *len = pi__idmap_get(m, pi__key_id(*key));
-        if (len) *key = pi__block_hash(pi__logit_clamp(pi__key_logit(*key) - penalty(s, *len)), pi__key_id(*key));
+        if (len) *key = pi__logit_key(pi__logit_clamp(pi__key_logit(*key) - penalty(s, *len)), pi__key_id(*key));
     }
 }

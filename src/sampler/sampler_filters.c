@@ -214,7 +214,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
         key[i] = (uint64_t) pi__f32_order(far) << 32 | (uint32_t) id;
     }
     v->n = pi__keys_select_mass(key, v->n, v->w->weight, (double) p * sum, true, min_keep > 1 ? min_keep : 1);
-    for (size_t i = 0; i < v->n; i++) key[i] = pi__block_hash(v->row[pi__key_id(key[i])], pi__key_id(key[i]));
+    for (size_t i = 0; i < v->n; i++) key[i] = pi__logit_key(v->row[pi__key_id(key[i])], pi__key_id(key[i]));
 }
 
 /* Removes all but the least probable of the tokens that reach the threshold. */
@@ -250,6 +250,6 @@ void pi__stage_temperature(pi__cands *v, float temp)
     }
     for (size_t i = 0; i < v->n; i++) {
         float x = (pi__key_logit(v->w->key[i]) - shift) / temp;
-        v->w->key[i] = pi__block_hash(x, pi__key_id(v->w->key[i]));
+        v->w->key[i] = pi__logit_key(x, pi__key_id(v->w->key[i]));
     }
 }

@@ -93,7 +93,7 @@ static inline uint32_t pi__f32_order(float x)
     return u ^ ((uint32_t) ((int32_t) u >> 31) | 0x80000000u);
 }
 
-static inline uint64_t pi__block_hash(float logit, int32_t id)
+static inline uint64_t pi__logit_key(float logit, int32_t id)
 {
     return (uint64_t) ~pi__f32_order(logit) << 32 | (uint32_t) id;
 }

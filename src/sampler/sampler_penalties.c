@@ -110,6 +110,6 @@ void pi__stage_penalties(pi__cands *v, const pi__sampler *s)
     for (size_t i = 0; i < v->n; i++) {
         uint64_t *k = &v->w->key[i];
         int32_t *count = pi__idmap_get(m, pi__key_id(*k));
-        if (count) *k = pi__block_hash(penalised(&s->p, pi__key_logit(*k), *count), pi__key_id(*k));
+        if (count) *k = pi__logit_key(penalised(&s->p, pi__key_logit(*k), *count), pi__key_id(*k));
     }
 }

@@ -109,7 +109,7 @@ size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key)
         int32_t len = n - i < 64 ? n - i : 64;
         if (!any_above(x + i, len, below)) continue;
         for (int32_t j = i; j < i + len; j++) {
-            if (x[j] > below) key[got++] = pi__block_hash(pi__logit_clamp(x[j]), j);
+            if (x[j] > below) key[got++] = pi__logit_key(pi__logit_clamp(x[j]), j);
         }
     }
     return got;
@@ -133,7 +133,7 @@ size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key)
                 t = pi__key_logit(worst);
                 if (!(x[j] > t)) continue;
             }
-            key[got++] = pi__block_hash(pi__logit_clamp(x[j]), j);
+            key[got++] = pi__logit_key(pi__logit_clamp(x[j]), j);
         }
     }
     if (got > want) {

@@ -50,16 +50,16 @@ static void lower(const pi__sampler *s, pi__cands *v, const int32_t *forbid, siz
         uint64_t *key = &v->w->key[i];
         const int32_t id = pi__key_id(*key);
         for (size_t j = 0; j < s->p.n_bias; j++)
-            if (s->bias[j].id == id) *key = pi__block_hash(pi__biased(pi__key_logit(*key), s->bias[j].bias), id);
+            if (s->bias[j].id == id) *key = pi__logit_key(pi__biased(pi__key_logit(*key), s->bias[j].bias), id);
         for (size_t j = 0; j < n_forbid; j++)
-            if (forbid[j] == id) *key = pi__block_hash(-INFINITY, id);
+            if (forbid[j] == id) *key = pi__logit_key(-INFINITY, id);
     }
 }
 
 /* Sorts the list and drops what is no candidate any more, and what is below the border. */
 static void keep_known(pi__cands *v, uint64_t border)
 {
-    const uint64_t least = pi__block_hash(-INFINITY, 0); /* keys of -inf are this and above */
+    const uint64_t least = pi__logit_key(-INFINITY, 0); /* keys of -inf are this and above */
     uint64_t *key = v->w->key;
     size_t n = 0;
     for (size_t i = 0; i < v->n; i++)

@@ -155,12 +155,12 @@ static void test_keys(void **state)
     (void) state;
     static const float order[] = {FLT_MAX, 3, 1, FLT_MIN, 0, -FLT_MIN, -1, -3, -FLT_MAX, -INFINITY};
     for (size_t i = 0; i < 10; i++) {
-        assert_true(pi__key_logit(pi__block_hash(order[i], 7)) == order[i]);
-        assert_int_equal(pi__key_id(pi__block_hash(order[i], 262143)), 262143);
-        for (size_t j = i + 1; j < 10; j++) assert_true(pi__block_hash(order[i], 9) < pi__block_hash(order[j], 3));
+        assert_true(pi__key_logit(pi__logit_key(order[i], 7)) == order[i]);
+        assert_int_equal(pi__key_id(pi__logit_key(order[i], 262143)), 262143);
+        for (size_t j = i + 1; j < 10; j++) assert_true(pi__logit_key(order[i], 9) < pi__logit_key(order[j], 3));
     }
-    assert_true(pi__block_hash(-0.0f, 5) == pi__block_hash(0.0f, 5));
-    assert_true(pi__block_hash(1, 5) < pi__block_hash(1, 6));
+    assert_true(pi__logit_key(-0.0f, 5) == pi__logit_key(0.0f, 5));
+    assert_true(pi__logit_key(1, 5) < pi__logit_key(1, 6));
 }
 
 static void test_argmax(void **state)
@@ -209,7 +209,7 @@ static void test_select(void **state)
         size_t n = (size_t) rnd_int(3000), k = n ? (size_t) rnd_int((int) n + 1) : 0;
         for (size_t i = 0; i < n; i++) {
             float x = trial % 3 ? (float) rnd_int(50) : trial % 2 ? (float) i : -(float) i;
-            a[i] = b[i] = pi__block_hash(x, (int32_t) i);
+            a[i] = b[i] = pi__logit_key(x, (int32_t) i);
         }
         qsort(b, n, 8, u64_cmp);
         pi__keys_select(a, n, k);

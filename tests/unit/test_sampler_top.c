@@ -85,7 +85,7 @@ static pi__top top_of(const float *row, int n, int k, bool sum, uint64_t *key)
     pi__top t = {.key = key};
     float max = pi__row_max(row, n, &t.odd);
     for (int i = 0; i < n; i++)
-        if (row[i] > -INFINITY) key[t.n++] = pi__block_hash(row[i], i);
+        if (row[i] > -INFINITY) key[t.n++] = pi__logit_key(row[i], i);
     pi__keys_sort(key, (size_t) t.n);
     t.all = t.n < k;
     if (t.n > k) t.n = k;
