@@ -18,7 +18,7 @@
 enum {
     THREADS = 256, WARPS = THREADS / 32,
     CHUNK = 2048, /* scores that a block of pick_centroids has in shared memory at a time */
-    PART = 8192,  /* logits of a block of scatter_logits */
+    BLOCK_LOGITS = 8192,  /* logits of a block of scatter_logits */
 };
 
 /* true: score j, of rank v, is better than score i, of rank own: of equal ones the lower index is. */
@@ -36,12 +36,12 @@ __global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int
     const uint32_t own = i < n ? rank_of(score[i]) : 0;
     int32_t better = 0;
     for (int32_t first = 0; first < n; first += CHUNK) {
-        const int32_t many = min((int32_t) CHUNK, (n - first + 31) / 32 * 32), part = many / WARPS;
+        const int32_t many = min((int32_t) CHUNK, (n - first + 31) / 32 * 32), share = many / WARPS;
         __syncthreads();
         for (int32_t k = (int32_t) threadIdx.x; k < many; k += THREADS)
             rank[k] = first + k < n ? rank_of(score[first + k]) : 0; /* behind the last: better than none */
         __syncthreads();
-        for (int32_t k = warp * part; k < (warp + 1) * part; k += 4) {
+        for (int32_t k = warp * share; k < (warp + 1) * share; k += 4) {
             const uint4 v = *(const uint4 *) (rank + k);
             better += is_better(v.x, first + k, own, i) + is_better(v.y, first + k + 1, own, i) +
                       is_better(v.z, first + k + 2, own, i) + is_better(v.w, first + k + 3, own, i);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
     PI_SMEM(raw);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int64_t r = blockIdx.y, n_some = a.n_pick * a.n, n_vocab = a.n_mat * a.n;
-    const int64_t lo = (int64_t) blockIdx.x * PART, hi = min(lo + (int64_t) PART, n_vocab);
+    const int64_t lo = (int64_t) blockIdx.x * BLOCK_LOGITS, hi = min(lo + (int64_t) BLOCK_LOGITS, n_vocab);
     const float *some = a.some + r * n_some;
     const int32_t *pick = a.pick + r * a.n_pick;
     float *logits = a.logits + r * n_vocab, least = some[0];

@@ -27,12 +27,12 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 
 /* A block of threads: a row. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
-                                                                             uint16_t *parts)
+                                                                             uint16_t *terms)
 {
     PI_SMEM(raw);
     int64_t row = blockIdx.x, next = n_rows * n_in;
     input_row x = open_row(in, row, n_in, true, (float *) raw);
-    uint16_t *p = parts + row * n_in;
+    uint16_t *p = terms + row * n_in;
     float factor = 1.0f, down = 1.0f;
     if (TYPE == PI__F16) {
         uint32_t most = 0; /* bits, as numbers in the order of values; infinity and NaN are the largest */
@@ -49,7 +49,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__
         v -= TYPE == PI__F16 ? half_to_float(p[i]) : bf16_to_float(p[i]);
         p[next + i] = TYPE == PI__F16 ? float_to_half(v) : float_to_bf16(v);
     }
-    if (threadIdx.x == 0) ((float *) (parts + 2 * next))[row] = factor;
+    if (threadIdx.x == 0) ((float *) (terms + 2 * next))[row] = factor;
 }
 
 /* y *= its row's factor and the matrix's. A block of threads: a row. */

@@ -24,9 +24,9 @@ enum {
     GROUP = 64,      /* values */
     AT_ONCE = 4,     /* groups that a warp looks at, whose loads are under way together */
     THREADS = 256,   /* of the first two kernels */
-    PART = THREADS / 32 * AT_ONCE * GROUP, /* values that a block of group_max reads */
+    BLOCK_VALUES = THREADS / 32 * AT_ONCE * GROUP, /* values that a block of group_max reads */
     SUM = 256,       /* values of a sum */
-    HELD = 16,       /* values that a thread of best has in registers */
+    THREAD_VALUES = 16,       /* values that a thread of best has in registers */
     MOST = 1024,     /* threads of best, at most */
     MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* as ordered() gives them */
 };
@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t *request = a.request + row * 3;
     const room r = room_of(a.n);
-    const int64_t first = (int64_t) blockIdx.x * PART;
+    const int64_t first = (int64_t) blockIdx.x * BLOCK_VALUES;
     float *x = a.x + row * a.n;
     if (!request[0]) return;
     for (int32_t i = (int32_t) threadIdx.x; i < request[1]; i += THREADS)
-        if (a.skip[i] >= first && a.skip[i] < first + PART) x[a.skip[i]] = __uint_as_float(0xff800000u);
+        if (a.skip[i] >= first && a.skip[i] < first + BLOCK_VALUES) x[a.skip[i]] = __uint_as_float(0xff800000u);
     __syncthreads();
     const int32_t group = (int32_t) (first / GROUP) + warp * AT_ONCE;
     if (group >= r.n_group) return;
@@ -120,16 +120,16 @@ PI_FN float exp_neg(float x)
 __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 {
     PI_SMEM(raw);
-    uint32_t *part = (uint32_t *) raw, most = 0;
+    uint32_t *warp_value = (uint32_t *) raw, most = 0;
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, j = lane % 16;
     const room r = room_of(a.n);
     const uint32_t *group = groups_of(a, r, row);
     if (!a.request[row * 3] || !a.request[row * 3 + 2]) return;
     for (int32_t i = (int32_t) threadIdx.x; i < r.n_group; i += THREADS) most = max(most, group[i]);
     most = warp_most(most);
-    if (lane == 0) part[warp] = most;
+    if (lane == 0) warp_value[warp] = most;
     __syncthreads();
-    most = warp_most(part[lane % (THREADS / 32)]);
+    most = warp_most(warp_value[lane % (THREADS / 32)]);
     const float top = unordered(most), *x = a.x + row * a.n;
     const int32_t b = (int32_t) blockIdx.x * (THREADS / 16) + warp * 2 + lane / 16;
     float s = 0;
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 typedef struct board {
     uint64_t key[PI__K_TOP];   /* of the best values; the best one a warp */
     int32_t group[PI__K_TOP];  /* the best groups, in no order */
-    uint32_t part[2][32];      /* a number of each warp, used in turn */
+    uint32_t warp_value[2][32];      /* a number of each warp, used in turn */
     double sum[16];            /* running sums */
     uint32_t n_group, n_key;   /* used of group and key */
 } board;
@@ -156,11 +156,11 @@ typedef struct board {
 PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
 {
     const int lane = (int) threadIdx.x % 32, warps = (int) blockDim.x / 32;
-    uint32_t *part = s->part[*turn ^= 1];
+    uint32_t *warp_value = s->warp_value[*turn ^= 1];
     n = __reduce_add_sync(PI_FULL, n);
-    if (lane == 0) part[threadIdx.x / 32] = n;
+    if (lane == 0) warp_value[threadIdx.x / 32] = n;
     __syncthreads();
-    return __reduce_add_sync(PI_FULL, lane < warps ? part[lane] : 0);
+    return __reduce_add_sync(PI_FULL, lane < warps ? warp_value[lane] : 0);
 }
 
 /* What is above 0 and at least `value`, of those that equal it up to index `last`. */
@@ -171,14 +171,14 @@ typedef struct border {
 PI_FN bool is_in(border b, uint32_t v, uint32_t index) { return v > b.value || (v && v == b.value && index <= b.last); }
 
 /* The border of the k best of all threads' v, whose indices are below 2^20. */
-PI_FN border border_of(const uint32_t v[HELD], const uint32_t index[HELD], uint32_t k, board *s, int *turn)
+PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THREAD_VALUES], uint32_t k, board *s, int *turn)
 {
     border b = {0, 0xffffffffu};
     uint32_t n = 0; /* at least b.value */
     for (uint32_t bit = 1u << 31; bit && n != k; bit >>= 1) {
         uint32_t c = 0, up = b.value | bit;
 #pragma unroll
-        for (int i = 0; i < HELD; i++) c += v[i] >= up;
+        for (int i = 0; i < THREAD_VALUES; i++) c += v[i] >= up;
         c = block_count(s, turn, c);
         if (c < k) continue;
         b.value = up;
@@ -187,13 +187,13 @@ PI_FN border border_of(const uint32_t v[HELD], const uint32_t index[HELD], uint3
     if (n <= k) return b; /* that is all, or all there are */
     uint32_t above = 0;
 #pragma unroll
-    for (int i = 0; i < HELD; i++) above += v[i] > b.value;
+    for (int i = 0; i < THREAD_VALUES; i++) above += v[i] > b.value;
     above = block_count(s, turn, above);
     b.last = 0;
     for (uint32_t bit = 1u << 19; bit; bit >>= 1) {
         uint32_t c = 0, up = b.last | bit;
 #pragma unroll
-        for (int i = 0; i < HELD; i++) c += v[i] == b.value && index[i] < up;
+        for (int i = 0; i < THREAD_VALUES; i++) c += v[i] == b.value && index[i] < up;
         if (above + block_count(s, turn, c) < k) b.last = up;
     }
     return b;
@@ -248,21 +248,21 @@ PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *grou
 /* The k best, sorted, to s->key; returns how many there are. */
 PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, uint32_t k, board *s)
 {
-    uint32_t v[HELD], index[HELD], sorted = 1;
+    uint32_t v[THREAD_VALUES], index[THREAD_VALUES], sorted = 1;
     int turn = 0;
 #pragma unroll
-    for (int i = 0; i < HELD; i++) {
+    for (int i = 0; i < THREAD_VALUES; i++) {
         index[i] = (uint32_t) i * blockDim.x + threadIdx.x;
         v[i] = index[i] < (uint32_t) n_group ? group[index[i]] : 0;
     }
     border b = border_of(v, index, k, s, &turn);
 #pragma unroll
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < THREAD_VALUES; i++)
         if (is_in(b, v[i], index[i])) s->group[atomicAdd(&s->n_group, 1u)] = (int32_t) index[i];
     __syncthreads();
     const uint32_t n = s->n_group * GROUP;
 #pragma unroll
-    for (int i = 0; i < HELD; i++) {
+    for (int i = 0; i < THREAD_VALUES; i++) {
         const uint32_t at = (uint32_t) i * blockDim.x + threadIdx.x;
         index[i] = at < n ? (uint32_t) s->group[at / GROUP] * GROUP + at % GROUP : (uint32_t) a.n;
         v[i] = index[i] < (uint64_t) a.n ? ordered(x[index[i]]) : 0;
@@ -272,7 +272,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
     for (uint32_t i = threadIdx.x; i < sorted; i += blockDim.x) s->key[i] = ~(uint64_t) 0;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < THREAD_VALUES; i++)
         if (is_in(b, v[i], index[i])) s->key[atomicAdd(&s->n_key, 1u)] = key_of(v[i], index[i]);
     sort_keys(s->key, sorted);
     return s->n_key;

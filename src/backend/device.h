@@ -173,9 +173,9 @@ PI__OPS(PI__OP_CALL)
 #undef PI__OP_CALL
 
 /* The backend that allocates, loads and measures what has this placement. */
-static inline pi__backend *pi__backend_at(pi__backend *be, int32_t place)
+static inline pi__backend *pi__backend_at(pi__backend *be, int32_t placement)
 {
-    return place < PI__N_PLACEMENTS && be->at[place] ? be->at[place] : be;
+    return placement < PI__N_PLACEMENTS && be->at[placement] ? be->at[placement] : be;
 }
 
 /* Description of a device, without using it. */

@@ -153,7 +153,7 @@ static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_g
     return 0;
 }
 
-int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted)
+int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *matched)
 {
     /* Blocks of 16, a window of 20, a prompt of 81 tokens, so at most 80. Found (x), or not (.):
      *
@@ -162,20 +162,20 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
      *     window       | . | x | x | x | . |   64: needs 32..64             64       48: needs 16..48
      *     recurrent    | . | . | x | . | . |   a snapshot after 48          48       48
      *
-     * 48 tokens are taken over, *wanted is 64. The row before is empty; after:
+     * 48 tokens are taken over, *matched is 64. The row before is empty; after:
      *
      *     full         [ 7 ][ 2 ][ 9 ]         n_freed 0      one reference more to each block
      *     window       [-1 ][ 5 ][ 3 ]         n_freed 1      the same: what lies behind the window is not looked for
      *     recurrent    snapshot 4              no reference: it is copied before anything else can take it */
     extend_hashes(c, s, tokens, n);
     int32_t len = n - 1, before;
-    *wanted = 0;
+    *matched = 0;
     do { /* each group may shorten it, until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
             if (c->group[i].spec.window == 1) continue; /* it needs nothing, so that it has no longest prefix either */
             len = longest_in_group(c, s, &c->group[i], tokens, len);
-            if (len > *wanted) *wanted = len;
+            if (len > *matched) *matched = len;
         }
     } while (len != before && len > 0);
     if (!c->n_groups) len = 0;

@@ -83,8 +83,8 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */
 void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root);
 /* Takes over the longest prefix of tokens[0..n) that every group still has, at most n - 1 tokens, so that there is
- * something left to compute. Returns its length; *wanted becomes the longest that any group has. */
-int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *wanted);
+ * something left to compute. Returns its length; *matched becomes the longest that any group has. */
+int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *matched);
 /* Tokens at the start of row s that row t holds or will hold, too: s could reuse them once t computed them. Only what
  * match or commit hashed is compared. */
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);

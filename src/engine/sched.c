@@ -121,7 +121,7 @@ static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
         if (common > most) common = most;
         common -= common % sc->cache->reuse_block;
         if (common <= got || r->n_computed >= common) continue;
-        if (r->save.asked <= r->n_computed || common < r->save.asked) r->save.asked = common;
+        if (r->save.requested <= r->n_computed || common < r->save.requested) r->save.requested = common;
         return true;
     }
     return false;

@@ -18,10 +18,10 @@ typedef struct pi__sample_group {
     size_t n_left;             /* sequences that have not ended; the last one frees it */
 } pi__sample_group;
 
-/* Reuse points where a copy of its recurrent state is worth keeping (snapshots.c; asked: the scheduler). */
+/* Reuse points where a copy of its recurrent state is worth keeping (snapshots.c; requested: the scheduler). */
 typedef struct pi__seq_saves {
     int32_t branch;            /* tokens after which others went another way: a snapshot belongs there; 0: none */
-    int32_t asked;             /* the same, where a waiting request will go another way; 0: none */
+    int32_t requested;         /* the same, where a waiting request will go another way; 0: none */
     int32_t last;              /* tokens after which the last one was taken or found */
 } pi__seq_saves;
 

@@ -54,7 +54,7 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
 static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
     const bool scored = s->params.logits == PI__LOGITS_ALL && n == s->params.logits_from / bs * bs;
-    return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.asked;
+    return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.requested;
 }
 
 bool pi__reuse_point(void *ud, int32_t row, int32_t n)

@@ -74,7 +74,7 @@ typedef struct gemma4 {
     int32_t *pick;              /* scratch: [R, n_pick] */
     pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
     int32_t pair_row[2 * PI__MAX_ROWS]; /* 0, R, 1, R + 1, ... : rows of parts as they lie in pairs */
-    float *parts;               /* scratch: [2R, W] embeddings, then hidden states */
+    float *pair_rows;               /* scratch: [2R, W] embeddings, then hidden states */
     float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
     float *hidden;              /* scratch: [R, W] given to the next draft */
 } gemma4;
@@ -334,7 +334,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__rotation_layout(&p->global.rot, a, T);
     pi__rotation_layout(&p->local.rot, a, T);
     const size_t W = m->target ? (size_t) m->target->n_embd : 0;
-    p->parts = pi__arena_take(a, 2 * T * W * f);
+    p->pair_rows = pi__arena_take(a, 2 * T * W * f);
     p->pairs = pi__arena_take(a, 2 * T * W * f);
     p->hidden = pi__arena_take(a, T * W * f);
     const size_t C = (size_t) p->n_cluster, K = (size_t) p->n_pick;
@@ -439,14 +439,14 @@ static void enter(pi__model *m, gemma4 *p, const pi__batch *b, const int32_t *hi
 {
     const gemma4 *t = m->target->arch_data;
     const int32_t n = b->n_tokens, W = m->target->n_embd;
-    float *before = p->parts + (size_t) PI__MAX_ROWS * (size_t) W; /* [n, W] hidden states */
-    pi__head_embed(m, &t->head, b, p->parts);
+    float *before = p->pair_rows + (size_t) PI__MAX_ROWS * (size_t) W; /* [n, W] hidden states */
+    pi__head_embed(m, &t->head, b, p->pair_rows);
     pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->hidden : t->work.rows,
                                                         .n = W, .out = chained ? before : p->pairs});
     if (!chained)
         pi__op_norm(m->be, NULL, &(pi__norm) {.out = before, .ldo = W, .x = p->pairs, .w = t->head.output_norm, .eps = t->eps,
                                               .n_rows = n, .n = W});
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = p->pair_row, .n_rows = 2 * n, .x = p->parts, .n = W,
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = p->pair_row, .n_rows = 2 * n, .x = p->pair_rows, .n = W,
                                                         .out = p->pairs});
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs, .ldx = 2 * W};
     pi__matmul(m, &in, n, &p->pre, p->work.x, m->n_embd);

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { PART = 256, MAX_UNITS = 4096 };
+enum { KV_SPLIT = 256, MAX_UNITS = 4096 };
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
@@ -145,7 +145,7 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
     size_t dim = (size_t) lim->max_head_dim, i = sizeof(int32_t), at = 0;
-    size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / PART + 2);
+    size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / KV_SPLIT + 2);
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
     s.batch = pi__cuda_take(&at, pi__cuda_image_ints(lim) * i);

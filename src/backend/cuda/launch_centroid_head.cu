@@ -14,6 +14,6 @@ int pi__k_pick_centroids(void *stream, const pi__k_centroids *a, const pi__k_rou
 int pi__k_scatter_logits(void *stream, const pi__k_centroids *a)
 {
     if (a->n_rows < 1) return 0;
-    const dim3 grid((unsigned) ((a->n_mat * a->n + PART - 1) / PART), (unsigned) a->n_rows);
+    const dim3 grid((unsigned) ((a->n_mat * a->n + BLOCK_LOGITS - 1) / BLOCK_LOGITS), (unsigned) a->n_rows);
     return pi_launch(stream, scatter_logits, grid, dim3(THREADS), WARPS * sizeof(float), *a);
 }

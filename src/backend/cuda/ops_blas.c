@@ -6,10 +6,10 @@
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows)
 {
     const pi__k_matrix *w = &p->w;
-    const uint16_t *parts = prepared;
+    const uint16_t *terms = prepared;
     int code = 0;
     for (int32_t i = 0; i < 2 && !code; i++) {
-        const uint16_t *x = parts + (size_t) (1 - i) * (size_t) n_rows * (size_t) w->n_in; /* lo first */
+        const uint16_t *x = terms + (size_t) (1 - i) * (size_t) n_rows * (size_t) w->n_in; /* lo first */
         const pi__gemm g = {.bf16 = w->type == PI__BF16, .add = i, .n_rows = n_rows, .n_in = w->n_in, .n_out = w->n_out,
                             .w = w->data, .ldw = (int64_t) (w->shape.tile_bytes / sizeof *x), .x = x, .y = p->y,
                             .ldy = p->ldy};

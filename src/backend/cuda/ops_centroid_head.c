@@ -6,16 +6,16 @@
 #include "backend/cuda/impl.h"
 
 /* Layout of the op's scratch, in bytes from its start. */
-typedef struct parts {
+typedef struct head_layout {
     size_t order;             /* [n_vocab] */
     size_t tile, row, n_tile; /* [pairs]; [pairs]; [3] */
     size_t end;
-} parts;
+} head_layout;
 
-static parts layout(size_t at, const pi__limits *lim)
+static head_layout layout(size_t at, const pi__limits *lim)
 {
     const size_t pairs = (size_t) lim->max_rows * (size_t) lim->max_pick;
-    parts p;
+    head_layout p;
     p.order = pi__cuda_take(&at, (size_t) lim->max_order * sizeof(int32_t));
     p.tile = pi__cuda_take(&at, pairs * sizeof(pi__k_tile));
     p.row = pi__cuda_take(&at, pairs * sizeof(int32_t));
@@ -43,7 +43,7 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
     (void) b;
     pi__cuda *c = (pi__cuda *) be;
     const int64_t n_mat = a->head->n_mat, n = a->head->n_out;
-    const parts p = layout(c->at.clusters, &c->lim);
+    const head_layout p = layout(c->at.clusters, &c->lim);
     if (a->n_rows < 1) return;
     if (a->n_rows > c->lim.max_rows || a->n_pick > c->lim.max_pick || n_mat * n > c->lim.max_order) {
         c->no_room = true;

@@ -8,19 +8,19 @@
 #include "formats/formats.h"
 
 /* Layout of the op's scratch, in bytes from its start. */
-typedef struct parts {
+typedef struct moe_layout {
     size_t id, weight, column, row; /* [pairs] each */
     size_t tile[3], n_tile;         /* lists of tiles; [3] */
     size_t mid;                     /* [pairs, F] prepared */
     size_t out;                     /* [pairs, 2F], then [pairs, E] */
     size_t end;
-} parts;
+} moe_layout;
 
 /* n_in, n_ff: columns of gate, and of down. */
-static parts layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
+static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     const int64_t pairs = (int64_t) n_rows * n_used, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
-    parts p;
+    moe_layout p;
     p.id = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
     p.weight = pi__cuda_take(&at, (size_t) pairs * sizeof(float));
     p.column = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
@@ -83,7 +83,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     pi__cuda *c = (pi__cuda *) be;
     const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in, n_out = a->down->n_out;
     if (a->n_rows < 1) return;
-    const parts p = layout(c->at.experts, a->n_rows, a->n_expert, a->n_used, n_in, n_ff);
+    const moe_layout p = layout(c->at.experts, a->n_rows, a->n_expert, a->n_used, n_in, n_ff);
     if (p.end > c->at.clusters) {
         c->no_room = true;
         return;
