@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/extent.h"
 #include "formats/formats.h"
 
 static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen35,
@@ -297,6 +298,7 @@ void pi__model_free(pi__model *m)
 {
     if (!m) return;
     pi__weights_free(m);
+    pi__extent_drop(m->scratch, m->scratch_size);
     if (m->scratch) m->be->dev->free(m->be, m->scratch, m->scratch_size);
     pi__free(m->want);
     pi__free(m->kv);
