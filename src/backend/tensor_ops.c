@@ -164,8 +164,7 @@ static void run_embed(rank *k, const call *c)
     float *out = at(k, c->op.args.embed.out);
     const int32_t n = b->n_tokens;
     if (!pi__tensor_is_cut(k->t, w)) {
-        const pi__weight whole = whole_of(k, w);
-        pi__op_embed(k->be, b, &(pi__embed) {&whole, c->op.args.embed.scale, out});
+        run_whole(k, c);
         return;
     }
     piece p[MAX_FUSED];
@@ -327,17 +326,16 @@ static void complete_h(const pi__moe_shard *p, float *h, int32_t n_pairs, int64_
 static void run_moe(rank *k, const call *c)
 {
     pi__moe a = c->op.args.moe;
+    if (!pi__tensor_is_cut(k->t, a.gate)) {
+        run_whole(k, c);
+        return;
+    }
     a.in.x = at(k, a.in.x);
     a.in.x2 = at(k, a.in.x2);
     a.in.w = at(k, a.in.w);
     a.logits = at(k, a.logits);
+    a.bias = at(k, a.bias);
     float *y = at(k, a.y);
-    if (!pi__tensor_is_cut(k->t, a.gate)) {
-        const pi__weight gate = whole_of(k, a.gate), up = a.up ? whole_of(k, a.up) : gate, down = whole_of(k, a.down);
-        a.gate = &gate, a.up = a.up ? &up : NULL, a.down = &down, a.y = y;
-        pi__op_moe(k->be, NULL, &a);
-        return;
-    }
     piece gate[MAX_FUSED], up[MAX_FUSED], down[MAX_FUSED];
     const pi__moe_shard part = {k->i, k->t->n, complete_h, k};
     const int64_t ldy = a.ldy;
