@@ -352,8 +352,8 @@ static void move_operands(split *s, int32_t placement, const pi__operands *o, vo
         const pi__operand *p = &o->op[i];
         const void *at_host = pi__operand_get(args, p);
         if (p->kind <= PI__VECTOR) pi__operand_set(args, p, at(s, placement, at_host));
-        else if (p->kind == PI__TOKENS && at_host == s->batch->logits_indices) pi__operand_set(args, p,
-                                                                                               s->own[placement]->logits_indices);
+        else if (p->kind == PI__TOKENS && at_host == s->batch->logits_indices)
+            pi__operand_set(args, p, s->own[placement]->logits_indices);
     }
 }
 

@@ -135,11 +135,8 @@ void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s)
     int32_t id = sn->config.cache->seq[s->row].snapshot[sn->config.group];
     s->save.last = s->n_computed;
     if (id < 0) return; /* the first token starts from zeros */
-    const pi__state_copy saved = {.slot = s->row, .pos = s->n_computed, .snap = id};
-    for (int32_t i = 0; i < sn->config.n_layers; i++) {
-        pi__state_copy copy = saved;
-        copy.st = &sn->config.layer[i];
-        pi__op_state_load(be, NULL, &copy);
-    }
+    const int32_t pos = s->n_computed;
+    for (int32_t i = 0; i < sn->config.n_layers; i++)
+        pi__op_state_load(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
     sn->config.stats->n_snapshots_restored++;
 }
