@@ -154,6 +154,7 @@ def terminal(model):
     t.wait_for(b'> ', 2)
     t.type(b'/clear\n')
     t.wait_for(b'is empty')
+    t.wait_for(b'> ', 3)
     t.type(b'\x04')
     if not (first + t.end(0)).endswith(b'\n'): faults.append('terminal: an answer that was ended has no newline')
 
