@@ -303,8 +303,8 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
 static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
-    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strncmp(info->key, "verb", 4) ||
-           !strncmp(info->key, "log", 3);
+    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "serve") ||
+           !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 
 static const char *env_of_spelling(const char *prefix, const char *name, size_t n)
