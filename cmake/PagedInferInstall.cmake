@@ -37,6 +37,11 @@ if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(PI_SERVER)
+    configure_file(${PROJECT_SOURCE_DIR}/packaging/pagedinfer.service.in ${PROJECT_BINARY_DIR}/pagedinfer.service @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.service DESTINATION lib/systemd/system)
+endif()
+
 # Man page and completions come from the tables of options, by a small program that runs during the build.
 if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
     add_executable(pagedinfer_gen_docs ${PROJECT_SOURCE_DIR}/tools/gen/gen_docs.c ${PROJECT_SOURCE_DIR}/tools/options.c)

@@ -133,6 +133,10 @@
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
+      "PEM file of the certificate and its chain: TLS; read again on SIGHUP.")                                         \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false,                                            \
+      "PEM file of the private key.")                                                                                  \
     X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
       "Connections at once; further ones are told to come back.")                                                      \
     X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \

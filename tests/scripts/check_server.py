@@ -10,7 +10,7 @@
 3. With PyPI's anthropic package: /v1/messages.
 Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
 could be run."""
-import json, os, random, re, signal, socket, subprocess, sys, tempfile, threading, time, urllib.request
+import json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
@@ -35,7 +35,7 @@ class Server:
         self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
         self.p = subprocess.Popen([BIN, 'serve', '-m', model, '--port', '0', *flags], stdout=subprocess.DEVNULL,
                                   stderr=self.log, env={**os.environ, **(env or {})})
-        self.port = int(self.wait_for(r'listening on http://127\.0\.0\.1:(\d+)')[1])
+        self.port = int(self.wait_for(r'listening on https?://127\.0\.0\.1:(\d+)')[1])
         self.url = f'http://127.0.0.1:{self.port}'
         if ready: self.wait_for(r'is ready')
 
@@ -431,6 +431,39 @@ def notified(model):
         expect('exit status', p.wait(20), 0)
 
 
+def encrypted(model):
+    """TLS, where it is built in and a certificate can be made."""
+    if not shutil.which('openssl'): return
+    with tempfile.TemporaryDirectory() as d:
+        cert, key = os.path.join(d, 'c.pem'), os.path.join(d, 'k.pem')
+        subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, '-days', '2', '-subj',
+                        '/CN=localhost'], check=True, capture_output=True)
+        flags = ['serve', '-m', model, '-c', '4096', '--port', '0', '--ssl-cert-file', cert]
+        r = subprocess.run([BIN, *flags, '--ssl-key-file', cert], capture_output=True, text=True, timeout=60)
+        expect('a key that is none', r.returncode, 78)
+        if 'this build has no TLS' in r.stderr: return
+        s = Server(model, '-c', '4096', '--ssl-cert-file', cert, '--ssl-key-file', key)
+        c = ssl.create_default_context(cafile=cert)
+        with c.wrap_socket(connect(s), server_hostname='localhost') as t:
+            f = t.makefile('rb')
+            t.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 900, 'ignore_eos': True, 'stream': True}) +
+                      request('POST', '/tokenize', {'content': 'b' * 100000}))
+            status, _, body = read_answer(f)
+            expect('a stream over TLS', (status, body[-14:]), (200, b'data: [DONE]\n\n'))
+            expect('a large body over TLS', len(json.loads(read_answer(f)[2])['tokens']) > 1000, True)
+        with connect(s) as t:
+            t.sendall(request('GET', '/health'))
+            expect('no TLS', read_all(t).startswith(b'HTTP'), False)
+        for i in range(20):
+            with connect(s) as t: t.sendall(b'\x16\x03\x01' + bytes(random.Random(i).randrange(256) for _ in range(300)))
+        s.p.send_signal(signal.SIGHUP)
+        s.wait_for('read again')
+        with c.wrap_socket(connect(s), server_hostname='localhost') as t:
+            t.sendall(request('GET', '/health'))
+            expect('after SIGHUP', read_answer(t.makefile('rb'))[0], 200)
+        s.end()
+
+
 # ------------------------------------------------------------------------------------------------------ misbehaviour
 
 def misbehave(s, seed, until, counts):
@@ -503,6 +536,7 @@ def tiny(model):
     keys(model)
     life(model)
     notified(model)
+    encrypted(model)
     s = Server(model, *common, '--header-timeout', '1', '--timeout', '3', '--max-queue', '2000')
     n = soak(s)
     s.end()
