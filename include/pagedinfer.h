@@ -215,6 +215,7 @@ typedef struct pi_info {
     const char *device;    /* "cpu (avx512-vnni)" */
     int32_t bos, eos;      /* token ids, -1: none */
     const char *chat_template; /* the GGUF's template text, or "" */
+    const char *pooling;   /* what the model's vectors are made of by its metadata: "none", "mean", "cls", "last"; "": unsaid */
 } pi_info;
 PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
 
@@ -386,6 +387,7 @@ enum {
                             behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
                             no such token or the request ended before. That end of the prompt is computed, not taken from
                             the cache */
+    PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt. Once, before PI_EVENT_DONE */
 };
 
 typedef struct pi_token_prob {
@@ -408,6 +410,9 @@ struct pi_event {
     int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
     uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */
     uint32_t n_left;               /* in PI_EVENT_DONE: samples that have not ended; 0: the request's last event */
+    const float *embedding;        /* [n_embeddings, n_embd] in PI_EVENT_EMBEDDING */
+    size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions" */
+    size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
 };
 
 /* A pointer that its events carry. */

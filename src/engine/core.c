@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/fit.h"
+#include "engine/pace.h"
 #include "engine/runner.h"
 #include "engine/sched.h"
 #include "engine/setup.h"
@@ -40,6 +41,7 @@ struct pi__core {
     pi__drafting drafting;     /* drafts */
     pi__snapshots snapshots;   /* of recurrent states */
     pi__runner runner;         /* steps */
+    pi__pace pace;             /* the share of prefill in a step */
     pi__tiering tiering;       /* host memory and disk below the pools */
     pi__stats stats;           /* counters: written by the step thread, read by all */
 
@@ -318,11 +320,14 @@ static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const ch
 static void run_step(pi__core *e, pi__step_plan *plan)
 {
     const double t0 = pi__now_ms();
+    const int32_t n_prefill = plan->n_prefill, n_decode = plan->n_tokens - n_prefill;
     pi_error err = {0};
     int rc = pi__runner_step(&e->runner, plan, &err);
     if (rc) fail_step(e, plan, rc, err.msg);
     e->stats.n_steps++;
-    e->stats.last_step_us = (unsigned long long) ((pi__now_ms() - t0) * 1e3);
+    const double ms = pi__now_ms() - t0;
+    pi__pace_measure(&e->pace, n_prefill, n_decode, ms);
+    e->stats.last_step_us = (unsigned long long) (ms * 1e3);
     update_stats(e);
 }
 
@@ -349,6 +354,7 @@ static void *step_thread(void *arg)
         reap(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
         if (closing) return NULL;
         pi__tiering_poll(&e->tiering);
+        e->sched.max_prefill = pi__pace_limit(&e->pace);
         pi__step_plan *plan = pi__schedule(&e->sched, e->setup.mem.lim.max_tokens);
         pthread_mutex_lock(&e->lock);
         e->n_queued = e->n_live - e->sched.running.n; /* before the step: who was admitted leaves room in the queue */
@@ -393,7 +399,8 @@ static size_t host_bytes(pi__setup *s)
     const pi__batch_shape step = shape_of(mem, true), draft = shape_of(mem, false);
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
-    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab) + pi__runner_bytes(&step, s->m->n_vocab);
+    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
+    n += pi__runner_bytes(&step, s->m->n_vocab);
     if (s->drafter) n += pi__drafting_bytes(&draft);
     return n + pi__tiering_bytes(&tiering);
 }
@@ -507,7 +514,7 @@ static int open_runner(pi__core *e, pi_error *err)
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
         .special = &e->special, .stats = &e->stats, .n_draft = s->cfg.n_draft, .finish = finish, .ud = e,
     };
-    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, &e->special, err);
+    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
     if (!rc) rc = pi__drafting_init(&e->drafting, s->drafter, s->be, &e->cache, &e->rows, &draft, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
@@ -516,6 +523,7 @@ static int open_runner(pi__core *e, pi_error *err)
 static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 {
     int rc = prepare(&e->setup, c, err);
+    e->pace.target_ms = c->step_target_ms;
     if (!rc) rc = open_vocab(e, err);
     if (!rc) rc = pi__fit_check(&e->setup, err);
     if (!rc) rc = load(e, err);
@@ -595,7 +603,7 @@ int pi__core_info(const pi__core *e, pi_info *out)
         .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
         .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
         .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
-        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "",
+        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "", .pooling = m->pooling,
     };
     memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
     return PI_OK;

@@ -72,6 +72,9 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
+/* By the number that files have; rank (4) is a classifier's, which no architecture here has. */
+static const char *const poolings[] = {"none", "mean", "cls", "last", ""};
+
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err)
 {
@@ -91,6 +94,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
+    m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", 4, 0, 4)];
     if (pi__model_ok(m)) arch->declare(m);
     describe(m);
     m->placement = NULL;
