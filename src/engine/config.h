@@ -62,6 +62,8 @@ typedef struct pi__config {
     pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
+    pi_progress_fn progress;   /* told how far opening is; or NULL */
+    void *progress_ud;         /* its first argument */
 } pi__config;
 
 #endif

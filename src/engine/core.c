@@ -33,6 +33,7 @@ struct pi__core {
     pi__vocab *vocab;          /* tokens */
     pi__special special;       /* those treated apart */
     char *chat_template;       /* text, or NULL */
+    pi__gguf_copy *metadata;   /* of the file */
 
     /* step thread only */
     pi__cache cache;           /* block tables and prefixes */
@@ -417,7 +418,10 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 {
     pi__setup s;
     pi__host_config host;
-    int rc = prepare(&s, c, err);
+    pi__config meta = *c; /* whose file is only looked into */
+    if (meta.load_mode == PI__LOAD_READ) meta.load_mode = PI__LOAD_MMAP;
+    meta.progress = NULL;
+    int rc = prepare(&s, &meta, err);
     if (!rc) {
         const pi__tiering_config tiering = tiering_of(&s);
         pi_plan p = {.size = out->size};
@@ -453,10 +457,10 @@ static int open_vocab(pi__core *e, pi_error *err)
     return e->chat_template ? PI_OK : pi__fail_mem(err, "the chat template");
 }
 
-static void log_progress(void *ud, float done)
+static int copy_metadata(pi__core *e, pi_error *err)
 {
-    pi__core *e = ud;
-    pi__logf(&e->setup.cfg.log, PI_LOG_DEBUG, "loading: %.0f %%", (double) done * 100);
+    e->metadata = pi__gguf_copy_of(e->setup.g);
+    return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
 }
 
 static int load(pi__core *e, pi_error *err)
@@ -467,8 +471,11 @@ static int load(pi__core *e, pi_error *err)
     if (s->drafter) s->drafter->check_tensors = s->cfg.check_tensors;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
-    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, log_progress, e, err);
-    if (!rc && s->drafter && s->drafter != s->m) rc = pi__model_load(s->drafter, &s->mem.lim, NULL, NULL, err);
+    pi__model *beside = s->drafter != s->m ? s->drafter : NULL;
+    const uint64_t all = pi__model_load_bytes(s->m) + (beside ? pi__model_load_bytes(beside) : 0);
+    if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
+    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
+    if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
 }
 
@@ -525,6 +532,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     int rc = prepare(&e->setup, c, err);
     e->pace.target_ms = c->step_target_ms;
     if (!rc) rc = open_vocab(e, err);
+    if (!rc) rc = copy_metadata(e, err);
     if (!rc) rc = pi__fit_check(&e->setup, err);
     if (!rc) rc = load(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
@@ -552,6 +560,7 @@ static void core_free(pi__core *e)
     pi__vocab_free(e->vocab);
     pi__special_free(&e->special);
     pi__free(e->chat_template);
+    pi__free(e->metadata);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
     pthread_cond_destroy(&e->changed);
@@ -593,6 +602,7 @@ void pi__core_close(pi__core *e)
 
 int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
 const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
+const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 
 int pi__core_info(const pi__core *e, pi_info *out)
 {

@@ -270,8 +270,6 @@ static void check_target(pi__model *m)
     const bool drafter = m->arch != &pi__arch_gemma4;
     if (!drafter && m->target)
         pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4 model cannot draft; its drafters are gemma4-assistant files");
-    if (drafter && !m->target)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "this file is a drafter: give it as model-draft, beside the model it drafts for");
     if (!drafter || !m->target) return;
     if (m->target->arch != &pi__arch_gemma4)
         pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4-assistant file drafts for gemma4, not for %s",
