@@ -172,6 +172,10 @@
       "Seed of the random numbers; -1: another one each time.")                                                        \
     X(TEMP, "temp", FLOAT, "0.8", "..1000", "--temp --temperature", "", "sampling", true,                              \
       "Temperature: higher is more varied; 0 or less: always the most likely token.")                                  \
+    X(DYNATEMP_RANGE, "dynatemp-range", FLOAT, "0", "0..1000", "--dynatemp-range", "", "sampling", false,              \
+      "Dynamic temperature: from temp minus this, where the model is sure, to temp plus this, where it is not; 0: off.")\
+    X(DYNATEMP_EXP, "dynatemp-exp", FLOAT, "1", "0..1000", "--dynatemp-exp", "", "sampling", false,                    \
+      "Dynamic temperature: exponent of the entropy; above 1 temperatures are nearer to the lower end.")               \
     X(TOP_K, "top-k", INT, "40", "-1..2147483647", "--top-k", "", "sampling", true,                                    \
       "Only the K most likely tokens; 0: all.")                                                                        \
     X(TOP_P, "top-p", FLOAT, "0.95", "0..1", "--top-p", "", "sampling", true,                                          \
@@ -206,9 +210,19 @@
       "Chance that XTC removes the likeliest tokens; 0: off.")                                                         \
     X(XTC_THRESHOLD, "xtc-threshold", FLOAT, "0.1", "0..1", "--xtc-threshold", "", "sampling", false,                  \
       "XTC removes all but the last of the tokens at least this probable; above 0.5: off.")                            \
+    X(MIROSTAT, "mirostat", INT, "0", "0..2", "--mirostat", "", "sampling", false,                                     \
+      "Mirostat 1 or 2: keeps the surprise of tokens near mirostat-ent, instead of all other stages but temp; 0: off.")\
+    X(MIROSTAT_LR, "mirostat-lr", FLOAT, "0.1", "0..1000", "--mirostat-lr", "", "sampling", false,                     \
+      "Mirostat's learning rate eta: how much of each token's error it corrects.")                                     \
+    X(MIROSTAT_ENT, "mirostat-ent", FLOAT, "5", "0..1000", "--mirostat-ent", "", "sampling", false,                    \
+      "Mirostat's target tau: surprise of a token, in bits.")                                                          \
+    X(ADAPTIVE_TARGET, "adaptive-target", FLOAT, "-1", "..1", "--adaptive-target", "", "sampling", false,              \
+      "Stage adaptive_p: prefer tokens of this probability; below 0: off.")                                            \
+    X(ADAPTIVE_DECAY, "adaptive-decay", FLOAT, "0.9", "0..0.99", "--adaptive-decay", "", "sampling", false,            \
+      "Stage adaptive_p: weight that a token keeps from one to the next; higher is steadier.")                         \
     X(SAMPLERS, "samplers", STRING, "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature", "",           \
       "--samplers --sampler-seq --sampling-seq", "", "sampling", false,                                                \
-      "Order of the sampling stages, names with ; between or letters (edskypmxt).")                                    \
+      "Order of the sampling stages, names with ; between or letters (edskypmxt, and a: adaptive_p, always the last).") \
     X(LOGIT_BIAS, "logit-bias", LIST, "", "", "-l --logit-bias", "", "sampling", false,                                \
       "ID+BIAS or ID-BIAS changes a token's logit, ID-inf forbids it; may be given several times.")
 

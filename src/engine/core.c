@@ -91,15 +91,23 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
                         longest, longest - (gen != 0));
     int32_t n = (int32_t) j->n_prompt;
-    if (gen > longest - n)
-        return pi__fail(err, PI_ETOOBIG, "a prompt of %d tokens and max-tokens %d do not fit %s of %d: at most %d can be "
-                        "generated", n, gen, limit, longest, longest - n);
     for (int32_t i = 0; i < n; i++)
         if (j->prompt[i] < 0 || j->prompt[i] >= e->setup.m->n_vocab)
             return pi__fail(err, PI_EINVAL, "prompt token %d is %d; the vocabulary has 0 to %d", i, j->prompt[i],
                             e->setup.m->n_vocab - 1);
-    *max_total = gen < 0 ? longest : n + gen;
+    *max_total = gen < 0 || gen > longest - n ? longest : n + gen;
     return PI_OK;
+}
+
+/* What was asked for and cannot be given: the answer ends with the context. */
+static void log_shortened(const pi__core *e, const pi__seq *s)
+{
+    const int32_t longest = e->setup.mem.longest, fit = s->max_total - s->n_prompt;
+    const bool cache = longest < e->setup.mem.ctx;
+    if (s->params.max_tokens <= fit) return;
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "of %d tokens to generate (max-tokens) %d fit behind a prompt of %d: %s holds %d "
+             "(%s)", s->params.max_tokens, fit, s->n_prompt, cache ? "the cache" : "the context", longest,
+             cache ? "kv-cache-tokens" : "ctx-size");
 }
 
 /* Admission control: n more jobs may come; the lock is held. */
@@ -167,7 +175,10 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) enqueue(e, out, n);
         pthread_mutex_unlock(&e->lock);
     }
-    if (!rc) return PI_OK;
+    if (!rc) {
+        log_shortened(e, out[0]);
+        return PI_OK;
+    }
     if (made) pi__free(out[0]->sample_group);
     for (size_t i = 0; i < n; i++) {
         if (i < made) pi__seq_free(out[i]);
