@@ -36,3 +36,26 @@ function(pi_dependency name)
         set_target_properties(PagedInferDep::${name} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${${name}_INCLUDE_DIR}")
     endif()
 endfunction()
+
+# pi_optional(NAME HEADER h LIBRARY l PACKAGE deb FOR text): a library that the build can go without. Makes option
+# PAGEDINFER_NAME, ON where the library is found, with PagedInferDep::NAME; says in the summary what it is for, or which
+# package is missing. The option given as ON without the library ends the configure, as pi_dependency does.
+macro(pi_optional name)
+    cmake_parse_arguments(PI_O "" "HEADER;LIBRARY;PACKAGE;FOR" "" ${ARGN})
+    find_path(${name}_INCLUDE_DIR ${PI_O_HEADER})
+    find_library(${name}_LIBRARY ${PI_O_LIBRARY})
+    mark_as_advanced(${name}_INCLUDE_DIR ${name}_LIBRARY)
+    if(${name}_INCLUDE_DIR AND ${name}_LIBRARY) # no option where it is not: a library installed later is taken
+        option(PAGEDINFER_${name} "${PI_O_FOR} (lib${PI_O_LIBRARY})" ON)
+    endif()
+    string(TOLOWER ${name} PI_O_name)
+    if(PAGEDINFER_${name})
+        pi_dependency(${name} HEADER ${PI_O_HEADER} LIBRARY ${PI_O_LIBRARY} PACKAGE ${PI_O_PACKAGE}
+                      WHAT "${PI_O_PACKAGE}, for ${PI_O_FOR}")
+        pi_summary(${PI_O_name} "yes: ${PI_O_FOR}")
+    elseif(DEFINED PAGEDINFER_${name})
+        pi_summary(${PI_O_name} "off (PAGEDINFER_${name}): no ${PI_O_FOR}")
+    else()
+        pi_summary(${PI_O_name} "not found (Debian, Ubuntu: ${PI_O_PACKAGE}): no ${PI_O_FOR}")
+    endif()
+endmacro()

@@ -1,5 +1,5 @@
 # `cmake --install`: library, header, pkg-config file, CMake package, tool, man page, completions, licence. Everything
-# finds everything else by relative paths, so an installed tree may be moved.
+# finds everything else by relative paths, so an installed tree may be moved. Target uninstall removes it again.
 include(CMakePackageConfigHelpers)
 
 set(PI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/PagedInfer)
@@ -35,6 +35,12 @@ install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.pc DESTINATION ${CMAKE_INSTALL_LI
 
 if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+if(NOT TARGET uninstall)
+    add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
+                                        -P ${PROJECT_SOURCE_DIR}/cmake/PagedInferUninstall.cmake
+                      COMMENT "Removing what was installed" VERBATIM)
 endif()
 
 # Man page and completions come from the tables of options, by a small program that runs during the build.
