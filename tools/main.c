@@ -32,6 +32,10 @@ const cli_command cli_commands[] = {
      "conversations that each know a secret word run alone and then many at once, with cancels and too small a cache; "
      "tokens must be the same, and a word in another's answer is a fault (exit status 1).",
      "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
+    {"embed", "llama-embedding", "vectors of texts", "-m MODEL (-p TEXT | -f FILE) [options]",
+     "Prints a vector for each text; a line is a text (--embd-separator). Vectors are made as the model's metadata says, or "
+     "of its last token, or as --pooling says, and have length 1 (--embd-normalize).",
+     "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
      "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "
      "and put beside IN.gguf.",

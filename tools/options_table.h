@@ -76,6 +76,9 @@
       "NAME=TYPE: type of the tensors whose name matches; may be given several times.")                                \
     X("imatrix", STRING, "", "", "--imatrix", "", "quantize", true,                                                    \
       "File of an importance matrix, which says what columns matter.")                                                 \
+    X("embd-output-format", ENUM, "", "|array|json|json+|raw", "--embd-output-format", "", "embed", true,              \
+      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, json+ with similarities.") \
+    X("embd-separator", STRING, "\\n", "", "--embd-separator", "", "embed", true, "What stands between two texts.")    \
     X("n-prompt", LIST, "512", "", "-p --n-prompt -npp", "", "bench", true,                                            \
       "Prompt lengths to measure.")                                                                                    \
     X("n-gen", LIST, "128", "", "-n --n-gen -ntg", "", "bench", true,                                                  \
