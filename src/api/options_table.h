@@ -103,6 +103,8 @@
       "LLAMA_ARG_DRAFT_MAX", "speculation", true, "Tokens drafted at most for each token that is verified.")           \
     X(UBATCH_SIZE, "ubatch-size", INT, "512", "1..65536", "-ub --ubatch-size --max-num-batched-tokens",                \
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
+    X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
+      "While somebody streams, a step takes only so much of prompts that it lasts about so long; 0: all that fits.")   \
     X(PARALLEL, "parallel", INT, "16", "1..4096", "-np --parallel --max-num-seqs", "LLAMA_ARG_N_PARALLEL",             \
       "scheduler", true, "Requests that run at once.")                                                                 \
     X(MAX_QUEUE, "max-queue", INT, "1024", "0..1000000", "--max-queue", "", "scheduler", false,                        \
@@ -152,6 +154,12 @@
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \
       "With logits=all and prompt-logprobs: only the rows of positions from this one on.")                             \
+    X(POOLING, "pooling", ENUM, "off", "off|model|none|mean|cls|last", "--pooling", "", "generation", false,           \
+      "Vectors of the prompt instead of an answer: of each token, their mean, the first's, the last's, as the model says.") \
+    X(EMBD_NORMALIZE, "embd-normalize", INT, "2", "-1..64", "--embd-normalize", "", "generation", false,               \
+      "How vectors are normalised: -1 not, 0 the largest value is 32760, 1 the sum, 2 the length, P the P-norm is 1.") \
+    X(DIMENSIONS, "dimensions", INT, "0", "0..1048576", "--dimensions", "", "generation", false,                       \
+      "Vectors have their first so many values, for models trained for that; 0: all.")                                 \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \

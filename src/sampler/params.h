@@ -62,6 +62,7 @@ typedef struct pi__gen_params {
     int32_t n_logprobs;     /* -1: none; otherwise so many alternatives beside the sampled token's */
     int32_t logits;         /* PI__LOGITS_*: rows given to the logits function */
     int32_t logits_from;    /* PI__LOGITS_ALL: the first position whose row is given */
+    bool hidden;            /* rows are hidden states instead of logits; nothing is generated */
     int32_t priority;       /* lower runs first under the priority policy */
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
