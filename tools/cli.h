@@ -95,6 +95,13 @@ int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
 bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 /* Replaces \n, \t, \xHH and the like in place; returns the new length. */
 size_t cli_unescape(char *s, size_t n);
+/* Writes a piece of an answer, or of thoughts, at once; false: it could not be written. */
+bool cli_text(FILE *f, const char *text, size_t n);
+/* Before anything else is said on standard error: it begins a line, also where the text that was written last on the same
+ * terminal did not end one. */
+void cli_new_line(void);
+/* Whether what is written there may have colours: --color, else a terminal that has them, and NO_COLOR. */
+bool cli_color(const cli *c, int fd);
 /* How fast n finished requests were, as one line on standard error. */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n);
 /* Flushes stdout; CLI_IO with a message when something could not be written. */

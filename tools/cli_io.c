@@ -1,10 +1,13 @@
 /* Prompts and files in, text out (see cli.h). */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 /* ---------------------------------------------------------------------------------------------------------- files */
 
@@ -140,6 +143,7 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
         if (s.prefill_ms > prefill) prefill = s.prefill_ms;
         if (s.decode_ms > decode) decode = s.decode_ms;
     }
+    cli_new_line();
     fprintf(stderr, "%sprompt %llu tokens", cli_logs(c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
     if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
     if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
@@ -148,6 +152,38 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
     if (drafted)
         fprintf(stderr, ", %llu of %llu drafts accepted", (unsigned long long) accepted, (unsigned long long) drafted);
     fputc('\n', stderr);
+}
+
+/* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
+ * threads. */
+static atomic_bool mid_line;
+
+static bool on_terminal_of_stderr(FILE *f)
+{
+    struct stat a, b;
+    if (!isatty(STDERR_FILENO)) return false;
+    return f == stderr || (!fstat(fileno(f), &a) && !fstat(STDERR_FILENO, &b) && a.st_rdev == b.st_rdev &&
+                           S_ISCHR(a.st_mode) && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+}
+
+bool cli_text(FILE *f, const char *text, size_t n)
+{
+    if (!n) return true;
+    if (fwrite(text, 1, n, f) < n || fflush(f)) return false;
+    if (on_terminal_of_stderr(f)) atomic_store(&mid_line, text[n - 1] != '\n');
+    return true;
+}
+
+void cli_new_line(void)
+{
+    if (atomic_exchange(&mid_line, false)) fputc('\n', stderr);
+}
+
+bool cli_color(const cli *c, int fd)
+{
+    const char *how = cli_str(c, "color"), *never = getenv("NO_COLOR"); /* no-color.org */
+    if (strcmp(how, "auto") != 0) return !strcmp(how, "on");
+    return isatty(fd) && terminal_has_escapes() && !(never && *never);
 }
 
 int cli_flush(const cli *c)

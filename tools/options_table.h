@@ -47,6 +47,12 @@
       "Print the prompt before the answer.")                                                                           \
     X("perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                             \
       "Print a line with the speed on stderr at the end.")                                                             \
+    X("simple-io", BOOL, "false", "", "--simple-io", "", "run", false,                                                 \
+      "Edit lines on a terminal without libedit.")                                                                     \
+    X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
+      "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
+      "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
     X("kv-stats", BOOL, "false", "", "--kv-stats", "", "kv", true,                                                     \
       "At the end, say on stderr what the cache holds and what was reused.")                                           \
     X("copies", INT, "1", "1..4096", "--copies", "", "run", false,                                                     \
@@ -184,9 +190,6 @@
     X("no-conversation-run", BOOL, "false", "", "-no-cnv=true --no-conversation=true", "", "compat", false,            \
       "'run' completes the prompt as it is")                                                                           \
     X("jinja", BOOL, "true", "", "--jinja", "", "compat", false, "chat templates are always run as Jinja")             \
-    X("simple-io", BOOL, "false", "", "--simple-io", "", "compat", false, "output is always plain")                    \
-    X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "compat", false,                                  \
-      "only the answer is printed, without colours")                                                                   \
     X("log-colors", ENUM, "auto", "on|off|auto", "--log-colors?on", "LLAMA_LOG_COLORS", "compat", false,               \
       "log lines have no colours")                                                                                     \
     X("log-prefix", BOOL, "false", "", "--log-prefix", "LLAMA_LOG_PREFIX", "compat", false,                            \
