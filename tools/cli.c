@@ -333,6 +333,7 @@ static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
     return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "download") ||
+           !strcmp(info->section, "serve") ||
            !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 

@@ -44,6 +44,7 @@ extern const cli_command cli_commands[]; /* main.c; ended by a NULL name */
 
 int cmd_run(const cli *c);
 int cmd_chat(const cli *c);
+int cmd_serve(const cli *c);
 int cmd_bench(const cli *c);
 int cmd_embed(const cli *c);
 int cmd_eval(const cli *c);

@@ -22,6 +22,13 @@ const cli_command cli_commands[] = {
      "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
      "the answer where it is; /help tells the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
+    {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
+     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/models as OpenAI has them; /completion, "
+     "/tokenize, /detokenize, /apply-template, /props, /slots as llama-server has them; /health and /metrics. The port is "
+     "open at once, /health says 503 until the model is loaded. Options of generation and sampling are what a request has "
+     "that says nothing else. SIGTERM: running requests finish, new ones are refused; a second one ends at once. SIGHUP: "
+     "--api-key-file is read again.",
+     "serve " ENGINE_SECTIONS " generation sampling template general", 0, false, cmd_serve},
     {"bench", "llama-bench", "measure speed", "-m MODEL [options]",
      "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
      "decoding. Most options take comma lists; every combination is measured.",
@@ -51,6 +58,14 @@ const cli_command cli_commands[] = {
      "tokenize prompt model download general", 0, false, cmd_tokenize},
     {0},
 };
+
+#ifndef PI_HAVE_SERVER
+int cmd_serve(const cli *c)
+{
+    return cli_error(c, CLI_UNAVAILABLE, "this build has no server: install libuv1-dev and libhttp-parser-dev, then "
+                     "configure with -DPAGEDINFER_SERVER=ON");
+}
+#endif
 
 static const cli_command *find_command(const char *name)
 {

@@ -141,6 +141,44 @@
       "Compare with the logits of --kl-divergence-base.")                                                              \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
+    X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
+      "Address to listen on; 0.0.0.0 for all.")                                                                        \
+    X("port", INT, "8080", "0..65535", "--port", "", "serve", true,                                                    \
+      "Port to listen on; 0: any that is free, which is printed.")                                                     \
+    X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
+      "Listen on this path; on a port, too, if --host or --port is given.")                                            \
+    X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
+      "The model's name for clients; empty: the file's.")                                         \
+    X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
+      "Key that clients must send; several with commas, or given several times.")                                      \
+    X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
+      "File with a key a line; read again on SIGHUP.")                                                                 \
+    X("cache-salt-by-key", BOOL, "false", "", "--cache-salt-by-key", "", "serve", false,                               \
+      "Each API key has prefixes of its own: nobody finds those of another.")                                          \
+    X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
+      "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
+      "Connections at once; further ones are told to come back.")                                                      \
+    X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
+      "Bytes of a request's header at most.")                                                                          \
+    X("max-body", INT, "16777216", "1024..1073741824", "--max-body", "", "serve", false,                               \
+      "Bytes of a request's body at most.")                                                                            \
+    X("header-timeout", INT, "10", "1..3600", "--header-timeout", "", "serve", false,                                  \
+      "Seconds that a request's header may take to arrive.")                                                           \
+    X("idle-timeout", INT, "60", "1..86400", "-to --timeout --idle-timeout", "", "serve", true,                        \
+      "Seconds after which a connection is closed on which nothing moves.")                                            \
+    X("send-buffer", INT, "1048576", "1024..1073741824", "--send-buffer", "", "serve", false,                          \
+      "Bytes of an answer that may wait for a slow client before it is canceled.")                                     \
+    X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
+      "Seconds that running requests get to finish after SIGTERM.")                                                    \
+    X("hang-timeout", INT, "120", "1..86400", "--hang-timeout", "", "serve", false,                                    \
+      "Seconds without a step after which /health says that the model hangs.")                                         \
+    X("threads-http", INT, "2", "1..128", "--threads-http", "LLAMA_ARG_THREADS_HTTP", "serve", false,                  \
+      "Threads that read and tokenise requests.")                                                                      \
+    X("log-json", BOOL, "false", "", "--log-json", "", "serve", false,                                                 \
+      "Log lines are JSON objects.")                                                                                   \
+    X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
+      "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
     X("batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                             \
       "a step takes up to --ubatch-size tokens; there is no larger logical batch")                                     \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
@@ -170,6 +208,16 @@
       "--kv-cache-bytes says what the cache may take")                                                                 \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
+    X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
+      "/metrics is always there")                                                                                      \
+    X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
+      "/slots is always there")                                                                                        \
+    X("props", BOOL, "true", "", "--props", "", "compat", false,                                                       \
+      "/props is always there, to be read")                                                                            \
+    X("slot-save-path", STRING, "", "", "--slot-save-path", "", "compat", false,                                       \
+      "prefixes are kept by themselves; --prefix-cache-dir keeps them on disk")                                        \
+    X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
+      "a request takes the longest prefix there is, whoever made it")                                                  \
     X("mlock", BOOL, "false", "", "--mlock", "", "compat", false,                                                      \
       "weights are copied into memory of the process at load; they are not locked there")                              \
     X("threads-batch", STRING, "", "", "-tb --threads-batch", "", "compat", false,                                     \
