@@ -143,6 +143,7 @@ static int set_parallel(const cli *c, pi_options *o)
 static int with_engine(struct run *u, const char *text, size_t len)
 {
     int code = cli_catch_signals();
+    if (!code && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, text, len);
     if (!code && cli_bool(u->c, "display-prompt")) fwrite(text, 1, len, stdout);
     if (!code) code = start(u, text, len);
     if (!code) {
