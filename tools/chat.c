@@ -157,6 +157,7 @@ static int take_turn(struct chat *u)
     pi_request *r = NULL;
     u->answer.n = u->thoughts.n = 0;
     int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, &err);
+    if (!rc && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, prompt, len);
     if (!rc) reasoning_start(&u->think, prompt, len);
     if (!rc) rc = ask(u, prompt, len, &r, &err);
     free(prompt);

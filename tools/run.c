@@ -141,6 +141,7 @@ static int set_parallel(const cli *c, pi_options *o)
 
 static int with_engine(struct run *u, const char *text, size_t len)
 {
+    if (cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, text, len);
     if (cli_bool(u->c, "display-prompt")) cli_text(stdout, text, len);
     int code = start(u, text, len);
     if (!code) {
