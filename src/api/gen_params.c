@@ -80,6 +80,13 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
     p->temp = (float) pi__opt_float(s, PI__OPT_TEMP);
+    p->dynatemp_range = (float) pi__opt_float(s, PI__OPT_DYNATEMP_RANGE);
+    p->dynatemp_exponent = (float) pi__opt_float(s, PI__OPT_DYNATEMP_EXP);
+    p->mirostat = clamp_i32(pi__opt_int(s, PI__OPT_MIROSTAT));
+    p->mirostat_tau = (float) pi__opt_float(s, PI__OPT_MIROSTAT_ENT);
+    p->mirostat_eta = (float) pi__opt_float(s, PI__OPT_MIROSTAT_LR);
+    p->adaptive_target = (float) pi__opt_float(s, PI__OPT_ADAPTIVE_TARGET);
+    p->adaptive_decay = (float) pi__opt_float(s, PI__OPT_ADAPTIVE_DECAY);
     p->top_k = clamp_i32(pi__opt_int(s, PI__OPT_TOP_K));
     p->top_p = (float) pi__opt_float(s, PI__OPT_TOP_P);
     p->min_p = (float) pi__opt_float(s, PI__OPT_MIN_P);
@@ -99,7 +106,7 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
     int64_t seed = pi__opt_int(s, PI__OPT_SEED);
     int rc = pi__parse_samplers(pi__opt_str(s, PI__OPT_SAMPLERS), p->chain, err);
     p->seed = (uint64_t) seed;
-    if (!rc && seed < 0 && p->temp > 0) rc = random_seed(&p->seed, err);
+    if (!rc && seed < 0 && (p->temp > 0 || p->dynatemp_range > 0)) rc = random_seed(&p->seed, err);
     if (rc || p->dry_multiplier <= 0) return rc;
     rc = pi__breakers_get(r->e, pi__opt_list_of(s, PI__OPT_DRY_BREAKER), &r->breakers, err);
     if (rc) return rc;

@@ -22,6 +22,8 @@ void pi__core_close(pi__core *e);
 /* From any thread. */
 int pi__core_state(const pi__core *e);
 const pi__vocab *pi__core_vocab(const pi__core *e);
+/* The metadata of the model's file, overrides included. */
+const pi__gguf_copy *pi__core_metadata(const pi__core *e);
 int pi__core_info(const pi__core *e, pi_info *out);
 int pi__core_stats(const pi__core *e, pi_stats *out);
 /* The counters themselves, also those that pi_stats has not. */

@@ -50,6 +50,7 @@ static void build_batch(pi__runner *r)
     pi__batch_builder *bb = &r->batch;
     pi__snapshots *sn = r->config.snapshots;
     pi__batch_clear(bb);
+    r->hidden = false;
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         pi__seq *s = r->plan->seq[q];
         const int32_t known = s->n_tokens - s->n_computed, sure = s->n_new < known ? s->n_new : known;
@@ -57,6 +58,7 @@ static void build_batch(pi__runner *r)
         pi__batch_add(bb, r->config.cache, s->row, s->tokens + s->n_computed, s->n_computed, s->n_new, sure);
         bb->save_start[q] = sn->n_saving;
         pi__snapshots_plan(sn, s, s->n_computed + sure);
+        r->hidden |= s->params.hidden;
         for (int32_t i = 0; i < s->n_new; i++)
             if (wants_row(s, s->n_computed + i)) pi__batch_add_row(bb, first + i);
     }
@@ -149,7 +151,7 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
     s->t.last = pi__now_ms();
     if (!s->t.first) s->t.first = s->t.last;
     if (s->n_tokens >= s->max_total) { /* nothing was to be generated */
-        finish(r, s, PI_FINISH_LENGTH, PI_OK, "");
+        finish(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
         return PI_OK;
     }
     int rc = sample(r, s, i, row, n_gen, &id, err);
@@ -198,7 +200,9 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     bool fresh = pos >= s->n_rows_given;
     bool last = pos == s->n_tokens - 1, ended = false; /* before a token is added */
     bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
-    if (s->call.on_logits && give) s->call.on_logits(s->call.logits_ud, (uint32_t) pos, row, (size_t) r->config.m->n_vocab);
+    if (s->call.on_logits && give)
+        s->call.on_logits(s->call.logits_ud, (uint32_t) pos, s->params.hidden ? pi__row_hidden(r->config.rows, i) : row,
+                          (size_t) (s->params.hidden ? r->config.m->n_embd : r->config.m->n_vocab));
     if (pos < s->n_prompt && fresh) s->n_rows_given = pos + 1;
     int rc = last ? next_token(r, s, i, row, &ended, err) : PI_OK;
     if (ended) r->plan->seq[b->seq[t]] = NULL;
@@ -215,6 +219,29 @@ static void commit_step(pi__runner *r)
     }
 }
 
+/* Row k of the batch is a hidden state. */
+static bool is_hidden(const pi__runner *r, int32_t k)
+{
+    const pi__batch *b = &r->batch.b;
+    const pi__seq *s = r->plan->seq[b->seq[b->logits_indices[k]]];
+    return s && s->params.hidden;
+}
+
+/* Queues rows first..first+n of the batch, runs of each kind at a time. */
+static void compute_rows(pi__runner *r, int32_t first, int32_t n)
+{
+    const pi__rows *rows = r->config.rows;
+    pi__model *m = r->config.m;
+    for (int32_t i = 0, end; i < n; i = end) {
+        const bool hidden = r->hidden && is_hidden(r, first + i);
+        for (end = i + 1; end < n; end++)
+            if (r->hidden && is_hidden(r, first + end) != hidden) break;
+        if (!r->hidden) end = n;
+        if (hidden) m->arch->hidden(m, first + i, end - i, rows->hidden + (size_t) i * (size_t) m->n_embd);
+        else m->arch->logits(m, first + i, end - i, rows->logits + (size_t) i * (size_t) m->n_vocab);
+    }
+}
+
 /* Waits for the step, and for topk results of its logits rows first..first+n, or whole rows where these are needed. */
 static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
 {
@@ -225,15 +252,18 @@ static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
     for (int32_t i = 0; i < n; i++) {
         const int32_t t = b->logits_indices[first + i];
         const pi__seq *s = r->plan->seq[b->seq[t]];
-        rows->request[i] = s ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__topk_request) {0};
+        const bool sampled = s && !s->params.hidden;
+        rows->request[i] = sampled ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__topk_request) {0};
     }
     if (!pi__rows_request(rows, n)) memset(rows->request, 0, (size_t) n * sizeof *rows->request);
     for (int32_t i = 0; i < n; i++) {
-        if (r->plan->seq[b->seq[b->logits_indices[first + i]]] && !rows->request[i].k) continue;
+        const pi__seq *s = r->plan->seq[b->seq[b->logits_indices[first + i]]];
+        if (s && !s->params.hidden && !rows->request[i].k) continue;
         pi__rows_copy(rows, from, i - from);
         from = i + 1;
     }
     pi__rows_copy(rows, from, n - from);
+    if (r->hidden) pi__rows_copy_hidden(rows, 0, n);
     return be->dev->finish(be, err);
 }
 
@@ -242,7 +272,7 @@ static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
+    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
     return true;
@@ -254,19 +284,17 @@ static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_r
 static void run_graph(pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
-    const pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
     pi__model *m = r->config.m;
     b = be->dev->begin(be, b, is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY);
     if (!b) return;
     m->arch->forward(m, b);
-    if (b->n_rows) m->arch->logits(m, 0, at_hand(rows, b->n_rows), rows->logits);
+    compute_rows(r, 0, at_hand(r->config.rows, b->n_rows));
 }
 
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
 {
     const pi__rows *rows = r->config.rows;
-    pi__model *m = r->config.m;
     r->plan = plan;
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
@@ -279,7 +307,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     for (int32_t first = 0; first < n_rows && !rc; first += rows->max_rows) {
         const int32_t n = at_hand(rows, n_rows - first);
         if (first) {
-            m->arch->logits(m, first, n, rows->logits);
+            compute_rows(r, first, n);
             rc = fetch_rows(r, first, n, err);
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);

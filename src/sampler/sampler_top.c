@@ -35,7 +35,7 @@ int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum)
     while (lowers(*c)) c++;
     const bool as_it_is = c == s->chain && !s->p.n_bias && !n_forbid;
     switch (*c) {
-    case PI__SMP_N: return s->p.temp <= 0 ? PI__MAX_TOP : 0;
+    case PI__SMP_N: return s->greedy ? PI__MAX_TOP : 0;
     case PI__SMP_TOP_K: return as_it_is && s->p.top_k <= PI__MAX_TOP ? s->p.top_k : s->p.top_k <= ROOM ? PI__MAX_TOP : 0;
     case PI__SMP_MIN_P: return PI__MAX_TOP;
     case PI__SMP_TOP_P: return *sum = as_it_is, as_it_is ? PI__MAX_TOP : 0;
@@ -100,7 +100,7 @@ static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all
 static bool first_filter(const pi__sampler *s, int kind, pi__cands *v, const pi__top *t, uint64_t border)
 {
     switch (kind) {
-    case PI__SMP_N: return s->p.temp <= 0; /* the best one is known */
+    case PI__SMP_N: return s->greedy; /* the best one is known */
     case PI__SMP_TOP_K: return s->p.top_k <= PI__MAX_TOP && top_k(v, (size_t) s->p.top_k, t->all);
     case PI__SMP_MIN_P: return min_p(v, &s->p, border, t->all);
     case PI__SMP_TOP_P: return pi__cands_keep_mass(v, (double) s->p.top_p * t->sum, (size_t) s->p.min_keep);

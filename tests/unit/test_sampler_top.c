@@ -70,7 +70,18 @@ static pi__sampling random_params(pi__logit_bias *bias, int n_vocab)
             bias[i] = (pi__logit_bias) {rnd_int(n_vocab), rnd_int(8) ? -either(2.5f, INFINITY) : 1.5f};
         p.bias = bias;
     }
+    if (rnd_int(6) == 0) p.dynatemp_range = (float) rnd01();
+    p.dynatemp_exponent = 1;
+    p.adaptive_target = rnd_int(6) ? -1 : (float) rnd01();
+    p.adaptive_decay = 0.9f;
+    if (rnd_int(12) == 0) {
+        p.mirostat = 1 + rnd_int(2);
+        p.mirostat_tau = 3;
+        p.mirostat_eta = 0.1f;
+    }
     memcpy(p.chain, usual, sizeof usual);
+    p.chain[9] = PI__SMP_ADAPTIVE_P;
+    p.chain[10] = PI__SMP_N;
     for (int i = 0; i < 9 && rnd_int(10) == 0; i++) { /* another order */
         int a = rnd_int(9), b = rnd_int(9);
         uint8_t t = p.chain[a];
@@ -125,12 +136,14 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         const int k = pi__sampler_top(s, n_forbid, &sum);
         memcpy(copy, row, sizeof copy);
         const int32_t want = pi__sampler_sample(s, w, copy, skipped, n_forbid);
+        const float value = s->feedback.value;
         assert_in_range(k, 0, PI__MAX_TOP);
         if (k) {
             const bool probs = rnd_int(3) == 0;
             const pi__top t = top_of(row, n, probs && k < 8 ? 8 : k, sum || probs, key);
             const int32_t got = pi__sampler_sample_top(s, w, &t, scribble, skipped, n_forbid);
             if (got != PI__NEED_ROW) assert_int_equal(got, want);
+            assert_true(s->feedback.value == value); /* what the next token depends on, too */
             if (got != PI__NEED_ROW) check_logprobs(row, n, &t, got, w);
             *asked += kind == 0;
             *given += kind == 0 && got != PI__NEED_ROW;
