@@ -40,7 +40,8 @@ void *pi__builder_take(pi__builder *b, size_t n)
 {
     void *p = b->code ? NULL : pi__zone_take(&b->zone, n ? n : 1);
     if (p || b->code) return p;
-    if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_ETOOBIG, "the grammar is too large: it may take %d MiB", ZONE_LIMIT >> 20);
+    if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_ETOOBIG, "the grammar is too large: it may take %d MiB",
+                                                     ZONE_LIMIT >> 20);
     else b->code = pi__fail_mem(b->err, "the grammar");
     return NULL;
 }
@@ -114,7 +115,8 @@ pi__class pi__class_and(pi__builder *b, pi__class x, pi__class y)
     size_t n = 0;
     if (!r) return (pi__class) {0};
     for (size_t i = 0, k = 0; i < x.n && k < y.n;) {
-        const uint32_t lo = x.r[i].lo > y.r[k].lo ? x.r[i].lo : y.r[k].lo, hi = x.r[i].hi < y.r[k].hi ? x.r[i].hi : y.r[k].hi;
+        const uint32_t lo = x.r[i].lo > y.r[k].lo ? x.r[i].lo : y.r[k].lo, hi = x.r[i].hi < y.r[k].hi ? x.r[i].hi
+            : y.r[k].hi;
         if (lo <= hi) r[n++] = (pi__range) {lo, hi};
         if (x.r[i].hi < y.r[k].hi) i++;
         else k++;
@@ -150,7 +152,8 @@ pi__expr *pi__x_chars(pi__builder *b, const char *pairs)
 {
     pi__range r[16];
     size_t n = 0;
-    for (; pairs[0] && pairs[1] && n < 16; pairs += 2) r[n++] = (pi__range) {(unsigned char) pairs[0], (unsigned char) pairs[1]};
+    for (; pairs[0] && pairs[1] && n < 16; pairs += 2) r[n++] = (pi__range) {(unsigned char) pairs[0],
+                                                                             (unsigned char) pairs[1]};
     return pi__x_class(b, pi__class_of(b, r, n, false));
 }
 
@@ -200,7 +203,8 @@ pi__expr *pi__x_rep(pi__builder *b, pi__expr *body, uint32_t min, uint32_t max)
 {
     pi__expr *x = new_expr(b, PI__X_REP);
     if ((min > PI__MAX_REP || (max != PI__REP_INF && max > PI__MAX_REP)) && !b->code)
-        pi__builder_fail(b, PI_ETOOBIG, "a repetition of %u times: at most %d can be counted; leave the upper limit out or lower it",
+        pi__builder_fail(b, PI_ETOOBIG,
+                         "a repetition of %u times: at most %d can be counted; leave the upper limit out or lower it",
                          min > PI__MAX_REP ? min : max, PI__MAX_REP);
     if (b->code) return x;
     x->rep.body = body;
@@ -221,7 +225,8 @@ pi__expr *pi__x_token(pi__builder *b, int32_t id, bool inverted)
 uint32_t pi__rule_new(pi__builder *b)
 {
     if (b->code) return 0;
-    if (b->n_rules >= PI__MAX_RULES) pi__builder_fail(b, PI_ETOOBIG, "the grammar has more than %d rules", PI__MAX_RULES);
+    if (b->n_rules >= PI__MAX_RULES) pi__builder_fail(b, PI_ETOOBIG, "the grammar has more than %d rules",
+                                                      PI__MAX_RULES);
     else if (!pi__grow(&b->rule, &b->cap_rules, b->n_rules + 1, sizeof(pi__expr *)) ||
              !pi__grow(&b->name, &b->cap_names, b->n_rules + 1, sizeof *b->name))
         b->code = pi__fail_mem(b->err, "the grammar");

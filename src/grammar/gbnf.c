@@ -28,7 +28,8 @@ static pi__expr *bad_at(reader *r, size_t at, const char *why, const char *what,
         if (r->text[i] == '\n') line++, column = 1;
         else column += ((unsigned char) r->text[i] & 0xC0) != 0x80;
     }
-    pi__builder_fail(r->b, PI_EINVAL, "grammar: line %zu, column %zu: %s%.*s", line, column, why, (int) (n < 60 ? n : 60), what);
+    pi__builder_fail(r->b, PI_EINVAL, "grammar: line %zu, column %zu: %s%.*s", line, column, why, (int) (n < 60 ? n
+        : 60), what);
     return pi__x_never(r->b);
 }
 
@@ -69,7 +70,8 @@ static uint32_t read_hex(reader *r, int digits)
     uint32_t v = 0;
     for (int i = 0; i < digits; i++, r->at++) {
         const char c = look(r);
-        const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F'
+            ? c - 'A' + 10 : -1;
         if (d < 0) return bad(r, "a hexadecimal digit is missing in this escape"), 0;
         v = v * 16 + (uint32_t) d;
     }
@@ -97,7 +99,8 @@ static uint32_t read_char(reader *r)
     case 'r': return '\r';
     case 'n': return '\n';
     case '\\': case '"': case '[': case ']': case '-': case '^': return (unsigned char) c;
-    default: r->at -= 2; return bad(r, "an unknown escape: give \\n, \\r, \\t, \\xNN, \\uNNNN, \\UNNNNNNNN, \\\\, \\\", \\[ or \\]"), 0;
+    default: r->at -= 2; return bad(r,
+                                    "an unknown escape: give \\n, \\r, \\t, \\xNN, \\uNNNN, \\UNNNNNNNN, \\\\, \\\", \\[ or \\]"), 0;
     }
 }
 
@@ -130,7 +133,8 @@ static pi__expr *read_class(reader *r)
             x.hi = read_char(r);
         }
         if (!r->b->code && x.hi < x.lo) bad_at(r, at, "a range whose end comes before its start", "", 0);
-        if (!r->b->code && !pi__grow(&range, &cap, n + 1, sizeof *range)) pi__builder_fail(r->b, PI_ENOMEM, "out of memory for the grammar");
+        if (!r->b->code && !pi__grow(&range, &cap, n + 1, sizeof *range)) pi__builder_fail(r->b, PI_ENOMEM,
+            "out of memory for the grammar");
         if (!r->b->code) range[n++] = x;
     }
     if (!r->b->code && r->at == r->n) bad_at(r, open, "this class has no end: a ] is missing", "", 0);
@@ -152,7 +156,7 @@ static pi__expr *read_token(reader *r)
     if (take(r, "[")) {
         int64_t id = 0;
         const size_t at = r->at;
-        while (look(r) >= '0' && look(r) <= '9' && id < t->n_vocab) id = id * 10 + (r->text[r->at++] - '0');
+        while (look(r) >= '0' && look(r) <= '9' && id < INT32_MAX) id = id * 10 + (r->text[r->at++] - '0');
         if (r->at == at || !take(r, "]>")) return bad(r, "a token by number is written <[ID]>");
         if (id >= t->n_vocab) return bad_at(r, open, "the vocabulary has no token of this number", "", 0);
         return pi__x_token(r->b, (int32_t) id, inverted);
@@ -197,7 +201,8 @@ static uint32_t rule_named(reader *r)
     const pi__val *known = pi__dict_get(r->names, key);
     if (known) return (uint32_t) known->i;
     const uint32_t rule = pi__rule_new(r->b);
-    if (!r->b->code && !pi__dict_set(&r->b->zone, r->names, key, pi__val_int(rule))) pi__builder_take(r->b, SIZE_MAX / 2);
+    if (!r->b->code && !pi__dict_set(&r->b->zone, r->names, key, pi__val_int(rule))) pi__builder_take(r->b,
+        SIZE_MAX / 2);
     if (!r->b->code) r->b->name[rule] = key.s;
     return rule;
 }
@@ -259,7 +264,8 @@ static pi__expr *read_repetition(reader *r, pi__expr *x)
     } else {
         max = min;
     }
-    if (!take(r, "}") || (!low && !high)) return bad_at(r, open, "a repetition is written {m}, {m,}, {m,n} or {,n}", "", 0);
+    if (!take(r, "}") || (!low && !high)) return bad_at(r, open, "a repetition is written {m}, {m,}, {m,n} or {,n}", "",
+                                                        0);
     if (max < min) return bad_at(r, open, "a repetition whose most is less than its least", "", 0);
     if (min > PI__MAX_REP || (max != PI__REP_INF && max > PI__MAX_REP))
         return bad_at(r, open, "a repetition of more than 100000 times: leave the upper limit out or lower it", "", 0);
@@ -318,7 +324,8 @@ static void read_rule(reader *r)
     space(r, true);
     pi__rule_set(r->b, rule, read_alternates(r, false));
     if (r->b->code || r->at == r->n) return;
-    if (look(r) != '\n' && look(r) != '\r') bad(r, look(r) == ')' ? "this ) closes no group" : "this is no element of a rule");
+    if (look(r) != '\n' && look(r) != '\r') bad(r, look(r) == ')' ? "this ) closes no group"
+                                                : "this is no element of a rule");
 }
 
 pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n)
@@ -332,7 +339,8 @@ pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n)
     if (!b->code && memchr(text, 0, n)) bad(&r, "the text has a NUL byte");
     for (space(&r, true); !b->code && r.at < n; space(&r, true)) read_rule(&r);
     if (!b->code) root = pi__dict_get(r.names, pi__val_str(pi__str_of("root")));
-    if (!b->code && !root) pi__builder_fail(b, PI_EINVAL, "grammar: there is no rule root, which says what the whole text is: add root ::= ...");
+    if (!b->code && !root) pi__builder_fail(b, PI_EINVAL,
+                                            "grammar: there is no rule root, which says what the whole text is: add root ::= ...");
     for (size_t i = first; i < b->n_rules && !b->code; i++) {
         if (b->rule[i]) continue;
         bad_at(&r, (size_t) (b->name[i].p - text), "there is no rule ", b->name[i].p, b->name[i].n);

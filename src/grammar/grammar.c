@@ -99,10 +99,12 @@ static int read_texts(pi__builder *b, const char *json, const char *what, pi__st
     int rc = pi__json_read(&b->zone, json, strlen(json), what, &v, b->err);
     *n = 0;
     if (rc) return b->code = rc;
-    if (v.type != PI__V_LIST || !v.list->n) return pi__builder_fail(b, PI_EINVAL, "%s: give a JSON array of texts, as [\"yes\", \"no\"]", what);
+    if (v.type != PI__V_LIST || !v.list->n) return pi__builder_fail(b, PI_EINVAL,
+                                                                    "%s: give a JSON array of texts, as [\"yes\", \"no\"]", what);
     *out = pi__builder_take(b, v.list->n * sizeof **out);
     for (size_t i = 0; i < v.list->n && !b->code; i++) {
-        if (v.list->v[i].type != PI__V_STR) return pi__builder_fail(b, PI_EINVAL, "%s: entry %zu is %s; give texts", what, i, pi__val_type_name(&v.list->v[i]));
+        if (v.list->v[i].type != PI__V_STR) return pi__builder_fail(b, PI_EINVAL, "%s: entry %zu is %s; give texts",
+                                                                    what, i, pi__val_type_name(&v.list->v[i]));
         (*out)[(*n)++] = v.list->v[i].s;
     }
     return b->code;
@@ -137,8 +139,11 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
     pi__rule_set(b, rule, root);
     if (read_texts(b, json, "grammar-trigger", &b->trigger, &b->n_triggers)) return root;
     for (size_t i = 0; i < b->n_triggers; i++)
-        if (!b->trigger[i].n) pi__builder_fail(b, PI_EINVAL, "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from the start", i);
-    if (b->n_triggers > MAX_TRIGGERS) pi__builder_fail(b, PI_ETOOBIG, "grammar-trigger: %zu texts; at most %d are possible", b->n_triggers, MAX_TRIGGERS);
+        if (!b->trigger[i].n) pi__builder_fail(b, PI_EINVAL,
+                                               "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from the start", i);
+    if (b->n_triggers > MAX_TRIGGERS) pi__builder_fail(b, PI_ETOOBIG,
+                                                       "grammar-trigger: %zu texts; at most %d are possible",
+                                                           b->n_triggers, MAX_TRIGGERS);
     pi__expr *x = pi__x_rule(b, rule);
     if (!b->code) x->kind = PI__X_FREE;
     return x;
@@ -161,7 +166,8 @@ static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__gramma
     pi__builder_free(&b);
     if (!rc) rc = pi__machine_init(&g->machine, &g->program, t, &why);
     if (!rc && pi__machine_start(&g->machine) == PI__STATE_NONE)
-        rc = pi__fail(&why, PI_ETOOBIG, "the grammar has too many ways to start: at most %d are followed at once", PI__MAX_CONFIGS);
+        rc = pi__fail(&why, PI_ETOOBIG, "the grammar has too many ways to start: at most %d are followed at once",
+                      PI__MAX_CONFIGS);
     if (rc) {
         if (err) *err = why;
         pi__grammar_release(g);
@@ -290,7 +296,8 @@ static bool settle(pi__matcher *m)
 
 static int too_much(pi_error *err)
 {
-    return pi__fail(err, PI_ETOOBIG, "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: make it less ambiguous");
+    return pi__fail(err, PI_ETOOBIG,
+                    "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: make it less ambiguous");
 }
 
 /* Calls f until it has room, at most twice. */
@@ -346,7 +353,8 @@ int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
         const pi__gstate *s = pi__state_at(&g->machine, m->state);
         *out = (pi__mask) {pi__mask_bits(&g->machine, slot), g->machine.slot[slot].n, g->machine.slot[slot].only};
         if (s->ends && (end || !out->n)) add_ends(&g->machine, out->n > 0, out);
-        if (!out->n && !s->ends) rc = pi__fail(err, PI_EINVAL, "no token of the vocabulary is a way to go on that the grammar allows");
+        if (!out->n && !s->ends) rc = pi__fail(err, PI_EINVAL,
+                                               "no token of the vocabulary is a way to go on that the grammar allows");
         m->over = !out->n;
     }
     const double ms = g->machine.n_masks > made ? pi__now_ms() - start : 0;
@@ -371,7 +379,8 @@ static int follow(pi__matcher *m, int32_t id, pi_error *err)
 {
     const pi__machine *x = &m->g->machine;
     step s = {id, 0};
-    if (id < 0 || id >= x->t->n_vocab || m->over) return pi__fail(err, PI_EINVAL, "the grammar does not allow token %d here", id);
+    if (id < 0 || id >= x->t->n_vocab || m->over) return pi__fail(err, PI_EINVAL,
+                                                                  "the grammar does not allow token %d here", id);
     if (!with_room(m, step_token, &s)) return too_much(err);
     if (s.to != PI__STATE_DEAD) {
         m->state = s.to;

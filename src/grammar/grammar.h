@@ -78,7 +78,8 @@ bool pi__matcher_is_over(const pi__matcher *m);
 
 /* Tokens that it was asked for and masks that it made, for tests and reports. */
 typedef struct pi__grammar_counts {
-    uint64_t n_masks, n_masks_made, n_states, n_collections; /* asked for; made; states made; times tables were cleaned */
+    uint64_t n_masks, n_masks_made, n_states, n_collections;
+        /* asked for; made; states made; times tables were cleaned */
     double compile_ms, mask_ms, mask_max_ms;                 /* of compile; of all masks made; of the slowest */
 } pi__grammar_counts;
 void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out);

@@ -192,11 +192,13 @@ static uint32_t find(pi__machine *m)
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->n_config; i++)
         if (!n || m->config[i] != m->config[n - 1]) m->config[n++] = m->config[i];
-    const uint32_t mask = 2 * PI__MAX_STATES - 1, hash = (uint32_t) pi__hash64(m->config, n * sizeof *m->config, m->ends);
+    const uint32_t mask = 2 * PI__MAX_STATES - 1, hash = (uint32_t) pi__hash64(m->config, n * sizeof *m->config,
+                                                                               m->ends);
     uint32_t h = hash & mask;
     for (uint32_t k; (k = sp->state_slot[h]); h = (h + 1) & mask) {
         const pi__gstate *s = pi__state_at(m, k);
-        if (s->hash == hash && s->n == n && s->ends == m->ends && !memcmp(s->config, m->config, n * sizeof *m->config)) return k;
+        if (s->hash == hash && s->n == n && s->ends == m->ends && !memcmp(s->config, m->config, n * sizeof *m->config))
+            return k;
     }
     const uint32_t words = (uint32_t) (sizeof(pi__gstate) / 8) + n + (m->p->n_cls + 1) / 2;
     if (sp->n_states == PI__MAX_STATES || words > PI__STATE_WORDS - sp->n_words) return m->full = true, PI__STATE_NONE;
@@ -230,7 +232,8 @@ static void read_byte(pi__machine *m, const pi__gstate *s, uint8_t byte)
     const pi__program *p = m->p;
     for (uint32_t i = 0; i < s->n && !m->full && !m->wide; i++) {
         const uint64_t c = s->config[i];
-        const uint32_t node = (uint32_t) (c >> 44), row = (uint32_t) (c >> 32) & (PI__MAX_SUB - 1), stack = (uint32_t) c;
+        const uint32_t node = (uint32_t) (c >> 44), row = (uint32_t) (c >> 32) & (PI__MAX_SUB - 1), stack = (uint32_t)
+            c;
         const pi__gnode *x = &p->node[node];
         m->work++;
         if (x->kind == PI__G_BYTE) {
@@ -266,7 +269,8 @@ uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte)
 static uint32_t follow_text(pi__machine *m, uint32_t s, int32_t id)
 {
     const pi__tokens *t = m->t;
-    if (id >= pi__vocab_size(t->v) || (t->bare[id >> 6] >> (id & 63) & 1) || pi__tokens_is_eog(t, id)) return PI__STATE_DEAD;
+    if (id >= pi__vocab_size(t->v) || (t->bare[id >> 6] >> (id & 63) & 1) || pi__tokens_is_eog(t, id))
+        return PI__STATE_DEAD;
     const size_t n = pi__token_bytes(t->v, id, false, m->text, t->max_bytes);
     if (!n || n > t->max_bytes) return PI__STATE_DEAD;
     for (size_t i = 0; i < n && s > PI__STATE_DEAD; i++) s = pi__machine_byte(m, s, (uint8_t) m->text[i]);

@@ -86,7 +86,8 @@ size_t pi__machine_bytes(const pi__tokens *t);
 int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, pi_error *err);
 void pi__machine_free(pi__machine *m);
 
-static inline pi__gstate *pi__state_at(const pi__machine *m, uint32_t s) { return (pi__gstate *) (void *) (m->now->word + s); }
+static inline pi__gstate *pi__state_at(const pi__machine *m,
+                                       uint32_t s) { return (pi__gstate *) (void *) (m->now->word + s); }
 /* The state at a text's start. All of these: PI__STATE_NONE where full or wide is set. */
 uint32_t pi__machine_start(pi__machine *m);
 /* What a byte leads to. */
@@ -95,7 +96,8 @@ uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte);
 uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id);
 /* The mask of state s, without ends: its slot; -1: full or wide. */
 int32_t pi__machine_mask(pi__machine *m, uint32_t s);
-static inline uint64_t *pi__mask_bits(const pi__machine *m, int32_t slot) { return m->mask + (size_t) slot * pi__mask_words(m->t); }
+static inline uint64_t *pi__mask_bits(const pi__machine *m,
+                                      int32_t slot) { return m->mask + (size_t) slot * pi__mask_words(m->t); }
 /* Keeps the n states of root, which get their new numbers, and forgets all others, and all masks. */
 void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n);
 

@@ -46,7 +46,8 @@ static void allow_texts(pi__machine *m, uint32_t s, uint64_t *bits)
             continue;
         }
         const pi__gstate *q = pi__state_at(m, to);
-        if (!(t->kinds[i] & ~q->run_kinds) && (t->n_chars[i] <= q->run_chars && (t->n_chars[i] < PI__LONG_TOKEN || q->run_chars == PI__RUN_INF))) {
+        if (!(t->kinds[i] & ~q->run_kinds) && (t->n_chars[i] <= q->run_chars && (t->n_chars[i] < PI__LONG_TOKEN ||
+            q->run_chars == PI__RUN_INF))) {
             for (uint32_t k = t->first[i]; k < t->first[t->skip[i]]; k++) allow(bits, t->id[k]);
             i = t->skip[i];
             continue;

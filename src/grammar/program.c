@@ -22,9 +22,11 @@ static uint32_t add_node(maker *m, int kind, uint32_t a, uint32_t next)
     pi__program *p = m->p;
     if (m->b->code) return 0;
     if (p->n_nodes >= PI__MAX_NODES)
-        pi__builder_fail(m->b, PI_ETOOBIG, "the grammar is too large: it has more than %d parts; repetitions with limits count as often as "
+        pi__builder_fail(m->b, PI_ETOOBIG,
+                         "the grammar is too large: it has more than %d parts; repetitions with limits count as often as "
                          "they repeat", PI__MAX_NODES);
-    else if (!pi__grow(&p->node, &p->cap_nodes, p->n_nodes + 1, sizeof *p->node)) m->b->code = pi__fail_mem(m->b->err, "the grammar");
+    else if (!pi__grow(&p->node, &p->cap_nodes, p->n_nodes + 1, sizeof *p->node)) m->b->code = pi__fail_mem(m->b->err,
+        "the grammar");
     if (m->b->code) return 0;
     p->node[p->n_nodes] = (pi__gnode) {.kind = (uint8_t) kind, .a = a, .b = next};
     return (uint32_t) p->n_nodes++;
@@ -33,7 +35,8 @@ static uint32_t add_node(maker *m, int kind, uint32_t a, uint32_t next)
 static uint32_t add_rule(maker *m)
 {
     pi__program *p = m->p;
-    if (!m->b->code && !pi__grow(&p->rule, &p->cap_rules, p->n_rules + 1, sizeof *p->rule)) m->b->code = pi__fail_mem(m->b->err, "the grammar");
+    if (!m->b->code && !pi__grow(&p->rule, &p->cap_rules, p->n_rules + 1, sizeof *p->rule)) m->b->code =
+        pi__fail_mem(m->b->err, "the grammar");
     if (m->b->code) return 0;
     p->rule[p->n_rules] = 0;
     return (uint32_t) p->n_rules++;
@@ -57,12 +60,14 @@ static uint32_t make_trie(maker *m, const pi__str *v, size_t n, size_t at, uint3
 {
     size_t same = at, i = 0;
     uint32_t all = UINT32_MAX;
-    while (same < v[0].n && v[n - 1].n > same && v[0].p[same] == v[n - 1].p[same]) same++; /* of all of them: they are sorted */
+    while (same < v[0].n && v[n - 1].n > same && v[0].p[same] == v[n - 1].p[same]) same++;
+        /* of all of them: they are sorted */
     for (; i < n && v[i].n == same; i++) all = next;
     while (i < n) {
         size_t k = i + 1;
         while (k < n && v[k].p[same] == v[i].p[same]) k++;
-        const uint32_t one = k == i + 1 ? make_bytes(m, v[i].p + same, v[i].n - same, next) : make_trie(m, v + i, k - i, same, next);
+        const uint32_t one = k == i + 1 ? make_bytes(m, v[i].p + same, v[i].n - same, next) : make_trie(m, v + i, k - i,
+            same, next);
         all = all == UINT32_MAX ? one : add_node(m, PI__G_SPLIT, one, all);
         i = k;
     }

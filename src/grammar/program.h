@@ -15,7 +15,8 @@
 
 #include "grammar/expr.h"
 
-enum pi__gnode_kind { PI__G_END, PI__G_BYTE, PI__G_DFA, PI__G_SPLIT, PI__G_CALL, PI__G_TOKEN, PI__G_NOT_TOKEN, PI__G_FREE };
+enum pi__gnode_kind { PI__G_END, PI__G_BYTE, PI__G_DFA, PI__G_SPLIT, PI__G_CALL, PI__G_TOKEN, PI__G_NOT_TOKEN,
+                     PI__G_FREE };
 
 enum {
     PI__MAX_NODES = 1 << 20,   /* a place in the program has 20 bits, */

@@ -157,8 +157,10 @@ static int refuse_left_recursion(const pi__program *p, pi__builder *b, const uin
         const pi__gnode *n = &p->node[i];
         if (n->kind != PI__G_CALL || !n->live || !n->b || s.low[i] != s.low[p->rule[n->a]]) continue;
         const pi__str name = n->a < b->n_rules ? b->name[n->a] : (pi__str) {0};
-        pi__builder_fail(b, PI_EINVAL, "grammar: %s%.*s begins with itself (left recursion): write it as a repetition, as in "
-                         "list ::= item (\",\" item)*", name.n ? "rule " : "a rule", (int) (name.n < 60 ? name.n : 60), name.n ? name.p : "");
+        pi__builder_fail(b, PI_EINVAL,
+                         "grammar: %s%.*s begins with itself (left recursion): write it as a repetition, as in "
+                         "list ::= item (\",\" item)*", name.n ? "rule " : "a rule", (int) (name.n < 60 ? name.n : 60),
+                             name.n ? name.p : "");
     }
     search_free(&s);
     return b->code;
@@ -194,7 +196,8 @@ int pi__program_check(pi__program *p, pi__builder *b)
     }
     spread(p, &u, live, queue, true);
     for (size_t i = 0; i < p->n_nodes; i++) p->node[i].live = live[i];
-    if (!live[p->root]) pi__builder_fail(b, PI_EINVAL, "the grammar allows no text: every way through it goes on for ever or is forbidden");
+    if (!live[p->root]) pi__builder_fail(b, PI_EINVAL,
+                                         "the grammar allows no text: every way through it goes on for ever or is forbidden");
     spread(p, &u, empty, queue, false);
     if (!b->code) refuse_left_recursion(p, b, empty);
     for (uint32_t i = 0; i < p->n_nodes && !b->code; i++)

@@ -11,7 +11,8 @@
 static uint16_t add_row(pi__dfa *d, pi__builder *b)
 {
     if (b->code) return 0;
-    if (d->n_rows >= PI__MAX_SUB) pi__builder_fail(b, PI_ETOOBIG, "a class of characters, or a trigger, is too large: split it");
+    if (d->n_rows >= PI__MAX_SUB) pi__builder_fail(b, PI_ETOOBIG,
+                                                   "a class of characters, or a trigger, is too large: split it");
     else if (!pi__grow(&d->row, &d->cap, d->n_rows + 1, sizeof *d->row)) b->code = pi__fail_mem(b->err, "the grammar");
     if (b->code) return 0;
     memset(d->row[d->n_rows], 0, sizeof *d->row);
@@ -79,7 +80,8 @@ static bool same_class(pi__class a, pi__class b) { return a.n == b.n && !memcmp(
 uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c)
 {
     static const struct { uint32_t min, max; int more; uint32_t lead, n_leads; } len[] = {
-        {0, 0x7F, 0, 0, 0x80}, {0x80, 0x7FF, 1, 0xC0, 0x20}, {0x800, 0xFFFF, 2, 0xE0, 0x10}, {0x10000, 0x10FFFF, 3, 0xF0, 8}};
+        {0, 0x7F, 0, 0, 0x80}, {0x80, 0x7FF, 1, 0xC0, 0x20}, {0x800, 0xFFFF, 2, 0xE0, 0x10}, {0x10000, 0x10FFFF, 3,
+            0xF0, 8}};
     for (size_t i = p->n_dfas; i-- > 0;)
         if (p->dfa[i].cls.n && same_class(p->dfa[i].cls, c)) return (uint32_t) i;
     const uint32_t id = add_dfa(p, b);
@@ -126,7 +128,8 @@ static void add_text(pi__dfa *d, pi__builder *b, pi__str s)
  * has: in these automata 0 is no dead end. */
 static void link_rows(pi__dfa *d, pi__builder *b)
 {
-    uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *back = pi__builder_take(b, d->n_rows * sizeof *back);
+    uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *back = pi__builder_take(b,
+        d->n_rows * sizeof *back);
     size_t n = 0;
     if (!queue || !back) return;
     for (int c = 0; c < 256; c++) {
@@ -153,13 +156,15 @@ uint32_t pi__dfa_of_triggers(pi__program *p, pi__builder *b, const pi__str *text
     pi__dfa *d = &p->dfa[id];
     for (size_t i = 0; i < n && !b->code; i++) {
         const int32_t token = pi__vocab_find(t->v, text[i].p, text[i].n);
-        if (token >= 0 && token < t->n_vocab && (t->bare[token >> 6] >> (token & 63) & 1)) p->trigger[p->n_triggers++] = token;
+        if (token >= 0 && token < t->n_vocab && (t->bare[token >> 6] >> (token & 63) & 1)) p->trigger[p->n_triggers++] =
+            token;
         else add_text(d, b, text[i]);
     }
     d->kinds = UINT64_MAX; /* those that begin no trigger lead back to the start */
     for (int c = 0; c < 256 && !b->code; c++) {
         if (!d->row[0][c]) continue;
-        d->kinds &= ~((uint64_t) 1 << PI__KIND_BROKEN | (uint64_t) 1 << (c < 0x80 ? pi__char_kind((uint32_t) c) : PI__KIND_WIDE));
+        d->kinds &= ~((uint64_t) 1 << PI__KIND_BROKEN | (uint64_t) 1 << (c < 0x80 ? pi__char_kind((uint32_t) c)
+                                                                         : PI__KIND_WIDE));
     }
     if (!b->code) link_rows(d, b);
     return id;

@@ -22,7 +22,8 @@ typedef struct reader {
 
 static const pi__range digits[] = {{'0', '9'}};
 static const pi__range word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const pi__range blank[] = {{9, 13}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
+static const pi__range blank[] = {{9, 13}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028,
+    0x2029},
                                   {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 static const pi__range line_end[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
@@ -52,9 +53,11 @@ static bool take(reader *r, const char *what)
 
 /* ------------------------------------------------------------------------------------------------------ characters */
 
-static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
+                        c <= 'F' ? c - 'A' + 10 : -1; }
 
-static uint32_t read_hex(reader *r, int n)
+/* n hexadecimal digits, or any number of them in braces where n is 4. */
+static uint32_t read_hex_digits(reader *r, int n)
 {
     uint32_t v = 0;
     const bool braces = n == 4 && take(r, "{");
@@ -63,8 +66,14 @@ static uint32_t read_hex(reader *r, int n)
         v = v * 16 + (uint32_t) hex(look(r));
     }
     if (braces && !take(r, "}")) bad(r, "this escape has no end: a } is missing");
+    return v;
+}
+
+static uint32_t read_hex(reader *r, int n)
+{
+    const uint32_t v = read_hex_digits(r, n);
     if (v >= 0xD800 && v <= 0xDBFF && take(r, "\\u")) { /* two halves of one character */
-        const uint32_t low = read_hex(r, 4);
+        const uint32_t low = read_hex_digits(r, 4);
         if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + (v - 0xD800) * 0x400 + (low - 0xDC00);
     }
     if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) bad(r, "this escape is no character");
@@ -96,13 +105,16 @@ static uint32_t read_escape(reader *r, pi__class *cls)
         return (uint32_t) x & 31;
     }
     case '0':
-        if (look(r) >= '0' && look(r) <= '9') return bad_at(r, at, PI_EUNSUPPORTED, "octal escapes are not supported: give \\xNN"), 0;
+        if (look(r) >= '0' && look(r) <= '9') return bad_at(r, at, PI_EUNSUPPORTED,
+                                                            "octal escapes are not supported: give \\xNN"), 0;
         return 0;
     }
     if (c >= '1' && c <= '9') return bad_at(r, at, PI_EUNSUPPORTED, "back references are not supported"), 0;
     if (c == 'b' || c == 'B') return bad_at(r, at, PI_EUNSUPPORTED, "word boundaries (\\b, \\B) are not supported"), 0;
-    if (c == 'p' || c == 'P') return bad_at(r, at, PI_EUNSUPPORTED, "Unicode properties (\\p) are not supported: write the ranges"), 0;
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char) c >= 0x80) return bad_at(r, at, PI_EINVAL, "an unknown escape"), 0;
+    if (c == 'p' || c == 'P') return bad_at(r, at, PI_EUNSUPPORTED,
+                                            "Unicode properties (\\p) are not supported: write the ranges"), 0;
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char) c >= 0x80) return bad_at(r, at, PI_EINVAL,
+        "an unknown escape"), 0;
     return (unsigned char) c;
 }
 
@@ -181,7 +193,8 @@ static pi__expr *read_group(reader *r)
         while (r->at < r->n && look(r) != '>') r->at++;
         if (!take(r, ">")) return bad_at(r, open, PI_EINVAL, "this group's name has no end: a > is missing");
     } else if (take(r, "?") && !take(r, ":")) {
-        return bad_at(r, open, PI_EUNSUPPORTED, "of groups that begin with (? only (?:...) and (?<name>...) are supported");
+        return bad_at(r, open, PI_EUNSUPPORTED,
+                      "of groups that begin with (? only (?:...) and (?<name>...) are supported");
     }
     pi__expr *x = read_alternatives(r);
     r->depth--;
@@ -197,7 +210,8 @@ static pi__expr *read_atom(reader *r)
     const char c = look(r);
     if (c == '*' || c == '+' || c == '?') return bad(r, "there is nothing before it that could be repeated");
     if (c == '^' || c == '$')
-        return bad_at(r, r->at, PI_EUNSUPPORTED, "^ and $ are supported at the start and end of the whole expression, or of its alternatives");
+        return bad_at(r, r->at, PI_EUNSUPPORTED,
+                      "^ and $ are supported at the start and end of the whole expression, or of its alternatives");
     const uint32_t cp = read_char(r, &cls);
     return cls.n ? of_class(r, cls) : of_char(r, cp);
 }
@@ -212,7 +226,8 @@ static bool read_counts(reader *r, uint32_t *min, uint32_t *max)
     for (; i < r->n && r->text[i] != '}'; i++) {
         const char c = r->text[i];
         if (c == ',' && !k && any) k = 1, any = false;
-        else if (c >= '0' && c <= '9') v[k] = v[k] < PI__MAX_REP * 2 ? v[k] * 10 + (uint64_t) (c - '0') : v[k], any = true;
+        else if (c >= '0' && c <= '9') v[k] = v[k] < PI__MAX_REP * 2 ? v[k] * 10 + (uint64_t) (c - '0') : v[k], any =
+            true;
         else return false;
     }
     if (i >= r->n || (!k && !any)) return false;
@@ -236,7 +251,8 @@ static pi__expr *read_piece(reader *r)
     if (min > PI__MAX_REP || (max != PI__REP_INF && max > PI__MAX_REP))
         return bad_at(r, at, PI_ETOOBIG, "a repetition of more than 100000 times");
     take(r, "?"); /* as few as possible: the same texts */
-    if (look(r) == '+' || look(r) == '*') return bad_at(r, r->at, PI_EUNSUPPORTED, "a repetition of a repetition: put it in a group");
+    if (look(r) == '+' || look(r) == '*') return bad_at(r, r->at, PI_EUNSUPPORTED,
+                                                        "a repetition of a repetition: put it in a group");
     return pi__x_rep(r->b, x, min, max);
 }
 
@@ -263,7 +279,8 @@ static pi__expr *read_alternatives(reader *r)
 }
 
 /* Any text, for where a search may start and end. */
-static pi__expr *anything(reader *r) { return pi__x_rep(r->b, of_class(r, pi__class_of(r->b, NULL, 0, true)), 0, PI__REP_INF); }
+static pi__expr *anything(reader *r) { return pi__x_rep(r->b, of_class(r, pi__class_of(r->b, NULL, 0, true)), 0,
+                                                        PI__REP_INF); }
 
 /* An alternative of the whole, which has ends of its own. */
 static pi__expr *read_whole(reader *r, bool search)

@@ -22,7 +22,8 @@
 
 enum { MAX_WORK = 2000000 };
 
-const pi__val *pi__member(const pi__val *v, const char *key) { return v->type == PI__V_MAP ? pi__dict_get_str(v->map, key) : NULL; }
+const pi__val *pi__member(const pi__val *v, const char *key) { return v->type == PI__V_MAP ? pi__dict_get_str(v->map,
+    key) : NULL; }
 
 int pi__schema_fail(pi__schema *s, int code, const char *fmt, ...)
 {
@@ -43,7 +44,8 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
     }
     if (v->type == PI__V_BOOL ? v->b : !v->map->n) return; /* asks nothing */
     for (size_t i = 0; i < l->n; i++)
-        if (l->p[i].v->type == v->type && (v->type == PI__V_BOOL || l->p[i].v->map == v->map) && (l->p[i].skip & 3) == (skip & 3)) return;
+        if (l->p[i].v->type == v->type && (v->type == PI__V_BOOL || l->p[i].v->map == v->map) &&
+            (l->p[i].skip & 3) == (skip & 3)) return;
     if (++s->work > MAX_WORK) {
         pi__schema_fail(s, PI_ETOOBIG, "its parts combine in too many ways");
         return;
@@ -61,7 +63,8 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
 
 /* ---------------------------------------------------------------------------------------------------------- references */
 
-static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
+                        c <= 'F' ? c - 'A' + 10 : -1; }
 
 /* The next name of a JSON pointer behind its slash, with %XX, ~0 and ~1 read. Returns what is left. */
 static const char *next_name(const char *p, const char *end, char *out, size_t *n)
@@ -69,7 +72,8 @@ static const char *next_name(const char *p, const char *end, char *out, size_t *
     *n = 0;
     for (; p < end && *p != '/'; p++) {
         char c = *p;
-        if (c == '%' && end - p > 2 && hex(p[1]) >= 0 && hex(p[2]) >= 0) c = (char) (hex(p[1]) * 16 + hex(p[2])), p += 2;
+        if (c == '%' && end - p > 2 && hex(p[1]) >= 0 && hex(p[2]) >= 0) c = (char) (hex(p[1]) * 16 + hex(p[2])),
+            p += 2;
         if (c == '~' && p + 1 < end && (p[1] == '0' || p[1] == '1')) c = *++p == '0' ? '~' : '/';
         out[(*n)++] = c;
     }
@@ -87,7 +91,8 @@ static const pi__val *by_pointer(pi__schema *s, const char *p, const char *end)
             v = pi__dict_get(v->map, pi__val_str((pi__str) {name, n}));
         } else if (v->type == PI__V_LIST && n && n < 9) {
             size_t i = 0;
-            for (size_t k = 0; k < n; k++) i = name[k] >= '0' && name[k] <= '9' ? i * 10 + (size_t) (name[k] - '0') : SIZE_MAX / 16;
+            for (size_t k = 0; k < n; k++) i = name[k] >= '0' && name[k] <= '9' ? i * 10 + (size_t) (name[k] - '0')
+                : SIZE_MAX / 16;
             v = i < v->list->n ? &v->list->v[i] : NULL;
         } else {
             v = NULL;
@@ -101,24 +106,30 @@ static const pi__val *by_anchor(const pi__val *v, pi__str name)
 {
     const pi__val *found = NULL, *a = pi__member(v, "$anchor");
     if (a && a->type == PI__V_STR && pi__str_eq(a->s, name)) return v;
-    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++) found = by_anchor(&v->map->e[i].value, name);
+    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++) found = by_anchor(&v->map->e[i].value,
+        name);
     for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n && !found; i++) found = by_anchor(&v->list->v[i], name);
     return found;
 }
 
 static const pi__val *refer(pi__schema *s, const pi__val *ref)
 {
-    if (ref->type != PI__V_STR) return pi__schema_fail(s, PI_EINVAL, "$ref is %s: give a text as \"#/$defs/name\"", pi__val_type_name(ref)), NULL;
+    if (ref->type != PI__V_STR) return pi__schema_fail(s, PI_EINVAL, "$ref is %s: give a text as \"#/$defs/name\"",
+                                                       pi__val_type_name(ref)), NULL;
     const pi__val *id = pi__member(s->doc, "$id");
     pi__str t = ref->s;
-    if (id && id->type == PI__V_STR && t.n >= id->s.n && !memcmp(t.p, id->s.p, id->s.n) && (t.n == id->s.n || t.p[id->s.n] == '#'))
+    if (id && id->type == PI__V_STR && t.n >= id->s.n && !memcmp(t.p, id->s.p, id->s.n) && (t.n == id->s.n ||
+        t.p[id->s.n] == '#'))
         t = (pi__str) {t.p + id->s.n, t.n - id->s.n};
     else if (!t.n || t.p[0] != '#')
-        return pi__schema_fail(s, PI_EUNSUPPORTED, "$ref to \"%.*s\" in another document is not supported: put it into $defs and write "
+        return pi__schema_fail(s, PI_EUNSUPPORTED,
+                               "$ref to \"%.*s\" in another document is not supported: put it into $defs and write "
                                "\"#/$defs/...\"", (int) (t.n < 60 ? t.n : 60), t.p), NULL;
     if (t.n <= 1) return s->doc;
-    const pi__val *v = t.p[1] == '/' ? by_pointer(s, t.p + 1, t.p + t.n) : by_anchor(s->doc, (pi__str) {t.p + 1, t.n - 1});
-    if (!v) pi__schema_fail(s, PI_EINVAL, "$ref to \"%.*s\", which is not there", (int) (ref->s.n < 60 ? ref->s.n : 60), ref->s.p);
+    const pi__val *v = t.p[1] == '/' ? by_pointer(s, t.p + 1, t.p + t.n) : by_anchor(s->doc, (pi__str) {t.p + 1,
+        t.n - 1});
+    if (!v) pi__schema_fail(s, PI_EINVAL, "$ref to \"%.*s\", which is not there", (int) (ref->s.n < 60 ? ref->s.n : 60),
+                            ref->s.p);
     return v;
 }
 
@@ -130,7 +141,8 @@ void pi__parts_expand(pi__schema *s, pi__parts *l)
             const pi__val *to = refer(s, ref);
             if (to) pi__parts_add(s, l, to, PI__FROM_PART);
         }
-        if (all && all->type != PI__V_LIST) pi__schema_fail(s, PI_EINVAL, "allOf is %s: give a list of schemas", pi__val_type_name(all));
+        if (all && all->type != PI__V_LIST) pi__schema_fail(s, PI_EINVAL, "allOf is %s: give a list of schemas",
+                                                            pi__val_type_name(all));
         for (size_t k = 0; all && all->type == PI__V_LIST && k < all->list->n && !s->b->code; k++)
             pi__parts_add(s, l, &all->list->v[k], PI__FROM_PART);
     }
@@ -139,8 +151,10 @@ void pi__parts_expand(pi__schema *s, pi__parts *l)
 /* ------------------------------------------------------------------------------------------------------------ keywords */
 
 static const char *const refused[] = {
-    "not", "if", "then", "else", "contains", "minContains", "maxContains", "patternProperties", "propertyNames", "dependentSchemas",
-    "dependentRequired", "dependencies", "additionalItems", "multipleOf", "unevaluatedItems", "$dynamicRef", "$recursiveRef", "extends",
+    "not", "if", "then", "else", "contains", "minContains", "maxContains", "patternProperties", "propertyNames",
+        "dependentSchemas",
+    "dependentRequired", "dependencies", "additionalItems", "multipleOf", "unevaluatedItems", "$dynamicRef",
+        "$recursiveRef", "extends",
     "disallow", "divisibleBy", NULL};
 
 /* A schema with a keyword that is refused, but where it asks nothing. */
@@ -150,7 +164,8 @@ static bool asks_nothing(const pi__val *v, const char *key, const pi__val *x)
     if (!strcmp(key, "if")) return !pi__member(v, "then") && !pi__member(v, "else");
     if (!strcmp(key, "minContains") || !strcmp(key, "maxContains")) return !pi__member(v, "contains");
     if (!strcmp(key, "not")) return x->type == PI__V_BOOL && !x->b;
-    if (!strcmp(key, "propertyNames") || !strcmp(key, "unevaluatedItems")) return (x->type == PI__V_BOOL && x->b) || (x->type == PI__V_MAP && !x->map->n);
+    if (!strcmp(key, "propertyNames") || !strcmp(key, "unevaluatedItems")) return (x->type == PI__V_BOOL && x->b) ||
+        (x->type == PI__V_MAP && !x->map->n);
     return x->type == PI__V_MAP && !x->map->n && strcmp(key, "contains");
 }
 
@@ -160,15 +175,19 @@ static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
     const pi__val *x;
     for (size_t i = 0; refused[i] && v->type == PI__V_MAP; i++)
         if ((x = pi__member(v, refused[i])) && !asks_nothing(v, refused[i], x))
-            pi__schema_fail(s, PI_EUNSUPPORTED, "the keyword %s is not supported: leave it out, or say the same by others", refused[i]);
+            pi__schema_fail(s, PI_EUNSUPPORTED,
+                            "the keyword %s is not supported: leave it out, or say the same by others", refused[i]);
     if ((x = pi__member(v, "uniqueItems")) && x->type == PI__V_BOOL && x->b && !pi__member(v, "maxItems"))
         pi__schema_fail(s, PI_EUNSUPPORTED, "the keyword uniqueItems is not supported: leave it out");
-    if ((x = pi__member(v, "uniqueItems")) && x->type == PI__V_BOOL && x->b && pi__val_f64(pi__member(v, "maxItems")) > 1)
+    if ((x = pi__member(v, "uniqueItems")) && x->type == PI__V_BOOL && x->b && pi__val_f64(pi__member(v,
+        "maxItems")) > 1)
         pi__schema_fail(s, PI_EUNSUPPORTED, "the keyword uniqueItems is not supported: leave it out");
-    if (pi__member(v, "$id") && v->type == PI__V_MAP && v->map != s->doc->map && pi__member(v, "$id")->type == PI__V_STR)
+    if (pi__member(v, "$id") && v->type == PI__V_MAP && v->map != s->doc->map && pi__member(v,
+        "$id")->type == PI__V_STR)
         pi__schema_fail(s, PI_EUNSUPPORTED, "$id inside of a schema is not supported: refer to places in $defs");
     x = pi__member(v, "unevaluatedProperties");
-    if (x && !alone) pi__schema_fail(s, PI_EUNSUPPORTED, "unevaluatedProperties inside of allOf, anyOf or $ref is not supported: put it beside them");
+    if (x && !alone) pi__schema_fail(s, PI_EUNSUPPORTED,
+                                     "unevaluatedProperties inside of allOf, anyOf or $ref is not supported: put it beside them");
     if (x && !(x->type == PI__V_BOOL && !x->b) && !(x->type == PI__V_BOOL && x->b) && x->type != PI__V_MAP)
         pi__schema_fail(s, PI_EINVAL, "unevaluatedProperties is %s: give a schema", pi__val_type_name(x));
 }
@@ -176,9 +195,12 @@ static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
 static unsigned implied_by(const pi__val *v)
 {
     static const struct { const char *key; unsigned types; } of[] = {
-        {"properties", PI__T_OBJECT}, {"required", PI__T_OBJECT}, {"additionalProperties", PI__T_OBJECT}, {"minProperties", PI__T_OBJECT},
-        {"maxProperties", PI__T_OBJECT}, {"unevaluatedProperties", PI__T_OBJECT}, {"items", PI__T_LIST_OF}, {"prefixItems", PI__T_LIST_OF},
-        {"minItems", PI__T_LIST_OF}, {"maxItems", PI__T_LIST_OF}, {"minLength", PI__T_TEXT}, {"maxLength", PI__T_TEXT}, {"pattern", PI__T_TEXT},
+        {"properties", PI__T_OBJECT}, {"required", PI__T_OBJECT}, {"additionalProperties", PI__T_OBJECT},
+            {"minProperties", PI__T_OBJECT},
+        {"maxProperties", PI__T_OBJECT}, {"unevaluatedProperties", PI__T_OBJECT}, {"items", PI__T_LIST_OF},
+            {"prefixItems", PI__T_LIST_OF},
+        {"minItems", PI__T_LIST_OF}, {"maxItems", PI__T_LIST_OF}, {"minLength", PI__T_TEXT}, {"maxLength", PI__T_TEXT},
+            {"pattern", PI__T_TEXT},
         {"format", PI__T_TEXT}, {"minimum", PI__T_WHOLE | PI__T_REAL}, {"maximum", PI__T_WHOLE | PI__T_REAL},
         {"exclusiveMinimum", PI__T_WHOLE | PI__T_REAL}, {"exclusiveMaximum", PI__T_WHOLE | PI__T_REAL}};
     unsigned t = 0;
@@ -214,7 +236,8 @@ static void check_one_of(pi__schema *s, const pi__parts *l, size_t at, const pi_
             pi__parts_expand(s, &a);
             pi__parts_expand(s, &c);
             if (s->b->code || pi__schema_disjoint(s, &a, &c)) continue;
-            pi__schema_fail(s, PI_EUNSUPPORTED, "oneOf: schemas %zu and %zu may both be met by one value: use anyOf, or tell them apart by type "
+            pi__schema_fail(s, PI_EUNSUPPORTED,
+                            "oneOf: schemas %zu and %zu may both be met by one value: use anyOf, or tell them apart by type "
                             "or by a required property with const", k, i);
         }
     }
@@ -223,13 +246,15 @@ static void check_one_of(pi__schema *s, const pi__parts *l, size_t at, const pi_
 /* The first anyOf or oneOf among the parts as a choice; NULL: there is none. */
 static pi__expr *choices(pi__schema *s, const pi__parts *l)
 {
-    static const struct { const char *key; uint32_t skip; } of[] = {{"anyOf", PI__SKIP_ANY_OF}, {"oneOf", PI__SKIP_ONE_OF}};
+    static const struct { const char *key; uint32_t skip; } of[] = {{"anyOf", PI__SKIP_ANY_OF}, {"oneOf",
+        PI__SKIP_ONE_OF}};
     for (size_t i = 0; i < l->n; i++) {
         for (int k = 0; k < 2; k++) {
             const pi__val *list = l->p[i].skip & of[k].skip ? NULL : pi__member(l->p[i].v, of[k].key);
             if (!list) continue;
             pi__expr *alt = pi__x_alt(s->b);
-            if (list->type != PI__V_LIST || !list->list->n) pi__schema_fail(s, PI_EINVAL, "%s: give a list of schemas", of[k].key);
+            if (list->type != PI__V_LIST || !list->list->n) pi__schema_fail(s, PI_EINVAL, "%s: give a list of schemas",
+                                                                            of[k].key);
             else if (k) check_one_of(s, l, i, list);
             for (size_t c = 0; !s->b->code && c < list->list->n; c++)
                 pi__x_add(s->b, alt, with_choice(s, l, i, of[k].skip, &list->list->v[c]));
@@ -259,7 +284,8 @@ static pi__expr *of_values(pi__schema *s, const pi__parts *l, unsigned types, co
     for (size_t i = 0; i < n && !s->b->code; i++) {
         bool ok = (pi__type_of_value(v[i]) & types) != 0, unknown = false;
         for (size_t k = 0; k < l->n && ok; k++) ok = pi__value_meets(s, v[i], l->p[k].v, &unknown);
-        if (unknown) pi__schema_fail(s, PI_EUNSUPPORTED, "enum or const beside pattern, or beside keywords of objects or lists, is not supported");
+        if (unknown) pi__schema_fail(s, PI_EUNSUPPORTED,
+                                     "enum or const beside pattern, or beside keywords of objects or lists, is not supported");
         if (ok) pi__x_add(s->b, alt, of_value(s, v[i]));
     }
     return alt;
@@ -315,7 +341,8 @@ pi__expr *pi__schema_of(pi__schema *s, const pi__parts *l)
     const pi__val *known = pi__dict_get(s->known, name);
     if (known) return pi__x_rule(s->b, (uint32_t) known->i);
     const uint32_t rule = pi__rule_new(s->b);
-    if (!s->b->code && !pi__dict_set(&s->b->zone, s->known, name, pi__val_int(rule))) pi__builder_take(s->b, SIZE_MAX / 2);
+    if (!s->b->code && !pi__dict_set(&s->b->zone, s->known, name, pi__val_int(rule))) pi__builder_take(s->b,
+        SIZE_MAX / 2);
     if (!s->b->code && !pi__grow(&s->pending, &s->cap_pending, s->n_pending + 1, sizeof *s->pending))
         pi__builder_fail(s->b, PI_ENOMEM, "out of memory for the grammar");
     if (!s->b->code) s->pending[s->n_pending++] = (struct pi__pending) {rule, all};

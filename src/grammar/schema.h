@@ -5,7 +5,8 @@
 #include "grammar/expr.h"
 
 enum { /* types, as bits; a number that is whole is an integer, every number may be written as one */
-    PI__T_NULL = 1, PI__T_FALSE_TRUE = 2, PI__T_OBJECT = 4, PI__T_LIST_OF = 8, PI__T_TEXT = 16, PI__T_WHOLE = 32, PI__T_REAL = 64,
+    PI__T_NULL = 1, PI__T_FALSE_TRUE = 2, PI__T_OBJECT = 4, PI__T_LIST_OF = 8, PI__T_TEXT = 16, PI__T_WHOLE = 32,
+        PI__T_REAL = 64,
     PI__T_ANY = 127,
 };
 

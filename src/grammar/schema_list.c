@@ -36,7 +36,8 @@ pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l)
         if ((v = pi__member(l->p[i].v, "minItems")) && pi__schema_count(s, v, "minItems", &k) && k > min) min = k;
         if ((v = pi__member(l->p[i].v, "maxItems")) && pi__schema_count(s, v, "maxItems", &k) && k < max) max = k;
         if ((v = pi__member(l->p[i].v, "prefixItems"))) {
-            if (v->type != PI__V_LIST) pi__schema_fail(s, PI_EINVAL, "prefixItems is %s: give a list of schemas", pi__val_type_name(v));
+            if (v->type != PI__V_LIST) pi__schema_fail(s, PI_EINVAL, "prefixItems is %s: give a list of schemas",
+                                                       pi__val_type_name(v));
             else if (v->list->n > n) n = (uint32_t) v->list->n;
         }
         others |= pi__member(l->p[i].v, "items") != NULL;
@@ -49,7 +50,8 @@ pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l)
         const uint32_t least = min > n ? min - n : 0, most = max == PI__REP_INF ? max : max - n;
         pi__expr *e = element(s, l, n);
         if (n) rest = pi__x_rep(b, pi__x_cat2(b, comma, e), least, most);
-        else rest = pi__x_cat2(b, e, pi__x_rep(b, pi__x_cat2(b, comma, e), least ? least - 1 : 0, most == PI__REP_INF ? most : most - 1));
+        else rest = pi__x_cat2(b, e, pi__x_rep(b, pi__x_cat2(b, comma, e), least ? least - 1 : 0, most == PI__REP_INF
+                                               ? most : most - 1));
     }
     for (uint32_t i = n < max ? n : max; i-- > 0 && !b->code;) {
         pi__expr *e = element(s, l, i);
@@ -89,11 +91,14 @@ static pi__expr *value_of(pi__schema *s, const pi__parts *l, const pi__str *name
 {
     pi__parts v = {0};
     for (size_t i = 0; i < l->n; i++) {
-        const pi__val *props = pi__member(l->p[i].v, "properties"), *other = pi__member(l->p[i].v, "additionalProperties");
-        const pi__val *x = name && props && props->type == PI__V_MAP ? pi__dict_get(props->map, pi__val_str(*name)) : NULL;
+        const pi__val *props = pi__member(l->p[i].v, "properties"), *other = pi__member(l->p[i].v,
+            "additionalProperties");
+        const pi__val *x = name && props && props->type == PI__V_MAP ? pi__dict_get(props->map, pi__val_str(*name))
+            : NULL;
         if (!x) x = other;
         if (!x) continue;
-        if (x->type != PI__V_MAP && x->type != PI__V_BOOL) pi__schema_fail(s, PI_EINVAL, "a property's schema is %s", pi__val_type_name(x));
+        if (x->type != PI__V_MAP && x->type != PI__V_BOOL) pi__schema_fail(s, PI_EINVAL, "a property's schema is %s",
+                                                                           pi__val_type_name(x));
         else pi__parts_add(s, &v, x, 0);
     }
     return pi__schema_of(s, &v);
@@ -113,7 +118,8 @@ static void add_name(object *o, pi__dict *seen, pi__str name, bool required)
         o->p[known->i].required |= required;
         return;
     }
-    if (!pi__dict_set(&o->s->b->zone, seen, pi__val_str(name), pi__val_int((int64_t) o->n))) pi__builder_take(o->s->b, SIZE_MAX / 2);
+    if (!pi__dict_set(&o->s->b->zone, seen, pi__val_str(name), pi__val_int((int64_t) o->n))) pi__builder_take(o->s->b,
+        SIZE_MAX / 2);
     o->p[o->n++] = (prop) {.name = name, .required = required};
 }
 
@@ -136,7 +142,8 @@ static void collect_names(object *o)
                 const pi__val *v = pi__member(o->l->p[i].v, required ? "required" : "properties");
                 if (!v) continue;
                 if (v->type != (required ? PI__V_LIST : PI__V_MAP)) {
-                    pi__schema_fail(s, PI_EINVAL, "%s is %s: give %s", required ? "required" : "properties", pi__val_type_name(v),
+                    pi__schema_fail(s, PI_EINVAL, "%s is %s: give %s", required ? "required" : "properties",
+                                    pi__val_type_name(v),
                                     required ? "a list of names" : "an object of schemas");
                     return;
                 }
@@ -154,7 +161,8 @@ static void collect_names(object *o)
 
 static pi__expr *rule_more(object *o, size_t i, uint32_t c);
 
-static uint32_t *slot(object *o, uint32_t *table, size_t i, uint32_t c) { return &table[i * (o->cap + 1) + (c < o->cap ? c : o->cap)]; }
+static uint32_t *slot(object *o, uint32_t *table, size_t i, uint32_t c) { return &table[i * (o->cap + 1) + (c < o->cap
+    ? c : o->cap)]; }
 
 /* Behind property number c, where i is the next. */
 static pi__expr *rule_rest(object *o, size_t i, uint32_t c)
@@ -213,15 +221,18 @@ static void read_limits(object *o)
     uint32_t k;
     o->max = PI__REP_INF;
     for (size_t i = 0; i < o->l->n && !s->b->code; i++) {
-        if ((v = pi__member(o->l->p[i].v, "minProperties")) && pi__schema_count(s, v, "minProperties", &k) && k > o->min) o->min = k;
-        if ((v = pi__member(o->l->p[i].v, "maxProperties")) && pi__schema_count(s, v, "maxProperties", &k) && k < o->max) o->max = k;
+        if ((v = pi__member(o->l->p[i].v, "minProperties")) && pi__schema_count(s, v, "minProperties", &k) &&
+            k > o->min) o->min = k;
+        if ((v = pi__member(o->l->p[i].v, "maxProperties")) && pi__schema_count(s, v, "maxProperties", &k) &&
+            k < o->max) o->max = k;
     }
     if (o->max != PI__REP_INF && !o->other && o->max >= o->n) o->max = PI__REP_INF;
     size_t required = 0;
     for (size_t i = 0; i < o->n; i++) required += o->p[i].required;
     if (o->min <= required) o->min = 0;
     if (o->min > required + 1 && o->other && o->min > 1)
-        pi__schema_fail(s, PI_EUNSUPPORTED, "minProperties %u with properties that are not named: a name could come twice; name them in properties", o->min);
+        pi__schema_fail(s, PI_EUNSUPPORTED,
+                        "minProperties %u with properties that are not named: a name could come twice; name them in properties", o->min);
     o->cap = o->max != PI__REP_INF ? o->max + 1 : 0;
     if (o->min > o->cap) o->cap = o->min;
     if (o->cap > 1000) pi__schema_fail(s, PI_EUNSUPPORTED, "minProperties and maxProperties can be at most 1000");

@@ -37,7 +37,8 @@ bool pi__schema_count(pi__schema *s, const pi__val *v, const char *key, uint32_t
 
 /* ------------------------------------------------------------------------------------------------------- whole numbers */
 
-static pi__expr *digits(pi__builder *b, uint32_t min, uint32_t max) { return pi__x_rep(b, pi__x_chars(b, "09"), min, max); }
+static pi__expr *digits(pi__builder *b, uint32_t min, uint32_t max) { return pi__x_rep(b, pi__x_chars(b, "09"), min,
+    max); }
 
 static pi__expr *digit(pi__builder *b, char lo, char hi)
 {
@@ -87,7 +88,8 @@ static pi__expr *whole_number(pi__builder *b, bound lo, bound hi)
     if (lo.set) from = (int64_t) ceil(lo.v) + (lo.open && ceil(lo.v) == lo.v);
     if (hi.set) to = (int64_t) floor(hi.v) - (hi.open && floor(hi.v) == hi.v);
     if (!hi.set || to >= 0) pi__x_add(b, alt, whole_between(b, lo.set && from > 0 ? from : 0, hi.set ? to : -1));
-    if (!lo.set || from < 0) pi__x_add(b, alt, minus(b, whole_between(b, hi.set && to < 0 ? -to : 1, lo.set ? -from : -1)));
+    if (!lo.set || from < 0) pi__x_add(b, alt, minus(b, whole_between(b, hi.set && to < 0 ? -to : 1, lo.set ? -from
+                                                                      : -1)));
     return alt;
 }
 
@@ -95,7 +97,8 @@ static pi__expr *whole_number(pi__builder *b, bound lo, bound hi)
 
 /* Digits behind the point of a fraction above lo (or lo itself, unless open) and below hi; NULL: no bound. first: none was
  * written yet, so that there has to be one. What is written so far is a start of the bounds that are left. */
-static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const char *hi, bool hi_open, bool first, uint32_t left)
+static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const char *hi, bool hi_open, bool first,
+                          uint32_t left)
 {
     pi__expr *alt = pi__x_alt(b);
     const bool lo_over = lo && !*lo, hi_over = hi && !*hi; /* equal to it so far */
@@ -106,17 +109,21 @@ static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const ch
     }
     if (lo_over && !lo_open && !hi) return digits(b, first, left);
     if (!lo && !hi) return digits(b, first, left);
-    if (!first && (!lo || (lo_over && !lo_open))) pi__x_add(b, alt, pi__x_empty(b)); /* to stop here is below hi: it has more digits, the last not 0 */
+    if (!first && (!lo || (lo_over && !lo_open))) pi__x_add(b, alt, pi__x_empty(b));
+        /* to stop here is below hi: it has more digits, the last not 0 */
     const char at = lo ? (lo_over ? '0' : *lo) : 0, top = hi ? *hi : 0;
     const char from = lo ? (char) (at + 1) : '0', to = hi ? (char) (top - 1) : '9';
     if (from <= to) pi__x_add(b, alt, pi__x_cat2(b, digit(b, from, to), digits(b, 0, left - 1)));
     const char *lo_next = lo ? (lo_over ? lo : lo + 1) : NULL, *hi_next = hi ? hi + 1 : NULL;
     if (lo && hi && at == top) {
-        pi__x_add(b, alt, pi__x_cat2(b, digit(b, at, at), fraction(b, lo_next, lo_open, hi_next, hi_open, false, left - 1)));
+        pi__x_add(b, alt, pi__x_cat2(b, digit(b, at, at), fraction(b, lo_next, lo_open, hi_next, hi_open, false,
+                                                                   left - 1)));
         return alt;
     }
-    if (lo && (!hi || at < top)) pi__x_add(b, alt, pi__x_cat2(b, digit(b, at, at), fraction(b, lo_next, lo_open, NULL, false, false, left - 1)));
-    if (hi && (!lo || at < top)) pi__x_add(b, alt, pi__x_cat2(b, digit(b, top, top), fraction(b, NULL, false, hi_next, hi_open, false, left - 1)));
+    if (lo && (!hi || at < top)) pi__x_add(b, alt, pi__x_cat2(b, digit(b, at, at), fraction(b, lo_next, lo_open, NULL,
+        false, false, left - 1)));
+    if (hi && (!lo || at < top)) pi__x_add(b, alt, pi__x_cat2(b, digit(b, top, top), fraction(b, NULL, false, hi_next,
+        hi_open, false, left - 1)));
     return alt;
 }
 
@@ -124,7 +131,8 @@ static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const ch
 static pi__expr *tail(pi__builder *b, const decimal *lo, bool lo_open, const decimal *hi, bool hi_open)
 {
     const bool none = (!lo || (!lo->n && !lo_open)) && (!hi || hi->n || !hi_open);
-    pi__expr *x = pi__x_cat2(b, pi__x_text(b, "."), fraction(b, lo ? lo->frac : NULL, lo_open, hi ? hi->frac : NULL, hi_open, true, MAX_DIGITS));
+    pi__expr *x = pi__x_cat2(b, pi__x_text(b, "."), fraction(b, lo ? lo->frac : NULL, lo_open, hi ? hi->frac : NULL,
+                                                             hi_open, true, MAX_DIGITS));
     return none ? pi__x_alt2(b, pi__x_empty(b), x) : x;
 }
 
@@ -149,7 +157,8 @@ static decimal decimal_of(double x)
     size_t n = 0;
     for (const char *p = text; p < e; p++)
         if (*p >= '0' && *p <= '9') all[n++] = *p;
-    for (int i = exp < 0 ? exp : 0; i <= exp; i++) d.whole = d.whole * 10 + (i >= 0 && (size_t) i < n ? all[i] - '0' : 0);
+    for (int i = exp < 0 ? exp : 0; i <= exp; i++) d.whole = d.whole * 10 + (i >= 0 && (size_t) i < n ? all[i] - '0'
+                                                                             : 0);
     for (int i = exp + 1; i < (int) n && d.n < sizeof d.frac - 1; i++) d.frac[d.n++] = i < 0 ? '0' : all[i];
     while (d.n && d.frac[d.n - 1] == '0') d.n--;
     d.frac[d.n] = 0;
@@ -188,10 +197,14 @@ static bool read_bound(pi__schema *s, const pi__val *v, const char *key, bool op
 {
     const pi__val *k = pi__member(v, key);
     if (!k) return true;
-    if (!pi__val_is_number(k) || k->type == PI__V_BOOL) return pi__schema_fail(s, PI_EINVAL, "%s is %s: give a number", key, pi__val_type_name(k)), false;
+    if (!pi__val_is_number(k) || k->type == PI__V_BOOL) return pi__schema_fail(s, PI_EINVAL, "%s is %s: give a number",
+                                                                               key, pi__val_type_name(k)), false;
     const double x = pi__val_f64(k);
-    if (!(fabs(x) <= 1e15)) return pi__schema_fail(s, PI_EUNSUPPORTED, "%s: bounds beyond 1e15 are not supported", key), false;
-    if (x != 0 && fabs(x) < 1e-12) return pi__schema_fail(s, PI_EUNSUPPORTED, "%s: a bound nearer to 0 than 1e-12 is not supported", key), false;
+    if (!(fabs(x) <= 1e15)) return pi__schema_fail(s, PI_EUNSUPPORTED, "%s: bounds beyond 1e15 are not supported", key),
+        false;
+    if (x != 0 && fabs(x) < 1e-12) return pi__schema_fail(s, PI_EUNSUPPORTED,
+                                                          "%s: a bound nearer to 0 than 1e-12 is not supported", key),
+                                                              false;
     const bool tighter = !out->set || (low ? x > out->v : x < out->v) || (x == out->v && open);
     if (tighter) *out = (bound) {true, open, x == 0 ? 0 : x};
     return true;

@@ -73,13 +73,15 @@ pi__expr *pi__schema_quoted(pi__schema *s, pi__str text)
     const pi__val v = pi__val_str(text);
     const pi__json_style style = pi__json_plain();
     const char *what;
-    if (!pi__text_json(&t, &v, &style, &what) || t.code) pi__builder_fail(s->b, t.code ? t.code : PI_EINVAL, "a text cannot be written as JSON");
+    if (!pi__text_json(&t, &v, &style, &what) || t.code) pi__builder_fail(s->b, t.code ? t.code : PI_EINVAL,
+                                                                          "a text cannot be written as JSON");
     pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
     pi__free(t.p);
     return x;
 }
 
-static pi__expr *in_quotes(pi__builder *b, pi__expr *x) { return pi__x_cat3(b, pi__x_text(b, "\""), x, pi__x_text(b, "\"")); }
+static pi__expr *in_quotes(pi__builder *b, pi__expr *x) { return pi__x_cat3(b, pi__x_text(b, "\""), x, pi__x_text(b,
+    "\"")); }
 
 /* ------------------------------------------------------------------------------------------------------------- keys */
 
@@ -130,7 +132,8 @@ pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
     if (!v || b->code) return pi__x_never(b);
     for (size_t i = 0; i < n; i++) {
         v[i] = not[i];
-        if (v[i].n > 256) pi__schema_fail(s, PI_EUNSUPPORTED, "a property's name of more than 256 bytes beside additionalProperties");
+        if (v[i].n > 256) pi__schema_fail(s, PI_EUNSUPPORTED,
+                                          "a property's name of more than 256 bytes beside additionalProperties");
     }
     sort_texts(v, n);
     return in_quotes(b, n ? none_of(s, v, n, 0) : pi__x_rep(b, s->key_chr, 0, PI__REP_INF));
@@ -138,7 +141,8 @@ pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
 
 /* ---------------------------------------------------------------------------------------------------------- formats */
 
-static pi__expr *of_regex(pi__schema *s, const char *regex) { return pi__read_regex(s->b, regex, strlen(regex), s->what, false, json_class); }
+static pi__expr *of_regex(pi__schema *s, const char *regex) { return pi__read_regex(s->b, regex, strlen(regex), s->what,
+    false, json_class); }
 
 #define YEAR_DAY "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|" \
                  "(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
@@ -183,17 +187,22 @@ pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l)
         if ((v = pi__member(l->p[i].v, "minLength")) && pi__schema_count(s, v, "minLength", &k) && k > min) min = k;
         if ((v = pi__member(l->p[i].v, "maxLength")) && pi__schema_count(s, v, "maxLength", &k) && k < max) max = k;
         if ((v = pi__member(l->p[i].v, "pattern"))) {
-            if (v->type != PI__V_STR) return pi__schema_fail(s, PI_EINVAL, "pattern is %s: give a text", pi__val_type_name(v)), pi__x_never(b);
-            if (pattern && !pi__str_eq(pattern->s, v->s)) return pi__schema_fail(s, PI_EUNSUPPORTED, "two patterns for one text are not supported"), pi__x_never(b);
+            if (v->type != PI__V_STR) return pi__schema_fail(s, PI_EINVAL, "pattern is %s: give a text",
+                                                             pi__val_type_name(v)), pi__x_never(b);
+            if (pattern && !pi__str_eq(pattern->s, v->s)) return pi__schema_fail(s, PI_EUNSUPPORTED,
+                "two patterns for one text are not supported"), pi__x_never(b);
             pattern = v;
         }
         if (!form && (v = pi__member(l->p[i].v, "format"))) form = of_format(s, v);
     }
     if (max < min) return pi__x_never(b);
-    if (form && pattern) return pi__schema_fail(s, PI_EUNSUPPORTED, "format and pattern together are not supported: leave one out"), pi__x_never(b);
+    if (form && pattern) return pi__schema_fail(s, PI_EUNSUPPORTED,
+                                                "format and pattern together are not supported: leave one out"),
+                                                    pi__x_never(b);
     if (pattern) form = pi__read_regex(b, pattern->s.p, pattern->s.n, "pattern", true, json_class);
     if (!form) return in_quotes(b, pi__x_rep(b, any_char(s), min, max));
     if ((min || max != PI__REP_INF) && !narrow(form, min, max))
-        pi__schema_fail(s, PI_EUNSUPPORTED, "pattern or format together with minLength or maxLength: say the length in the pattern, as ^[a-z]{2,8}$");
+        pi__schema_fail(s, PI_EUNSUPPORTED,
+                        "pattern or format together with minLength or maxLength: say the length in the pattern, as ^[a-z]{2,8}$");
     return in_quotes(b, form);
 }

@@ -20,7 +20,8 @@ unsigned pi__type_of_value(const pi__val *v)
 /* As JSON Schema has it: 1 is 1.0, but no boolean. */
 static bool equal(const pi__val *a, const pi__val *b, int depth)
 {
-    if (depth > PI__VAL_DEPTH || (pi__type_of_value(a) | (PI__T_WHOLE * 3)) != (pi__type_of_value(b) | (PI__T_WHOLE * 3))) return false;
+    if (depth > PI__VAL_DEPTH ||
+        (pi__type_of_value(a) | (PI__T_WHOLE * 3)) != (pi__type_of_value(b) | (PI__T_WHOLE * 3))) return false;
     switch (a->type) {
     case PI__V_NONE: return true;
     case PI__V_BOOL: return a->b == b->b;
@@ -56,7 +57,8 @@ unsigned pi__types_of(pi__schema *s, const pi__val *v)
         unsigned one = 0;
         for (size_t k = 0; k < sizeof of / sizeof *of && names[i].type == PI__V_STR; k++)
             if (pi__str_is(names[i].s, of[k].name)) one = of[k].types;
-        if (!one) pi__schema_fail(s, PI_EINVAL, "type: give null, boolean, object, array, string, integer or number, or a list of these");
+        if (!one) pi__schema_fail(s, PI_EINVAL,
+                                  "type: give null, boolean, object, array, string, integer or number, or a list of these");
         types |= one;
     }
     return types;
@@ -69,7 +71,8 @@ static const pi__val *list_of(pi__schema *s, const pi__val *schema, size_t *n)
     const pi__val *one = pi__member(schema, "const"), *list = pi__member(schema, "enum");
     if (one) return *n = 1, one;
     if (!list) return NULL;
-    if (list->type != PI__V_LIST) return pi__schema_fail(s, PI_EINVAL, "enum is %s: give a list of values", pi__val_type_name(list)), NULL;
+    if (list->type != PI__V_LIST) return pi__schema_fail(s, PI_EINVAL, "enum is %s: give a list of values",
+                                                         pi__val_type_name(list)), NULL;
     return *n = list->list->n, list->list->v ? list->list->v : list;
 }
 
@@ -107,11 +110,13 @@ static bool text_meets(const pi__val *v, const pi__val *schema, bool *unknown)
 
 bool pi__value_meets(pi__schema *s, const pi__val *v, const pi__val *schema, bool *unknown)
 {
-    static const char *const of_many[] = {"properties", "required", "additionalProperties", "minProperties", "maxProperties", "items",
+    static const char *const of_many[] = {"properties", "required", "additionalProperties", "minProperties",
+                                          "maxProperties", "items",
                                           "prefixItems", "minItems", "maxItems", "unevaluatedProperties", NULL};
     size_t n = 0;
     const unsigned type = pi__type_of_value(v);
-    const pi__val *values = list_of(s, schema, &n), *one = pi__member(schema, "const"), *list = pi__member(schema, "enum");
+    const pi__val *values = list_of(s, schema, &n), *one = pi__member(schema, "const"), *list = pi__member(schema,
+        "enum");
     bool found = !values;
     if (!(pi__types_of(s, schema) & type)) return false;
     for (size_t i = 0; values && i < n && !found; i++) found = pi__json_equal(v, &values[i]);
@@ -193,7 +198,8 @@ static bool told_apart(pi__schema *s, const pi__parts *a, const pi__parts *b)
         for (size_t k = 0; p && p->type == PI__V_MAP && k < p->map->n; k++) {
             const pi__str name = p->map->e[k].key.s;
             pi__parts x = {0}, y = {0};
-            if (!requires(a, name) || !requires(b, name) || !property(s, a, name, &x) || !property(s, b, name, &y)) continue;
+            if (!requires(a, name) || !requires(b, name) || !property(s, a, name, &x) || !property(s, b, name, &y))
+                continue;
             if (other_values(s, &x, &y) || !(types_of_all(s, &x) & types_of_all(s, &y))) return true;
         }
     }

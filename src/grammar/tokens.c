@@ -206,7 +206,8 @@ static int collect_ends(pi__tokens *t, const uint64_t *never)
     return PI_OK;
 }
 
-int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never, pi_error *err)
+int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
+                      pi_error *err)
 {
     *out = NULL;
     int rc = PI_ENOMEM;

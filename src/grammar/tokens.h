@@ -40,7 +40,8 @@ typedef struct pi__tokens {
     uint64_t *all;        /* bits of all tokens that may be generated, no eog */
 } pi__tokens;
 
-int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never, pi_error *err);
+int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
+                      pi_error *err);
 void pi__tokens_free(pi__tokens *t);
 /* Bytes that it takes. */
 size_t pi__tokens_bytes(const pi__tokens *t);
