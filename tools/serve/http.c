@@ -1,4 +1,5 @@
-/* Requests of HTTP/1.1 (see http.h). http-parser calls back as it reads; here the parts are put together and counted. */
+/* Requests of HTTP/1.1 (see http.h). http-parser calls back as it reads; here the parts are put together and counted.
+ */
 #include "serve/http.h"
 
 #include <ctype.h>
