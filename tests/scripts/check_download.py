@@ -8,6 +8,7 @@ import hashlib
 import http.server
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -366,6 +367,7 @@ def interrupts(t):
     t.check(p.returncode == 130, 'Ctrl-C: exit %d' % p.returncode)
     t.check(os.path.exists(part) and 8192 <= os.path.getsize(part) < len(t.model), 'Ctrl-C: the part is gone')
     os.unlink(part)
+    on_terminal(t)
     both = [call('inspect', '-hf', 'o/i', '--no-cost', env=t.env) for _ in range(2)]
     said = [b.communicate(timeout=60)[1].decode() for b in both]
     t.stderr = ' '.join(said)
@@ -377,6 +379,26 @@ def interrupts(t):
     t.hub.behave['huge.gguf'] = ['huge']
     t.run(74, '-mu', t.hub.url + 'huge.gguf', err='it does not fit the disk')
     full_disk(t)
+
+
+def on_terminal(t):
+    """There a line says how far it is, and is gone at the end."""
+    t.hub.files['line.gguf'], t.hub.behave['line.gguf'] = t.model, [None, 'slow']
+    pid, fd = pty.fork()
+    if not pid: os.execve(BIN, [BIN, 'inspect', '-mu', t.hub.url + 'line.gguf', '--no-tensors', '--no-cost'], {**os.environ, **t.env})
+    text = b''
+    try:
+        while True:
+            got = os.read(fd, 4096)
+            text += got
+            if not got: break
+    except OSError:
+        pass
+    t.stderr = text.decode(errors='replace')
+    lines = [part for part in t.stderr.split('\r\x1b[K')[1:-1]]
+    t.check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, 'on a terminal: not fetched')
+    t.check(len(lines) > 2 and all(p.startswith('line.gguf  ') and ' % ' in p and ' of ' in p for p in lines), 'no line on the terminal')
+    t.check(any('/s  ' in p and ' left' in p for p in lines), 'the line has no rate or time')
 
 
 def full_disk(t):

@@ -70,53 +70,6 @@ static void test_q8_0(void **)
 }
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
 
-struct load_watch {
-    int64_t cancel_at; /* the call that cancels; negative: none */
-    int64_t n;         /* calls */
-    uint64_t done;     /* of the last one */
-    bool whole;        /* which was the end of it */
-};
-
-static bool on_load(void *ud, int stage, uint64_t done, uint64_t total)
-{
-    load_watch *w = static_cast<load_watch *>(ud);
-    assert_int_equal(stage, PI_LOAD_WEIGHTS);
-    assert_true(done >= w->done && done <= total);
-    w->done = done;
-    w->whole = done == total;
-    return w->n++ == w->cancel_at;
-}
-
-/* Loading to the device tells how far it is, and ends where it is told to, with nothing left there. */
-static void test_canceled(void **)
-{
-    char path[256];
-    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
-    assert_int_equal(simt_small_write(path, "gemma3", PI__Q8_0), 0);
-    int64_t n_calls = 1;
-    for (int64_t at = -1; at < n_calls; at += at < 4 ? 1 : 7) {
-        load_watch w = {at, 0, 0, false};
-        pi_error err = {};
-        pi_engine *e = nullptr;
-        pi_options *o = pi_options_new();
-        const size_t before = simt::host_bytes();
-        set(o, "model", path);
-        set(o, "device", "emu");
-        set(o, "ctx-size", "64");
-        pi_options_set_progress(o, on_load, &w);
-        assert_int_equal(pi_engine_open(&e, o, &err), at < 0 ? PI_OK : PI_ECANCELED);
-        pi_options_free(o);
-        pi_engine_close(e);
-        if (at < 0) n_calls = w.n;
-        else assert_null(e);
-        assert_int_equal(w.n, at < 0 ? n_calls : at + 1);
-        assert_true(w.whole == (w.n == n_calls));
-        assert_int_equal(simt::host_bytes(), before);
-    }
-    assert_true(n_calls > 20);
-    unlink(path);
-}
-
 /* Blocks that other prompts evict come back from host memory, with the same answers; so many layers on the device. */
 static void test_evicted_of(const char *arch, const char *layers)
 {
@@ -339,6 +292,6 @@ int main()
                                 cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
                                 cmocka_unit_test(test_fp4),
                                 cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_refused),
-                                cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_canceled)};
+                                cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

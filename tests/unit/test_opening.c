@@ -76,7 +76,7 @@ static long open_canceled(pi_options *o, watch *w)
     return w->n;
 }
 
-/* Each way to read the file, with and without a drafter beside it; canceled at every call. */
+/* Each way to read the file, with and without a drafter beside it; canceled at every call, or at some. */
 static void test_progress(void **st)
 {
     (void) st;
@@ -93,7 +93,7 @@ static void test_progress(void **st)
         assert_true(w.total > 10000 && w.done == w.total);
         assert_int_equal(w.n_weights, 1);
         assert_int_equal(w.n_read, read ? 1 + drafter : 0);
-        for (long at = 0; at < n; at += getenv("PI_TEST_EMULATED") && at > 3 ? 9 : 1) {
+        for (long at = 0; at < n; at += at > 3 && i != 4 ? 9 : 1) {
             watch cut = {.cancel_at = at};
             assert_int_equal(open_canceled(o, &cut), at + 1);
         }
