@@ -347,6 +347,9 @@ def addresses(t):
         t.run(0, '-mu', url, out='gemma3')
         t.check([('Range' in s[2]) for s in t.hub.asked('GET', 'm.gguf')] == [ranged], 'a part, ETag %s' % etag)
         t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'a part of another file was gone on from')
+    for i in (1, 2): t.hub.files['d/s-%05d-of-00002.gguf' % i] = t.model + b'%d' % i
+    t.run(0, '-mu', t.hub.url + 'd/s-00001-of-00002.gguf', out='gemma3', err='s-00002-of-00002.gguf')
+    t.check(open(t.path('s-00002-of-00002.gguf'), 'rb').read() == t.model + b'2', 'part 2 of an address')
     for bad in ('ftp://x/y.gguf', 'm.gguf', 'http://127.0.0.1/'):
         t.run(64, '-mu', bad, err='--model-url')
     t.run(74, '-mu', url, env={'LLAMA_CACHE': t.path('m.gguf')}, err='m.gguf')  # a file where the folder is to be
