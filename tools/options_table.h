@@ -91,7 +91,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
-    X("json", BOOL, "false", "", "--json", "", "inspect", true, "Print JSON.")                                         \
+    X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                \
+      "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
+    X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")             \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print what running the model would take.")             \
     X("pure", BOOL, "false", "", "--pure", "", "quantize", true,                                                       \
