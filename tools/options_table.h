@@ -65,8 +65,6 @@
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
       "--reasoning-format", "", "template", true,                                                                      \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
-    X("reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "", "template",                           \
-      false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \

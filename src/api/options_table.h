@@ -139,6 +139,11 @@
       "The model never ends its answer: end-of-generation tokens are not sampled.")                                    \
     X(NO_STOP, "no-stop", BOOL, "false", "", "--no-stop", "", "generation", false,                                     \
       "End-of-generation tokens are sampled like others and end nothing.")                                             \
+    X(REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET",\
+      "generation", false, "Tokens that a thought may have before its end is forced; 0: none, -1: as many as it likes.")\
+    X(REASONING_MESSAGE, "reasoning-budget-message", STRING, "", "", "--reasoning-budget-message",                     \
+      "LLAMA_ARG_THINK_BUDGET_MESSAGE", "generation",                                                                  \
+      false, "Text that is put before the end of a thought which took too long.")                                      \
     X(STOP, "stop", LIST, "", "", "--stop -r --reverse-prompt", "", "generation", true,                                \
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \

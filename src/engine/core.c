@@ -163,7 +163,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
         rc = validate(e, &j[made], &max_total, err);
-        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, &out[made], err);
+        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now;
     }
     if (!rc) rc = make_sample_group(out, n, err);
