@@ -1,5 +1,5 @@
 # `cmake --install`: library, header, pkg-config file, CMake package, tool, man page, completions, licence. Everything
-# finds everything else by relative paths, so an installed tree may be moved.
+# finds everything else by relative paths, so an installed tree may be moved. Target uninstall removes it again.
 include(CMakePackageConfigHelpers)
 
 set(PI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/PagedInfer)
@@ -47,6 +47,12 @@ if(TARGET pagedinfer_cli)
     if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
         install(FILES ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.conf DESTINATION /etc/pagedinfer)
     endif()
+endif()
+
+if(NOT TARGET uninstall)
+    add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
+                                        -P ${PROJECT_SOURCE_DIR}/cmake/PagedInferUninstall.cmake
+                      COMMENT "Removing what was installed" VERBATIM)
 endif()
 
 # Man page and completions come from the tables of options, by a small program that runs during the build.

@@ -295,9 +295,11 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  *     tools     JSON list of functions, or NULL
  *     options   JSON object, or NULL: variables of the template. "add_generation_prompt" (true unless given) begins
  *               the model's answer; many templates know "enable_thinking"; "chat-template-kwargs" are the defaults
+ *               "tool_choice" ("auto", "none", "required" or {"type": "function", "function": {"name": ...}}) and
+ *               "parallel_tool_calls" are as in OpenAI's API; with "none" the template gets no tools
  * Submit the whole conversation for every turn: what is in the cache is not computed again. The text is meant for
  * pi_request_prompt_text: the BOS that this adds is left out here. Caveat: text of control tokens within a message
- * ("<|im_end|>") becomes those tokens; take it out of what you do not trust.
+ * ("<|im_end|>") becomes those tokens there; pi_request_prompt_chat has no such caveat.
  * Returns the number of bytes, which may exceed cap (then cap were written), or PI_EINVAL (no such JSON; the template
  * failed or refused, err has its words), PI_EUNSUPPORTED (no template; content that is no text), PI_ETOOBIG (too deep,
  * too long), PI_ENOMEM. No final NUL. Needs 1 MiB of stack. */
@@ -357,6 +359,12 @@ PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_
  * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
 PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err);
+/* A conversation as the prompt: arguments and errors of pi_chat_render, but tokenised here, where it is known of every
+ * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
+ * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
+ * token, the ids are those of pi_chat_render and pi_request_prompt_text. Needs 1 MiB of stack. */
+PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
+                                  pi_error *err);
 
 typedef struct pi_event pi_event;
 /* Events of this request go to fn instead of pi_poll. Called on the engine's dispatch thread, one call at a time; the

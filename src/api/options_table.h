@@ -24,7 +24,8 @@
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
       "Base of the rotary embedding's frequencies; 0: the model's.")                                                   \
-    X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling", "", "model", false,         \
+    X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling",                         \
+      "LLAMA_ARG_ROPE_SCALING_TYPE", "model", false,                                                                   \
       "How the rotary embedding is stretched to longer contexts by rope-scale; model: as the file says.")              \
     X(ROPE_SCALE, "rope-scale", FLOAT, "0", "0..1000000", "--rope-scale", "", "model", false,                          \
       "Contexts become so many times as long; 0: the model's.")                                                        \
@@ -60,11 +61,11 @@
     X(KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "kv", false,                    \
       "The cache is kept, and attention run, where the layer is; --no-kv-offload: on the CPU.")                        \
     X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
-      "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"  \
-      " prompts, about as much error again as the weights have. auto: off.")                                          \
+      "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"   \
+      " prompts, about as much error again as the weights have. auto: off.")                                           \
     X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
-      "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose last"\
-      " bits then depend on how they are cut. auto: off.")                                                             \
+      "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose"    \
+      " last bits then depend on how they are cut. auto: off.")                                                        \
     X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
       "On GPUs, record decoding steps as CUDA graphs and play them again, to launch once instead of once for each"     \
       " kernel; off: where a driver has trouble with it. auto: on.")                                                   \
@@ -78,7 +79,7 @@
       "Type of the keys in the cache.")                                                                                \
     X(CACHE_TYPE_V, "cache-type-v", ENUM, "f16", &PI__CACHE_TYPE_WORDS[1], "-ctv --cache-type-v", "", "kv", true,      \
       "Type of the values in the cache.")                                                                              \
-    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same" PI__CACHE_TYPE_WORDS, "--cache-type-window", "",   \
+    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same" PI__CACHE_TYPE_WORDS, "--cache-type-window", "",    \
       "kv", false, "Type of keys and values of layers that see only a window; same: as cache-type-k and -v.")          \
     X(BLOCK_SIZE, "block-size", ENUM, "16", "16|32|64", "--block-size", "", "kv", false, "Tokens in a cache block.")   \
     X(KV_COMMIT, "kv-commit", ENUM, "demand", "demand|full", "--kv-commit", "", "kv", false,                           \
@@ -119,7 +120,8 @@
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
     X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|neon|generic", "--cpu-isa", "", "cpu", false,                \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
-    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template", "", "template", false,                        \
+    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
+      "template", false,                                                                                               \
       "Chat template (Jinja text, or chatml) to use instead of the model's own.")                                      \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \

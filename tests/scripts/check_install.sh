@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_install.sh: an installed tree serves someone who has nothing else.
 #     bash tests/scripts/check_install.sh BUILD WORK [MODEL]
-# Installs BUILD into WORK, moves the tree (it must not know where it was), compiles the first C program of README.md
+# Installs BUILD into WORK, copies the tree and uninstalls the first one (the copy must not know where it was), compiles the first C program of README.md
 # with pkg-config and with find_package, runs both, and the installed tool. With MODEL the programs must write text;
 # without, they must end with an error that names the file.
 set -uo pipefail
@@ -15,7 +15,10 @@ finding() { printf '%s\n' "$*"; bad=1; }
 rm -rf "$work" && mkdir -p "$work" || exit 1
 work=$(cd "$work" && pwd)
 cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
-mv "$work/first" "$work/moved"
+cp -a "$work/first" "$work/moved"
+cmake --build "$build" --target uninstall >"$work/uninstall.log" 2>&1 || { cat "$work/uninstall.log"; bad=1; }
+left=$(find "$work/first" ! -type d -o -iname pagedinfer)
+[ -z "$left" ] || finding "uninstall left: $left"
 prefix=$work/moved
 lib=$(dirname "$(find "$prefix" -name libpagedinfer.so | head -n 1)")
 [ -d "$lib" ] || { echo "no libpagedinfer.so was installed"; exit 1; }
