@@ -474,6 +474,16 @@ static int copy_metadata(pi__core *e, pi_error *err)
     return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
 }
 
+/* Weights stay in memory, whatever the system needs it for. A refusal changes nothing but that. */
+static void lock_weights(const pi__core *e, const pi__model *m)
+{
+    size_t left;
+    const int error = pi__weights_lock(m, &left);
+    if (!error) return;
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit (ulimit -l, "
+             "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
+}
+
 static int load(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
@@ -487,6 +497,8 @@ static int load(pi__core *e, pi_error *err)
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
     if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
+    if (!rc && s->cfg.mlock) lock_weights(e, s->m);
+    if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
 }
 
