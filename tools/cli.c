@@ -170,7 +170,7 @@ bool cli_from_env(const cli *c, const char *key)
     const size_t opt = key_index(key, &info);
     bool found = false;
     for (size_t i = 0; i < c->n_val; i++) {
-        if (c->val[i].opt == opt && !c->val[i].from_env) return false;
+        if (c->val[i].opt == opt && !c->val[i].env) return false;
         found |= c->val[i].opt == opt;
     }
     return found;
@@ -184,11 +184,11 @@ bool cli_set(cli *c, const char *key, const char *value)
     char *own = strdup(value);
     if (!own) return false;
     for (size_t i = 0; i < c->n_val; i++) {
-        if (c->val[i].opt == opt) free(c->val[i].owned);
+        if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].env);
         else c->val[n++] = c->val[i];
     }
     c->n_val = n;
-    return add_value(c, opt, NULL, own, false);
+    return add_value(c, opt, NULL, own, false, NULL);
 }
 
 const char *cli_str(const cli *c, const char *key)

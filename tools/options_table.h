@@ -117,7 +117,7 @@
       "Use the importance matrix for tensors of this name alone; may be given several times.")                         \
     X("exclude-weights", LIST, "", "", "--exclude-weights", "", "quantize", false,                                     \
       "Do not use the importance matrix for tensors of this name; may be given several times.")                        \
-    X("dry-run", BOOL, "false", "", "--dry-run", "", "quantize", true,                                                 \
+    X("quantize-dry-run", BOOL, "false", "", "--dry-run", "", "quantize", true,                                        \
       "Say which type each tensor gets and how large the file becomes, and write nothing.")                            \
     X("max-buffer-size", STRING, "", "", "--max-buffer-size", "", "quantize", false,                                   \
       "Not needed: a tensor goes through in pieces of a few MiB.")                                                     \

@@ -175,6 +175,17 @@
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \
       "Token id that ends the answer; may be given several times.")                                                    \
+    X(JSON_SCHEMA, "json-schema", STRING, "", "", "-j --json-schema", "", "generation", true,                          \
+      "The answer is JSON that meets this JSON Schema; {} for any JSON, {\"type\": \"object\"} for any object.")         \
+    X(GRAMMAR, "grammar", STRING, "", "", "--grammar", "", "generation", true,                                         \
+      "The answer is a text of this grammar, in GBNF; %json{...} in it stands for a text of a JSON Schema.")           \
+    X(REGEX, "regex", STRING, "", "", "--regex", "", "generation", false,                                              \
+      "The answer matches this regular expression, as a whole.")                                                       \
+    X(CHOICE, "choice", STRING, "", "", "--choice", "", "generation", false,                                           \
+      "The answer is one of these texts, a JSON array of strings.")                                                    \
+    X(GRAMMAR_TRIGGER, "grammar-trigger", STRING, "", "", "--grammar-trigger", "", "generation", false,                \
+      "JSON array of texts or control tokens: the answer is free until it has one of them; what follows has the form"  \
+      " that grammar, json-schema, regex or choice asks for.")                                                         \
     X(SPECIAL, "special", BOOL, "false", "", "-sp --special", "", "generation", false,                                 \
       "Control tokens appear in the text.")                                                                            \
     X(LOGPROBS, "logprobs", INT, "-1", "-1..64", "--logprobs --n-probs", "", "generation", false,                      \

@@ -33,6 +33,7 @@ struct pi__core {
     pi__vocab *vocab;          /* tokens */
     pi__special special;       /* those treated apart */
     char *chat_template;       /* text, or NULL */
+    pi__grammars *grammars;    /* of its vocabulary */
     pi__gguf_copy *metadata;   /* of the file */
 
     /* step thread only */
@@ -462,6 +463,7 @@ static int open_vocab(pi__core *e, pi_error *err)
     pi__str t;
     int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
     if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
+    if (!rc) rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress, e->special.n_suppress, err);
     if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;
     e->chat_template = pi__strndup(t.p, t.n);
@@ -580,6 +582,7 @@ static void core_free(pi__core *e)
     pi__sched_destroy(&e->sched);
     pi__cache_destroy(&e->cache);
     pi__setup_free(&e->setup);
+    pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);
     pi__special_free(&e->special);
     pi__free(e->chat_template);
@@ -625,6 +628,11 @@ void pi__core_close(pi__core *e)
 
 int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
 const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
+
+int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+{
+    return pi__grammar_get(e->grammars, spec, out, err);
+}
 const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 
 int pi__core_info(const pi__core *e, pi_info *out)

@@ -12,6 +12,7 @@ void pi__seq_free(pi__seq *s)
 {
     pi__sampler_free(s->sampler);
     pi__thoughts_free(s->thoughts);
+    pi__matcher_free(s->matcher);
     pi__free(s->tokens);
     pi__free(s->probs);
     pi__free((void *) s->params.stop_ids);
@@ -39,6 +40,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     s->params.stop_ids = NULL;
     s->params.salt = NULL;
     s->params.thought_message = NULL;
+    s->params.grammar = NULL;
     s->tokens = pi__calloc((size_t) max_total + 1, sizeof *s->tokens);
     int32_t *stop = pi__calloc(j->params.n_stop_ids, sizeof *stop);
     s->params.stop_ids = stop;
@@ -51,6 +53,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     if (!rc) rc = pi__sampler_create(&s->sampler, &j->params.sampling, n_vocab, max_total + 1, err);
     if (!rc && j->params.limit_thoughts)
         rc = pi__thoughts_new(&s->thoughts, v, j->params.thought_budget, j->params.thought_message, j->prompt, j->n_prompt, err);
+    if (!rc && j->params.grammar) rc = pi__matcher_create(&s->matcher, j->params.grammar, err);
     if (rc) {
         pi__seq_free(s);
         return rc;

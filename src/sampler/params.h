@@ -51,6 +51,8 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
 
 enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED };
 
+struct pi__grammar;
+
 typedef struct pi__gen_params {
     pi__sampling sampling;
     int32_t max_tokens;     /* tokens to generate; -1: to the context's end */
@@ -70,6 +72,7 @@ typedef struct pi__gen_params {
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */
+    struct pi__grammar *grammar; /* what the answer has to be, or NULL; a reference of the request */
 } pi__gen_params;
 
 #endif
