@@ -350,7 +350,6 @@ static int with_engine(struct chat *u)
     u->color = isatty(STDERR_FILENO);
     u->in = line_open("\n> ");
     if (!code && (!u->in || !u->messages)) code = no_memory(u);
-    if (!code) code = cli_catch_signals();
     if (!code) code = first_messages(u, &first);
     if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
     if (!code) code = converse(u, first);
@@ -368,10 +367,10 @@ int cmd_chat(const cli *c)
     pi_error err = {0};
     int code = CLI_OK;
     if (!cli_bool(c, "conversation")) return cmd_run(c);
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
-    if (o && !code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
+    if (o && !code) code = cli_open(c, o, &u.e);
     static const char probe[] = "[{\"role\":\"user\",\"content\":\"\"}]";
     bool no_template = u.e && pi_chat_render(u.e, probe, NULL, NULL, NULL, 0, &err) == PI_EUNSUPPORTED;
     if (u.e && !no_template) code = with_engine(&u);

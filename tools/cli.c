@@ -139,6 +139,33 @@ static const char *value_of(const cli *c, size_t opt, size_t i, size_t *n)
 
 bool cli_given(const cli *c, const char *key) { return cli_n(c, key) > 0; }
 
+bool cli_from_env(const cli *c, const char *key)
+{
+    pi_option_info info;
+    const size_t opt = key_index(key, &info);
+    bool found = false;
+    for (size_t i = 0; i < c->n_val; i++) {
+        if (c->val[i].opt == opt && !c->val[i].from_env) return false;
+        found |= c->val[i].opt == opt;
+    }
+    return found;
+}
+
+bool cli_set(cli *c, const char *key, const char *value)
+{
+    pi_option_info info;
+    const size_t opt = key_index(key, &info);
+    size_t n = 0;
+    char *own = strdup(value);
+    if (!own) return false;
+    for (size_t i = 0; i < c->n_val; i++) {
+        if (c->val[i].opt == opt) free(c->val[i].owned);
+        else c->val[n++] = c->val[i];
+    }
+    c->n_val = n;
+    return add_value(c, opt, NULL, own, false);
+}
+
 const char *cli_str(const cli *c, const char *key)
 {
     pi_option_info info;
@@ -303,8 +330,8 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
 static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
-    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strncmp(info->key, "verb", 4) ||
-           !strncmp(info->key, "log", 3);
+    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "download") ||
+           !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 
 static const char *env_of_spelling(const char *prefix, const char *name, size_t n)

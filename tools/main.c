@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "cli.h"
+#include "fetch.h"
 
-#define ENGINE_SECTIONS "model kv scheduler speculation cpu"
+#define ENGINE_SECTIONS "model download kv scheduler speculation cpu"
 
 const cli_command cli_commands[] = {
     {"run", "llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
@@ -38,8 +39,8 @@ const cli_command cli_commands[] = {
      "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
      "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "
-     "and put beside IN.gguf.",
-     "quantize general", 4, false, cmd_quantize},
+     "and put beside IN.gguf. With -hf or -mu there is no IN.gguf, and the file is put into the current folder.",
+     "quantize download general", 4, false, cmd_quantize},
     {"inspect", "", "what is in a GGUF, and what running it would cost", "MODEL [options]",
      "Prints metadata and tensors of a model file, and the memory that running it with these options would take, "
      "computed by the same plan that allocates it. Nothing is loaded.",
@@ -47,7 +48,7 @@ const cli_command cli_commands[] = {
     {"tokenize", "llama-tokenize", "text to token ids", "-m MODEL (-p TEXT | -f FILE | --stdin) [options]",
      "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
      "vocabulary alone.",
-     "tokenize prompt model general", 0, false, cmd_tokenize},
+     "tokenize prompt model download general", 0, false, cmd_tokenize},
     {0},
 };
 
@@ -78,6 +79,7 @@ static int run_command(const cli_command *cmd, const char *name, int argc, char 
 {
     cli c = {.name = name};
     int code = cli_parse(&c, cmd, argc, argv);
+    if (code < 0) code = fetch_models(&c);
     if (code < 0) {
         code = cmd->run(&c);
         if (!code) code = cli_flush(&c);

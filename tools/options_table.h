@@ -23,6 +23,21 @@
     X("log-disable", BOOL, "false", "", "--log-disable", "", "general", false, "Log nothing.")                         \
     X("list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                                       \
       "Devices that this build can use, then exit.")                                                                   \
+    X("hf-repo", STRING, "", "", "-hf -hfr --hf-repo", "", "download", true,                                           \
+      "USER/NAME[:QUANT]: the model of that repository, from the cache or fetched; without QUANT Q4_K_M, Q8_0 or the"  \
+      " first.")                                                                                                       \
+    X("hf-file", STRING, "", "", "-hff --hf-file", "", "download", false,                                              \
+      "File of the repository, instead of one with QUANT in its name.")                                                \
+    X("hf-token", STRING, "", "", "-hft --hf-token", "HF_TOKEN", "download", false,                                    \
+      "Token for repositories that are private or gated.")                                                             \
+    X("hf-repo-draft", STRING, "", "", "-hfd -hfrd --hf-repo-draft --spec-draft-hf", "LLAMA_ARG_SPEC_DRAFT_HF_REPO",   \
+      "download", false, "The same for the drafter; -md then names a file of the repository.")                         \
+    X("model-url", STRING, "", "", "-mu --model-url", "", "download", true,                                            \
+      "Address of the model's GGUF, which is fetched to the cache, or to the file that -m names.")                     \
+    X("offline", BOOL, "false", "", "--offline", "", "download", false,                                                \
+      "Ask nothing of a network: -hf and -mu take what the cache has.")                                                \
+    X("dry-run", BOOL, "false", "", "--dry-run", "", "download", false,                                                \
+      "Say what would be fetched, how many bytes and to where, then exit.")                                            \
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                                      \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File that holds the prompt; - is standard input.")                                                              \

@@ -74,20 +74,20 @@ static bool collect(const cli *c, const char *threads, struct list *l)
 
 int cmd_quantize(const cli *c)
 {
-    size_t n = cli_n_args(c);
-    /* IN TYPE, IN TYPE THREADS, IN OUT TYPE, IN OUT TYPE THREADS: the word that is a type decides. */
-    size_t t = n >= 2 && is_type(cli_arg(c, 1)) ? 1 : 2;
-    if (n < 2) return cli_usage_error(c, "give IN.gguf [OUT.gguf] TYPE [THREADS]");
+    /* IN TYPE, IN TYPE THREADS, IN OUT TYPE, IN OUT TYPE THREADS: the word that is a type decides. IN may be fetched. */
+    const bool fetched = cli_given(c, "model");
+    size_t n = cli_n_args(c), at = !fetched, t = n > at && is_type(cli_arg(c, at)) ? at : at + 1;
+    if (n < at + 1) return cli_usage_error(c, "give IN.gguf [OUT.gguf] TYPE [THREADS]");
     if (n <= t) return unknown_type(c, cli_arg(c, n - 1));
-    const char *in = cli_arg(c, 0), *type = cli_arg(c, t), *threads = cli_arg(c, t + 1);
+    const char *in = fetched ? cli_str(c, "model") : cli_arg(c, 0), *type = cli_arg(c, t), *threads = cli_arg(c, t + 1);
     if (!is_type(type)) return unknown_type(c, type);
     if (n > t + 2) return cli_usage_error(c, "unexpected argument '%s'", cli_arg(c, t + 2));
     if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1)) {
         return cli_usage_error(c, "'%s' is not a number of threads", threads);
     }
     struct list l = {0};
-    char *named = t == 1 ? default_output(in, type) : NULL;
-    const char *out = t == 1 ? named : cli_arg(c, 1);
+    char *named = t == at ? default_output(fetched ? "" : in, type) : NULL;
+    const char *out = t == at ? named : cli_arg(c, at);
     pi_error err = {0};
     int code = CLI_OK;
     if (!out || !collect(c, threads, &l)) code = cli_error(c, CLI_OS, "out of memory");

@@ -223,7 +223,7 @@ static void commit_step(pi__runner *r)
 static bool is_hidden(const pi__runner *r, int32_t k)
 {
     const pi__batch *b = &r->batch.b;
-    const pi__seq *s = r->plan->seq[b->seq[b->logits_indices[k]]];
+    const pi__seq *s = r->hidden ? r->plan->seq[b->seq[b->logits_indices[k]]] : NULL;
     return s && s->params.hidden;
 }
 
@@ -233,10 +233,8 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
     const pi__rows *rows = r->config.rows;
     pi__model *m = r->config.m;
     for (int32_t i = 0, end; i < n; i = end) {
-        const bool hidden = r->hidden && is_hidden(r, first + i);
-        for (end = i + 1; end < n; end++)
-            if (r->hidden && is_hidden(r, first + end) != hidden) break;
-        if (!r->hidden) end = n;
+        const bool hidden = is_hidden(r, first + i);
+        for (end = i + 1; end < n && is_hidden(r, first + end) == hidden;) end++;
         if (hidden) m->arch->hidden(m, first + i, end - i, rows->hidden + (size_t) i * (size_t) m->n_embd);
         else m->arch->logits(m, first + i, end - i, rows->logits + (size_t) i * (size_t) m->n_vocab);
     }
@@ -272,7 +270,8 @@ static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
+    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens) return false;
+    if (each > 1 + r->config.n_draft) return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
     return true;

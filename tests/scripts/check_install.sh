@@ -31,6 +31,19 @@ for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion
     [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
 done
 
+# The service is there, and as confined as it says.
+unit=$(find "$prefix" -name pagedinfer.service | head -n 1)
+if [ -z "$unit" ]; then
+    finding "not installed: pagedinfer.service"
+elif command -v systemd-analyze >/dev/null; then
+    mkdir -p "$work/unit"
+    sed 's,^ExecStart=.*/pagedinfer,ExecStart=/bin/true,' "$unit" >"$work/unit/pagedinfer.service" # what is verified must exist
+    exposure=$(systemd-analyze security --offline=true "$work/unit/pagedinfer.service" 2>/dev/null |
+        sed -nE 's/.*exposure level for [^:]*: ([0-9.]+) .*/\1/p')
+    [ -n "$exposure" ] && awk "BEGIN { exit !($exposure <= 2.0) }" ||
+        finding "pagedinfer.service: exposure ${exposure:-unknown}, not 2.0 or less (systemd-analyze security)"
+fi
+
 # The header is C99 and C++, alone.
 printf '#include <pagedinfer.h>\nint main(void) { return pi_abi_version() != PI_ABI_VERSION; }\n' >"$work/h.c"
 "$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
