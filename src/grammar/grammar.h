@@ -66,8 +66,8 @@ static inline bool pi__mask_has(const pi__mask *m, int32_t id) { return m->bits[
 /* At the start of g, which gets a reference. */
 int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err);
 void pi__matcher_free(pi__matcher *m); /* may be NULL */
-/* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_ETOOBIG: the grammar asks for more work or memory than
- * it may take; PI_EINVAL: no token of the vocabulary goes on. */
+/* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_ETOOBIG: the grammar asks for
+ * more work or memory than it may take; PI_EINVAL: no token of the vocabulary goes on. */
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err);
 /* The token was generated: one of the last mask's. PI_EINVAL: the grammar does not allow it. */
 int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err);

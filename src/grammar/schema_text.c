@@ -66,15 +66,13 @@ static pi__expr *any_char(pi__schema *s)
     return s->chr = alt;
 }
 
-/* The characters of a text, each in the one way in which json_class writes it plainly. */
-pi__expr *pi__schema_quoted(pi__schema *s, pi__str text)
+pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v)
 {
     pi__text t = {.limit = 1 << 24};
-    const pi__val v = pi__val_str(text);
     const pi__json_style style = pi__json_plain();
     const char *what;
-    if (!pi__text_json(&t, &v, &style, &what) || t.code) pi__builder_fail(s->b, t.code ? t.code : PI_EINVAL,
-                                                                          "a text cannot be written as JSON");
+    if (!pi__text_json(&t, v, &style, &what) || t.code)
+        pi__schema_fail(s, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
     pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
     pi__free(t.p);
     return x;
