@@ -175,7 +175,7 @@ static void look_at(const pi__machine *m, pi__gstate *s)
         if (row || (x->kind != PI__G_DFA && x->kind != PI__G_FREE)) continue;
         const uint32_t run = x->kind == PI__G_FREE ? PI__RUN_INF : p->run[k];
         const uint64_t kinds = p->dfa[x->a].kinds;
-        if (run < 2 || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
+        if (!run || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
         if (kinds == s->run_kinds && run < s->run_chars) continue;
         s->run_kinds = kinds;
         s->run_chars = run;

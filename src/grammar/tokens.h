@@ -31,11 +31,13 @@ typedef struct pi__tokens {
     uint32_t max_bytes;   /* of the longest token, whether in the trie or not */
     uint8_t *byte;        /* [n_nodes] the last byte of a node's text */
     uint8_t *n_chars;     /* [n_nodes] most characters behind it, at most PI__LONG_TOKEN */
+    uint8_t *n_before;    /* [n_nodes] characters of its own text, where kinds has no BROKEN */
     uint32_t *depth;      /* [n_nodes] bytes of a node's text */
     uint32_t *skip;       /* [n_nodes] the node behind its subtree */
     uint32_t *first;      /* [n_nodes + 1] tokens before it in the order of id; those of the node itself come first */
     uint64_t *kinds;      /* [n_nodes] a bit a kind of character that comes behind it */
     int32_t *id;          /* [first[n_nodes]] */
+    uint8_t *length;      /* [first[n_nodes]] characters of each, at most PI__LONG_TOKEN */
     uint64_t *bare;       /* bits of tokens that are not in the trie but may be generated: control tokens, no eog */
     uint64_t *all;        /* bits of all tokens that may be generated, no eog */
 } pi__tokens;
