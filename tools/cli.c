@@ -498,6 +498,21 @@ bool cli_logs(const cli *c, int level) { return level <= c->log_level; }
 
 void cli_set_log(const cli *c, pi_options *o) { pi_options_set_log(o, log_line, (void *) c, c->log_level); }
 
+/* Options of the library whose text is in a file. */
+static int set_from_file(const cli *c, const char *file, const char *key, pi_options *o)
+{
+    char *text;
+    size_t n;
+    pi_error err = {0};
+    if (!cli_given(c, file)) return CLI_OK;
+    int code = cli_read_file(c, cli_str(c, file), &text, &n);
+    if (code) return code;
+    if (memchr(text, 0, n)) code = cli_usage_error(c, "--%s: %s has a NUL byte", file, cli_str(c, file));
+    else if (pi_options_set(o, key, text, &err)) code = cli_pi_error(c, &err);
+    free(text);
+    return code;
+}
+
 pi_options *cli_options(const cli *c, int *code)
 {
     pi_options *o = pi_options_new();
@@ -512,6 +527,13 @@ pi_options *cli_options(const cli *c, int *code)
         if (!options_at(v->opt, &info) || info.scope == PI_SCOPE_TOOL || !counts(c, v)) continue;
         if (!pi_options_set(o, info.key, v->value, &err)) continue;
         *code = cli_pi_error(c, &err);
+        pi_options_free(o);
+        return NULL;
+    }
+    int rc = set_from_file(c, "grammar-file", "grammar", o);
+    if (!rc) rc = set_from_file(c, "json-schema-file", "json-schema", o);
+    if (rc) {
+        *code = rc;
         pi_options_free(o);
         return NULL;
     }

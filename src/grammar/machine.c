@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-/* ---------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static void lay_out(pi__machine *m, pi__arena *a)
 {
@@ -64,7 +64,7 @@ void pi__machine_free(pi__machine *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- stacks */
+/* ----------------------------------------------------------------------------------------------------------- stacks */
 
 static uint32_t mix(uint64_t x)
 {
@@ -84,7 +84,7 @@ static uint32_t push(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t belo
     return s->stack_slot[h] = s->n_stacks++;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- states */
+/* ----------------------------------------------------------------------------------------------------------- states */
 
 static void begin(pi__machine *m)
 {
@@ -316,10 +316,10 @@ uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
     return find(m);
 }
 
-/* -------------------------------------------------------------------------------------------------------- collecting */
+/* ------------------------------------------------------------------------------------------------------- collecting */
 
-/* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the new
- * numbers. Entries below have lower numbers. */
+/* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the
+ * new numbers. Entries below have lower numbers. */
 static void copy_stacks(pi__machine *m, const pi__space *from, pi__space *to, uint32_t *keep)
 {
     for (uint32_t k = 1; k < from->n_stacks; k++) {

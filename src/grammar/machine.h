@@ -7,10 +7,10 @@
  *     | node         | row        | stack         |    0: empty, the text's own end
  *     +--------------+------------+---------------+
  *
- * States and stack entries are each there once (found by hash), so that equal places in a text have equal numbers. They lie
- * in one of two spaces of fixed size; when it is full, the states that somebody is in are copied to the other one, and the
- * rest is forgotten. Masks are in slots beside them. Memory: one mapping, made by init, committed as it is used. One thread
- * at a time. */
+ * States and stack entries are each there once (found by hash), so that equal places in a text have equal numbers. They
+ * lie in one of two spaces of fixed size; when it is full, the states that somebody is in are copied to the other one,
+ * and the rest is forgotten. Masks are in slots beside them. Memory: one mapping, made by init, committed as it is
+ * used. One thread at a time. */
 #ifndef PI__GRAMMAR_MACHINE_H
 #define PI__GRAMMAR_MACHINE_H
 

@@ -1,7 +1,8 @@
 /* Masks: which tokens may come next from a state (see grammar.h).
  *
- * The trie is walked in its order. At each node the state that its text leads to is known; where nothing can follow, the
- * subtree is left out; where the state is within a run of characters and the subtree has nothing else, all of it is taken. */
+ * The trie is walked in its order. At each node the state that its text leads to is known; where nothing can follow,
+ * the subtree is left out; where the state is within a run of characters and the subtree has nothing else, all of it is
+ * taken. */
 #include <string.h>
 
 #include "grammar/machine.h"
@@ -32,7 +33,7 @@ static void allow_numbers(const pi__machine *m, const pi__gstate *s, uint64_t *b
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------- runs */
+/* ------------------------------------------------------------------------------------------------------------- runs */
 
 /* All bytes lo..hi of s, and `more` continuation bytes behind each, lead to *to, which is found by the first. */
 static bool one_way(pi__machine *m, uint32_t s, int lo, int hi, int more, uint32_t *to)
@@ -77,8 +78,8 @@ static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
     return q->any_next = same && to ? to : PI__STATE_MIXED;
 }
 
-/* How many characters of the state's run can follow each other, where that does not depend on which they are: in a text of
- * limited length, say. PI__RUN_INF: it does, or there is no limit, or one beyond all tokens. */
+/* How many characters of the state's run can follow each other, where that does not depend on which they are: in a text
+ * of limited length, say. PI__RUN_INF: it does, or there is no limit, or one beyond all tokens. */
 static uint32_t reach(pi__machine *m, uint32_t s)
 {
     pi__gstate *q = pi__state_at(m, s);
@@ -101,8 +102,8 @@ static void allow_short(const pi__tokens *t, uint32_t i, uint32_t n_chars, uint6
         if (t->length[k] <= most) allow(bits, t->id[k]);
 }
 
-/* The whole subtree of node i, at which the state is `to`, is in the state's run: takes what the run lets through. false: that
- * has to be looked at token by token. */
+/* The whole subtree of node i, at which the state is `to`, is in the state's run: takes what the run lets through.
+ * false: that has to be looked at token by token. */
 static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
 {
     const pi__tokens *t = m->t;
@@ -119,7 +120,8 @@ static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- the walk */
+/* ------------------------------------------------------------------------------------------------------------- the
+ * walk */
 
 /* Tokens whose text can follow. */
 static void allow_texts(pi__machine *m, uint32_t s, uint64_t *bits)

@@ -1,16 +1,16 @@
 /* Reading JSON Schema, draft 2020-12: from a schema to the JSON texts that meet it.
  *
- * A value has to meet a set of schemas, its PARTS: a schema, with what it refers to ($ref) and consists of (allOf). A set is
- * one rule, found again by its parts, so that schemas may refer to themselves; rules wait in a list until their bodies are
- * made, so that nothing recurs. anyOf is a choice of sets with one more part each.
+ * A value has to meet a set of schemas, its PARTS: a schema, with what it refers to ($ref) and consists of (allOf). A
+ * set is one rule, found again by its parts, so that schemas may refer to themselves; rules wait in a list until their
+ * bodies are made, so that nothing recurs. anyOf is a choice of sets with one more part each.
  *
- * What comes out always meets the schema, but not everything that meets it comes out: where type is missing, types are those
- * that the keywords speak of; properties come in the schema's order; where properties (prefixItems) are given and nothing is
- * said of others, there are no others. Between things there is nothing, a space, or one or two line ends and up to 20 spaces
- * or tabs. Numbers have at most 16 digits in a row, texts escapes as JSON has them. `format` date, time, date-time, uuid,
- * ipv4 is kept to, others are annotations. What cannot be promised is refused by name: not, if, contains, uniqueItems,
- * patternProperties, propertyNames, dependent..., multipleOf, oneOf whose schemas may overlap, $dynamicRef, references to
- * other documents. Keywords that the draft does not know are annotations. */
+ * What comes out always meets the schema, but not everything that meets it comes out: where type is missing, types are
+ * those that the keywords speak of; properties come in the schema's order; where properties (prefixItems) are given and
+ * nothing is said of others, there are no others. Between things there is nothing, a space, or one or two line ends and
+ * up to 20 spaces or tabs. Numbers have at most 16 digits in a row, texts escapes as JSON has them. `format` date,
+ * time, date-time, uuid, ipv4 is kept to, others are annotations. What cannot be promised is refused by name: not, if,
+ * contains, uniqueItems, patternProperties, propertyNames, dependent..., multipleOf, oneOf whose schemas may overlap,
+ * $dynamicRef, references to other documents. Keywords that the draft does not know are annotations. */
 #include "grammar/schema.h"
 
 #include <stdarg.h>
@@ -61,7 +61,7 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
     l->p[l->n++] = (pi__part) {.v = v, .skip = skip};
 }
 
-/* ---------------------------------------------------------------------------------------------------------- references */
+/* ------------------------------------------------------------------------------------------------------- references */
 
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
                         c <= 'F' ? c - 'A' + 10 : -1; }
@@ -133,7 +133,8 @@ static const pi__val *refer(pi__schema *s, const pi__val *ref)
     return v;
 }
 
-/* Adds what part i asks for. A schema that asks for itself says nothing, and other readers never come to an end with it. */
+/* Adds what part i asks for. A schema that asks for itself says nothing, and other readers never come to an end with
+ * it. */
 static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
 {
     for (size_t k = i + 1; k && v->type == PI__V_MAP; k = l->p[k - 1].from)
@@ -157,7 +158,7 @@ void pi__parts_expand(pi__schema *s, pi__parts *l)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ keywords */
+/* --------------------------------------------------------------------------------------------------------- keywords */
 
 static const char *const refused[] = {
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "patternProperties", "propertyNames",
@@ -217,7 +218,7 @@ static unsigned implied_by(const pi__val *v)
     return t;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- bodies */
+/* ----------------------------------------------------------------------------------------------------------- bodies */
 
 /* The parts with one of a choice added, and the choice itself left out. */
 static pi__expr *with_choice(pi__schema *s, const pi__parts *l, size_t at, uint32_t skip, const pi__val *choice)

@@ -1,7 +1,7 @@
 /* Lists and objects in JSON (see schema.c).
  *
- * An object's properties come in their order. Which may come next is a rule of two numbers, i the next property and c how many
- * were written (counted only up to what minProperties or maxProperties ask for):
+ * An object's properties come in their order. Which may come next is a rule of two numbers, i the next property and c
+ * how many were written (counted only up to what minProperties or maxProperties ask for):
  *
  *     more(i, c)   at a property:       key i ":" value, rest(i + 1, c + 1)  or, where i is not required, more(i + 1, c)
  *     rest(i, c)   behind a property:   "," more(i, c)                        or, where nothing more is required, the end
@@ -11,7 +11,7 @@
 
 #include "grammar/schema.h"
 
-/* --------------------------------------------------------------------------------------------------------------- lists */
+/* ------------------------------------------------------------------------------------------------------------ lists */
 
 /* The expression of element i; by prefixItems, or as any further one. */
 static pi__expr *element(pi__schema *s, const pi__parts *l, size_t i)
@@ -67,7 +67,7 @@ pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l)
     return x;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- objects */
+/* ---------------------------------------------------------------------------------------------------------- objects */
 
 typedef struct prop {
     pi__str name;
@@ -253,7 +253,8 @@ pi__expr *pi__schema_object(pi__schema *s, const pi__parts *l)
     read_limits(&o);
     if (o.min > o.max) return pi__x_never(b);
     for (size_t i = 0; i < o.n && !b->code; i++) {
-        o.p[i].x = pi__x_shared(b, member(s, pi__schema_scalar(s, &(pi__val) {.type = PI__V_STR, .s = o.p[i].name}), value_of(s, l, &o.p[i].name)));
+        const pi__val name = pi__val_str(o.p[i].name);
+        o.p[i].x = pi__x_shared(b, member(s, pi__schema_scalar(s, &name), value_of(s, l, &o.p[i].name)));
         if (o.p[i].required) o.last = i + 1;
     }
     const size_t table = (o.n + 1) * (o.cap + 1);

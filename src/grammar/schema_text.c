@@ -1,7 +1,7 @@
 /* Texts in JSON: characters, lengths, patterns, formats, keys (see schema.c).
  *
- * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths count
- * characters, an escape as one. */
+ * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths
+ * count characters, an escape as one. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -17,11 +17,12 @@ pi__expr *pi__schema_space(pi__schema *s)
     return s->space = pi__x_shared(b, x);
 }
 
-/* ------------------------------------------------------------------------------------------------------ characters */
+/* ------------------------------------------------------------------------------------------------------- characters */
 
 static const pi__range never_plain[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
 
-/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control characters. */
+/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control
+ * characters. */
 static void add_escapes(pi__builder *b, pi__expr *alt, pi__class c)
 {
     static const char letter[] = "\"\"\\\\\bb\ff\nn\rr\tt";

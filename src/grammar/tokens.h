@@ -1,14 +1,14 @@
 /* The tokens of a vocabulary as a trie over their bytes, for walking all of them at once.
  *
- * Nodes are in depth-first order: node 0 is the root, a node's subtree are the nodes behind it up to skip[node], and the
- * tokens that end in a subtree are a range of `id`, which is in the same order:
+ * Nodes are in depth-first order: node 0 is the root, a node's subtree are the nodes behind it up to skip[node], and
+ * the tokens that end in a subtree are a range of `id`, which is in the same order:
  *
  *     node  0  1:a  2:ab  3:b     skip[1] = 3: to leave out everything that starts with "a"
  *     first 0  0    1     2  3    tokens id[first[1]] .. id[first[3] - 1] start with "a"
  *
- * Of what follows a node in its subtree's tokens the node has the kinds of characters, one of 64 a character, and the longest
- * one in characters: where all of these are allowed, so is the subtree. Control tokens, tokens without bytes and those that
- * are never allowed are not there. Immutable once made; owned by the engine's grammars. */
+ * Of what follows a node in its subtree's tokens the node has the kinds of characters, one of 64 a character, and the
+ * longest one in characters: where all of these are allowed, so is the subtree. Control tokens, tokens without bytes
+ * and those that are never allowed are not there. Immutable once made; owned by the engine's grammars. */
 #ifndef PI__GRAMMAR_TOKENS_H
 #define PI__GRAMMAR_TOKENS_H
 
