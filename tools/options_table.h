@@ -47,6 +47,10 @@
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                                      \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File that holds the prompt; - is standard input.")                                                              \
+    X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true,                                        \
+      "File that holds the grammar.")                                                                                  \
+    X("json-schema-file", STRING, "", "", "-jf --json-schema-file", "", "generation", true,                            \
+      "File that holds the JSON Schema.")                                                                              \
     X("escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                                  \
       "Replace \\n, \\t, \\xHH and the like in the prompt.")                                                           \
     X("display-prompt", BOOL, "false", "", "--display-prompt", "", "run", false,                                       \
