@@ -9,6 +9,7 @@
 #include "api/events.h"
 #include "api/gen_params.h"
 #include "api/lifetime.h"
+#include "api/pooling.h"
 #include "api/prompt_probs.h"
 #include "api/sample.h"
 #include "base/alloc.h"
@@ -162,6 +163,7 @@ static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
     if (rc) return rc;
     rc = pi__samples_make(r, err);
     if (!rc) rc = pi__prompt_probs_make(r, p, err);
+    if (!rc) rc = pi__pooling_make(r, p, err);
     if (!rc && r->on_event) rc = pi__dispatch_start(r->e, err);
     if (rc) {
         pi__gen_params_free(p);
