@@ -226,6 +226,7 @@ typedef struct pi_info {
     const char *device;    /* "cpu (avx512-vnni)" */
     int32_t bos, eos;      /* token ids, -1: none */
     const char *chat_template; /* the GGUF's template text, or "" */
+    const char *pooling;   /* what the model's vectors are made of by its metadata: "none", "mean", "cls", "last"; "": unsaid */
 } pi_info;
 PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
 /* Metadata of the model's file ("general.license", "llama.context_length"), with what option "override-kv" made of it, as
@@ -294,9 +295,11 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  *     tools     JSON list of functions, or NULL
  *     options   JSON object, or NULL: variables of the template. "add_generation_prompt" (true unless given) begins
  *               the model's answer; many templates know "enable_thinking"; "chat-template-kwargs" are the defaults
+ *               "tool_choice" ("auto", "none", "required" or {"type": "function", "function": {"name": ...}}) and
+ *               "parallel_tool_calls" are as in OpenAI's API; with "none" the template gets no tools
  * Submit the whole conversation for every turn: what is in the cache is not computed again. The text is meant for
  * pi_request_prompt_text: the BOS that this adds is left out here. Caveat: text of control tokens within a message
- * ("<|im_end|>") becomes those tokens; take it out of what you do not trust.
+ * ("<|im_end|>") becomes those tokens there; pi_request_prompt_chat has no such caveat.
  * Returns the number of bytes, which may exceed cap (then cap were written), or PI_EINVAL (no such JSON; the template
  * failed or refused, err has its words), PI_EUNSUPPORTED (no template; content that is no text), PI_ETOOBIG (too deep,
  * too long), PI_ENOMEM. No final NUL. Needs 1 MiB of stack. */
@@ -356,6 +359,12 @@ PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_
  * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
 PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err);
+/* A conversation as the prompt: arguments and errors of pi_chat_render, but tokenised here, where it is known of every
+ * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
+ * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
+ * token, the ids are those of pi_chat_render and pi_request_prompt_text. Needs 1 MiB of stack. */
+PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
+                                  pi_error *err);
 
 typedef struct pi_event pi_event;
 /* Events of this request go to fn instead of pi_poll. Called on the engine's dispatch thread, one call at a time; the
@@ -404,6 +413,7 @@ enum {
                             behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
                             no such token or the request ended before. That end of the prompt is computed, not taken from
                             the cache */
+    PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt. Once, before PI_EVENT_DONE */
 };
 
 typedef struct pi_token_prob {
@@ -426,6 +436,9 @@ struct pi_event {
     int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
     uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */
     uint32_t n_left;               /* in PI_EVENT_DONE: samples that have not ended; 0: the request's last event */
+    const float *embedding;        /* [n_embeddings, n_embd] in PI_EVENT_EMBEDDING */
+    size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions" */
+    size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
 };
 
 /* A pointer that its events carry. */

@@ -1,10 +1,15 @@
 /* Prompts and files in, text out (see cli.h). */
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 /* ---------------------------------------------------------------------------------------------------------- files */
 
@@ -124,6 +129,37 @@ int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len)
     return CLI_OK;
 }
 
+/* One token as text, control tokens spelled out; "" where it has none. The text of a sequence may lose its first space,
+ * so the token is asked for twice in a row, and the second one is what is left of that text behind the first. */
+static void print_piece(const pi_engine *e, int32_t id)
+{
+    const int32_t twice[2] = {id, id};
+    int64_t one = pi_detokenize(e, twice, 1, PI_TOK_SPECIAL, NULL, 0);
+    int64_t both = pi_detokenize(e, twice, 2, PI_TOK_SPECIAL, NULL, 0);
+    char *text = one < 0 || both < one ? NULL : malloc((size_t) both + 1);
+    int64_t got = text ? pi_detokenize(e, twice, 2, PI_TOK_SPECIAL, text, (size_t) both) : -1;
+    fprintf(stderr, "%6d -> '", id);
+    if (got == both) fwrite(text + one, 1, (size_t) (both - one), stderr);
+    fprintf(stderr, "'\n");
+    free(text);
+}
+
+void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t len)
+{
+    int flags = PI_TOK_BOS | PI_TOK_SPECIAL;
+    int64_t n = pi_tokenize(e, text, len, flags, NULL, 0);
+    int32_t *ids = n < 0 ? NULL : malloc(((size_t) n + 1) * sizeof *ids);
+    if (!ids || pi_tokenize(e, text, len, flags, ids, (size_t) n) != n) {
+        fprintf(stderr, "%s: --verbose-prompt: the prompt cannot be tokenised\n", c->name);
+    } else {
+        fprintf(stderr, "%s: prompt: '%.*s'\n%s: number of tokens in prompt = %lld\n", c->name, (int) len, text, c->name,
+                (long long) n);
+        for (int64_t i = 0; i < n; i++) print_piece(e, ids[i]);
+        fputc('\n', stderr);
+    }
+    free(ids);
+}
+
 /* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 {
@@ -140,6 +176,7 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
         if (s.prefill_ms > prefill) prefill = s.prefill_ms;
         if (s.decode_ms > decode) decode = s.decode_ms;
     }
+    cli_new_line();
     fprintf(stderr, "%sprompt %llu tokens", cli_logs(c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
     if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
     if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
@@ -150,13 +187,54 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
     fputc('\n', stderr);
 }
 
+/* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
+ * threads. */
+static atomic_bool mid_line;
+
+static bool on_terminal_of_stderr(FILE *f)
+{
+    struct stat a, b;
+    if (!isatty(STDERR_FILENO)) return false;
+    return f == stderr || (!fstat(fileno(f), &a) && !fstat(STDERR_FILENO, &b) && a.st_rdev == b.st_rdev &&
+                           S_ISCHR(a.st_mode) && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+}
+
+bool cli_text(FILE *f, const char *text, size_t n)
+{
+    if (!n) return true;
+    if (fwrite(text, 1, n, f) < n || fflush(f)) return false;
+    if (on_terminal_of_stderr(f)) atomic_store(&mid_line, text[n - 1] != '\n');
+    return true;
+}
+
+void cli_new_line(void)
+{
+    if (atomic_exchange(&mid_line, false)) fputc('\n', stderr);
+}
+
+bool cli_color(const cli *c, int fd)
+{
+    const char *how = cli_str(c, "color"), *never = getenv("NO_COLOR"); /* no-color.org */
+    if (strcmp(how, "auto") != 0) return !strcmp(how, "on");
+    return isatty(fd) && terminal_has_escapes() && !(never && *never);
+}
+
+/* Standard output is a pipe that nobody reads any more. */
+static bool reader_is_gone(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
 int cli_flush(const cli *c)
 {
     static bool said;
     if (!fflush(stdout) && !ferror(stdout)) return CLI_OK;
+    int error = errno;
+    if (error == EPIPE || reader_is_gone()) return 128 + SIGPIPE;
     if (said) return CLI_IO;
     said = true;
-    return cli_error(c, CLI_IO, "standard output: %s", strerror(errno));
+    return cli_error(c, CLI_IO, "standard output: %s", strerror(error));
 }
 
 const char *cli_bytes(uint64_t n, char buf[32])

@@ -101,6 +101,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
         .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
+        .step_target_ms = pi__opt_float(s, PI__OPT_STEP_TARGET_MS),
         .max_seqs = (int32_t) pi__opt_int(s, PI__OPT_PARALLEL),
         .max_queue = (int32_t) pi__opt_int(s, PI__OPT_MAX_QUEUE),
         .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),

@@ -37,6 +37,7 @@ typedef struct pi__config {
     pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */
+    double step_target_ms;     /* prefill beside those who decode is bounded to keep steps to it; 0: no bound */
     int32_t max_seqs;          /* requests that run at once (16 by default) */
     int32_t max_queue;         /* requests that wait at most */
     int32_t block_size;        /* 16, 32 or 64 */

@@ -133,8 +133,9 @@ pi__gguf_copy *pi__gguf_copy_of(const pi__gguf *g)
     for (size_t i = 0; i < n_kv; i++) size += pi__gguf_kv_at(g, i)->key.n + value_bytes(pi__gguf_kv_at(g, i));
     pi__gguf_copy *c = pi__malloc(size);
     if (!c) return NULL;
-    char *p = (char *) &c->kv[n_kv];
     c->n = n_kv;
+    c->kv = (pi__gguf_kv *) (void *) (c + 1);
+    char *p = (char *) &c->kv[n_kv];
     for (size_t i = 0; i < n_kv; i++) {
         const pi__gguf_kv *kv = pi__gguf_kv_at(g, i);
         c->kv[i] = *kv;

@@ -58,6 +58,8 @@ typedef struct pi__arch {
     void (*forward)(pi__model *m, const pi__batch *b);
     /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
+    /* The hidden states of the same rows, after the output norm: what logits multiplies. out [n, n_embd] on the device. */
+    void (*hidden)(pi__model *m, int32_t first, int32_t n, float *out);
     /* Drafts what follows (a head of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
      * position, with the hidden state of the token before it (after the output norm, or whatever the architecture's
      * drafters read): that of token hidden[t] of the target's last forward (of row hidden[t] where the drafter has no
@@ -114,6 +116,7 @@ struct pi__model {
     bool check_tensors;        /* load refuses values that are no numbers */
     pi__progress *progress;    /* of load, while it runs; or NULL */
     pi__hash128 digest;        /* of the bytes of all tensors that were loaded */
+    const char *pooling;       /* what its vectors are made of: "none", "mean", "cls", "last"; "": the file does not say */
     char desc[96];             /* "gemma3 270M Q4_K - Medium" */
     char name[64];             /* general.name */
 };

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -115,6 +116,13 @@ def usage(model):
     expect(64, 'run', '--help', '', err='sections are')
     expect(64, 'run', '--tmep', '1', err='--temp')
     expect(64, 'run', '--top_kk', '1', err='--top-k')
+    expect(64, 'run', '--n-pormpt', '1', err='unknown option --n-pormpt')
+    if '--n-prompt' in call('run', '--n-pormpt').stderr.decode().split(';')[-1].split('\n')[0]:
+        faults.append('the nearest flag is one of another subcommand')
+    expect(64, 'bench', '--n-pormpt', '1', err='--n-prompt')
+    expect(64, 'run', '-gnl', '1', err='is -ngl')
+    expect(64, 'run', '--lora', 'x', err='--lora is not built yet')
+    expect(64, 'run', '--completion-bash', err='no meaning here')
     expect(64, 'run', '-m', err='needs a value')
     expect(64, 'run', '-m', model, '-p', 'x', '--top-p', '2', err='0..1')
     expect(64, 'run', '-m', model, '-p', 'x', '-n', 'many', err='max-tokens')
@@ -125,6 +133,7 @@ def usage(model):
     expect(64, 'quantize', model, err='TYPE')
     expect(64, 'quantize', model, 'out.gguf', 'Q77', err='Q8_0')
     expect(64, 'inspect', err='no model')
+    expect(0, 'run', '--help', 'compat', out='Not built yet:')
 
 
 def one_op():
@@ -149,6 +158,10 @@ def files(model, folder):
         expect(66, *args, gone, err='gone.gguf')
         expect(65, *args, bad, err='bad.gguf')
     expect(69, 'run', '-m', model, '-p', 'x', '--device', 'warp-drive', err='warp-drive')
+    other = os.path.join(folder, 'other.gguf')
+    with open(model, 'rb') as f: data = f.read()
+    with open(other, 'wb') as f: f.write(data.replace(b'\x06\0\0\0\0\0\0\0gemma3', b'\x06\0\0\0\0\0\0\0gamma9', 1))
+    expect(69, 'run', '-m', other, '-p', 'x', err='gamma9')
     expect(66, 'run', '-m', model, '-f', gone, err='gone.gguf')
     with open('/dev/full', 'wb') as full:
         expect(74, 'run', '-m', model, '-p', 'the', '-n', '3', '--ignore-eos', stdout=full)
@@ -259,7 +272,61 @@ def environment(model):
     expect(0, *base, env={'PAGEDINFER_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3', 'PAGEDINFER_N_PREDICT': '4'},
            err='generated 4 tokens')
     expect(0, *base, '-n', '5', env={'LLAMA_ARG_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3'}, err='generated 5 tokens')
-    expect(78, *base, '-m', model, env={'LLAMA_ARG_N_PREDICT': 'x'}, err='environment')
+    expect(78, *base, '-m', model, env={'LLAMA_ARG_N_PREDICT': 'x'}, err='LLAMA_ARG_N_PREDICT')
+    expect(78, *base, '-m', model, env={'LLAMA_ARG_LORA': 'x'}, err='LLAMA_ARG_LORA sets what is not built yet')
+    expect(0, *base, '-m', model, '-n', '1', env={'LLAMA_ARG_LORA': '', 'LLAMA_ARG_NO_MMAP': '1'})
+    expect(0, 'quantize', '--help', env={'LLAMA_ARG_LORA': 'x'})
+
+
+def log_lines(model, folder):
+    """What stands before and around a line of the log."""
+    base = ['run', '-m', model, '-p', 'the', '-n', '2', '--ignore-eos', '--no-perf', '-v']
+    for flags, pattern in (([], r'request 1: '), (['--log-prefix'], r'I request 1: '),
+                           (['--log-timestamps'], r'\d+\.\d\d\.\d{3}\.\d{3} request 1: '),
+                           (['--log-prefix', '--log-timestamps', '-lv', '4'], r'0\.\d\d\.\d{3}\.\d{3} I request 1: '),
+                           (['--log-disable'], None)):
+        lines = call(*base, *flags).stderr.decode().split('\n')
+        if pattern and not any(re.match(pattern, l) for l in lines): faults.append(f'{flags}: no line of {pattern}: {lines}')
+        if not pattern and any(lines): faults.append(f'{flags}: {lines}')
+    bad = ['run', '-m', model, '-p', 'the', '-n', '1', '--ignore-eos', '--log-level', 'debug', '--trace-ops']
+    if '\033[2m' not in call(*bad, '--log-colors', 'on').stderr.decode(): faults.append('--log-colors on: no colours')
+    for off in ([], ['--log-colors', 'off'], ['--log-colors', 'auto']):
+        if '\033' in call(*bad, *off).stderr.decode(): faults.append(f'colours without a terminal: {off}')
+    path = os.path.join(folder, 'log')
+    expect(0, *base, '--log-file', path, no_err='request 1')
+    if 'request 1' not in open(path).read(): faults.append('--log-file: empty')
+
+
+def broken_pipe(model):
+    """A reader that goes away: quietly, and as 141."""
+    for args in (['run', '-m', model, '-p', 'the', '-n', '2000', '--ignore-eos'], ['run', '--help', 'all'], ['help'],
+                 ['tokenize', '-m', model, '-p', 'the end ' * 9000], ['inspect', model]):
+        p = subprocess.Popen([BIN, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        p.stdout.close()
+        err = p.stderr.read().decode()
+        p.wait(timeout=60)
+        lines = [l for l in err.split('\n') if l and 't/s' not in l]
+        if p.returncode != 141 or lines: faults.append(f'{args[0]}: a broken pipe: exit {p.returncode}: {lines}')
+
+
+def prompts(model, folder):
+    """--verbose-prompt, --prompt-cache, and what makes `run` a conversation."""
+    base = ['run', '-m', model, '-p', 'the quick brown fox ' * 8, '-n', '2', '--temp', '0', '--ignore-eos']
+    expect(0, *base, '--verbose-prompt', err="     2 -> '<bos>'\n")
+    kept = os.path.join(folder, 'kept')
+    first = expect(0, *base, '--prompt-cache', kept, '--prompt-cache-all')
+    if expect(0, *base, '--prompt-cache', kept, err='cached)') != first: faults.append('--prompt-cache: another answer')
+    expect(78, *base, '--prompt-cache', model, err='is a file')
+    chat = ['--chat-template', 'chatml', '-st', '-n', '2', '--ignore-eos']
+    expect(0, 'run', '-m', model, '-p', 'the', '-cnv', *chat, '--verbose-prompt', err='<|im_start|>user')
+    expect(0, 'run', '-m', model, '-p', 'the', '-sys', 'end', *chat, '--verbose-prompt', err='<|im_start|>system')
+    completion = os.path.join(folder, 'llama-completion')
+    os.symlink(BIN, completion)
+    expect(0, '-m', model, '-p', 'the', '-n', '2', '--ignore-eos', name=completion, out='the')
+    expect(0, '-m', model, '-p', 'the', '-n', '2', '--no-display-prompt', name=completion, no_err='im_start')
+    expect(0, '-m', model, '-p', 'the', *chat, '--verbose-prompt', name=completion, err='<|im_start|>user')
+    expect(0, '-m', model, '-p', 'the', '-no-cnv', '-n', '2', '--chat-template', 'chatml', '--verbose-prompt', name=completion,
+           no_err='<|im_start|>')
 
 
 def names(model, folder):
@@ -311,6 +378,9 @@ def main():
         scores(model, folder)
         environment(model)
         names(model, folder)
+        log_lines(model, folder)
+        broken_pipe(model)
+        prompts(model, folder)
         signals(model)
         canceled(folder)
     for f in faults: print(f)
