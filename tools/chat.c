@@ -407,9 +407,7 @@ static int first_messages(struct chat *u, bool *first)
 static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
-    int64_t budget = cli_int(u->c, "reasoning-budget");
-    bool off = !strcmp(reasoning, "off") || budget == 0;
-    if (budget > 0) return cli_usage_error(u->c, "--reasoning-budget is -1 (any) or 0 (none)");
+    bool off = !strcmp(reasoning, "off") || cli_int(u->c, "reasoning-budget") == 0;
     u->options = off ? "{\"enable_thinking\": false}" : !strcmp(reasoning, "on") ? "{\"enable_thinking\": true}" : NULL;
     return CLI_OK;
 }

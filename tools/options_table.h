@@ -47,6 +47,10 @@
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                                      \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File that holds the prompt; - is standard input.")                                                              \
+    X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true,                                        \
+      "File that holds the grammar.")                                                                                  \
+    X("json-schema-file", STRING, "", "", "-jf --json-schema-file", "", "generation", true,                            \
+      "File that holds the JSON Schema.")                                                                              \
     X("escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                                  \
       "Replace \\n, \\t, \\xHH and the like in the prompt.")                                                           \
     X("display-prompt", BOOL, "false", "", "--display-prompt", "", "run", false,                                       \
@@ -82,8 +86,6 @@
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
       "--reasoning-format --skip-chat-parsing=none --no-skip-chat-parsing=auto", "LLAMA_ARG_THINK", "template", true,  \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
-    X("reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET", "template",     \
-      false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \
@@ -189,6 +191,10 @@
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
+      "PEM file of the certificate and its chain: TLS; read again on SIGHUP.")                                         \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false,                                            \
+      "PEM file of the private key.")                                                                                  \
     X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
       "Connections at once; further ones are told to come back.")                                                      \
     X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
@@ -211,8 +217,6 @@
       "Log lines are JSON objects.")                                                                                   \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
       "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
-    X("batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                             \
-      "a step takes up to --ubatch-size tokens; there is no larger logical batch")                                     \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
       "requests always join and leave the batch at each step")                                                         \
     X("kv-unified", BOOL, "true", "", "-kvu --kv-unified -no-kvu=false", "", "compat", false,                          \
@@ -225,19 +229,12 @@
       "a paged cache does not fragment")                                                                               \
     X("flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",                \
       false, "attention always reads the paged cache in one pass")                                                     \
-    X("tensor-split", STRING, "", "", "-ts --tensor-split", "", "compat", false,                                       \
-      "devices of --split-mode tensor get equal parts")                                                                \
-    X("main-gpu", STRING, "", "", "-mg --main-gpu", "", "compat", false, "--device chooses the device")                \
     X("op-offload", BOOL, "true", "", "--op-offload -nopo=false", "", "compat", false,                                 \
       "a model runs on one device as a whole; --device chooses it")                                                    \
     X("no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                                  \
       "weights are always kept in the layout that the device reads best")                                              \
     X("repack", BOOL, "true", "", "--repack -nr=false", "", "compat", false,                                           \
       "weights are always kept in the layout that the device reads best")                                              \
-    X("fit", ENUM, "on", "on|off|1|0|true|false", "-fit?on --fit?on", "", "compat", false,                             \
-      "--kv-cache-bytes and --kv-cache-tokens say what the cache may take; 'pagedinfer inspect' shows the cost")       \
-    X("fit-target", STRING, "", "", "-fitt --fit-target", "", "compat", false,                                         \
-      "--kv-cache-bytes says what the cache may take")                                                                 \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
     X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
@@ -250,15 +247,6 @@
       "prefixes are kept by themselves; --prefix-cache-dir keeps them on disk")                                        \
     X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
       "a request takes the longest prefix there is, whoever made it")                                                  \
-    X("mlock", BOOL, "false", "", "--mlock", "", "compat", false,                                                      \
-      "weights are copied into memory of the process at load; they are not locked there")                              \
-    X("threads-batch", STRING, "", "", "-tb --threads-batch", "", "compat", false,                                     \
-      "prompts and answers share their steps, and --threads serves both")                                              \
-    X("cpu-strict", STRING, "", "", "--cpu-strict", "", "compat", false,                                               \
-      "--cpu-mask pins each thread to one core")                                                                       \
-    X("prio", STRING, "", "", "--prio", "", "compat", false, "use nice(1) or chrt(1) for a process's priority")        \
-    X("numa", STRING, "", "", "--numa", "", "compat", false,                                                           \
-      "use numactl(8); weights are placed by the threads that read them")                                              \
     X("keep", STRING, "", "", "--keep", "", "compat", false,                                                           \
       "the context is never shifted: a request ends when it is full")                                                  \
     X("context-shift", BOOL, "false", "", "--context-shift", "", "compat", false,                                      \
@@ -362,8 +350,6 @@
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
-    LATER("--grammar --grammar-file -j --json-schema -jf --json-schema-file", "", "", "answers are not constrained")   \
-    LATER("-Cr --cpu-range", "", "", "--cpu-mask takes the cores as a mask")                                           \
     LATER("-ncffn --n-cpu-ffn", "", "", "--override-tensor takes a pattern of the tensors, ffn_=cpu")                  \
     LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
           " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
@@ -378,7 +364,6 @@
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
     LATER("--reasoning-effort", "", "", "give --chat-template-kwargs what the template calls it")                      \
-    LATER("--reasoning-budget-message", "LLAMA_ARG_THINK_BUDGET_MESSAGE", "", "--reasoning-budget takes no message")   \
     LATER("--in-prefix --in-suffix --in-prefix-bos", "", "", "the chat template says what stands around a message")    \
     LATER("-mli --multiline-input", "", "", "a line that ends in a backslash goes on with the next one")               \
     LATER("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks --multiple-choice --multiple-choice-tasks",   \

@@ -196,6 +196,34 @@ def files(model, folder):
     expect(0, 'run', '-m', out, '-p', 'the', '-n', '4', '--ignore-eos')
 
 
+def quantising(model, folder):
+    """quantize's types by name and number, rules from a file, metadata, dry runs."""
+    expect(0, 'quantize', '--help', out='15  Q4_K_M')
+    for word, kind in (('7', 'Q8_0'), ('IQ4_XS', 'IQ4_NL'), ('Q4_K', 'Q5_0')):  # rows of 64 values take what fits
+        out = os.path.join(folder, 'q.gguf')
+        expect(0, 'quantize', model, out, word, '2')
+        expect(0, 'inspect', out, out=f' {kind} ')
+    gone = os.path.join(folder, 'ggml-model-Q8_0.gguf')
+    expect(0, 'quantize', '--dry-run', model, 'Q8_0', err='quantised size')
+    if os.path.exists(gone): faults.append('quantize --dry-run writes')
+    expect(0, 'quantize', model, '7')
+    if not os.path.exists(gone): faults.append('quantize IN 7: not named after Q8_0')
+    rules = os.path.join(folder, 'rules')
+    with open(rules, 'w') as f: f.write('attn_q=q8_0\n ffn_up=Q4_1  ')
+    said = call('quantize', '--tensor-type-file', rules, '--tensor-type', 'ffn_down=F16', model, out, 'Q5_0').stderr.decode()
+    for name, kind in (('attn_q', 'Q8_0'), ('ffn_up', 'Q4_1'), ('ffn_down', 'F16'), ('ffn_gate', 'Q5_0')):
+        if not re.search(rf'blk\.0\.{name}\.weight .* -> {kind},', said): faults.append(f'quantize: {name}: {said[:600]}')
+    expect(0, 'quantize', '--override-kv', 'gemma3.context_length=int:77', '--override-kv', 'general.name=str:other',
+           model, out, 'COPY')
+    for line in (r'gemma3.context_length\s+u32\s+77', r'general.name\s+str\s+"other"', r'blk.0.attn_q.weight .*F32'):
+        if not re.search(line, call('inspect', out).stdout.decode()): faults.append(f'quantize COPY: no {line}')
+    expect(64, 'quantize', model, out, 'IQ2_M', err='cannot be written yet')
+    expect(64, 'quantize', model, out, '999', err='is not a type')
+    expect(78, 'quantize', '--include-weights', 'a', '--exclude-weights', 'b', model, out, 'Q8_0', err='cannot go together')
+    expect(78, 'quantize', '--override-kv', 'nonsense', model, out, 'Q8_0', err='expected KEY')
+    expect(64, 'quantize', '--keep-split', model, out, 'Q8_0', err='not built yet')
+
+
 def tokens(model, vocab, folder):
     text = os.path.join(folder, 'text')
     with open(text, 'w') as f: f.write('the end\n')
@@ -301,10 +329,11 @@ def broken_pipe(model):
     """A reader that goes away: quietly, and as 141."""
     for args in (['run', '-m', model, '-p', 'the', '-n', '2000', '--ignore-eos'], ['run', '--help', 'all'], ['help'],
                  ['tokenize', '-m', model, '-p', 'the end ' * 9000], ['inspect', model]):
-        p = subprocess.Popen([BIN, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        p.stdout.close()
-        err = p.stderr.read().decode()
-        p.wait(timeout=60)
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        p = subprocess.Popen([BIN, *args], stdout=write_end, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        os.close(write_end)
+        err = p.communicate(timeout=60)[1].decode()
         lines = [l for l in err.split('\n') if l and 't/s' not in l]
         if p.returncode != 141 or lines: faults.append(f'{args[0]}: a broken pipe: exit {p.returncode}: {lines}')
 
@@ -373,6 +402,7 @@ def main():
         usage(model)
         one_op()
         files(model, folder)
+        quantising(model, folder)
         tokens(model, vocab, folder)
         answers(model)
         scores(model, folder)
