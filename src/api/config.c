@@ -53,11 +53,12 @@ static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
     const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
-    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
+    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE), any = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto");
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
     return (pi__placement_rules) {
         .limited = limited,
-        .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto") && pi__opt_int(s, PI__OPT_FIT) % 2 == 0,
+        .fit = any && pi__opt_int(s, PI__OPT_FIT) % 2 == 0,
+        .asked = !any && !(limited && layers == 0),
         .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
         .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
         .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
