@@ -360,7 +360,7 @@ static int open_engine(bench *b)
     if (!code) code = set_defaults(b, o);
     b->plan = (pi_plan) {.size = sizeof b->plan};
     if (!code && b->shared.on && pi_engine_plan(o, &b->plan, &err)) code = cli_pi_error(b->c, &err);
-    if (!code && pi_engine_open(&b->e, o, &err)) code = cli_pi_error(b->c, &err);
+    if (!code) code = cli_open(b->c, o, &b->e);
     pi_options_free(o);
     if (code) return code;
     b->info = (pi_info) {.size = sizeof b->info};
@@ -452,7 +452,7 @@ int cmd_bench(const cli *c)
 {
     bench b = {.c = c};
     if (*cli_str(c, "op")) return bench_op(c);
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     int code = list_keys(&b);
     if (!code) code = list_tests(&b);
     if (!code) code = cli_catch_signals();

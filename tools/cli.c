@@ -33,6 +33,7 @@ bool cli_has_section(const cli_command *cmd, const char *section)
 
 static void say(const cli *c, const char *kind, const char *fmt, va_list ap)
 {
+    cli_new_line();
     fprintf(stderr, "%s: %s", c->name, kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
@@ -101,6 +102,7 @@ static void log_line(void *ud, int level, const char *msg)
         snprintf(time, sizeof time, "%llu.%02llu.%03llu.%03llu ", us / 60000000, us / 1000000 % 60, us / 1000 % 1000,
                  us % 1000);
     }
+    if (c->log == stderr) cli_new_line();
     const char *on = c->log_colors ? color[level] : "";
     fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
 }
@@ -161,6 +163,33 @@ static const char *value_of(const cli *c, size_t opt, size_t i, size_t *n)
 }
 
 bool cli_given(const cli *c, const char *key) { return cli_n(c, key) > 0; }
+
+bool cli_from_env(const cli *c, const char *key)
+{
+    pi_option_info info;
+    const size_t opt = key_index(key, &info);
+    bool found = false;
+    for (size_t i = 0; i < c->n_val; i++) {
+        if (c->val[i].opt == opt && !c->val[i].env) return false;
+        found |= c->val[i].opt == opt;
+    }
+    return found;
+}
+
+bool cli_set(cli *c, const char *key, const char *value)
+{
+    pi_option_info info;
+    const size_t opt = key_index(key, &info);
+    size_t n = 0;
+    char *own = strdup(value);
+    if (!own) return false;
+    for (size_t i = 0; i < c->n_val; i++) {
+        if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].env);
+        else c->val[n++] = c->val[i];
+    }
+    c->n_val = n;
+    return add_value(c, opt, NULL, own, false, NULL);
+}
 
 const char *cli_str(const cli *c, const char *key)
 {
@@ -396,7 +425,8 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
 static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
-    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "template") ||
+    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "download") ||
+           !strcmp(info->section, "serve") || !strcmp(info->section, "model") || !strcmp(info->section, "template") ||
            !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 
@@ -646,6 +676,23 @@ static int set_prompt_cache(const cli *c, pi_options *o)
     return pi_options_set(o, "prefix-cache-dir", path, &err) ? cli_pi_error(c, &err) : CLI_OK;
 }
 
+/* --n-cpu-ffn N as a rule of --override-tensor. */
+static int set_cpu_ffn(const cli *c, pi_options *o)
+{
+    int64_t n = cli_has_section(c->cmd, "model") ? cli_int(c, "n-cpu-ffn") : 0;
+    size_t size = 64 + 6 * (size_t) n, len = 0;
+    char *rule = n > 0 ? malloc(size) : NULL;
+    pi_error err = {0};
+    if (n <= 0) return CLI_OK;
+    if (!rule) return cli_error(c, CLI_OS, "out of memory");
+    for (int64_t i = 0; i < n; i++)
+        len += (size_t) snprintf(rule + len, size - len, "%s%d", i ? "|" : "^blk\\.(", (int) i);
+    snprintf(rule + len, size - len, ")\\.ffn_(gate|up|down)\\.=cpu");
+    int rc = pi_options_set(o, "override-tensor", rule, &err);
+    free(rule);
+    return rc ? cli_pi_error(c, &err) : CLI_OK;
+}
+
 pi_options *cli_options(const cli *c, int *code)
 {
     pi_options *o = pi_options_new();
@@ -665,6 +712,7 @@ pi_options *cli_options(const cli *c, int *code)
     }
     cli_set_log(c, o);
     *code = set_prompt_cache(c, o);
+    if (!*code) *code = set_cpu_ffn(c, o);
     if (!*code) return o;
     pi_options_free(o);
     return NULL;

@@ -44,7 +44,9 @@ extern const cli_command cli_commands[]; /* main.c; ended by a NULL name */
 
 int cmd_run(const cli *c);
 int cmd_chat(const cli *c);
+int cmd_serve(const cli *c);
 int cmd_bench(const cli *c);
+int cmd_embed(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_quantize(const cli *c);
 int cmd_inspect(const cli *c);
@@ -61,6 +63,9 @@ int64_t cli_int(const cli *c, const char *key); /* 0 where it is none */
 /* All values given, in order; n of them. */
 size_t cli_n(const cli *c, const char *key);
 const char *cli_nth(const cli *c, const char *key, size_t i);
+bool cli_from_env(const cli *c, const char *key); /* given, by the environment alone */
+/* As if it had been given, once, with this value, which is copied. false: out of memory. */
+bool cli_set(cli *c, const char *key, const char *value);
 size_t cli_n_args(const cli *c); /* arguments that are not flags */
 const char *cli_arg(const cli *c, size_t i);
 
@@ -68,6 +73,9 @@ const char *cli_arg(const cli *c, size_t i);
  * exit code). Not with .lists, where the subcommand puts them together: cli_set_log is enough there. */
 pi_options *cli_options(const cli *c, int *code);
 void cli_set_log(const cli *c, pi_options *o);
+/* pi_engine_open with these options, with its progress on a terminal. The signals of cli_catch_signals are caught from here
+ * on; one that came ends it: *e is NULL then, and where it failed and said so. Returns an exit code. */
+int cli_open(const cli *c, pi_options *o, pi_engine **e);
 /* True when log lines of this level are shown. */
 bool cli_logs(const cli *c, int level);
 
@@ -89,6 +97,13 @@ int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
 bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 /* Replaces \n, \t, \xHH and the like in place; returns the new length. */
 size_t cli_unescape(char *s, size_t n);
+/* Writes a piece of an answer, or of thoughts, at once; false: it could not be written. */
+bool cli_text(FILE *f, const char *text, size_t n);
+/* Before anything else is said on standard error: it begins a line, also where the text that was written last on the same
+ * terminal did not end one. */
+void cli_new_line(void);
+/* Whether what is written there may have colours: --color, else a terminal that has them, and NO_COLOR. */
+bool cli_color(const cli *c, int fd);
 /* --verbose-prompt: text as the tokens that a request makes of it, on standard error. */
 void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t len);
 /* How fast n finished requests were, as one line on standard error. */
@@ -105,6 +120,7 @@ void cli_close(const cli *c, pi_engine *e);
 int cli_catch_signals(void);  /* an exit code */
 int cli_signal(void);         /* 0, or the number of the signal that came */
 int cli_signal_fd(void);
+void cli_release_signals(void); /* as before cli_catch_signals: the next one kills */
 void cli_signal_reset(void);  /* forgets the one that came: the next one is the first again */
 /* pi_poll without a time limit that also ends (with 0) when a signal came. Some request must not have ended yet. */
 int cli_poll(pi_engine *e, pi_event **ev, size_t cap);

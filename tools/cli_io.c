@@ -2,11 +2,14 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 /* ---------------------------------------------------------------------------------------------------------- files */
 
@@ -157,6 +160,14 @@ void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t
     free(ids);
 }
 
+/* The line that scripts look for in what llama.cpp's tools say. */
+static void print_timing(const cli *c, const char *what, const char *unit, double ms, uint64_t n)
+{
+    double per = n ? ms / (double) n : 0;
+    fprintf(stderr, "%s: %s = %10.2f ms / %5llu %s (%8.2f ms per token, %8.2f tokens per second)\n", c->called, what, ms,
+            (unsigned long long) n, unit, per, per > 0 ? 1e3 / per : 0);
+}
+
 /* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 {
@@ -173,6 +184,12 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
         if (s.prefill_ms > prefill) prefill = s.prefill_ms;
         if (s.decode_ms > decode) decode = s.decode_ms;
     }
+    cli_new_line();
+    if (c->called && *c->called) {
+        print_timing(c, "prompt eval time", "tokens", prefill, prompt - cached);
+        print_timing(c, "       eval time", "runs  ", decode, generated > n ? generated - n : 0);
+        return;
+    }
     fprintf(stderr, "%sprompt %llu tokens", cli_logs(c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
     if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
     if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
@@ -181,6 +198,38 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
     if (drafted)
         fprintf(stderr, ", %llu of %llu drafts accepted", (unsigned long long) accepted, (unsigned long long) drafted);
     fputc('\n', stderr);
+}
+
+/* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
+ * threads. */
+static atomic_bool mid_line;
+
+static bool on_terminal_of_stderr(FILE *f)
+{
+    struct stat a, b;
+    if (!isatty(STDERR_FILENO)) return false;
+    return f == stderr || (!fstat(fileno(f), &a) && !fstat(STDERR_FILENO, &b) && a.st_rdev == b.st_rdev &&
+                           S_ISCHR(a.st_mode) && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+}
+
+bool cli_text(FILE *f, const char *text, size_t n)
+{
+    if (!n) return true;
+    if (fwrite(text, 1, n, f) < n || fflush(f)) return false;
+    if (on_terminal_of_stderr(f)) atomic_store(&mid_line, text[n - 1] != '\n');
+    return true;
+}
+
+void cli_new_line(void)
+{
+    if (atomic_exchange(&mid_line, false)) fputc('\n', stderr);
+}
+
+bool cli_color(const cli *c, int fd)
+{
+    const char *how = cli_str(c, "color"), *never = getenv("NO_COLOR"); /* no-color.org */
+    if (strcmp(how, "auto") != 0) return !strcmp(how, "on");
+    return isatty(fd) && terminal_has_escapes() && !(never && *never);
 }
 
 /* Standard output is a pipe that nobody reads any more. */

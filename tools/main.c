@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "cli.h"
+#include "fetch.h"
 
-#define ENGINE_SECTIONS "model kv scheduler speculation cpu"
+#define ENGINE_SECTIONS "model download kv scheduler speculation cpu"
 
 const cli_command cli_commands[] = {
     {"run", "llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
@@ -22,6 +23,13 @@ const cli_command cli_commands[] = {
      "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
      "the answer where it is; /help tells the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
+    {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
+     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/models as OpenAI has them; /completion, "
+     "/tokenize, /detokenize, /apply-template, /props, /slots as llama-server has them; /health and /metrics. The port is "
+     "open at once, /health says 503 until the model is loaded. Options of generation and sampling are what a request has "
+     "that says nothing else. SIGTERM: running requests finish, new ones are refused; a second one ends at once. SIGHUP: "
+     "--api-key-file is read again.",
+     "serve " ENGINE_SECTIONS " generation sampling template general", 0, false, cmd_serve},
     {"bench", "llama-bench llama-batched-bench", "measure speed", "-m MODEL [options]",
      "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
      "decoding. Most options take comma lists; every combination is measured.",
@@ -33,10 +41,14 @@ const cli_command cli_commands[] = {
      "conversations that each know a secret word run alone and then many at once, with cancels and too small a cache; "
      "tokens must be the same, and a word in another's answer is a fault (exit status 1).",
      "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
+    {"embed", "llama-embedding", "vectors of texts", "-m MODEL (-p TEXT | -f FILE) [options]",
+     "Prints a vector for each text; a line is a text (--embd-separator). Vectors are made as the model's metadata says, or "
+     "of its last token, or as --pooling says, and have length 1 (--embd-normalize).",
+     "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
      "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "
-     "and put beside IN.gguf.",
-     "quantize general", 4, false, cmd_quantize},
+     "and put beside IN.gguf. With -hf or -mu there is no IN.gguf, and the file is put into the current folder.",
+     "quantize download general", 4, false, cmd_quantize},
     {"inspect", "", "what is in a GGUF, and what running it would cost", "MODEL [options]",
      "Prints metadata and tensors of a model file, and the memory that running it with these options would take, "
      "computed by the same plan that allocates it. Nothing is loaded.",
@@ -44,9 +56,17 @@ const cli_command cli_commands[] = {
     {"tokenize", "llama-tokenize", "text to token ids", "-m MODEL (-p TEXT | -f FILE | --stdin) [options]",
      "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
      "vocabulary alone.",
-     "tokenize prompt model general", 0, false, cmd_tokenize},
+     "tokenize prompt model download general", 0, false, cmd_tokenize},
     {0},
 };
+
+#ifndef PI_HAVE_SERVER
+int cmd_serve(const cli *c)
+{
+    return cli_error(c, CLI_UNAVAILABLE, "this build has no server: install libuv1-dev and libhttp-parser-dev, then "
+                     "configure with -DPAGEDINFER_SERVER=ON");
+}
+#endif
 
 static const cli_command *find_command(const char *name)
 {
@@ -101,6 +121,7 @@ static int run_command(const cli_command *cmd, const char *name, const char *cal
 {
     cli c = {.name = name, .called = called};
     int code = cli_parse(&c, cmd, argc, argv);
+    if (code < 0) code = fetch_models(&c);
     if (code < 0) {
         code = cmd->run == cmd_run && wants_chat(&c) ? cmd_chat(&c) : cmd->run(&c);
         if (!code) code = cli_flush(&c);

@@ -29,6 +29,21 @@
       "Log lines begin with the time since the start: minutes.seconds.milliseconds.microseconds.")                     \
     X("list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                                       \
       "Devices that this build can use, then exit.")                                                                   \
+    X("hf-repo", STRING, "", "", "-hf -hfr --hf-repo", "", "download", true,                                           \
+      "USER/NAME[:QUANT]: the model of that repository, from the cache or fetched; without QUANT Q4_K_M, Q8_0 or the"  \
+      " first.")                                                                                                       \
+    X("hf-file", STRING, "", "", "-hff --hf-file", "", "download", false,                                              \
+      "File of the repository, instead of one with QUANT in its name.")                                                \
+    X("hf-token", STRING, "", "", "-hft --hf-token", "HF_TOKEN", "download", false,                                    \
+      "Token for repositories that are private or gated.")                                                             \
+    X("hf-repo-draft", STRING, "", "", "-hfd -hfrd --hf-repo-draft --spec-draft-hf", "LLAMA_ARG_SPEC_DRAFT_HF_REPO",   \
+      "download", false, "The same for the drafter; -md then names a file of the repository.")                         \
+    X("model-url", STRING, "", "", "-mu --model-url", "", "download", true,                                            \
+      "Address of the model's GGUF, which is fetched to the cache, or to the file that -m names.")                     \
+    X("offline", BOOL, "false", "", "--offline", "", "download", false,                                                \
+      "Ask nothing of a network: -hf and -mu take what the cache has.")                                                \
+    X("dry-run", BOOL, "false", "", "--dry-run", "", "download", false,                                                \
+      "Say what would be fetched, how many bytes and to where, then exit.")                                            \
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                                      \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File that holds the prompt; - is standard input.")                                                              \
@@ -38,6 +53,14 @@
       "Print the prompt before the answer.")                                                                           \
     X("perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                             \
       "Print a line with the speed on stderr at the end.")                                                             \
+    X("simple-io", BOOL, "false", "", "--simple-io", "", "run", false,                                                 \
+      "Edit lines on a terminal without libedit.")                                                                     \
+    X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
+      "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
+      "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
+    X("n-cpu-ffn", INT, "0", "0..10000", "-ncffn --n-cpu-ffn", "", "model", false,                                     \
+      "The feed-forward matrices of the first so many layers are kept and run on the CPU.")                            \
     X("kv-stats", BOOL, "false", "", "--kv-stats -dkvc --dump-kv-cache", "", "kv", true,                               \
       "At the end, say on stderr what the cache holds and what was reused.")                                           \
     X("verbose-prompt", BOOL, "false", "", "--verbose-prompt", "", "run", false,                                       \
@@ -63,6 +86,8 @@
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
     X("reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET", "template",     \
       false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
+    X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "chat", false,                                     \
+      "What the template gets as reasoning_effort: low, medium, high or what it knows; empty or default: nothing.")    \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \
@@ -87,6 +112,10 @@
       "NAME=TYPE: type of the tensors whose name matches; may be given several times.")                                \
     X("imatrix", STRING, "", "", "--imatrix", "", "quantize", true,                                                    \
       "File of an importance matrix, which says what columns matter.")                                                 \
+    X("embd-output-format", ENUM, "", "|array|json|json+|raw", "--embd-output-format", "", "embed", true,              \
+      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, with similarities"      \
+      " (json+).")                                                                                                     \
+    X("embd-separator", STRING, "\\n", "", "--embd-separator", "", "embed", true, "What stands between two texts.")    \
     X("tensor-type-file", STRING, "", "", "--tensor-type-file", "", "quantize", true,                                  \
       "File of such rules, NAME=TYPE, separated by spaces or newlines.")                                               \
     X("quantize-override-kv", LIST, "", "", "--override-kv", "", "quantize", false,                                    \
@@ -95,7 +124,7 @@
       "Use the importance matrix for tensors of this name alone; may be given several times.")                         \
     X("exclude-weights", LIST, "", "", "--exclude-weights", "", "quantize", false,                                     \
       "Do not use the importance matrix for tensors of this name; may be given several times.")                        \
-    X("dry-run", BOOL, "false", "", "--dry-run", "", "quantize", true,                                                 \
+    X("quantize-dry-run", BOOL, "false", "", "--dry-run", "", "quantize", true,                                        \
       "Say which type each tensor gets and how large the file becomes, and write nothing.")                            \
     X("max-buffer-size", STRING, "", "", "--max-buffer-size", "", "quantize", false,                                   \
       "Not needed: a tensor goes through in pieces of a few MiB.")                                                     \
@@ -147,6 +176,44 @@
       "Compare with the logits of --kl-divergence-base.")                                                              \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
+    X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
+      "Address to listen on; 0.0.0.0 for all.")                                                                        \
+    X("port", INT, "8080", "0..65535", "--port", "", "serve", true,                                                    \
+      "Port to listen on; 0: any that is free, which is printed.")                                                     \
+    X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
+      "Listen on this path; on a port, too, if --host or --port is given.")                                            \
+    X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
+      "The model's name for clients; empty: the file's.")                                                              \
+    X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
+      "Key that clients must send; several with commas, or given several times.")                                      \
+    X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
+      "File with a key a line; read again on SIGHUP.")                                                                 \
+    X("cache-salt-by-key", BOOL, "false", "", "--cache-salt-by-key", "", "serve", false,                               \
+      "Each API key has prefixes of its own: nobody finds those of another.")                                          \
+    X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
+      "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
+      "Connections at once; further ones are told to come back.")                                                      \
+    X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
+      "Bytes of a request's header at most.")                                                                          \
+    X("max-body", INT, "16777216", "1024..1073741824", "--max-body", "", "serve", false,                               \
+      "Bytes of a request's body at most.")                                                                            \
+    X("header-timeout", INT, "10", "1..3600", "--header-timeout", "", "serve", false,                                  \
+      "Seconds that a request's header may take to arrive.")                                                           \
+    X("idle-timeout", INT, "60", "1..86400", "-to --timeout --idle-timeout", "", "serve", true,                        \
+      "Seconds after which a connection is closed on which nothing moves.")                                            \
+    X("send-buffer", INT, "1048576", "1024..1073741824", "--send-buffer", "", "serve", false,                          \
+      "Bytes of an answer that may wait for a slow client before it is canceled.")                                     \
+    X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
+      "Seconds that running requests get to finish after SIGTERM.")                                                    \
+    X("hang-timeout", INT, "120", "1..86400", "--hang-timeout", "", "serve", false,                                    \
+      "Seconds without a step after which /health says that the model hangs.")                                         \
+    X("threads-http", INT, "2", "1..128", "--threads-http", "LLAMA_ARG_THREADS_HTTP", "serve", false,                  \
+      "Threads that read and tokenise requests.")                                                                      \
+    X("log-json", BOOL, "false", "", "--log-json", "", "serve", false,                                                 \
+      "Log lines are JSON objects.")                                                                                   \
+    X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
+      "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
     X("batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                             \
       "a step takes up to --ubatch-size tokens; there is no larger logical batch")                                     \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
@@ -176,6 +243,18 @@
       "--kv-cache-bytes says what the cache may take")                                                                 \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
+    X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
+      " -no-ag=false --no-agent=false", "", "compat", false, "there is no page and no agent")                          \
+    X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
+      "/metrics is always there")                                                                                      \
+    X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
+      "/slots is always there")                                                                                        \
+    X("props", BOOL, "true", "", "--props", "", "compat", false,                                                       \
+      "/props is always there, to be read")                                                                            \
+    X("slot-save-path", STRING, "", "", "--slot-save-path", "", "compat", false,                                       \
+      "prefixes are kept by themselves; --prefix-cache-dir keeps them on disk")                                        \
+    X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
+      "a request takes the longest prefix there is, whoever made it")                                                  \
     X("mlock", BOOL, "false", "", "--mlock", "", "compat", false,                                                      \
       "weights are copied into memory of the process at load; they are not locked there")                              \
     X("threads-batch", STRING, "", "", "-tb --threads-batch", "", "compat", false,                                     \
@@ -196,9 +275,6 @@
     X("no-conversation-run", BOOL, "false", "", "-no-cnv=true --no-conversation=true", "", "compat", false,            \
       "'run' completes the prompt as it is")                                                                           \
     X("jinja", BOOL, "true", "", "--jinja", "", "compat", false, "chat templates are always run as Jinja")             \
-    X("simple-io", BOOL, "false", "", "--simple-io", "", "compat", false, "output is always plain")                    \
-    X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "compat", false,                                  \
-      "only the answer is printed, without colours")                                                                   \
     X("no-warmup-run", BOOL, "false", "", "--no-warmup=true --warmup=false", "", "compat", false,                      \
       "there is no warm-up run; the first step is as fast as the others")                                              \
     X("prompt-cache-all", BOOL, "false", "", "--prompt-cache-all", "", "compat", false,                                \
@@ -247,8 +323,6 @@
       "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
     X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
       "what is reused is the whole common prefix, block by block")                                                     \
-    X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
-      "prefixes are found among all that is cached, whoever computed them")                                            \
     X("cache-idle-slots", BOOL, "true", "", "--cache-idle-slots", "", "compat", false,                                 \
       "there are no slots: what a request computed stays in the cache until the room is needed")                       \
     X("kv-unified-per-slot", STRING, "", "", "--kv-unified-per-slot", "", "compat", false,                             \
@@ -279,10 +353,7 @@
  *   commands  where the variables count, "": in all that run a model
  *   why       what to do instead */
 #define REFUSED_OPTIONS(LATER, NEVER)                                                                                  \
-    LATER("-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url --offline -cl --cache-list --dry-run",    \
-          "", "", "download the GGUF by hand and give it with -m")                                                     \
-    LATER("-hfd -hfrd --hf-repo-draft --spec-draft-hf", "LLAMA_ARG_SPEC_DRAFT_HF_REPO", "",\
-          "download the drafter by hand and give it with -md")\
+    LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                             \
     LATER("-dr --docker-repo", "", "", "download the GGUF by hand and give it with -m")                                \
     LATER("--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"          \
           " --embd-gemma-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec"                       \
@@ -295,11 +366,7 @@
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
     LATER("--grammar --grammar-file -j --json-schema -jf --json-schema-file", "", "", "answers are not constrained")   \
-    LATER("--mirostat --mirostat-lr --mirostat-ent", "", "", "--temp with --min-p or --top-p")                         \
-    LATER("--dynatemp-range --dynatemp-exp", "", "", "--temp is the same for all tokens")                              \
-    LATER("--adaptive-target --adaptive-decay", "", "", "--temp with --min-p or --top-p")                              \
     LATER("-Cr --cpu-range", "", "", "--cpu-mask takes the cores as a mask")                                           \
-    LATER("-ncffn --n-cpu-ffn", "", "", "--override-tensor takes a pattern of the tensors, ffn_=cpu")                  \
     LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
           " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
           " --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"                         \
@@ -311,27 +378,26 @@
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
     LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
+    LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
-    LATER("--reasoning-effort", "", "", "give --chat-template-kwargs what the template calls it")                      \
     LATER("--reasoning-budget-message", "LLAMA_ARG_THINK_BUDGET_MESSAGE", "", "--reasoning-budget takes no message")   \
     LATER("--in-prefix --in-suffix --in-prefix-bos", "", "", "the chat template says what stands around a message")    \
-    LATER("-mli --multiline-input", "", "", "a line that ends in a backslash goes on with the next one")               \
     LATER("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks --multiple-choice --multiple-choice-tasks",   \
           "", "", "--prompt-logprobs scores a text")                                                                   \
-    LATER("--prompt-cache-ro", "", "", "--prompt-cache keeps what is new, too")                                        \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--prune-layers", "", "", "there is no replacement")                                                         \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
-    LATER("-a --alias --tags --host --port --reuse-port --path --cors-origins --cors-methods --cors-headers"           \
-          " --cors-credentials --no-cors-credentials --api-prefix --ui-config --webui-config --ui-config-file"         \
-          " --webui-config-file --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --tools"       \
-          " --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent -no-ag --no-agent --ui --webui"        \
-          " --no-ui --no-webui --api-key --api-key-file --ssl-key-file --ssl-cert-file -to --sse-ping-interval"        \
-          " --threads-http --metrics --props --slots --no-slots --slot-save-path --models-dir --models-preset"         \
-          " --models-max --models-autoload --no-models-autoload --prefill-assistant --no-prefill-assistant"            \
-          " --sleep-idle-seconds -spf", "", "serve", "there is no server yet")
-
+    LATER("--ssl-key-file --ssl-cert-file", "", "serve", "let a proxy in front of it speak TLS")                       \
+    LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
+          " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
+          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \
+    LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
+          "the client runs the tools that an answer calls")                                                            \
+    LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
+          "serve", "a server has one model, which stays loaded")                                                       \
+    LATER("--sse-ping-interval --prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
+    NEVER("-spf", "", "serve", "a system prompt is a message of the request")
 #endif

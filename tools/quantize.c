@@ -98,14 +98,16 @@ static int add_rules(const cli *c, struct list *l)
 
 static int collect(const cli *c, const char *threads, struct list *l)
 {
-    static const char *const flags[] = {"pure", "allow-requantize", "leave-output-tensor", "dry-run"};
+    static const struct { const char *key, *option; } flags[] = {
+        {"pure", "pure"}, {"allow-requantize", "allow-requantize"}, {"leave-output-tensor", "leave-output-tensor"},
+        {"quantize-dry-run", "dry-run"}};
     static const struct { const char *key, *option; } values[] = {
         {"output-tensor-type", "output-tensor-type"}, {"token-embedding-type", "token-embedding-type"},
         {"tensor-type", "tensor-type"}, {"imatrix", "imatrix"}, {"quantize-override-kv", "override-kv"},
         {"include-weights", "include-weights"}, {"exclude-weights", "exclude-weights"}};
     bool ok = true;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        if (cli_bool(c, flags[i])) ok = ok && add(l, flags[i], "1");
+        if (cli_bool(c, flags[i].key)) ok = ok && add(l, flags[i].option, "1");
     }
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         for (size_t k = 0; k < cli_n(c, values[i].key); k++)
@@ -117,20 +119,21 @@ static int collect(const cli *c, const char *threads, struct list *l)
 
 int cmd_quantize(const cli *c)
 {
-    size_t n = cli_n_args(c);
-    /* IN TYPE, IN TYPE THREADS, IN OUT TYPE, IN OUT TYPE THREADS: the word that is a type decides. */
-    size_t t = n >= 2 && type_named(cli_arg(c, 1)) ? 1 : 2;
-    if (n < 2) return cli_usage_error(c, "give IN.gguf [OUT.gguf] TYPE [THREADS]");
+    /* IN TYPE, IN TYPE THREADS, IN OUT TYPE, IN OUT TYPE THREADS: the word that is a type decides. IN may be fetched. */
+    const bool fetched = cli_given(c, "model");
+    size_t n = cli_n_args(c), at = !fetched, t = n > at && type_named(cli_arg(c, at)) ? at : at + 1;
+    if (n < at + 1) return cli_usage_error(c, "give IN.gguf [OUT.gguf] TYPE [THREADS]");
     if (n <= t) return unknown_type(c, cli_arg(c, n - 1));
-    const char *in = cli_arg(c, 0), *type = type_named(cli_arg(c, t)), *threads = cli_arg(c, t + 1);
+    const char *in = fetched ? cli_str(c, "model") : cli_arg(c, 0), *type = type_named(cli_arg(c, t));
+    const char *threads = cli_arg(c, t + 1);
     if (!type) return unknown_type(c, cli_arg(c, t));
     if (n > t + 2) return cli_usage_error(c, "unexpected argument '%s'", cli_arg(c, t + 2));
     if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1)) {
         return cli_usage_error(c, "'%s' is not a number of threads", threads);
     }
     struct list l = {0};
-    char *named = t == 1 ? default_output(in, type) : NULL;
-    const char *out = t == 1 ? named : cli_arg(c, 1);
+    char *named = t == at ? default_output(fetched ? "" : in, type) : NULL;
+    const char *out = t == at ? named : cli_arg(c, at);
     pi_error err = {0};
     int code = out ? collect(c, threads, &l) : cli_error(c, CLI_OS, "out of memory");
     if (!code && pi_quantize(in, out, type, (const char *const *) l.p, progress, NULL, &err)) code = cli_pi_error(c, &err);

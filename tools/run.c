@@ -54,14 +54,13 @@ static void print_text(struct run *u, size_t i, const char *text, size_t n)
         if (n && !keep(a, text, n)) u->code = cli_error(u->c, CLI_OS, "out of memory");
         return;
     }
-    bool bad = n && fwrite(text, 1, n, stdout) < n;
+    bool bad = !cli_text(stdout, text, n);
     while (u->printing < u->n && u->a[u->printing].done && !bad) {
-        bad = putchar('\n') == EOF;
+        bad = !cli_text(stdout, "\n", 1);
         if (++u->printing == u->n) break;
         a = &u->a[u->printing];
-        bad |= a->n && fwrite(a->text, 1, a->n, stdout) < a->n;
+        bad |= !cli_text(stdout, a->text, a->n);
     }
-    if (n && !bad) bad = fflush(stdout) != 0;
     if (bad && !u->code) {
         u->code = cli_flush(u->c);
         cancel_all(u);
@@ -142,10 +141,9 @@ static int set_parallel(const cli *c, pi_options *o)
 
 static int with_engine(struct run *u, const char *text, size_t len)
 {
-    int code = cli_catch_signals();
-    if (!code && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, text, len);
-    if (!code && cli_bool(u->c, "display-prompt")) fwrite(text, 1, len, stdout);
-    if (!code) code = start(u, text, len);
+    if (cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, text, len);
+    if (cli_bool(u->c, "display-prompt")) cli_text(stdout, text, len);
+    int code = start(u, text, len);
     if (!code) {
         loop(u);
         code = u->code;
@@ -165,15 +163,14 @@ int cmd_run(const cli *c)
     struct run u = {.c = c, .n = (size_t) cli_int(c, "copies")};
     char *text = NULL;
     size_t len = 0;
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     int code = cli_prompt(c, false, &text, &len);
     pi_options *o = code ? NULL : cli_options(c, &code);
-    pi_error err = {0};
     u.r = calloc(u.n, sizeof *u.r);
     u.a = calloc(u.n, sizeof *u.a);
     if (!code && (!u.r || !u.a)) code = cli_error(c, CLI_OS, "out of memory");
     if (!code) code = set_parallel(c, o);
-    if (!code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
+    if (!code) code = cli_open(c, o, &u.e);
     if (!code) code = with_engine(&u, text, len);
     cli_close(c, u.e);
     pi_options_free(o);

@@ -101,6 +101,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
         .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
+        .step_target_ms = pi__opt_float(s, PI__OPT_STEP_TARGET_MS),
         .max_seqs = (int32_t) pi__opt_int(s, PI__OPT_PARALLEL),
         .max_queue = (int32_t) pi__opt_int(s, PI__OPT_MAX_QUEUE),
         .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),
@@ -114,6 +115,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
+        .prefix_dir_read_only = pi__opt_bool(s, PI__OPT_PREFIX_DIR_RO),
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
         .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
         .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
@@ -126,6 +128,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
+        .progress = o->progress_fn,
+        .progress_ud = o->progress_ud,
     };
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)

@@ -374,6 +374,13 @@ void pi_options_set_log(pi_options *o, pi_log_fn fn, void *ud, int level)
     o->set.v[PI__OPT_LOG_LEVEL].i = level < PI_LOG_NONE ? PI_LOG_NONE : level > PI_LOG_DEBUG ? PI_LOG_DEBUG : level;
 }
 
+void pi_options_set_progress(pi_options *o, pi_progress_fn fn, void *ud)
+{
+    if (!o) return;
+    o->progress_fn = fn;
+    o->progress_ud = ud;
+}
+
 void pi_options_free(pi_options *o)
 {
     if (!o) return;

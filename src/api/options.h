@@ -39,6 +39,8 @@ struct pi_options {
     pi__opt_set set; /* every value */
     pi_log_fn log_fn; /* where lines go; the level is option log-level */
     void *log_ud;     /* its first argument */
+    pi_progress_fn progress_fn; /* told how far opening is, or NULL */
+    void *progress_ud; /* its first argument */
 };
 
 /* Defaults. On failure the set needs no clear. */

@@ -96,6 +96,8 @@
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
+    X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
+      false, "Only read that directory: what is new is not kept there.")                                               \
     X(SPEC_TYPE, "spec-type", ENUM, "auto", "auto|none|mtp|draft", "--spec-type", "", "speculation", true,             \
       "Who drafts tokens that are then verified together: the model's MTP block, or model-draft (auto, if given).")    \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
@@ -104,6 +106,8 @@
       "LLAMA_ARG_DRAFT_MAX", "speculation", true, "Tokens drafted at most for each token that is verified.")           \
     X(UBATCH_SIZE, "ubatch-size", INT, "512", "1..65536", "-ub --ubatch-size --max-num-batched-tokens",                \
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
+    X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
+      "While somebody streams, a step takes only so much of prompts that it lasts about so long; 0: all that fits.")   \
     X(PARALLEL, "parallel", INT, "16", "1..4096", "-np --parallel --max-num-seqs", "LLAMA_ARG_N_PARALLEL",             \
       "scheduler", true, "Requests that run at once.")                                                                 \
     X(MAX_QUEUE, "max-queue", INT, "1024", "0..1000000", "--max-queue", "", "scheduler", false,                        \
@@ -143,6 +147,17 @@
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \
       "Token id that ends the answer; may be given several times.")                                                    \
+    X(JSON_SCHEMA, "json-schema", STRING, "", "", "-j --json-schema", "", "generation", true,                          \
+      "The answer is JSON that meets this JSON Schema; {} for any JSON, {\"type\": \"object\"} for any object.")         \
+    X(GRAMMAR, "grammar", STRING, "", "", "--grammar", "", "generation", true,                                         \
+      "The answer is a text of this grammar, in GBNF; %json{...} in it stands for a text of a JSON Schema.")           \
+    X(REGEX, "regex", STRING, "", "", "--regex", "", "generation", false,                                              \
+      "The answer matches this regular expression, as a whole.")                                                       \
+    X(CHOICE, "choice", STRING, "", "", "--choice", "", "generation", false,                                           \
+      "The answer is one of these texts, a JSON array of strings.")                                                    \
+    X(GRAMMAR_TRIGGER, "grammar-trigger", STRING, "", "", "--grammar-trigger", "", "generation", false,                \
+      "JSON array of texts or control tokens: the answer is free until it has one of them; what follows has the form"  \
+      " that grammar, json-schema, regex or choice asks for.")                                                         \
     X(SPECIAL, "special", BOOL, "false", "", "-sp --special", "", "generation", false,                                 \
       "Control tokens appear in the text.")                                                                            \
     X(LOGPROBS, "logprobs", INT, "-1", "-1..64", "--logprobs --n-probs", "", "generation", false,                      \
@@ -154,6 +169,12 @@
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \
       "With logits=all and prompt-logprobs: only the rows of positions from this one on.")                             \
+    X(POOLING, "pooling", ENUM, "off", "off|model|none|mean|cls|last", "--pooling", "", "generation", false,           \
+      "Vectors of the prompt instead of an answer: of each token, their mean, the first's, the last's, as the model says.") \
+    X(EMBD_NORMALIZE, "embd-normalize", INT, "2", "-1..64", "--embd-normalize", "", "generation", false,               \
+      "How vectors are normalised: -1 not, 0 the largest value is 32760, 1 the sum, 2 the length, P the P-norm is 1.") \
+    X(DIMENSIONS, "dimensions", INT, "0", "0..1048576", "--dimensions", "", "generation", false,                       \
+      "Vectors have their first so many values, for models trained for that; 0: all.")                                 \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \
@@ -166,6 +187,10 @@
       "Seed of the random numbers; -1: another one each time.")                                                        \
     X(TEMP, "temp", FLOAT, "0.8", "..1000", "--temp --temperature", "", "sampling", true,                              \
       "Temperature: higher is more varied; 0 or less: always the most likely token.")                                  \
+    X(DYNATEMP_RANGE, "dynatemp-range", FLOAT, "0", "0..1000", "--dynatemp-range", "", "sampling", false,              \
+      "Dynamic temperature: from temp minus this, where the model is sure, to temp plus this, where it is not; 0: off.")\
+    X(DYNATEMP_EXP, "dynatemp-exp", FLOAT, "1", "0..1000", "--dynatemp-exp", "", "sampling", false,                    \
+      "Dynamic temperature: exponent of the entropy; above 1 temperatures are nearer to the lower end.")               \
     X(TOP_K, "top-k", INT, "40", "-1..2147483647", "--top-k", "", "sampling", true,                                    \
       "Only the K most likely tokens; 0: all.")                                                                        \
     X(TOP_P, "top-p", FLOAT, "0.95", "0..1", "--top-p", "", "sampling", true,                                          \
@@ -200,9 +225,19 @@
       "Chance that XTC removes the likeliest tokens; 0: off.")                                                         \
     X(XTC_THRESHOLD, "xtc-threshold", FLOAT, "0.1", "0..1", "--xtc-threshold", "", "sampling", false,                  \
       "XTC removes all but the last of the tokens at least this probable; above 0.5: off.")                            \
+    X(MIROSTAT, "mirostat", INT, "0", "0..2", "--mirostat", "", "sampling", false,                                     \
+      "Mirostat 1 or 2: keeps the surprise of tokens near mirostat-ent, instead of all other stages but temp; 0: off.")\
+    X(MIROSTAT_LR, "mirostat-lr", FLOAT, "0.1", "0..1000", "--mirostat-lr", "", "sampling", false,                     \
+      "Mirostat's learning rate eta: how much of each token's error it corrects.")                                     \
+    X(MIROSTAT_ENT, "mirostat-ent", FLOAT, "5", "0..1000", "--mirostat-ent", "", "sampling", false,                    \
+      "Mirostat's target tau: surprise of a token, in bits.")                                                          \
+    X(ADAPTIVE_TARGET, "adaptive-target", FLOAT, "-1", "..1", "--adaptive-target", "", "sampling", false,              \
+      "Stage adaptive_p: prefer tokens of this probability; below 0: off.")                                            \
+    X(ADAPTIVE_DECAY, "adaptive-decay", FLOAT, "0.9", "0..0.99", "--adaptive-decay", "", "sampling", false,            \
+      "Stage adaptive_p: weight that a token keeps from one to the next; higher is steadier.")                         \
     X(SAMPLERS, "samplers", STRING, "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature", "",           \
       "--samplers --sampler-seq --sampling-seq", "", "sampling", false,                                                \
-      "Order of the sampling stages, names with ; between or letters (edskypmxt).")                                    \
+      "Order of the sampling stages, names with ; between or letters (edskypmxt, and a: adaptive_p, always the last).") \
     X(LOGIT_BIAS, "logit-bias", LIST, "", "", "-l --logit-bias", "", "sampling", false,                                \
       "ID+BIAS or ID-BIAS changes a token's logit, ID-inf forbids it; may be given several times.")
 

@@ -153,6 +153,8 @@ static const struct {
     [PI__SMP_MIN_P] = {{"min-p", NULL}, 'm'},
     [PI__SMP_XTC] = {{"xtc", NULL}, 'x'},
     [PI__SMP_TEMPERATURE] = {{"temperature", "temp", NULL}, 't'},
+    [PI__SMP_ADAPTIVE_P] = {{"adaptive-p", NULL}, 'a'},
+    [PI__SMP_MIROSTAT] = {{NULL}, 0}, /* is asked for by option mirostat */
 };
 
 static bool same_name(const char *a, size_t n, const char *name)
@@ -194,7 +196,7 @@ int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err)
         if (len) {
             if (k < 0) {
                 return pi__fail(err, PI_EINVAL, "samplers: '%.*s' is not a stage; stages are penalties;dry;top_n_sigma;"
-                                "top_k;typ_p;top_p;min_p;xtc;temperature or the letters edskypmxt",
+                                "top_k;typ_p;top_p;min_p;xtc;temperature;adaptive_p or the letters edskypmxta",
                                 (int) (len > 40 ? 40 : len), s);
             }
             if (seen >> k & 1) return pi__fail(err, PI_EINVAL, "samplers: '%.*s' occurs twice", (int) len, s);

@@ -37,6 +37,7 @@ typedef struct pi__config {
     pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */
+    double step_target_ms;     /* prefill beside those who decode is bounded to keep steps to it; 0: no bound */
     int32_t max_seqs;          /* requests that run at once (16 by default) */
     int32_t max_queue;         /* requests that wait at most */
     int32_t block_size;        /* 16, 32 or 64 */
@@ -52,6 +53,7 @@ typedef struct pi__config {
     int64_t cache_ram;         /* bytes of host memory for blocks evicted by a discrete device; -1: all free, 0: none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
+    bool prefix_dir_read_only; /* it is only read */
     int policy;                /* PI__POLICY_* */
     int spec;                  /* PI__SPEC_* */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
@@ -61,6 +63,8 @@ typedef struct pi__config {
     pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
+    pi_progress_fn progress;   /* told how far opening is; or NULL */
+    void *progress_ud;         /* its first argument */
 } pi__config;
 
 #endif

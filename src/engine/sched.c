@@ -5,6 +5,8 @@
  * chunks, then new requests in order. Nobody who streams is ever left out for a prompt, and a prompt takes all that is
  * left.
  *
+ * Where steps have a target for their time, prefill gets no more than max_prefill tokens of a step in which somebody decodes.
+ *
  * A prompt of very many steps shares with those behind it; a prompt whose beginning somebody is computing right now waits
  * for it instead of computing it again.
  *
@@ -220,9 +222,10 @@ static void take_drafts(pi__sched *sc, int32_t *budget)
 static pi__step_plan *plan_of(pi__sched *sc)
 {
     pi__step_plan *p = &sc->plan;
-    p->n_seqs = p->n_tokens = 0;
+    p->n_seqs = p->n_tokens = p->n_prefill = 0;
     for (pi__seq *s = sc->running.head; s; s = s->next) {
         if (!s->n_new) continue;
+        if (s->n_tokens - s->n_computed > 1) p->n_prefill += s->n_new;
         p->seq[p->n_seqs++] = s;
         p->n_tokens += s->n_new;
     }
@@ -243,7 +246,10 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
             if (!take(sc, s, pass ? chunk_of(sc, s, budget) : 1, &budget, &preempted)) break;
             next = s->next; /* those behind it may be gone */
         }
-        if (pass == 0) take_drafts(sc, &budget);
+        if (pass) break;
+        take_drafts(sc, &budget);
+        const bool decodes = budget < max_tokens;
+        if (decodes && sc->max_prefill && budget > sc->max_prefill) budget = sc->max_prefill;
     }
     admit_waiting(sc, &budget, &preempted);
     use_the_rest(sc, budget);

@@ -10,6 +10,7 @@
 
 #include "cache/block_pool.h"
 #include "engine/job.h"
+#include "grammar/grammar.h"
 #include "sampler/sampler.h"
 
 /* Jobs of one submit that share prefixes with each other and with nobody else (params.cache false). */
@@ -68,6 +69,7 @@ struct pi__seq {
     bool keeps;                /* its blocks may be reused by others (of its sample group, if any), and others' by it */
     pi__sample_group *sample_group; /* or NULL */
     pi__sampler *sampler;      /* its own */
+    pi__matcher *matcher;      /* where its answer is in its grammar, or NULL */
     pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
     pi__seq_calls call;        /* of its submitter */
     struct { double submit, start, first, last; } t; /* milliseconds; 0: not yet */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_install.sh: an installed tree serves someone who has nothing else.
 #     bash tests/scripts/check_install.sh BUILD WORK [MODEL]
-# Installs BUILD into WORK, moves the tree (it must not know where it was), compiles the first C program of README.md
+# Installs BUILD into WORK, copies the tree and uninstalls the first one (the copy must not know where it was), compiles the first C program of README.md
 # with pkg-config and with find_package, runs both, and the installed tool. With MODEL the programs must write text;
 # without, they must end with an error that names the file.
 set -uo pipefail
@@ -15,7 +15,10 @@ finding() { printf '%s\n' "$*"; bad=1; }
 rm -rf "$work" && mkdir -p "$work" || exit 1
 work=$(cd "$work" && pwd)
 cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
-mv "$work/first" "$work/moved"
+cp -a "$work/first" "$work/moved"
+cmake --build "$build" --target uninstall >"$work/uninstall.log" 2>&1 || { cat "$work/uninstall.log"; bad=1; }
+left=$(find "$work/first" ! -type d -o -iname pagedinfer)
+[ -z "$left" ] || finding "uninstall left: $left"
 prefix=$work/moved
 lib=$(dirname "$(find "$prefix" -name libpagedinfer.so | head -n 1)")
 [ -d "$lib" ] || { echo "no libpagedinfer.so was installed"; exit 1; }
@@ -26,6 +29,28 @@ done
 for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion.cmake pagedinfer.1; do
     [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
 done
+
+# Under the names of llama.cpp's tools, where they are installed, it is the same program.
+if grep -q '^PAGEDINFER_LLAMA_NAMES:BOOL=ON' "$build/CMakeCache.txt"; then
+    for name in cli completion bench batched-bench perplexity quantize tokenize embedding; do
+        "$prefix/bin/llama-$name" --version 2>&1 | grep -q '^pagedinfer ' || finding "bin/llama-$name is not the tool"
+    done
+elif [ -e "$prefix/bin/llama-cli" ]; then
+    finding "bin/llama-cli was installed, and nobody asked"
+fi
+
+# The service is there, and as confined as it says.
+unit=$(find "$prefix" -name pagedinfer.service | head -n 1)
+if [ -z "$unit" ]; then
+    finding "not installed: pagedinfer.service"
+elif command -v systemd-analyze >/dev/null; then
+    mkdir -p "$work/unit"
+    sed 's,^ExecStart=.*/pagedinfer,ExecStart=/bin/true,' "$unit" >"$work/unit/pagedinfer.service" # what is verified must exist
+    exposure=$(systemd-analyze security --offline=true "$work/unit/pagedinfer.service" 2>/dev/null |
+        sed -nE 's/.*exposure level for [^:]*: ([0-9.]+) .*/\1/p')
+    [ -n "$exposure" ] && awk "BEGIN { exit !($exposure <= 2.0) }" ||
+        finding "pagedinfer.service: exposure ${exposure:-unknown}, not 2.0 or less (systemd-analyze security)"
+fi
 
 # The header is C99 and C++, alone.
 printf '#include <pagedinfer.h>\nint main(void) { return pi_abi_version() != PI_ABI_VERSION; }\n' >"$work/h.c"

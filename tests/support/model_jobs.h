@@ -21,6 +21,7 @@ typedef struct job {
     int32_t prompt[300];
     int32_t n_prompt;
     int32_t logits_from; /* with PI__LOGITS_ALL */
+    int32_t mirostat;    /* sampled, by a state of its own; 0: greedy */
     int32_t tokens[N_GEN], n_tokens;
     uint64_t rows; /* hash of the logits it got */
     atomic_int done;
@@ -65,6 +66,7 @@ static void jobs_fill(job *jobs)
     for (int i = 0; i < N_JOBS; i++) {
         memset(&jobs[i], 0, sizeof jobs[i]);
         jobs[i].n_prompt = lengths[i];
+        jobs[i].mirostat = i == 3 ? 2 : 0;
         for (int32_t k = 0; k < lengths[i]; k++) jobs[i].prompt[k] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
     }
 }
@@ -76,7 +78,9 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
                                  .logits_from = j->logits_from,
-                                 .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N},
+                                 .sampling = {.seed = 11, .temp = j->mirostat ? 1 : 0, .mirostat = j->mirostat,
+                                              .mirostat_tau = 3, .mirostat_eta = 0.3f, .top_p = 1, .typical_p = 1,
+                                              .repeat_penalty = 1, .chain = {PI__SMP_N},
                                               .bias = bias, .n_bias = bias ? 1 : 0}};
     j->n_tokens = 0;
     j->rows = 0;

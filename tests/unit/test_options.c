@@ -183,8 +183,13 @@ static void chains(void **state)
     const char *all = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
     assert_int_equal(pi__parse_samplers(all, a, NULL), PI_OK);
     assert_int_equal(pi__parse_samplers("edskypmxt", b, NULL), PI_OK);
-    assert_memory_equal(a, b, sizeof a);
-    for (int i = 0; i < PI__SMP_N; i++) assert_int_equal(a[i], i);
+    assert_memory_equal(a, b, PI__SMP_TEMPERATURE + 2);
+    for (int i = 0; i <= PI__SMP_TEMPERATURE; i++) assert_int_equal(a[i], i);
+    assert_int_equal(a[PI__SMP_TEMPERATURE + 1], PI__SMP_N);
+    assert_int_equal(pi__parse_samplers("ka", a, NULL), PI_OK);
+    assert_int_equal(pi__parse_samplers("top_k;adaptive_p", b, NULL), PI_OK);
+    assert_true(a[0] == PI__SMP_TOP_K && a[1] == PI__SMP_ADAPTIVE_P && a[2] == PI__SMP_N);
+    assert_memory_equal(a, b, 3);
     assert_int_equal(pi__parse_samplers("temp", a, NULL), PI_OK);
     assert_true(a[0] == PI__SMP_TEMPERATURE && a[1] == PI__SMP_N);
     assert_int_equal(pi__parse_samplers("Top-K;TEMPERATURE", a, NULL), PI_OK);

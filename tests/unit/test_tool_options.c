@@ -11,7 +11,7 @@
 
 #include "options.h"
 
-static const char *const commands[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run", "chat"};
+static const char *const commands[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run", "chat", "serve"};
 
 static bool row_of(const char *key, pi_option_info *out)
 {

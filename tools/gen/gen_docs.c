@@ -20,6 +20,7 @@ typedef struct command {
 static const command COMMANDS[] = {
     {"run", "Writes the continuation of a prompt to standard output."},
     {"chat", "Holds a conversation through the model's chat template."},
+    {"serve", "Answers requests over HTTP, as OpenAI's API and llama-server have them."},
     {"bench", "Measures prompt and generation speed, as a table."},
     {"eval", "Computes perplexity, KL divergence, greedy tokens and logits."},
     {"inspect", "Prints metadata and tensors of a GGUF, and what running it would cost."},
