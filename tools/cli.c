@@ -293,11 +293,14 @@ static struct found find_flag(const cli_command *cmd, const char *name, size_t n
     return own.how ? own : shared;
 }
 
-/* The row of a name that is known and refused, NULL: none. */
-static const refused_option *find_refused(const char *name)
+/* The row of a name that is known and refused, NULL: none. What another subcommand has is refused only where the row names
+ * this one. */
+static const refused_option *find_refused(const cli_command *cmd, const char *name, bool elsewhere)
 {
-    for (size_t i = 0; options_refused(i); i++)
-        if (has_word(options_refused(i)->flags, name)) return options_refused(i);
+    for (size_t i = 0; options_refused(i); i++) {
+        const refused_option *r = options_refused(i);
+        if (has_word(r->flags, name) && (!elsewhere || has_word(r->commands, cmd->name))) return r;
+    }
     return NULL;
 }
 
@@ -352,7 +355,7 @@ static bool of_command(const void *ud, const pi_option_info *row)
 
 static int unknown_flag(const cli *c, const char *word, const char *name, const struct found *elsewhere)
 {
-    const refused_option *r = find_refused(name);
+    const refused_option *r = find_refused(c->cmd, name, elsewhere->how != NO_MATCH);
     char near[64];
     if (r && r->later) return cli_usage_error(c, "%s is not built yet: %s", word, r->why);
     if (r) return cli_usage_error(c, "%s has no meaning here: %s", word, r->why);
@@ -409,7 +412,7 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
     for (size_t k = 0; k < n; k++) name[k] = k > 1 && word[k] == '_' ? '-' : word[k];
     name[n] = 0;
     struct found f = find_flag(c->cmd, name, n, &elsewhere);
-    bool no_effect = !f.how && elsewhere.how && *c->called && !find_refused(name);
+    bool no_effect = !f.how && elsewhere.how && *c->called && !find_refused(c->cmd, name, true);
     if (no_effect) f = elsewhere;
     if (!f.how) return unknown_flag(c, word, name, &elsewhere);
     const char *value = NULL;

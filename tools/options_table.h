@@ -350,7 +350,8 @@
  * A row: LATER(flags, env, commands, why)
  *   flags     spellings, with their --no- forms
  *   env       variables beside those that follow from the long spellings; a variable that says no sets nothing
- *   commands  where the variables count, "": in all that run a model
+ *   commands  where the variables count, and the flags although another subcommand has them; "": the variables in all
+ *             that run a model
  *   why       what to do instead */
 #define REFUSED_OPTIONS(LATER, NEVER)                                                                                  \
     LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                             \

@@ -24,7 +24,7 @@ def run(folder, model, tmp):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
     text = os.path.join(HERE, '../golden/text.txt')
     r = subprocess.run(['sh', os.path.join(HERE, 'llama_script.sh'), folder, model, text, tmp], capture_output=True,
-                       env=clean, timeout=800)
+                       env=clean, timeout=2400)
     out = r.stdout.decode()
     print(out, end='')
     if r.returncode: faults.append(f'{folder}: exit {r.returncode} after {out.strip()[-60:]!r}: {r.stderr.decode()[-500:]}')

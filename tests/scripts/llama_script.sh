@@ -10,12 +10,12 @@ number() { case $2 in ''|*[!0-9.]*|.) fail "$1: '$2' is not a number" ;; esac; e
 
 # Completion: the prompt and what follows it on standard output, the speed somewhere on standard error.
 prompt="The capital of France is"
-"$bin/llama-completion" -m "$model" -p "$prompt" -n 8 -c 256 -b 128 -ub 64 -t 2 -ngl 0 -fa on --temp 0 --seed 1 \
+"$bin/llama-completion" -m "$model" -p "$prompt" -n 8 -c 256 -b 128 -ub 64 -t 1 -ngl 0 -fa on --temp 0 --seed 1 \
     --no-warmup -no-cnv --no-context-shift --simple-io --log-colors off >"$tmp/out" 2>"$tmp/err" </dev/null
 grep -q "^$prompt " "$tmp/out" || fail "completion: no prompt in the output: $(cat "$tmp/out")"
 echo "completion=$(head -n 1 "$tmp/out" | cut -c 1-60)"
 number completion_tps "$(sed -n 's/.* eval time = .* runs .*, *\([0-9.]*\) tokens per second.*/\1/p' "$tmp/err" | head -n 1)"
-LLAMA_ARG_CTX_SIZE=256 LLAMA_ARG_THREADS=2 "$bin/llama-completion" -m "$model" -p "$prompt" -n 4 --temp 0 -no-cnv \
+LLAMA_ARG_CTX_SIZE=256 LLAMA_ARG_THREADS=1 "$bin/llama-completion" -m "$model" -p "$prompt" -n 4 --temp 0 -no-cnv \
     --no-display-prompt --no-perf >"$tmp/out" 2>/dev/null </dev/null
 if grep -q "$prompt" "$tmp/out"; then fail "completion: the prompt, against --no-display-prompt"; fi
 
@@ -27,7 +27,7 @@ number n_tokens "$(printf '%s' "$prompt" | "$bin/llama-tokenize" -m "$model" --s
 "$bin/llama-tokenize" -m "$model" -p "$prompt" --no-bos 2>/dev/null | grep -q "^ *[0-9][0-9]* -> '" || fail "tokenize: no lines"
 
 # Benchmark: the table, CSV by the names of its columns, one JSON object a test, SQL.
-bench="$bin/llama-bench -m $model -t 2 -ngl 0 -fa 1 -nkvo 0 -ctk f16 -ctv f16 --repack 1 -b 128 -r 1 --no-warmup"
+bench="$bin/llama-bench -m $model -t 1 -ngl 0 -fa 1 -nkvo 0 -ctk f16 -ctv f16 --repack 1 -b 128 -r 1 --no-warmup"
 $bench -p 16 -n 4 -ub 32,64 >"$tmp/md" 2>/dev/null
 number md_rows "$(grep -cE '\| *(pp16|tg4) \| *[0-9.]+ ± [0-9.]+ \|' "$tmp/md")"
 grep -q '^build: ' "$tmp/md" || fail "bench: no build line"
@@ -48,11 +48,11 @@ db.executescript(open(sys.argv[1]).read())
 print("sql_rows=%d" % db.execute("select count(*) from llama_bench where n_prompt = 8 and avg_ts > 0").fetchone())' "$tmp/sql"
 
 # Perplexity: the last line that everybody looks for.
-"$bin/llama-perplexity" -m "$model" -f "$text" -c 128 -b 128 --chunks 2 -t 2 -ngl 0 >"$tmp/ppl" 2>&1 </dev/null
+"$bin/llama-perplexity" -m "$model" -f "$text" -c 128 -b 128 --chunks 2 -t 1 -ngl 0 >"$tmp/ppl" 2>&1 </dev/null
 number ppl "$(sed -n 's/.*Final estimate: PPL = \([0-9.]*\) +\/- [0-9.]*.*/\1/p' "$tmp/ppl")"
 
 # Quantisation: by number, with a rule for a tensor, threads last; and what it would be.
-"$bin/llama-quantize" --allow-requantize --leave-output-tensor --tensor-type attn_v=q5_0 "$model" "$tmp/q.gguf" 7 2 \
+"$bin/llama-quantize" --allow-requantize --leave-output-tensor --tensor-type attn_v=q5_0 "$model" "$tmp/q.gguf" 7 1 \
     >"$tmp/out" 2>&1
 [ "$(head -c 4 "$tmp/q.gguf")" = GGUF ] || fail "quantize: no GGUF"
 number quantized_mib $(($(wc -c <"$tmp/q.gguf") / 1048576))
@@ -61,5 +61,5 @@ rm -f "$tmp/q.gguf"
 grep -Eiq '(quant|model)[a-z]* size *[:=] *[0-9.]+ MiB' "$tmp/out" || fail "quantize --dry-run: $(tail -n 3 "$tmp/out")"
 
 # Many at once.
-"$bin/llama-batched-bench" -m "$model" -c 512 -b 128 -ub 64 -npp 16 -ntg 4 -npl 1,2 -t 2 -ngl 0 >"$tmp/npl" 2>/dev/null
+"$bin/llama-batched-bench" -m "$model" -c 512 -b 128 -ub 64 -npp 16 -ntg 4 -npl 1,2 -t 1 -ngl 0 >"$tmp/npl" 2>/dev/null
 number npl_rows "$(grep -cE '^\| +16 \| +4 \| +[12] \|' "$tmp/npl")"
