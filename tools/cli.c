@@ -610,6 +610,7 @@ static void list_devices(void)
 /* --help and its kin answer and end. */
 static int parse_answers(cli *c)
 {
+    const char *extra = c->n_arg > (size_t) c->cmd->max_args ? c->arg[c->cmd->max_args] : NULL;
     if (cli_given(c, "help")) {
         const char *what = cli_str(c, "help");
         if (strcmp(what, "common") && strcmp(what, "all") && !cli_has_section(c->cmd, what)) {
@@ -618,6 +619,7 @@ static int parse_answers(cli *c)
         cli_help(stdout, c->cmd, what);
         return cli_flush(c);
     }
+    if (extra) return cli_usage_error(c, "unexpected argument '%s'", extra);
     if (cli_bool(c, "version")) printf("pagedinfer %s\n", pi_version());
     else if (cli_bool(c, "list-devices")) list_devices();
     else return -1;
@@ -642,9 +644,6 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
     if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
     if (code < 0) code = check_values(c);
-    if (code < 0 && c->n_arg > (size_t) cmd->max_args) {
-        code = cli_usage_error(c, "unexpected argument '%s'", c->arg[cmd->max_args]);
-    }
     if (code < 0) code = open_log(c);
     return code;
 }
