@@ -158,7 +158,7 @@ layout() { check layout 120 bash tests/scripts/check_layout.sh; }
 cuda() { check cuda 600 python3 tools/kernel_report.py --check "$work/release"; }
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
-        -DPAGEDINFER_STATIC=ON || return
+        -DPAGEDINFER_STATIC=ON -DPAGEDINFER_LLAMA_NAMES=ON || return
     # Steps that were asked for by name need the build; its tests run where they were asked for.
     case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
 }

@@ -183,6 +183,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
+        .prefix_dir_read_only = pi__opt_bool(s, PI__OPT_PREFIX_DIR_RO),
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
         .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
         .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
