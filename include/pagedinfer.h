@@ -477,13 +477,27 @@ PI_API int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, p
  *     leave-output-tensor=1     output.weight stays as it is
  *     allow-requantize=1        quantised input too (it loses more than F16, BF16 or F32 input)
  *     imatrix=FILE              importance of the columns, as llama-imatrix writes it (GGUF)
+ *     include-weights=NAME      use it for tensors alone whose name has NAME in it; repeatable
+ *     exclude-weights=NAME      do not use it for those; repeatable, not with include-weights
+ *     override-kv=KEY=TYPE:VALUE  sets metadata of the output, TYPE int, float, bool or str; repeatable
+ *     dry-run=1                 report types and sizes, and write nothing; out may be NULL
  *     threads=N                 0: all; the result is the same for any number
  * progress (may be NULL) gets a line for each tensor, on the calling thread. out appears when it is complete, or not at
  * all: PI_EIO (disk full), PI_EINVAL (option; quantised input), PI_EFORMAT, PI_EUNSUPPORTED, PI_ENOENT, PI_ENOMEM. */
 PI_API int pi_quantize(const char *in, const char *out, const char *type, const char *const *options, pi_line_fn progress,
                        void *ud, pi_error *err);
-/* Name number i of the types pi_quantize takes; NULL past the last. */
+/* Name number i of the types pi_quantize takes; NULL past the last. "COPY" changes no tensor. */
 PI_API const char *pi_quantize_type(size_t i);
+
+typedef struct pi_quantize_info {
+    uint32_t size;        /* sizeof(pi_quantize_info) */
+    int32_t number;       /* general.file_type, which pi_quantize also takes as the type's name ("15"); -1: none */
+    const char *name;     /* "Q4_K_M" */
+    const char *matrices; /* format of most matrices, "Q4_K"; "": as they were */
+    double bits;          /* a weight in that format */
+} pi_quantize_info;
+/* The same list with what is known of each; PI_ENOENT past the last. */
+PI_API int pi_quantize_describe(size_t i, pi_quantize_info *out);
 
 /* ------------------------------------------------------------------------------------------------------- measuring */
 

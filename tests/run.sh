@@ -238,7 +238,7 @@ fetch() {
     export PAGEDINFER_CHAT_MODEL=$chat_model
     export PAGEDINFER_VOCAB=$vocab
 }
-install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$model"; }
+install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
 tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "$model"; }
 
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.

@@ -676,6 +676,21 @@ static int set_prompt_cache(const cli *c, pi_options *o)
     return pi_options_set(o, "prefix-cache-dir", path, &err) ? cli_pi_error(c, &err) : CLI_OK;
 }
 
+/* Options of the library whose text is in a file. */
+static int set_from_file(const cli *c, const char *file, const char *key, pi_options *o)
+{
+    char *text;
+    size_t n;
+    pi_error err = {0};
+    if (!cli_given(c, file)) return CLI_OK;
+    int code = cli_read_file(c, cli_str(c, file), &text, &n);
+    if (code) return code;
+    if (memchr(text, 0, n)) code = cli_usage_error(c, "--%s: %s has a NUL byte", file, cli_str(c, file));
+    else if (pi_options_set(o, key, text, &err)) code = cli_pi_error(c, &err);
+    free(text);
+    return code;
+}
+
 pi_options *cli_options(const cli *c, int *code)
 {
     pi_options *o = pi_options_new();
@@ -694,7 +709,9 @@ pi_options *cli_options(const cli *c, int *code)
         return NULL;
     }
     cli_set_log(c, o);
-    *code = set_prompt_cache(c, o);
+    *code = set_from_file(c, "grammar-file", "grammar", o);
+    if (!*code) *code = set_from_file(c, "json-schema-file", "json-schema", o);
+    if (!*code) *code = set_prompt_cache(c, o);
     if (!*code) return o;
     pi_options_free(o);
     return NULL;

@@ -50,6 +50,7 @@ int cmd_embed(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_quantize(const cli *c);
 int cmd_inspect(const cli *c);
+void quantize_print_types(FILE *f); /* the list of --help */
 int cmd_tokenize(const cli *c);
 
 /* ---- what was asked for; key as in the table */

@@ -110,6 +110,7 @@ void cli_help(FILE *f, const cli_command *cmd, const char *what)
         print_section(f, "compat", false);
         print_refused(f);
     }
+    if ((common || all) && cmd->run == cmd_quantize) quantize_print_types(f);
     if (!common) return;
     fprintf(f, "\n");
     wrap(f, "These are the options that matter most. '--help all' shows every one, '--help SECTION' those of a "

@@ -24,7 +24,8 @@ const cli_command cli_commands[] = {
      "the answer where it is; /help tells the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
     {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
-     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/models as OpenAI has them; /completion, "
+     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as OpenAI has "
+     "them; /v1/messages as Anthropic has it; /completion, "
      "/tokenize, /detokenize, /apply-template, /props, /slots as llama-server has them; /health and /metrics. The port is "
      "open at once, /health says 503 until the model is loaded. Options of generation and sampling are what a request has "
      "that says nothing else. SIGTERM: running requests finish, new ones are refused; a second one ends at once. SIGHUP: "

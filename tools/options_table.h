@@ -47,6 +47,10 @@
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                                      \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File that holds the prompt; - is standard input.")                                                              \
+    X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true,                                        \
+      "File that holds the grammar.")                                                                                  \
+    X("json-schema-file", STRING, "", "", "-jf --json-schema-file", "", "generation", true,                            \
+      "File that holds the JSON Schema.")                                                                              \
     X("escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                                  \
       "Replace \\n, \\t, \\xHH and the like in the prompt.")                                                           \
     X("display-prompt", BOOL, "false", "", "--display-prompt", "", "run", false,                                       \
@@ -89,7 +93,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
-    X("json", BOOL, "false", "", "--json", "", "inspect", true, "Print JSON.")                                         \
+    X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                \
+      "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
+    X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")             \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print what running the model would take.")             \
     X("pure", BOOL, "false", "", "--pure", "", "quantize", true,                                                       \
@@ -185,6 +191,10 @@
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
+      "PEM file of the certificate and its chain: TLS; read again on SIGHUP.")                                         \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false,                                            \
+      "PEM file of the private key.")                                                                                  \
     X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
       "Connections at once; further ones are told to come back.")                                                      \
     X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
@@ -340,7 +350,6 @@
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
-    LATER("--grammar --grammar-file -j --json-schema -jf --json-schema-file", "", "", "answers are not constrained")   \
     LATER("-ncffn --n-cpu-ffn", "", "", "--override-tensor takes a pattern of the tensors, ffn_=cpu")                  \
     LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
           " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \

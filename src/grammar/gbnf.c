@@ -1,5 +1,5 @@
-/* Reading GBNF, the grammars of llama.cpp: rules, alternates, groups, characters and classes, repetition, tokens, and JSON
- * Schemas in the place of an element (%json{...}).
+/* Reading GBNF, the grammars of llama.cpp: rules, alternates, groups, characters and classes, repetition, tokens, and
+ * JSON Schemas in the place of an element (%json{...}).
  *
  *     root  ::= "answer: " (word | number){1,3} <|im_end|>   # a comment
  *     word  ::= [a-z]+
@@ -63,7 +63,7 @@ static void space(reader *r, bool lines)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ characters */
+/* ------------------------------------------------------------------------------------------------------- characters */
 
 static uint32_t read_hex(reader *r, int digits)
 {

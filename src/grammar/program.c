@@ -1,7 +1,7 @@
 /* From expressions to nodes (see program.h).
  *
- * Nodes are made from the end of a text to its start: each expression is told where to go on, so what a node leads to has
- * been made before it and has a lower number, but in loops. Texts among the alternatives of a choice become a trie. */
+ * Nodes are made from the end of a text to its start: each expression is told where to go on, so what a node leads to
+ * has been made before it and has a lower number, but in loops. Texts among the alternatives of a choice become a trie. */
 #include "grammar/program.h"
 
 #include <stdlib.h>
@@ -153,7 +153,7 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
     return none;
 }
 
-/* --------------------------------------------------------------------------------------------------- classes of bytes */
+/* ------------------------------------------------------------------------------------------------- classes of bytes */
 
 /* Divides the classes by what f tells of each byte. */
 static void refine(pi__program *p, const uint16_t *f)

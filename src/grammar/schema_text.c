@@ -1,7 +1,7 @@
 /* Texts in JSON: characters, lengths, patterns, formats, keys (see schema.c).
  *
- * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths count
- * characters, an escape as one. */
+ * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths
+ * count characters, an escape as one. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -17,11 +17,12 @@ pi__expr *pi__schema_space(pi__schema *s)
     return s->space = pi__x_shared(b, x);
 }
 
-/* ------------------------------------------------------------------------------------------------------ characters */
+/* ------------------------------------------------------------------------------------------------------- characters */
 
 static const pi__range never_plain[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
 
-/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control characters. */
+/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control
+ * characters. */
 static void add_escapes(pi__builder *b, pi__expr *alt, pi__class c)
 {
     static const char letter[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -66,15 +67,13 @@ static pi__expr *any_char(pi__schema *s)
     return s->chr = alt;
 }
 
-/* The characters of a text, each in the one way in which json_class writes it plainly. */
-pi__expr *pi__schema_quoted(pi__schema *s, pi__str text)
+pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v)
 {
     pi__text t = {.limit = 1 << 24};
-    const pi__val v = pi__val_str(text);
     const pi__json_style style = pi__json_plain();
     const char *what;
-    if (!pi__text_json(&t, &v, &style, &what) || t.code) pi__builder_fail(s->b, t.code ? t.code : PI_EINVAL,
-                                                                          "a text cannot be written as JSON");
+    if (!pi__text_json(&t, v, &style, &what) || t.code)
+        pi__schema_fail(s, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
     pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
     pi__free(t.p);
     return x;

@@ -150,6 +150,7 @@ static void free_choice(choice *ch)
     buf_free(&ch->text);
     buf_free(&ch->content);
     buf_free(&ch->reasoning);
+    buf_free(&ch->block_text);
     for (size_t i = 0; i < ch->n_calls; i++) {
         buf_free(&ch->calls[i].id);
         buf_free(&ch->calls[i].name);
@@ -200,6 +201,7 @@ static void on_gone(exchange *ex)
     if (g->finished) return;
     g->s->metrics.gone_clients++;
     cancel(g, "the client went away");
+    gen_pump(g); /* it may be that all events have come already */
 }
 
 static void on_room(exchange *ex) { gen_pump(ex->job); }
@@ -322,6 +324,9 @@ static bool take_prompt(choice *ch, const pi_event *ev)
     return true;
 }
 
+/* What a choice has that was not given out, about as it will be written. */
+static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
+
 gen *gen_event(const pi_event *ev)
 {
     choice *ch = (choice *) ev->user + ev->index;
@@ -341,7 +346,7 @@ gen *gen_event(const pi_event *ev)
         if (!g->err.code) params_no_memory(&g->err);
         cancel(g, "out of memory");
     }
-    if (ch->text.n > g->s->send_max && g->p.stream && !g->canceled) {
+    if (waiting(ch) > g->s->send_max && g->p.stream && !g->canceled) {
         g->s->metrics.slow_clients++;
         g->too_slow = true;
         cancel(g, "the client is too slow");

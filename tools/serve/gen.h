@@ -82,6 +82,8 @@ struct choice {
     uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
     int block, block_kind;   /* for wires: the open block, and what it is */
     size_t n_blocks;         /* and how many there were */
+    size_t block_call;       /* which tool call it is, if it is one */
+    buf block_text;          /* its text so far, where the wire repeats it at the end */
 };
 
 struct gen {
@@ -104,6 +106,7 @@ struct gen {
     bool finished;           /* everything was written */
     int status;              /* of an error */
     pi_error err;            /* the error itself; code 0: none */
+    uint64_t n_sent;         /* for wires: events so far */
     uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
     const char *abort_why;   /* why it was canceled; for the log */
 };

@@ -141,7 +141,7 @@ void http_take(http_in *in, http_request *out)
     in->req = (http_request) {0};
     in->whole = in->has_head = false;
     in->n_header = 0;
-    http_parser_pause(&in->parser, 0);
+    if (HTTP_PARSER_ERRNO(&in->parser) == HPE_PAUSED) http_parser_pause(&in->parser, 0);
 }
 
 bool http_is_idle(const http_in *in) { return !in->has_head && !in->n_header; }

@@ -96,6 +96,10 @@ void log_generation(const gen *g)
         write_json(s, o);
         return;
     }
+    if (!g->submitted) {
+        fprintf(s->c->log, "%s: %d, %s\n", g->id, g->status, how);
+        return;
+    }
     char drafts[64] = "";
     if (u.drafted) snprintf(drafts, sizeof drafts, ", drafts %llu/%llu", (unsigned long long) u.accepted,
                             (unsigned long long) u.drafted);

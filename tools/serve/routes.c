@@ -28,6 +28,8 @@ static const struct route {
     {"/v1/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
     {"/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
     {"/v1/completions", HTTP_POST, 0, NULL, &wire_completions},
+    {"/v1/responses", HTTP_POST, 0, NULL, &wire_responses},
+    {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages},
     {"/completions", HTTP_POST, 0, NULL, &wire_native},
     {"/completion", HTTP_POST, 0, NULL, &wire_native},
 };

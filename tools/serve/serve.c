@@ -101,11 +101,33 @@ static const char *read_keys(const cli *c, keys *k)
     return wrong;
 }
 
+static const char *read_tls(const cli *c, tls_config **out, char err[256])
+{
+    const char *cert = cli_str(c, "ssl-cert-file"), *key = cli_str(c, "ssl-key-file");
+    *out = NULL;
+    if (!*cert && !*key) return NULL;
+    if (!*cert || !*key) return "--ssl-cert-file and --ssl-key-file belong together";
+    *out = tls_open(cert, key, err, 256);
+    return *out ? NULL : err;
+}
+
+static void read_tls_again(server *s)
+{
+    char err[256];
+    tls_config *t;
+    const char *wrong = read_tls(s->c, &t, err);
+    if (wrong) log_line(s, PI_LOG_ERROR, "the certificate was not read again: %s; the one from before stays", wrong);
+    if (!t) return;
+    tls_close(s->net.tls);
+    s->net.tls = t;
+}
+
 static void on_hup(uv_signal_t *h, int sig)
 {
     server *s = h->data;
     keys k = {0};
     (void) sig;
+    read_tls_again(s);
     const char *wrong = read_keys(s->c, &k);
     if (wrong) {
         log_line(s, PI_LOG_ERROR, "API keys were not read again: %s; those from before stay", wrong);
@@ -325,7 +347,8 @@ static int listen_all(app *a)
         return cli_error(c, CLI_OS, "%s port %d: %s%s", host, port, uv_strerror(rc),
                          rc == UV_EADDRINUSE ? "; give another --port" : "");
     }
-    log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on http://[%s]:%d" : "listening on http://%s:%d", host, port);
+    log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on %s://[%s]:%d" : "listening on %s://%s:%d",
+             s->net.tls ? "https" : "http", host, port);
     if (!s->keys.n && strcmp(host, "127.0.0.1") && strcmp(host, "localhost") && strcmp(host, "::1"))
         log_line(s, PI_LOG_WARN, "anyone who can reach this address may use the model: --api-key-file asks for a key");
     return CLI_OK;
@@ -378,7 +401,9 @@ static int serve(app *a)
     server *s = &a->s;
     const cli *c = s->c;
     const char *wrong = read_keys(c, &s->keys);
+    char err[256];
     if (wrong) return cli_error(c, CLI_CONFIG, "API keys: %s", wrong);
+    if ((wrong = read_tls(c, &s->net.tls, err))) return cli_error(c, CLI_CONFIG, "TLS: %s", wrong);
     int code = open_handles(a);
     if (!code) code = listen_all(a);
     if (!code && uv_thread_create(&a->loader, load, a)) code = cli_error(c, CLI_OS, "cannot start a thread");
@@ -412,6 +437,7 @@ int cmd_serve(const cli *c)
     }
     pi_options_free(a->o);
     keys_free(&a->s.keys);
+    tls_close(a->s.net.tls);
     free(a);
     return code;
 }
