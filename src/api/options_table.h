@@ -13,6 +13,7 @@
 #define PI__OPTIONS_TABLE_H
 
 #include "formats/cache_types.h"
+#include "template/chat_names.h"
 
 #define PI__ENGINE_OPTIONS(X)                                                                                          \
     X(MODEL, "model", STRING, "", "", "-m --model", "", "model", true,                                                 \
@@ -149,7 +150,7 @@
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
     X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
       "template", false,                                                                                               \
-      "Chat template (Jinja text, or chatml) to use instead of the model's own.")                                      \
+      "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \
     X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs", "", "template", false,            \
