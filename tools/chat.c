@@ -301,8 +301,8 @@ static bool is_command(const char *line, size_t n)
     return n && line[0] == '/' && !(n > 1 && line[1] == '/') && !memchr(line, '\n', n);
 }
 
-/* Whether the message goes on behind this line; if so, *n is less the mark. A backslash at the end says it does, or with
- * --multiline-input that it does not. */
+/* Whether the message goes on behind this line; if so, *n is less the mark. A backslash at the end says it does, or
+ * with --multiline-input that it does not. */
 static bool goes_on(const struct chat *u, const char *line, size_t *n)
 {
     bool marked = *n && line[*n - 1] == '\\';
@@ -444,8 +444,8 @@ static int without_template(struct chat *u, const pi_error *err)
         return cmd_run(c);
     }
     cli_pi_error(c, err);
-    fprintf(stderr, "A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, "
-                    "name a template with --chat-template or --chat-template-file.\n");
+    fputs("A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, name a "
+          "template with --chat-template or --chat-template-file.\n", stderr);
     return CLI_UNAVAILABLE;
 }
 

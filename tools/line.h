@@ -1,6 +1,6 @@
-/* Lines that a person types, or that come through a pipe. On a terminal there is editing and history: libedit's where it
- * was built in, else those of editor.h; a paste of several lines is one line with newlines in it, and what is typed while
- * nobody reads waits (terminal.h). */
+/* Lines that a person types, or that come through a pipe. On a terminal there is editing and history: libedit's where
+ * it was built in, else those of editor.h; a paste of several lines is one line with newlines in it, and what is typed
+ * while nobody reads waits (terminal.h). */
 #ifndef PAGEDINFER_LINE_H
 #define PAGEDINFER_LINE_H
 

@@ -116,11 +116,25 @@
     X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                             \
       "Chunks of the text to evaluate; -1: all.")                                                                      \
     X("ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                                      \
-      "Stride of the perplexity; only 0 is supported.")                                                                \
+      "Chunks begin so many tokens apart, and only so many at the end of each count; 0: side by side, half counts.")   \
+    X("ppl-output-type", INT, "0", "0..1", "--ppl-output-type", "", "eval", false,                                     \
+      "1: a line for each chunk, beginning with the number of its first token.")                                       \
     X("kl-divergence-base", STRING, "", "", "--kl-divergence-base --save-all-logits", "", "eval", true,                \
       "File of the base model's logits: written, or read with --kl-divergence.")                                       \
     X("kl-divergence", BOOL, "false", "", "--kl-divergence", "", "eval", true,                                         \
       "Compare with the logits of --kl-divergence-base.")                                                              \
+    X("hellaswag", BOOL, "false", "", "--hellaswag", "", "eval", true,                                                 \
+      "--file has HellaSwag tasks: how often is the right ending the likeliest?")                                      \
+    X("hellaswag-tasks", INT, "400", "0..2147483647", "--hellaswag-tasks", "", "eval", false,                          \
+      "So many of them, in a random order that is always the same; 0: all.")                                           \
+    X("winogrande", BOOL, "false", "", "--winogrande", "", "eval", true,                                               \
+      "--file has Winogrande tasks (CSV): which of two words fits the sentence?")                                      \
+    X("winogrande-tasks", INT, "0", "0..2147483647", "--winogrande-tasks", "", "eval", false,                          \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
+    X("multiple-choice", BOOL, "false", "", "--multiple-choice", "", "eval", true,                                     \
+      "--file has questions with answers (llama-perplexity's binary form): how often is the right one the likeliest?") \
+    X("multiple-choice-tasks", INT, "0", "0..2147483647", "--multiple-choice-tasks", "", "eval", false,                \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
     X("batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                             \
