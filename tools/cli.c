@@ -30,10 +30,12 @@ bool cli_has_section(const cli_command *cmd, const char *section)
 
 static void say(const cli *c, const char *kind, const char *fmt, va_list ap)
 {
+    flockfile(stderr);
     cli_new_line();
     fprintf(stderr, "%s: %s", c->name, kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 int cli_usage_error(const cli *c, const char *fmt, ...)
@@ -82,8 +84,10 @@ static void log_line(void *ud, int level, const char *msg)
 {
     static const char *const kind[] = {"", "error: ", "warning: ", "", ""};
     const cli *c = ud;
+    flockfile(c->log);
     if (c->log == stderr) cli_new_line();
     fprintf(c->log, "%s%s\n", level >= 0 && level <= PI_LOG_DEBUG ? kind[level] : "", msg);
+    funlockfile(c->log);
 }
 
 /* --------------------------------------------------------------------------------------------------------- values */

@@ -90,6 +90,8 @@ bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 size_t cli_unescape(char *s, size_t n);
 /* Writes a piece of an answer, or of thoughts, at once; false: it could not be written. */
 bool cli_text(FILE *f, const char *text, size_t n);
+/* Whether f is the terminal that standard error is. */
+bool cli_shares_terminal(FILE *f);
 /* Before anything else is said on standard error: it begins a line, also where the text that was written last on the same
  * terminal did not end one. */
 void cli_new_line(void);

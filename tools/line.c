@@ -22,7 +22,7 @@
 #include "editor.h"
 #include "terminal.h"
 
-enum { PROMPT = 64 };
+enum { PROMPT = 96 };
 
 struct line_input {
     bool terminal;      /* standard input and error are one */
@@ -235,16 +235,17 @@ line_input *line_open(bool simple, bool color)
     line_input *l = calloc(1, sizeof *l);
     if (!l) return NULL;
     l->color = color && terminal_has_escapes();
-    l->terminal = terminal_open();
+    l->terminal = terminal_find();
     if (!l->terminal) return l;
     /* What is typed is UTF-8, whatever the locale says of bytes. */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 #ifdef PI_HAVE_LIBEDIT
     if (!simple) edit_open(l);
-    terminal_quiet();
+    terminal_open();
     if (l->el) return l;
 #else
     (void) simple;
+    terminal_open();
 #endif
     l->editor = editor_new(stderr, terminal_has_escapes(), terminal_size);
     if (l->editor) return l;
@@ -280,4 +281,11 @@ int line_read(line_input *l, const char *prompt, const char **text, size_t *len)
     if (l->el) return edit_read(l, text, len);
 #endif
     return plain_read(l, strlen(prompt), text, len);
+}
+
+bool line_goes_on(bool multiline, const char *line, size_t *n)
+{
+    bool marked = *n && line[*n - 1] == '\\';
+    *n -= marked;
+    return marked != multiline;
 }

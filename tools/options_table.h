@@ -36,6 +36,16 @@
       "Edit lines on a terminal without libedit.")                                                                     \
     X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
       "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("interactive", BOOL, "false", "", "-i --interactive", "", "run", false,                                          \
+      "Write in turns with the model: it is yours at a reverse prompt (-r), when it ends its text, and at Ctrl-C.")    \
+    X("interactive-first", BOOL, "false", "", "-if --interactive-first", "", "run", false,                             \
+      "The same, and you begin.")                                                                                      \
+    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false,                                                    \
+      "With --interactive: text before what is typed.")                                                                \
+    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false,                                                    \
+      "With --interactive: text behind what is typed.")                                                                \
+    X("in-prefix-bos", BOOL, "false", "", "--in-prefix-bos", "", "run", false,                                         \
+      "With --interactive: BOS before that.")                                                                          \
     X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
       "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
     X("kv-stats", BOOL, "false", "", "--kv-stats", "", "kv", true,                                                     \

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* False: standard input and standard error are not both terminals. */
-bool terminal_open(void);
-void terminal_quiet(void); /* again, after somebody else (libedit) set the terminal up */
+/* Remembers how the terminal is. False: standard input and standard error are not both terminals. */
+bool terminal_find(void);
+void terminal_open(void);  /* after terminal_find, and after others (libedit) set it up */
 void terminal_close(void); /* may be called from a signal handler, and twice */
 /* True once after the process was suspended and went on: what was on the screen may be gone. */
 bool terminal_continued(void);
