@@ -14,7 +14,8 @@
 
 enum { HELLASWAG, WINOGRANDE, MULTIPLE_CHOICE };
 enum { AT_ONCE = 32 };      /* requests, where --parallel does not say */
-enum { ENOUGH_BEHIND = 3 }; /* Winogrande: with more tokens from where sentences differ, those of the choice are left out */
+/* Winogrande: with more tokens from where the sentences differ, those of the choice itself are left out. */
+enum { ENOUGH_BEHIND = 3 };
 
 typedef struct sequence {
     int32_t *ids;   /* [n] */

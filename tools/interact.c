@@ -1,9 +1,9 @@
 /* pagedinfer run --interactive (see interact.h).
  *
  * The text is a list of tokens: the prompt's, the model's, and those of what is typed with --in-prefix before and
- * --in-suffix behind it. Each turn submits all of it; the engine has computed all but the end before. It is the person's
- * turn when the model writes a reverse prompt or ends its text, has written --n-predict tokens, or is stopped by Ctrl-C;
- * an empty line hands it back. */
+ * --in-suffix behind it. Each turn submits all of it; the engine has computed all but the end before. It is the
+ * person's turn when the model writes a reverse prompt or ends its text, has written --n-predict tokens, or is stopped
+ * by Ctrl-C; an empty line hands it back. */
 #include "interact.h"
 
 #include <stdlib.h>

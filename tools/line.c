@@ -116,7 +116,7 @@ static int fetch(EditLine *el, wchar_t *out)
 }
 
 /* Behind the mark that begins a paste: everything up to the other one becomes text. */
-static unsigned char take_paste(EditLine *el, int key)
+static unsigned char take_paste(EditLine *el, wint_t key)
 {
     line_input *l = of(el);
     paste p = {0};
@@ -143,7 +143,7 @@ static void edit_open(line_input *l)
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_GETCFN, fetch);
-    el_set(l->el, EL_ADDFN, "insert-paste", "Insert what the terminal pastes", take_paste);
+    el_wset(l->el, EL_ADDFN, L"insert-paste", L"Insert what the terminal pastes", take_paste); /* el_set leaks */
     el_source(l->el, NULL);
     el_set(l->el, EL_BIND, "\\e[200~", "insert-paste", NULL);
     /* Between two lines the terminal is to be quiet, too; and a paste's ends of lines must come as they are. */

@@ -132,6 +132,19 @@ def options(model, base, folder):
     expect(64, 'chat', '-p', 'hi', err='no model')
 
 
+def looks(model):
+    """Thoughts are dimmed where colours are wanted; --color decides, else whether there is a terminal."""
+    thinks = ['chat', '-m', model, '--chat-template', TEMPLATE + '<think>', '-st', '-p', 'hi', *GREEDY]
+    expect(0, *thinks, '--color', 'on', err='\x1b[2m')
+    expect(0, *thinks, '-co', err='\x1b[0m')
+    expect(0, *thinks, no_err='\x1b')
+    expect(0, *thinks, '--reasoning-format', 'hidden', '-co', no_err='\x1b')
+    t = Terminal('chat', '-m', model)  # nothing to complete: what to do is said
+    t.wait_for(b'no chat template')
+    t.wait_for(b'--chat-template')
+    t.end(69)
+
+
 class Terminal:
     """The tool on a terminal of its own; standard output goes to a pipe."""
 
@@ -375,6 +388,7 @@ def main():
         saved(model, base, folder)
         broken_text(model, base, folder)
         options(model, base, folder)
+        looks(model)
         terminal(model)
         typing(model)
         typing(model, '--simple-io')
