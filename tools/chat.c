@@ -302,15 +302,6 @@ static bool is_command(const char *line, size_t n)
     return n && line[0] == '/' && !(n > 1 && line[1] == '/') && !memchr(line, '\n', n);
 }
 
-/* Whether the message goes on behind this line; if so, *n is less the mark. A backslash at the end says it does, or with
- * --multiline-input that it does not. */
-static bool goes_on(const struct chat *u, const char *line, size_t *n)
-{
-    bool marked = *n && line[*n - 1] == '\\';
-    *n -= marked;
-    return marked != u->multiline;
-}
-
 /* The next line: a command, a message, or a part of one, which stays in the draft. */
 static enum typed next_line(struct chat *u, bool *more)
 {
@@ -333,7 +324,7 @@ static enum typed next_line(struct chat *u, bool *more)
         return what;
     }
     size_t skip = first && n > 1 && line[0] == '/' && line[1] == '/';
-    *more = goes_on(u, line, &n);
+    *more = line_goes_on(u->multiline, line, &n);
     bool ok = append(&u->draft, line + skip, n - skip) && (!*more || append(&u->draft, "\n", 1));
     return !ok ? TYPED_FAILED : *more || !u->draft.n ? TYPED_NOTHING : TYPED_MESSAGE;
 }
@@ -449,8 +440,8 @@ static int without_template(struct chat *u, const pi_error *err)
         return cmd_run(c);
     }
     cli_pi_error(c, err);
-    fprintf(stderr, "A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, "
-                    "name a template with --chat-template or --chat-template-file.\n");
+    fputs("A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, name a "
+          "template with --chat-template or --chat-template-file.\n", stderr);
     return CLI_UNAVAILABLE;
 }
 

@@ -33,10 +33,12 @@ bool cli_has_section(const cli_command *cmd, const char *section)
 
 static void say(const cli *c, const char *kind, const char *fmt, va_list ap)
 {
+    flockfile(stderr);
     cli_new_line();
     fprintf(stderr, "%s: %s", c->name, kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 int cli_usage_error(const cli *c, const char *fmt, ...)
@@ -102,9 +104,11 @@ static void log_line(void *ud, int level, const char *msg)
         snprintf(time, sizeof time, "%llu.%02llu.%03llu.%03llu ", us / 60000000, us / 1000000 % 60, us / 1000 % 1000,
                  us % 1000);
     }
-    if (c->log == stderr) cli_new_line();
     const char *on = c->log_colors ? color[level] : "";
+    flockfile(c->log);
+    if (c->log == stderr) cli_new_line();
     fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
+    funlockfile(c->log);
 }
 
 /* --------------------------------------------------------------------------------------------------------- values */

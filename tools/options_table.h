@@ -61,6 +61,16 @@
       "Edit lines on a terminal without libedit.")                                                                     \
     X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
       "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("interactive", BOOL, "false", "", "-i --interactive", "", "run", false,                                          \
+      "Write in turns with the model: it is yours at a reverse prompt (-r), when it ends its text, and at Ctrl-C.")    \
+    X("interactive-first", BOOL, "false", "", "-if --interactive-first", "", "run", false,                             \
+      "The same, and you begin.")                                                                                      \
+    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false,                                                    \
+      "With --interactive: text before what is typed.")                                                                \
+    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false,                                                    \
+      "With --interactive: text behind what is typed.")                                                                \
+    X("in-prefix-bos", BOOL, "false", "", "--in-prefix-bos", "", "run", false,                                         \
+      "With --interactive: BOS before that.")                                                                          \
     X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
       "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
     X("n-cpu-ffn", INT, "0", "0..10000", "-ncffn --n-cpu-ffn", "", "model", false,                                     \
@@ -173,11 +183,25 @@
     X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                             \
       "Chunks of the text to evaluate; -1: all.")                                                                      \
     X("ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                                      \
-      "Stride of the perplexity; only 0 is supported.")                                                                \
+      "Chunks begin so many tokens apart, and only so many at the end of each count; 0: side by side, half counts.")   \
+    X("ppl-output-type", INT, "0", "0..1", "--ppl-output-type", "", "eval", false,                                     \
+      "1: a line for each chunk, beginning with the number of its first token.")                                       \
     X("kl-divergence-base", STRING, "", "", "--kl-divergence-base --save-all-logits", "", "eval", true,                \
       "File of the base model's logits: written, or read with --kl-divergence.")                                       \
     X("kl-divergence", BOOL, "false", "", "--kl-divergence", "", "eval", true,                                         \
       "Compare with the logits of --kl-divergence-base.")                                                              \
+    X("hellaswag", BOOL, "false", "", "--hellaswag", "", "eval", true,                                                 \
+      "--file has HellaSwag tasks: how often is the right ending the likeliest?")                                      \
+    X("hellaswag-tasks", INT, "400", "0..2147483647", "--hellaswag-tasks", "", "eval", false,                          \
+      "So many of them, in a random order that is always the same; 0: all.")                                           \
+    X("winogrande", BOOL, "false", "", "--winogrande", "", "eval", true,                                               \
+      "--file has Winogrande tasks (CSV): which of two words fits the sentence?")                                      \
+    X("winogrande-tasks", INT, "0", "0..2147483647", "--winogrande-tasks", "", "eval", false,                          \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
+    X("multiple-choice", BOOL, "false", "", "--multiple-choice", "", "eval", true,                                     \
+      "--file has questions with answers (llama-perplexity's binary form): how often is the right one the likeliest?") \
+    X("multiple-choice-tasks", INT, "0", "0..2147483647", "--multiple-choice-tasks", "", "eval", false,                \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
     X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
@@ -369,9 +393,6 @@
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
     LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
-    LATER("--in-prefix --in-suffix --in-prefix-bos", "", "", "the chat template says what stands around a message")    \
-    LATER("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks --multiple-choice --multiple-choice-tasks",   \
-          "", "", "--prompt-logprobs scores a text")                                                                   \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--prune-layers", "", "", "there is no replacement")                                                         \
