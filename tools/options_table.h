@@ -331,8 +331,6 @@
     X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
       "earlier thoughts are given to the template, which decides")                                                     \
     X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always taken")                     \
-    X("ppl-output-type", STRING, "", "", "--ppl-output-type", "", "compat", false,                                     \
-      "the perplexity is printed as it grows")                                                                         \
     X("checkpoint-min-step", STRING, "", "", "-cms --checkpoint-min-step", "", "compat", false,                        \
       "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
     X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
