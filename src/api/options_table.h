@@ -109,6 +109,8 @@
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
+    X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
+      false, "Only read that directory: what is new is not kept there.")                                               \
     X(SPEC_TYPE, "spec-type", ENUM, "auto", "auto|none|mtp|draft", "--spec-type", "", "speculation", true,             \
       "Who drafts tokens that are then verified together: the model's MTP block, or model-draft (auto, if given).")    \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
