@@ -1,5 +1,5 @@
 # `cmake --install`: library, header, pkg-config file, CMake package, tool, man page, completions, licence. Everything
-# finds everything else by relative paths, so an installed tree may be moved.
+# finds everything else by relative paths, so an installed tree may be moved. Target uninstall removes it again.
 include(CMakePackageConfigHelpers)
 
 set(PI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/PagedInfer)
@@ -37,6 +37,24 @@ if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+# The server as a service of systemd, with its options in /etc.
+if(TARGET pagedinfer_cli)
+    set(PAGEDINFER_SYSTEMD_DIR lib/systemd/system CACHE STRING "Where units are installed, below the prefix")
+    configure_file(${PROJECT_SOURCE_DIR}/packaging/pagedinfer.service.in ${PROJECT_BINARY_DIR}/pagedinfer.service @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.service DESTINATION ${PAGEDINFER_SYSTEMD_DIR})
+    install(FILES ${PROJECT_SOURCE_DIR}/packaging/pagedinfer-gpu.conf ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.conf
+            DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+    if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+        install(FILES ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.conf DESTINATION /etc/pagedinfer)
+    endif()
+endif()
+
+if(NOT TARGET uninstall)
+    add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
+                                        -P ${PROJECT_SOURCE_DIR}/cmake/PagedInferUninstall.cmake
+                      COMMENT "Removing what was installed" VERBATIM)
+endif()
+
 # Man page and completions come from the tables of options, by a small program that runs during the build.
 if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
     add_executable(pagedinfer_gen_docs ${PROJECT_SOURCE_DIR}/tools/gen/gen_docs.c ${PROJECT_SOURCE_DIR}/tools/options.c)
@@ -57,4 +75,27 @@ if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILI
     pi_doc(zsh zsh/_pagedinfer ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
     pi_doc(fish fish/pagedinfer.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
     add_custom_target(pagedinfer_docs ALL DEPENDS ${docs})
+endif()
+
+# A Debian package: configure with -DCMAKE_INSTALL_PREFIX=/usr, then `cpack -G DEB` in the build folder. What it depends on
+# is read from the programs; the service is installed, not started.
+if(PROJECT_IS_TOP_LEVEL)
+    set(CPACK_PACKAGE_NAME pagedinfer)
+    set(CPACK_PACKAGE_VENDOR "the pagedinfer authors")
+    set(CPACK_PACKAGE_CONTACT "the pagedinfer authors <pagedinfer@localhost>")
+    set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "paged inference engine for large language models")
+    set(CPACK_PACKAGE_DESCRIPTION "Runs GGUF models for many requests at once from one paged cache: a library, a command line tool\nand an OpenAI-compatible server.")
+    set(CPACK_STRIP_FILES ON)
+    set(CPACK_GENERATOR DEB)
+    set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
+    set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+    set(CPACK_DEBIAN_PACKAGE_SECTION science)
+    set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+    set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+    file(WRITE ${PROJECT_BINARY_DIR}/debian/conffiles "/etc/pagedinfer/pagedinfer.conf\n")
+    file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+    set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
+        ${PROJECT_BINARY_DIR}/debian/conffiles ${PROJECT_BINARY_DIR}/debian/triggers
+        ${PROJECT_SOURCE_DIR}/packaging/postinst ${PROJECT_SOURCE_DIR}/packaging/prerm ${PROJECT_SOURCE_DIR}/packaging/postrm)
+    include(CPack)
 endif()

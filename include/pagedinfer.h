@@ -138,6 +138,17 @@ PI_API pi_options *pi_options_new(void);
 PI_API int pi_options_set(pi_options *o, const char *key, const char *value, pi_error *err);
 /* Log lines up to level go to fn (NULL: none). */
 PI_API void pi_options_set_log(pi_options *o, pi_log_fn fn, void *ud, int level);
+/* What pi_engine_open is doing. */
+enum {
+    PI_LOAD_READ = 1,    /* a file is copied into memory (load-mode read alone); the files of a model, one after the other */
+    PI_LOAD_WEIGHTS = 2, /* tensors, those of a drafter too, are brought into the layout of the device */
+};
+/* done of total bytes of the file have passed. Called on the thread that opens: when a stage begins (done is 0), then each
+ * 16 MiB or less; done never falls until the next one begins, and ends at total. Return quickly. true: cancel. */
+typedef bool (*pi_progress_fn)(void *ud, int stage, uint64_t done, uint64_t total);
+/* fn (NULL: nobody) is told how far opening an engine is, and may cancel it: then pi_engine_open has freed everything and
+ * returns PI_ECANCELED. fn must not use the options. */
+PI_API void pi_options_set_progress(pi_options *o, pi_progress_fn fn, void *ud);
 /* Option number i, from 0; PI_ENOENT past the last. */
 PI_API int pi_options_describe(size_t i, pi_option_info *out);
 PI_API void pi_options_free(pi_options *o);
@@ -215,8 +226,16 @@ typedef struct pi_info {
     const char *device;    /* "cpu (avx512-vnni)" */
     int32_t bos, eos;      /* token ids, -1: none */
     const char *chat_template; /* the GGUF's template text, or "" */
+    const char *pooling;   /* what the model's vectors are made of by its metadata: "none", "mean", "cls", "last"; "": unsaid */
 } pi_info;
 PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
+/* Metadata of the model's file ("general.license", "llama.context_length"), with what option "override-kv" made of it, as
+ * text: a string as it is, numbers in decimal, true or false, an array as JSON. Writes as snprintf does: the final NUL
+ * included, cut to cap bytes. Returns the number of bytes without the NUL, which may exceed what was written; PI_ENOENT:
+ * there is no such key; PI_EINVAL. */
+PI_API int64_t pi_engine_meta(const pi_engine *e, const char *key, char *out, size_t cap);
+/* Key number i, from 0, in the order of the file, in the same way; PI_ENOENT past the last. */
+PI_API int64_t pi_engine_meta_key(const pi_engine *e, size_t i, char *out, size_t cap);
 
 /* A snapshot; each number is exact at some moment of the call, not all at the same one. Lock free. A request counts as
  * many times as it has answers (option "n"). */
@@ -276,9 +295,11 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  *     tools     JSON list of functions, or NULL
  *     options   JSON object, or NULL: variables of the template. "add_generation_prompt" (true unless given) begins
  *               the model's answer; many templates know "enable_thinking"; "chat-template-kwargs" are the defaults
+ *               "tool_choice" ("auto", "none", "required" or {"type": "function", "function": {"name": ...}}) and
+ *               "parallel_tool_calls" are as in OpenAI's API; with "none" the template gets no tools
  * Submit the whole conversation for every turn: what is in the cache is not computed again. The text is meant for
  * pi_request_prompt_text: the BOS that this adds is left out here. Caveat: text of control tokens within a message
- * ("<|im_end|>") becomes those tokens; take it out of what you do not trust.
+ * ("<|im_end|>") becomes those tokens there; pi_request_prompt_chat has no such caveat.
  * Returns the number of bytes, which may exceed cap (then cap were written), or PI_EINVAL (no such JSON; the template
  * failed or refused, err has its words), PI_EUNSUPPORTED (no template; content that is no text), PI_ETOOBIG (too deep,
  * too long), PI_ENOMEM. No final NUL. Needs 1 MiB of stack. */
@@ -338,6 +359,12 @@ PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_
  * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
 PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err);
+/* A conversation as the prompt: arguments and errors of pi_chat_render, but tokenised here, where it is known of every
+ * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
+ * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
+ * token, the ids are those of pi_chat_render and pi_request_prompt_text. Needs 1 MiB of stack. */
+PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
+                                  pi_error *err);
 
 typedef struct pi_event pi_event;
 /* Events of this request go to fn instead of pi_poll. Called on the engine's dispatch thread, one call at a time; the
@@ -386,6 +413,7 @@ enum {
                             behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
                             no such token or the request ended before. That end of the prompt is computed, not taken from
                             the cache */
+    PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt. Once, before PI_EVENT_DONE */
 };
 
 typedef struct pi_token_prob {
@@ -408,6 +436,9 @@ struct pi_event {
     int code;                      /* in PI_EVENT_DONE: PI_OK, PI_ECANCELED, or why it failed (pi_result.msg says more) */
     uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */
     uint32_t n_left;               /* in PI_EVENT_DONE: samples that have not ended; 0: the request's last event */
+    const float *embedding;        /* [n_embeddings, n_embd] in PI_EVENT_EMBEDDING */
+    size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions" */
+    size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
 };
 
 /* A pointer that its events carry. */
@@ -426,6 +457,16 @@ PI_API void pi_event_release(pi_event *ev);
 /* Visits metadata and tensors of a GGUF (all splits) for `inspect`: fn gets ready-made lines, one item each. */
 typedef void (*pi_line_fn)(void *ud, const char *line);
 PI_API int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi_error *err);
+/* The same for programs: each line is a JSON object. In this order
+ *     {"file": "m.gguf", "version": 3, "alignment": 32, "bytes": N, "files": 1, "kind": "model"}
+ *         kind: "model", "model with a draft head", "drafter" (for option "model-draft"), "vocabulary"
+ *     {"key": "general.name", "type": "str", "value": "Gemma"}, for each entry; an array has "length" too, and "cut": true
+ *         where value has the first elements only, which is without PI_JSON_ALL for those of more than 64
+ *     {"tensors": 236, "parameters": N, "bytes": N, "types": {"Q4_K": {"tensors": N, "parameters": N, "bytes": N}, ...}}
+ *     {"tensor": "blk.0.attn_k.weight", "type": "Q5_0", "shape": [640, 256], "bytes": N, "file": 0, "offset": N}, for each
+ * Bytes that are no UTF-8 become U+FFFD, numbers that are not finite null. */
+enum { PI_JSON_TENSORS = 1 /* tensors too */, PI_JSON_ALL = 2 /* arrays in full */ };
+PI_API int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, pi_error *err);
 
 /* Rewrites a GGUF with its matrices in another format; file types are the mixtures of llama-quantize ("Q4_K_M").
  * options: "key=value" strings, NULL terminated, or NULL:
@@ -436,13 +477,27 @@ PI_API int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void 
  *     leave-output-tensor=1     output.weight stays as it is
  *     allow-requantize=1        quantised input too (it loses more than F16, BF16 or F32 input)
  *     imatrix=FILE              importance of the columns, as llama-imatrix writes it (GGUF)
+ *     include-weights=NAME      use it for tensors alone whose name has NAME in it; repeatable
+ *     exclude-weights=NAME      do not use it for those; repeatable, not with include-weights
+ *     override-kv=KEY=TYPE:VALUE  sets metadata of the output, TYPE int, float, bool or str; repeatable
+ *     dry-run=1                 report types and sizes, and write nothing; out may be NULL
  *     threads=N                 0: all; the result is the same for any number
  * progress (may be NULL) gets a line for each tensor, on the calling thread. out appears when it is complete, or not at
  * all: PI_EIO (disk full), PI_EINVAL (option; quantised input), PI_EFORMAT, PI_EUNSUPPORTED, PI_ENOENT, PI_ENOMEM. */
 PI_API int pi_quantize(const char *in, const char *out, const char *type, const char *const *options, pi_line_fn progress,
                        void *ud, pi_error *err);
-/* Name number i of the types pi_quantize takes; NULL past the last. */
+/* Name number i of the types pi_quantize takes; NULL past the last. "COPY" changes no tensor. */
 PI_API const char *pi_quantize_type(size_t i);
+
+typedef struct pi_quantize_info {
+    uint32_t size;        /* sizeof(pi_quantize_info) */
+    int32_t number;       /* general.file_type, which pi_quantize also takes as the type's name ("15"); -1: none */
+    const char *name;     /* "Q4_K_M" */
+    const char *matrices; /* format of most matrices, "Q4_K"; "": as they were */
+    double bits;          /* a weight in that format */
+} pi_quantize_info;
+/* The same list with what is known of each; PI_ENOENT past the last. */
+PI_API int pi_quantize_describe(size_t i, pi_quantize_info *out);
 
 /* ------------------------------------------------------------------------------------------------------- measuring */
 

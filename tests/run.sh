@@ -238,13 +238,13 @@ fetch() {
     export PAGEDINFER_CHAT_MODEL=$chat_model
     export PAGEDINFER_VOCAB=$vocab
 }
-install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$model"; }
+install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
 tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "$model"; }
 
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
-        check_templates) printf '%s\n' --templates "$vocab/templates" ;;
+        check_templates | check_prompts) printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }

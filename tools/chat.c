@@ -157,6 +157,7 @@ static int take_turn(struct chat *u)
     pi_request *r = NULL;
     u->answer.n = u->thoughts.n = 0;
     int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, &err);
+    if (!rc && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, prompt, len);
     if (!rc) reasoning_start(&u->think, prompt, len);
     if (!rc) rc = ask(u, prompt, len, &r, &err);
     free(prompt);
@@ -397,9 +398,7 @@ static int first_messages(struct chat *u, bool *first)
 static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
-    int64_t budget = cli_int(u->c, "reasoning-budget");
-    bool off = !strcmp(reasoning, "off") || budget == 0;
-    if (budget > 0) return cli_usage_error(u->c, "--reasoning-budget is -1 (any) or 0 (none)");
+    bool off = !strcmp(reasoning, "off") || cli_int(u->c, "reasoning-budget") == 0;
     u->options = off ? "{\"enable_thinking\": false}" : !strcmp(reasoning, "on") ? "{\"enable_thinking\": true}" : NULL;
     return CLI_OK;
 }
@@ -414,7 +413,6 @@ static int with_engine(struct chat *u)
     u->hide = !strcmp(format, "hidden");
     u->multiline = cli_bool(u->c, "multiline-input");
     if (!code && !u->messages) code = no_memory(u);
-    if (!code) code = cli_catch_signals();
     if (!code) code = first_messages(u, &first);
     if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
     if (!code) code = converse(u, first);
@@ -446,12 +444,15 @@ int cmd_chat(const cli *c)
     pi_error err = {0};
     int code = CLI_OK;
     if (!cli_bool(c, "conversation")) return cmd_run(c);
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (cli_given(c, "in-prefix") || cli_given(c, "in-suffix") || cli_given(c, "in-prefix-bos"))
+        fprintf(stderr, "%s: --in-prefix and --in-suffix are left out: the chat template says what stands around a "
+                        "message\n", c->name);
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
     /* First of all: what is typed while the model loads waits for the prompt. */
     if (o && !code && !(u.in = line_open(cli_bool(c, "simple-io"), u.color))) code = no_memory(&u);
-    if (o && !code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
+    if (o && !code) code = cli_open(c, o, &u.e);
     static const char probe[] = "[{\"role\":\"user\",\"content\":\"\"}]";
     bool no_template = u.e && pi_chat_render(u.e, probe, NULL, NULL, NULL, 0, &err) == PI_EUNSUPPORTED;
     if (u.e && !no_template) code = with_engine(&u);

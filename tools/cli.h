@@ -44,10 +44,13 @@ extern const cli_command cli_commands[]; /* main.c; ended by a NULL name */
 
 int cmd_run(const cli *c);
 int cmd_chat(const cli *c);
+int cmd_serve(const cli *c);
 int cmd_bench(const cli *c);
+int cmd_embed(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_quantize(const cli *c);
 int cmd_inspect(const cli *c);
+void quantize_print_types(FILE *f); /* the list of --help */
 int cmd_tokenize(const cli *c);
 
 /* ---- what was asked for; key as in the table */
@@ -60,6 +63,9 @@ int64_t cli_int(const cli *c, const char *key); /* 0 where it is none */
 /* All values given, in order; n of them. */
 size_t cli_n(const cli *c, const char *key);
 const char *cli_nth(const cli *c, const char *key, size_t i);
+bool cli_from_env(const cli *c, const char *key); /* given, by the environment alone */
+/* As if it had been given, once, with this value, which is copied. false: out of memory. */
+bool cli_set(cli *c, const char *key, const char *value);
 size_t cli_n_args(const cli *c); /* arguments that are not flags */
 const char *cli_arg(const cli *c, size_t i);
 
@@ -67,6 +73,9 @@ const char *cli_arg(const cli *c, size_t i);
  * exit code). Not with .lists, where the subcommand puts them together: cli_set_log is enough there. */
 pi_options *cli_options(const cli *c, int *code);
 void cli_set_log(const cli *c, pi_options *o);
+/* pi_engine_open with these options, with its progress on a terminal. The signals of cli_catch_signals are caught from here
+ * on; one that came ends it: *e is NULL then, and where it failed and said so. Returns an exit code. */
+int cli_open(const cli *c, pi_options *o, pi_engine **e);
 /* True when log lines of this level are shown. */
 bool cli_logs(const cli *c, int level);
 
@@ -97,9 +106,11 @@ bool cli_shares_terminal(FILE *f);
 void cli_new_line(void);
 /* Whether what is written there may have colours: --color, else a terminal that has them, and NO_COLOR. */
 bool cli_color(const cli *c, int fd);
+/* --verbose-prompt: text as the tokens that a request makes of it, on standard error. */
+void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t len);
 /* How fast n finished requests were, as one line on standard error. */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n);
-/* Flushes stdout; CLI_IO with a message when something could not be written. */
+/* Flushes stdout; CLI_IO with a message when something could not be written, 141 and none when its reader is gone. */
 int cli_flush(const cli *c);
 /* "1.50 GiB", in buf. */
 const char *cli_bytes(uint64_t n, char buf[32]);
@@ -111,6 +122,7 @@ void cli_close(const cli *c, pi_engine *e);
 int cli_catch_signals(void);  /* an exit code */
 int cli_signal(void);         /* 0, or the number of the signal that came */
 int cli_signal_fd(void);
+void cli_release_signals(void); /* as before cli_catch_signals: the next one kills */
 void cli_signal_reset(void);  /* forgets the one that came: the next one is the first again */
 /* pi_poll without a time limit that also ends (with 0) when a signal came. Some request must not have ended yet. */
 int cli_poll(pi_engine *e, pi_event **ev, size_t cap);
@@ -120,18 +132,22 @@ int cli_poll(pi_engine *e, pi_event **ev, size_t cap);
 struct cli {
     const cli_command *cmd; /* the subcommand */
     const char *name;       /* program as in messages: "pagedinfer run" */
-    struct cli_value *val;  /* values given, in order: environment first */
+    const char *called;     /* the symlink's name, "llama-completion"; "": called by its own */
+    struct cli_value *val;  /* values given, in order: environment and name of the program first */
     size_t n_val, cap_val;  /* entries used, allocated */
     char **arg;             /* arguments that are not flags; point into argv */
     size_t n_arg;           /* entries in arg */
     FILE *log;              /* where log lines go */
     int log_level;          /* PI_LOG_* */
+    bool log_prefix, log_times, log_colors; /* lines begin with their level, with the time; are coloured by level */
+    double log_start;       /* seconds of the monotonic clock from which that time counts */
 };
 struct cli_value {
     size_t opt;        /* of options_at */
     const char *value; /* points into argv, the environment or the table */
     char *owned;       /* or to this, freed at the end */
-    bool from_env;     /* for messages */
+    bool weak;         /* by the environment or the program's name: the command line wins */
+    char *env;         /* the variable, freed at the end; NULL: it was none */
 };
 
 /* Fills c. Returns an exit code, or -1: go on. */

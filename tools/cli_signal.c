@@ -36,6 +36,18 @@ static void catch_them(void)
     sigaction(SIGTERM, &sa, NULL);
 }
 
+void cli_release_signals(void)
+{
+    if (signal_pipe[0] < 0) return;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    for (int i = 0; i < 2; i++) {
+        close(signal_pipe[i]);
+        signal_pipe[i] = -1;
+    }
+    caught = 0;
+}
+
 void cli_signal_reset(void)
 {
     char b[16];

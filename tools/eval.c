@@ -13,7 +13,7 @@ int cmd_eval(const cli *c)
 {
     static const char *const jobs[] = {"cases", "kl-divergence", "concurrency-suite", "hellaswag", "winogrande",
                                        "multiple-choice"};
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     bool cases = *cli_str(c, "cases") != 0, kl = cli_bool(c, "kl-divergence"), suite = cli_bool(c, "concurrency-suite");
     bool choices = cli_bool(c, "hellaswag") || cli_bool(c, "winogrande") || cli_bool(c, "multiple-choice");
     size_t n_jobs = 0;
@@ -52,11 +52,10 @@ int eval_request_set(const cli *c, pi_request *r, const char *key, const char *v
     return pi_request_set(r, key, value, &err) ? cli_pi_error(c, &err) : CLI_OK;
 }
 
-int eval_open(const cli *c, const pi_options *o, pi_engine **e, pi_info *info)
+int eval_open(const cli *c, pi_options *o, pi_engine **e, pi_info *info)
 {
-    pi_error err = {0};
-    *e = NULL;
-    if (pi_engine_open(e, o, &err)) return cli_pi_error(c, &err);
+    int code = cli_open(c, o, e);
+    if (code) return code;
     *info = (pi_info) {.size = sizeof *info};
     int rc = pi_engine_info(*e, info);
     return rc ? cli_error(c, cli_exit_code(rc), "%s", pi_strerror(rc)) : CLI_OK;

@@ -16,7 +16,7 @@ int eval_set(const cli *c, pi_options *o, const char *key, const char *value);
 int eval_set_int(const cli *c, pi_options *o, const char *key, int64_t value);
 int eval_request_set(const cli *c, pi_request *r, const char *key, const char *value);
 /* Opens the engine; *info describes it. */
-int eval_open(const cli *c, const pi_options *o, pi_engine **e, pi_info *info);
+int eval_open(const cli *c, pi_options *o, pi_engine **e, pi_info *info);
 /* The exit code after cli_poll gave n <= 0. */
 int eval_interrupted(const cli *c, int n);
 

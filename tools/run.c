@@ -142,9 +142,9 @@ static int set_parallel(const cli *c, pi_options *o)
 
 static int with_engine(struct run *u, const char *text, size_t len)
 {
-    int code = cli_catch_signals();
-    if (!code && cli_bool(u->c, "display-prompt")) cli_text(stdout, text, len);
-    if (!code) code = start(u, text, len);
+    if (cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, text, len);
+    if (cli_bool(u->c, "display-prompt")) cli_text(stdout, text, len);
+    int code = start(u, text, len);
     if (!code) {
         loop(u);
         code = u->code;
@@ -164,16 +164,15 @@ int cmd_run(const cli *c)
     struct run u = {.c = c, .n = (size_t) cli_int(c, "copies")};
     char *text = NULL;
     size_t len = 0;
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     if (interact_wanted(c)) return cmd_interact(c);
     int code = cli_prompt(c, false, &text, &len);
     pi_options *o = code ? NULL : cli_options(c, &code);
-    pi_error err = {0};
     u.r = calloc(u.n, sizeof *u.r);
     u.a = calloc(u.n, sizeof *u.a);
     if (!code && (!u.r || !u.a)) code = cli_error(c, CLI_OS, "out of memory");
     if (!code) code = set_parallel(c, o);
-    if (!code && pi_engine_open(&u.e, o, &err)) code = cli_pi_error(c, &err);
+    if (!code) code = cli_open(c, o, &u.e);
     if (!code) code = with_engine(&u, text, len);
     cli_close(c, u.e);
     pi_options_free(o);

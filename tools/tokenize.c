@@ -46,7 +46,7 @@ static int print_piece(const cli *c, const pi_vocab *v, int32_t id)
 
 int cmd_tokenize(const cli *c)
 {
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     pi_vocab *v = NULL;
     pi_error err = {0};
     char *text = NULL;

@@ -174,6 +174,33 @@ int pi_engine_info(const pi_engine *e, pi_info *out)
     return PI_OK;
 }
 
+/* As snprintf does: as much as fits, and a final NUL. */
+static int64_t finish_text(const pi__sink *t, char *out, size_t cap)
+{
+    if (cap) out[t->n < cap ? t->n : cap - 1] = 0;
+    return (int64_t) t->n;
+}
+
+int64_t pi_engine_meta(const pi_engine *e, const char *key, char *out, size_t cap)
+{
+    if (!e || !key || (!out && cap)) return PI_EINVAL;
+    const pi__gguf_kv *kv = pi__gguf_copy_find(pi__core_metadata(e->core), key);
+    pi__sink t = {.p = out, .cap = cap};
+    if (!kv) return PI_ENOENT;
+    pi__gguf_value_text(&t, kv, UINT64_MAX, false);
+    return finish_text(&t, out, cap);
+}
+
+int64_t pi_engine_meta_key(const pi_engine *e, size_t i, char *out, size_t cap)
+{
+    if (!e || (!out && cap)) return PI_EINVAL;
+    const pi__gguf_copy *c = pi__core_metadata(e->core);
+    pi__sink t = {.p = out, .cap = cap};
+    if (i >= c->n) return PI_ENOENT;
+    pi__sink_add(&t, c->kv[i].key.p, c->kv[i].key.n);
+    return finish_text(&t, out, cap);
+}
+
 int pi_engine_stats(const pi_engine *e, pi_stats *out)
 {
     if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;

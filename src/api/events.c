@@ -42,9 +42,11 @@ static void node_free_buffers(pi__node *n)
     pi__free(n->text);
     pi__free(n->ids);
     pi__free(n->probs);
+    pi__free(n->values);
     n->text = NULL;
     n->ids = NULL;
     n->probs = NULL;
+    n->values = NULL;
 }
 
 /* Gives the node's memory and its reference back. lock: held. Returns the request when that was its last reference. */

@@ -1,4 +1,5 @@
-/* The contents of a model file, as lines for people (pi_model_inspect): metadata, totals, tensors.
+/* The contents of a model file, as lines for people (pi_model_inspect) and for programs (pi_model_json): metadata, totals,
+ * tensors.
  *
  *     gemma.gguf: GGUF v3, 253113024 bytes, alignment 32
  *     general.architecture                        str          "gemma3"
@@ -7,15 +8,18 @@
  *       F32         109 tensors        94208 parameters         376832 bytes
  *     blk.0.attn_k.weight  [640, 256]  Q5_0  112640 bytes  file 0  offset 11700480
  *
- * Every string of the file is escaped and cut. Memory: only the reader's; a line is built on the stack. */
+ * Every string of the file is escaped and, for people, cut. Memory: the reader's; a line for people is built on the stack,
+ * one for programs in memory that grows to the longest. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "formats/formats.h"
 #include "gguf/gguf.h"
+#include "model/model.h"
 
 enum {
     LINE_MAX_BYTES = 1000,
@@ -120,18 +124,31 @@ static uint64_t elements(const pi__tensor *t)
     return (uint64_t) t->ne[0] * (uint64_t) t->ne[1] * (uint64_t) t->ne[2] * (uint64_t) t->ne[3];
 }
 
+typedef struct total {
+    uint64_t tensors, params, bytes;
+} total;
+
+static void add_tensor(total *to, const pi__tensor *t)
+{
+    to->tensors++;
+    to->params += elements(t);
+    to->bytes += t->size;
+}
+
+static void count(const pi__gguf *g, total by_type[PI__N_TYPES], total *all)
+{
+    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(g, i);
+        add_tensor(&by_type[t->type], t);
+        add_tensor(all, t);
+    }
+}
+
 static void show_totals(const pi__gguf *g, pi_line_fn fn, void *ud)
 {
     static const char *const thousands[4] = {"K", "M", "B", "T"}, *const binary[4] = {"KiB", "MiB", "GiB", "TiB"};
-    struct { uint64_t tensors, params, bytes; } by_type[PI__N_TYPES] = {{0, 0, 0}}, all = {0, 0, 0};
-    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
-        const pi__tensor *t = pi__gguf_tensor_at(g, i);
-        by_type[t->type].tensors++;
-        by_type[t->type].params += elements(t);
-        by_type[t->type].bytes += t->size;
-        all.params += elements(t);
-        all.bytes += t->size;
-    }
+    total by_type[PI__N_TYPES] = {{0, 0, 0}}, all = {0, 0, 0};
+    count(g, by_type, &all);
     line l = {.n = 0};
     add(&l, "tensors: %zu, ", pi__gguf_n_tensors(g));
     add_amount(&l, all.params, "parameters", 1000, thousands);
@@ -159,6 +176,31 @@ static void show_tensor(const pi__tensor *t, pi_line_fn fn, void *ud)
     fn(ud, l.text);
 }
 
+static uint64_t bytes_of_files(const pi__gguf *g)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < pi__gguf_n_files(g); i++) bytes += pi__gguf_file_size(g, i);
+    return bytes;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* What a file is that cannot run by itself, or can do more than that. */
+static void show_kind(const pi__gguf *g, pi_line_fn fn, void *ud)
+{
+    static const char *const text[] = {
+        [PI__KIND_WITH_HEAD] = "a model with a draft head of its own (spec-type mtp)",
+        [PI__KIND_DRAFTER] = "a drafter: it runs beside the model it was made for, as model-draft (-md)",
+        [PI__KIND_VOCABULARY] = "a vocabulary alone, without tensors",
+    };
+    const char *kind = text[pi__model_kind(g)];
+    if (kind) fn(ud, kind);
+}
+
 int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi_error *err)
 {
     if (!path || !fn) return pi__fail(err, PI_EINVAL, "pi_model_inspect: path and fn must not be NULL");
@@ -167,20 +209,164 @@ int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi
     if (rc != PI_OK) return rc;
 
     line l = {.n = 0};
-    uint64_t bytes = 0;
-    for (int32_t i = 0; i < pi__gguf_n_files(g); i++) bytes += pi__gguf_file_size(g, i);
-    const char *slash = strrchr(path, '/');
-    const char *base = slash ? slash + 1 : path;
+    const char *base = base_name(path);
     add_str(&l, (pi__str) {base, strlen(base)}, STR_MAX_BYTES);
     add(&l, ": GGUF v%u, ", pi__gguf_version(g));
     if (pi__gguf_n_files(g) > 1) add(&l, "%d files, ", pi__gguf_n_files(g));
-    add(&l, "%llu bytes, alignment %u, %zu metadata entries", (unsigned long long) bytes, pi__gguf_alignment(g),
+    add(&l, "%llu bytes, alignment %u, %zu metadata entries", (unsigned long long) bytes_of_files(g), pi__gguf_alignment(g),
         pi__gguf_n_kv(g));
     fn(ud, l.text);
+    show_kind(g, fn, ud);
 
     for (size_t i = 0; i < pi__gguf_n_kv(g); i++) show_kv(pi__gguf_kv_at(g, i), fn, ud);
     show_totals(g, fn, ud);
     for (size_t i = 0; tensors && i < pi__gguf_n_tensors(g); i++) show_tensor(pi__gguf_tensor_at(g, i), fn, ud);
     pi__gguf_close(g);
     return PI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- for programs */
+
+enum { LONG_ARRAY = 64, FIRST_ELEMENTS = 8 /* that are left of a longer one */ };
+
+/* What a line shows. */
+typedef struct item {
+    const pi__gguf *g;
+    const char *path;
+    const pi__gguf_kv *kv;
+    const pi__tensor *t;
+    uint64_t most; /* elements of an array */
+} item;
+
+static void add_count(pi__sink *t, const char *name, uint64_t n)
+{
+    char buf[64];
+    pi__sink_add(t, buf, (size_t) snprintf(buf, sizeof buf, "\"%s\": %llu", name, (unsigned long long) n));
+}
+
+static void json_file(pi__sink *t, const item *it)
+{
+    static const char *const kind[] = {"model", "model with a draft head", "drafter", "vocabulary"};
+    const char *base = base_name(it->path);
+    char buf[160];
+    pi__sink_puts(t, "{\"file\": ");
+    pi__sink_json(t, (pi__str) {base, strlen(base)});
+    snprintf(buf, sizeof buf, ", \"version\": %u, \"alignment\": %u, \"bytes\": %llu, \"files\": %d, \"kind\": \"%s\"}",
+             pi__gguf_version(it->g), pi__gguf_alignment(it->g), (unsigned long long) bytes_of_files(it->g),
+             pi__gguf_n_files(it->g), kind[pi__model_kind(it->g)]);
+    pi__sink_puts(t, buf);
+}
+
+static void json_kv(pi__sink *t, const item *it)
+{
+    const pi__gguf_kv *kv = it->kv;
+    pi__sink_puts(t, "{\"key\": ");
+    pi__sink_json(t, kv->key);
+    pi__sink_puts(t, ", \"type\": \"");
+    pi__sink_puts(t, pi__gguf_type_name(kv->arr_type));
+    pi__sink_puts(t, "\", ");
+    if (kv->type == PI__GGUF_ARR) {
+        add_count(t, "length", kv->n);
+        pi__sink_puts(t, kv->n > it->most ? ", \"cut\": true, " : ", ");
+    }
+    pi__sink_puts(t, "\"value\": ");
+    pi__gguf_value_text(t, kv, it->most, true);
+    pi__sink_puts(t, "}");
+}
+
+static void json_total(pi__sink *t, const total *n)
+{
+    add_count(t, "tensors", n->tensors);
+    pi__sink_puts(t, ", ");
+    add_count(t, "parameters", n->params);
+    pi__sink_puts(t, ", ");
+    add_count(t, "bytes", n->bytes);
+}
+
+static void json_totals(pi__sink *t, const item *it)
+{
+    total by_type[PI__N_TYPES] = {{0, 0, 0}}, all = {0, 0, 0};
+    bool any = false;
+    count(it->g, by_type, &all);
+    pi__sink_puts(t, "{");
+    json_total(t, &all);
+    pi__sink_puts(t, ", \"types\": {");
+    for (int32_t type = 0; type < PI__N_TYPES; type++) {
+        const char *name = pi__type_info_of(type)->name;
+        if (!by_type[type].tensors) continue;
+        pi__sink_puts(t, any ? ", " : "");
+        pi__sink_json(t, (pi__str) {name, strlen(name)});
+        pi__sink_puts(t, ": {");
+        json_total(t, &by_type[type]);
+        pi__sink_puts(t, "}");
+        any = true;
+    }
+    pi__sink_puts(t, "}}");
+}
+
+static void json_tensor(pi__sink *t, const item *it)
+{
+    char buf[64];
+    pi__sink_puts(t, "{\"tensor\": ");
+    pi__sink_json(t, it->t->name);
+    pi__sink_puts(t, ", \"type\": \"");
+    pi__sink_puts(t, pi__type_info_of(it->t->type)->name);
+    pi__sink_puts(t, "\", \"shape\": [");
+    for (int d = 0; d < it->t->n_dims; d++)
+        pi__sink_add(t, buf, (size_t) snprintf(buf, sizeof buf, "%s%lld", d ? ", " : "", (long long) it->t->ne[d]));
+    pi__sink_puts(t, "], ");
+    add_count(t, "bytes", it->t->size);
+    pi__sink_puts(t, ", ");
+    add_count(t, "file", (uint64_t) it->t->file);
+    pi__sink_puts(t, ", ");
+    add_count(t, "offset", it->t->offset);
+    pi__sink_puts(t, "}");
+}
+
+typedef struct json_out {
+    pi_line_fn fn; /* gets lines, with */
+    void *ud;
+    char *line;    /* [cap] grows */
+    size_t cap;
+    int rc;        /* after the first failure nothing is written */
+    pi_error *err;
+} json_out;
+
+/* A line, written once to learn its length, if need be. */
+static void emit(json_out *o, void (*write)(pi__sink *, const item *), const item *it)
+{
+    for (int i = 0; i < 2 && !o->rc; i++) {
+        pi__sink t = {.p = o->line, .cap = o->cap};
+        write(&t, it);
+        if (t.n < o->cap) {
+            o->line[t.n] = 0;
+            o->fn(o->ud, o->line);
+            return;
+        }
+        if (!pi__grow(&o->line, &o->cap, t.n + 1, 1)) o->rc = pi__fail_mem(o->err, "a line of the file's contents");
+    }
+}
+
+int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, pi_error *err)
+{
+    if (!path || !fn) return pi__fail(err, PI_EINVAL, "pi_model_json: path and fn must not be NULL");
+    pi__gguf *g;
+    json_out o = {.fn = fn, .ud = ud, .err = err};
+    o.rc = pi__gguf_open(&g, path, PI__LOAD_MMAP, err);
+    if (o.rc) return o.rc;
+    item it = {.g = g, .path = path};
+    emit(&o, json_file, &it);
+    for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
+        it.kv = pi__gguf_kv_at(g, i);
+        it.most = it.kv->n > LONG_ARRAY && !(flags & PI_JSON_ALL) ? FIRST_ELEMENTS : UINT64_MAX;
+        emit(&o, json_kv, &it);
+    }
+    emit(&o, json_totals, &it);
+    for (size_t i = 0; flags & PI_JSON_TENSORS && i < pi__gguf_n_tensors(g); i++) {
+        it.t = pi__gguf_tensor_at(g, i);
+        emit(&o, json_tensor, &it);
+    }
+    pi__free(o.line);
+    pi__gguf_close(g);
+    return o.rc;
 }

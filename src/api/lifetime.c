@@ -35,11 +35,18 @@ void pi__prompt_probs_free(pi_request *r)
     r->n_prompt_probs = 0;
 }
 
+static void pooling_free(pi_request *r)
+{
+    pi__free(r->prompt_event.values);
+    pi__free(r->sums);
+}
+
 void pi__request_destroy(pi_request *r)
 {
     pi__breakers_put(r->e, r->breakers);
     pi__samples_free(r);
     pi__prompt_probs_free(r);
+    pooling_free(r);
     pi__opt_clear(&r->set);
     pi__free(r->prompt);
     pthread_cond_destroy(&r->changed);

@@ -3,7 +3,7 @@
  *
  *     step thread                 lock                       caller
  *     on_token -> output.c ->  TEXT node of the sample  ->  pi_poll, or the dispatch thread's callback
- *     on_logits ------------>  PROMPT node in the request (prompt_probs.c)  ->  the same
+ *     on_logits ------------>  PROMPT or EMBEDDING node in the request (prompt_probs.c, pooling.c)  ->  the same
  *     on_done  ------------->  DONE node in the sample  ->  the same
  *
  * A request asks for one answer or more: its samples, each a job of the core.
@@ -38,6 +38,7 @@ typedef struct pi__node { /* an event and its memory */
     char *text;              /* [cap_text] ev.text, NUL terminated */
     int32_t *ids;            /* [cap_ids] ev.tokens */
     pi_token_prob *probs;    /* [cap_probs] ev.logprobs */
+    float *values;           /* ev.embedding */
     size_t cap_text, cap_ids, cap_probs;
 } pi__node;
 
@@ -111,7 +112,9 @@ struct pi_request {
     int32_t n_probs;          /* 1 + option logprobs, 0: none */
     int32_t logits;           /* PI__LOGITS_*: rows that on_logits gets */
     int32_t n_prompt_probs;   /* entries a token of the prompt: 1 + option prompt-logprobs, 0: none */
-    pi__node prompt_event;    /* with them; probs is filled on the step thread, until it is queued */
+    pi__node prompt_event;    /* with them, or with vectors; filled on the step thread, until it is queued */
+    int32_t pooling;          /* enum pi__pooling: what its vectors are made of, 0: it has none */
+    double *sums;             /* [n_embd] of pooling mean */
     uint32_t n_samples;       /* option n, at least 1 */
     pi__sample first;         /* sample 0 */
     pi__sample *more;         /* [n_samples - 1] the others, or NULL */

@@ -1,4 +1,5 @@
 /* Texts of option values to numbers (see options.h). Pure functions, no memory, any thread; the locale has no say. */
+#include <stdio.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -139,6 +140,37 @@ bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias)
     return true;
 }
 
+bool pi__parse_range(const char *s, uint64_t *mask)
+{
+    const char *dash = strchr(s, '-');
+    char lo[8], hi[8];
+    int64_t a = 0, b = 63;
+    if (!dash || dash - s >= 8 || strlen(dash + 1) >= 8) return false;
+    snprintf(lo, sizeof lo, "%.*s", (int) (dash - s), s);
+    snprintf(hi, sizeof hi, "%s", dash + 1);
+    if ((*lo && !pi__parse_int(lo, false, &a)) || (*hi && !pi__parse_int(hi, false, &b))) return false;
+    if (a < 0 || b > 63 || a > b) return false;
+    if (mask) *mask = (b - a == 63 ? UINT64_MAX : (UINT64_C(1) << (b - a + 1)) - 1) << a;
+    return true;
+}
+
+size_t pi__parse_numbers(const char *s, double *out, size_t cap)
+{
+    double sum = 0, v;
+    for (size_t n = 1; n <= 128; n++) {
+        char text[32];
+        const size_t len = strcspn(s, ",/");
+        if (len >= sizeof text) return 0;
+        snprintf(text, sizeof text, "%.*s", (int) len, s);
+        if (!pi__parse_float(text, false, &v) || v < 0) return 0;
+        if (n <= cap) out[n - 1] = v;
+        sum += v;
+        if (!s[len]) return sum > 0 ? n : 0;
+        s += len + 1;
+    }
+    return 0;
+}
+
 /* Names and letters of the stages, in the order of enum pi__sampler_kind. */
 static const struct {
     const char *names[3];
@@ -153,6 +185,8 @@ static const struct {
     [PI__SMP_MIN_P] = {{"min-p", NULL}, 'm'},
     [PI__SMP_XTC] = {{"xtc", NULL}, 'x'},
     [PI__SMP_TEMPERATURE] = {{"temperature", "temp", NULL}, 't'},
+    [PI__SMP_ADAPTIVE_P] = {{"adaptive-p", NULL}, 'a'},
+    [PI__SMP_MIROSTAT] = {{NULL}, 0}, /* is asked for by option mirostat */
 };
 
 static bool same_name(const char *a, size_t n, const char *name)
@@ -194,7 +228,7 @@ int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err)
         if (len) {
             if (k < 0) {
                 return pi__fail(err, PI_EINVAL, "samplers: '%.*s' is not a stage; stages are penalties;dry;top_n_sigma;"
-                                "top_k;typ_p;top_p;min_p;xtc;temperature or the letters edskypmxt",
+                                "top_k;typ_p;top_p;min_p;xtc;temperature;adaptive_p or the letters edskypmxta",
                                 (int) (len > 40 ? 40 : len), s);
             }
             if (seen >> k & 1) return pi__fail(err, PI_EINVAL, "samplers: '%.*s' occurs twice", (int) len, s);

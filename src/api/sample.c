@@ -9,6 +9,7 @@
 #include "api/sample.h"
 #include "api/events.h"
 #include "api/lifetime.h"
+#include "api/pooling.h"
 #include "api/prompt_probs.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -85,6 +86,10 @@ static bool is_asked_for(const pi_request *r, uint32_t pos)
 static void give_logits(void *ud, uint32_t pos, const float *logits, size_t n_vocab)
 {
     pi_request *r = ud;
+    if (r->pooling) {
+        pi__pooling_row(r, pos, logits);
+        return;
+    }
     if (r->n_prompt_probs) pi__prompt_probs_row(r, pos, logits, n_vocab);
     if (!is_asked_for(r, pos)) return;
     pthread_mutex_lock(&r->e->lock);
@@ -171,7 +176,8 @@ void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
     *j = (pi__job) {.prompt = r->prompt, .n_prompt = r->n_prompt, .params = *p, .ud = s, .on_token = on_token,
                     .on_done = on_done};
     j->params.sampling.seed += s->index;
-    if (s->index) j->params.logits = PI__LOGITS_NONE;
+    if (r->pooling) j->params.logits = p->logits;
+    else if (s->index) j->params.logits = PI__LOGITS_NONE;
     else if (r->n_prompt_probs) j->params.logits = PI__LOGITS_ALL;
     if (j->params.logits == PI__LOGITS_NONE) return;
     j->on_logits = give_logits;

@@ -30,6 +30,7 @@ typedef struct pi__rope_config {
 typedef struct pi__config {
     const char *model;         /* path of the GGUF (or its first split) */
     int load_mode;             /* enum pi__load_mode */
+    bool mlock;                /* weights in the host's memory are kept there */
     const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
     size_t n_override_kv;      /* how many */
     bool check_tensors;        /* weights that are no numbers are refused */
@@ -37,6 +38,7 @@ typedef struct pi__config {
     pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */
+    double step_target_ms;     /* prefill beside those who decode is bounded to keep steps to it; 0: no bound */
     int32_t max_seqs;          /* requests that run at once (16 by default) */
     int32_t max_queue;         /* requests that wait at most */
     int32_t block_size;        /* 16, 32 or 64 */
@@ -56,11 +58,15 @@ typedef struct pi__config {
     int spec;                  /* PI__SPEC_* */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
+    char chosen_device[160];   /* where device points, if it was made from other options */
     const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
     bool tensor;               /* several of them work as one */
+    uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0: 1 GiB, at most an eighth */
     pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */
+    pi_progress_fn progress;   /* told how far opening is; or NULL */
+    void *progress_ud;         /* its first argument */
 } pi__config;
 
 #endif

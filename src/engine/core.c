@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/fit.h"
+#include "engine/pace.h"
 #include "engine/runner.h"
 #include "engine/sched.h"
 #include "engine/setup.h"
@@ -32,6 +33,8 @@ struct pi__core {
     pi__vocab *vocab;          /* tokens */
     pi__special special;       /* those treated apart */
     char *chat_template;       /* text, or NULL */
+    pi__grammars *grammars;    /* of its vocabulary */
+    pi__gguf_copy *metadata;   /* of the file */
 
     /* step thread only */
     pi__cache cache;           /* block tables and prefixes */
@@ -40,6 +43,7 @@ struct pi__core {
     pi__drafting drafting;     /* drafts */
     pi__snapshots snapshots;   /* of recurrent states */
     pi__runner runner;         /* steps */
+    pi__pace pace;             /* the share of prefill in a step */
     pi__tiering tiering;       /* host memory and disk below the pools */
     pi__stats stats;           /* counters: written by the step thread, read by all */
 
@@ -88,15 +92,23 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
                         longest, longest - (gen != 0));
     int32_t n = (int32_t) j->n_prompt;
-    if (gen > longest - n)
-        return pi__fail(err, PI_ETOOBIG, "a prompt of %d tokens and max-tokens %d do not fit %s of %d: at most %d can be "
-                        "generated", n, gen, limit, longest, longest - n);
     for (int32_t i = 0; i < n; i++)
         if (j->prompt[i] < 0 || j->prompt[i] >= e->setup.m->n_vocab)
             return pi__fail(err, PI_EINVAL, "prompt token %d is %d; the vocabulary has 0 to %d", i, j->prompt[i],
                             e->setup.m->n_vocab - 1);
-    *max_total = gen < 0 ? longest : n + gen;
+    *max_total = gen < 0 || gen > longest - n ? longest : n + gen;
     return PI_OK;
+}
+
+/* What was asked for and cannot be given: the answer ends with the context. */
+static void log_shortened(const pi__core *e, const pi__seq *s)
+{
+    const int32_t longest = e->setup.mem.longest, fit = s->max_total - s->n_prompt;
+    const bool cache = longest < e->setup.mem.ctx;
+    if (s->params.max_tokens <= fit) return;
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "of %d tokens to generate (max-tokens) %d fit behind a prompt of %d: %s holds %d "
+             "(%s)", s->params.max_tokens, fit, s->n_prompt, cache ? "the cache" : "the context", longest,
+             cache ? "kv-cache-tokens" : "ctx-size");
 }
 
 /* Admission control: n more jobs may come; the lock is held. */
@@ -152,7 +164,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
         rc = validate(e, &j[made], &max_total, err);
-        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, &out[made], err);
+        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now;
     }
     if (!rc) rc = make_sample_group(out, n, err);
@@ -164,7 +176,10 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) enqueue(e, out, n);
         pthread_mutex_unlock(&e->lock);
     }
-    if (!rc) return PI_OK;
+    if (!rc) {
+        log_shortened(e, out[0]);
+        return PI_OK;
+    }
     if (made) pi__free(out[0]->sample_group);
     for (size_t i = 0; i < n; i++) {
         if (i < made) pi__seq_free(out[i]);
@@ -318,11 +333,14 @@ static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const ch
 static void run_step(pi__core *e, pi__step_plan *plan)
 {
     const double t0 = pi__now_ms();
+    const int32_t n_prefill = plan->n_prefill, n_decode = plan->n_tokens - n_prefill;
     pi_error err = {0};
     int rc = pi__runner_step(&e->runner, plan, &err);
     if (rc) fail_step(e, plan, rc, err.msg);
     e->stats.n_steps++;
-    e->stats.last_step_us = (unsigned long long) ((pi__now_ms() - t0) * 1e3);
+    const double ms = pi__now_ms() - t0;
+    pi__pace_measure(&e->pace, n_prefill, n_decode, ms);
+    e->stats.last_step_us = (unsigned long long) (ms * 1e3);
     update_stats(e);
 }
 
@@ -349,6 +367,7 @@ static void *step_thread(void *arg)
         reap(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
         if (closing) return NULL;
         pi__tiering_poll(&e->tiering);
+        e->sched.max_prefill = pi__pace_limit(&e->pace);
         pi__step_plan *plan = pi__schedule(&e->sched, e->setup.mem.lim.max_tokens);
         pthread_mutex_lock(&e->lock);
         e->n_queued = e->n_live - e->sched.running.n; /* before the step: who was admitted leaves room in the queue */
@@ -393,7 +412,8 @@ static size_t host_bytes(pi__setup *s)
     const pi__batch_shape step = shape_of(mem, true), draft = shape_of(mem, false);
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
-    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab) + pi__runner_bytes(&step, s->m->n_vocab);
+    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
+    n += pi__runner_bytes(&step, s->m->n_vocab);
     if (s->drafter) n += pi__drafting_bytes(&draft);
     return n + pi__tiering_bytes(&tiering);
 }
@@ -410,7 +430,10 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 {
     pi__setup s;
     pi__host_config host;
-    int rc = prepare(&s, c, err);
+    pi__config meta = *c; /* whose file is only looked into */
+    if (meta.load_mode == PI__LOAD_READ) meta.load_mode = PI__LOAD_MMAP;
+    meta.progress = NULL;
+    int rc = prepare(&s, &meta, err);
     if (!rc) {
         const pi__tiering_config tiering = tiering_of(&s);
         pi_plan p = {.size = out->size};
@@ -440,16 +463,27 @@ static int open_vocab(pi__core *e, pi_error *err)
     pi__str t;
     int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
     if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
+    if (!rc) rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress, e->special.n_suppress, err);
     if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;
     e->chat_template = pi__strndup(t.p, t.n);
     return e->chat_template ? PI_OK : pi__fail_mem(err, "the chat template");
 }
 
-static void log_progress(void *ud, float done)
+static int copy_metadata(pi__core *e, pi_error *err)
 {
-    pi__core *e = ud;
-    pi__logf(&e->setup.cfg.log, PI_LOG_DEBUG, "loading: %.0f %%", (double) done * 100);
+    e->metadata = pi__gguf_copy_of(e->setup.g);
+    return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
+}
+
+/* Weights stay in memory, whatever the system needs it for. A refusal changes nothing but that. */
+static void lock_weights(const pi__core *e, const pi__model *m)
+{
+    size_t left;
+    const int error = pi__weights_lock(m, &left);
+    if (!error) return;
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit (ulimit -l, "
+             "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
 }
 
 static int load(pi__core *e, pi_error *err)
@@ -460,8 +494,13 @@ static int load(pi__core *e, pi_error *err)
     if (s->drafter) s->drafter->check_tensors = s->cfg.check_tensors;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
-    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, log_progress, e, err);
-    if (!rc && s->drafter && s->drafter != s->m) rc = pi__model_load(s->drafter, &s->mem.lim, NULL, NULL, err);
+    pi__model *beside = s->drafter != s->m ? s->drafter : NULL;
+    const uint64_t all = pi__model_load_bytes(s->m) + (beside ? pi__model_load_bytes(beside) : 0);
+    if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
+    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
+    if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
+    if (!rc && s->cfg.mlock) lock_weights(e, s->m);
+    if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
 }
 
@@ -507,7 +546,7 @@ static int open_runner(pi__core *e, pi_error *err)
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
         .special = &e->special, .stats = &e->stats, .n_draft = s->cfg.n_draft, .finish = finish, .ud = e,
     };
-    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, &e->special, err);
+    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
     if (!rc) rc = pi__drafting_init(&e->drafting, s->drafter, s->be, &e->cache, &e->rows, &draft, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
@@ -516,7 +555,9 @@ static int open_runner(pi__core *e, pi_error *err)
 static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 {
     int rc = prepare(&e->setup, c, err);
+    e->pace.target_ms = c->step_target_ms;
     if (!rc) rc = open_vocab(e, err);
+    if (!rc) rc = copy_metadata(e, err);
     if (!rc) rc = pi__fit_check(&e->setup, err);
     if (!rc) rc = load(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
@@ -541,9 +582,11 @@ static void core_free(pi__core *e)
     pi__sched_destroy(&e->sched);
     pi__cache_destroy(&e->cache);
     pi__setup_free(&e->setup);
+    pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);
     pi__special_free(&e->special);
     pi__free(e->chat_template);
+    pi__free(e->metadata);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
     pthread_cond_destroy(&e->changed);
@@ -586,6 +629,12 @@ void pi__core_close(pi__core *e)
 int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
 const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
 
+int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+{
+    return pi__grammar_get(e->grammars, spec, out, err);
+}
+const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
+
 int pi__core_info(const pi__core *e, pi_info *out)
 {
     const pi__model *m = e->setup.m;
@@ -595,7 +644,7 @@ int pi__core_info(const pi__core *e, pi_info *out)
         .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
         .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
         .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
-        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "",
+        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "", .pooling = m->pooling,
     };
     memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
     return PI_OK;

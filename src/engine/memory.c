@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "engine/rows.h"
 #include "formats/formats.h"
 
 enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
@@ -160,7 +161,7 @@ static void tell_groups(const pi__memory *mem, pi_plan *p)
 
 size_t pi__logits_bytes(const pi__memory *mem)
 {
-    return (size_t) mem->lim.max_rows * (size_t) mem->m->n_vocab * sizeof(float);
+    return pi__rows_device_bytes(mem->lim.max_rows, mem->m->n_vocab, mem->m->n_embd);
 }
 
 /* Tokens of the longest request that the pools can hold: block tables are made for it. A window group that has room for

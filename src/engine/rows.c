@@ -7,7 +7,12 @@
 #include "base/assert.h"
 #include "base/error.h"
 
-static size_t logits_bytes(int32_t max_rows, int32_t n_vocab) { return (size_t) max_rows * (size_t) n_vocab * sizeof(float); }
+static size_t floats(int32_t rows, int32_t width) { return (size_t) rows * (size_t) width * sizeof(float); }
+
+size_t pi__rows_device_bytes(int32_t max_rows, int32_t n_vocab, int32_t n_embd)
+{
+    return floats(max_rows, n_vocab) + floats(max_rows, n_embd);
+}
 
 /* topk_result, request and ids. */
 static size_t topk_bytes(int32_t max_rows)
@@ -15,9 +20,9 @@ static size_t topk_bytes(int32_t max_rows)
     return (size_t) max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(int32_t));
 }
 
-size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab)
+size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t n_embd)
 {
-    return topk_bytes(max_rows) + (discrete ? logits_bytes(max_rows, n_vocab) : 0);
+    return topk_bytes(max_rows) + (discrete ? pi__rows_device_bytes(max_rows, n_vocab, n_embd) : 0);
 }
 
 /* The device runs topk over the rows for samplers, if it can and the ids that it has to skip are not too many. */
@@ -38,19 +43,22 @@ static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
     return PI_OK;
 }
 
-int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, const pi__special *special, pi_error *err)
+int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, int32_t n_embd,
+                  const pi__special *special, pi_error *err)
 {
-    *rows = (pi__rows) {.be = be, .n_vocab = n_vocab, .max_rows = max_rows};
-    rows->logits = be->dev->alloc(be, logits_bytes(max_rows, n_vocab));
-    rows->host = be->discrete ? be->dev->host_alloc(be, logits_bytes(max_rows, n_vocab)) : rows->logits;
+    const size_t bytes = pi__rows_device_bytes(max_rows, n_vocab, n_embd);
+    *rows = (pi__rows) {.be = be, .n_vocab = n_vocab, .n_embd = n_embd, .max_rows = max_rows};
+    rows->logits = be->dev->alloc(be, bytes);
+    rows->host = be->discrete ? be->dev->host_alloc(be, bytes) : rows->logits;
     if (!rows->logits || !rows->host) return pi__fail_mem(err, "logits");
+    rows->hidden = rows->logits + (size_t) max_rows * (size_t) n_vocab;
     return init_topk(rows, special, err);
 }
 
 void pi__rows_destroy(pi__rows *rows)
 {
     pi__backend *be = rows->be;
-    const size_t n = logits_bytes(rows->max_rows, rows->n_vocab);
+    const size_t n = pi__rows_device_bytes(rows->max_rows, rows->n_vocab, rows->n_embd);
     if (rows->host && rows->host != rows->logits) be->dev->host_free(be, rows->host, n);
     if (rows->logits) be->dev->free(be, rows->logits, n);
     if (rows->topk_result) be->dev->host_free(be, rows->topk_result, topk_bytes(rows->max_rows));
@@ -64,12 +72,26 @@ float *pi__row(const pi__rows *rows, int32_t r)
     return rows->host + (size_t) r * (size_t) rows->n_vocab;
 }
 
+float *pi__row_hidden(const pi__rows *rows, int32_t r)
+{
+    pi__assert(r >= 0 && r < rows->max_rows);
+    return rows->host + (rows->hidden - rows->logits) + (size_t) r * (size_t) rows->n_embd;
+}
+
 void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n)
 {
     const size_t at = (size_t) r * (size_t) rows->n_vocab;
     pi__backend *be = rows->be;
     if (n && rows->host != rows->logits)
-        be->dev->download(be, rows->host + at, rows->logits + at, logits_bytes(n, rows->n_vocab));
+        be->dev->download(be, rows->host + at, rows->logits + at, floats(n, rows->n_vocab));
+}
+
+void pi__rows_copy_hidden(pi__rows *rows, int32_t r, int32_t n)
+{
+    pi__backend *be = rows->be;
+    if (n && rows->host != rows->logits)
+        be->dev->download(be, pi__row_hidden(rows, r), rows->hidden + (size_t) r * (size_t) rows->n_embd,
+                          floats(n, rows->n_embd));
 }
 
 bool pi__rows_request(pi__rows *rows, int32_t n)

@@ -1,4 +1,5 @@
-/* The logits rows at hand: computed a few at a time on the device, and what of them comes to the host.
+/* The logits rows at hand: computed a few at a time on the device, and what of them comes to the host. A row of a sequence
+ * that wants vectors instead (pooling) is a hidden state.
  *
  * Where the device can, it looks for the best values of each row itself (op topk) and only those are copied; else, or
  * for samplers that need more, a row comes as a whole. A row is numbered from 0 among those at hand. Owned: the rows,
@@ -13,9 +14,11 @@
 typedef struct pi__rows {
     pi__backend *be;           /* where they are computed */
     int32_t n_vocab;           /* logits a row */
+    int32_t n_embd;            /* values of a hidden state */
     int32_t max_rows;          /* at hand at most */
     float *logits;             /* [max_rows, n_vocab] on the device */
-    float *host;               /* the same on the host; logits itself where the host reads device memory */
+    float *hidden;             /* [max_rows, n_embd] behind them */
+    float *host;               /* both on the host; logits itself where the host reads device memory */
     int32_t *skip;             /* [n_skip] suppressed tokens, then eog: topk skips them; NULL: no topk on the device */
     int32_t n_skip;            /* how many */
     uint64_t *topk_result;     /* [max_rows, 2 + topk_k] topk result of each row: see op topk */
@@ -25,15 +28,21 @@ typedef struct pi__rows {
 } pi__rows;
 
 /* special: the ids that topk skips; need not outlive init. */
-int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, const pi__special *special, pi_error *err);
+int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, int32_t n_embd,
+                  const pi__special *special, pi_error *err);
 /* Bytes of the host's memory that init takes, but for rows that are the device's as well. */
-size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab);
+size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t n_embd);
 void pi__rows_destroy(pi__rows *rows);
 
-/* Row r on the host. */
+/* Bytes of logits and hidden states on the device. */
+size_t pi__rows_device_bytes(int32_t max_rows, int32_t n_vocab, int32_t n_embd);
+/* Row r on the host: its logits, its hidden state. */
 float *pi__row(const pi__rows *rows, int32_t r);
+float *pi__row_hidden(const pi__rows *rows, int32_t r);
 /* Queues the copy of rows r..r+n to the host, where they are not there. */
 void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n);
+/* The same of hidden states. */
+void pi__rows_copy_hidden(pi__rows *rows, int32_t r, int32_t n);
 /* Queues topk for the requests of the first n rows. false: whole rows have to be copied. */
 bool pi__rows_request(pi__rows *rows, int32_t n);
 /* The topk result of row r, which was requested. */

@@ -32,6 +32,7 @@ typedef struct pi__runner {
     pi__runner_config config;  /* as given */
     pi__batch_builder batch;   /* what the model runs */
     pi__step_plan *plan;       /* of the step that runs */
+    bool hidden;               /* some of its sequences want hidden states */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
 } pi__runner;

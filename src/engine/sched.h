@@ -36,6 +36,7 @@ typedef struct pi__step_plan {
     pi__seq **seq;             /* [n_seqs] in running order; who runs the step sets those that ended to NULL */
     int32_t n_seqs;            /* 0: nothing can run */
     int32_t n_tokens;          /* in all */
+    int32_t n_prefill;         /* of them, those of prompts, or of what is computed again, in chunks */
 } pi__step_plan;
 
 typedef struct pi__sched {
@@ -45,6 +46,7 @@ typedef struct pi__sched {
     pi__seq_list waiting, running;
     pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
     int32_t max_tokens;        /* of the step that is planned */
+    int32_t max_prefill;       /* of them for prefill while others decode, 0: no limit; the caller sets it (pace.h) */
     pi__step_plan plan;        /* the last one */
 } pi__sched;
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "backend/split.h"
 #include "base/error.h"
@@ -27,7 +28,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     int rc = pi__model_declare(&s->m, s->g, s->be, s->be->at[PI__AT_CPU] ? s->placement : NULL, n_draft, NULL, err);
     if (rc || !n_draft) return rc;
     if (spec == PI__SPEC_DRAFT) {
-        if (!s->draft_g) rc = pi__gguf_open(&s->draft_g, c->draft_model, c->load_mode, err);
+        if (!s->draft_g) rc = pi__gguf_open_with(&s->draft_g, c->draft_model, c->load_mode, &s->progress, err);
         if (!rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, NULL, n_draft, s->m, err);
         if (rc) return rc;
     } else {
@@ -64,6 +65,21 @@ const char *pi__setup_device(const pi__setup *s)
     return pi__devices_named(s->cfg.device, dev, index) > 0 ? dev[0]->name : "cpu";
 }
 
+/* Layers were to lie on a GPU, and there is none: they run on the CPU. An embedder whose device must be there names it. */
+static void note_no_gpu(const pi__setup *s)
+{
+    const pi__placement_rules *r = &s->cfg.placement;
+    const bool asked = !r->fit && !(r->limited && !r->gpu_layers);
+    const char *device = s->cfg.device;
+    if (!asked || !(device == NULL || !*device || !strcasecmp(device, "auto"))) return;
+    if (strncmp(s->be->dev->describe(s->be), "cpu", 3)) return;
+    pi__device_info info = {0};
+    if (pi__n_devices > 1 && !strcmp(pi__devices[0].name, "cuda")) pi__devices[0].tell(0, &info);
+    pi__logf(&s->cfg.log, PI_LOG_WARN, "gpu-layers: %s%s, so all layers run on the CPU%s", *info.lacks ? "no usable GPU: " : "",
+             *info.lacks ? info.lacks : "this build has no code for GPUs", *info.lacks ? "" :
+             " (-DPAGEDINFER_CUDA=ON builds it for NVIDIA GPUs)");
+}
+
 /* The device; or the CPU alone, or both, where the rules want it. */
 static int open_devices(pi__setup *s, pi_error *err)
 {
@@ -71,6 +87,7 @@ static int open_devices(pi__setup *s, pi_error *err)
     int rc = pi__placement_create(&s->placement, &c->placement, pi__setup_device(s), s->g, err);
     const bool none = !rc && pi__placement_cpu(s->placement);
     if (!rc) rc = pi__device_create(&s->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
+    if (!rc) note_no_gpu(s);
     if (rc || !s->be->discrete || !pi__placement_both(s->placement)) return rc;
     if (s->be->n_ranks > 1)
         return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
@@ -80,7 +97,7 @@ static int open_devices(pi__setup *s, pi_error *err)
 
 int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
 {
-    *s = (pi__setup) {.cfg = *c};
+    *s = (pi__setup) {.cfg = *c, .progress = {.fn = c->progress, .ud = c->progress_ud}};
     if (c->prefix_dir && !*c->prefix_dir) s->cfg.prefix_dir = NULL;
     if (c->draft_model && !*c->draft_model) s->cfg.draft_model = NULL;
     if (!c->model || !*c->model) return pi__fail(err, PI_EINVAL, "no model given: set option \"model\" to a GGUF file");
@@ -89,7 +106,7 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0 || c->snapshot_interval < 1)
         return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
                         "must be positive");
-    int rc = pi__gguf_open(&s->g, c->model, c->load_mode, err);
+    int rc = pi__gguf_open_with(&s->g, c->model, c->load_mode, &s->progress, err);
     if (!rc) rc = pi__override_metadata(s->g, c, err);
     if (!rc) rc = open_devices(s, err);
     if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->dev->copy_out)

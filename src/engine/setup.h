@@ -20,6 +20,7 @@ typedef struct pi__setup {
     pi__model *m;              /* weights and graph */
     pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
     pi__memory mem;            /* sizes, then pools */
+    pi__progress progress;     /* of opening: who is told */
 } pi__setup;
 
 /* Opens files and devices, and declares the model, without loading. On errors, too, everything is freed by free. */

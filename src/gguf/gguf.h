@@ -7,6 +7,7 @@
 #ifndef PI__GGUF_H
 #define PI__GGUF_H
 
+#include "base/progress.h"
 #include "pagedinfer.h"
 
 enum pi__gguf_type { /* value types of metadata, as in the format */
@@ -45,6 +46,8 @@ typedef struct pi__gguf pi__gguf;
 
 /* Opens path; with general split naming (-00001-of-00003.gguf) and split.count > 1 all its siblings too. */
 int pi__gguf_open(pi__gguf **out, const char *path, int load_mode, pi_error *err);
+/* The same; p (or NULL) is told of the bytes of each file that is copied into memory. */
+int pi__gguf_open_with(pi__gguf **out, const char *path, int load_mode, pi__progress *p, pi_error *err);
 /* The same from a file image that stays valid until close; one file only, for tests and fuzzers. */
 int pi__gguf_open_memory(pi__gguf **out, const void *p, size_t n, pi_error *err);
 void pi__gguf_close(pi__gguf *g);
@@ -81,6 +84,28 @@ uint64_t pi__gguf_elem_u64(const pi__gguf_kv *kv, uint64_t i);
 int64_t pi__gguf_elem_i64(const pi__gguf_kv *kv, uint64_t i);
 double pi__gguf_elem_f64(const pi__gguf_kv *kv, uint64_t i); /* from any number type */
 pi__str pi__gguf_elem_str(const pi__gguf_kv *kv, uint64_t i);
+
+/* ---- metadata as text for programs (gguf_text.c) */
+
+/* Text in the cap bytes at p, cut there; n counts all of it. No final NUL. */
+typedef struct pi__sink {
+    char *p;
+    size_t cap, n;
+} pi__sink;
+void pi__sink_add(pi__sink *t, const char *s, size_t n);
+void pi__sink_puts(pi__sink *t, const char *s);
+/* As a JSON string; bytes that are no UTF-8 become U+FFFD. */
+void pi__sink_json(pi__sink *t, pi__str s);
+/* A value: an array is JSON, and of its elements the first ones, at most so many; a scalar is JSON too, or as it is. */
+void pi__gguf_value_text(pi__sink *t, const pi__gguf_kv *kv, uint64_t most, bool json);
+
+/* All metadata, in one piece of memory (pi__free); its strs are NULL: for pi__gguf_value_text alone. NULL: out of memory. */
+typedef struct pi__gguf_copy {
+    size_t n;         /* entries */
+    pi__gguf_kv *kv;  /* [n] behind this, in the order of the file */
+} pi__gguf_copy;
+pi__gguf_copy *pi__gguf_copy_of(const pi__gguf *g);
+const pi__gguf_kv *pi__gguf_copy_find(const pi__gguf_copy *c, const char *key); /* NULL: absent */
 
 size_t pi__gguf_n_tensors(const pi__gguf *g); /* of all splits */
 const pi__tensor *pi__gguf_tensor_at(const pi__gguf *g, size_t i);

@@ -19,7 +19,7 @@
 enum {
     DIO_ALIGN = 4096,       /* of offsets, lengths and addresses: what every device accepts */
     DIO_CHUNK = 4 << 20,    /* bytes of the bounce buffer */
-    READ_CHUNK = 1 << 30    /* bytes of one read(2); Linux moves no more than 2 GiB at once */
+    READ_CHUNK = 16 << 20   /* bytes of one read(2): at the slowest disk, the time that a cancel may take */
 };
 
 void pi__gguf_label(char *dst, size_t cap, const char *path)
@@ -64,8 +64,8 @@ int pi__gguf_file_open(pi__gguf_file *f, const char *path, pi_error *err)
     return PI_OK;
 }
 
-/* All n bytes at off through the page cache. */
-static int read_buffered(const pi__gguf_file *f, uint64_t off, void *dst, size_t n, pi_error *err)
+/* All n bytes at off through the page cache; p: NULL, or who is told of them. */
+static int read_buffered(const pi__gguf_file *f, uint64_t off, void *dst, size_t n, pi__progress *p, pi_error *err)
 {
     for (size_t done = 0; done < n;) {
         size_t want = n - done < READ_CHUNK ? n - done : READ_CHUNK;
@@ -80,6 +80,8 @@ static int read_buffered(const pi__gguf_file *f, uint64_t off, void *dst, size_t
                             f->label, (unsigned long long) (off + done), (unsigned long long) f->size);
         }
         done += (size_t) got;
+        int rc = pi__progress_add(p, (uint64_t) got, err);
+        if (rc) return rc;
     }
     return PI_OK;
 }
@@ -96,7 +98,7 @@ static int load_mapped(pi__gguf_file *f, pi_error *err)
     return PI_OK;
 }
 
-static int load_copy(pi__gguf_file *f, pi_error *err)
+static int load_copy(pi__gguf_file *f, pi__progress *progress, pi_error *err)
 {
     void *p = pi__map((size_t) f->size);
     if (!p) {
@@ -105,7 +107,8 @@ static int load_copy(pi__gguf_file *f, pi_error *err)
     }
     f->p = p;
     f->image = PI__IMAGE_OWNED;
-    return read_buffered(f, 0, p, (size_t) f->size, err);
+    int rc = pi__progress_begin(progress, PI_LOAD_READ, f->size, err);
+    return rc ? rc : read_buffered(f, 0, p, (size_t) f->size, progress, err);
 }
 
 /* The same file once more, without the page cache. It is the same inode that fd holds, whatever became of the path. */
@@ -118,10 +121,10 @@ static void open_direct(pi__gguf_file *f)
 #endif
 }
 
-int pi__gguf_file_load(pi__gguf_file *f, int mode, pi_error *err)
+int pi__gguf_file_load(pi__gguf_file *f, int mode, pi__progress *p, pi_error *err)
 {
     f->mode = mode;
-    int rc = mode == PI__LOAD_READ ? load_copy(f, err) : load_mapped(f, err);
+    int rc = mode == PI__LOAD_READ ? load_copy(f, p, err) : load_mapped(f, err);
     if (rc == PI_OK && mode == PI__LOAD_DIO) {
         open_direct(f);
     } else if (rc == PI_OK) {
@@ -169,7 +172,7 @@ int pi__gguf_file_read(const pi__gguf_file *f, uint64_t off, void *dst, size_t n
     }
     size_t done = f->fd_direct >= 0 ? read_direct(f, off, dst, n) : 0;
     if (done == n) return PI_OK;
-    int rc = read_buffered(f, off + done, (char *) dst + done, n - done, err);
+    int rc = read_buffered(f, off + done, (char *) dst + done, n - done, NULL, err);
     if (f->mode == PI__LOAD_DIO) posix_fadvise(f->fd, (off_t) off, (off_t) n, POSIX_FADV_DONTNEED);
     return rc;
 }

@@ -15,8 +15,14 @@ static pi__gguf_file *next_file(pi__gguf *g)
     return pi__grow(&g->file, &g->cap_files, g->n_files + 1, sizeof *g->file) ? &g->file[g->n_files] : NULL;
 }
 
+/* How files are opened. */
+typedef struct how {
+    int mode;        /* enum pi__load_mode */
+    pi__progress *p; /* NULL, or who is told of bytes copied */
+} how;
+
 /* Opens and parses one file as the next of g. */
-static int add_file(pi__gguf *g, const char *path, int load_mode, pi__gguf_meta *m, pi_error *err)
+static int add_file(pi__gguf *g, const char *path, how h, pi__gguf_meta *m, pi_error *err)
 {
     uint8_t head[PI__GGUF_HEAD];
     uint32_t version;
@@ -28,7 +34,7 @@ static int add_file(pi__gguf *g, const char *path, int load_mode, pi__gguf_meta 
     size_t n = f->size < sizeof head ? (size_t) f->size : sizeof head;
     if ((rc = pi__gguf_file_read(f, 0, head, n, err)) != PI_OK) return rc;
     if ((rc = pi__gguf_check_head(f, head, n, &version, err)) != PI_OK) return rc;
-    if ((rc = pi__gguf_file_load(f, load_mode, err)) != PI_OK) return rc;
+    if ((rc = pi__gguf_file_load(f, h.mode, h.p, err)) != PI_OK) return rc;
     if (g->n_files == 1) g->version = version;
     return pi__gguf_parse(g, f, (int32_t) g->n_files - 1, m, err);
 }
@@ -61,12 +67,12 @@ static int split_keys(const pi__gguf_meta *m, const pi__gguf_file *f, uint32_t *
 }
 
 /* Opens split i of count as the next file and checks that it is that one. stem: the path up to "-00001-of-". */
-static int add_split(pi__gguf *g, char *path, size_t stem, uint32_t i, uint32_t count, int load_mode, pi_error *err)
+static int add_split(pi__gguf *g, char *path, size_t stem, uint32_t i, uint32_t count, how h, pi_error *err)
 {
     pi__gguf_meta other = {0}, *m = i == 0 ? &g->meta : &other;
     uint32_t its_no = 0, its_count = 0;
     snprintf(path + stem, 32, "-%05u-of-%05u.gguf", i + 1, count);
-    int rc = add_file(g, path, load_mode, m, err);
+    int rc = add_file(g, path, h, m, err);
     if (rc == PI_ENOENT) {
         char label[64];
         pi__gguf_label(label, sizeof label, path);
@@ -84,7 +90,7 @@ static int add_split(pi__gguf *g, char *path, size_t stem, uint32_t i, uint32_t 
 }
 
 /* g holds one file. Where its metadata says that it is one of many, the others are opened, from the first on. */
-static int open_splits(pi__gguf *g, const char *given, int load_mode, pi_error *err)
+static int open_splits(pi__gguf *g, const char *given, how h, pi_error *err)
 {
     uint32_t no, count, total;
     char suffix[32], *path = NULL;
@@ -101,7 +107,7 @@ static int open_splits(pi__gguf *g, const char *given, int load_mode, pi_error *
     if (!path) return pi__fail_mem(err, "the path of a split");
     memcpy(path, given, n + 1);
     if (no != 0) clear(g);
-    for (uint32_t i = no == 0; i < count && rc == PI_OK; i++) rc = add_split(g, path, stem, i, count, load_mode, err);
+    for (uint32_t i = no == 0; i < count && rc == PI_OK; i++) rc = add_split(g, path, stem, i, count, h, err);
     if (rc == PI_OK) {
         rc = pi__gguf_meta_u32(&g->meta, &g->file[0], "split.tensors.count", &total, (uint32_t) g->n_tensors, err);
     }
@@ -131,14 +137,20 @@ static int index_tensors(pi__gguf *g, pi_error *err)
 
 int pi__gguf_open(pi__gguf **out, const char *path, int load_mode, pi_error *err)
 {
+    return pi__gguf_open_with(out, path, load_mode, NULL, err);
+}
+
+int pi__gguf_open_with(pi__gguf **out, const char *path, int load_mode, pi__progress *p, pi_error *err)
+{
+    const how h = {load_mode, p};
     *out = NULL;
     if (load_mode != PI__LOAD_MMAP && load_mode != PI__LOAD_READ && load_mode != PI__LOAD_DIO) {
         return pi__fail(err, PI_EINVAL, "load mode %d is none of mmap, read, dio", load_mode);
     }
     pi__gguf *g = pi__calloc(1, sizeof *g);
     if (!g) return pi__fail_mem(err, "a GGUF reader");
-    int rc = add_file(g, path, load_mode, &g->meta, err);
-    if (rc == PI_OK) rc = open_splits(g, path, load_mode, err);
+    int rc = add_file(g, path, h, &g->meta, err);
+    if (rc == PI_OK) rc = open_splits(g, path, h, err);
     if (rc == PI_OK) rc = index_tensors(g, err);
     if (rc == PI_OK) *out = g;
     else pi__gguf_close(g);
@@ -159,7 +171,7 @@ int pi__gguf_open_memory(pi__gguf **out, const void *p, size_t n, pi_error *err)
     g->n_files = 1;
     if ((rc = pi__gguf_check_head(f, p, n, &g->version, err)) != PI_OK) goto out;
     if ((rc = pi__gguf_parse(g, f, 0, &g->meta, err)) != PI_OK) goto out;
-    if ((rc = open_splits(g, NULL, PI__LOAD_MMAP, err)) != PI_OK) goto out;
+    if ((rc = open_splits(g, NULL, (how) {PI__LOAD_MMAP, NULL}, err)) != PI_OK) goto out;
     rc = index_tensors(g, err);
 out:
     if (rc == PI_OK) *out = g;

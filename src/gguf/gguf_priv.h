@@ -33,8 +33,8 @@ typedef struct pi__gguf_file {
 
 /* Opens a regular file and learns its size. On failure nothing is left to close. */
 int pi__gguf_file_open(pi__gguf_file *f, const char *path, pi_error *err);
-/* Makes f->p valid as mode says. The caller closes f in any case. */
-int pi__gguf_file_load(pi__gguf_file *f, int mode, pi_error *err);
+/* Makes f->p valid as mode says; p (or NULL) is told of bytes copied. The caller closes f in any case. */
+int pi__gguf_file_load(pi__gguf_file *f, int mode, pi__progress *p, pi_error *err);
 /* A file image in memory that outlives f. */
 void pi__gguf_file_borrow(pi__gguf_file *f, const void *p, size_t n);
 /* n bytes at off, which the caller checked against the size. Any thread. */

@@ -185,6 +185,12 @@ void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *
     pi__op_embed(m->be, b, &(pi__embed) {.w = &h->tok_embd, .scale = h->embd_scale, .out = x});
 }
 
+void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
+{
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = m->n_embd, .x = x, .w = h->output_norm, .eps = h->eps, .n_rows = n,
+                                          .n = m->n_embd});
+}
+
 const pi__weight *pi__head_output(const pi__head *h) { return h->output.n_out ? &h->output : &h->tok_embd; }
 
 void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)

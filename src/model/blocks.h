@@ -165,6 +165,8 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied);
 void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *x);
 /* out = logits of n residual rows, under output_norm. [n, V] */
 void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out);
+/* The normed rows themselves: out [n, E]. */
+void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out);
 /* The matrix of logits. */
 const pi__weight *pi__head_output(const pi__head *h);
 

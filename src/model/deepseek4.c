@@ -526,6 +526,12 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_logits(m, &p->head, p->rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
+static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    const deepseek4 *p = m->arch_data;
+    pi__head_hidden(m, &p->head, p->rows + (size_t) first * (size_t) m->n_embd, n, out);
+}
+
 /* x = proj of the pairs. [n, 4E] */
 static void enter(pi__model *m, deepseek4 *p, int32_t n)
 {
@@ -575,5 +581,5 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
 
 const pi__arch pi__arch_deepseek4 = {
     .name = "deepseek4", .size = sizeof(deepseek4), .declare = declare, .loaded = loaded, .layout = layout,
-    .forward = forward, .logits = logits, .draft = draft, .draft_has_cache = true,
+    .forward = forward, .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true,
 };

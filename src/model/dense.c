@@ -133,3 +133,9 @@ void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out)
     const pi__dense *d = m->arch_data;
     pi__head_logits(m, &d->head, d->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
+
+void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    const pi__dense *d = m->arch_data;
+    pi__head_hidden(m, &d->head, d->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
+}

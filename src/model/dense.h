@@ -41,8 +41,9 @@ void pi__dense_loaded(pi__model *m);
 void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a);
 void pi__dense_forward(pi__model *m, const pi__batch *b);
 void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
+void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
 #define PI__DENSE_ARCH                                                                                                  \
     .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,        \
-    .logits = pi__dense_logits
+    .logits = pi__dense_logits, .hidden = pi__dense_hidden
 
 #endif

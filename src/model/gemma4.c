@@ -270,8 +270,6 @@ static void check_target(pi__model *m)
     const bool drafter = m->arch != &pi__arch_gemma4;
     if (!drafter && m->target)
         pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4 model cannot draft; its drafters are gemma4-assistant files");
-    if (drafter && !m->target)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "this file is a drafter: give it as model-draft, beside the model it drafts for");
     if (!drafter || !m->target) return;
     if (m->target->arch != &pi__arch_gemma4)
         pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4-assistant file drafts for gemma4, not for %s",
@@ -434,6 +432,12 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_logits(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
+static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    const gemma4 *p = m->arch_data;
+    pi__head_hidden(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
+}
+
 /* x = what the drafter's layers read: pre of embedding and hidden state. */
 static void enter(pi__model *m, gemma4 *p, const pi__batch *b, const int32_t *hidden, bool chained)
 {
@@ -490,7 +494,7 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_gemma4 = {
     .name = "gemma4", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,
-    .logits = logits, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .size_name = size_name,
 };
 
 const pi__arch pi__arch_gemma4_assistant = {

@@ -72,6 +72,26 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
+enum pi__kind pi__model_kind(const pi__gguf *g)
+{
+    static const char assistant[] = "-assistant";
+    const size_t n = strlen(assistant), n_tensors = pi__gguf_n_tensors(g);
+    const pi__gguf_kv *arch = pi__gguf_find(g, "general.architecture");
+    bool head = pi__gguf_find_tensor(g, "mtp.0.e_proj.weight"), trunk = false;
+    if (!n_tensors) return PI__KIND_VOCABULARY;
+    if (arch && arch->type == PI__GGUF_STR && arch->strs[0].n > n &&
+        !memcmp(arch->strs[0].p + arch->strs[0].n - n, assistant, n)) return PI__KIND_DRAFTER;
+    for (size_t i = 0; i < n_tensors; i++) {
+        const char *name = pi__gguf_tensor_at(g, i)->cname;
+        if (!strncmp(name, "blk.0.", 6)) trunk = true;
+        else if (!strncmp(name, "blk.", 4) && strstr(name, ".nextn.")) head = true;
+    }
+    return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
+}
+
+/* By the number that files have; rank (4) is a classifier's, which no architecture here has. */
+static const char *const poolings[] = {"none", "mean", "cls", "last", ""};
+
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err)
 {
@@ -79,6 +99,9 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     pi_error why = {0};
     const pi__arch *arch = arch_of(g, &why);
     if (!arch) return pi__fail(err, why.code, "%s", why.msg);
+    if (!target && pi__model_kind(g) == PI__KIND_DRAFTER)
+        return pi__fail(err, PI_EUNSUPPORTED, "this file is a drafter of architecture %s: give it as model-draft (-md), beside the "
+                        "model it drafts for", arch->name);
     pi__model *m = pi__calloc(1, sizeof *m);
     if (!m) return pi__fail_mem(err, "the model");
     m->arch = arch;
@@ -91,6 +114,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
+    m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", 4, 0, 4)];
     if (pi__model_ok(m)) arch->declare(m);
     describe(m);
     m->placement = NULL;
@@ -250,20 +274,29 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
             be->dev->weight_load(be, w, mat, r, n, src);
             if (!want->row)
                 pi__gguf_drop(m->g, want->tensor, (uint64_t) (mat * w->n_out + r) * row, (uint64_t) n * row);
+            rc = pi__progress_add(m->progress, (uint64_t) n * row, err);
+            if (rc) return rc;
         }
     if (want->row) pi__gguf_drop(m->g, want->tensor, 0, want->tensor->size);
     return PI_OK;
 }
 
-/* Bytes of all tensors that lie on devices. */
-static size_t declared_bytes(const pi__model *m)
+/* Bytes of the file behind one that is wanted: a matrix counts by its rows, piece by piece. */
+static uint64_t file_bytes(const pi__want *want)
 {
-    size_t all = 0;
-    for (size_t i = 0; i < m->n_want; i++) all += m->want[i].size;
+    const pi__weight *w = want->weight;
+    return w ? pi__row_size(pi__type_info_of(w->type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
+             : want->tensor->size;
+}
+
+uint64_t pi__model_load_bytes(const pi__model *m)
+{
+    uint64_t all = 0;
+    for (size_t i = 0; i < m->n_want; i++) all += file_bytes(&m->want[i]);
     return all;
 }
 
-int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err)
+int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_error *err)
 {
     pi__limits own = *lim;
     m->scratch_size = pi__model_scratch(m, &own);
@@ -274,20 +307,20 @@ int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *u
     pi__arena a = {.base = m->scratch, .size = m->scratch_size, .buffers = true};
     m->arch->layout(m, &own, &a);
 
-    size_t done = 0, all = declared_bytes(m);
+    m->progress = p;
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];
-        char *p = pi__weights_at(m, w);
-        float *values = (float *) (void *) p;
-        if (w->weight) w->weight->data = p;
+        char *at = pi__weights_at(m, w);
+        float *values = (float *) (void *) at;
+        if (w->weight) w->weight->data = at;
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
         rc = w->weight ? load_weight(m, w, st, err) : w->order ? load_order(m, w, st, err)
                                                                : load_values(m, w, values, st, err);
-        done += w->size;
-        if (progress) progress(ud, (float) done / (float) all);
+        if (!rc && !w->weight) rc = pi__progress_add(p, file_bytes(w), err);
     }
+    m->progress = NULL;
     for (int i = 0; i < 2; i++) pi__free(st[i].p);
     if (!rc && m->arch->loaded) m->arch->loaded(m);
     m->g = NULL;

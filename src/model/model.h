@@ -58,6 +58,8 @@ typedef struct pi__arch {
     void (*forward)(pi__model *m, const pi__batch *b);
     /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
+    /* The hidden states of the same rows, after the output norm: what logits multiplies. out [n, n_embd] on the device. */
+    void (*hidden)(pi__model *m, int32_t first, int32_t n, float *out);
     /* Drafts what follows (a head of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
      * position, with the hidden state of the token before it (after the output norm, or whatever the architecture's
      * drafters read): that of token hidden[t] of the target's last forward (of row hidden[t] where the drafter has no
@@ -112,10 +114,16 @@ struct pi__model {
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
     bool check_tensors;        /* load refuses values that are no numbers */
+    pi__progress *progress;    /* of load, while it runs; or NULL */
     pi__hash128 digest;        /* of the bytes of all tensors that were loaded */
+    const char *pooling;       /* what its vectors are made of: "none", "mean", "cls", "last"; "": the file does not say */
     char desc[96];             /* "gemma3 270M Q4_K - Medium" */
     char name[64];             /* general.name */
 };
+
+/* What a file is. */
+enum pi__kind { PI__KIND_MODEL, PI__KIND_WITH_HEAD /* and a draft head */, PI__KIND_DRAFTER, PI__KIND_VOCABULARY };
+enum pi__kind pi__model_kind(const pi__gguf *g);
 
 /* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. placement: of g, where
  * be is two backends and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that
@@ -124,14 +132,18 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
                       pi__model *target, pi_error *err);
 /* Bytes of scratch for lim, whose fields that depend on the model are raised to what it needs. */
 size_t pi__model_scratch(pi__model *m, pi__limits *lim);
-/* Allocates and fills weights and scratch. progress: 0..1, may be NULL. */
-int pi__model_load(pi__model *m, const pi__limits *lim, void (*progress)(void *ud, float done), void *ud, pi_error *err);
+/* Bytes of the file that load reads. */
+uint64_t pi__model_load_bytes(const pi__model *m);
+/* Allocates and fills weights and scratch. p (or NULL) is told of the bytes as they are read. */
+int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_error *err);
 void pi__model_free(pi__model *m);
 
 /* weights.c: gives a tensor its bytes in its region; all regions their memory; the tensor's address, NULL for one without
  * bytes there; gives all memory back. */
 int pi__weights_want(pi__model *m, pi__want *w, pi_error *err);
 int pi__weights_alloc(pi__model *m, pi_error *err);
+/* Keeps what lies in the host's memory there, after it was loaded. 0, or errno; *left: bytes that are not kept. */
+int pi__weights_lock(const pi__model *m, size_t *left);
 char *pi__weights_at(const pi__model *m, const pi__want *w);
 void pi__weights_free(pi__model *m);
 

@@ -359,6 +359,12 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_logits(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
+static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    const qwen35 *p = m->arch_data;
+    pi__head_hidden(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
+}
+
 /* out = norm(x) of n rows, ldo apart. */
 static void norm(pi__model *m, const qwen35 *p, const float *x, const float *w, int32_t n, float *out, int64_t ldo)
 {
@@ -412,10 +418,10 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_qwen35 = {
     .name = "qwen35", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .draft = draft, .draft_has_cache = true, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .size_name = size_name,
 };
 
 const pi__arch pi__arch_qwen35moe = {
     .name = "qwen35moe", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .draft = draft, .draft_has_cache = true, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .size_name = size_name,
 };

@@ -8,7 +8,7 @@
 
 enum pi__sampler_kind { /* stages of the sampler chain */
     PI__SMP_PENALTIES, PI__SMP_DRY, PI__SMP_TOP_N_SIGMA, PI__SMP_TOP_K, PI__SMP_TYPICAL, PI__SMP_TOP_P, PI__SMP_MIN_P,
-    PI__SMP_XTC, PI__SMP_TEMPERATURE, PI__SMP_N
+    PI__SMP_XTC, PI__SMP_TEMPERATURE, PI__SMP_ADAPTIVE_P, PI__SMP_MIROSTAT, PI__SMP_N
 };
 
 typedef struct pi__logit_bias {
@@ -19,6 +19,13 @@ typedef struct pi__logit_bias {
 typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
     uint64_t seed;           /* of the request's own generator; the same seed gives the same tokens in any batch */
     float temp;              /* <= 0: greedy */
+    float dynatemp_range;    /* temp is the middle of so much below and above, by the entropy; 0: off */
+    float dynatemp_exponent; /* of the entropy, as a part of the largest there can be */
+    int32_t mirostat;        /* 1 or 2: which Mirostat, instead of all other stages but temp; 0: off */
+    float mirostat_tau;      /* surprise that it aims at, in bits */
+    float mirostat_eta;      /* how much of a token's error it corrects */
+    float adaptive_target;   /* probability that adaptive-p aims at; below 0: off */
+    float adaptive_decay;    /* weight that a token keeps from one to the next, at most 0.99 */
     int32_t top_k;           /* <= 0: off */
     float top_p;             /* 1: off */
     float min_p;             /* 0: off */
@@ -44,10 +51,15 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
 
 enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED };
 
+struct pi__grammar;
+
 typedef struct pi__gen_params {
     pi__sampling sampling;
     int32_t max_tokens;     /* tokens to generate; -1: to the context's end */
     int32_t min_tokens;     /* end-of-generation tokens are forbidden before so many */
+    bool limit_thoughts;    /* of thought_budget tokens; then thought_message, if any, and the closing tag are forced */
+    int32_t thought_budget; /* tokens of a thought, not negative */
+    const char *thought_message; /* read at submit; may be NULL */
     bool ignore_eos;        /* end-of-generation tokens are never sampled */
     bool no_stop;           /* end-of-generation tokens are sampled and do not end it */
     bool cache;             /* reuse and keep prefixes */
@@ -55,10 +67,12 @@ typedef struct pi__gen_params {
     int32_t n_logprobs;     /* -1: none; otherwise so many alternatives beside the sampled token's */
     int32_t logits;         /* PI__LOGITS_*: rows given to the logits function */
     int32_t logits_from;    /* PI__LOGITS_ALL: the first position whose row is given */
+    bool hidden;            /* rows are hidden states instead of logits; nothing is generated */
     int32_t priority;       /* lower runs first under the priority policy */
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */
+    struct pi__grammar *grammar; /* what the answer has to be, or NULL; a reference of the request */
 } pi__gen_params;
 
 #endif

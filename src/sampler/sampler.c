@@ -62,6 +62,13 @@ static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi
 {
     const struct { const char *name; float value, min, max; } f[] = {
         {"temp", p->temp, -FLT_MAX, FLT_MAX},
+        {"dynatemp-range", p->dynatemp_range, 0, 1e30f},
+        {"dynatemp-exp", p->dynatemp_exponent, 0, 1e30f},
+        {"mirostat", (float) p->mirostat, 0, 2},
+        {"mirostat-ent", p->mirostat_tau, 0, 1e30f},
+        {"mirostat-lr", p->mirostat_eta, 0, 1e30f},
+        {"adaptive-target", p->adaptive_target, -FLT_MAX, 1},
+        {"adaptive-decay", p->adaptive_decay, 0, 0.99f},
         {"top-p", p->top_p, 0, FLT_MAX},
         {"min-p", p->min_p, 0, 1},
         {"typical", p->typical_p, 0, FLT_MAX},
@@ -108,7 +115,8 @@ static bool is_active(const pi__sampler *s, int kind)
     case PI__SMP_TOP_P: return p->top_p < 1;
     case PI__SMP_MIN_P: return p->min_p > 0;
     case PI__SMP_XTC: return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
-    default: return p->temp != 1;
+    case PI__SMP_TEMPERATURE: return p->temp != 1 || p->dynatemp_range > 0;
+    default: return false; /* they are the last ones: see set_chain */
     }
 }
 
@@ -118,24 +126,35 @@ static bool keeps_argmax(int kind)
     return kind == PI__SMP_TOP_N_SIGMA || kind == PI__SMP_TOP_K || kind == PI__SMP_TOP_P || kind == PI__SMP_MIN_P;
 }
 
-/* The stages of p that matter. Greedy decoding ends at the temperature stage, and filters right before it are idle. */
-static void set_chain(pi__sampler *s, const pi__sampling *p)
-{
-    size_t n = 0;
-    for (const uint8_t *c = p->chain; *c != PI__SMP_N; c++) {
-        if (*c == PI__SMP_TEMPERATURE && p->temp <= 0) break;
-        if (is_active(s, *c)) s->chain[n++] = *c;
-    }
-    while (p->temp <= 0 && n > 0 && keeps_argmax(s->chain[n - 1])) n--;
-    s->chain[n] = PI__SMP_N;
-}
-
 static bool in_chain(const pi__sampling *p, int kind)
 {
     for (const uint8_t *c = p->chain; *c != PI__SMP_N; c++) {
         if (*c == kind) return true;
     }
     return false;
+}
+
+/* The stages of p that matter. Greedy decoding ends at the temperature stage, and filters right before it are idle. What
+ * gives a token by itself is the last one, wherever p has it. */
+static void set_chain(pi__sampler *s, const pi__sampling *p)
+{
+    static const uint8_t around_mirostat[] = {PI__SMP_TEMPERATURE, PI__SMP_N};
+    const int last = p->mirostat ? PI__SMP_MIROSTAT : PI__SMP_ADAPTIVE_P;
+    size_t n = 0;
+    for (const uint8_t *c = p->mirostat ? around_mirostat : p->chain; *c != PI__SMP_N; c++) {
+        if (*c == PI__SMP_TEMPERATURE && s->greedy) break;
+        if (is_active(s, *c)) s->chain[n++] = *c;
+    }
+    while (s->greedy && n > 0 && keeps_argmax(s->chain[n - 1])) n--;
+    s->has_feedback = !s->greedy && (p->mirostat || (p->adaptive_target >= 0 && in_chain(p, PI__SMP_ADAPTIVE_P)));
+    if (s->has_feedback) s->chain[n++] = (uint8_t) last;
+    s->chain[n] = PI__SMP_N;
+}
+
+/* A range of temperatures may begin at 0 and still hold others. */
+static bool is_greedy(const pi__sampling *p)
+{
+    return p->temp <= 0 && !(p->dynatemp_range > 0 && p->temp + p->dynatemp_range > 0 && in_chain(p, PI__SMP_TEMPERATURE));
 }
 
 /* Memory for what looks back. */
@@ -171,7 +190,10 @@ int pi__sampler_create(pi__sampler **out, const pi__sampling *p, int32_t n_vocab
     s->p.bias = NULL;
     s->p.dry_breakers = NULL;
     s->n_vocab = n_vocab;
+    if (p->mirostat) s->p.dynatemp_range = 0;
     s->key = mix(p->seed + 0x9E3779B97F4A7C15u);
+    s->greedy = is_greedy(&s->p);
+    pi__feedback_init(&s->feedback, p);
     rc = init_history(s, p, max_history, err);
     if (rc) goto out;
     if (p->n_bias) {
@@ -206,6 +228,7 @@ static bool is_token(const pi__sampler *s, int32_t id) { return id >= 0 && id < 
 void pi__sampler_accept(pi__sampler *s, int32_t id)
 {
     s->n_seen++;
+    if (s->has_feedback) pi__feedback_accept(s, id);
     if (!s->ring) return;
     if (s->penalty_window > 0) {
         if (s->ring_len >= s->penalty_window) {
@@ -235,7 +258,12 @@ void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v)
     case PI__SMP_XTC:
         if (uniform(s, DRAW_XTC) < (double) p->xtc_probability) pi__stage_xtc(v, p->xtc_threshold, min_keep);
         break;
-    default: pi__stage_temperature(v, p->temp); break;
+    case PI__SMP_ADAPTIVE_P: pi__stage_adaptive_p(v, s); break;
+    case PI__SMP_MIROSTAT: pi__stage_mirostat(v, s); break;
+    default:
+        if (p->dynatemp_range > 0) pi__stage_dynamic_temperature(v, p->temp, p->dynatemp_range, p->dynatemp_exponent);
+        else pi__stage_temperature(v, p->temp);
+        break;
     }
 }
 
@@ -265,9 +293,11 @@ static int32_t pick_random(pi__cands *v, double u)
     return last;
 }
 
-int32_t pi__sampler_pick(const pi__sampler *s, pi__cands *v)
+int32_t pi__sampler_pick(pi__sampler *s, pi__cands *v)
 {
-    return s->p.temp <= 0 ? pick_greedy(v) : pick_random(v, uniform(s, DRAW_TOKEN));
+    const int32_t id = s->greedy ? pick_greedy(v) : pick_random(v, uniform(s, DRAW_TOKEN));
+    if (s->has_feedback) pi__feedback_drawn(s, v, id);
+    return id;
 }
 
 int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
@@ -287,7 +317,7 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
 
 bool pi__sampler_is_argmax(const pi__sampler *s)
 {
-    return s->p.temp <= 0 && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
+    return s->greedy && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
 }
 
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out)

@@ -32,8 +32,7 @@ void pi__cands_list(pi__cands *v)
     v->list = true;
 }
 
-/* weight[id] of every token in the list; returns their sum. */
-static double list_weights(pi__cands *v, float max)
+double pi__list_weights(pi__cands *v, float max)
 {
     double sum = 0;
     for (size_t i = 0; i < v->n; i++) {
@@ -67,7 +66,7 @@ static void list_keep_from(pi__cands *v, float limit)
     v->n = n;
 }
 
-static void keep_from(pi__cands *v, float limit)
+void pi__cands_keep_from(pi__cands *v, float limit)
 {
     if (v->list) {
         list_keep_from(v, limit);
@@ -104,7 +103,7 @@ void pi__stage_min_p(pi__cands *v, float p, size_t min_keep)
         pi__stage_top_k(v, min_keep < INT32_MAX ? (int32_t) min_keep : INT32_MAX);
         return;
     }
-    keep_from(v, limit);
+    pi__cands_keep_from(v, limit);
 }
 
 /* Sum of the logits above -inf and of their squared distances from mean; returns their number. */
@@ -144,7 +143,7 @@ void pi__stage_top_n_sigma(pi__cands *v, float n_sigma)
     if (n <= 1) return;
     mean = sum / (double) n;
     moments(v, mean, &sum, &squares);
-    keep_from(v, (float) ((double) max - (double) n_sigma * sqrt(squares / (double) n)));
+    pi__cands_keep_from(v, (float) ((double) max - (double) n_sigma * sqrt(squares / (double) n)));
 }
 
 bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n)
@@ -182,12 +181,12 @@ void pi__stage_top_p(pi__cands *v, float p, size_t min_keep)
         /* All tokens below this limit together weigh less than (1 - p) * sum, so the border is never among them. */
         double limit = (double) max + log((1.0 - (double) p) * sum / (double) v->n_row) - 1e-3;
         pi__cands rest = *v;
-        keep_from(&rest, limit < (double) max ? (float) limit : max);
+        pi__cands_keep_from(&rest, limit < (double) max ? (float) limit : max);
         if (rest.n < min_keep) pi__cands_list(v);
         else *v = rest;
-        list_weights(v, max);
+        pi__list_weights(v, max);
     } else {
-        target = (double) p * list_weights(v, max);
+        target = (double) p * pi__list_weights(v, max);
     }
     v->n = pi__keys_select_mass(v->w->key, v->n, v->w->weight, target, false, min_keep > 1 ? min_keep : 1);
 }
@@ -199,7 +198,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
     if (max == -INFINITY) return;
     pi__cands_list(v);
     uint64_t *key = v->w->key;
-    double sum = list_weights(v, max), mean = 0;
+    double sum = pi__list_weights(v, max), mean = 0;
     for (size_t i = 0; i < v->n; i++) {
         float w = v->w->weight[pi__key_id(key[i])];
         if (w > 0) mean += (double) w * ((double) pi__key_logit(key[i]) - (double) max);
@@ -224,7 +223,7 @@ void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep)
     if (max == -INFINITY) return;
     pi__cands_list(v);
     uint64_t *key = v->w->key, last = 0;
-    double limit = (double) threshold * list_weights(v, max);
+    double limit = (double) threshold * pi__list_weights(v, max);
     size_t n = 0, above = 0;
     if (v->n < 2) return;
     for (size_t i = 0; i < v->n; i++) {
@@ -252,4 +251,27 @@ void pi__stage_temperature(pi__cands *v, float temp)
         float x = (pi__key_logit(v->w->key[i]) - shift) / temp;
         v->w->key[i] = pi__logit_key(x, pi__key_id(v->w->key[i]));
     }
+}
+
+/* Entropy of the list's probabilities as a part of that of as many equal ones. */
+static double relative_entropy(pi__cands *v, float max)
+{
+    double sum = pi__list_weights(v, max), mean = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const float w = v->w->weight[pi__key_id(v->w->key[i])];
+        if (w > 0) mean += (double) w * ((double) pi__key_logit(v->w->key[i]) - (double) max);
+    }
+    return (log(sum) - mean / sum) / log((double) v->n);
+}
+
+void pi__stage_dynamic_temperature(pi__cands *v, float temp, float range, float exponent)
+{
+    const float max = pi__cands_max(v), low = temp - range > 0 ? temp - range : 0, high = temp + range;
+    if (max == -INFINITY) return;
+    pi__cands_list(v);
+    if (v->n < 2) return;
+    const double h = relative_entropy(v, max), part = pow(h > 0 ? h : 0, (double) exponent);
+    const float t = (float) ((double) low + (double) (high - low) * part);
+    if (t > 0) pi__stage_temperature(v, t);
+    else pi__stage_top_k(v, 1);
 }

@@ -57,6 +57,15 @@ typedef struct pi__dry {
     pi__idmap longest;        /* token -> longest repetition that it would continue, of one call */
 } pi__dry;
 
+/* What Mirostat and adaptive-p know of the tokens that were given (sampler_feedback.c). */
+typedef struct pi__feedback {
+    float mu;              /* Mirostat: the most surprise that a candidate may have, in bits */
+    float weighted, total; /* adaptive-p: decaying sum of probabilities, and of their weights */
+    int32_t id;            /* the last token sampled, until one is accepted; -1: none */
+    float value;           /* its surprise (Mirostat) or probability (adaptive-p) */
+    double sum;            /* adaptive-p: of the weights that it was sampled from */
+} pi__feedback;
+
 struct pi__sampler {
     pi__sampling p;        /* parameters; bias points to the sampler's copy, the breakers are in dry */
     uint8_t chain[PI__SMP_N + 1]; /* stages that do something, ended by PI__SMP_N */
@@ -71,6 +80,9 @@ struct pi__sampler {
     int32_t penalty_window; /* tokens in counts, 0: off */
     pi__idmap counts;      /* token -> how often it is in the penalty window */
     pi__dry dry;
+    bool greedy;           /* the best candidate is taken, without a draw */
+    bool has_feedback;     /* the chain ends with Mirostat or adaptive-p */
+    pi__feedback feedback;
 };
 
 /* The candidates of one call. */
@@ -152,7 +164,7 @@ void pi__keys_sort(uint64_t *key, size_t n);
  * sum to at least target (above it if strict); returns their number. */
 size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, bool strict, size_t min_n);
 
-/* ---- stages (sampler_filters.c, sampler_penalties.c, sampler_dry.c) */
+/* ---- stages (sampler_filters.c, sampler_penalties.c, sampler_dry.c, sampler_feedback.c) */
 
 /* Makes v a list of everything above -inf. */
 void pi__cands_list(pi__cands *v);
@@ -165,7 +177,11 @@ float pi__min_p_limit(float max, float p);
 /* One stage of the chain. */
 void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v);
 /* The token that the chain's candidates give. */
-int32_t pi__sampler_pick(const pi__sampler *s, pi__cands *v);
+int32_t pi__sampler_pick(pi__sampler *s, pi__cands *v);
+/* Weights of the list's tokens, exp(logit - max) at weight[id]; returns their sum. */
+double pi__list_weights(pi__cands *v, float max);
+/* Keeps the candidates whose logit is at least limit, as a list. */
+void pi__cands_keep_from(pi__cands *v, float limit);
 /* Logarithms of probability of the first n of the sorted keys. */
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out);
 /* Adds a bias to a logit. */
@@ -177,11 +193,20 @@ void pi__stage_top_p(pi__cands *v, float p, size_t min_keep);
 void pi__stage_min_p(pi__cands *v, float p, size_t min_keep);
 void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep);
 void pi__stage_temperature(pi__cands *v, float temp);
+/* A temperature between temp - range (not below 0) and temp + range. */
+void pi__stage_dynamic_temperature(pi__cands *v, float temp, float range, float exponent);
+void pi__stage_mirostat(pi__cands *v, const pi__sampler *s);
+void pi__stage_adaptive_p(pi__cands *v, pi__sampler *s);
 void pi__stage_penalties(pi__cands *v, const pi__sampler *s);
 void pi__stage_dry(pi__cands *v, pi__sampler *s);
 
 int pi__dry_init(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_error *err);
 void pi__dry_free(pi__dry *d);
+
+void pi__feedback_init(pi__feedback *f, const pi__sampling *p);
+/* id was drawn from the candidates, and may be accepted. */
+void pi__feedback_drawn(pi__sampler *s, pi__cands *v, int32_t id);
+void pi__feedback_accept(pi__sampler *s, int32_t id);
 
 /* Token number i back from the newest (0); i < ring_len. */
 static inline int32_t pi__back(const pi__sampler *s, int32_t i)

@@ -78,8 +78,8 @@ static void open_model(tool *t, const char *path, const char *drafter)
     open_drafter(t, drafter);
     (void) pi__model_scratch(t->m, &lim);
     (void) pi__model_scratch(t->drafter, &lim);
-    if (t->be->dev->reserve(t->be, &lim, &err) || pi__model_load(t->m, &lim, NULL, NULL, &err)) die(path, &err);
-    if (drafter && pi__model_load(t->drafter, &lim, NULL, NULL, &err)) die(drafter, &err);
+    if (t->be->dev->reserve(t->be, &lim, &err) || pi__model_load(t->m, &lim, NULL, &err)) die(path, &err);
+    if (drafter && pi__model_load(t->drafter, &lim, NULL, &err)) die(drafter, &err);
     for (int32_t i = 0; i < t->m->n_kv; i++) {
         pi__kv_layer *kv = &t->m->kv[i];
         kv->type_k = kv->type_v = PI__F32;

@@ -114,7 +114,7 @@ def options(model, base, folder):
                   ['--chat-template-kwargs', '{"enable_thinking": false}']):
         same(str(flags), expect(0, *base, *flags, '-st', '-p', 'hi'), thinks + '\n')
     same('--reasoning on', expect(0, *base, '-rea', 'on', '-st', '-p', 'hi'), continuation(model, 'u:hi.Truea:') + '\n')
-    expect(64, *base, '--reasoning-budget', '5', '-p', 'x', err='--reasoning-budget')
+    same('a budget of thought', expect(0, *base, '--reasoning-budget', '5', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
     same('--jinja', expect(0, *base, '--jinja', '-cnv', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
     path = os.path.join(folder, 'chat.jinja')
     with open(path, 'w', encoding='utf-8') as f: f.write(TEMPLATE)

@@ -58,7 +58,7 @@ static inline int da_logits(pi__backend *be, const char *model, const char *draf
     }
     if (!rc) lim.n_vocab = m[1]->n_vocab;
     if (!rc) rc = be->dev->reserve(be, &lim, err);
-    for (int i = 0; i < 2 && !rc; i++) rc = pi__model_load(m[i], &lim, NULL, NULL, err);
+    for (int i = 0; i < 2 && !rc; i++) rc = pi__model_load(m[i], &lim, NULL, err);
     if (!rc) {
         size_t size, n = DA_ROWS * (size_t) m[1]->n_vocab * sizeof *logits;
         char *cache = da_cache(m[0], &size);

@@ -329,6 +329,19 @@ static void test_public(void **state)
     pi_result res = {.size = sizeof res};
     assert_int_equal(pi_request_result(r, &res), PI_OK);
     assert_int_equal(res.prompt_tokens, pi_tokenize(e, "<the>", 5, PI_TOK_BOS, NULL, 0));
+    assert_int_equal(pi_request_prompt_chat(r, messages, NULL, NULL, &err), PI_EINVAL); /* it ran */
+    pi_request_free(r);
+    r = pi_request_new(e);
+    assert_int_equal(pi_request_prompt_chat(NULL, messages, NULL, NULL, &err), PI_EINVAL);
+    assert_int_equal(pi_request_prompt_chat(r, NULL, NULL, NULL, &err), PI_EINVAL);
+    assert_int_equal(pi_request_prompt_chat(r, "[]", NULL, NULL, &err), PI_EINVAL);
+    assert_int_equal(pi_request_prompt_chat(r, messages, NULL, NULL, &err), PI_OK);
+    assert_int_equal(pi_request_set(r, "max-tokens", "1", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    assert_int_equal(pi_request_wait(r, 60000), PI_OK);
+    pi_result chat = {.size = sizeof chat};
+    assert_int_equal(pi_request_result(r, &chat), PI_OK);
+    assert_int_equal(chat.prompt_tokens, res.prompt_tokens);
     pi_request_free(r);
     pi_engine_close(e);
 

@@ -18,6 +18,8 @@ enum { MAX_GEN = 64 };
 
 static char model_path[256];
 
+enum { SAMPLED_NOT, SAMPLED_MIROSTAT_1, SAMPLED_MIROSTAT_2, SAMPLED_ADAPTIVE, SAMPLED_N };
+
 /* One request and what came of it. */
 typedef struct job {
     int32_t prompt[600];
@@ -29,6 +31,7 @@ typedef struct job {
     atomic_int *gate;                 /* on_logits keeps the step thread until this is not 0: what comes meanwhile waits */
     int32_t first_at;                 /* how many requests had their first token before */
     double deadline_ms;
+    int sampled;                      /* SAMPLED_*: with a state that every token moves */
     int32_t tokens[MAX_GEN], n_tokens;
     uint64_t rows;                    /* hash of all logits rows given */
     pi__job_end end;
@@ -93,6 +96,18 @@ static pi__job job_of(job *j)
     p.params = (pi__gen_params){.max_tokens = j->n_gen, .no_stop = true, .cache = !j->no_cache, .salt = j->salt, .n_logprobs = -1,
                                 .logits = j->logits, .logits_from = j->logits_from, .deadline_ms = j->deadline_ms,
                                 .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
+    if (j->sampled) {
+        pi__sampling *sp = &p.params.sampling;
+        sp->seed = 3;
+        sp->temp = 1;
+        sp->mirostat = j->sampled == SAMPLED_ADAPTIVE ? 0 : j->sampled;
+        sp->mirostat_tau = 3;
+        sp->mirostat_eta = 0.3f;
+        sp->adaptive_target = 0.1f;
+        sp->adaptive_decay = 0.8f;
+        sp->chain[0] = PI__SMP_ADAPTIVE_P;
+        sp->chain[1] = PI__SMP_N;
+    }
     j->n_tokens = 0;
     j->rows = 1469598103934665603u;
     atomic_store(&j->done, 0);
@@ -161,7 +176,10 @@ static job plain[N_JOBS], other[N_JOBS];
 static void make_jobs(job *jobs)
 {
     static const int32_t lengths[8] = {1, 5, 16, 33, 64, 100, 150, 300};
-    for (int i = 0; i < N_JOBS; i++) fill(&jobs[i], 100 + (uint32_t) i, lengths[i % 8] + i / 8, 12 + i % 5);
+    for (int i = 0; i < N_JOBS; i++) {
+        fill(&jobs[i], 100 + (uint32_t) i, lengths[i % 8] + i / 8, 12 + i % 5);
+        jobs[i].sampled = i / 3 % SAMPLED_N;
+    }
 }
 
 static void same_answers(const char *how)
@@ -626,6 +644,51 @@ static void scoring_reuses(void **st)
     assert_int_equal(system(cmd), 0);
 }
 
+typedef struct log_lines {
+    int n;          /* lines of level warn */
+    char last[200]; /* of them */
+} log_lines;
+
+static void count_warning(void *ud, int level, const char *msg)
+{
+    log_lines *l = ud;
+    if (level != PI_LOG_WARN) return;
+    l->n++;
+    snprintf(l->last, sizeof l->last, "%s", msg);
+}
+
+/* More tokens than the context has room for: what fits, and a line that says so. */
+static void what_fits(void **st)
+{
+    (void) st;
+    static job j, many[3];
+    log_lines lines = {0};
+    pi__config c = base_config();
+    c.kv_tokens = 256;
+    c.device = "cpu"; /* and no line about a GPU that is not there */
+    c.log = (pi__log) {count_warning, &lines, PI_LOG_WARN};
+    pi__core *e = open_core(&c);
+    fill(&j, 1, 200, 56);
+    must_submit(e, &j);
+    wait_job(&j);
+    assert_int_equal(j.n_tokens, 56);
+    assert_int_equal(lines.n, 0);
+    fill(&j, 1, 200, 57);
+    must_submit(e, &j);
+    wait_job(&j);
+    assert_int_equal(j.n_tokens, 56);
+    assert_int_equal(j.end.reason, PI_FINISH_LENGTH);
+    assert_int_equal(lines.n, 1);
+    assert_non_null(strstr(lines.last, "of 57 tokens to generate (max-tokens) 56 fit behind a prompt of 200: the cache holds 256"));
+    for (int i = 0; i < 3; i++) fill(&many[i], 3, 250, INT32_MAX); /* samples of one request: one line */
+    pi_error err;
+    assert_int_equal(submit_all(e, many, 3, &err), PI_OK);
+    for (int i = 0; i < 3; i++) wait_job(&many[i]);
+    for (int i = 0; i < 3; i++) assert_int_equal(many[i].n_tokens, 6);
+    assert_int_equal(lines.n, 2);
+    pi__core_close(e);
+}
+
 static void refusals(void **st)
 {
     (void) st;
@@ -640,9 +703,6 @@ static void refusals(void **st)
     fill(&j, 1, 256, 5);
     assert_int_equal(submit(e, &j, &err), PI_ETOOBIG);
     assert_non_null(strstr(err.msg, "255"));
-    fill(&j, 1, 200, 57);
-    assert_int_equal(submit(e, &j, &err), PI_ETOOBIG);
-    assert_non_null(strstr(err.msg, "at most 56"));
     fill(&j, 1, 10, 5);
     j.prompt[3] = TINY_VOCAB;
     assert_int_equal(submit(e, &j, &err), PI_EINVAL);
@@ -908,7 +968,8 @@ int main(void)
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
         cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),
-        cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(refusals), cmocka_unit_test(room_after_an_end),
+        cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(what_fits), cmocka_unit_test(refusals),
+        cmocka_unit_test(room_after_an_end),
         cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken),
         cmocka_unit_test(tables_are_planned), cmocka_unit_test(out_of_memory),
     };

@@ -273,7 +273,7 @@ static void check_windows(const fixture *w, const pi__seq *s)
 static void step(fixture *w)
 {
     pi__seq *before[SEQS], *decoder[SEQS];
-    int32_t n_before = 0, n_decoders = 0, used = 0;
+    int32_t n_before = 0, n_decoders = 0, used = 0, n_prefill = 0, n_decode = 0;
     unsigned long long preempted = w->stats.n_preempted;
     w->budget = 1 + (int32_t) rnd(w, rnd(w, 4) ? 64 : 8);
     for (pi__seq *s = w->sched.running.head; s; s = s->next) {
@@ -281,13 +281,22 @@ static void step(fixture *w)
         if (s->n_tokens - s->n_computed == 1) decoder[n_decoders++] = s;
     }
     pi__tiering_poll(&w->tiering);
+    w->sched.max_prefill = rnd(w, 2) ? 0 : 1 + (int32_t) rnd(w, 16);
     const pi__step_plan *plan = pi__schedule(&w->sched, w->budget);
     w->preempted += (long) (w->stats.n_preempted - preempted);
     note_new(w, before, n_before);
     check(w);
     if (n_decoders <= w->budget) check_decoders(decoder, n_decoders);
-    for (pi__seq *s = w->sched.running.head; s; s = s->next) used += s->n_new;
+    for (pi__seq *s = w->sched.running.head; s; s = s->next) {
+        const bool prefill = s->n_tokens - s->n_computed > 1;
+        used += s->n_new;
+        n_prefill += prefill ? s->n_new : 0;
+        n_decode += !prefill && s->n_new;
+    }
     assert_int_equal(used, plan->n_tokens);
+    assert_int_equal(n_prefill, plan->n_prefill);
+    if (n_decoders && w->stats.n_preempted == preempted && w->sched.max_prefill) /* who is preempted leaves his share */
+        assert_true(n_prefill <= w->sched.max_prefill && n_decode);
     assert_true(used <= w->budget && (used > 0) == (plan->n_seqs > 0));
     assert_true(used > 0 || !w->n_live || pi__tiering_busy(&w->tiering, w->sched.waiting.n)); /* somebody can always go on */
     bool failed = rnd(w, 50) == 0;

@@ -1,0 +1,15 @@
+/* Vectors of a prompt instead of an answer: option pooling (pooling.c). */
+#ifndef PI__POOLING_H
+#define PI__POOLING_H
+
+#include "api/objects.h"
+
+enum pi__pooling { PI__POOL_OFF, PI__POOL_MODEL, PI__POOL_NONE, PI__POOL_MEAN, PI__POOL_CLS, PI__POOL_LAST }; /* as the words */
+
+/* Memory for what the options of r ask for, and what the core has to give for it in *p; r->pooling says whether it is
+ * anything. */
+int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err);
+/* Step thread, no lock: the hidden state at pos, while r->pooling is not 0. The last one queues the event. */
+void pi__pooling_row(pi_request *r, uint32_t pos, const float *row);
+
+#endif

@@ -1,0 +1,36 @@
+/* How far a long piece of work is, told to a function of the caller's, which can end it. The function is called on the
+ * thread that works; no memory. */
+#ifndef PI__PROGRESS_H
+#define PI__PROGRESS_H
+
+#include "base/error.h"
+#include "pagedinfer.h"
+
+typedef struct pi__progress {
+    pi_progress_fn fn;    /* NULL: nobody asks */
+    void *ud;             /* its first argument */
+    int stage;            /* PI_LOAD_* */
+    uint64_t done, total; /* bytes of the stage */
+} pi__progress;
+
+/* n more bytes are done. PI_ECANCELED: the caller wants no more of it. p may be NULL. */
+static inline int pi__progress_add(pi__progress *p, uint64_t n, pi_error *err)
+{
+    if (!p || !p->fn) return PI_OK;
+    p->done += n;
+    if (!p->fn(p->ud, p->stage, p->done, p->total)) return PI_OK;
+    return pi__fail(err, PI_ECANCELED, "opening was canceled, with %llu of %llu bytes loaded", (unsigned long long) p->done,
+                    (unsigned long long) p->total);
+}
+
+/* Another stage begins. */
+static inline int pi__progress_begin(pi__progress *p, int stage, uint64_t total, pi_error *err)
+{
+    if (!p) return PI_OK;
+    p->stage = stage;
+    p->done = 0;
+    p->total = total;
+    return pi__progress_add(p, 0, err);
+}
+
+#endif

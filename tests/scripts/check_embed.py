@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""pagedinfer embed: formats, separators, what pools are made of, and the same vectors on the emulated CUDA device, split with
+the CPU, and on two devices.
+
+    check_embed.py
+
+Uses a tiny random model. Standard library only; PAGEDINFER_BIN names the tool, PAGEDINFER_BUILD the build folder, whose
+emulator is used where it is there."""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+import check_cli
+from check_cli import BIN
+
+EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
+TEXTS = ['the quick brown fox', 'jumps over', 'the', 'lazy dog and the other one that is quite a bit longer than all of those before']
+faults = []
+
+
+def embed(model, *args, text='\n'.join(TEXTS), bin=BIN, code=0):
+    r = subprocess.run([bin, 'embed', '-m', model, '-p', text, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if r.returncode != code: faults.append(f'embed {" ".join(args)}: exit {r.returncode}, not {code}: {r.stderr[-300:]}')
+    return r.stdout if not code else r.stderr
+
+
+def raw(model, *args, **kw):
+    return [[float(x) for x in line.split()] for line in embed(model, '--embd-output-format', 'raw', *args, **kw).splitlines()]
+
+
+def worst(a, b):
+    if [len(x) for x in a] != [len(x) for x in b] or not a: return math.inf
+    return max(abs(x - y) for v, w in zip(a, b) for x, y in zip(v, w))
+
+
+def formats(model):
+    want = raw(model, '--pooling', 'mean')
+    if len(want) != len(TEXTS): faults.append(f'{len(want)} vectors of {len(TEXTS)} texts')
+    if any(abs(sum(x * x for x in v) - 1) > 1e-5 for v in want): faults.append('vectors do not have length 1')
+    lines = embed(model, '--pooling', 'mean').splitlines()
+    if [l.split(':')[0] for l in lines] != [f'embedding {i}' for i in range(len(TEXTS))]: faults.append(f'lines: {lines}')
+    if worst([[float(x) for x in l.split(':')[1].split()] for l in lines], want): faults.append('lines: other values')
+    if worst(json.loads(embed(model, '--pooling', 'mean', '--embd-output-format', 'array')), want): faults.append('array: other values')
+    d = json.loads(embed(model, '--pooling', 'mean', '--embd-output-format', 'json+'))
+    if worst([x['embedding'] for x in d['data']], want): faults.append('json: other values')
+    for i, row in enumerate(d['cosineSimilarity']):
+        for k, c in enumerate(row):
+            if abs(c - sum(x * y for x, y in zip(want[i], want[k]))) > 1e-5: faults.append(f'similarity of {i} and {k}: {c}')
+    if worst(raw(model, '--pooling', 'mean', '--embd-separator', '<#>', text='<#>'.join(TEXTS)), want): faults.append('another separator')
+    if worst(raw(model, '--pooling', 'mean', '--parallel', '1', '--ubatch-size', '3'), want): faults.append('other steps, other values')
+    many = raw(model, '--pooling', 'mean', text='\n'.join(TEXTS * 100)) # more than are under way at once
+    if worst(many, want * 100): faults.append('many texts: other values')
+    if embed(model, text='', code=64).find('no text') < 0: faults.append('nothing to do is not said')
+    if embed(model, '--dimensions', '10000', code=78).find('values') < 0: faults.append('dimensions are not refused')
+
+
+def devices(model):
+    for pool in 'mean', 'last', 'none':
+        want = raw(model, '--pooling', pool)
+        for where in ['--device', 'emu'], ['--device', 'emu', '-ngl', '1'], ['--device', 'emu,emu', '-sm', 'tensor', '--no-prefix-cache']:
+            d = worst(raw(model, '--pooling', pool, *where, bin=EMULATED), want)
+            if not d < 5e-4: faults.append(f'{pool} with {" ".join(where)}: off by {d}')
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, 'tiny.gguf')
+        check_cli.write_model(model)
+        formats(model)
+        if os.path.exists(EMULATED): devices(model)
+    for f in faults: print(f)
+    print(f'vectors: {len(faults)} faults')
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

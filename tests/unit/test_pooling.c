@@ -1,0 +1,231 @@
+/* Vectors of prompts (option pooling), on random models of each architecture: what they are made of, that they are the same to
+ * the bit alone, in chunks, beside requests that generate, after preemption and with several answers running; refusals. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pagedinfer.h"
+#include "random_model.h"
+
+enum { MOST = 160, WIDTH = 512 }; /* tokens of a prompt, values of a vector */
+
+#define LIST(...) ((const char *const[]) {__VA_ARGS__, NULL})
+
+typedef struct vectors {
+    float v[MOST][WIDTH];
+    size_t n, width;
+    uint32_t cached;
+    int code;
+} vectors;
+
+static int set_all(void *of, int (*set)(void *of, const char *key, const char *value, pi_error *err), const char *const *kv,
+                   pi_error *err)
+{
+    int rc = 0;
+    for (; kv && *kv && !rc; kv++) {
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int) strcspn(*kv, "="), *kv);
+        rc = set(of, key, strchr(*kv, '=') + 1, err);
+    }
+    return rc;
+}
+
+static int set_option(void *o, const char *key, const char *value, pi_error *err) { return pi_options_set(o, key, value, err); }
+static int set_request(void *r, const char *key, const char *value, pi_error *err) { return pi_request_set(r, key, value, err); }
+
+/* NULL: the file is no model that runs by itself. */
+static pi_engine *open_model(const char *path, const char *const *kv)
+{
+    pi_options *o = pi_options_new();
+    pi_engine *e = NULL;
+    pi_error err = {0};
+    int rc = pi_options_set(o, "model", path, &err) | pi_options_set(o, "threads", "2", &err);
+    if (!rc) rc = set_all(o, set_option, kv, &err);
+    if (rc) fail_msg("%s", err.msg);
+    pi_engine_open(&e, o, &err);
+    pi_options_free(o);
+    return e;
+}
+
+static void fill_prompt(int32_t *ids, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) ids[i] = 5 + (int32_t) (tiny_random(&seed) % 250);
+}
+
+static pi_request *request_of(pi_engine *e, size_t n, uint64_t seed, const char *const *kv)
+{
+    int32_t ids[MOST];
+    pi_error err = {0};
+    pi_request *r = pi_request_new(e);
+    assert_non_null(r);
+    fill_prompt(ids, n, seed);
+    if (pi_request_prompt_tokens(r, ids, n, &err) || set_all(r, set_request, kv, &err)) fail_msg("%s", err.msg);
+    return r;
+}
+
+static void take(const pi_event *ev, vectors *out)
+{
+    if (ev->kind == PI_EVENT_DONE) out->code = ev->code;
+    if (ev->kind != PI_EVENT_EMBEDDING) return;
+    assert_true(!out->n && ev->n_embd <= WIDTH && ev->n_embeddings <= MOST);
+    out->n = ev->n_embeddings;
+    out->width = ev->n_embd;
+    for (size_t i = 0; i < out->n; i++) memcpy(out->v[i], ev->embedding + i * ev->n_embd, ev->n_embd * sizeof(float));
+}
+
+/* Runs r to its end; every other event is let go. */
+static void run(pi_engine *e, pi_request *r, vectors *out)
+{
+    pi_error err = {0};
+    pi_result res = {.size = sizeof res};
+    memset(out, 0, sizeof *out);
+    if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    for (bool done = false; !done;) {
+        pi_event *ev;
+        assert_int_equal(pi_poll(e, &ev, 1, 60000), 1);
+        if (ev->request == r) take(ev, out);
+        done = ev->request == r && ev->kind == PI_EVENT_DONE;
+        if (done) assert_int_equal(ev->finish_reason, PI_FINISH_STOP);
+        pi_event_release(ev);
+    }
+    assert_int_equal(pi_request_result(r, &res), PI_OK);
+    assert_int_equal(res.generated_tokens, 0);
+    out->cached = res.cached_tokens;
+    pi_request_free(r);
+}
+
+static void vectors_of(pi_engine *e, size_t n, uint64_t seed, const char *const *kv, vectors *out)
+{
+    run(e, request_of(e, n, seed, kv), out);
+}
+
+/* What each kind of pooling is of the tokens' own vectors. */
+static void check_kinds(pi_engine *e, const char *name, vectors *all)
+{
+    static vectors one;
+    const size_t n = 150; /* more than a block of every cache */
+    vectors_of(e, n, 7, LIST("pooling=none", "embd-normalize=-1"), all);
+    assert_int_equal(all->n, n);
+    vectors_of(e, n, 7, LIST("pooling=cls", "embd-normalize=-1"), &one);
+    assert_int_equal(one.n, 1);
+    assert_memory_equal(one.v[0], all->v[0], all->width * sizeof(float));
+    vectors_of(e, n, 7, LIST("pooling=last", "embd-normalize=-1"), &one);
+    assert_memory_equal(one.v[0], all->v[n - 1], all->width * sizeof(float));
+    if (one.cached < 32) fail_msg("%s: the beginning did not come from the cache", name);
+    vectors_of(e, n, 7, LIST("pooling=mean", "embd-normalize=-1"), &one);
+    assert_int_equal(one.cached, 0);
+    double apart = 0;
+    for (size_t i = 0; i < all->width; i++) {
+        double sum = 0;
+        for (size_t t = 0; t < n; t++) sum += (double) all->v[t][i];
+        assert_true(fabs(one.v[0][i] - sum / (double) n) < 1e-6);
+        apart += fabs((double) all->v[0][i] - (double) all->v[n - 1][i]);
+    }
+    assert_true(apart > 1e-3); /* tokens differ */
+}
+
+static void check_norms(pi_engine *e, const vectors *all)
+{
+    static vectors one;
+    static const char *const how[] = {"embd-normalize=0", "embd-normalize=1", "embd-normalize=2", "embd-normalize=3"};
+    for (int p = 0; p < 4; p++) {
+        double sum = 0, most = 0;
+        vectors_of(e, 150, 7, LIST("pooling=last", how[p], "dimensions=16"), &one);
+        assert_int_equal(one.width, 16);
+        for (size_t i = 0; i < 16; i++) {
+            const double a = fabs((double) one.v[0][i]);
+            sum += pow(a, p);
+            most = a > most ? a : most;
+            assert_true(fabs((double) one.v[0][i] * (double) all->v[149][0] - (double) one.v[0][0] * (double) all->v[149][i]) <
+                        1e-4 * (p ? 1 : 32760)); /* the same direction */
+        }
+        assert_true(p ? fabs(sum - 1) < 1e-5 : fabs(most - 32760) < 0.1);
+    }
+}
+
+/* To the bit the same in small chunks, with little memory, and beside others. */
+static void check_ways(const char *path, const vectors *all)
+{
+    static vectors got;
+    static const char *const how[][2] = {{"ubatch-size=7", "prefix-cache=false"}, {"ubatch-size=64", "kv-cache-tokens=400"}};
+    for (int i = 0; i < 2; i++) {
+        pi_engine *e = open_model(path, LIST(how[i][0], how[i][1], "parallel=4"));
+        pi_request *beside[3];
+        for (uint64_t k = 0; k < 3; k++) {
+            beside[k] = request_of(e, 40 + k, 50 + k, LIST("max-tokens=40", "temp=0", "ignore-eos=true"));
+            assert_int_equal(pi_request_submit(beside[k], NULL), PI_OK);
+        }
+        vectors_of(e, 150, 7, LIST("pooling=none", "embd-normalize=-1"), &got);
+        assert_int_equal(got.n, all->n);
+        for (size_t t = 0; t < got.n; t++) assert_memory_equal(got.v[t], all->v[t], all->width * sizeof(float));
+        for (int k = 0; k < 3; k++) {
+            pi_result res = {.size = sizeof res};
+            assert_int_equal(pi_request_wait(beside[k], 60000), PI_OK);
+            assert_int_equal(pi_request_result(beside[k], &res), PI_OK);
+            assert_int_equal(res.generated_tokens, 40);
+            pi_request_free(beside[k]);
+        }
+        pi_engine_close(e);
+    }
+}
+
+static void every_architecture_gives_vectors(void **state)
+{
+    (void) state;
+    static vectors all;
+    int n_models = 0;
+    for (size_t i = 0; tiny_row_name(i); i++) {
+        char path[256];
+        const tiny_spec s = {.arch = tiny_row_name(i)};
+        assert_int_equal(tiny_write(tiny_path(path, "pooling"), &s, NULL), 0);
+        pi_engine *e = open_model(path, NULL);
+        if (e) {
+            n_models++;
+            check_kinds(e, s.arch, &all);
+            check_norms(e, &all);
+            pi_engine_close(e);
+            check_ways(path, &all);
+        }
+        unlink(path);
+    }
+    assert_true(n_models >= 8);
+}
+
+static void refusals_say_why(void **state)
+{
+    (void) state;
+    char path[256];
+    static const struct { const char *what, *word, *mended; } bad[] = {
+        {"n=2", "option n", "n=1"}, {"logprobs=1", "option logprobs", "logprobs=-1"},
+        {"prompt-logprobs=0", "option prompt-logprobs", "prompt-logprobs=-1"}, {"dimensions=4096", "values", "dimensions=0"}};
+    assert_int_equal(tiny_write(tiny_path(path, "pooling"), NULL, NULL), 0);
+    pi_engine *e = open_model(path, NULL);
+    static vectors got;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pi_error err = {0};
+        pi_request *r = request_of(e, 10, 1, LIST("pooling=mean", bad[i].what));
+        assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+        if (!strstr(err.msg, bad[i].word)) fail_msg("%s: %s", bad[i].what, err.msg);
+        assert_int_equal(set_all(r, set_request, LIST(bad[i].mended), &err), PI_OK);
+        run(e, r, &got); /* mended, it runs */
+        assert_int_equal(got.n, 1);
+    }
+    pi_engine_close(e);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_architecture_gives_vectors),
+        cmocka_unit_test(refusals_say_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,43 @@
+/* Opening an engine from the command line: how far it is on a terminal, and a signal that ends it (see cli.h). */
+#include "cli.h"
+#include "meter.h"
+
+static const double QUICK = 0.5; /* seconds of loading that show no line */
+
+typedef struct opening {
+    meter m;   /* the line */
+    int stage; /* that it shows; 0: none yet */
+    bool quiet;
+} opening;
+
+static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
+{
+    opening *o = ud;
+    if (stage != o->stage || !done) {
+        meter_end(&o->m);
+        meter_begin(&o->m, stage == PI_LOAD_READ ? "reading the model" : "loading the model", o->quiet, o->stage ? 0 : QUICK);
+        o->stage = stage;
+    }
+    if (done < total) meter_update(&o->m, done, total);
+    else meter_end(&o->m);
+    return cli_signal() != 0;
+}
+
+int cli_open(const cli *c, pi_options *o, pi_engine **e)
+{
+    opening op = {.quiet = !cli_logs(c, PI_LOG_WARN)};
+    pi_error err = {0};
+    *e = NULL;
+    int code = cli_catch_signals();
+    if (code) return code;
+    pi_options_set_progress(o, on_progress, &op);
+    const int rc = pi_engine_open(e, o, &err);
+    pi_options_set_progress(o, NULL, NULL);
+    meter_end(&op.m);
+    if (cli_signal()) code = 128 + cli_signal();
+    else if (rc) code = cli_pi_error(c, &err);
+    if (!code) return CLI_OK;
+    pi_engine_close(*e);
+    *e = NULL;
+    return code;
+}

@@ -1,0 +1,212 @@
+/* pagedinfer embed: the vectors of texts, printed as llama-embedding prints them.
+ *
+ * The prompt is split at --embd-separator; so many texts are under way at once as fill the engine's batches, and their vectors
+ * are printed in the order of the texts. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+enum { AHEAD = 256 }; /* texts under way */
+
+/* A text and what became of it. */
+struct item {
+    pi_request *r;
+    float *v;         /* [n_rows, width] */
+    size_t n_rows, width;
+    bool done;
+    int code;         /* exit code */
+};
+
+struct embed {
+    const cli *c;
+    pi_engine *e;
+    struct item item[AHEAD]; /* of text i: i % AHEAD */
+    size_t n_started, n_printed;
+    size_t n_all;     /* vectors printed */
+    float *kept;      /* [n_all, width] of format json+, for similarities */
+    size_t cap_kept;  /* floats allocated */
+    const char *format;
+};
+
+static int start(struct embed *u, const char *text, size_t len)
+{
+    struct item *it = &u->item[u->n_started % AHEAD];
+    pi_error err = {0};
+    *it = (struct item) {.r = pi_request_new(u->e)};
+    if (!it->r) return cli_error(u->c, CLI_OS, "out of memory");
+    pi_request_set_user(it->r, it);
+    int rc = pi_request_prompt_text(it->r, text, len, &err);
+    if (!rc && !cli_given(u->c, "pooling")) rc = pi_request_set(it->r, "pooling", "model", &err);
+    if (!rc) rc = pi_request_submit(it->r, &err);
+    u->n_started += !rc;
+    if (!rc) return CLI_OK;
+    pi_request_free(it->r);
+    return cli_pi_error(u->c, &err);
+}
+
+static void take(const struct embed *u, const pi_event *ev)
+{
+    struct item *it = ev->user;
+    if (ev->kind == PI_EVENT_EMBEDDING) {
+        const size_t n = ev->n_embeddings * ev->n_embd;
+        it->v = malloc(n * sizeof *it->v);
+        it->n_rows = ev->n_embeddings;
+        it->width = ev->n_embd;
+        if (it->v) memcpy(it->v, ev->embedding, n * sizeof *it->v);
+        else it->code = cli_error(u->c, CLI_OS, "out of memory");
+    }
+    if (ev->kind != PI_EVENT_DONE) return;
+    it->done = true;
+    if (!ev->code || it->code) return;
+    pi_error err = {.code = ev->code};
+    pi_result res = {.size = sizeof res};
+    pi_request_result(it->r, &res);
+    snprintf(err.msg, sizeof err.msg, "%s", *res.msg ? res.msg : pi_strerror(ev->code));
+    it->code = cli_pi_error(u->c, &err);
+}
+
+static void print_values(const float *v, size_t n, const char *between)
+{
+    for (size_t i = 0; i < n; i++) printf("%s%.9g", i ? between : "", (double) v[i]);
+}
+
+/* Vector number n of all. */
+static void print_row(const struct embed *u, const float *v, size_t width, size_t n)
+{
+    if (!strcmp(u->format, "raw")) {
+        print_values(v, width, " ");
+        putchar('\n');
+    } else if (!strcmp(u->format, "array")) {
+        printf("%s[", n ? "," : "[");
+        print_values(v, width, ",");
+        putchar(']');
+    } else if (!strncmp(u->format, "json", 4)) {
+        printf("%s\n    {\n      \"object\": \"embedding\",\n      \"index\": %zu,\n      \"embedding\": [",
+               n ? "," : "{\n  \"object\": \"list\",\n  \"data\": [", n);
+        print_values(v, width, ",");
+        printf("]\n    }");
+    } else {
+        printf("embedding %zu: ", n);
+        print_values(v, width, " ");
+        putchar('\n');
+    }
+}
+
+static double dot(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double) a[i] * (double) b[i];
+    return sum;
+}
+
+/* What follows all vectors; cosines of all pairs with json+. */
+static void print_end(const struct embed *u, size_t width)
+{
+    if (!strcmp(u->format, "array")) printf("%s]\n", u->n_all ? "" : "[");
+    if (strncmp(u->format, "json", 4) != 0) return;
+    printf(u->n_all ? "\n  ]" : "{\n  \"object\": \"list\",\n  \"data\": []");
+    if (!strcmp(u->format, "json+") && u->n_all > 1) {
+        printf(",\n  \"cosineSimilarity\": [");
+        for (size_t i = 0; i < u->n_all; i++) {
+            printf("%s\n    [", i ? "," : "");
+            for (size_t k = 0; k < u->n_all; k++) {
+                const float *a = u->kept + i * width, *b = u->kept + k * width;
+                const double length = sqrt(dot(a, a, width) * dot(b, b, width));
+                printf("%s%.6f", k ? ", " : "", length > 0 ? dot(a, b, width) / length : 0);
+            }
+            printf("]");
+        }
+        printf("\n  ]");
+    }
+    printf("\n}\n");
+}
+
+static int keep(struct embed *u, const struct item *it)
+{
+    const size_t n = (u->n_all + it->n_rows) * it->width;
+    if (strcmp(u->format, "json+") != 0) return CLI_OK;
+    if (u->cap_kept < n) {
+        float *p = realloc(u->kept, n * 2 * sizeof *p);
+        if (!p) return cli_error(u->c, CLI_OS, "out of memory");
+        u->kept = p;
+        u->cap_kept = n * 2;
+    }
+    memcpy(u->kept + u->n_all * it->width, it->v, it->n_rows * it->width * sizeof *it->v);
+    return CLI_OK;
+}
+
+/* Prints those that are done and next in order. */
+static int print_done(struct embed *u, size_t *width)
+{
+    int code = CLI_OK;
+    while (!code && u->n_printed < u->n_started && u->item[u->n_printed % AHEAD].done) {
+        struct item *it = &u->item[u->n_printed++ % AHEAD];
+        code = it->code ? it->code : keep(u, it);
+        for (size_t i = 0; i < it->n_rows && !code; i++) print_row(u, it->v + i * it->width, it->width, u->n_all++);
+        *width = it->width;
+        pi_request_free(it->r);
+        free(it->v);
+        it->v = NULL;
+    }
+    return code;
+}
+
+static int wait_some(struct embed *u, size_t *width)
+{
+    pi_event *ev[32];
+    int n = cli_poll(u->e, ev, 32);
+    if (n < 0) return cli_error(u->c, CLI_SOFTWARE, "%s", pi_strerror(n));
+    for (int i = 0; i < n; i++) {
+        take(u, ev[i]);
+        pi_event_release(ev[i]);
+    }
+    if (cli_signal()) return 128 + cli_signal();
+    return print_done(u, width);
+}
+
+static int embed_all(struct embed *u, const char *text, size_t len)
+{
+    char sep[256];
+    size_t width = 0;
+    snprintf(sep, sizeof sep, "%s", cli_str(u->c, "embd-separator"));
+    const size_t n_sep = cli_unescape(sep, strlen(sep));
+    int code = cli_catch_signals();
+    for (const char *p = text, *end = text + len; p < end && !code;) {
+        const char *stop = n_sep ? memmem(p, (size_t) (end - p), sep, n_sep) : NULL;
+        const size_t n = (size_t) ((stop ? stop : end) - p);
+        if (n) code = start(u, p, n);
+        p += n + (stop ? n_sep : 0);
+        while (!code && u->n_started - u->n_printed == AHEAD) code = wait_some(u, &width);
+    }
+    while (!code && u->n_printed < u->n_started) code = wait_some(u, &width);
+    if (!code && !u->n_started) code = cli_usage_error(u->c, "no text: give -p TEXT or -f FILE, a text a line");
+    if (!code) print_end(u, width);
+    for (size_t i = u->n_printed; i < u->n_started; i++) {
+        pi_request_free(u->item[i % AHEAD].r);
+        free(u->item[i % AHEAD].v);
+    }
+    free(u->kept);
+    return code;
+}
+
+int cmd_embed(const cli *c)
+{
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    struct embed *u = calloc(1, sizeof *u);
+    char *text = NULL;
+    size_t len;
+    int code = u ? cli_prompt(c, false, &text, &len) : cli_error(c, CLI_OS, "out of memory");
+    pi_options *o = code ? NULL : cli_options(c, &code);
+    pi_error err = {0};
+    if (u) u->c = c;
+    if (u) u->format = cli_str(c, "embd-output-format");
+    if (o && !code && pi_engine_open(&u->e, o, &err)) code = cli_pi_error(c, &err);
+    if (o && !code) code = embed_all(u, text, len);
+    if (u) cli_close(c, u->e);
+    pi_options_free(o);
+    free(text);
+    free(u);
+    return code;
+}

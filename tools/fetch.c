@@ -1,0 +1,369 @@
+/* Models by repository or address (see fetch.h): what is wanted, what of it is there, and the rest through net/, where that
+ * is built in.
+ *
+ *     -hf user/name:quant  ->  list of files (hub, or cache)  ->  file, and its parts  ->  blobs/, linked from snapshots/
+ *     -mu URL              ->  ETag and size                  ->  file, and its parts  ->  a folder of such files
+ *
+ * Without a network, with --offline and where nothing can be fetched, what the cache has is used. One thread. */
+#include "fetch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hub.h"
+#ifdef PI_HAVE_CURL
+#include "net/net.h"
+#endif
+
+typedef struct fetching {
+    cli *c;
+    const char *token;
+    bool offline;   /* nothing is asked of any network */
+    bool dry;       /* nothing is fetched, nothing written but to standard output */
+    uint64_t bytes; /* dry: that would be fetched */
+#ifdef PI_HAVE_CURL
+    http *h;        /* NULL until there is something to ask */
+#endif
+} fetching;
+
+/* A file, and from where. */
+typedef struct source {
+    const char *name, *url, *page; /* see net_file */
+    const char *path;
+    uint64_t size;
+    const char *oid;
+} source;
+
+static int no_memory(const fetching *x) { return cli_error(x->c, CLI_OS, "out of memory"); }
+
+#ifdef PI_HAVE_CURL
+static bool connected(fetching *x)
+{
+    if (!x->h) x->h = http_new();
+    return x->h != NULL;
+}
+#else
+static int not_built_in(const fetching *x, const char *what)
+{
+    return cli_error(x->c, CLI_UNAVAILABLE, "%s is not in the cache, and this build cannot fetch it: it was built without libcurl "
+                     "or OpenSSL (libcurl4-openssl-dev, libssl-dev; cmake -DPAGEDINFER_CURL=ON)", what);
+}
+#endif
+
+/* ------------------------------------------------------------------------------------------------------- dry, or not */
+
+static void tell(const char *what, const char *name, uint64_t size, const char *path)
+{
+    if (size == UINT64_MAX) printf("%-6s %16s        %s -> %s\n", what, "?", name, path);
+    else printf("%-6s %16llu bytes  %s -> %s\n", what, (unsigned long long) size, name, path);
+}
+
+static void tell_cached(const fetching *x, const char *name, const char *path)
+{
+    struct stat st;
+    if (x->dry) tell("have", name, stat(path, &st) ? UINT64_MAX : (uint64_t) st.st_size, path);
+}
+
+/* The file comes, or would. */
+static int bring(fetching *x, const source *s)
+{
+#ifdef PI_HAVE_CURL
+    net_file f = {.url = s->url, .name = s->name, .path = s->path, .page = s->page, .size = s->size};
+    snprintf(f.oid, sizeof f.oid, "%s", s->oid);
+    if (!x->dry) return connected(x) ? net_fetch(x->c, x->h, x->token, &f) : no_memory(x);
+    const uint64_t have = net_partial(&f);
+    const bool part = have && s->size != UINT64_MAX && have <= s->size;
+    const uint64_t left = part ? s->size - have : s->size;
+    tell(part ? "rest" : "fetch", s->name, left, s->path);
+    if (left != UINT64_MAX) x->bytes += left;
+    return CLI_OK;
+#else
+    return not_built_in(x, s->name);
+#endif
+}
+
+/* ------------------------------------------------------------------------------------------------------ a repository */
+
+static int not_chosen(const fetching *x, const hub_repo *r, const char *file, const char *quant)
+{
+    size_t n = 0;
+    if (*file) cli_error(x->c, 0, "%s has no file %s", r->id, file);
+    else if (*quant) cli_error(x->c, 0, "%s has no GGUF of a model with %s in its name", r->id, quant);
+    else cli_error(x->c, 0, "%s has no GGUF of a model", r->id);
+    for (size_t i = 0; i < r->n; i++) {
+        const char *dot = strrchr(r->file[i].path, '.');
+        if (!dot || strcmp(dot, ".gguf")) continue;
+        fprintf(stderr, "%s  %s\n", n++ ? "" : "It has:\n", r->file[i].path);
+    }
+    return CLI_NO_INPUT;
+}
+
+/* The name in snapshots/ for what is in blobs/. */
+static int link_blob(const fetching *x, const hub_file *f, const char *blob, const char *path)
+{
+    char target[64 + 3 * 64] = "../../";
+    size_t n = strlen(target);
+    for (const char *p = f->path; (p = strchr(p, '/')) && n < sizeof target - 80; p++)
+        n += (size_t) snprintf(target + n, sizeof target - n, "../");
+    snprintf(target + n, sizeof target - n, "blobs/%s", f->oid);
+    if (!hub_make_parents(path)) return cli_error(x->c, CLI_IO, "%s: %s", path, strerror(errno));
+    if (!symlink(target, path)) return CLI_OK;
+    if (errno == EEXIST && !unlink(path) && !symlink(target, path)) return CLI_OK; /* it led to nothing, or to half of it */
+    if (!rename(blob, path)) return CLI_OK; /* a file system without links */
+    return cli_error(x->c, CLI_IO, "%s: %s", path, strerror(errno));
+}
+
+static bool has_size(const char *path, uint64_t size)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) && size != UINT64_MAX && (uint64_t) st.st_size == size;
+}
+
+/* "https://hub/user/name/resolve/COMMIT/FILE", characters that addresses have not as %XX; free it. */
+static char *file_url(const hub_repo *r, const hub_file *f)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+    char *endpoint = hub_endpoint(), *s = NULL;
+    const size_t cap = endpoint ? strlen(endpoint) + strlen(r->id) + 3 * strlen(f->path) + 64 : 0;
+    if (endpoint) s = malloc(cap);
+    size_t n = s ? (size_t) snprintf(s, cap, "%s%s/resolve/%s/", endpoint, r->id, r->commit) : 0;
+    for (const char *p = f->path; s && *p; p++)
+        n += (size_t) snprintf(s + n, cap - n, strchr(plain, *p) ? "%c" : "%%%02X", (unsigned char) *p);
+    free(endpoint);
+    return s;
+}
+
+/* One file of the repository is there afterwards, under its name in the cache. */
+static int have_file(fetching *x, const hub_repo *r, const hub_file *f)
+{
+    char *path = hub_snapshot_path(r, f), *blob = hub_blob_path(r, f), *url = file_url(r, f), *endpoint = hub_endpoint();
+    char *page = endpoint ? hub_join(endpoint, r->id) : NULL;
+    int code = CLI_OK;
+    if (!path || !blob || !url || !page) code = no_memory(x);
+    else if (f->at) tell_cached(x, f->path, f->at);
+    else if (has_size(blob, f->size)) tell_cached(x, f->path, blob);
+    else code = bring(x, &(source) {.name = f->path, .url = url, .page = page, .path = blob, .size = f->size, .oid = f->oid});
+    if (!code && !x->dry && !f->at && strcmp(blob, path)) code = link_blob(x, f, blob, path);
+    free(page);
+    free(endpoint);
+    free(url);
+    free(blob);
+    free(path);
+    return code;
+}
+
+/* All parts of a model are there afterwards. */
+static int have_parts(fetching *x, const hub_repo *r, const hub_file *f)
+{
+    const int n = hub_parts(f->path);
+    int code = CLI_OK;
+    for (int i = 1; i <= n && !code; i++) {
+        const hub_file *part = n > 1 ? hub_part(r, f, i) : f;
+        if (part) code = have_file(x, r, part);
+        else code = cli_error(x->c, CLI_DATA, "%s: part %d of %d of %s is not there", r->id, i, n, f->path);
+    }
+    return code;
+}
+
+/* Of a model in the cache: are all of its parts there? */
+static bool is_cached(const hub_repo *r, const hub_file *f)
+{
+    const int n = f ? hub_parts(f->path) : 0;
+    for (int i = 1; i <= n; i++) {
+        const hub_file *part = n > 1 ? hub_part(r, f, i) : f;
+        if (!part || !part->at) return false;
+    }
+    return n > 0;
+}
+
+/* The list of the repository, from the hub if it answers. */
+static int list(fetching *x, hub_repo *r, const char *id, const char *file, const char *quant, bool drafter)
+{
+    int code = hub_init(x->c, r, id);
+    if (code) return code;
+#ifdef PI_HAVE_CURL
+    if (!x->offline) {
+        code = connected(x) ? net_list(x->c, x->h, x->token, x->dry, r) : no_memory(x);
+        if (!code) hub_look(r);
+        if (!code || cli_signal()) return code;
+        hub_clear(r); /* what the cache has may do */
+        int again = hub_init(x->c, r, id);
+        if (!again) again = hub_list_cache(x->c, r);
+        if (again || !is_cached(r, hub_choose(r, file, quant, drafter))) return code;
+        fprintf(stderr, "%s: going on with what the cache has of %s\n", x->c->name, id);
+        return CLI_OK;
+    }
+#endif
+    code = hub_list_cache(x->c, r);
+    if (code || is_cached(r, hub_choose(r, file, quant, drafter))) return code;
+#ifdef PI_HAVE_CURL
+    return cli_error(x->c, CLI_NO_INPUT, "%s%s%s%s%s is not in the cache (%s), and --offline forbids to fetch it: run it once without",
+                     id, *quant ? ":" : "", quant, *file ? ", " : "", file, r->dir);
+#else
+    return not_built_in(x, id);
+#endif
+}
+
+/* Option key becomes the file that name ("user/name:quant") and file stand for. */
+static int from_hub(fetching *x, const char *name, const char *file, const char *key)
+{
+    const bool drafter = !strcmp(key, "model-draft");
+    char id[257], quant[65];
+    hub_repo r = {0};
+    if (!hub_split_name(name, id, quant))
+        return cli_usage_error(x->c, "'%.80s' is not the name of a repository: expected USER/NAME or USER/NAME:QUANT", name);
+    int code = list(x, &r, id, file, quant, drafter);
+    const hub_file *f = code ? NULL : hub_choose(&r, file, quant, drafter);
+    if (!code && !f) code = not_chosen(x, &r, file, quant);
+    if (!code) code = have_parts(x, &r, f);
+    char *path = code ? NULL : hub_snapshot_path(&r, f);
+    if (!code && (!path || !cli_set(x->c, key, path))) code = no_memory(x);
+    free(path);
+    hub_clear(&r);
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------------------- an address */
+
+#ifdef PI_HAVE_CURL
+static void read_first_line(const char *path, char *line, int cap)
+{
+    FILE *f = fopen(path, "r");
+    if (!f || !fgets(line, cap, f)) *line = 0;
+    line[strcspn(line, "\r\n")] = 0;
+    if (f) fclose(f);
+}
+
+/* A file that is there already: does the server have another one by now? */
+static bool is_current(const char *path, const net_file *f)
+{
+    char etag[200] = "", name[4200];
+    if (!*f->etag) return true;
+    if ((size_t) snprintf(name, sizeof name, "%s.etag", path) < sizeof name) read_first_line(name, etag, sizeof etag);
+    return !strcmp(etag, f->etag);
+}
+#endif
+
+static int have_url(fetching *x, const char *url, const char *name, const char *path)
+{
+    struct stat st;
+    const bool there = !stat(path, &st) && S_ISREG(st.st_mode);
+#ifdef PI_HAVE_CURL
+    if (!x->offline) {
+        net_file f = {.url = url, .name = name, .path = path, .size = UINT64_MAX};
+        int code = connected(x) ? net_head(x->c, x->h, x->token, there, &f) : no_memory(x);
+        if (cli_signal()) return code;
+        if (code && there)
+            fprintf(stderr, "%s: %s cannot be reached; going on with the file that is there\n", x->c->name, url);
+        if (there && (code || is_current(path, &f))) {
+            tell_cached(x, name, path);
+            return CLI_OK;
+        }
+        if (code) return code;
+        if (x->dry) return bring(x, &(source) {.name = name, .url = url, .path = path, .size = f.size, .oid = f.oid});
+        return net_fetch(x->c, x->h, x->token, &f);
+    }
+#endif
+    if (there) {
+        tell_cached(x, name, path);
+        return CLI_OK;
+    }
+#ifdef PI_HAVE_CURL
+    return cli_error(x->c, CLI_NO_INPUT, "%s is not there, and --offline forbids to fetch it: run it once without", path);
+#else
+    (void) url;
+    return not_built_in(x, name);
+#endif
+}
+
+/* The file's name within an address; "": it has none. */
+static void name_in(const char *url, char name[256])
+{
+    const size_t n = strcspn(url, "?#");
+    size_t from = n;
+    while (from && url[from - 1] != '/') from--;
+    snprintf(name, 256, "%.*s", n - from < 255 ? (int) (n - from) : 0, url + from);
+    if (!strcmp(name, "..") || !strcmp(name, ".")) *name = 0;
+}
+
+/* Option model becomes the file of an address; given: where it is to be, or "". */
+static int from_url(fetching *x, const char *url, const char *given)
+{
+    char name[256];
+    const char *slash = strrchr(given, '/');
+    const int n = hub_parts(url);
+    if (strncasecmp(url, "http://", 7) && strncasecmp(url, "https://", 8))
+        return cli_usage_error(x->c, "--model-url: '%.80s' does not begin with https:// or http://", url);
+    name_in(url, name);
+    if (!*name) return cli_usage_error(x->c, "--model-url: '%.80s' does not end in the name of a file", url);
+    char *dir = !*given ? hub_url_dir() : slash ? strndup(given, (size_t) (slash - given) + 1) : strdup("");
+    char *first = !dir ? NULL : *given && n == 1 ? strdup(given) : hub_join(dir, name);
+    int code = first ? CLI_OK : no_memory(x);
+    for (int i = 1; i <= n && !code; i++) {
+        char *part = hub_part_name(url, i), *at = NULL;
+        if (part && n > 1) name_in(part, name);
+        if (part) at = n > 1 ? hub_join(dir, name) : strdup(first);
+        code = at ? have_url(x, n > 1 ? part : url, name, at) : no_memory(x);
+        if (!code && i == 1 && !cli_set(x->c, "model", at)) code = no_memory(x);
+        free(part);
+        free(at);
+    }
+    free(first);
+    free(dir);
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------------------------- the command line */
+
+/* What is sent in a header must be one line. */
+static bool is_token(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char) *s <= 0x20 || (unsigned char) *s >= 0x7f) return false;
+    return true;
+}
+
+/* A model named in the environment gives way to one on the command line. */
+static bool wanted(const cli *c, const char *key, const char *instead)
+{
+    return *cli_str(c, key) && !(cli_from_env(c, key) && cli_given(c, instead) && !cli_from_env(c, instead));
+}
+
+static int fetch_all(fetching *x)
+{
+    const cli *c = x->c;
+    const bool hub = wanted(c, "hf-repo", "model") && !(cli_from_env(c, "hf-repo") && cli_given(c, "model-url"));
+    const bool url = !hub && wanted(c, "model-url", "model");
+    const char *given = cli_from_env(c, "model") ? "" : cli_str(c, "model");
+    int code = CLI_OK;
+    if (hub && *given) return cli_usage_error(c, "-m and -hf both name a model: give one of them");
+    if (*cli_str(c, "hf-file") && !hub) return cli_usage_error(c, "-hff names a file of a repository: give -hf USER/NAME too");
+    if (hub) code = from_hub(x, cli_str(c, "hf-repo"), cli_str(c, "hf-file"), "model");
+    else if (url) code = from_url(x, cli_str(c, "model-url"), given);
+    if (!code && wanted(c, "hf-repo-draft", "model-draft"))
+        code = from_hub(x, cli_str(c, "hf-repo-draft"), cli_from_env(c, "model-draft") ? "" : cli_str(c, "model-draft"),
+                        "model-draft");
+    return code;
+}
+
+int fetch_models(cli *c)
+{
+    fetching x = {.c = c, .token = cli_str(c, "hf-token"), .offline = cli_bool(c, "offline"), .dry = cli_bool(c, "dry-run")};
+    const bool any = *cli_str(c, "hf-repo") || *cli_str(c, "model-url") || *cli_str(c, "hf-repo-draft");
+    char bytes[32];
+    if (!any && !x.dry && !*cli_str(c, "hf-file")) return -1;
+    if (!is_token(x.token)) return cli_usage_error(c, "the token has characters that no token has");
+    int code = cli_catch_signals();
+    if (!code) code = fetch_all(&x);
+#ifdef PI_HAVE_CURL
+    http_free(x.h);
+#endif
+    cli_release_signals();
+    if (code || !x.dry) return code ? code : -1;
+    printf("%s to fetch\n", x.bytes ? cli_bytes(x.bytes, bytes) : "nothing");
+    return cli_flush(c);
+}

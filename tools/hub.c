@@ -1,0 +1,390 @@
+/* The cache of fetched models, and the choice among the files of a repository (see hub.h). */
+#include "hub.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------------------ names */
+
+static bool is_word(char c) { return isalnum((unsigned char) c) || c == '_'; }
+
+/* Letters, digits and _, with a single one of . - / between them; one / in all. */
+static bool is_repo(const char *s)
+{
+    int slashes = 0;
+    for (size_t i = 0; s[i]; i++) {
+        if (is_word(s[i])) continue;
+        if (!strchr("./-", s[i]) || !i || !is_word(s[i - 1]) || !is_word(s[i + 1])) return false;
+        slashes += s[i] == '/';
+    }
+    return slashes == 1;
+}
+
+static bool is_hex(const char *s, size_t n) { return strlen(s) == n && strspn(s, "0123456789abcdefABCDEF") == n; }
+
+bool hub_split_name(const char *text, char id[257], char quant[65])
+{
+    const size_t n = strcspn(text, ":");
+    const char *q = text[n] ? text + n + 1 : "";
+    if (n > 256 || strlen(q) > 64 || (text[n] && !*q) || strpbrk(q, "/:")) return false;
+    snprintf(id, 257, "%.*s", (int) n, text);
+    snprintf(quant, 65, "%s", q);
+    return is_repo(id);
+}
+
+/* A path below a folder: nothing in it leads out of there. */
+static bool is_inside(const char *path)
+{
+    if (!*path || *path == '/') return false;
+    for (const char *p = path; *p;) {
+        const size_t n = strcspn(p, "/");
+        if (!n || (n == 1 && *p == '.') || (n == 2 && p[0] == '.' && p[1] == '.')) return false;
+        for (size_t i = 0; i < n; i++)
+            if ((unsigned char) p[i] < 0x20 || p[i] == 0x7f || p[i] == '\\') return false;
+        p += n + (p[n] == '/');
+        if (!*p && p[-1] == '/') return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- folders */
+
+char *hub_join(const char *a, const char *b)
+{
+    const size_t n = strlen(a);
+    const char *between = n && a[n - 1] != '/' ? "/" : "";
+    char *s = malloc(n + strlen(b) + 2);
+    if (s) sprintf(s, "%s%s%s", a, between, b);
+    return s;
+}
+
+static char *from_env(const char *name, const char *below)
+{
+    const char *v = getenv(name);
+    return v && *v ? hub_join(v, below) : NULL;
+}
+
+/* Below $XDG_CACHE_HOME or ~/.cache. */
+static char *in_user_cache(const char *below)
+{
+    char *dir = from_env("XDG_CACHE_HOME", below);
+    const struct passwd *pw = dir || (getenv("HOME") && *getenv("HOME")) ? NULL : getpwuid(getuid());
+    char *home = dir ? NULL : pw && pw->pw_dir ? hub_join(pw->pw_dir, ".cache") : from_env("HOME", ".cache");
+    if (home) dir = hub_join(home, below);
+    free(home);
+    return dir;
+}
+
+static char *cache_dir(void)
+{
+    static const char *const vars[] = {"LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"};
+    char *dir = NULL;
+    for (int i = 0; i < 3 && !dir; i++) dir = from_env(vars[i], "");
+    if (!dir) dir = from_env("HF_HOME", "hub");
+    return dir ? dir : in_user_cache("huggingface/hub");
+}
+
+char *hub_url_dir(void)
+{
+    char *dir = from_env("LLAMA_CACHE", "");
+    return dir ? dir : in_user_cache("llama.cpp");
+}
+
+char *hub_endpoint(void)
+{
+    char *e = from_env("MODEL_ENDPOINT", "");
+    if (!e) e = from_env("HF_ENDPOINT", "");
+    return e ? e : strdup("https://huggingface.co/");
+}
+
+bool hub_make_parents(const char *path)
+{
+    char *s = strdup(path);
+    bool ok = s != NULL;
+    for (char *p = s; ok && (p = strchr(p + 1, '/'));) {
+        *p = 0;
+        ok = !mkdir(s, 0777) || errno == EEXIST;
+        *p = '/';
+    }
+    const int e = errno;
+    free(s);
+    errno = e;
+    return ok;
+}
+
+bool hub_write_file(const char *path, const char *text)
+{
+    const size_t n = strlen(path) + 32;
+    char *tmp = malloc(n);
+    if (!tmp || !hub_make_parents(path)) {
+        free(tmp);
+        return false;
+    }
+    snprintf(tmp, n, "%s.%ld.tmp", path, (long) getpid());
+    FILE *f = fopen(tmp, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    if (f && fclose(f)) ok = false;
+    if (ok) ok = !rename(tmp, path);
+    const int e = errno;
+    if (!ok) unlink(tmp);
+    free(tmp);
+    errno = e;
+    return ok;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- list */
+
+int hub_init(const cli *c, hub_repo *r, const char *id)
+{
+    *r = (hub_repo) {.id = strdup(id)};
+    char *root = cache_dir(), name[300];
+    size_t n = (size_t) snprintf(name, sizeof name, "models--");
+    for (const char *p = id; *p && n < sizeof name - 3; p++) {
+        if (*p == '/') name[n++] = '-', name[n++] = '-';
+        else name[n++] = *p;
+    }
+    name[n] = 0;
+    if (root) r->dir = hub_join(root, name);
+    free(root);
+    if (r->id && r->dir) return CLI_OK;
+    hub_clear(r);
+    return cli_error(c, CLI_OS, "there is no folder for fetched models, or no memory: set LLAMA_CACHE or HOME");
+}
+
+void hub_clear(hub_repo *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        free(r->file[i].path);
+        free(r->file[i].at);
+    }
+    free(r->file);
+    free(r->id);
+    free(r->dir);
+    *r = (hub_repo) {0};
+}
+
+bool hub_add(hub_repo *r, const char *path, uint64_t size, const char *oid)
+{
+    if (!is_inside(path) || (*oid && !is_hex(oid, 40) && !is_hex(oid, 64))) return true; /* left out */
+    if (r->n == r->cap) {
+        const size_t cap = r->cap ? 2 * r->cap : 64;
+        hub_file *f = realloc(r->file, cap * sizeof *f);
+        if (!f) return false;
+        r->file = f;
+        r->cap = cap;
+    }
+    hub_file *f = &r->file[r->n];
+    *f = (hub_file) {.path = strdup(path), .size = size};
+    if (!f->path) return false;
+    for (size_t i = 0; oid[i]; i++) f->oid[i] = (char) tolower((unsigned char) oid[i]);
+    r->n++;
+    return true;
+}
+
+/* The commit in a file of refs/; false: there is none. */
+static bool read_commit(const char *dir, const char *name, char commit[41])
+{
+    char line[64] = "", *path = hub_join(dir, name);
+    FILE *f = path ? fopen(path, "r") : NULL;
+    const bool got = f && fgets(line, sizeof line, f);
+    if (f) fclose(f);
+    free(path);
+    line[strcspn(line, "\r\n")] = 0;
+    if (!got || !is_hex(line, 40)) return false;
+    memcpy(commit, line, 41);
+    return true;
+}
+
+/* That of main, or of any branch. */
+static bool cached_commit(const hub_repo *r, char commit[41])
+{
+    char *refs = hub_join(r->dir, "refs");
+    bool found = refs && read_commit(refs, "main", commit);
+    DIR *d = found || !refs ? NULL : opendir(refs);
+    for (struct dirent *e; d && !found && (e = readdir(d));)
+        if (*e->d_name != '.') found = read_commit(refs, e->d_name, commit);
+    if (d) closedir(d);
+    free(refs);
+    return found;
+}
+
+/* All files below dir; path is where that is within the snapshot. false: out of memory. */
+static bool add_folder(hub_repo *r, const char *dir, const char *path, int depth)
+{
+    bool ok = true;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && ok && (e = readdir(d));) {
+        struct stat st;
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        char *at = hub_join(dir, e->d_name), *sub = hub_join(path, e->d_name);
+        ok = at && sub;
+        const bool there = ok && !stat(at, &st);
+        if (there && S_ISREG(st.st_mode)) ok = hub_add(r, sub, (uint64_t) st.st_size, "");
+        else if (there && S_ISDIR(st.st_mode) && depth < 16) ok = add_folder(r, at, sub, depth + 1);
+        free(at);
+        free(sub);
+    }
+    if (d) closedir(d);
+    return ok;
+}
+
+static int by_path(const void *a, const void *b) { return strcmp(((const hub_file *) a)->path, ((const hub_file *) b)->path); }
+
+int hub_list_cache(const cli *c, hub_repo *r)
+{
+    char name[64];
+    if (!cached_commit(r, r->commit)) return CLI_OK;
+    snprintf(name, sizeof name, "snapshots/%s", r->commit);
+    char *dir = hub_join(r->dir, name);
+    const bool ok = dir && add_folder(r, dir, "", 0);
+    free(dir);
+    if (!ok) return cli_error(c, CLI_OS, "out of memory");
+    if (r->n) qsort(r->file, r->n, sizeof *r->file, by_path); /* as a hub lists them */
+    hub_look(r);
+    return CLI_OK;
+}
+
+char *hub_snapshot_path(const hub_repo *r, const hub_file *f)
+{
+    char name[64];
+    snprintf(name, sizeof name, "snapshots/%s", r->commit);
+    char *dir = hub_join(r->dir, name), *path = dir ? hub_join(dir, f->path) : NULL;
+    free(dir);
+    return path;
+}
+
+char *hub_blob_path(const hub_repo *r, const hub_file *f)
+{
+    char name[80];
+    if (!*f->oid) return hub_snapshot_path(r, f);
+    snprintf(name, sizeof name, "blobs/%s", f->oid);
+    return hub_join(r->dir, name);
+}
+
+/* A file of the length that it must have. */
+static bool is_there(const char *path, uint64_t size)
+{
+    struct stat st;
+    return path && !stat(path, &st) && S_ISREG(st.st_mode) && (size == UINT64_MAX || (uint64_t) st.st_size == size);
+}
+
+void hub_look(hub_repo *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        hub_file *f = &r->file[i];
+        char *path = hub_snapshot_path(r, f);
+        free(f->at);
+        f->at = is_there(path, f->size) ? path : NULL;
+        if (!f->at) free(path);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- choice */
+
+/* "-00002-of-00003.gguf" at the end of path: its two numbers, and the length of what is before; false: it has no such end. */
+static bool split_name(const char *path, int *no, int *of, size_t *stem)
+{
+    static const char form[] = "-#####-of-#####.gguf";
+    const size_t n = strlen(path), len = sizeof form - 1;
+    if (n <= len) return false;
+    const char *p = path + n - len;
+    for (size_t i = 0; i < len; i++)
+        if (form[i] == '#' ? !isdigit((unsigned char) p[i]) : tolower((unsigned char) p[i]) != form[i]) return false;
+    *no = atoi(p + 1);
+    *of = atoi(p + 10);
+    *stem = n - len;
+    return *no >= 1 && *of >= *no;
+}
+
+int hub_parts(const char *path)
+{
+    int no, of;
+    size_t stem;
+    return split_name(path, &no, &of, &stem) ? of : 1;
+}
+
+char *hub_part_name(const char *path, int i)
+{
+    int no, of;
+    size_t stem, n = strlen(path) + 1;
+    char *s = malloc(n + 1);
+    if (!s) return NULL;
+    if (split_name(path, &no, &of, &stem)) snprintf(s, n, "%.*s-%05d-of-%05d.gguf", (int) stem, path, i % 100000, of);
+    else memcpy(s, path, n);
+    return s;
+}
+
+const hub_file *hub_part(const hub_repo *r, const hub_file *f, int i)
+{
+    const hub_file *found = NULL;
+    char *name = hub_part_name(f->path, i);
+    for (size_t k = 0; name && k < r->n && !found; k++)
+        if (!strcasecmp(r->file[k].path, name)) found = &r->file[k];
+    free(name);
+    return found;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool is_gguf(const char *path)
+{
+    const size_t n = strlen(path);
+    return n > 5 && !strcmp(path + n - 5, ".gguf");
+}
+
+/* First part of a model, not what goes beside one. */
+static bool is_model(const hub_file *f)
+{
+    static const char *const beside[] = {"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"};
+    int no, of;
+    size_t stem;
+    if (!is_gguf(f->path) || (split_name(f->path, &no, &of, &stem) && no != 1)) return false;
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        if (strstr(base_of(f->path), beside[i])) return false;
+    return true;
+}
+
+static bool is_drafter(const hub_file *f) { return is_gguf(f->path) && strstr(base_of(f->path), "mtp-"); }
+
+/* The quant's name, before a . or a - */
+static bool has_quant(const char *path, const char *quant)
+{
+    const size_t n = strlen(quant);
+    for (const char *p = path; (p = strcasestr(p, quant)); p++)
+        if (p[n] == '.' || p[n] == '-') return true;
+    return false;
+}
+
+static const hub_file *first_of(const hub_repo *r, bool (*is)(const hub_file *), const char *quant)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (is(&r->file[i]) && (!quant || has_quant(r->file[i].path, quant))) return &r->file[i];
+    return NULL;
+}
+
+const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quant, bool drafter)
+{
+    const hub_file *f = NULL;
+    for (size_t i = 0; *file && i < r->n; i++)
+        if (!strcmp(r->file[i].path, file)) return &r->file[i];
+    if (*file) return NULL;
+    if (drafter && *quant) f = first_of(r, is_drafter, quant);
+    if (drafter && !f) f = first_of(r, is_drafter, NULL);
+    if (f) return f;
+    if (*quant) return first_of(r, is_model, quant);
+    f = first_of(r, is_model, "Q4_K_M");
+    if (!f) f = first_of(r, is_model, "Q8_0");
+    return f ? f : first_of(r, is_model, NULL);
+}
