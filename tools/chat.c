@@ -34,7 +34,7 @@ struct chat {
     const cli *c;
     pi_engine *e;
     json_t *messages;          /* the conversation */
-    const char *options;       /* of rendering, JSON, or NULL */
+    char *options;             /* of rendering, JSON, or NULL; freed at the end */
     bool multiline;            /* --multiline-input */
     line_input *in;
     struct text draft;         /* the message being written */
@@ -399,8 +399,14 @@ static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
     bool off = !strcmp(reasoning, "off") || cli_int(u->c, "reasoning-budget") == 0;
-    u->options = off ? "{\"enable_thinking\": false}" : !strcmp(reasoning, "on") ? "{\"enable_thinking\": true}" : NULL;
-    return CLI_OK;
+    const char *effort = cli_str(u->c, "reasoning-effort");
+    bool on = !strcmp(reasoning, "on"), any = *effort && strcmp(effort, "default") != 0;
+    if (!off && !on && !any) return CLI_OK;
+    json_t *o = json_pack("{s:s*}", "reasoning_effort", any ? effort : NULL);
+    bool ok = o && (!(off || on) || !json_object_set_new(o, "enable_thinking", json_boolean(on && !off)));
+    u->options = ok ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return u->options ? CLI_OK : no_memory(u);
 }
 
 static int with_engine(struct chat *u)
@@ -417,6 +423,7 @@ static int with_engine(struct chat *u)
     if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
     if (!code) code = converse(u, first);
     json_decref(u->messages);
+    free(u->options);
     free(u->draft.p);
     free(u->answer.p);
     free(u->thoughts.p);

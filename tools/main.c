@@ -13,9 +13,9 @@ const cli_command cli_commands[] = {
     {"run", "llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
      "Continues a prompt and prints the answer on standard output as it comes; everything else goes to standard "
      "error. The prompt is taken as it is, with no chat template around it; without -p and -f it is read from "
-     "standard input. --prompt-logprobs N prints a line of JSON before the answer: the log-probability of each token "
-     "of the prompt, and the N likeliest in its place. With --interactive you and the model write in turns; with -cnv, "
-     "-st or -sys it is 'chat'. Ctrl-C ends the answer where it is, a second one ends the program.",
+     "standard input. --prompt-logprobs N prints a line of JSON before the answer: the log-probability of each token of "
+     "the prompt, and the N likeliest in its place. With -cnv, -st or -sys it is 'chat'; with --interactive you and the model "
+     "write in turns. Ctrl-C ends the answer where it is, a second one ends the program.",
      "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 0, false, cmd_run},
     {"chat", "llama-cli", "a conversation", "-m MODEL [-sys TEXT] [-p TEXT] [options]",
      "Talks with the model: what you type goes through its chat template with all that was said before, and the answer "

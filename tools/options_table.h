@@ -73,6 +73,8 @@
       "With --interactive: BOS before that.")                                                                          \
     X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
       "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
+    X("n-cpu-ffn", INT, "0", "0..10000", "-ncffn --n-cpu-ffn", "", "model", false,                                     \
+      "The feed-forward matrices of the first so many layers are kept and run on the CPU.")                            \
     X("kv-stats", BOOL, "false", "", "--kv-stats -dkvc --dump-kv-cache", "", "kv", true,                               \
       "At the end, say on stderr what the cache holds and what was reused.")                                           \
     X("verbose-prompt", BOOL, "false", "", "--verbose-prompt", "", "run", false,                                       \
@@ -96,6 +98,8 @@
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
       "--reasoning-format --skip-chat-parsing=none --no-skip-chat-parsing=auto", "LLAMA_ARG_THINK", "template", true,  \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
+    X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "chat", false,                                     \
+      "What the template gets as reasoning_effort: low, medium, high or what it knows; empty or default: nothing.")    \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \
@@ -123,7 +127,8 @@
     X("imatrix", STRING, "", "", "--imatrix", "", "quantize", true,                                                    \
       "File of an importance matrix, which says what columns matter.")                                                 \
     X("embd-output-format", ENUM, "", "|array|json|json+|raw", "--embd-output-format", "", "embed", true,              \
-      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, json+ with similarities.") \
+      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, with similarities"      \
+      " (json+).")                                                                                                     \
     X("embd-separator", STRING, "\\n", "", "--embd-separator", "", "embed", true, "What stands between two texts.")    \
     X("tensor-type-file", STRING, "", "", "--tensor-type-file", "", "quantize", true,                                  \
       "File of such rules, NAME=TYPE, separated by spaces or newlines.")                                               \
@@ -206,7 +211,7 @@
     X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
       "Listen on this path; on a port, too, if --host or --port is given.")                                            \
     X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
-      "The model's name for clients; empty: the file's.")                                         \
+      "The model's name for clients; empty: the file's.")                                                              \
     X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
       "Key that clients must send; several with commas, or given several times.")                                      \
     X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
@@ -261,6 +266,8 @@
       "weights are always kept in the layout that the device reads best")                                              \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
+    X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
+      " -no-ag=false --no-agent=false", "", "compat", false, "there is no page and no agent")                          \
     X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
       "/metrics is always there")                                                                                      \
     X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
@@ -324,14 +331,10 @@
     X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
       "earlier thoughts are given to the template, which decides")                                                     \
     X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always taken")                     \
-    X("text-colors", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "compat", false,                            \
-      "prompts and thoughts of 'run' and 'chat' are all that has colours")                                             \
     X("checkpoint-min-step", STRING, "", "", "-cms --checkpoint-min-step", "", "compat", false,                        \
       "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
     X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
       "what is reused is the whole common prefix, block by block")                                                     \
-    X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
-      "prefixes are found among all that is cached, whoever computed them")                                            \
     X("cache-idle-slots", BOOL, "true", "", "--cache-idle-slots", "", "compat", false,                                 \
       "there are no slots: what a request computed stays in the cache until the room is needed")                       \
     X("kv-unified-per-slot", STRING, "", "", "--kv-unified-per-slot", "", "compat", false,                             \
@@ -359,10 +362,11 @@
  * A row: LATER(flags, env, commands, why)
  *   flags     spellings, with their --no- forms
  *   env       variables beside those that follow from the long spellings; a variable that says no sets nothing
- *   commands  where the variables count, "": in all that run a model
+ *   commands  where the variables count, and the flags although another subcommand has them; "": the variables in all
+ *             that run a model
  *   why       what to do instead */
 #define REFUSED_OPTIONS(LATER, NEVER)                                                                                  \
-    LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                               \
+    LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                             \
     LATER("-dr --docker-repo", "", "", "download the GGUF by hand and give it with -m")                                \
     LATER("--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"          \
           " --embd-gemma-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec"                       \
@@ -374,7 +378,6 @@
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
-    LATER("-ncffn --n-cpu-ffn", "", "", "--override-tensor takes a pattern of the tensors, ffn_=cpu")                  \
     LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
           " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
           " --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"                         \
@@ -386,22 +389,22 @@
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
     LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
+    LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
-    LATER("--reasoning-effort", "", "", "give --chat-template-kwargs what the template calls it")                      \
-    LATER("--prompt-cache-ro", "", "", "--prompt-cache keeps what is new, too")                                        \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--prune-layers", "", "", "there is no replacement")                                                         \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
-    LATER("-a --alias --tags --host --port --reuse-port --path --cors-origins --cors-methods --cors-headers"           \
-          " --cors-credentials --no-cors-credentials --api-prefix --ui-config --webui-config --ui-config-file"         \
-          " --webui-config-file --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --tools"       \
-          " --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent -no-ag --no-agent --ui --webui"        \
-          " --no-ui --no-webui --api-key --api-key-file --ssl-key-file --ssl-cert-file -to --sse-ping-interval"        \
-          " --threads-http --metrics --props --slots --no-slots --slot-save-path --models-dir --models-preset"         \
-          " --models-max --models-autoload --no-models-autoload --prefill-assistant --no-prefill-assistant"            \
-          " --sleep-idle-seconds -spf", "", "serve", "there is no server yet")
-
+    LATER("--ssl-key-file --ssl-cert-file", "", "serve", "let a proxy in front of it speak TLS")                       \
+    LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
+          " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
+          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \
+    LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
+          "the client runs the tools that an answer calls")                                                            \
+    LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
+          "serve", "a server has one model, which stays loaded")                                                       \
+    LATER("--sse-ping-interval --prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
+    NEVER("-spf", "", "serve", "a system prompt is a message of the request")
 #endif

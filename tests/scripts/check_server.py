@@ -10,7 +10,7 @@
 3. With PyPI's anthropic package: /v1/messages.
 Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
 could be run."""
-import json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
+import array, base64, json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
@@ -228,6 +228,9 @@ def errors(s):
             ('no such path', 404, '/v1/nothing', {}), ('no such model', 404, '/v1/models/none', None),
             ('a wrong method', 405, c, None), ('images', 400, '/v1/chat/completions', {'messages': [
                 {'role': 'user', 'content': [{'type': 'image_url', 'image_url': {'url': 'x'}}]}]}),
+            ('a schema of nothing', 400, c, {'prompt': 'a', 'response_format': {'type': 'json_schema', 'json_schema': {
+                'schema': {'type': 'nonsense'}}}}), ('a grammar', 400, c, {'prompt': 'a', 'grammar': 'root ::= "a'}),
+            ('encoding_format', 400, '/v1/embeddings', {'input': 'a', 'encoding_format': 'x'}), ('no input', 400, '/v1/embeddings', {}),
             ('previous_response_id', 400, '/v1/responses', {'input': 'a', 'previous_response_id': 'r'}),
             ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5})]:
         got, _, answer = ask(s, path, body)
@@ -288,6 +291,21 @@ def forms(s):
     expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
     expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)
     expect('/slots', len(ask(s, '/slots')[2]), 8)
+    status, h, page = ask(s, '/')
+    expect('the page', (status, b'</html>' in page, "default-src 'none'" in h.get('content-security-policy', '')), (200, True, True))
+    if b'http://' in page or b'//cdn' in page: fault('the page names outside resources')
+    e = ask(s, '/v1/embeddings', {'input': ['a', 'b', [4, 5]]})[2]
+    expect('embeddings', [x['index'] for x in e['data']], [0, 1, 2])
+    if any(abs(sum(v * v for v in x['embedding']) - 1) > 1e-3 for x in e['data']): fault(f'embeddings: no unit vectors {e}')
+    packed = ask(s, '/v1/embeddings', {'input': 'b', 'encoding_format': 'base64'})[2]['data'][0]['embedding']
+    got = array.array('f', base64.b64decode(packed)).tolist()
+    if max(abs(a - b) for a, b in zip(got, e['data'][1]['embedding'])) > 1e-6: fault('embeddings: base64 says something else')
+    shape = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a'], 'additionalProperties': False}
+    got = ask(s, '/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'b'}], 'max_tokens': 60, 'response_format': {
+        'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': shape}}})[2]['choices'][0]
+    if got['finish_reason'] == 'stop' and list(json.loads(got['message']['content'])) != ['a']: fault(f'a schema: {got}')
+    expect('a choice', ask(s, c, {'prompt': 'a', 'guided_choice': ['left', 'right'], 'max_tokens': 20})[2]['choices'][0]['text']
+           in ('left', 'right'), True)
     a = ask(s, '/v1/responses', {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True})[2]
     expect('/v1/responses', (a['object'], a['status'], a['output'][-1]['type']), ('response', 'incomplete', 'message'))
 
@@ -582,6 +600,13 @@ def openai_part(url, model, ours):
     next(iter(stream))
     stream.close()  # leaves in the middle
     if not ours: return
+    vectors = [o.embeddings.create(model=model, input=['Paris', 'Rome'], **k).data for k in ({}, {'encoding_format': 'float'})]
+    if max(abs(a - b) for x, y in zip(*vectors) for a, b in zip(x.embedding, y.embedding)) > 1e-6: fault('embeddings differ')
+    shape = {'type': 'object', 'properties': {'city': {'type': 'string', 'maxLength': 12}, 'large': {'type': 'boolean'}},
+             'required': ['city', 'large'], 'additionalProperties': False}
+    got = json.loads(chat(max_tokens=64, response_format={'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': shape}})
+                     .choices[0].message.content)
+    if sorted(got) != ['city', 'large'] or not isinstance(got['large'], bool): fault(f'a schema: {got}')
     expect('cached tokens', chat().usage.prompt_tokens_details.cached_tokens >= 32, True)
     n = chat(n=3, temperature=1.2, seed=5)
     expect('n', len({c.message.content for c in n.choices}), 3)
@@ -613,6 +638,8 @@ def anthropic_part(url, want):
     expect('its stream', (text, final.stop_reason, final.usage.output_tokens), (want, 'end_turn', got.usage.output_tokens))
     expect('max_tokens', a.messages.create(**{**k, 'max_tokens': 2}).stop_reason, 'max_tokens')
     expect('stop_sequences', a.messages.create(**k, stop_sequences=['France']).stop_sequence, 'France')
+    expect('count_tokens', a.messages.count_tokens(model='x', messages=k['messages']).input_tokens,
+           got.usage.input_tokens + (got.usage.cache_read_input_tokens or 0))
     try: a.messages.create(**{**k, 'messages': [{'role': 'user', 'content': [{'type': 'image', 'source': {}}]}]})
     except anthropic.BadRequestError: pass
     else: fault('an image: no error')

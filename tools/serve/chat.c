@@ -36,7 +36,7 @@ int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_err
 int chat_prompt(chat_state *c, const pi_engine *e, pi_request *r, pi_error *err)
 {
     int rc = chat_render(c, e, &c->prompt, &c->n_prompt, err);
-    return rc ? rc : pi_request_prompt_text(r, c->prompt, c->n_prompt, err);
+    return rc ? rc : pi_request_prompt_chat(r, c->messages, c->tools, c->options, err);
 }
 
 void chat_state_free(chat_state *c)

@@ -1,8 +1,8 @@
 /* Generations (see gen.h): from a body to requests of the engine, and from its events to pieces of an answer.
  *
- * Memory: a generation has its body, the tokens so far, and the text that has not been given out. A client that does not
- * take its text makes that grow: at s->send_max bytes the generation is canceled. Events are only stored where they are
- * taken; generations are given out, and freed, when no event is at hand, since events point to them. */
+ * Memory: a generation has its body, the tokens so far, and the text that has not been given out. A client that does
+ * not take its text makes that grow: at s->send_max bytes the generation is canceled. Events are only stored where they
+ * are taken; generations are given out, and freed, when no event is at hand, since events point to them. */
 #include "serve/gen.h"
 
 #include <inttypes.h>
@@ -124,11 +124,24 @@ static int make_readers(gen *g, pi_error *err)
     return PI_OK;
 }
 
+/* --reasoning and --reasoning-budget, where the client says nothing of it. */
+static int default_thinking(gen *g, pi_error *err)
+{
+    const cli *c = g->s->c;
+    const char *said = cli_str(c, "reasoning");
+    const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
+    json_t **vars = &g->p.template_vars;
+    if (!g->is_chat || (!on && !off) || json_object_get(*vars, "enable_thinking")) return PI_OK;
+    if (!*vars) *vars = json_object();
+    return json_object_set_new(*vars, "enable_thinking", json_boolean(!off)) ? params_no_memory(err) : PI_OK;
+}
+
 static void on_work(uv_work_t *w)
 {
     gen *g = w->data;
     pi_error err = {0};
     int rc = read_body(g, &err);
+    if (!rc) rc = default_thinking(g, &err);
     if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, &err);
     if (!rc) rc = make_salt(g, &err);
     if (!rc) rc = make_choices(g, &err);
@@ -140,7 +153,7 @@ static void on_work(uv_work_t *w)
     if (!rc) g->submitted = true;
     else if (!err.code) err.code = rc;
     if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
-    g->err = err;
+    g->work_err = err; /* g->err is the loop's: events may have come already */
 }
 
 /* ------------------------------------------------------------------------------------------------------------- ends */
@@ -159,9 +172,11 @@ static void free_choice(choice *ch)
     free(ch->calls);
     free(ch->ids);
     free(ch->end);
+    free(ch->chars);
     free(ch->probs);
     free(ch->prompt.ids);
     free(ch->prompt.probs);
+    free(ch->vector);
     chat_reader_free(ch->reader);
 }
 
@@ -209,7 +224,8 @@ static void on_room(exchange *ex) { gen_pump(ex->job); }
 static json_t *error_of(const gen *g, int status, const pi_error *err)
 {
     const char *code = err->code == PI_ETOOBIG ? "context_length_exceeded" : NULL;
-    return (g->w->error ? g->w->error : error_json)(status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code, err->msg);
+    return (g->w->error ? g->w->error : error_json)(status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code,
+                                                    err->msg);
 }
 
 /* Nothing follows: the log line, and the exchange's end. */
@@ -237,21 +253,17 @@ static void fail(gen *g)
 
 static void count_token_bytes(choice *ch, int32_t id)
 {
-    char small[256], out[8], *p = small;
     bool special = ch->g->p.special || ch->g->chat.split;
-    size_t n = server_token_text(ch->g->s, id, special, small, sizeof small);
-    if (n > sizeof small) {
-        if (!(p = malloc(n))) n = 0;
-        else server_token_text(ch->g->s, id, special, p, n);
-    }
-    for (size_t i = 0; i < n; i++) ch->token_bytes += utf8_step(&ch->utf8, (unsigned char) p[i], out);
-    if (p != small) free(p);
+    ch->token_bytes += server_token_count(ch->g->s, id, special, &ch->utf8, &ch->token_chars);
 }
 
 static bool add_tokens(choice *ch, const pi_event *ev)
 {
     size_t n = ch->n_ids + ev->n_tokens, row = ev->n_logprobs;
-    if (!grow(&ch->ids, &ch->cap_ids, n, sizeof *ch->ids) || !grow(&ch->end, &ch->cap_end, n, sizeof *ch->end)) return false;
+    if (!grow(&ch->ids, &ch->cap_ids, n, sizeof *ch->ids) || !grow(&ch->end, &ch->cap_end, n, sizeof *ch->end) ||
+        !grow(&ch->chars, &ch->cap_chars, n, sizeof *ch->chars)) {
+        return false;
+    }
     if (row && !grow(&ch->probs, &ch->cap_probs, n * row, sizeof *ch->probs)) return false;
     if (row) {
         ch->n_probs = row;
@@ -259,6 +271,7 @@ static bool add_tokens(choice *ch, const pi_event *ev)
     }
     for (size_t i = 0; i < ev->n_tokens; i++) {
         count_token_bytes(ch, ev->tokens[i]);
+        ch->chars[ch->n_ids] = ch->token_chars;
         ch->end[ch->n_ids] = ch->utf8.n ? SIZE_MAX : ch->token_bytes;
         ch->ids[ch->n_ids++] = ev->tokens[i];
     }
@@ -324,6 +337,14 @@ static bool take_prompt(choice *ch, const pi_event *ev)
     return true;
 }
 
+static bool take_vector(choice *ch, const pi_event *ev)
+{
+    if (!(ch->vector = malloc(ev->n_embd * sizeof *ch->vector))) return false;
+    memcpy(ch->vector, ev->embedding, ev->n_embd * sizeof *ch->vector);
+    ch->n_vector = ev->n_embd;
+    return true;
+}
+
 /* What a choice has that was not given out, about as it will be written. */
 static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
 
@@ -334,6 +355,8 @@ gen *gen_event(const pi_event *ev)
     bool ok = true;
     if (ev->kind == PI_EVENT_PROMPT) {
         ok = take_prompt(ch, ev);
+    } else if (ev->kind == PI_EVENT_EMBEDDING) {
+        ok = take_vector(ch, ev);
     } else {
         take_times(ch, ev);
         ok = add_tokens(ch, ev);
@@ -492,6 +515,7 @@ static void after_work(uv_work_t *w, int status)
 {
     gen *g = w->data;
     g->working = false;
+    if (g->work_err.code) g->err = g->work_err;
     if (status < 0 && !g->err.code) params_no_memory(&g->err);
     if (!g->submitted) {
         if (!g->err.code) params_no_memory(&g->err);
