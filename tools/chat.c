@@ -452,6 +452,9 @@ int cmd_chat(const cli *c)
     int code = CLI_OK;
     if (!cli_bool(c, "conversation")) return cmd_run(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (cli_given(c, "in-prefix") || cli_given(c, "in-suffix") || cli_given(c, "in-prefix-bos"))
+        fprintf(stderr, "%s: --in-prefix and --in-suffix are left out: the chat template says what stands around a "
+                        "message\n", c->name);
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
     /* First of all: what is typed while the model loads waits for the prompt. */

@@ -255,7 +255,7 @@ int cmd_interact(const cli *c)
     pi_options *o = code ? NULL : cli_options(c, &code);
     if (!code && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
     if (!code && !(t.in = line_open(cli_bool(c, "simple-io"), cli_color(c, STDERR_FILENO)))) code = no_memory(&t);
-    if (!code && pi_engine_open(&t.e, o, &err)) code = cli_pi_error(c, &err);
+    if (!code) code = cli_open(c, o, &t.e);
     if (!code) code = talk(&t, prompt ? prompt : "", len);
     cli_close(c, t.e);
     line_close(t.in);
