@@ -168,8 +168,8 @@ static void put_schema(writer *w, const pi__val *schema)
     const pi__json_style style = {.item_sep = pi__str_of(","), .key_sep = pi__str_of(":")};
     const char *what;
     pi__val v;
-    if (!schema || schema->type != PI__V_MAP) {
-        put(w, "%json{\"type\":\"object\"} ");
+    if (!schema || schema->type != PI__V_MAP) { /* no parameters are described: there are none */
+        put(w, "\"{}\" ");
         return;
     }
     bool ok = pi__val_new_map(w->zone, &v);
