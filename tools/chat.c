@@ -12,7 +12,6 @@
 #include "cli.h"
 #include "conversation.h"
 #include "line.h"
-#include "reasoning.h"
 
 static const char help[] =
     "  /clear        forget the conversation, but for the system prompt\n"
@@ -39,7 +38,7 @@ struct chat {
     line_input *in;
     struct text draft;         /* the message being written */
     struct text answer, thoughts; /* of the turn */
-    reasoning think;
+    pi_chat_parser *parser;    /* of the turn's answer */
     bool split, hide;          /* tell thoughts from the answer; do not show them */
     bool dimmed;               /* the terminal is in the style of thoughts */
     bool color;                /* thoughts are dimmed: standard error is a terminal */
@@ -87,9 +86,10 @@ static void end_thought(struct chat *u)
     u->dimmed = false;
 }
 
-static void take_text(void *ud, bool thought, const char *text, size_t n)
+static void take_text(struct chat *u, bool thought, const char *text, size_t n)
 {
-    struct chat *u = ud;
+    while (n && !thought && !u->answer.n && strchr(" \n\r\t", *text) && *text) text++, n--; /* in front of it all */
+    if (!n) return;
     u->failed |= !append(thought ? &u->thoughts : &u->answer, text, n);
     if (thought) {
         show_thought(u, text, n);
@@ -99,10 +99,21 @@ static void take_text(void *ud, bool thought, const char *text, size_t n)
     u->failed |= !cli_text(stdout, text, n);
 }
 
+/* What the parser knows by now. */
+static void take_deltas(struct chat *u)
+{
+    pi_chat_delta d = {.size = sizeof d};
+    while (pi_chat_parser_next(u->parser, &d))
+        if (d.kind == PI_CHAT_CONTENT || d.kind == PI_CHAT_REASONING)
+            take_text(u, d.kind == PI_CHAT_REASONING, d.text, d.text_len);
+}
+
 static void take_event(struct chat *u, const pi_event *ev)
 {
-    if (u->split) reasoning_feed(&u->think, ev->text, ev->text_len, take_text, u);
-    else if (ev->text_len) take_text(u, false, ev->text, ev->text_len);
+    if (!u->split && ev->text_len) take_text(u, false, ev->text, ev->text_len);
+    if (!u->split) return;
+    u->failed |= pi_chat_parser_feed(u->parser, ev->text, ev->text_len) != PI_OK;
+    take_deltas(u);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ turns */
@@ -128,15 +139,21 @@ static int stream(struct chat *u, pi_request *r)
         }
         if (!n && canceled) done = true;
     }
-    if (u->split) reasoning_end(&u->think, take_text, u);
+    if (u->split) {
+        u->failed |= pi_chat_parser_end(u->parser, PI_FINISH_STOP) < 0;
+        take_deltas(u);
+    }
     end_thought(u);
     return code;
 }
 
-static int ask(struct chat *u, const char *prompt, size_t len, pi_request **out, pi_error *err)
+static int ask(struct chat *u, pi_request **out, pi_error *err)
 {
-    pi_request *r = *out = pi_request_new(u->e);
-    int rc = r ? pi_request_prompt_text(r, prompt, len, err) : PI_ENOMEM;
+    char *json = json_dumps(u->messages, JSON_COMPACT);
+    pi_request *r = *out = json ? pi_request_new(u->e) : NULL;
+    int rc = r ? pi_request_prompt_chat(r, json, NULL, u->options, err) : PI_ENOMEM;
+    free(json);
+    if (!rc && u->split) rc = pi_chat_parser_new(&u->parser, u->e, NULL, u->options, err);
     /* Tags of thoughts may be control tokens. */
     if (!rc && u->split && !cli_given(u->c, "special")) rc = pi_request_set(r, "special", "true", err);
     return rc ? rc : pi_request_submit(r, err);
@@ -148,19 +165,24 @@ static int turn_error(const struct chat *u, int rc, pi_error *err)
     return cli_pi_error(u->c, err);
 }
 
-/* Answers the conversation. Returns an exit code. */
-static int take_turn(struct chat *u)
+static int print_prompt(const struct chat *u, pi_error *err)
 {
     char *prompt;
     size_t len = 0;
+    int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, err);
+    if (!rc) cli_print_prompt(u->c, u->e, prompt, len);
+    free(prompt);
+    return rc;
+}
+
+/* Answers the conversation. Returns an exit code. */
+static int take_turn(struct chat *u)
+{
     pi_error err = {0};
     pi_request *r = NULL;
     u->answer.n = u->thoughts.n = 0;
-    int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, &err);
-    if (!rc && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, prompt, len);
-    if (!rc) reasoning_start(&u->think, prompt, len);
-    if (!rc) rc = ask(u, prompt, len, &r, &err);
-    free(prompt);
+    int rc = cli_bool(u->c, "verbose-prompt") ? print_prompt(u, &err) : PI_OK;
+    if (!rc) rc = ask(u, &r, &err);
     if (!rc) {
         rc = stream(u, r);
         cli_text(stdout, "\n", 1);
@@ -170,6 +192,8 @@ static int take_turn(struct chat *u)
         else if (cli_bool(u->c, "perf")) cli_print_speed(u->c, &r, 1);
     }
     pi_request_free(r);
+    pi_chat_parser_free(u->parser);
+    u->parser = NULL;
     if (rc) return turn_error(u, rc, &err);
     int code = cli_flush(u->c);
     if (!code && (u->failed || !add_message(u, "assistant", &u->answer, &u->thoughts))) code = no_memory(u);
