@@ -208,7 +208,7 @@ static void cancel(gen *g, const char *why)
     if (g->canceled) return;
     g->canceled = true;
     g->abort_why = why;
-    for (size_t i = 0; i < g->n_r && !g->working; i++) pi_request_cancel(g->r[i]);
+    for (size_t i = 0; !g->working && i < g->n_r; i++) pi_request_cancel(g->r[i]);
 }
 
 void gen_cancel_all(server *s, const char *why)
