@@ -145,6 +145,7 @@ needs() {
     pi_need_build
     pi_need "cmocka with its headers" libcmocka-dev pi_header "$cc" cmocka.h -lcmocka
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
+    pi_need "http-parser with its headers" libhttp-parser-dev pi_header "$cc" http_parser.h -lhttp_parser
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
     if [ $quick = 0 ]; then

@@ -43,7 +43,7 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
     if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
-    if (!rc && g->is_chat && g->chat.split) rc = pi_request_set(r, "special", "true", err);
+    if (!rc && g->is_chat) rc = pi_request_set(r, "special", "true", err); /* tags of thoughts and calls */
     return rc;
 }
 
@@ -72,7 +72,7 @@ static int make_request(gen *g, size_t i, pi_error *err)
     pi_request_set_user(r, &g->choices[i * (size_t) g->p.n]);
     if (g->is_chat) {
         g->p.bad_field = "messages";
-        return chat_prompt(&g->chat, g->s->e, r, err);
+        return chat_prompt(&g->chat, r, err);
     }
     const prompt *pr = &g->p.prompts[i];
     g->p.bad_field = "prompt";
@@ -118,22 +118,27 @@ static int read_body(gen *g, pi_error *err)
 static int make_readers(gen *g, pi_error *err)
 {
     if (!g->is_chat) return PI_OK;
-    for (size_t i = 0; i < g->n_choices; i++) {
-        if (!(g->choices[i].reader = chat_reader_new(&g->chat, g->s->e))) return params_no_memory(err);
-    }
-    return PI_OK;
+    int rc = PI_OK;
+    for (size_t i = 0; i < g->n_choices && !rc; i++) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
+    return rc;
 }
 
-/* --reasoning and --reasoning-budget, where the client says nothing of it. */
-static int default_thinking(gen *g, pi_error *err)
+/* --reasoning, --reasoning-budget and --reasoning-format, where the client says nothing of it. */
+static int reasoning_defaults(gen *g, pi_error *err)
 {
     const cli *c = g->s->c;
-    const char *said = cli_str(c, "reasoning");
+    const char *said = cli_str(c, "reasoning"), *format = cli_str(c, "reasoning-format");
     const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
     json_t **vars = &g->p.template_vars;
-    if (!g->is_chat || (!on && !off) || json_object_get(*vars, "enable_thinking")) return PI_OK;
-    if (!*vars) *vars = json_object();
-    return json_object_set_new(*vars, "enable_thinking", json_boolean(!off)) ? params_no_memory(err) : PI_OK;
+    if (!g->is_chat) return PI_OK;
+    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
+    int rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    bool ok = true;
+    if ((on || off) && !json_object_get(*vars, "enable_thinking"))
+        ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
+    if (!strcmp(format, "none")) ok &= !json_object_set_new(*vars, "parse_reasoning", json_false());
+    g->hide_thoughts = !strcmp(format, "hidden");
+    return rc || ok ? rc : params_no_memory(err);
 }
 
 static void on_work(uv_work_t *w)
@@ -141,7 +146,7 @@ static void on_work(uv_work_t *w)
     gen *g = w->data;
     pi_error err = {0};
     int rc = read_body(g, &err);
-    if (!rc) rc = default_thinking(g, &err);
+    if (!rc) rc = reasoning_defaults(g, &err);
     if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, &err);
     if (!rc) rc = make_salt(g, &err);
     if (!rc) rc = make_choices(g, &err);
@@ -177,6 +182,7 @@ static void free_choice(choice *ch)
     free(ch->prompt.ids);
     free(ch->prompt.probs);
     free(ch->vector);
+    free(ch->shown);
     chat_reader_free(ch->reader);
 }
 
@@ -202,7 +208,7 @@ static void cancel(gen *g, const char *why)
     if (g->canceled) return;
     g->canceled = true;
     g->abort_why = why;
-    for (size_t i = 0; i < g->n_r && !g->working; i++) pi_request_cancel(g->r[i]);
+    for (size_t i = 0; !g->working && i < g->n_r; i++) pi_request_cancel(g->r[i]);
 }
 
 void gen_cancel_all(server *s, const char *why)
@@ -253,7 +259,7 @@ static void fail(gen *g)
 
 static void count_token_bytes(choice *ch, int32_t id)
 {
-    bool special = ch->g->p.special || ch->g->chat.split;
+    bool special = ch->g->p.special || ch->g->is_chat;
     ch->token_bytes += server_token_count(ch->g->s, id, special, &ch->utf8, &ch->token_chars);
 }
 
@@ -427,17 +433,34 @@ static size_t aligned(const choice *ch, size_t *upto)
     return k;
 }
 
+/* Thoughts that nobody is to see. */
+static void drop_thoughts(choice *ch, piece *pc)
+{
+    size_t n = 0;
+    if (!grow(&ch->shown, &ch->cap_shown, pc->n_deltas, sizeof *ch->shown)) {
+        pc->n_deltas = 0;
+        ch->content.failed = true;
+        return;
+    }
+    for (size_t i = 0; i < pc->n_deltas; i++) {
+        if (pc->delta[i].kind != DELTA_REASONING) ch->shown[n++] = pc->delta[i];
+    }
+    pc->delta = ch->shown;
+    pc->n_deltas = n;
+}
+
 static void give(choice *ch, size_t k, size_t upto)
 {
     gen *g = ch->g;
     size_t n = upto - ch->text_out;
     chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
     piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
-    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, ch->done, &pc.delta, &pc.n_deltas)) {
+    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, ch->done ? ch->finish : 0, &pc.delta, &pc.n_deltas)) {
         if (!g->err.code) params_no_memory(&g->err);
         cancel(g, "out of memory");
     }
-    if (ch->done && ch->reader && ch->finish == PI_FINISH_STOP && chat_called(ch->reader)) ch->reason = "tool_calls";
+    if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
+    if (g->hide_thoughts) drop_thoughts(ch, &pc);
     pc.ids = ch->ids + ch->ids_carry;
     pc.n_ids = k - ch->ids_carry;
     pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;

@@ -81,6 +81,8 @@ struct choice {
     tool_call *calls;
     size_t n_calls, cap_calls;
     uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
+    chat_delta *shown;       /* where thoughts are hidden: what is left of a piece */
+    size_t cap_shown;
     float *vector;           /* of an embedding; owned */
     size_t n_vector;
     int block, block_kind;   /* for wires: the open block, and what it is */
@@ -104,7 +106,7 @@ struct gen {
     choice *choices;         /* n of each prompt */
     size_t n_choices, n_done, n_ended;
     chat_state chat;         /* of a chat */
-    bool is_chat, working, submitted, streaming, canceled, pumping, too_slow;
+    bool is_chat, working, submitted, streaming, canceled, pumping, too_slow, hide_thoughts;
     bool dirty;              /* in the list of those to be pumped */
     bool finished;           /* everything was written */
     int status;              /* of an error */

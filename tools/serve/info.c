@@ -83,7 +83,7 @@ void handle_slots(server *s, exchange *ex)
     json_t *list = json_array();
     int64_t n = 0, total = cli_int(s->c, "parallel");
     for (const gen *g = s->gens; g; g = g->next) {
-        for (size_t i = 0; i < g->n_choices && g->submitted && !g->working; i++) {
+        for (size_t i = 0; !g->working && g->submitted && i < g->n_choices; i++) {
             const choice *ch = &g->choices[i];
             if (ch->done) continue;
             pi_result res = {.size = sizeof res};
