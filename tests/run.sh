@@ -231,10 +231,10 @@ fetch() {
         skip "the chat model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import gguf, jinja2, jsonschema, numpy' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import anthropic, gguf, jinja2, jsonschema, numpy, openai' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
-            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf jinja2 jsonschema numpy \
-                >>"$log/venv.log" 2>&1
+            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 \
+                anthropic gguf jinja2 jsonschema numpy openai >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
         python=$venv/bin/python
