@@ -292,8 +292,8 @@ static void json_totals(pi__sink *t, const item *it)
     json_total(t, &all);
     pi__sink_puts(t, ", \"types\": {");
     for (int32_t type = 0; type < PI__N_TYPES; type++) {
+        if (!by_type[type].tensors) continue; /* not every number is a type's */
         const char *name = pi__type_info_of(type)->name;
-        if (!by_type[type].tensors) continue;
         pi__sink_puts(t, any ? ", " : "");
         pi__sink_json(t, (pi__str) {name, strlen(name)});
         pi__sink_puts(t, ": {");
