@@ -630,6 +630,21 @@ static int parse_answers(cli *c)
     return cli_flush(c);
 }
 
+/* --escape is for reverse prompts, too, as in llama.cpp: they often begin with a newline. */
+static int unescape_stops(cli *c)
+{
+    pi_option_info info;
+    if (!cli_has_section(c->cmd, "prompt") || !cli_bool(c, "escape")) return -1;
+    for (size_t i = 0; i < c->n_val; i++) {
+        struct cli_value *v = &c->val[i];
+        if (!options_at(v->opt, &info) || strcmp(info.key, "stop") || !strchr(v->value, '\\')) continue;
+        if (!v->owned && !(v->owned = strdup(v->value))) return cli_error(c, CLI_OS, "out of memory");
+        cli_unescape(v->owned, strlen(v->owned));
+        v->value = v->owned;
+    }
+    return -1;
+}
+
 int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
 {
     c->cmd = cmd;
@@ -648,6 +663,7 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
     if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
     if (code < 0) code = check_values(c);
+    if (code < 0) code = unescape_stops(c);
     if (code < 0) code = open_log(c);
     return code;
 }

@@ -52,7 +52,7 @@
     X("json-schema-file", STRING, "", "", "-jf --json-schema-file", "", "generation", true,                            \
       "File that holds the JSON Schema.")                                                                              \
     X("escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                                  \
-      "Replace \\n, \\t, \\xHH and the like in the prompt.")                                                           \
+      "Replace \\n, \\t, \\xHH and the like in prompts.")                                                              \
     X("display-prompt", BOOL, "false", "", "--display-prompt", "", "run", false,                                       \
       "Print the prompt before the answer.")                                                                           \
     X("perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                             \

@@ -335,6 +335,8 @@ def interactive(model, folder):
     if stop:
         out = expect(0, *run, '-i', '-p', 'zz', '-r', stop, stdin='')
         same('reverse prompt', out, 'zz' + a[:a.index(stop) + 1] + '\n')
+        same('with escapes', expect(0, *run, '-i', '-p', 'zz', '-r', f'\\x{ord(stop):02x}', stdin=''), out)
+        same('without', expect(0, *run, '-i', '-p', 'zz', '-r', f'\\x{ord(stop):02x}', '--no-escape', stdin=''), f'zz{a}\n')
     same('nothing typed', expect(0, *run, '-i', stdin=''), '')
     expect(64, *run, '-i', '--copies', '2', err='--copies')
     # On a terminal: typed behind what stands there, with Ctrl-C for one's turn.
