@@ -335,12 +335,7 @@ static int read_options(pi__answer *a, const char *options, bool *reasoning, pi_
 {
     pi__val o, *v;
     pi__chat_choice choice;
-    int rc = pi__val_new_map(&a->zone, &o) ? PI_OK : pi__fail_mem(err, "the tools");
-    if (!rc && options && *options) rc = pi__json_read(&a->zone, options, strlen(options), "chat options", &o, err);
-    if (!rc && o.type != PI__V_MAP) rc = pi__fail(err, PI_EINVAL, "chat options: must be a JSON object");
-    if (!rc && a->json) rc = pi__json_read(&a->zone, a->json, strlen(a->json), "tools", &a->tools, err);
-    if (!rc) rc = pi__chat_fit_tools(&a->zone, &a->tools, err);
-    if (!rc) rc = pi__chat_choice_read(o.map, &a->tools, &choice, err);
+    int rc = pi__chat_read_tools(&a->zone, a->json, options, &a->tools, &o, &choice, err);
     if (rc) return rc;
     v = pi__dict_get_str(o.map, "parse_reasoning");
     if (v && v->type != PI__V_BOOL) return pi__fail(err, PI_EINVAL, "parse_reasoning: must be true or false");
@@ -375,10 +370,7 @@ int pi__answer_new(pi__answer **out, const pi__chat *c, const char *tools, const
     if (!a) return pi__fail_mem(err, "the answer's parser");
     a->c = c;
     a->bare = true;
-    a->tools = pi__val_none();
     a->content.limit = a->thoughts.limit = SIZE_MAX / 4;
-    size_t size = (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0);
-    pi__zone_init(&a->zone, ((size_t) 1 << 20) + size * 64);
     int rc = PI_OK;
     if (tools && *tools && !(a->json = pi__strdup(tools))) rc = pi__fail_mem(err, "the answer's parser");
     if (!rc) rc = read_options(a, options, &reasoning, err);

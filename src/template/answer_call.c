@@ -222,6 +222,8 @@ static unsigned schema_types(const pi__val *root, const pi__val *schema, int dep
     return types && v && v->type == PI__V_BOOL && v->b ? types | PI__T_NULL : types;
 }
 
+unsigned pi__schema_types(const pi__val *root, const pi__val *schema) { return schema_types(root, schema, 0); }
+
 bool pi__answer_add_key(pi__answer *a, pi__str key)
 {
     const pi__dict *f = a->call[a->n_call - 1].function;

@@ -118,6 +118,8 @@ bool pi__answer_add_value(pi__answer *a, pi__str text);
 enum { /* types that a schema allows; 0: it does not say */
     PI__T_STR = 1, PI__T_NUM = 2, PI__T_INT = 4, PI__T_BOOL = 8, PI__T_NULL = 16, PI__T_MAP = 32, PI__T_LIST = 64,
 };
+/* PI__T_* that schema allows, a part of the function's parameters root. */
+unsigned pi__schema_types(const pi__val *root, const pi__val *schema);
 
 /* ---- forms: one step of a call */
 enum { PI__STEP_OPEN, PI__STEP_BARE, PI__STEP_CALL, PI__STEP_JSON = 16, PI__STEP_FORM = 32 };

@@ -7,6 +7,8 @@
 #define DSML BAR "DSML" BAR
 
 static const pi__chat_form forms[] = {
+    {.name = "minimax-m3", .sign = {"]<]minimax[>["}},
+    {.name = "apriel", .sign = {"<tool_calls>["}},
     {.name = "deepseek-v3.2", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {DSML, "function_calls>"},
      .open = "<" DSML "function_calls>", .close = "</" DSML "function_calls>",
      .call = "<" DSML "invoke name=\"", .call_end = "\">", .call_close = "</" DSML "invoke>",
@@ -53,7 +55,7 @@ const pi__chat_form *pi__chat_form_of(pi__str t)
             const char *s = forms[i].sign[k];
             all = all && (!s || memmem(t.p, t.n, s, strlen(s)));
         }
-        if (all) return &forms[i];
+        if (all) return forms[i].kind == PI__FORM_NONE ? NULL : &forms[i];
     }
     return NULL;
 }

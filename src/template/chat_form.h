@@ -5,6 +5,7 @@
 #include "template/value.h"
 
 enum pi__form_kind {
+    PI__FORM_NONE,    /* looks like another row, but is none that is read here */
     PI__FORM_TAGS,    /* open { call NAME call_end { param KEY key_end VALUE param_close } call_close } close, or JSON */
     PI__FORM_GEMMA,   /* open call:NAME{key:VALUE,...} close, strings between <|"|> */
     PI__FORM_MISTRAL, /* open [{"name", "arguments"}, ...], or open NAME [ARGS] {...} */
