@@ -119,7 +119,10 @@ static int make_readers(gen *g, pi_error *err)
 {
     if (!g->is_chat) return PI_OK;
     int rc = PI_OK;
-    for (size_t i = 0; i < g->n_choices && !rc; i++) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
+    g->chat.firm &= g->p.stream; /* whole answers can wait for their calls to be complete */
+    for (size_t i = 0; i < g->n_choices && !rc; i++) {
+        rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
+    }
     return rc;
 }
 
@@ -455,7 +458,8 @@ static void give(choice *ch, size_t k, size_t upto)
     size_t n = upto - ch->text_out;
     chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
     piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
-    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, ch->done ? ch->finish : 0, &pc.delta, &pc.n_deltas)) {
+    const int end = ch->done ? ch->finish : 0;
+    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, end, &pc.delta, &pc.n_deltas)) {
         if (!g->err.code) params_no_memory(&g->err);
         cancel(g, "out of memory");
     }
