@@ -145,6 +145,7 @@ needs() {
     pi_need_build
     pi_need "cmocka with its headers" libcmocka-dev pi_header "$cc" cmocka.h -lcmocka
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
+    pi_need "http-parser with its headers" libhttp-parser-dev pi_header "$cc" http_parser.h -lhttp_parser
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
     if [ $quick = 0 ]; then
@@ -168,7 +169,7 @@ cuda() {
 }
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
-        -DPAGEDINFER_STATIC=ON || return
+        -DPAGEDINFER_STATIC=ON -DPAGEDINFER_LLAMA_NAMES=ON || return
     # Steps that were asked for by name need the build; its tests run where they were asked for.
     case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
 }
@@ -240,9 +241,9 @@ fetch() {
         skip "the chat model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import gguf, jinja2, numpy' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import gguf, jinja2, jsonschema, numpy' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
-            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf jinja2 numpy \
+            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf jinja2 jsonschema numpy \
                 >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
@@ -263,7 +264,7 @@ tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinf
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
-        check_templates) printf '%s\n' --templates "$vocab/templates" ;;
+        check_templates | check_prompts | check_answers) printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }

@@ -1,7 +1,7 @@
 /* The options of a request as the plain values that scheduler and sampler read.
  *
- * Ranges were checked when the options were set; here is what needs the vocabulary. Memory: the two arrays, until
- * pi__gen_params_free (the core copies them). Any thread. */
+ * Ranges were checked when the options were set; here is what needs the vocabulary. Memory: the two arrays and the grammar,
+ * until pi__gen_params_free (the core keeps what it needs). Any thread. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -36,7 +36,8 @@ static int check_some_allowed(const pi__vocab *v, const pi__sampling *p, bool no
     while (id < n_vocab && (forbidden[id] || (no_end && pi__vocab_is_eog(v, id)))) id++;
     pi__free(forbidden);
     if (id < n_vocab) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "logit-bias forbids every token%s", no_end ? " but ends of generation, which ignore-eos"
+    return pi__fail(err, PI_EINVAL, "logit-bias forbids every token%s", no_end
+                    ? " but ends of generation, which ignore-eos"
                     " or min-tokens forbid" : "; leave at least one");
 }
 
@@ -115,6 +116,35 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
     return PI_OK;
 }
 
+/* What the answer has to be, by at most one of the options for that. */
+static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
+{
+    static const struct { enum pi__opt_id id; int kind; const char *name; } of[] = {
+        {PI__OPT_JSON_SCHEMA, PI__GRAMMAR_SCHEMA, "json-schema"}, {PI__OPT_GRAMMAR, PI__GRAMMAR_GBNF, "grammar"},
+        {PI__OPT_REGEX, PI__GRAMMAR_REGEX, "regex"}, {PI__OPT_CHOICE, PI__GRAMMAR_CHOICE, "choice"}};
+    const char *trigger = pi__opt_str(&r->set, PI__OPT_GRAMMAR_TRIGGER), *name = NULL;
+    pi__grammar_spec spec = {.trigger = trigger};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const char *text = pi__opt_str(&r->set, of[i].id);
+        if (!*text) continue;
+        if (name) return pi__fail(err, PI_EINVAL, "%s and %s: an answer can have one form only; give one of them", name,
+                                  of[i].name);
+        name = of[i].name;
+        spec.kind = of[i].kind;
+        spec.text = text;
+    }
+    if (name && r->call_required)
+        return pi__fail(err, PI_EINVAL, "tool_choice asks for a call, and %s for another form: give one of them", name);
+    if (!name && !*trigger && r->call_grammar) {
+        name = "tool_choice";
+        spec = (pi__grammar_spec) {PI__GRAMMAR_GBNF, r->call_grammar, r->call_trigger};
+    }
+    if (!name && *trigger)
+        return pi__fail(err, PI_EINVAL, "grammar-trigger says when a form binds, but there is none: give grammar, json-schema, "
+                        "regex or choice");
+    return name ? pi__core_grammar(r->e->core, &spec, &p->grammar, err) : PI_OK;
+}
+
 int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
@@ -124,6 +154,9 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     *p = (pi__gen_params) {
         .max_tokens = max_tokens < 0 ? -1 : clamp_i32(max_tokens),
         .min_tokens = clamp_i32(pi__opt_int(s, PI__OPT_MIN_TOKENS)),
+        .limit_thoughts = pi__opt_int(s, PI__OPT_REASONING_BUDGET) >= 0,
+        .thought_budget = clamp_i32(pi__opt_int(s, PI__OPT_REASONING_BUDGET)),
+        .thought_message = pi__opt_str(s, PI__OPT_REASONING_MESSAGE),
         .ignore_eos = pi__opt_bool(s, PI__OPT_IGNORE_EOS),
         .no_stop = pi__opt_bool(s, PI__OPT_NO_STOP),
         .cache = pi__opt_bool(s, PI__OPT_CACHE),
@@ -141,6 +174,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     if (!rc) rc = logit_biases(s, n_vocab, &p->sampling, err);
     if (!rc) rc = check_some_allowed(v, &p->sampling, p->ignore_eos || p->min_tokens > 0, err);
     if (!rc) rc = stop_tokens(s, n_vocab, p, err);
+    if (!rc) rc = grammar_of(r, p, err);
     if (rc) pi__gen_params_free(p);
     return rc;
 }
@@ -149,6 +183,8 @@ void pi__gen_params_free(pi__gen_params *p)
 {
     pi__free((void *) p->sampling.bias);
     pi__free((void *) p->stop_ids);
+    pi__grammar_release(p->grammar);
     p->sampling.bias = NULL;
     p->stop_ids = NULL;
+    p->grammar = NULL;
 }

@@ -33,6 +33,7 @@ struct pi__core {
     pi__vocab *vocab;          /* tokens */
     pi__special special;       /* those treated apart */
     char *chat_template;       /* text, or NULL */
+    pi__grammars *grammars;    /* of its vocabulary */
     pi__gguf_copy *metadata;   /* of the file */
 
     /* step thread only */
@@ -163,7 +164,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
         rc = validate(e, &j[made], &max_total, err);
-        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, &out[made], err);
+        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now;
     }
     if (!rc) rc = make_sample_group(out, n, err);
@@ -386,7 +387,7 @@ static pi__tiering_config tiering_of(pi__setup *s)
         .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = c->cache_ram,
                     .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
                     .log = c->log},
-        .dir = c->prefix_dir, .dir_bytes = c->prefix_dir_bytes,
+        .dir = c->prefix_dir, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,
     };
 }
 
@@ -462,6 +463,7 @@ static int open_vocab(pi__core *e, pi_error *err)
     pi__str t;
     int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
     if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
+    if (!rc) rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress, e->special.n_suppress, err);
     if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;
     e->chat_template = pi__strndup(t.p, t.n);
@@ -472,6 +474,16 @@ static int copy_metadata(pi__core *e, pi_error *err)
 {
     e->metadata = pi__gguf_copy_of(e->setup.g);
     return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
+}
+
+/* Weights stay in memory, whatever the system needs it for. A refusal changes nothing but that. */
+static void lock_weights(const pi__core *e, const pi__model *m)
+{
+    size_t left;
+    const int error = pi__weights_lock(m, &left);
+    if (!error) return;
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit (ulimit -l, "
+             "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
 }
 
 static int load(pi__core *e, pi_error *err)
@@ -487,6 +499,8 @@ static int load(pi__core *e, pi_error *err)
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
     if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
+    if (!rc && s->cfg.mlock) lock_weights(e, s->m);
+    if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
 }
 
@@ -568,6 +582,7 @@ static void core_free(pi__core *e)
     pi__sched_destroy(&e->sched);
     pi__cache_destroy(&e->cache);
     pi__setup_free(&e->setup);
+    pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);
     pi__special_free(&e->special);
     pi__free(e->chat_template);
@@ -613,6 +628,11 @@ void pi__core_close(pi__core *e)
 
 int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
 const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
+
+int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+{
+    return pi__grammar_get(e->grammars, spec, out, err);
+}
 const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 
 int pi__core_info(const pi__core *e, pi_info *out)

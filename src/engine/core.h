@@ -8,6 +8,7 @@
 #include "engine/config.h"
 #include "engine/job.h"
 #include "engine/stats.h"
+#include "grammar/grammar.h"
 #include "pagedinfer.h"
 #include "tokenizer/vocab.h"
 
@@ -31,6 +32,8 @@ const pi__stats *pi__core_counters(const pi__core *e);
 int pi__core_drain(pi__core *e, int timeout_ms);
 void pi__core_cache_clear(pi__core *e, const char *salt); /* NULL: of all tenants */
 
+/* What an answer of this engine has to be, compiled; released with pi__grammar_release, before the engine is closed. */
+int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err);
 /* Validates and queues j[0..n), all of them or none; n is at least 1. out[i] is a reference that pi__seq_release gives
  * back (before or after on_done). Jobs of one call share what their prompts have in common even where params.cache is
  * false: then nobody else finds it, and it is forgotten with the last of them. */

@@ -121,6 +121,7 @@ static int32_t make_some(pi__drafting *d, const pi__batch *step, pi__seq *const 
     pi__batch_clear(&d->batch);
     for (; q < step->n_seqs && b->n_seqs < d->rows->max_rows; q++) {
         pi__seq *s = seq[q];
+        if (s && s->n_computed < s->n_tokens - 1 && s->n_tokens > s->n_prompt) s->no_hidden = true; /* its grammar went ahead */
         if (!s || s->n_computed != s->n_tokens - 1) continue; /* ended, or in the middle of its prefill */
         s->n_draft = 0;
         s->n_wish = wish(d, s);

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+enum { MAX_FORCED = 256 }; /* tokens that a grammar may add to a sequence in a step, without logits */
+
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err)
 {
     *r = (pi__runner) {.config = *config};
@@ -76,29 +78,34 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
 }
 
 /* Token number n_gen of the answer may not end it. */
-static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
+static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos ||
+                                                          n_gen < s->params.min_tokens; }
 
-/* The topk request that suffices to sample token number n_gen of the answer; k 0: the whole row is needed. */
+/* The topk request that suffices to sample token number n_gen of the answer; k 0: the whole row is needed. With a grammar
+ * the best of the row may not be allowed, and log-probabilities are of what is. */
 static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     const pi__rows *rows = r->config.rows;
-    const bool forbid = forbids_end(s, n_gen), later = forbid && s->probs; /* log-probabilities know of what is forbidden */
+    const bool forbid = !s->matcher && forbids_end(s, n_gen), later = forbid && s->probs;
+        /* log-probabilities know of what is forbidden */
     bool sum;
     if (!rows->skip || s->call.on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
-    int32_t k = pi__sampler_top(s->sampler, later ? (size_t) sp->n_eog : 0, &sum);
+    if (s->matcher && s->probs) return (pi__topk_request) {0};
+    int32_t k = pi__sampler_top(s->sampler, s->matcher ? 1 : later ? (size_t) sp->n_eog : 0, &sum);
     if (k && s->probs && k < s->params.n_logprobs) k = s->params.n_logprobs;
     return (pi__topk_request) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
 }
 
 /* The next token of s, from the whole row. */
-static int32_t choose(pi__runner *r, pi__seq *s, float *row, int32_t n_gen)
+static int32_t choose(pi__runner *r, pi__seq *s, const pi__mask *mask, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     int32_t V = r->config.m->n_vocab, id;
-    bool forbid = forbids_end(s, n_gen);
+    bool forbid = !mask && forbids_end(s, n_gen); /* a mask has that in it */
     r->config.stats->n_from_row++;
     for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
+    if (mask) pi__row_allow(row, V, mask->bits);
     if (s->probs) memcpy(r->raw_row, row, (size_t) V * sizeof *row);
     if (!forbid && pi__sampler_is_argmax(s->sampler)) id = pi__argmax(row, V);
     else id = pi__sampler_sample(s->sampler, r->scratch, row, forbid ? sp->eog : NULL, forbid ? (size_t) sp->n_eog : 0);
@@ -107,32 +114,46 @@ static int32_t choose(pi__runner *r, pi__seq *s, float *row, int32_t n_gen)
 }
 
 /* The same from the topk result of row i of those at hand. PI__NEED_ROW: that is not enough. */
-static int32_t choose_found(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_gen)
+static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     const pi__top t = pi__rows_topk(r->config.rows, i);
-    const bool later = s->probs && forbids_end(s, n_gen);
+    const bool later = !mask && s->probs && forbids_end(s, n_gen);
+    const pi__excluded x = {later ? sp->eog : NULL, later ? (size_t) sp->n_eog : 0, mask ? mask->bits : NULL};
     if (s->probs && t.odd) return PI__NEED_ROW;
-    int32_t id = pi__sampler_sample_top(s->sampler, r->scratch, &t, row, later ? sp->eog : NULL, later ? (size_t) sp->n_eog : 0);
+    int32_t id = pi__sampler_sample_top(s->sampler, r->scratch, &t, row, &x);
     if (id == PI__NEED_ROW) return id;
     r->config.stats->n_from_topk++;
     if (s->probs && id >= 0) pi__logprobs_top(&t, id, s->params.n_logprobs, s->probs);
     return id;
 }
 
-/* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
-static int sample(pi__runner *r, pi__seq *s, int32_t i, float *row, int32_t n_gen, int32_t *id, pi_error *err)
+/* The token that has to come, with its log-probabilities, from the whole row. */
+static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
 {
+    const pi__special *sp = r->config.special;
+    for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
+    pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
+}
+
+/* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
+static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id, pi_error *err)
+{
+    const int32_t n_gen = s->n_tokens - s->n_prompt;
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
-    *id = rows->request[i].k ? choose_found(r, s, i, row, n_gen) : PI__NEED_ROW;
+    int32_t forced = pi__thoughts_forced(s->thoughts);
+    if (forced >= 0 && mask && !pi__mask_has(mask, forced)) forced = -1; /* a grammar knows better */
+    if (forced >= 0) *id = s->probs ? PI__NEED_ROW : forced;
+    else *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
     if (rows->request[i].k) {
         pi__rows_copy(rows, i, 1);
         int rc = be->dev->finish(be, err);
         if (rc) return rc;
     }
-    *id = choose(r, s, row, n_gen);
+    *id = forced >= 0 ? forced : choose(r, s, mask, row, n_gen);
+    if (forced >= 0) take_forced(r, s, row, forced);
     return PI_OK;
 }
 
@@ -141,12 +162,69 @@ static void finish(const pi__runner *r, pi__seq *s, int reason, int code, const 
     r->config.finish(r->config.ud, s, reason, code, msg);
 }
 
+/* Token id is the next one of s; probs: of it, or NULL. true: that ended s, which may be gone now. */
+static bool append(pi__runner *r, pi__seq *s, int32_t id)
+{
+    const pi__special *sp = r->config.special;
+    int reason = PI_FINISH_NONE;
+    pi_error why;
+    pi__token_out out = {.id = id, .probs = s->probs, .n_probs = s->probs ? 1 + s->params.n_logprobs : 0};
+    out.eog = (!s->params.no_stop && in_list(sp->eog, (size_t) sp->n_eog, id)) ||
+              in_list(s->params.stop_ids, s->params.n_stop_ids, id);
+    s->tokens[s->n_tokens++] = id;
+    pi__sampler_accept(s->sampler, id);
+    if (s->thoughts) pi__thoughts_accept(s->thoughts, id);
+    r->config.stats->generated_tokens++;
+    if (s->call.on_token(s->call.ud, &out) || out.eog) reason = PI_FINISH_STOP;
+    else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
+    const int rc = s->matcher && !reason ? pi__matcher_accept(s->matcher, id, &why) : PI_OK;
+    if (rc) finish(r, s, PI_FINISH_ERROR, rc, why.msg);
+    else if (reason) finish(r, s, reason, PI_OK, "");
+    return rc || reason;
+}
+
+/* The grammar of s leaves one token: its probability is 1. */
+static void tell_certain(pi__seq *s, int32_t id)
+{
+    for (int32_t i = 0; s->probs && i <= s->params.n_logprobs; i++)
+        s->probs[i] = i > 1 ? (pi_token_prob) {-1, -INFINITY} : (pi_token_prob) {id, 0};
+}
+
+/* What the grammar of s allows next. true: s has ended: its text is complete, or nothing can follow. */
+static bool allowed_next(pi__runner *r, pi__seq *s, pi__mask *mask)
+{
+    pi_error why;
+    const int rc = pi__matcher_mask(s->matcher, !forbids_end(s, s->n_tokens - s->n_prompt), mask, &why);
+    if (rc) finish(r, s, PI_FINISH_ERROR, rc, why.msg);
+    else if (!mask->n) finish(r, s, PI_FINISH_STOP, PI_OK, "");
+    return rc || !mask->n;
+}
+
+/* Tokens of s that its grammar leaves no choice about: they need no logits, and are computed together in the next step, like
+ * a prompt's. true: s has ended. */
+static bool append_forced(pi__runner *r, pi__seq *s, const pi__mask *next)
+{
+    pi__mask mask;
+    if (!next && (!s->matcher || s->call.on_logits)) return false; /* who looks at logits gets each row */
+    for (int i = 0; i < MAX_FORCED; i++) {
+        if (!next && allowed_next(r, s, &mask)) return true;
+        if (!next) next = &mask;
+        if (next->n != 1) return false;
+        const int32_t id = next->only;
+        next = NULL;
+        r->config.stats->n_forced++;
+        tell_certain(s, id);
+        if (append(r, s, id)) return true;
+        if (s->call.on_logits) return false;
+    }
+    return false;
+}
+
 /* Samples the next token of s from row i of those at hand. *ended: that ended s, which may be gone now. */
 static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *ended, pi_error *err)
 {
-    const pi__special *sp = r->config.special;
-    int32_t n_gen = s->n_tokens - s->n_prompt, id;
-    int reason = PI_FINISH_NONE;
+    int32_t id;
+    pi__mask mask;
     *ended = true;
     s->t.last = pi__now_ms();
     if (!s->t.first) s->t.first = s->t.last;
@@ -154,23 +232,21 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
         finish(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
         return PI_OK;
     }
-    int rc = sample(r, s, i, row, n_gen, &id, err);
+    if (s->matcher && allowed_next(r, s, &mask)) return PI_OK;
+    if (s->matcher && mask.n == 1) {
+        *ended = append_forced(r, s, &mask);
+        return PI_OK;
+    }
+    int rc = sample(r, s, s->matcher ? &mask : NULL, i, row, &id, err);
     *ended = !rc;
     if (rc) return rc;
     if (id < 0) {
-        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable logits");
+        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, s->matcher
+               ? "no token that the grammar allows may be sampled: logit-bias or the "
+               "model's own logits forbid them all" : "the model gave no usable logits");
         return PI_OK;
     }
-    pi__token_out out = {.id = id, .probs = s->probs, .n_probs = s->probs ? 1 + s->params.n_logprobs : 0};
-    out.eog = (!s->params.no_stop && in_list(sp->eog, (size_t) sp->n_eog, id)) ||
-              in_list(s->params.stop_ids, s->params.n_stop_ids, id);
-    s->tokens[s->n_tokens++] = id;
-    pi__sampler_accept(s->sampler, id);
-    r->config.stats->generated_tokens++;
-    if (s->call.on_token(s->call.ud, &out) || out.eog) reason = PI_FINISH_STOP;
-    else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
-    if (reason) finish(r, s, reason, PI_OK, "");
-    *ended = reason != PI_FINISH_NONE;
+    *ended = append(r, s, id) || append_forced(r, s, NULL);
     return PI_OK;
 }
 
@@ -181,7 +257,7 @@ static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
 {
     s->n_drafted++;
     r->config.stats->n_drafted++;
-    if (pos != s->n_tokens - 1 || s->tokens[pos] != draft) return false;
+    if (pos != s->n_computed || pos >= s->n_tokens || s->tokens[pos] != draft) return false;
     s->n_accepted++;
     r->config.stats->n_accepted++;
     s->n_computed = pos + 1;
@@ -270,11 +346,31 @@ static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens) return false;
-    if (each > 1 + r->config.n_draft) return false;
+    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
+        return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
     return true;
+}
+
+/* Drafts that a grammar does not allow need no verifying. */
+static void drop_drafts(const pi__step_plan *plan)
+{
+    for (int32_t q = 0; q < plan->n_seqs; q++) {
+        pi__seq *s = plan->seq[q];
+        if (s && s->matcher && s->n_draft) s->n_draft = pi__matcher_count(s->matcher, s->tokens + s->n_tokens, s->n_draft);
+    }
+}
+
+/* While a device computes: masks that sampling will want, where they are not known yet. */
+static void prepare_masks(const pi__runner *r)
+{
+    pi__mask mask;
+    for (int32_t q = 0; q < r->plan->n_seqs && r->config.be->discrete; q++) {
+        const pi__seq *s = r->plan->seq[q];
+        const int32_t known = s->n_tokens - s->n_computed;
+        if (s->matcher && s->n_new >= known) (void) pi__matcher_mask(s->matcher, true, &mask, NULL); /* told when it is sampled */
+    }
 }
 
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
@@ -298,6 +394,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     run_graph(r);
+    prepare_masks(r);
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
     if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
@@ -311,5 +408,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }
-    return rc ? rc : pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) drop_drafts(plan);
+    return rc;
 }

@@ -30,6 +30,7 @@ typedef struct pi__stats {
 #undef PI__MEMBER
     atomic_ullong last_step_us;   /* how long the last step took */
     atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from whole rows */
+    atomic_ullong n_forced;       /* tokens that their grammar left no choice about */
     struct {
 #define PI__MEMBER(name) atomic_ullong name;
         PI__POOL_COUNTERS(PI__MEMBER)

@@ -51,10 +51,15 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
 
 enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED };
 
+struct pi__grammar;
+
 typedef struct pi__gen_params {
     pi__sampling sampling;
     int32_t max_tokens;     /* tokens to generate; -1: to the context's end */
     int32_t min_tokens;     /* end-of-generation tokens are forbidden before so many */
+    bool limit_thoughts;    /* of thought_budget tokens; then thought_message, if any, and the closing tag are forced */
+    int32_t thought_budget; /* tokens of a thought, not negative */
+    const char *thought_message; /* read at submit; may be NULL */
     bool ignore_eos;        /* end-of-generation tokens are never sampled */
     bool no_stop;           /* end-of-generation tokens are sampled and do not end it */
     bool cache;             /* reuse and keep prefixes */
@@ -67,6 +72,7 @@ typedef struct pi__gen_params {
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */
+    struct pi__grammar *grammar; /* what the answer has to be, or NULL; a reference of the request */
 } pi__gen_params;
 
 #endif

@@ -27,6 +27,8 @@ void pi__sampler_free(pi__sampler *s);
 /* A token of the prompt or of the answer, in order: what penalties look back at. Their number is also the position
  * that the generator's numbers belong to: sampling again before the next accept gives the same token. */
 void pi__sampler_accept(pi__sampler *s, int32_t id);
+/* Leaves of a row the logits of the tokens that are allowed, a bit a token. */
+void pi__row_allow(float *logits, int32_t n_vocab, const uint64_t *allowed);
 /* The next token. logits: n_vocab values, changed in place; forbid: ids whose probability is 0, may be NULL. NaN logits
  * never win; if all are NaN or -inf: -1 (the caller fails the request). */
 int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
@@ -46,13 +48,19 @@ typedef struct pi__top {
 /* The best token, where there is one. */
 static inline int32_t pi__top_best(const pi__top *t) { return t->n ? (int32_t) (uint32_t) t->key[0] : -1; }
 /* The k of the topk request that sample_top needs, at most PI__MAX_TOP; 0: it needs the whole row. *sum: it needs
- * pi__top.sum, too. n_forbid: ids that sample_top will be told to forbid. */
+ * pi__top.sum, too. n_forbid: ids that sample_top will be told to forbid, any number where it is told what is allowed. */
 int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum);
+/* Tokens whose probability is 0. */
+typedef struct pi__excluded {
+    const int32_t *forbid;   /* [n_forbid] these, */
+    size_t n_forbid;
+    const uint64_t *allowed; /* and all without a bit here; NULL: none of them */
+} pi__excluded;
 /* The token that sample gives for the row, to the bit; or PI__NEED_ROW where t does not tell. scribble: n_vocab values
  * that are overwritten. */
 enum { PI__NEED_ROW = -2 };
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
-                               const int32_t *forbid, size_t n_forbid);
+                               const pi__excluded *x);
 
 /* Logarithms of probability of id and of the n most likely tokens (descending, lower id first on ties), from the raw
  * row: out[0] is id, out[1..n] the others (id -1 where no more are possible). */

@@ -43,16 +43,17 @@ int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum)
     }
 }
 
-/* Biases, and ids whose probability is 0. */
-static void lower(const pi__sampler *s, pi__cands *v, const int32_t *forbid, size_t n_forbid)
+/* Biases, and tokens whose probability is 0. */
+static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
 {
     for (size_t i = 0; i < v->n; i++) {
         uint64_t *key = &v->w->key[i];
         const int32_t id = pi__key_id(*key);
         for (size_t j = 0; j < s->p.n_bias; j++)
             if (s->bias[j].id == id) *key = pi__logit_key(pi__biased(pi__key_logit(*key), s->bias[j].bias), id);
-        for (size_t j = 0; j < n_forbid; j++)
-            if (forbid[j] == id) *key = pi__logit_key(-INFINITY, id);
+        for (size_t j = 0; j < x->n_forbid; j++)
+            if (x->forbid[j] == id) *key = pi__logit_key(-INFINITY, id);
+        if (x->allowed && !(x->allowed[id >> 6] >> (id & 63) & 1)) *key = pi__logit_key(-INFINITY, id);
     }
 }
 
@@ -109,19 +110,20 @@ static bool first_filter(const pi__sampler *s, int kind, pi__cands *v, const pi_
 }
 
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
-                               const int32_t *forbid, size_t n_forbid)
+                               const pi__excluded *x)
 {
+    const bool whole = !x->n_forbid && !x->allowed; /* nothing is excluded */
     const uint64_t border = t->all || !t->n ? UINT64_MAX : t->key[t->n - 1];
     const uint8_t *c = s->chain;
     pi__cands v = {.w = w, .row = scribble, .n_row = s->n_vocab, .list = true, .n = (size_t) t->n};
-    if (pi__sampler_is_argmax(s) && !n_forbid) return pi__top_best(t);
+    if (pi__sampler_is_argmax(s) && whole) return pi__top_best(t);
     if (t->odd || !only_lowers(s)) return PI__NEED_ROW;
     memcpy(w->key, t->key, (size_t) t->n * sizeof *t->key);
-    lower(s, &v, forbid, n_forbid);
+    lower(s, &v, x);
     for (; lowers(*c); c++) pi__sampler_apply(s, *c, &v);
     keep_known(&v, border);
     if (!v.n) return t->all ? -1 : PI__NEED_ROW;
-    const bool as_it_is = c == s->chain && !s->p.n_bias && !n_forbid && t->sum > 0;
+    const bool as_it_is = c == s->chain && !s->p.n_bias && whole && t->sum > 0;
     if ((*c == PI__SMP_TOP_P && !as_it_is) || !first_filter(s, *c, &v, t, border)) return PI__NEED_ROW;
     if (*c != PI__SMP_N) c++;
     for (; *c != PI__SMP_N; c++) pi__sampler_apply(s, *c, &v);

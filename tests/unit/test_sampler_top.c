@@ -51,7 +51,8 @@ static pi__sampling random_params(pi__logit_bias *bias, int n_vocab)
     static const uint8_t usual[] = {PI__SMP_PENALTIES, PI__SMP_DRY, PI__SMP_TOP_N_SIGMA, PI__SMP_TOP_K, PI__SMP_TYPICAL,
                                     PI__SMP_TOP_P, PI__SMP_MIN_P, PI__SMP_XTC, PI__SMP_TEMPERATURE, PI__SMP_N};
     pi__sampling p = {.seed = rnd(), .temp = rnd_int(5) ? (float) (0.2 + rnd01()) : 0, .top_p = 1, .typical_p = 1,
-                      .repeat_penalty = 1, .repeat_last_n = rnd_int(2) ? 64 : -1, .dry_base = 1.75f, .dry_allowed_length = 1,
+                      .repeat_penalty = 1, .repeat_last_n = rnd_int(2) ? 64 : -1, .dry_base = 1.75f,
+                          .dry_allowed_length = 1,
                       .dry_penalty_last_n = -1, .xtc_threshold = 0.1f};
     if (rnd_int(2)) p.top_k = 1 + rnd_int(rnd_int(2) ? 40 : 400);
     if (rnd_int(2)) p.top_p = (float) rnd01();
@@ -133,20 +134,27 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         const size_t n_forbid = rnd_int(5) ? 0 : SKIPPED;
         bool sum;
         fill(row, n, kind);
-        const int k = pi__sampler_top(s, n_forbid, &sum);
+        uint64_t allowed[(MOST + 63) / 64];
+        const bool masked = rnd_int(3) == 0; /* some tokens, many or few, are not allowed */
+        const int share = 1 + rnd_int(8);
+        memset(allowed, 0, sizeof allowed);
+        for (int id = 0; id < n; id++) allowed[id >> 6] |= (uint64_t) (rnd_int(8) < share) << (id & 63);
+        const int k = pi__sampler_top(s, masked ? 1 : n_forbid, &sum);
         memcpy(copy, row, sizeof copy);
+        if (masked) pi__row_allow(copy, n, allowed);
         const int32_t want = pi__sampler_sample(s, w, copy, skipped, n_forbid);
         const float value = s->feedback.value;
         assert_in_range(k, 0, PI__MAX_TOP);
         if (k) {
             const bool probs = rnd_int(3) == 0;
             const pi__top t = top_of(row, n, probs && k < 8 ? 8 : k, sum || probs, key);
-            const int32_t got = pi__sampler_sample_top(s, w, &t, scribble, skipped, n_forbid);
+            const pi__excluded x = {skipped, n_forbid, masked ? allowed : NULL};
+            const int32_t got = pi__sampler_sample_top(s, w, &t, scribble, &x);
             if (got != PI__NEED_ROW) assert_int_equal(got, want);
             assert_true(s->feedback.value == value); /* what the next token depends on, too */
-            if (got != PI__NEED_ROW) check_logprobs(row, n, &t, got, w);
-            *asked += kind == 0;
-            *given += kind == 0 && got != PI__NEED_ROW;
+            if (got != PI__NEED_ROW && !masked) check_logprobs(row, n, &t, got, w);
+            *asked += kind == 0 && !masked;
+            *given += kind == 0 && !masked && got != PI__NEED_ROW;
         }
         pi__sampler_accept(s, want < 0 ? 0 : want);
     }
@@ -214,9 +222,11 @@ static void test_not_enough(void **state)
         p.top_k = way == 2 ? 100 : 0;
         assert_int_equal(pi__sampler_create(&s, &p, N, 100, NULL), PI_OK);
         pi__top t = top_of(row, N, way == 2 ? 103 : PI__MAX_TOP, true, key);
-        assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, forbid, way == 2 ? 4 : 0), PI__NEED_ROW);
+        assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, &(pi__excluded) {.forbid = forbid,
+            .n_forbid = way == 2 ? 4 : 0}), PI__NEED_ROW);
         t = top_of(row, N, 104, true, key);
-        if (way == 2) assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, forbid, 4), pi__sampler_sample(s, w,
+        if (way == 2) assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, &(pi__excluded) {.forbid = forbid,
+            .n_forbid = 4}), pi__sampler_sample(s, w,
                                                                                                                  row, forbid, 4));
         pi__sampler_free(s);
     }

@@ -1,0 +1,419 @@
+/* An engine's grammars: compiling, sharing, and what sequences see of them (see grammar.h).
+ *
+ * The grammars used last are kept; one that is dropped lives on while somebody has a reference. Locks: the engine's
+ * list has one, never held while compiling; each grammar has one for its machine and the list of its matchers. */
+#include "grammar/grammar.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "grammar/machine.h"
+
+enum { KEPT = 64, MAX_TRIGGERS = 64 };
+
+struct pi__grammar {
+    atomic_uint ref;
+    pi__hash128 key;       /* of its spec */
+    pthread_mutex_t lock;  /* guards all that follows */
+    pi__program program;
+    pi__machine machine;
+    pi__matcher *matchers; /* those that are in a state */
+    pi__grammar_counts counts;
+};
+
+struct pi__matcher {
+    pi__grammar *g;
+    pi__matcher *prev, *next; /* in g's list, while state is not 0 */
+    uint32_t state;           /* where it is; 0: at the start, and not in the list yet */
+    bool over;                /* the end was generated, or nothing can follow */
+};
+
+struct pi__grammars {
+    const pi__vocab *v;
+    int32_t n_vocab;
+    int32_t *never;           /* [n_never] */
+    int32_t n_never;
+    pthread_mutex_t lock;     /* guards all that follows */
+    pi__tokens *tokens;       /* made for the first grammar */
+    pi__grammar *kept[KEPT];  /* [n_kept] the last one used first */
+    size_t n_kept;
+};
+
+/* --------------------------------------------------------------------------------------------------------- grammars */
+
+int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
+                        pi_error *err)
+{
+    *out = NULL;
+    pi__grammars *gs = pi__calloc(1, sizeof *gs);
+    int32_t *copy = pi__calloc((size_t) n_never + 1, sizeof *copy);
+    if (!gs || !copy) {
+        pi__free(gs);
+        pi__free(copy);
+        return pi__fail_mem(err, "grammars");
+    }
+    if (n_never) memcpy(copy, never, (size_t) n_never * sizeof *copy);
+    *gs = (pi__grammars) {.v = v, .n_vocab = n_vocab, .never = copy, .n_never = n_never};
+    pthread_mutex_init(&gs->lock, NULL);
+    *out = gs;
+    return PI_OK;
+}
+
+void pi__grammars_free(pi__grammars *gs)
+{
+    if (!gs) return;
+    for (size_t i = 0; i < gs->n_kept; i++) pi__grammar_release(gs->kept[i]);
+    pi__tokens_free(gs->tokens);
+    pthread_mutex_destroy(&gs->lock);
+    pi__free(gs->never);
+    pi__free(gs);
+}
+
+pi__grammar *pi__grammar_retain(pi__grammar *g)
+{
+    if (g) atomic_fetch_add(&g->ref, 1);
+    return g;
+}
+
+void pi__grammar_release(pi__grammar *g)
+{
+    if (!g || atomic_fetch_sub(&g->ref, 1) != 1) return;
+    pi__machine_free(&g->machine);
+    pi__program_free(&g->program);
+    pthread_mutex_destroy(&g->lock);
+    pi__free(g);
+}
+
+/* -------------------------------------------------------------------------------------------------------- compiling */
+
+/* The texts of a JSON array of strings. */
+static int read_texts(pi__builder *b, const char *json, const char *what, pi__str **out, size_t *n)
+{
+    pi__val v;
+    int rc = pi__json_read(&b->zone, json, strlen(json), what, &v, b->err);
+    *n = 0;
+    if (rc) return b->code = rc;
+    if (v.type != PI__V_LIST || !v.list->n) return pi__builder_fail(b, PI_EINVAL,
+                                                                    "%s: give a JSON array of texts, as [\"yes\", \"no\"]", what);
+    *out = pi__builder_take(b, v.list->n * sizeof **out);
+    for (size_t i = 0; i < v.list->n && !b->code; i++) {
+        if (v.list->v[i].type != PI__V_STR) return pi__builder_fail(b, PI_EINVAL, "%s: entry %zu is %s; give texts",
+                                                                    what, i, pi__val_type_name(&v.list->v[i]));
+        (*out)[(*n)++] = v.list->v[i].s;
+    }
+    return b->code;
+}
+
+pi__expr *pi__read_choice(pi__builder *b, const char *text, size_t n)
+{
+    pi__str *s = NULL;
+    size_t count = 0;
+    (void) n; /* NUL terminated */
+    pi__expr *alt = pi__x_alt(b);
+    if (read_texts(b, text, "choice", &s, &count)) return alt;
+    for (size_t i = 0; i < count; i++) pi__x_add(b, alt, pi__x_bytes(b, s[i].p, s[i].n));
+    return alt;
+}
+
+static pi__expr *read_spec(pi__builder *b, const pi__grammar_spec *spec)
+{
+    const size_t n = strlen(spec->text);
+    switch (spec->kind) {
+    case PI__GRAMMAR_GBNF: return pi__read_gbnf(b, spec->text, n);
+    case PI__GRAMMAR_SCHEMA: return pi__read_schema_text(b, spec->text, n, "json-schema");
+    case PI__GRAMMAR_REGEX: return pi__read_regex(b, spec->text, n, "regex", false, NULL);
+    default: return pi__read_choice(b, spec->text, n);
+    }
+}
+
+/* Before the grammar binds there is any text, up to a trigger. */
+static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
+{
+    const uint32_t rule = pi__rule_new(b);
+    pi__rule_set(b, rule, root);
+    if (read_texts(b, json, "grammar-trigger", &b->trigger, &b->n_triggers)) return root;
+    for (size_t i = 0; i < b->n_triggers; i++)
+        if (!b->trigger[i].n)
+            pi__builder_fail(b, PI_EINVAL, "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from "
+                             "the start", i);
+    if (b->n_triggers > MAX_TRIGGERS)
+        pi__builder_fail(b, PI_ETOOBIG, "grammar-trigger: %zu texts; at most %d are possible", b->n_triggers, MAX_TRIGGERS);
+    pi__expr *x = pi__x_rule(b, rule);
+    if (!b->code) x->kind = PI__X_FREE;
+    return x;
+}
+
+static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+{
+    const double start = pi__now_ms();
+    pi__grammar *g = pi__calloc(1, sizeof *g);
+    if (!g) return pi__fail_mem(err, "the grammar");
+    atomic_init(&g->ref, 1);
+    pthread_mutex_init(&g->lock, NULL);
+    pi__builder b;
+    pi_error why = {0};
+    pi__builder_init(&b, t, &why);
+    pi__expr *root = read_spec(&b, spec);
+    if (!b.code && spec->trigger && *spec->trigger) root = add_trigger(&b, spec->trigger, root);
+    if (!b.code) pi__program_make(&g->program, &b, root);
+    int rc = b.code;
+    pi__builder_free(&b);
+    if (!rc) rc = pi__machine_init(&g->machine, &g->program, t, &why);
+    if (!rc && pi__machine_start(&g->machine) == PI__STATE_NONE)
+        rc = pi__fail(&why, PI_ETOOBIG, "the grammar has too many ways to start: at most %d are followed at once",
+                      PI__MAX_CONFIGS);
+    if (rc) {
+        if (err) *err = why;
+        pi__grammar_release(g);
+        return rc;
+    }
+    g->counts.compile_ms = pi__now_ms() - start;
+    *out = g;
+    return PI_OK;
+}
+
+/* The kept grammar of this key, moved to the front; the lock is held. */
+static pi__grammar *find(pi__grammars *gs, pi__hash128 key)
+{
+    for (size_t i = 0; i < gs->n_kept; i++) {
+        pi__grammar *g = gs->kept[i];
+        if (g->key.lo != key.lo || g->key.hi != key.hi) continue;
+        memmove(gs->kept + 1, gs->kept, i * sizeof gs->kept[0]);
+        return gs->kept[0] = g;
+    }
+    return NULL;
+}
+
+/* Keeps g, dropping the one that was not used for longest; the lock is held. */
+static void keep(pi__grammars *gs, pi__grammar *g)
+{
+    if (gs->n_kept == KEPT) pi__grammar_release(gs->kept[--gs->n_kept]);
+    memmove(gs->kept + 1, gs->kept, gs->n_kept * sizeof gs->kept[0]);
+    gs->kept[0] = pi__grammar_retain(g);
+    gs->n_kept++;
+}
+
+static pi__hash128 key_of(const pi__grammar_spec *spec)
+{
+    const char *trigger = spec->trigger ? spec->trigger : "";
+    pi__hash128 h = pi__hash(&spec->kind, sizeof spec->kind);
+    h = pi__hash_chain(h, trigger, strlen(trigger));
+    return pi__hash_chain(h, spec->text, strlen(spec->text));
+}
+
+int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+{
+    const pi__hash128 key = key_of(spec);
+    int rc = PI_OK;
+    *out = NULL;
+    pthread_mutex_lock(&gs->lock);
+    *out = pi__grammar_retain(find(gs, key));
+    if (!*out && !gs->tokens) rc = pi__tokens_create(&gs->tokens, gs->v, gs->n_vocab, gs->never, gs->n_never, err);
+    pthread_mutex_unlock(&gs->lock);
+    if (rc || *out) return rc;
+    rc = compile(gs->tokens, spec, out, err);
+    if (rc) return rc;
+    (*out)->key = key;
+    pthread_mutex_lock(&gs->lock);
+    pi__grammar *other = find(gs, key); /* somebody was faster */
+    if (other) {
+        pi__grammar_release(*out);
+        *out = pi__grammar_retain(other);
+    } else {
+        keep(gs, *out);
+    }
+    pthread_mutex_unlock(&gs->lock);
+    return PI_OK;
+}
+
+void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out)
+{
+    pthread_mutex_lock(&g->lock);
+    *out = g->counts;
+    out->n_states = g->machine.n_states;
+    out->n_masks_made = g->machine.n_masks;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* --------------------------------------------------------------------------------------------------------- matchers */
+
+int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err)
+{
+    *out = pi__calloc(1, sizeof **out);
+    if (!*out) return pi__fail_mem(err, "the request");
+    (*out)->g = pi__grammar_retain(g);
+    return PI_OK;
+}
+
+void pi__matcher_free(pi__matcher *m)
+{
+    if (!m) return;
+    pi__grammar *g = m->g;
+    pthread_mutex_lock(&g->lock);
+    if (m->prev) m->prev->next = m->next;
+    else if (g->matchers == m) g->matchers = m->next;
+    if (m->next) m->next->prev = m->prev;
+    pthread_mutex_unlock(&g->lock);
+    pi__grammar_release(g);
+    pi__free(m);
+}
+
+/* Makes room: only the states of matchers are kept. There are never more of them than sequences that run, at most 4096.
+ * The lock is held. */
+static void collect(pi__grammar *g)
+{
+    pi__machine *m = &g->machine;
+    size_t n = 0;
+    uint32_t **root = (uint32_t **) (void *) m->todo; /* room for 4 * PI__MAX_CONFIGS of them */
+    for (pi__matcher *x = g->matchers; x; x = x->next) {
+        pi__assert(n < 4 * PI__MAX_CONFIGS);
+        if (n < 4 * PI__MAX_CONFIGS) root[n++] = &x->state;
+        else x->over = true;
+    }
+    pi__machine_collect(m, root, n);
+    g->counts.n_collections++;
+}
+
+/* The matcher is in a state from now on; the lock is held. */
+static bool settle(pi__matcher *m)
+{
+    pi__grammar *g = m->g;
+    if (m->state) return true;
+    const uint32_t start = pi__machine_start(&g->machine);
+    if (!start) return false;
+    m->state = start;
+    m->next = g->matchers;
+    if (g->matchers) g->matchers->prev = m;
+    g->matchers = m;
+    return true;
+}
+
+static int too_much(pi_error *err)
+{
+    return pi__fail(err, PI_ETOOBIG, "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: "
+                    "make it less ambiguous");
+}
+
+/* Calls f until it has room, at most twice. */
+typedef bool (*step_fn)(pi__matcher *m, void *ud);
+static bool with_room(pi__matcher *m, step_fn f, void *ud)
+{
+    pi__machine *x = &m->g->machine;
+    for (int i = 0; i < 2; i++) {
+        if (settle(m) && f(m, ud)) return true;
+        if (x->wide) break;
+        collect(m->g);
+    }
+    x->full = x->wide = false;
+    return false;
+}
+
+static bool step_mask(pi__matcher *m, void *slot)
+{
+    *(int32_t *) slot = pi__machine_mask(&m->g->machine, m->state);
+    return *(int32_t *) slot >= 0;
+}
+
+/* The mask with the tokens that end a text: all of them, or where nothing else can follow the one that models use. */
+static void add_ends(const pi__machine *x, bool all, pi__mask *out)
+{
+    const pi__tokens *t = x->t;
+    uint64_t *bits = pi__mask_bits(x, PI__MASK_SLOTS);
+    memcpy(bits, out->bits, pi__mask_words(t) * sizeof *bits);
+    for (int32_t i = 0; i < t->n_eog; i++) {
+        const int32_t id = t->eog[i];
+        if ((!all && id != t->eos) || (bits[id >> 6] >> (id & 63) & 1)) continue;
+        bits[id >> 6] |= (uint64_t) 1 << (id & 63);
+        out->only = id;
+        out->n++;
+    }
+    out->bits = bits;
+}
+
+int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
+{
+    pi__grammar *g = m->g;
+    int32_t slot = -1;
+    int rc = PI_OK;
+    *out = (pi__mask) {.only = -1};
+    pthread_mutex_lock(&g->lock);
+    const uint64_t made = g->machine.n_masks;
+    const double start = pi__now_ms();
+    if (m->over) {
+        out->n = 0;
+    } else if (!with_room(m, step_mask, &slot)) {
+        rc = too_much(err);
+    } else {
+        const pi__gstate *s = pi__state_at(&g->machine, m->state);
+        *out = (pi__mask) {pi__mask_bits(&g->machine, slot), g->machine.slot[slot].n, g->machine.slot[slot].only};
+        if (s->ends && (end || !out->n)) add_ends(&g->machine, out->n > 0, out);
+        if (!out->n && !s->ends) rc = pi__fail(err, PI_EINVAL,
+                                               "no token of the vocabulary is a way to go on that the grammar allows");
+        m->over = !out->n;
+    }
+    const double ms = g->machine.n_masks > made ? pi__now_ms() - start : 0;
+    g->counts.n_masks++;
+    g->counts.mask_ms += ms;
+    if (ms > g->counts.mask_max_ms) g->counts.mask_max_ms = ms;
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
+typedef struct step { int32_t id; uint32_t to; } step;
+
+static bool step_token(pi__matcher *m, void *ud)
+{
+    step *s = ud;
+    s->to = pi__machine_token(&m->g->machine, m->state, s->id);
+    return s->to != PI__STATE_NONE;
+}
+
+/* What id leads to; the lock is held. */
+static int follow(pi__matcher *m, int32_t id, pi_error *err)
+{
+    const pi__machine *x = &m->g->machine;
+    step s = {id, 0};
+    if (id < 0 || id >= x->t->n_vocab || m->over) return pi__fail(err, PI_EINVAL,
+                                                                  "the grammar does not allow token %d here", id);
+    if (!with_room(m, step_token, &s)) return too_much(err);
+    if (s.to != PI__STATE_DEAD) {
+        m->state = s.to;
+        return PI_OK;
+    }
+    if (!pi__tokens_is_eog(x->t, id) || !pi__state_at(x, m->state)->ends)
+        return pi__fail(err, PI_EINVAL, "the grammar does not allow token %d here", id);
+    m->over = true;
+    return PI_OK;
+}
+
+int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err)
+{
+    pthread_mutex_lock(&m->g->lock);
+    const int rc = follow(m, id, err);
+    pthread_mutex_unlock(&m->g->lock);
+    return rc;
+}
+
+int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n)
+{
+    int32_t k = 0;
+    pthread_mutex_lock(&m->g->lock);
+    pi__matcher probe = {.g = m->g, .state = 0, .over = m->over};
+    bool ok = settle(m) && settle(&probe); /* in the list, so that it is kept like others */
+    probe.state = m->state;
+    while (ok && k < n && !probe.over && !follow(&probe, ids[k], NULL)) k++;
+    if (ok) {
+        m->g->matchers = probe.next; /* it came last, so it is the first */
+        if (probe.next) probe.next->prev = NULL;
+    }
+    pthread_mutex_unlock(&m->g->lock);
+    return k;
+}
+
+bool pi__matcher_is_over(const pi__matcher *m) { return m->over; }

@@ -1,0 +1,362 @@
+/* States of the machine: making, finding, keeping (see machine.h). */
+#include "grammar/machine.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+/* ----------------------------------------------------------------------------------------------------------- memory */
+
+static void lay_out(pi__machine *m, pi__arena *a)
+{
+    const size_t C = PI__MAX_CONFIGS;
+    for (int i = 0; i < 2; i++) {
+        pi__space *s = &m->space[i];
+        s->word = pi__arena_take(a, (size_t) PI__STATE_WORDS * sizeof *s->word);
+        s->state_slot = pi__arena_take(a, 2 * (size_t) PI__MAX_STATES * sizeof *s->state_slot);
+        s->stack = pi__arena_take(a, (size_t) PI__MAX_STACKS * sizeof *s->stack);
+        s->stack_slot = pi__arena_take(a, 2 * (size_t) PI__MAX_STACKS * sizeof *s->stack_slot);
+    }
+    m->mask = pi__arena_take(a, (PI__MASK_SLOTS + 1) * pi__mask_words(m->t) * sizeof *m->mask);
+    m->config = pi__arena_take(a, C * sizeof *m->config);
+    m->todo = pi__arena_take(a, 4 * C * sizeof *m->todo);
+    m->seen = pi__arena_take(a, 8 * C * sizeof *m->seen);
+    m->seen_when = pi__arena_take(a, 8 * C * sizeof *m->seen_when);
+    m->path = pi__arena_take(a, ((size_t) m->t->max_bytes + 1) * sizeof *m->path);
+    m->text = pi__arena_take(a, (size_t) m->t->max_bytes + 1);
+}
+
+size_t pi__machine_bytes(const pi__tokens *t)
+{
+    pi__machine m = {.t = t};
+    pi__arena a = {0};
+    lay_out(&m, &a);
+    return a.used;
+}
+
+static void space_clear(pi__space *s)
+{
+    if (s->n_states) memset(s->state_slot, 0, 2 * (size_t) PI__MAX_STATES * sizeof *s->state_slot);
+    if (s->n_stacks > 1) memset(s->stack_slot, 0, 2 * (size_t) PI__MAX_STACKS * sizeof *s->stack_slot);
+    s->n_words = 2;
+    s->n_states = 0;
+    s->n_stacks = 1;
+}
+
+int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, pi_error *err)
+{
+    *m = (pi__machine) {.p = p, .t = t, .map_bytes = pi__machine_bytes(t)};
+    m->map = pi__map(m->map_bytes);
+    if (!m->map) return pi__fail_mem(err, "the grammar's states");
+    pi__arena a = {.base = m->map, .size = m->map_bytes};
+    lay_out(m, &a);
+    m->now = &m->space[0];
+    space_clear(&m->space[0]);
+    space_clear(&m->space[1]);
+    return PI_OK;
+}
+
+void pi__machine_free(pi__machine *m)
+{
+    if (m->map) pi__unmap(m->map, m->map_bytes);
+    memset(m, 0, sizeof *m);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- stacks */
+
+static uint32_t mix(uint64_t x)
+{
+    x *= 0x9E3779B97F4A7C15u;
+    return (uint32_t) (x >> 32) ^ (uint32_t) (x >> 15);
+}
+
+/* The entry (go_on, below), made if need be; 0 and m->full: there is no room. */
+static uint32_t push(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t below)
+{
+    const uint32_t mask = 2 * PI__MAX_STACKS - 1;
+    uint32_t h = mix((uint64_t) go_on << 32 | below) & mask;
+    for (uint32_t k; (k = s->stack_slot[h]); h = (h + 1) & mask)
+        if (s->stack[k].go_on == go_on && s->stack[k].below == below) return k;
+    if (s->n_stacks == PI__MAX_STACKS) return m->full = true, 0;
+    s->stack[s->n_stacks] = (pi__gstack) {go_on, below};
+    return s->stack_slot[h] = s->n_stacks++;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- states */
+
+static void begin(pi__machine *m)
+{
+    m->n_config = m->n_seen = 0;
+    m->ends = false;
+    if (!++m->when) { /* once in 2^32 states */
+        memset(m->seen_when, 0, 8 * (size_t) PI__MAX_CONFIGS * sizeof *m->seen_when);
+        m->when = 1;
+    }
+}
+
+static void add_config(pi__machine *m, uint32_t node, uint32_t row, uint32_t stack)
+{
+    if (m->n_config == PI__MAX_CONFIGS) m->wide = true;
+    else m->config[m->n_config++] = (uint64_t) (node << 12 | row) << 32 | stack;
+}
+
+/* true: (node, stack) is entered for the first time. */
+static bool is_new(pi__machine *m, uint64_t key)
+{
+    const uint32_t mask = 8 * PI__MAX_CONFIGS - 1;
+    uint32_t h = mix(key) & mask;
+    for (; m->seen_when[h] == m->when; h = (h + 1) & mask)
+        if (m->seen[h] == key) return false;
+    if (++m->n_seen > 4 * PI__MAX_CONFIGS) return m->wide = true, false;
+    m->seen[h] = key;
+    m->seen_when[h] = m->when;
+    return true;
+}
+
+/* Adds what can be read from node on, over choices, calls and ends. */
+static void enter(pi__machine *m, uint32_t node, uint32_t stack)
+{
+    const pi__program *p = m->p;
+    uint32_t n = 0;
+    m->todo[n++] = (uint64_t) node << 32 | stack;
+    while (n && !m->full && !m->wide) {
+        const uint64_t key = m->todo[--n];
+        const uint32_t k = (uint32_t) (key >> 32), st = (uint32_t) key;
+        const pi__gnode *x = &p->node[k];
+        if (!x->live) continue;
+        m->work++;
+        if (x->kind != PI__G_END && x->kind != PI__G_SPLIT && x->kind != PI__G_CALL) {
+            if (is_new(m, key)) add_config(m, k, 0, st);
+            m->ends |= x->kind == PI__G_FREE; /* free text may end anywhere */
+            continue;
+        }
+        if (!is_new(m, key)) continue;
+        if (n + 2 > 4 * PI__MAX_CONFIGS) {
+            m->wide = true;
+        } else if (x->kind == PI__G_SPLIT) {
+            m->todo[n++] = (uint64_t) x->b << 32 | st;
+            m->todo[n++] = (uint64_t) x->a << 32 | st;
+        } else if (x->kind == PI__G_CALL) { /* at a rule's end nothing is pushed: the stack does not grow in a list's tail */
+            const uint32_t on = x->b ? push(m, m->now, x->b, st) : st;
+            m->todo[n++] = (uint64_t) p->rule[x->a] << 32 | on;
+        } else if (st) {
+            const pi__gstack *top = &m->now->stack[st];
+            m->todo[n++] = (uint64_t) top->go_on << 32 | top->below;
+        } else {
+            m->ends = true;
+        }
+    }
+}
+
+static void sort(uint64_t *v, uint32_t n)
+{
+    for (uint32_t gap = n / 2; gap; gap = gap == 2 ? 1 : gap * 5 / 11) { /* few, and mostly in order */
+        for (uint32_t i = gap; i < n; i++) {
+            const uint64_t x = v[i];
+            uint32_t k = i;
+            for (; k >= gap && v[k - gap] > x; k -= gap) v[k] = v[k - gap];
+            v[k] = x;
+        }
+    }
+}
+
+static uint32_t *next_of(pi__gstate *s) { return (uint32_t *) (void *) (s->config + s->n); }
+
+/* The best run of the state's configurations, and whether tokens are read by number. */
+static void look_at(const pi__machine *m, pi__gstate *s)
+{
+    const pi__program *p = m->p;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const uint32_t k = (uint32_t) (s->config[i] >> 44), row = (uint32_t) (s->config[i] >> 32) & (PI__MAX_SUB - 1);
+        const pi__gnode *x = &p->node[k];
+        s->by_token |= x->kind >= PI__G_TOKEN;
+        if (row || (x->kind != PI__G_DFA && x->kind != PI__G_FREE)) continue;
+        const uint32_t run = x->kind == PI__G_FREE ? PI__RUN_INF : p->run[k];
+        const uint64_t kinds = p->dfa[x->a].kinds;
+        if (!run || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
+        if (kinds == s->run_kinds && run < s->run_chars) continue;
+        s->run_kinds = kinds;
+        s->run_chars = run;
+    }
+}
+
+/* The state of the configurations collected since begin. */
+static uint32_t find(pi__machine *m)
+{
+    pi__space *sp = m->now;
+    if (m->full || m->wide) return PI__STATE_NONE;
+    if (!m->n_config && !m->ends) return PI__STATE_DEAD;
+    sort(m->config, m->n_config);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n_config; i++)
+        if (!n || m->config[i] != m->config[n - 1]) m->config[n++] = m->config[i];
+    const uint32_t mask = 2 * PI__MAX_STATES - 1, hash = (uint32_t) pi__hash64(m->config, n * sizeof *m->config,
+                                                                               m->ends);
+    uint32_t h = hash & mask;
+    for (uint32_t k; (k = sp->state_slot[h]); h = (h + 1) & mask) {
+        const pi__gstate *s = pi__state_at(m, k);
+        if (s->hash == hash && s->n == n && s->ends == m->ends && !memcmp(s->config, m->config, n * sizeof *m->config))
+            return k;
+    }
+    const uint32_t words = (uint32_t) (sizeof(pi__gstate) / 8) + n + (m->p->n_cls + 1) / 2;
+    if (sp->n_states == PI__MAX_STATES || words > PI__STATE_WORDS - sp->n_words) return m->full = true, PI__STATE_NONE;
+    const uint32_t at = sp->n_words;
+    pi__gstate *s = pi__state_at(m, at);
+    memset(s, 0, words * sizeof(uint64_t));
+    s->hash = hash;
+    s->n = n;
+    s->ends = m->ends;
+    if (n) memcpy(s->config, m->config, n * sizeof *m->config);
+    look_at(m, s);
+    sp->n_words += words;
+    sp->n_states++;
+    m->n_states++;
+    return sp->state_slot[h] = at;
+}
+
+uint32_t pi__machine_start(pi__machine *m)
+{
+    if (m->start) return m->start;
+    begin(m);
+    enter(m, m->p->root, 0);
+    return m->start = find(m);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ bytes */
+
+/* Adds what byte leads to from the configurations of s. */
+static void read_byte(pi__machine *m, const pi__gstate *s, uint8_t byte)
+{
+    const pi__program *p = m->p;
+    for (uint32_t i = 0; i < s->n && !m->full && !m->wide; i++) {
+        const uint64_t c = s->config[i];
+        const uint32_t node = (uint32_t) (c >> 44), row = (uint32_t) (c >> 32) & (PI__MAX_SUB - 1), stack = (uint32_t)
+            c;
+        const pi__gnode *x = &p->node[node];
+        m->work++;
+        if (x->kind == PI__G_BYTE) {
+            if (x->a == byte) enter(m, x->b, stack);
+        } else if (x->kind == PI__G_DFA || x->kind == PI__G_FREE) {
+            const uint32_t to = p->dfa[x->a].row[row][byte];
+            if (to == PI__DFA_END) {
+                enter(m, x->b, stack);
+            } else if (to || x->kind == PI__G_FREE) {
+                add_config(m, node, to, stack);
+                m->ends |= x->kind == PI__G_FREE;
+            }
+        }
+    }
+}
+
+uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte)
+{
+    const uint32_t c = m->p->cls[byte];
+    pi__gstate *from = pi__state_at(m, s);
+    uint32_t to = next_of(from)[c];
+    if (to) return to;
+    begin(m);
+    read_byte(m, from, byte);
+    to = find(m);
+    next_of(from)[c] = to;
+    return to;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tokens */
+
+/* What the token's bytes lead to; DEAD where it has none. */
+static uint32_t follow_text(pi__machine *m, uint32_t s, int32_t id)
+{
+    const pi__tokens *t = m->t;
+    if (id >= pi__vocab_size(t->v) || (t->bare[id >> 6] >> (id & 63) & 1) || pi__tokens_is_eog(t, id))
+        return PI__STATE_DEAD;
+    const size_t n = pi__token_bytes(t->v, id, false, m->text, t->max_bytes);
+    if (!n || n > t->max_bytes) return PI__STATE_DEAD;
+    for (size_t i = 0; i < n && s > PI__STATE_DEAD; i++) s = pi__machine_byte(m, s, (uint8_t) m->text[i]);
+    return s;
+}
+
+static bool is_trigger(const pi__program *p, int32_t id)
+{
+    for (size_t i = 0; i < p->n_triggers; i++)
+        if (p->trigger[i] == id) return true;
+    return false;
+}
+
+uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
+{
+    const pi__program *p = m->p;
+    const uint32_t by_text = follow_text(m, s, id);
+    const pi__gstate *from = pi__state_at(m, s);
+    if (!from->by_token || by_text == PI__STATE_NONE) return by_text;
+    const bool bare = m->t->bare[id >> 6] >> (id & 63) & 1, end = pi__tokens_is_eog(m->t, id);
+    begin(m);
+    for (uint32_t i = 0; i < from->n && !m->full && !m->wide; i++) {
+        const uint32_t node = (uint32_t) (from->config[i] >> 44), stack = (uint32_t) from->config[i];
+        const pi__gnode *x = &p->node[node];
+        if (x->kind == PI__G_TOKEN && x->a == (uint32_t) id) enter(m, x->b, stack);
+        if (x->kind == PI__G_NOT_TOKEN && x->a != (uint32_t) id && !end) enter(m, x->b, stack);
+        if (x->kind != PI__G_FREE || !bare) continue;
+        if (is_trigger(p, id)) {
+            enter(m, x->b, stack);
+        } else {
+            add_config(m, node, 0, stack);
+            m->ends = true;
+        }
+    }
+    if (by_text != PI__STATE_DEAD) { /* it may be read either way */
+        const pi__gstate *b = pi__state_at(m, by_text);
+        m->ends |= b->ends;
+        for (uint32_t i = 0; i < b->n; i++) {
+            if (m->n_config == PI__MAX_CONFIGS) m->wide = true;
+            else m->config[m->n_config++] = b->config[i];
+        }
+    }
+    return find(m);
+}
+
+/* ------------------------------------------------------------------------------------------------------- collecting */
+
+/* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the
+ * new numbers. Entries below have lower numbers. */
+static void copy_stacks(pi__machine *m, const pi__space *from, pi__space *to, uint32_t *keep)
+{
+    for (uint32_t k = 1; k < from->n_stacks; k++) {
+        if (!keep[k]) continue;
+        const uint32_t below = from->stack[k].below;
+        keep[k] = push(m, to, from->stack[k].go_on, below ? keep[below] : 0);
+    }
+}
+
+void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n)
+{
+    pi__space *from = m->now, *to = from == &m->space[0] ? &m->space[1] : &m->space[0];
+    uint32_t *keep = from->stack_slot; /* not needed any more */
+    space_clear(to);
+    memset(keep, 0, 2 * (size_t) PI__MAX_STACKS * sizeof *keep);
+    m->full = m->wide = false;
+    for (size_t i = 0; i < n; i++) {
+        const pi__gstate *s = pi__state_at(m, *root[i]);
+        for (uint32_t c = 0; *root[i] > PI__STATE_DEAD && c < s->n; c++)
+            for (uint32_t k = (uint32_t) s->config[c]; k && !keep[k]; k = from->stack[k].below) keep[k] = 1;
+    }
+    copy_stacks(m, from, to, keep);
+    for (size_t i = 0; i < n; i++) {
+        const pi__gstate *s = (const pi__gstate *) (const void *) (from->word + *root[i]);
+        if (*root[i] <= PI__STATE_DEAD) continue;
+        m->now = to;
+        begin(m);
+        m->ends = s->ends;
+        for (uint32_t c = 0; c < s->n; c++) {
+            const uint32_t stack = (uint32_t) s->config[c];
+            m->config[m->n_config++] = (s->config[c] >> 32 << 32) | (stack ? keep[stack] : 0);
+        }
+        *root[i] = find(m);
+    }
+    m->now = to;
+    m->start = 0;
+    from->n_stacks = 2; /* its tables are not empty */
+    from->n_states = 1;
+    memset(m->slot, 0, sizeof m->slot);
+}

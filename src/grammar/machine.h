@@ -1,0 +1,108 @@
+/* The machine that runs a program: states, what bytes and tokens lead to, and masks (see grammar.h).
+ *
+ * A state is a sorted set of configurations, each a node that reads something, where in its automaton, and a stack:
+ *
+ *     63           44 43        32 31             0
+ *     +--------------+------------+---------------+    stack: number of the topmost entry, (where to go on, entry below);
+ *     | node         | row        | stack         |    0: empty, the text's own end
+ *     +--------------+------------+---------------+
+ *
+ * States and stack entries are each there once (found by hash), so that equal places in a text have equal numbers. They
+ * lie in one of two spaces of fixed size; when it is full, the states that somebody is in are copied to the other one,
+ * and the rest is forgotten. Masks are in slots beside them. Memory: one mapping, made by init, committed as it is
+ * used. One thread at a time. */
+#ifndef PI__GRAMMAR_MACHINE_H
+#define PI__GRAMMAR_MACHINE_H
+
+#include "grammar/grammar.h"
+#include "grammar/program.h"
+
+enum {
+    PI__MAX_CONFIGS = 8192,         /* of a state */
+    PI__MAX_STACKS = 1 << 16,       /* entries of a space */
+    PI__MAX_STATES = 1 << 15,       /* of a space, */
+    PI__STATE_WORDS = 1 << 20,      /* and words of 8 bytes that they may take */
+    PI__MASK_SLOTS = 256,           /* masks that are kept */
+    PI__MASK_WORK = 1 << 24,        /* configurations looked at for one mask, at most */
+    PI__STATE_NONE = 0,             /* an error: see code */
+    PI__STATE_DEAD = 1,             /* nothing can follow */
+    PI__STATE_MIXED = UINT32_MAX,   /* one state or another */
+};
+
+typedef struct pi__gstate {
+    uint64_t run_kinds;   /* kinds of characters of which run_chars may follow */
+    uint32_t run_chars;
+    uint32_t hash;
+    uint32_t n;           /* configurations */
+    uint32_t mask;        /* 1 + slot of its mask, 0: none */
+    uint64_t any_kinds;   /* kinds of characters that */
+    uint32_t any_next;    /* all lead here; PI__STATE_MIXED: not to one state; NONE: any_kinds is not set yet */
+    uint32_t reach;       /* 1 + how many characters of run_kinds can follow, if it is the same for all; 0: not known yet */
+    bool ends;            /* the text may end here */
+    bool by_token;        /* there are nodes that read tokens */
+    uint64_t config[];    /* [n]; then uint32_t next[n_cls], PI__STATE_NONE where not known yet */
+} pi__gstate;
+
+typedef struct pi__gstack { uint32_t go_on, below; } pi__gstack;
+
+typedef struct pi__space {
+    uint64_t *word;       /* [PI__STATE_WORDS] states; a state's number is the word where it is; words 0 and 1 are not used */
+    uint32_t n_words, n_states;
+    uint32_t *state_slot; /* [2 * PI__MAX_STATES] by hash, 0: free */
+    pi__gstack *stack;    /* [PI__MAX_STACKS]; 0 is the empty one */
+    uint32_t n_stacks;
+    uint32_t *stack_slot; /* [2 * PI__MAX_STACKS] by hash */
+} pi__space;
+
+typedef struct pi__mask_slot {
+    uint32_t state;       /* whose mask, 0: free */
+    int32_t n, only;      /* tokens allowed, without the end; the last of them */
+} pi__mask_slot;
+
+typedef struct pi__machine {
+    const pi__program *p;
+    const pi__tokens *t;
+    char *map;            /* all of the following */
+    size_t map_bytes;
+    pi__space space[2], *now; /* now: in use */
+    uint64_t *mask;       /* [PI__MASK_SLOTS + 1][words]; the last one is for a mask with ends added */
+    pi__mask_slot slot[PI__MASK_SLOTS];
+    uint32_t next_slot;   /* to be used next */
+    uint64_t *config;     /* [PI__MAX_CONFIGS] of the state that is being made */
+    uint32_t n_config;
+    bool ends;            /* of it */
+    uint64_t *todo;       /* [4 * PI__MAX_CONFIGS] nodes, with stacks, to be entered */
+    uint64_t *seen;       /* [8 * PI__MAX_CONFIGS] those that were, by hash */
+    uint32_t *seen_when;  /* [8 * PI__MAX_CONFIGS] if it is this number, */
+    uint32_t when;        /* the entry counts */
+    uint32_t n_seen;
+    uint32_t *path;       /* [max_bytes + 1] states on the way to a node of the trie */
+    char *text;           /* [max_bytes] of a token */
+    uint32_t start;       /* state at the start of a text, 0: not made yet */
+    uint64_t work;        /* configurations looked at */
+    bool full;            /* the space has no more room */
+    bool wide;            /* too many configurations, or too much work */
+    uint64_t n_states, n_masks; /* made */
+} pi__machine;
+
+/* Bytes that init maps. */
+size_t pi__machine_bytes(const pi__tokens *t);
+int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, pi_error *err);
+void pi__machine_free(pi__machine *m);
+
+static inline pi__gstate *pi__state_at(const pi__machine *m,
+                                       uint32_t s) { return (pi__gstate *) (void *) (m->now->word + s); }
+/* The state at a text's start. All of these: PI__STATE_NONE where full or wide is set. */
+uint32_t pi__machine_start(pi__machine *m);
+/* What a byte leads to. */
+uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte);
+/* What a token leads to. */
+uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id);
+/* The mask of state s, without ends: its slot; -1: full or wide. */
+int32_t pi__machine_mask(pi__machine *m, uint32_t s);
+static inline uint64_t *pi__mask_bits(const pi__machine *m,
+                                      int32_t slot) { return m->mask + (size_t) slot * pi__mask_words(m->t); }
+/* Keeps the n states of root, which get their new numbers, and forgets all others, and all masks. */
+void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n);
+
+#endif

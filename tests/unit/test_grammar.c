@@ -1,0 +1,640 @@
+/* Grammars: masks are what a direct reading of the grammar says, for every token and any cut of the text into tokens; bad
+ * grammars are refused with line and reason; tables that are full are cleaned without a change. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "counting_alloc.h"
+#include "grammar/grammar.h"
+#include "grammar/machine.h"
+#include "vocab_seed.h"
+
+static uint64_t rng = 1;
+static uint32_t random31(void)
+{
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) (rng >> 33);
+}
+
+/* ------------------------------------------------------------------------------------------------------ vocabularies */
+
+static pi__vocab *load(const seed *s)
+{
+    pi__vocab *v;
+    pi_error err = {0};
+    if (seed_load(s, &v, &err)) fail_msg("refused: %s", err.msg);
+    return v;
+}
+
+/* Bytes, words over a, b and é, and cut characters: tokens that end or begin in the middle of one are bytes. */
+static pi__vocab *letters(void)
+{
+    static const char *const texts[] = {"a", "b", "ab", "ba", "aa", "bb", "aba", "\xC3\xA9", "a\xC3\xA9",
+                                        "\xC3\xA9\xC3\xA9", "\xC3\xA9" "b", "bab", "{\"", "\":", "\",", "\"}", "12",
+                                            "true"};
+    seed s;
+    memset(&s, 0, sizeof s);
+    s.model = "llama";
+    seed_tok(&s, "<unk>", PI__TOK_UNKNOWN, 0);
+    seed_tok(&s, "<s>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "</s>", PI__TOK_CONTROL, 0);
+    seed_hex_bytes(&s);
+    seed_tok(&s, "<call>", PI__TOK_CONTROL, 0);
+    seed_tok(&s, "<stop>", PI__TOK_USER, 0);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) seed_tok(&s, texts[i], PI__TOK_NORMAL, -1);
+    return load(&s);
+}
+
+static pi__vocab *vocab;
+static pi__grammars *all;
+
+static pi__matcher *matcher(int kind, const char *text, const char *trigger)
+{
+    pi_error err = {0};
+    pi__grammar *g;
+    pi__matcher *m;
+    const pi__grammar_spec spec = {kind, text, trigger};
+    if (pi__grammar_get(all, &spec, &g, &err)) fail_msg("%s: %s", text, err.msg);
+    assert_int_equal(pi__matcher_create(&m, g, &err), PI_OK);
+    pi__grammar_release(g);
+    return m;
+}
+
+static size_t token_text(int32_t id, char *out) { return pi__token_bytes(vocab, id, false, out, 64); }
+static int32_t token(const char *spelling)
+{
+    const int32_t id = pi__vocab_find(vocab, spelling, strlen(spelling));
+    assert_true(id >= 0);
+    return id;
+}
+
+static bool allowed(pi__matcher *m, int32_t id)
+{
+    pi__mask mask;
+    pi_error err;
+    assert_int_equal(pi__matcher_mask(m, true, &mask, &err), PI_OK);
+    return pi__mask_has(&mask, id);
+}
+
+/* Feeds bytes as byte tokens. */
+static void feed(pi__matcher *m, const char *text)
+{
+    char name[8];
+    pi_error err = {0};
+    for (; *text; text++) {
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned char) *text);
+        if (pi__matcher_accept(m, token(name), &err)) fail_msg("at \"%s\": %s", text, err.msg);
+    }
+}
+
+/* The text is one of the grammar's: its bytes are allowed one by one, then the end. */
+static bool matches(int kind, const char *grammar, const char *text)
+{
+    pi__matcher *m = matcher(kind, grammar, NULL);
+    char name[8];
+    bool ok = true;
+    for (; *text && ok; text++) {
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned char) *text);
+        ok = allowed(m, token(name));
+        if (ok) assert_int_equal(pi__matcher_accept(m, token(name), NULL), PI_OK);
+        else assert_int_equal(pi__matcher_accept(m, token(name), NULL), PI_EINVAL);
+    }
+    ok = ok && allowed(m, 2);
+    pi__matcher_free(m);
+    return ok;
+}
+
+/* -------------------------------------------------------------------------------------------- a direct reading */
+
+/* Texts of at most MOST letters of an alphabet of N bytes, numbered; a language is a bit for each text that is in it, and
+ * one for each start of MOST letters of longer ones. The language of a concatenation, choice or repetition follows from
+ * those of its parts, without any automaton. */
+enum { N = 4, MOST = 5, TEXTS = 1 + 4 + 16 + 64 + 256 + 1024, MAX_RULES = 4 };
+static const char letter[N] = {'a', 'b', '\xC3', '\xA9'};
+
+typedef struct lang {
+    uint8_t whole[TEXTS], start[TEXTS]; /* start: only those of MOST letters */
+} lang;
+
+static int length_of(int t, int *first)
+{
+    int n = 0, base = 0, count = 1;
+    for (; t >= base + count; n++) base += count, count *= N;
+    *first = base;
+    return n;
+}
+
+/* The number of the text of x and then y, cut after MOST letters; *cut: it was. */
+static int join(int x, int y, bool *cut)
+{
+    int bx, by, n = length_of(x, &bx), k = length_of(y, &by), digits = x - bx, rest = y - by;
+    *cut = n + k > MOST;
+    for (int over = n + k - MOST; over > 0; over--) rest /= N;
+    const int keep = *cut ? MOST - n : k;
+    for (int i = 0; i < keep; i++) digits *= N;
+    int base = 0, count = 1;
+    for (int i = 0; i < n + keep; i++) base += count, count *= N;
+    return base + digits + rest;
+}
+
+static void cat(lang *out, const lang *x, const lang *y)
+{
+    static int wholes[TEXTS], starts[TEXTS];
+    int n = 0, k = 0;
+    lang r = {0};
+    bool cut, any = false;
+    for (int t = 0; t < TEXTS; t++) {
+        if (y->whole[t]) wholes[n++] = t;
+        if (y->start[t]) starts[k++] = t;
+    }
+    any = n || k;
+    for (int t = 0; t < TEXTS; t++) {
+        if (x->start[t] && any) r.start[t] = 1;
+        if (!x->whole[t]) continue;
+        for (int i = 0; i < n; i++) {
+            const int both = join(t, wholes[i], &cut);
+            if (cut) r.start[both] = 1;
+            else r.whole[both] = 1;
+        }
+        for (int i = 0; i < k; i++) r.start[join(t, starts[i], &cut)] = 1;
+    }
+    *out = r;
+}
+
+static void add(lang *out, const lang *x)
+{
+    for (int t = 0; t < TEXTS; t++) out->whole[t] |= x->whole[t], out->start[t] |= x->start[t];
+}
+
+static lang rule_lang[MAX_RULES];
+
+/* A random expression of some size: its text is appended to *p, and its language put into *out. Rules refer to later ones
+ * only, or to themselves at an end. */
+static void random_expr(char **p, lang *out, int size, int rule, int n_rules)
+{
+    lang x, y;
+    memset(out, 0, sizeof *out);
+    const uint32_t pick = random31() % (size > 1 ? 9 : 3);
+    if (pick == 0) {
+        const int c = (int) (random31() % 2);
+        *p += sprintf(*p, "\"%c\" ", letter[c]);
+        out->whole[1 + c] = 1;
+    } else if (pick == 1) {
+        *p += sprintf(*p, "%s ", random31() % 2 ? "\"\xC3\xA9\"" : "[\\u00e9]");
+        out->whole[1 + N + 2 * N + 3] = 1;
+    } else if (pick == 2) {
+        const bool both = random31() % 2;
+        *p += sprintf(*p, both ? "[ab\xC3\xA9] " : "[a-b] ");
+        out->whole[1] = out->whole[2] = 1;
+        if (both) out->whole[1 + N + 2 * N + 3] = 1;
+    } else if (pick <= 4 && rule + 1 < n_rules) {
+        const int to = rule + 1 + (int) (random31() % (uint32_t) (n_rules - rule - 1));
+        *p += sprintf(*p, "r%d ", to);
+        *out = rule_lang[to];
+    } else if (pick <= 5) {
+        random_expr(p, &x, size / 2, rule, n_rules);
+        random_expr(p, &y, size - size / 2, rule, n_rules);
+        cat(out, &x, &y);
+    } else if (pick == 6) {
+        *p += sprintf(*p, "(");
+        random_expr(p, &x, size / 2, rule, n_rules);
+        *p += sprintf(*p, "| ");
+        random_expr(p, &y, size - size / 2, rule, n_rules);
+        *p += sprintf(*p, ") ");
+        *out = x;
+        add(out, &y);
+    } else {
+        const int min = (int) (random31() % 3), max = random31() % 3 ? min + (int) (random31() % 3) : -1;
+        *p += sprintf(*p, "(");
+        random_expr(p, &x, size - 1, rule, n_rules);
+        *p += max < 0 ? sprintf(*p, "){%d,} ", min) : sprintf(*p, "){%d,%d} ", min, max);
+        lang power = {.whole = {1}};
+        for (int i = 0; i <= (max < 0 ? min + MOST + 1 : max); i++) { /* more letters than MOST change nothing */
+            if (i >= min) add(out, &power);
+            y = power;
+            cat(&power, &y, &x);
+        }
+    }
+}
+
+/* The language of "rule i: X | "b" ri "a" X'" is not made: rules that refer to themselves are tested by balanced(). */
+static void random_grammar(char *text)
+{
+    char body[MAX_RULES][4096];
+    const int n_rules = 1 + (int) (random31() % MAX_RULES);
+    for (int i = n_rules - 1; i >= 0; i--) {
+        char *p = body[i];
+        random_expr(&p, &rule_lang[i], 2 + (int) (random31() % 6), i, n_rules);
+    }
+    for (int i = 0; i < n_rules; i++) text += i ? sprintf(text, "r%d ::= %s\n", i, body[i]) : sprintf(text,
+        "root ::= %s\n", body[i]);
+}
+
+/* The number of a text of the alphabet, or -1. */
+static int number_of(const char *s, size_t n)
+{
+    int t = 0, count = 1;
+    if (n > MOST) return -1;
+    for (size_t i = 0; i < n; i++) {
+        const char *at = memchr(letter, s[i], N);
+        if (!at) return -1;
+        t = t * N + (int) (at - letter);
+    }
+    for (size_t i = 0; i < n; i++) t += count, count *= N;
+    return t;
+}
+
+/* A text of the language starts with text number t. */
+static bool viable(const lang *l, int t)
+{
+    int first, n = length_of(t, &first), lo = t - first, width = 1, base = first, count = 1;
+    for (int i = 0; i < n; i++) count *= N;
+    for (; n <= MOST; n++, lo *= N, width *= N, base += count, count *= N)
+        for (int k = 0; k < width; k++)
+            if (l->whole[base + lo + k] || l->start[base + lo + k]) return true;
+    return false;
+}
+
+static void masks_are_exact(void **state)
+{
+    (void) state;
+    char text[32768];
+    int checked = 0, n_texts = 0;
+    for (int round = 0; round < (getenv("PI_TEST_EMULATED") ? 60 : 400); round++) {
+        pi_error err = {0};
+        pi__grammar *g;
+        pi__matcher *m;
+        rng = (uint64_t) round * 977 + 5;
+        random_grammar(text);
+        const lang *l = &rule_lang[0];
+        const int rc = pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL}, &g, &err);
+        if (rc) fail_msg("%s: %s", text, err.msg);
+        for (int walk = 0; walk < 3; walk++) {
+            char so_far[64];
+            size_t n = 0;
+            assert_int_equal(pi__matcher_create(&m, g, NULL), PI_OK);
+            for (;;) {
+                pi__mask mask;
+                int32_t choice[512];
+                size_t n_choices = 0;
+                int counted = 0;
+                if (pi__matcher_mask(m, true, &mask, &err)) fail_msg("%s", err.msg);
+                for (int32_t id = 0; id < pi__vocab_size(vocab); id++) {
+                    char next[128];
+                    memcpy(next, so_far, n);
+                    const bool bare = pi__vocab_attr(vocab, id) == PI__TOK_CONTROL || pi__vocab_attr(vocab, id) ==
+                        PI__TOK_UNKNOWN;
+                    const size_t len = bare ? 0 : token_text(id, next + n);
+                    const int here = number_of(so_far, n), t = len ? number_of(next, n + len) : -1;
+                    bool want = id == 2 ? l->whole[here] : t >= 0 && viable(l, t);
+                    counted += pi__mask_has(&mask, id);
+                    if (len && n + len > MOST) continue; /* the language is not known that far */
+                    if (pi__mask_has(&mask, id) != want)
+                        fail_msg("%s after \"%.*s\": token %d is %s", text, (int) n, so_far, id, want ? "missing"
+                                 : "allowed");
+                    checked++;
+                    if (want && len) choice[n_choices++] = id;
+                }
+                assert_int_equal(mask.n, counted);
+                if (!n_choices) break;
+                const int32_t id = choice[random31() % n_choices];
+                n += token_text(id, so_far + n);
+                assert_int_equal(pi__matcher_accept(m, id, NULL), PI_OK);
+                n_texts++;
+            }
+            pi__matcher_free(m);
+        }
+        pi__grammar_release(g);
+    }
+    assert_true(checked > 20000 && n_texts > 500);
+}
+
+/* Nested calls need a stack. */
+static void nesting(void **state)
+{
+    (void) state;
+    static const char balanced[] = "root ::= \"(\" root \")\" root | \"\"";
+    for (int round = 0; round < 200; round++) {
+        char text[64];
+        int n = (int) (random31() % 24), depth = 0;
+        bool ok = true;
+        for (int i = 0; i < n; i++) {
+            text[i] = random31() % 5 < 3 && i < n / 2 ? '(' : ')';
+            depth += text[i] == '(' ? 1 : -1;
+            ok &= depth >= 0;
+        }
+        text[n] = 0;
+        assert_int_equal(matches(PI__GRAMMAR_GBNF, balanced, text), ok && !depth);
+    }
+    /* a list by recursion in its tail needs no stack: tables do not grow with its length */
+    pi__matcher *m = matcher(PI__GRAMMAR_GBNF, "root ::= \"a\" root | \"b\"", NULL);
+    for (int i = 0; i < 1000; i++) feed(m, "a");
+    feed(m, "b");
+    pi__mask mask;
+    assert_int_equal(pi__matcher_mask(m, true, &mask, NULL), PI_OK);
+    assert_int_equal(mask.n, 1);
+    assert_int_equal(mask.only, 2);
+    assert_int_equal(pi__matcher_accept(m, 2, NULL), PI_OK);
+    assert_true(pi__matcher_is_over(m));
+    pi__matcher_free(m);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- forms */
+
+static void gbnf(void **state)
+{
+    (void) state;
+    static const struct { const char *grammar, *yes, *no; } cases[] = {
+        {"root ::= \"a\" # a comment\n | \"b\" |\n \"c\"", "b", "d"},
+        {"root::=x y\nx ::= [^a-c\\]]\n\ny-1 ::= \"\"\ny ::= \".\" y-1 ", "z.", "a."},
+        {"root ::= .{2,3}", "\xC3\xA9\xE2\x82\xAC", "\xC3\xA9"},
+        {"root ::= [\\x41\\u20ac\\U0001F600\\n-]+", "A-\n\xE2\x82\xAC\xF0\x9F\x98\x80", "B"},
+        {"root ::= (\"a\"\n  \"b\"\n)* \"\\\"\\\\\\t\"", "abab\"\\\t", "aba\"\\\t"},
+        {"root ::= \"x\"{2} \"y\"{,2} \"z\"{1,}", "xxyz", "xyz"},
+        {"root ::= (\"a\"?){3} \"b\"", "aab", "aaaab"},
+        {"root ::= (\"a\"* \"b\"*)* \"c\"", "abbac", "abd"},
+        {"root ::= ((\"a\" | \"b\" \"c\"){2,3}){2}", "abcaabc", "abc"},
+        {"root ::= \"a\" %json{\"type\": \"array\", \"items\": {\"enum\": [\"}\", 1]}} \"b\"", "a[\"}\", 1]b", "a[2]b"},
+        {"root ::= \"if\" | \"in\" | \"int\" | \"\"", "int", "i"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!matches(PI__GRAMMAR_GBNF, cases[i].grammar, cases[i].yes)) fail_msg("%s: not \"%s\"", cases[i].grammar,
+            cases[i].yes);
+        if (matches(PI__GRAMMAR_GBNF, cases[i].grammar, cases[i].no)) fail_msg("%s: \"%s\"", cases[i].grammar,
+                                                                               cases[i].no);
+    }
+}
+
+static void regex(void **state)
+{
+    (void) state;
+    static const struct { const char *regex, *yes, *no; } cases[] = {
+        {"a|bc", "bc", "b"}, {"^(a|b){2,}?$", "abab", "a"}, {"[^\\d]+x?", "abx", "a1"}, {"\\w+@\\w+\\.(com|org)",
+            "a_1@b.org", "a@b.net"},
+        {".*", "\xC3\xA9 a", "a\nb"}, {"[\\s\\S]", "\n", ""}, {"a{,2}", "a{,2}", "aa"}, {"\\u0041\\x42\\u{1F600}\\cJ",
+            "AB\xF0\x9F\x98\x80\n", "AB"},
+        {"(?<year>[12]\\d{3})-(?:0[1-9]|1[0-2])", "2024-12", "2024-13"}, {"[a\\-z]+", "a-z", "b"}, {"[\\w-]+", "a-b",
+            "a b"},
+        {"\\ud83d\\ude00", "\xF0\x9F\x98\x80", "x"}, {"", "", "a"}, {"a||b", "", "c"}, {"[.+]\\/", "+/", "a/"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!matches(PI__GRAMMAR_REGEX, cases[i].regex, cases[i].yes)) fail_msg("%s: not \"%s\"", cases[i].regex,
+                                                                                cases[i].yes);
+        if (matches(PI__GRAMMAR_REGEX, cases[i].regex, cases[i].no)) fail_msg("%s: \"%s\"", cases[i].regex,
+                                                                              cases[i].no);
+    }
+    assert_true(matches(PI__GRAMMAR_CHOICE, "[\"yes\", \"no\", \"n\\u00e9\"]", "n\xC3\xA9"));
+    assert_false(matches(PI__GRAMMAR_CHOICE, "[\"yes\", \"no\"]", "n"));
+}
+
+static void refused(void **state)
+{
+    (void) state;
+    static const struct { int kind; const char *text; int code; const char *why; } cases[] = {
+        {PI__GRAMMAR_GBNF, "root ::= \"a\n", PI_EINVAL, "line 1, column 10: this text has no end"},
+        {PI__GRAMMAR_GBNF, "root ::= a\nb ::= \"c\"", PI_EINVAL, "line 1, column 10: there is no rule a"},
+        {PI__GRAMMAR_GBNF, "x ::= \"a\"", PI_EINVAL, "no rule root"},
+        {PI__GRAMMAR_GBNF, "root ::= x\nx ::= y \"a\"\ny ::= \"\" | x \"b\"", PI_EINVAL, "begins with itself"},
+        {PI__GRAMMAR_GBNF, "root ::= \"a\" root", PI_EINVAL, "allows no text"},
+        {PI__GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"", PI_EINVAL,
+         "line 2, column 1: there is another rule of the name root"},
+        {PI__GRAMMAR_GBNF, "root ::= [z-a]", PI_EINVAL, "column 11"},
+        {PI__GRAMMAR_GBNF, "root ::= \"\\q\"", PI_EINVAL, "unknown escape"},
+        {PI__GRAMMAR_GBNF, "root ::= <nothing>", PI_EINVAL, "no token <nothing>"},
+        {PI__GRAMMAR_GBNF, "root ::= <[99999]>", PI_EINVAL, "no token of this number"},
+        {PI__GRAMMAR_GBNF, "root ::= \"a\"{3,2}", PI_EINVAL, "less than its least"},
+        {PI__GRAMMAR_GBNF, "root ::= \"a\"{1,1000000000}", PI_EINVAL, "more than 100000"},
+        {PI__GRAMMAR_GBNF, "root ::= ((((\"ab\"{1,100000}){1,100000} \"c\"){1,100000} \"d\"){1,100000} | \"e\"{100000}){100000} x\n"
+         "x ::= (\"f\" \"g\"){1,100000} "
+         "([h]{1,100000} [i]{1,100000} [j]{1,100000})", PI_ETOOBIG, "too large"},
+        {PI__GRAMMAR_GBNF, "root ::= \"a\" )", PI_EINVAL, "closes no group"},
+        {PI__GRAMMAR_GBNF, "root ::= %json{\"type\": 3}", PI_EINVAL, "type"},
+        {PI__GRAMMAR_REGEX, "a(b", PI_EINVAL, "column 2: this group has no end"},
+        {PI__GRAMMAR_REGEX, "(?=a)", PI_EUNSUPPORTED, "looking ahead"},
+        {PI__GRAMMAR_REGEX, "(a)\\1", PI_EUNSUPPORTED, "back references"},
+        {PI__GRAMMAR_REGEX, "*a", PI_EINVAL, "nothing before it"},
+        {PI__GRAMMAR_REGEX, "a)", PI_EINVAL, "closes no group"},
+        {PI__GRAMMAR_REGEX, "a^b", PI_EUNSUPPORTED, "^ and $"},
+        {PI__GRAMMAR_REGEX, "[]", PI_EINVAL, "allows no text"},
+        {PI__GRAMMAR_CHOICE, "[]", PI_EINVAL, "JSON array"},
+        {PI__GRAMMAR_CHOICE, "[1]", PI_EINVAL, "entry 0"},
+        {PI__GRAMMAR_CHOICE, "[\"a\"", PI_EINVAL, "line 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi__grammar *g = NULL;
+        pi_error err = {0};
+        const int rc = pi__grammar_get(all, &(pi__grammar_spec) {cases[i].kind, cases[i].text, NULL}, &g, &err);
+        if (rc != cases[i].code || !strstr(err.msg, cases[i].why)) fail_msg("%.60s: %d, %s", cases[i].text, rc,
+                                                                            err.msg);
+        assert_null(g);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tokens */
+
+static void tokens(void **state)
+{
+    (void) state;
+    pi_error err;
+    pi__mask mask;
+    pi__matcher *m = matcher(PI__GRAMMAR_GBNF, "root ::= <call> (!<call>){2} <[2]> | \"<call>\"", NULL);
+    const int32_t call = token("<call>");
+    assert_true(allowed(m, call));       /* by its name */
+    assert_true(allowed(m, token("<0x3C>"))); /* as text only byte by byte */
+    assert_int_equal(pi__matcher_accept(m, call, &err), PI_OK);
+    assert_false(allowed(m, call));
+    assert_true(allowed(m, 1) && allowed(m, token("aba")) && !allowed(m, 2));
+    assert_int_equal(pi__matcher_accept(m, token("ab"), &err), PI_OK);
+    assert_int_equal(pi__matcher_accept(m, 1, &err), PI_OK);
+    assert_int_equal(pi__matcher_mask(m, true, &mask, &err), PI_OK);
+    assert_int_equal(mask.n, 1);
+    assert_int_equal(mask.only, 2);
+    assert_int_equal(pi__matcher_accept(m, call, &err), PI_EINVAL); /* and it stays where it was */
+    assert_int_equal(pi__matcher_accept(m, 2, &err), PI_OK);
+    pi__matcher_free(m);
+
+    m = matcher(PI__GRAMMAR_GBNF, "root ::= \"a\"{1,3}", NULL); /* the end beside others, where it may come */
+    feed(m, "a");
+    assert_int_equal(pi__matcher_mask(m, true, &mask, &err), PI_OK);
+    assert_true(pi__mask_has(&mask, 2) && pi__mask_has(&mask, token("aa")));
+    assert_int_equal(pi__matcher_mask(m, false, &mask, &err), PI_OK);
+    assert_false(pi__mask_has(&mask, 2));
+    feed(m, "aa");
+    assert_int_equal(pi__matcher_mask(m, false, &mask, &err), PI_OK); /* nothing else can come */
+    assert_true(pi__mask_has(&mask, 2) && mask.n == 1);
+    assert_int_equal(pi__matcher_count(m, &(int32_t) {2}, 1), 1);
+    assert_int_equal(pi__matcher_count(m, (int32_t[]) {2, 2}, 2), 1);
+    pi__matcher_free(m);
+}
+
+static void triggers(void **state)
+{
+    (void) state;
+    pi__matcher *m = matcher(PI__GRAMMAR_GBNF, "root ::= \"1\"+", "[\"aab\", \"<call>\"]");
+    const int32_t call = token("<call>");
+    assert_true(allowed(m, 2) && allowed(m, 1) && allowed(m, call) && allowed(m, token("true")));
+    feed(m, "xaaa"); /* "aaab" has the trigger at its end */
+    assert_true(allowed(m, token("b")) && allowed(m, token("ba")) == false && allowed(m, token("bb")) == false);
+    assert_true(allowed(m, token("aa")) && allowed(m, 2) && allowed(m, 1));
+    feed(m, "b");
+    assert_true(allowed(m, token("<0x31>")) && !allowed(m, 2) && !allowed(m, token("a")) && !allowed(m, call));
+    feed(m, "1");
+    assert_true(allowed(m, 2) && !allowed(m, token("12")));
+    pi__matcher_free(m);
+    m = matcher(PI__GRAMMAR_GBNF, "root ::= \"1\"+", "[\"aab\", \"<call>\"]");
+    feed(m, "aa<call>"); /* as text it is no trigger */
+    assert_true(allowed(m, 2));
+    assert_int_equal(pi__matcher_accept(m, call, NULL), PI_OK);
+    assert_true(!allowed(m, 2) && allowed(m, token("<0x31>")));
+    pi__matcher_free(m);
+}
+
+/* Grammars of equal text are one; those that nobody used for long are forgotten, and may be in use all the same. */
+static void sharing(void **state)
+{
+    (void) state;
+    char text[64];
+    pi__grammar *g[100], *again;
+    for (int i = 0; i < 100; i++) {
+        snprintf(text, sizeof text, "root ::= \"a\"{%d}", i + 1);
+        assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL}, &g[i], NULL), PI_OK);
+    }
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, ""}, &again, NULL), PI_OK);
+    assert_ptr_equal(again, g[99]);
+    pi__grammar_release(again);
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, "root ::= \"a\"{1}", NULL}, &again,
+                                     NULL), PI_OK);
+    assert_ptr_not_equal(again, g[0]);
+    pi__grammar_release(again);
+    for (int i = 0; i < 100; i++) pi__grammar_release(g[i]);
+}
+
+/* More states than the tables hold: they are cleaned, and the masks of those who are somewhere stay what they were. */
+static void cleaning(void **state)
+{
+    (void) state;
+    static const char grammar[] = "root ::= \"(\" root \")\" | \"[\" root \"]\" | \"x\"";
+    pi__matcher *m = matcher(PI__GRAMMAR_GBNF, grammar, NULL), *fixed = matcher(PI__GRAMMAR_GBNF, grammar, NULL);
+    pi__grammar *g;
+    pi__grammar_counts counts;
+    static char open[70000];
+    const int depth = 15000, rounds = 8;
+    feed(fixed, "([[");
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < depth; i++) open[i] = random31() % 2 ? '(' : '[';
+        open[depth] = 0;
+        feed(m, open);
+        feed(m, "x");
+        for (int i = depth; i-- > 0;) {
+            const char *good = open[i] == '(' ? ")" : "]", *bad = open[i] == '(' ? "<0x5D>" : "<0x29>";
+            if (i % 1000 == 0) assert_false(allowed(m, token(bad)));
+            feed(m, good);
+        }
+        assert_true(allowed(m, 2));
+        pi__matcher_free(m);
+        m = matcher(PI__GRAMMAR_GBNF, grammar, NULL);
+    }
+    pi__matcher_free(m);
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, grammar, NULL}, &g, NULL), PI_OK);
+    pi__grammar_count(g, &counts);
+    assert_true(counts.n_collections > 0);
+    pi__grammar_release(g);
+    feed(fixed, "x]]");
+    assert_false(allowed(fixed, token("<0x5D>")));
+    feed(fixed, ")");
+    assert_true(allowed(fixed, 2));
+    pi__matcher_free(fixed);
+}
+
+/* A grammar that asks for too much ends with an error, soon. */
+static void hostile(void **state)
+{
+    (void) state;
+    static const char *const grammars[] = {
+        "root ::= (\"a\"?){10000} \"b\"",
+        "root ::= (x x x x x){100}\nx ::= (\"a\" | \"a\" x | \"a\" x x)",
+        "root ::= \"a\" root \"a\" | \"a\" root \"b\" | \"a\"",
+        "root ::= ([a] | [ab] | . root .){0,9999}",
+    };
+    const double start = pi__now_ms();
+    for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
+        pi__grammar *g;
+        pi_error err = {0};
+        int rc = pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, grammars[i], NULL}, &g, &err);
+        pi__matcher *m = NULL;
+        for (int k = 0; k < 3000 && !rc; k++) {
+            pi__mask mask;
+            if (!m) assert_int_equal(pi__matcher_create(&m, g, NULL), PI_OK);
+            if (k % 64 == 0) rc = pi__matcher_mask(m, true, &mask, &err);
+            if (!rc) rc = pi__matcher_accept(m, token("a"), &err);
+            assert_true(rc == PI_OK || rc == PI_ETOOBIG);
+        }
+        pi__matcher_free(m);
+        if (m) pi__grammar_release(g);
+    }
+    if (!getenv("PI_TEST_EMULATED")) assert_true(pi__now_ms() - start < 60000);
+}
+
+/* Every allocation fails once: an error, no leak, no crash. */
+static void out_of_memory(void **state)
+{
+    (void) state;
+    static const pi__grammar_spec specs[] = {
+        {PI__GRAMMAR_GBNF, "root ::= \"a\" x{2,3} [a-c]* %json{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}\n"
+         "x ::= \"b\"", "[\"go\", \"<call>\"]"},
+        {PI__GRAMMAR_REGEX, "(a|[^b]{2,3})+", NULL}, {PI__GRAMMAR_CHOICE, "[\"a\", \"b\"]", NULL}};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        bool done = false;
+        for (long n = 0; !done && n < 2000; n++) {
+            counting_alloc a;
+            pi__grammars *gs = NULL;
+            pi__grammar *g = NULL;
+            pi__matcher *m = NULL;
+            pi_error err = {0};
+            pi__mask mask;
+            counting_use(&a, n);
+            int rc = pi__grammars_create(&gs, vocab, pi__vocab_size(vocab), NULL, 0, &err);
+            if (!rc) rc = pi__grammar_get(gs, &specs[i], &g, &err);
+            if (!rc) rc = pi__matcher_create(&m, g, &err);
+            if (!rc) rc = pi__matcher_mask(m, true, &mask, &err);
+            done = !rc;
+            if (rc) assert_int_equal(rc, PI_ENOMEM);
+            pi__matcher_free(m);
+            pi__grammar_release(g);
+            pi__grammars_free(gs);
+            pi_set_allocator(NULL);
+            assert_int_equal(a.live, 0);
+        }
+        assert_true(done);
+    }
+}
+
+static int setup(void **state)
+{
+    (void) state;
+    vocab = letters();
+    return pi__grammars_create(&all, vocab, pi__vocab_size(vocab), NULL, 0, NULL);
+}
+
+static int teardown(void **state)
+{
+    (void) state;
+    pi__grammars_free(all);
+    pi__vocab_free(vocab);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks_are_exact), cmocka_unit_test(nesting), cmocka_unit_test(gbnf), cmocka_unit_test(regex),
+        cmocka_unit_test(refused), cmocka_unit_test(tokens), cmocka_unit_test(triggers), cmocka_unit_test(sharing),
+        cmocka_unit_test(cleaning), cmocka_unit_test(hostile), cmocka_unit_test(out_of_memory),
+    };
+    return cmocka_run_group_tests_name("grammar", tests, setup, teardown);
+}
