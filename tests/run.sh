@@ -156,7 +156,17 @@ needs() {
 }
 
 layout() { check layout 120 bash tests/scripts/check_layout.sh; }
-cuda() { check cuda 600 python3 tools/kernel_report.py --check "$work/release"; }
+# Kernels for every target; and the host code that only a build with CUDA compiles, whose twins for the emulator the other
+# builds have.
+cuda() {
+    check cuda 600 python3 tools/kernel_report.py --check "$work/release"
+    local nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+    [ -x "$nvcc" ] || return
+    check cuda-host 120 sh -c '"$@" && echo "host code that only a build with CUDA has: compiles"' sh \
+        "${CC:-cc}" -std=gnu11 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 \
+        -DPI_HAVE_CUDA -Iinclude -Isrc -isystem "$(dirname "$(readlink -f "$nvcc")")/../include" \
+        src/backend/cuda/*_cuda.c src/backend/devices.c
+}
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_STATIC=ON -DPAGEDINFER_LLAMA_NAMES=ON || return

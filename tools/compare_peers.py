@@ -94,9 +94,9 @@ def single(program, o):
     return {('prefill' if row['n_prompt'] else 'decode'): row['avg_ts'] for row in rows}
 
 
-def many(program, o, levels):
+def many(program, o, levels, log=()):
     """({level: (tokens of prompts a second, of answers)}, the run) of so many requests at once."""
-    more = ['-o', 'jsonl', '--kv-stats', '-np', max(levels)] if program[1:] else ['--output-format', 'jsonl']
+    more = ['-o', 'jsonl', '--kv-stats', '-np', max(levels)] if program[1:] else ['--output-format', 'jsonl', *log]
     r = Run(*program, '-m', o.model, '-npp', o.npp, '-ntg', o.ntg, '-npl', ','.join(map(str, levels)), '-t', o.threads,
             '-c', (o.npp + o.ntg) * max(levels), *more)
     rows = [json.loads(line) for line in r.out.splitlines() if line.startswith('{')]
@@ -123,7 +123,7 @@ def speeds(tools, o):
                 found[engine].setdefault(f'prefill, {n} at once', []).append(pp)
                 found[engine].setdefault(f'decode, {n} at once', []).append(tg)
     for engine in (OURS, PEER): # the largest alone, so that smaller ones before it do not count
-        _, r = many(tools[engine]['batch'], o, [max(o.npl)])
+        _, r = many(tools[engine]['batch'], o, [max(o.npl)], log=('-lv', '4')) # where llama.cpp tells of its cache
         rss[engine], kv[engine] = r.rss, kv_bytes(r)
     return found, rss, kv
 

@@ -10,6 +10,7 @@
 #include "engine/core.h"
 #include "formats/formats.h"
 #include "random_model.h"
+#include "rounds.h"
 
 enum { N_MUTANTS = 10000 };
 
@@ -96,7 +97,7 @@ static void damaged(const char *path, const char *last, int n_mutants)
     uint64_t rng = 2024;
     int opened = 0;
     assert_true(open_and_ask(path));
-    for (int i = 0; i < n_mutants; i++) {
+    for (int i = 0; i < rounds(n_mutants); i++) {
         memcpy(p, good, n);
         write_all(bad, p, damage(p, n, header, &rng));
         opened += open_and_ask(bad);

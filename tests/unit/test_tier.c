@@ -1,5 +1,6 @@
 /* The disk tier: what is put comes back right, within the limit, and in the order of use. What goes wrong outside of it
  * is in test_tier_faults.c. */
+#include "rounds.h"
 #include "tier_fixture.h"
 
 #include <fcntl.h>
@@ -380,7 +381,7 @@ static void test_cancel(void **state)
     put_all(t, 0, N);
     uint64_t rng = 1, id[N];
     int reported = 0;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < rounds(200); round++) {
         pi__tier_done done[N];
         bool cancelled[N] = {false};
         for (int i = 0; i < N; i++) {
@@ -412,7 +413,7 @@ static void test_cancel(void **state)
             for (size_t b = 0; cancelled[i] && b < sizeof data[i]; b++) assert_int_equal(data[i][b], 0xEE);
         for (int i = 0; i < N; i++) pi__tier_cancel(t, id[i]); /* all over: nothing happens */
     }
-    assert_true(reported > 1000);
+    assert_true(reported > rounds(1000));
     for (int i = 0; i < N; i++) (void) load(t, i, data[i]); /* pending at close */
     pi__tier_close(t);
 }
@@ -472,7 +473,7 @@ static void test_clear(void **state)
     assert_int_equal(stats(t).dropped + stats(t).damaged, 0);
     count_files();
     assert_int_equal(seen.files, 15 + 5); /* the other model's stay */
-    for (int round = 0; round < 200; round++) { /* at any moment of a write */
+    for (int round = 0; round < rounds(200); round++) { /* at any moment of a write */
         for (int id = 100; id < 105; id++) put(t, id);
         if (round % 2) pause_ms(round % 5 == 0);
         pi__tier_clear(t, NULL);
