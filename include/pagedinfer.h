@@ -561,6 +561,7 @@ PI_API int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, p
  *     include-weights=NAME      use it for tensors alone whose name has NAME in it; repeatable
  *     exclude-weights=NAME      do not use it for those; repeatable, not with include-weights
  *     override-kv=KEY=TYPE:VALUE  sets metadata of the output, TYPE int, float, bool or str; repeatable
+ *     prune-layers=N,N...       leaves layers out; those behind them are counted anew
  *     dry-run=1                 report types and sizes, and write nothing; out may be NULL
  *     threads=N                 0: all; the result is the same for any number
  * progress (may be NULL) gets a line for each tensor, on the calling thread. out appears when it is complete, or not at

@@ -138,6 +138,8 @@
       "Use the importance matrix for tensors of this name alone; may be given several times.")                         \
     X("exclude-weights", LIST, "", "", "--exclude-weights", "", "quantize", false,                                     \
       "Do not use the importance matrix for tensors of this name; may be given several times.")                        \
+    X("prune-layers", STRING, "", "", "--prune-layers", "", "quantize", false,                                         \
+      "Numbers of layers, with commas between, that are left out of the model.")                                       \
     X("quantize-dry-run", BOOL, "false", "", "--dry-run", "", "quantize", true,                                        \
       "Say which type each tensor gets and how large the file becomes, and write nothing.")                            \
     X("max-buffer-size", STRING, "", "", "--max-buffer-size", "", "quantize", false,                                   \
@@ -393,7 +395,6 @@
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
-    LATER("--prune-layers", "", "", "there is no replacement")                                                         \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \

@@ -104,7 +104,7 @@ static int collect(const cli *c, const char *threads, struct list *l)
     static const struct { const char *key, *option; } values[] = {
         {"output-tensor-type", "output-tensor-type"}, {"token-embedding-type", "token-embedding-type"},
         {"tensor-type", "tensor-type"}, {"imatrix", "imatrix"}, {"quantize-override-kv", "override-kv"},
-        {"include-weights", "include-weights"}, {"exclude-weights", "exclude-weights"}};
+        {"prune-layers", "prune-layers"}, {"include-weights", "include-weights"}, {"exclude-weights", "exclude-weights"}};
     bool ok = true;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (cli_bool(c, flags[i].key)) ok = ok && add(l, flags[i].option, "1");

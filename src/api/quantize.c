@@ -16,6 +16,7 @@
 
 #include "api/quantize_imatrix.h"
 #include "api/quantize_mix.h"
+#include "api/quantize_prune.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/formats.h"
@@ -29,6 +30,7 @@ typedef struct settings {
     int n_threads;         /* at least 1 */
     bool allow_requantize; /* quantised input is converted */
     bool dry_run;          /* plan and report, write nothing */
+    const char *prune;     /* layers to leave out, "0,3"; NULL: none */
     const char *imatrix;        /* path of the importance file, NULL: none */
     const char *const *options; /* the caller's; lists are read from there */
 } settings;
@@ -65,6 +67,7 @@ typedef struct run { /* state of one pi_quantize */
     uint8_t *in, *out;   /* a slab of each */
     float *pieces;       /* PIECE values and weights a thread */
     pi__imatrix imatrix; /* importance of columns */
+    pi__prune prune;     /* layers left out */
     int64_t slab_values; /* values a slab */
     pi_line_fn progress;
     void *ud;
@@ -147,6 +150,10 @@ static int set_option(settings *s, const char *option, pi_error *err)
     if (strcmp(key, "leave-output-tensor") == 0) return flag_value(key, v, &s->mix.leave_output, err);
     if (strcmp(key, "allow-requantize") == 0) return flag_value(key, v, &s->allow_requantize, err);
     if (strcmp(key, "dry-run") == 0) return flag_value(key, v, &s->dry_run, err);
+    if (strcmp(key, "prune-layers") == 0) {
+        s->prune = *v ? v : NULL;
+        return PI_OK;
+    }
     if (is_list(key) && eq) return PI_OK; /* read where they are used */
     if (strcmp(key, "output-tensor-type") == 0) return type_value(key, v, &s->mix.output_type, err);
     if (strcmp(key, "token-embedding-type") == 0) return type_value(key, v, &s->mix.embd_type, err);
@@ -170,8 +177,8 @@ static int set_option(settings *s, const char *option, pi_error *err)
         return PI_OK;
     }
     return pi__fail(err, PI_EINVAL, "unknown option '%.80s'; known: allow-requantize, dry-run, exclude-weights, "
-                    "imatrix, include-weights, keep-split, leave-output-tensor, output-tensor-type, override-kv, pure, "
-                    "tensor-type, threads, token-embedding-type", key);
+                    "imatrix, include-weights, keep-split, leave-output-tensor, output-tensor-type, override-kv, "
+                    "prune-layers, pure, tensor-type, threads, token-embedding-type", key);
 }
 
 static int get_settings(settings *s, const char *type, const char *const *options, pi_error *err)
@@ -252,9 +259,15 @@ static int make_plan(run *r, pi_error *err)
     item **sorted = pi__calloc(r->n_items, sizeof(item *));
     int rc = r->items && sorted ? pi__mix_begin(&r->set.mix, r->g, err) : pi__fail_mem(err, "the list of tensors");
     if (rc != PI_OK) goto out;
-    for (size_t i = 0; i < r->n_items; i++) {
-        r->items[i].t = pi__gguf_tensor_at(r->g, i);
-        sorted[i] = &r->items[i];
+    size_t n_all = r->n_items;
+    r->set.mix.n_layer -= r->prune.n_gone;
+    r->n_items = 0;
+    for (size_t i = 0; i < n_all; i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(r->g, i);
+        if (pi__prune_drops(&r->prune, t)) continue;
+        r->items[r->n_items].t = t;
+        sorted[r->n_items] = &r->items[r->n_items];
+        r->n_items++;
     }
     qsort(sorted, r->n_items, sizeof(item *), compare_items);
     for (size_t i = 0; i < r->n_items && rc == PI_OK; i++) {
@@ -291,21 +304,31 @@ static bool is_overridden(const run *r, const pi__gguf_kv *kv)
     return false;
 }
 
-/* Numbers that a user sets have 64 bits; in files they have 32, as far as they fit. */
-static void put_kv(const run *r, const pi__gguf_kv *kv)
+static bool has_suffix(const pi__gguf_kv *kv, const char *suffix)
 {
-    char key[128];
+    size_t n = strlen(suffix);
+    return kv->key.n >= n && memcmp(kv->key.p + kv->key.n - n, suffix, n) == 0;
+}
+
+/* As it was. But numbers that a user sets have 64 bits, and in files they have 32, as far as they fit; and the number of
+ * layers is that of those which are left. */
+static int put_kv(const run *r, const pi__gguf_kv *kv, pi_error *err)
+{
+    bool layers = r->prune.n_gone && has_suffix(kv, ".block_count");
     int64_t v = kv->type == PI__GGUF_I64 ? pi__gguf_elem_i64(kv, 0) : -1;
     bool number = kv->type == PI__GGUF_F64 || (v >= 0 && v <= UINT32_MAX);
-    if (!number || kv->key.n >= sizeof key || !is_overridden(r, kv)) {
+    if (!layers && (!number || !is_overridden(r, kv))) {
         pi__gguf_put_kv(r->w, kv);
-        return;
+        return PI_OK;
     }
-    uint32_t u = (uint32_t) v;
+    char *key = pi__strndup(kv->key.p, kv->key.n);
+    if (!key) return pi__fail_mem(err, "a key of the metadata");
+    uint32_t u = layers ? (uint32_t) (r->prune.n_layer - r->prune.n_gone) : (uint32_t) v;
     float f = kv->type == PI__GGUF_F64 ? (float) pi__gguf_elem_f64(kv, 0) : 0;
-    snprintf(key, sizeof key, "%.*s", (int) kv->key.n, kv->key.p);
-    if (kv->type == PI__GGUF_F64) pi__gguf_put(r->w, key, PI__GGUF_F32, &f);
+    if (!layers && kv->type == PI__GGUF_F64) pi__gguf_put(r->w, key, PI__GGUF_F32, &f);
     else pi__gguf_put(r->w, key, PI__GGUF_U32, &u);
+    pi__free(key);
+    return PI_OK;
 }
 
 /* Metadata as it was, but for what describes the formats and the splits. */
@@ -322,7 +345,8 @@ static int write_header(run *r, const char *path, pi_error *err)
         bool keep = true;
         for (size_t k = 0; k < sizeof dropped / sizeof *dropped; k++) keep = keep && !key_is(kv, dropped[k]);
         keep |= is_copy(r) && !has_prefix(kv, "split.");
-        if (keep) put_kv(r, kv);
+        if (keep) rc = put_kv(r, kv, err);
+        if (rc != PI_OK) return rc;
     }
     if (r->imatrix.g) {
         pi__str file = {r->set.imatrix, strlen(r->set.imatrix)};
@@ -337,8 +361,9 @@ static int write_header(run *r, const char *path, pi_error *err)
     }
     for (size_t i = 0; i < r->n_items; i++) {
         const pi__tensor *t = r->items[i].t;
-        char *name = pi__strndup(t->name.p, t->name.n);
+        char *name = pi__malloc(t->name.n + 1);
         if (!name) return pi__fail_mem(err, "a tensor's name");
+        pi__prune_name(&r->prune, t, name);
         pi__gguf_put_tensor(r->w, name, r->items[i].type, t->n_dims, t->ne);
         pi__free(name);
     }
@@ -509,6 +534,7 @@ int pi_quantize(const char *in, const char *out, const char *type, const char *c
     if (rc == PI_OK) rc = override_metadata(&r.set, r.g, err);
     if (rc == PI_OK && r.set.imatrix) rc = pi__imatrix_open(&r.imatrix, r.set.imatrix, err);
     r.set.mix.imatrix = r.imatrix.g != NULL;
+    if (rc == PI_OK && r.set.prune) rc = pi__prune_init(&r.prune, r.set.prune, r.g, err);
     if (rc == PI_OK) rc = make_plan(&r, err);
     if (rc == PI_OK && !r.set.dry_run) rc = get_buffers(&r, err);
     if (rc == PI_OK && !r.set.dry_run) rc = write_header(&r, out, err);
@@ -523,6 +549,7 @@ int pi_quantize(const char *in, const char *out, const char *type, const char *c
     pi__free(r.pieces);
     pi__free(r.items);
     pi__mix_free(&r.set.mix);
+    pi__prune_free(&r.prune);
     pi__imatrix_close(&r.imatrix);
     pi__gguf_close(r.g);
     return rc;

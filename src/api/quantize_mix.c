@@ -175,8 +175,7 @@ int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err)
     return PI_OK;
 }
 
-/* Layer in "blk.N.", -1: none. */
-static long layer_of(const pi__tensor *t)
+long pi__mix_layer(const pi__tensor *t)
 {
     const char *s = t->name.p, *end = s + t->name.n;
     long n = 0;
@@ -187,7 +186,7 @@ static long layer_of(const pi__tensor *t)
 
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b)
 {
-    long la = layer_of(a), lb = layer_of(b);
+    long la = pi__mix_layer(a), lb = pi__mix_layer(b);
     if (la != lb) return la < lb ? -1 : 1;
     size_t n = a->name.n < b->name.n ? a->name.n : b->name.n;
     int c = memcmp(a->name.p, b->name.p, n);
@@ -251,7 +250,7 @@ static int32_t attn_v_format(pi__mix *m, int32_t type)
 
 static int32_t ffn_down_format(pi__mix *m, const pi__tensor *t, int32_t type)
 {
-    int i = m->n_expert > 1 ? (int) layer_of(t) : m->i_ffn_down, n = m->n_layer;
+    int i = m->n_expert > 1 ? (int) pi__mix_layer(t) : m->i_ffn_down, n = m->n_layer;
     m->i_ffn_down++;
     switch (m->ftype->number) {
     case FT_Q2_K: return PI__Q3_K;

@@ -52,6 +52,8 @@ int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err);
 /* The type of t: its own where it is left alone. To be asked once a tensor, in the order of pi__mix_order. PI_ENOMEM;
  * PI_EINVAL: a pattern of a rule gives up on the name. */
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err);
+/* Layer in "blk.N.", -1: none. */
+long pi__mix_layer(const pi__tensor *t);
 /* Orders tensors by layer, those of no layer first, then by name: negative, 0 or positive as for qsort. */
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b);
 /* The fallback format where rows of n values do not fit the blocks of type; type itself where they do. */

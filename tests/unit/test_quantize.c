@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "formats/formats.h"
+#include "api/quantize_prune.h"
 #include "gguf/gguf.h"
 #include "pagedinfer.h"
 
@@ -117,6 +118,14 @@ static int quantize(const char *type, const char *a, const char *b, pi_error *er
 {
     const char *options[] = {a, a ? b : NULL, NULL};
     return pi_quantize(source, target, type, options, NULL, NULL, err);
+}
+
+static void refused(int want, const char *word, const char *type, const char *a, const char *b)
+{
+    pi_error err = {0};
+    int rc = quantize(type, a, b, &err);
+    if (rc != want || !strstr(err.msg, word)) fail_msg("%s %s: %s: %s", type, a ? a : "", pi_err_name(rc), err.msg);
+    assert_int_not_equal(access(target, F_OK), 0);
 }
 
 static pi__gguf *open_target(void)
@@ -276,6 +285,53 @@ static void metadata_is_set(void **state)
     unlink(target);
 }
 
+static void layers_are_left_out(void **state)
+{
+    (void) state;
+    unlink(target);
+    refused(PI_EINVAL, "from 0 to 1", "Q8_0", "prune-layers=2", NULL);
+    refused(PI_EINVAL, "from 0 to 1", "Q8_0", "prune-layers=0;1", NULL);
+    refused(PI_EINVAL, "from 0 to 1", "Q8_0", "prune-layers=0,", NULL);
+    refused(PI_EINVAL, "no layer would be left", "Q8_0", "prune-layers=1,0", NULL);
+    assert_int_equal(quantize("COPY", "prune-layers=0,0", NULL, NULL), PI_OK);
+    pi__gguf *g = open_target();
+    size_t left = 0;
+    for (size_t i = 0; i < COUNT(tensors); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s", tensors[i].name);
+        if (!strncmp(name, "blk.0.", 6)) continue;
+        if (!strncmp(name, "blk.1.", 6)) name[4] = '0';
+        assert_int_equal(type_in(g, name), tensors[i].type);
+        left++;
+    }
+    assert_true(left < COUNT(tensors));
+    assert_int_equal(pi__gguf_n_tensors(g), left);
+    uint32_t v = 0;
+    assert_int_equal(pi__gguf_get_u32(g, "llama.block_count", &v, 0, NULL), PI_OK);
+    assert_int_equal(v, 1);
+    pi__gguf_close(g);
+    unlink(target);
+}
+
+/* Names get shorter where a number does: layer 10 of 11 becomes 9. */
+static void names_get_shorter(void **state)
+{
+    (void) state;
+    bool gone[11] = {[3] = true};
+    const pi__prune p = {gone, 11, 1};
+    static const char *const names[][2] = {{"blk.10.attn_q.weight", "blk.9.attn_q.weight"}, {"blk.2.x", "blk.2.x"},
+                                           {"blk.4.x", "blk.3.x"}, {"output.weight", "output.weight"}};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        pi__tensor t = {.name = {names[i][0], strlen(names[i][0])}};
+        char out[32];
+        pi__prune_name(&p, &t, out);
+        assert_string_equal(out, names[i][1]);
+        assert_false(pi__prune_drops(&p, &t));
+    }
+    pi__tensor t = {.name = {"blk.3.x", 7}};
+    assert_true(pi__prune_drops(&p, &t));
+}
+
 static void count_lines(void *ud, const char *line) { *(size_t *) ud += strstr(line, " -> ") || strstr(line, "quantised size"); }
 
 static void a_dry_run_writes_nothing(void **state)
@@ -311,14 +367,6 @@ static void threads_do_not_matter(void **state)
     assert_true(hash_file(target) == one);
     assert_int_equal(quantize("Q5_K_S", "threads=5", NULL, NULL), PI_OK);
     assert_true(hash_file(target) != one);
-}
-
-static void refused(int want, const char *word, const char *type, const char *a, const char *b)
-{
-    pi_error err = {0};
-    int rc = quantize(type, a, b, &err);
-    if (rc != want || !strstr(err.msg, word)) fail_msg("%s %s: %s: %s", type, a ? a : "", pi_err_name(rc), err.msg);
-    assert_int_not_equal(access(target, F_OK), 0);
 }
 
 static void refusals_name_the_cause(void **state)
@@ -535,7 +583,7 @@ static void no_memory_is_an_error(void **state)
         n_left = k;
         n_live = 0;
         const char *const options[] = {"tensor-type=attn_(v|q)=q6_k", "tensor-type=ffn=q5_k", option,
-                                       "override-kv=general.name=str:other", NULL};
+                                       "override-kv=general.name=str:other", "prune-layers=0", NULL};
         int rc = pi_quantize(source, target, "Q4_K_M", options, NULL, NULL, &err);
         bool failed = n_left < 0;
         n_left = -1;
@@ -561,7 +609,8 @@ int main(void)
         cmocka_unit_test(refusals_name_the_cause),     cmocka_unit_test(imatrix_guides),
         cmocka_unit_test(quantised_input_needs_consent), cmocka_unit_test(the_list_says_numbers),
         cmocka_unit_test(metadata_is_set),             cmocka_unit_test(a_dry_run_writes_nothing),
-        cmocka_unit_test(weights_of_some_tensors),
+        cmocka_unit_test(weights_of_some_tensors),     cmocka_unit_test(layers_are_left_out),
+        cmocka_unit_test(names_get_shorter),
         cmocka_unit_test(odd_values_are_reported),     cmocka_unit_test(full_disk_leaves_nothing),
         cmocka_unit_test(no_memory_is_an_error),
     };

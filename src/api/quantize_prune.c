@@ -1,0 +1,85 @@
+/* Layers that are left out (see quantize_prune.h). */
+#include "api/quantize_prune.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/quantize_mix.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* Of the metadata ARCH.*, one whose values are counted by layer, NULL: none. */
+static const pi__gguf_kv *by_layer(const pi__gguf *g, pi__str arch, int n_layer)
+{
+    for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
+        const pi__gguf_kv *kv = pi__gguf_kv_at(g, i);
+        bool of_arch = kv->key.n > arch.n && !memcmp(kv->key.p, arch.p, arch.n) && kv->key.p[arch.n] == '.';
+        if (of_arch && kv->type == PI__GGUF_ARR && kv->n == (uint64_t) n_layer) return kv;
+    }
+    return NULL;
+}
+
+static int read_list(pi__prune *p, const char *list, pi_error *err)
+{
+    for (const char *s = list;; s++) {
+        char *end;
+        long layer = strtol(s, &end, 10);
+        if (end == s || (*end && *end != ',') || layer < 0 || layer >= p->n_layer)
+            return pi__fail(err, PI_EINVAL, "prune-layers=%.80s: expected numbers of layers from 0 to %d, with commas between",
+                            list, p->n_layer - 1);
+        p->n_gone += !p->gone[layer];
+        p->gone[layer] = true;
+        s = end;
+        if (!*s) break;
+    }
+    if (p->n_gone == p->n_layer) return pi__fail(err, PI_EINVAL, "prune-layers=%.80s: no layer would be left", list);
+    return PI_OK;
+}
+
+int pi__prune_init(pi__prune *p, const char *list, const pi__gguf *g, pi_error *err)
+{
+    pi__str arch;
+    char key[96];
+    uint32_t n = 0;
+    *p = (pi__prune) {0};
+    int rc = pi__gguf_get_str(g, "general.architecture", &arch, err);
+    if (rc) return rc;
+    snprintf(key, sizeof key, "%.*s.block_count", arch.n < 64 ? (int) arch.n : 64, arch.p);
+    rc = pi__gguf_get_u32(g, key, &n, 0, err);
+    if (rc) return rc;
+    if (n < 1 || n > 1u << 20) return pi__fail(err, PI_EINVAL, "prune-layers: the model says it has %u layers", n);
+    const pi__gguf_kv *kv = by_layer(g, arch, (int) n);
+    if (kv)
+        return pi__fail(err, PI_EUNSUPPORTED, "prune-layers: %.*s has a value for each layer", (int) kv->key.n, kv->key.p);
+    p->n_layer = (int) n;
+    p->gone = pi__calloc(n, sizeof *p->gone);
+    if (!p->gone) return pi__fail_mem(err, "the list of layers");
+    return read_list(p, list, err);
+}
+
+void pi__prune_free(pi__prune *p)
+{
+    pi__free(p->gone);
+    *p = (pi__prune) {0};
+}
+
+bool pi__prune_drops(const pi__prune *p, const pi__tensor *t)
+{
+    long layer = p->n_gone ? pi__mix_layer(t) : -1;
+    return layer >= 0 && layer < p->n_layer && p->gone[layer];
+}
+
+void pi__prune_name(const pi__prune *p, const pi__tensor *t, char *out)
+{
+    long layer = p->n_gone ? pi__mix_layer(t) : -1, now = layer;
+    memcpy(out, t->name.p, t->name.n);
+    out[t->name.n] = 0;
+    for (long i = 0; i < layer && i < p->n_layer; i++) now -= p->gone[i];
+    if (now == layer) return;
+    char *rest = strchr(out + 4, '.'); /* "blk.12.attn_q.weight": the number becomes shorter or stays as long */
+    int n = snprintf(out + 4, (size_t) (rest - out) - 3, "%ld", now);
+    out[4 + n] = '.';
+    memmove(out + 4 + n, t->name.p + (rest - out), t->name.n - (size_t) (rest - out));
+    out[4 + n + (int) (t->name.n - (size_t) (rest - out))] = 0;
+}
