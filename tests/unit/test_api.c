@@ -95,6 +95,42 @@ static pi_result result_of(pi_request *r)
 
 /* ------------------------------------------------------------------------------------------------------------ tests */
 
+/* Options of samplers with a state reach it: each changes what a seed gives, and gives it again, in company too. */
+static void samplers_with_a_state(void **state)
+{
+    (void) state;
+    enum { N = 40 };
+    static const char *const set[][3] = {{"mirostat=0"}, {"mirostat=1", "mirostat-ent=2"}, {"mirostat=2", "mirostat-ent=2"},
+                                         {"mirostat=2", "mirostat-ent=2", "mirostat-lr=1"}, {"dynatemp-range=0.7"},
+                                         {"dynatemp-range=0.7", "dynatemp-exp=3"},
+                                         {"samplers=top_k;adaptive_p", "adaptive-target=0.2"},
+                                         {"samplers=top_k;adaptive_p", "adaptive-target=0.2", "adaptive-decay=0"}};
+    enum { SETS = sizeof set / sizeof *set };
+    pi_engine *e = open_with(LIST("kv-cache-tokens=2048", "ctx-size=128"));
+    int32_t alone[SETS][N], again[N];
+    pi_request *r[SETS];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < SETS; i++) {
+            r[i] = start(e, "the and you", LIST("seed=5", "no-stop=true", "max-tokens=40", set[i][0],
+                                                set[i][1] ? set[i][1] : "seed=5", set[i][2] ? set[i][2] : "seed=5"));
+            if (!round) result_of(r[i]);
+        }
+        for (int i = 0; i < SETS; i++) {
+            if (round) result_of(r[i]);
+            assert_int_equal(pi_request_tokens(r[i], round ? again : alone[i], N), N);
+            if (round) assert_memory_equal(again, alone[i], sizeof again);
+            for (int k = 0; k < i; k++) assert_memory_not_equal(alone[i], alone[k], sizeof again);
+            pi_request_free(r[i]);
+        }
+    }
+    pi_request *end = start(e, "the and you", LIST("max-tokens=100000", "no-stop=true"));
+    assert_int_equal(result_of(end).finish_reason, PI_FINISH_LENGTH);
+    pi_result s = result_of(end);
+    assert_int_equal(s.prompt_tokens + s.generated_tokens, 128);
+    pi_request_free(end);
+    pi_engine_close(e);
+}
+
 static void plan_and_facts(void **state)
 {
     (void) state;
@@ -953,6 +989,7 @@ int main(void)
         cmocka_unit_test(a_random_seed_differs_for_each_sample),
         cmocka_unit_test(a_stop_string_ends_its_sample_only),
         cmocka_unit_test(samples_are_queued_and_canceled_together),
+        cmocka_unit_test(samplers_with_a_state),
         cmocka_unit_test(samples_come_and_go),
         cmocka_unit_test(close_with_running_requests),
         cmocka_unit_test(close_delivers_last_events),
