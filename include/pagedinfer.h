@@ -295,9 +295,11 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  *     tools     JSON list of functions, or NULL
  *     options   JSON object, or NULL: variables of the template. "add_generation_prompt" (true unless given) begins
  *               the model's answer; many templates know "enable_thinking"; "chat-template-kwargs" are the defaults
+ *               "tool_choice" ("auto", "none", "required" or {"type": "function", "function": {"name": ...}}) and
+ *               "parallel_tool_calls" are as in OpenAI's API; with "none" the template gets no tools
  * Submit the whole conversation for every turn: what is in the cache is not computed again. The text is meant for
  * pi_request_prompt_text: the BOS that this adds is left out here. Caveat: text of control tokens within a message
- * ("<|im_end|>") becomes those tokens; take it out of what you do not trust.
+ * ("<|im_end|>") becomes those tokens there; pi_request_prompt_chat has no such caveat.
  * Returns the number of bytes, which may exceed cap (then cap were written), or PI_EINVAL (no such JSON; the template
  * failed or refused, err has its words), PI_EUNSUPPORTED (no template; content that is no text), PI_ETOOBIG (too deep,
  * too long), PI_ENOMEM. No final NUL. Needs 1 MiB of stack. */
@@ -321,6 +323,7 @@ enum {
     PI_FINISH_LENGTH = 2, /* max tokens or the context's end */
     PI_FINISH_CANCEL = 3, /* pi_request_cancel */
     PI_FINISH_ERROR = 4,  /* see result.code */
+    PI_FINISH_TOOL_CALLS = 5, /* of pi_chat_parser_end alone: it stopped, and there are calls */
 };
 
 /* How a request went, or one answer of it; complete once it finished. */
@@ -369,6 +372,12 @@ PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_
  * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
 PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err);
+/* A conversation as the prompt: arguments and errors of pi_chat_render, but tokenised here, where it is known of every
+ * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
+ * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
+ * token, the ids are those of pi_chat_render and pi_request_prompt_text. Needs 1 MiB of stack. */
+PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
+                                  pi_error *err);
 
 typedef struct pi_event pi_event;
 /* Events of this request go to fn instead of pi_poll. Called on the engine's dispatch thread, one call at a time; the
@@ -456,6 +465,74 @@ PI_API int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms);
 PI_API int pi_poll_fd(const pi_engine *e);
 PI_API void pi_event_release(pi_event *ev);
 
+/* ---------------------------------------------------------------------------------------------------------- answers */
+
+/* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
+ * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek V3.2 and V4, Llama 3,
+ * Mistral, GLM, MiniMax, Seed, and functions in tags in general).
+ *
+ *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
+ *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
+ *                      pi_chat_delta d = {sizeof d};  while (pi_chat_parser_next(p, &d)) ...
+ *     pi_chat_parser_end(p, finish_reason), and deltas once more
+ *
+ * Set option "special" of the request: tags of thoughts and calls may be control tokens, which events print only then.
+ * A call counts where it is complete, its name is that of a tool and its arguments are a JSON object. What is none is
+ * content, markup and all: without calls and thoughts the content is the text that was fed, to the byte. However the
+ * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody.
+ *
+ * A parser belongs to one thread at a time and must be freed before its engine is closed. */
+typedef struct pi_chat_parser pi_chat_parser;
+
+enum {
+    PI_CHAT_CONTENT = 1,      /* text: more of the content */
+    PI_CHAT_REASONING = 2,    /* text: more of the thoughts */
+    PI_CHAT_CALL = 3,         /* call number index begins: id, name */
+    PI_CHAT_ARGUMENTS = 4,    /* text: more of its arguments; all so far begin a JSON object */
+    PI_CHAT_CALL_END = 5,     /* it is complete */
+    PI_CHAT_CALL_DROPPED = 6, /* it was no call after all: forget it, its text follows as content. With a grammar
+                                 (option "tool_choice") only where the answer was cut off */
+};
+typedef struct pi_chat_delta {
+    uint32_t size;    /* sizeof(pi_chat_delta) */
+    int kind;         /* PI_CHAT_* */
+    const char *text; /* text_len bytes, or "" */
+    size_t text_len;  /* bytes */
+    uint32_t index;   /* of the call, from 0; never used again where it was dropped */
+    const char *id;   /* of the call, made here unless the model gives one: "call_...", 9 letters for Mistral */
+    const char *name; /* of its function */
+} pi_chat_delta;
+
+/* A complete call. */
+typedef struct pi_chat_call {
+    uint32_t size;         /* sizeof(pi_chat_call) */
+    uint32_t index;        /* as in deltas */
+    const char *id, *name; /* as in deltas */
+    const char *arguments; /* a JSON object as text, NUL terminated */
+    size_t arguments_len;  /* bytes */
+} pi_chat_call;
+
+/* tools and options: those of pi_request_prompt_chat, which tell types of arguments, whether there may be calls, and
+ * whether the prompt ends within thoughts. In options also "parse_reasoning": false leaves thoughts in the content.
+ * PI_EINVAL, PI_EUNSUPPORTED (no chat template), PI_ETOOBIG, PI_ENOMEM. Needs 1 MiB of stack. */
+PI_API int pi_chat_parser_new(pi_chat_parser **out, const pi_engine *e, const char *tools, const char *options,
+                              pi_error *err);
+PI_API void pi_chat_parser_free(pi_chat_parser *p);
+/* The answer's next piece, as text (of events) or as tokens, whose text is taken with control tokens, but without those
+ * that end an answer; stop strings are not looked for. PI_OK, or PI_ENOMEM: then the answer is lost. */
+PI_API int pi_chat_parser_feed(pi_chat_parser *p, const char *text, size_t len);
+PI_API int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, size_t n);
+/* Nothing follows. Returns how it ended: PI_FINISH_TOOL_CALLS where finish is PI_FINISH_STOP and at least one call is
+ * complete, finish otherwise; or PI_ENOMEM. */
+PI_API int pi_chat_parser_end(pi_chat_parser *p, int finish);
+/* The next delta that is known; false: none yet. Its strings are valid until the next feed. */
+PI_API bool pi_chat_parser_next(pi_chat_parser *p, pi_chat_delta *out);
+/* All of it so far: content and thoughts (not NUL terminated; NULL gives only the length), and complete call number i,
+ * PI_ENOENT past the last. Valid until the next feed. */
+PI_API size_t pi_chat_parser_content(const pi_chat_parser *p, const char **text);
+PI_API size_t pi_chat_parser_reasoning(const pi_chat_parser *p, const char **text);
+PI_API int pi_chat_parser_call(const pi_chat_parser *p, uint32_t i, pi_chat_call *out);
+
 /* ----------------------------------------------------------------------------------------------------- model files */
 
 /* Visits metadata and tensors of a GGUF (all splits) for `inspect`: fn gets ready-made lines, one item each. */
@@ -481,13 +558,27 @@ PI_API int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, p
  *     leave-output-tensor=1     output.weight stays as it is
  *     allow-requantize=1        quantised input too (it loses more than F16, BF16 or F32 input)
  *     imatrix=FILE              importance of the columns, as llama-imatrix writes it (GGUF)
+ *     include-weights=NAME      use it for tensors alone whose name has NAME in it; repeatable
+ *     exclude-weights=NAME      do not use it for those; repeatable, not with include-weights
+ *     override-kv=KEY=TYPE:VALUE  sets metadata of the output, TYPE int, float, bool or str; repeatable
+ *     dry-run=1                 report types and sizes, and write nothing; out may be NULL
  *     threads=N                 0: all; the result is the same for any number
  * progress (may be NULL) gets a line for each tensor, on the calling thread. out appears when it is complete, or not at
  * all: PI_EIO (disk full), PI_EINVAL (option; quantised input), PI_EFORMAT, PI_EUNSUPPORTED, PI_ENOENT, PI_ENOMEM. */
 PI_API int pi_quantize(const char *in, const char *out, const char *type, const char *const *options, pi_line_fn progress,
                        void *ud, pi_error *err);
-/* Name number i of the types pi_quantize takes; NULL past the last. */
+/* Name number i of the types pi_quantize takes; NULL past the last. "COPY" changes no tensor. */
 PI_API const char *pi_quantize_type(size_t i);
+
+typedef struct pi_quantize_info {
+    uint32_t size;        /* sizeof(pi_quantize_info) */
+    int32_t number;       /* general.file_type, which pi_quantize also takes as the type's name ("15"); -1: none */
+    const char *name;     /* "Q4_K_M" */
+    const char *matrices; /* format of most matrices, "Q4_K"; "": as they were */
+    double bits;          /* a weight in that format */
+} pi_quantize_info;
+/* The same list with what is known of each; PI_ENOENT past the last. */
+PI_API int pi_quantize_describe(size_t i, pi_quantize_info *out);
 
 /* ------------------------------------------------------------------------------------------------------- measuring */
 

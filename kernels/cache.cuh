@@ -7,7 +7,7 @@
 #include "formats/formats.h"
 #include "warp.cuh"
 
-/* Bytes of a row of n values: without scales, and the scales. */
+/* Bytes of a row of n values: of codes, and of what is beside them. */
 PI_FN size_t code_bytes(int32_t type, int32_t n)
 {
     int32_t bytes = 0;
@@ -16,29 +16,29 @@ PI_FN size_t code_bytes(int32_t type, int32_t n)
 #undef ROW
     return (size_t) (n / 32) * (size_t) bytes;
 }
-PI_FN size_t scale_bytes(int32_t type, int32_t n)
+PI_FN size_t side_bytes(int32_t type, int32_t n)
 {
     int32_t bytes = 0;
-#define ROW(t, ...) if (type == PI__##t) bytes = PI__KV_SCALE_##t;
+#define ROW(t, ...) if (type == PI__##t) bytes = PI__KV_SIDE_##t;
     PI__CACHE_TYPES(ROW)
 #undef ROW
     return (size_t) (n / 32) * (size_t) bytes;
 }
 
-/* A row of a head: its values or codes, and its scales. */
+/* A row of a head: its values or codes, and their sides. */
 struct cache_row {
     char *codes;
-    char *scales;
+    char *sides;
 };
 
 /* The planes of a head of K (or V) in a block, as the row of its first token. */
 PI_FN cache_row cache_head(const pi__k_cache &c, bool v, int32_t block, int32_t head)
 {
     size_t n = (size_t) c.block_size;
-    size_t k_head = n * (code_bytes(c.type_k, c.head_dim) + scale_bytes(c.type_k, c.head_dim));
+    size_t k_head = n * (code_bytes(c.type_k, c.head_dim) + side_bytes(c.type_k, c.head_dim));
     char *p = c.base + (size_t) block * c.stride;
     int32_t type = v ? c.type_v : c.type_k;
-    size_t codes = n * code_bytes(type, c.head_dim), all = codes + n * scale_bytes(type, c.head_dim);
+    size_t codes = n * code_bytes(type, c.head_dim), all = codes + n * side_bytes(type, c.head_dim);
     p += v ? (size_t) c.n_head_kv * k_head + (size_t) head * all : (size_t) head * all;
     return {p, p + codes};
 }
@@ -49,7 +49,7 @@ PI_FN cache_row cache_token(const pi__k_cache &c, bool v, int32_t block, int32_t
     cache_row r = cache_head(c, v, block, head);
     int32_t type = v ? c.type_v : c.type_k;
     r.codes += (size_t) offset * code_bytes(type, c.head_dim);
-    r.scales += (size_t) offset * scale_bytes(type, c.head_dim);
+    r.sides += (size_t) offset * side_bytes(type, c.head_dim);
     return r;
 }
 
@@ -101,41 +101,150 @@ PI_FN float cache_most(float f)
     return top >= -low ? top : low;
 }
 
-/* The lane's code, lo to hi; the scale, to which it is rounded first, goes to the row. */
-PI_FN int cache_code(cache_row to, int32_t g, float scale, float f, float lo, float hi, int lane)
+/* Word `word` of the side of group g, of n words, where it is written and read: a half. */
+PI_FN float cache_put_half(cache_row to, int n, int32_t g, int word, float f, int lane)
 {
-    uint16_t h = float_to_half(scale);
-    float d = half_to_float(h), inv = d != 0 ? 1.0f / d : 0.0f;
-    if (lane == 0) ((uint16_t *) to.scales)[g] = h;
+    uint16_t h = float_to_half(f);
+    if (lane == 0) ((uint16_t *) to.sides)[g * n + word] = h;
+    return half_to_float(h);
+}
+PI_FN float cache_half(cache_row row, int n, int i, int word)
+{
+    return half_to_float(((const uint16_t *) row.sides)[i / 4 * n + word]);
+}
+
+/* The lane's code, lo to hi, for the scale as it is stored. */
+PI_FN int cache_code(float d, float f, float lo, float hi)
+{
+    float inv = d != 0 ? 1.0f / d : 0.0f;
     return __float2int_rn(fminf(fmaxf(f * inv, lo), hi));
 }
-PI_FN float cache_scale(cache_row row, int i) { return half_to_float(((const uint16_t *) row.scales)[i / 4]); }
+
+/* The low four bits of the lanes' codes: of a group, byte j holds those of j and of j + 16. */
+PI_FN void cache_put_nibbles(cache_row to, int32_t g, int code, int lane)
+{
+    int high = __shfl_down_sync(PI_FULL, code, 16);
+    if (lane < 16) ((uint8_t *) to.codes)[g * 16 + lane] = (uint8_t) ((code & 15) | (high & 15) << 4);
+}
+PI_FN void cache_nibbles(cache_row row, int i, int (&code)[8])
+{
+    uint2 u = ((const uint2 *) row.codes)[i / 4 * 2 + i % 2]; /* bytes 8 (i % 2) .. of a group; low nibbles for i % 4 < 2 */
+    int shift = i % 4 / 2 * 4;
+    for (int j = 0; j < 8; j++) code[j] = (int) ((j < 4 ? u.x : u.y) >> (8 * (j % 4) + shift) & 15);
+}
+
+/* Their fifth bits, in two words of the side. */
+PI_FN void cache_put_bits(cache_row to, int n, int32_t g, int word, int code, int lane)
+{
+    uint32_t bits = __ballot_sync(PI_FULL, code >> 4 & 1);
+    uint16_t *side = (uint16_t *) to.sides + g * n + word;
+    if (lane < 2) side[lane] = (uint16_t) (bits >> 16 * lane);
+}
+PI_FN void cache_add_bits(cache_row row, int n, int i, int word, int (&code)[8])
+{
+    uint32_t bits = ((const uint16_t *) row.sides)[i / 4 * n + word + i % 4 / 2] >> i % 2 * 8;
+    for (int j = 0; j < 8; j++) code[j] |= (int) (bits >> j & 1) << 4;
+}
 
 PI_FN void cache_put_q8_0(cache_row to, int32_t g, float f, int lane)
 {
     f = clean(f);
-    ((int8_t *) to.codes)[g * 32 + lane] = (int8_t) cache_code(to, g, fabsf(cache_most(f)) / 127.0f, f, -127.0f, 127.0f, lane);
+    float d = cache_put_half(to, 1, g, 0, fabsf(cache_most(f)) / 127.0f, lane);
+    ((int8_t *) to.codes)[g * 32 + lane] = (int8_t) cache_code(d, f, -127.0f, 127.0f);
 }
 PI_FN void cache_get8_q8_0(cache_row row, int i, float (&f)[8])
 {
     uint2 u = ((const uint2 *) row.codes)[i];
-    float d = cache_scale(row, i);
+    float d = cache_half(row, 1, i, 0);
     for (int j = 0; j < 8; j++) f[j] = d * (float) (int8_t) ((j < 4 ? u.x : u.y) >> 8 * (j % 4));
 }
 
-/* The scale takes the sign that makes the largest value -8. */
+/* Codes over the least value, 0 to hi; scale and minimum are the first words of the side. */
+PI_FN int cache_put_over_min(cache_row to, int n, int32_t g, float f, float hi, int lane)
+{
+    float low = -warp_max(-f), d = cache_put_half(to, n, g, 0, (warp_max(f) - low) / hi, lane);
+    return cache_code(d, f - cache_put_half(to, n, g, 1, low, lane), 0.0f, hi);
+}
+
+PI_FN void cache_put_q5_1(cache_row to, int32_t g, float f, int lane)
+{
+    int code = cache_put_over_min(to, 4, g, clean(f), 31.0f, lane);
+    cache_put_bits(to, 4, g, 2, code, lane);
+    cache_put_nibbles(to, g, code, lane);
+}
+PI_FN void cache_get8_q5_1(cache_row row, int i, float (&f)[8])
+{
+    int code[8];
+    cache_nibbles(row, i, code);
+    cache_add_bits(row, 4, i, 2, code);
+    float d = cache_half(row, 4, i, 0), min = cache_half(row, 4, i, 1);
+    for (int j = 0; j < 8; j++) f[j] = fmaf(d, (float) code[j], min);
+}
+
+/* The scale takes the sign that makes the largest value -16, or -8. */
+PI_FN void cache_put_q5_0(cache_row to, int32_t g, float f, int lane)
+{
+    f = clean(f);
+    int code = cache_code(cache_put_half(to, 3, g, 0, cache_most(f) / -16.0f, lane), f, -16.0f, 15.0f) + 16;
+    cache_put_bits(to, 3, g, 1, code, lane);
+    cache_put_nibbles(to, g, code, lane);
+}
+PI_FN void cache_get8_q5_0(cache_row row, int i, float (&f)[8])
+{
+    int code[8];
+    cache_nibbles(row, i, code);
+    cache_add_bits(row, 3, i, 1, code);
+    float d = cache_half(row, 3, i, 0);
+    for (int j = 0; j < 8; j++) f[j] = d * (float) (code[j] - 16);
+}
+
+PI_FN void cache_put_q4_1(cache_row to, int32_t g, float f, int lane)
+{
+    cache_put_nibbles(to, g, cache_put_over_min(to, 2, g, clean(f), 15.0f, lane), lane);
+}
+PI_FN void cache_get8_q4_1(cache_row row, int i, float (&f)[8])
+{
+    int code[8];
+    cache_nibbles(row, i, code);
+    float d = cache_half(row, 2, i, 0), min = cache_half(row, 2, i, 1);
+    for (int j = 0; j < 8; j++) f[j] = fmaf(d, (float) code[j], min);
+}
+
 PI_FN void cache_put_q4_0(cache_row to, int32_t g, float f, int lane)
 {
     f = clean(f);
-    int code = cache_code(to, g, cache_most(f) / -8.0f, f, -8.0f, 7.0f, lane), high = __shfl_down_sync(PI_FULL, code, 16);
-    if (lane < 16) ((uint8_t *) to.codes)[g * 16 + lane] = (uint8_t) ((code + 8) | (high + 8) << 4);
+    cache_put_nibbles(to, g, cache_code(cache_put_half(to, 1, g, 0, cache_most(f) / -8.0f, lane), f, -8.0f, 7.0f) + 8, lane);
 }
 PI_FN void cache_get8_q4_0(cache_row row, int i, float (&f)[8])
 {
-    uint2 u = ((const uint2 *) row.codes)[i / 4 * 2 + i % 2]; /* bytes 8 (i % 2) .. of a group; low nibbles for i % 4 < 2 */
-    float d = cache_scale(row, i);
-    int shift = i % 4 / 2 * 4;
-    for (int j = 0; j < 8; j++) f[j] = d * (float) ((int) ((j < 4 ? u.x : u.y) >> (8 * (j % 4) + shift) & 15) - 8);
+    int code[8];
+    cache_nibbles(row, i, code);
+    float d = cache_half(row, 1, i, 0);
+    for (int j = 0; j < 8; j++) f[j] = d * (float) (code[j] - 8);
+}
+
+/* Value `code` of IQ4_NL's table. */
+PI_FN int cache_iq4(int code)
+{
+    const uint32_t table[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535};
+    uint32_t w = code < 4 ? table[0] : code < 8 ? table[1] : code < 12 ? table[2] : table[3];
+    return (int8_t) (w >> 8 * (code % 4));
+}
+
+PI_FN void cache_put_iq4_nl(cache_row to, int32_t g, float f, int lane)
+{
+    f = clean(f);
+    float d = cache_put_half(to, 1, g, 0, cache_most(f) / -127.0f, lane), x = f * (d != 0 ? 1.0f / d : 0.0f);
+    int code = 0; /* borders between neighbours of the table that are below x */
+    for (int i = 0; i < 15; i++) code += 0.5f * (float) (cache_iq4(i) + cache_iq4(i + 1)) < x;
+    cache_put_nibbles(to, g, code, lane);
+}
+PI_FN void cache_get8_iq4_nl(cache_row row, int i, float (&f)[8])
+{
+    int code[8];
+    cache_nibbles(row, i, code);
+    float d = cache_half(row, 1, i, 0);
+    for (int j = 0; j < 8; j++) f[j] = d * (float) cache_iq4(code[j]);
 }
 
 /* The same by type. */

@@ -91,6 +91,15 @@ check() {
     judge "$1" "$2" $?
 }
 
+# start NAME SECONDS COMMAND...: quietly, in the background, once fewer of them than there are cores are running; NAME is
+# added to started, and NAME.status and NAME.shown in the log folder say how it went.
+start() {
+    [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
+    rm -f "$log/$1.status"
+    { quietly "$@" >"$log/$1.shown" 2>&1; echo $? >"$log/$1.status"; } &
+    started+=("$1")
+}
+
 # build NAME ARGUMENT...: configures and builds build/test/NAME (the targets in only, or all); a failure counts as one
 # failed test.
 only=()
@@ -149,7 +158,7 @@ layout() { check layout 120 bash tests/scripts/check_layout.sh; }
 cuda() { check cuda 600 python3 tools/kernel_report.py --check "$work/release"; }
 release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON -DPAGEDINFER_LTO=ON -DPAGEDINFER_WERROR=ON \
-        -DPAGEDINFER_STATIC=ON || return
+        -DPAGEDINFER_STATIC=ON -DPAGEDINFER_LLAMA_NAMES=ON || return
     # Steps that were asked for by name need the build; its tests run where they were asked for.
     case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
 }
@@ -238,13 +247,13 @@ fetch() {
     export PAGEDINFER_CHAT_MODEL=$chat_model
     export PAGEDINFER_VOCAB=$vocab
 }
-install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$model"; }
+install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
 tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "$model"; }
 
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
-        check_templates) printf '%s\n' --templates "$vocab/templates" ;;
+        check_templates | check_prompts) printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }
@@ -259,10 +268,7 @@ scripts() {
             continue
         fi
         mapfile -t arguments < <(printf '%s' "$arguments")
-        [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
-        { quietly "$name" $check_seconds "$python" "$f" "${arguments[@]}" >"$log/$name.shown" 2>&1
-          echo $? >"$log/$name.status"; } &
-        started+=("$name")
+        start "$name" $check_seconds "$python" "$f" "${arguments[@]}"
     done
     wait
     for name in "${started[@]}"; do
@@ -278,7 +284,7 @@ fuzzer_code='#include <stddef.h>
 int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) { return n > 1 && d[0] > 1 ? 1 : 0; }'
 can_fuzz() { pi_have clang && pi_compiles clang "$fuzzer_code" -fsanitize=fuzzer,address,undefined; }
 fuzz() {
-    local f name short seeds
+    local f name short seeds started=()
     local -x CCACHE_COMPILER='' # or one that ccache's configuration names would be taken for clang
     if ! can_fuzz && pi_can_apt; then
         { pi_apt clang && { can_fuzz || pi_apt libclang-rt-dev || pi_apt libclang-rt-14-dev; }; } >"$log/clang.log" 2>&1
@@ -289,20 +295,26 @@ fuzz() {
     fi
     build fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_FUZZ=ON \
         -DPAGEDINFER_TOOLS=OFF || return
+    # As many at once as there are cores. New inputs go to the build folder and are there the next time; what crashes is
+    # kept in the log folder.
     for f in tests/fuzz/fuzz_*.c; do
         [ -f "$f" ] || { fail "no fuzzers in tests/fuzz"; continue; }
         name=$(basename "$f" .c)
         short=${name#fuzz_}
         seeds=()
         [ -d "tests/fuzz/corpus/$short" ] && seeds=("tests/fuzz/corpus/$short")
-        # New inputs go to the build folder and are there the next time; what crashes is kept in the log folder.
         mkdir -p "$work/fuzz/corpus/$short"
-        if quietly "$name" 120 env ASAN_OPTIONS=allocator_may_return_null=1 "$work/fuzz/tests/fuzz/$name" \
+        start "$name" 120 env ASAN_OPTIONS=allocator_may_return_null=1 "$work/fuzz/tests/fuzz/$name" \
             -max_total_time=10 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$log/$name-" \
-            "$work/fuzz/corpus/$short" "${seeds[@]}"; then
+            "$work/fuzz/corpus/$short" "${seeds[@]}"
+    done
+    wait
+    for name in "${started[@]}"; do
+        if [ "$(cat "$log/$name.status")" = 0 ]; then
             printf '%s: %s inputs\n' "$name" "$(sed -nE 's/^stat::number_of_executed_units: +//p' "$log/$name.log")"
             pass
         else
+            cat "$log/$name.shown"
             fail "$name: the input is kept in $log/$name-*"
         fi
     done

@@ -207,19 +207,80 @@ static int list_tests(bench *b)
 
 /* --------------------------------------------------------------------------------------------------- combinations */
 
-static int add_key(bench *b, const pi_option_info *info)
+static sweep_key *new_key(bench *b, const char *name, const char *def)
 {
     sweep_key *k = realloc(b->key, (b->n_key + 1) * sizeof *k);
-    if (!k) return cli_error(b->c, CLI_OS, "out of memory");
+    if (!k) return NULL;
     b->key = k;
     k = &b->key[b->n_key++];
     memset(k, 0, sizeof *k);
-    snprintf(k->key, sizeof k->key, "%s", info->key);
-    snprintf(k->def, sizeof k->def, "%s", info->def);
+    snprintf(k->key, sizeof k->key, "%s", name);
+    snprintf(k->def, sizeof k->def, "%s", def);
+    return k;
+}
+
+/* Where a value is a list itself, llama-bench writes it with another separator than the comma. */
+static void put_commas(const char *key, char *value)
+{
+    bool patterns = !strcmp(key, "override-tensor");
+    if (!patterns && strcmp(key, "device") != 0 && strcmp(key, "tensor-split") != 0) return;
+    for (; *value; value++)
+        if (*value == (patterns ? ';' : '/')) *value = ',';
+}
+
+static int add_key(bench *b, const pi_option_info *info)
+{
+    sweep_key *k = new_key(b, info->key, info->def);
+    if (!k) return cli_error(b->c, CLI_OS, "out of memory");
+    bool numbers = !strcmp(info->type, "int") || !strcmp(info->type, "size") || !strcmp(info->key, "gpu-layers");
     texts t = {0};
-    int code = gather(b->c, info->key, !strcmp(info->type, "int") || !strcmp(info->type, "size"), &t);
+    int code = gather(b->c, info->key, numbers, &t);
+    for (size_t i = 0; i < t.n; i++) put_commas(info->key, t.v[i]);
     k->value = t.v;
     k->n = t.n;
+    return code;
+}
+
+/* -mmp and -dio of older llama-benches: values of load-mode. */
+static int add_load_modes(bench *b)
+{
+    static const char *const flag[] = {"mmap", "direct-io"}, *const mode[][2] = {{"read", "mmap"}, {"auto", "dio"}};
+    texts t = {0}, given = {0};
+    int code = CLI_OK;
+    for (int f = 0; f < 2 && !code; f++) {
+        size_t from = given.n;
+        if (!cli_given(b->c, flag[f])) continue;
+        code = gather(b->c, flag[f], false, &given);
+        for (size_t i = from; !code && i < given.n; i++) {
+            bool on;
+            if (!options_bool(given.v[i], &on)) code = cli_usage_error(b->c, "--%s: '%s' is not 0 or 1", flag[f], given.v[i]);
+            else if (!texts_add(&t, mode[f][on], strlen(mode[f][on]))) code = cli_error(b->c, CLI_OS, "out of memory");
+        }
+    }
+    texts_free(given.v, given.n);
+    sweep_key *k = !code && t.n && !cli_given(b->c, "load-mode") ? new_key(b, "load-mode", "auto") : NULL;
+    if (k) {
+        k->value = t.v;
+        k->n = t.n;
+        return CLI_OK;
+    }
+    if (!code && t.n)
+        code = cli_given(b->c, "load-mode") ? cli_usage_error(b->c, "--load-mode says what --mmap and --direct-io say")
+                                            : cli_error(b->c, CLI_OS, "out of memory");
+    texts_free(t.v, t.n);
+    return code;
+}
+
+/* -embd 1 would measure another graph. */
+static int check_embeddings(const bench *b)
+{
+    texts t = {0};
+    int code = gather(b->c, "embeddings", false, &t);
+    for (size_t i = 0; !code && i < t.n; i++) {
+        bool on;
+        if (!options_bool(t.v[i], &on) || on) code = cli_usage_error(b->c, "--embeddings is not built yet: 0 is all it takes");
+    }
+    texts_free(t.v, t.n);
     return code;
 }
 
@@ -239,12 +300,14 @@ static int list_keys(bench *b)
             for (size_t j = 0; !code && j < k->n; j++) {
                 if (pi_options_set(o, k->key, k->value[j], &err)) code = cli_usage_error(b->c, "%s", err.msg);
             }
-        } else if (options_check(o, &info, cli_str(b->c, info.key), &err)) {
+        } else if (strcmp(info.section, "compat") && strcmp(info.key, "embeddings") &&
+                   options_check(o, &info, cli_str(b->c, info.key), &err)) {
             code = cli_usage_error(b->c, "%s", err.msg);
         }
     }
     pi_options_free(o);
-    return code;
+    if (!code) code = check_embeddings(b);
+    return code ? code : add_load_modes(b);
 }
 
 static int set_default(const bench *b, pi_options *o, const char *key, int64_t value)

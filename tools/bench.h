@@ -59,6 +59,10 @@ void bench_drop(pi_request *r);
 /* --op: a table of one op's times. */
 int bench_op(const cli *c);
 
+/* The git commit of this build, "unknown" without one, and how many came before it (cmake/PagedInferCommit.cmake). */
+extern const char build_commit[];
+extern const int build_number;
+
 /* Output in the format of --output (f is stdout) or --output-err. */
 void bench_print_header(const bench *b, const char *format, FILE *f);
 void bench_print_test(const bench *b, const char *format, FILE *f, const bench_test *t);

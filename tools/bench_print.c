@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "options.h"
 
 typedef struct stat2 { double mean, sd; } stat2;
 
@@ -38,16 +39,16 @@ static stat2 speeds(const bench *b, const bench_test *t)
 
 typedef struct field {
     const char *name;
-    char type;        /* 's' text, 'i' integer, 'f' number */
+    char type;        /* 's' text, 'i' integer, 'f' number, 'b' 0 or 1, in JSON false or true */
     const char *text; /* its value */
     char buf[64];     /* where text may be */
 } field;
-enum { MOST_FIELDS = 40 };
+enum { MOST_FIELDS = 64 };
 
 typedef struct fields {
     field f[MOST_FIELDS];
     size_t n;
-    char backend[64], cpu[128];
+    char backend[64], cpu[128], gpu[256];
 } fields;
 
 static void add_text(fields *fs, const char *name, const char *text)
@@ -62,6 +63,11 @@ static void add_int(fields *fs, const char *name, int64_t v)
     *f = (field) {.name = name, .type = 'i'};
     snprintf(f->buf, sizeof f->buf, "%lld", (long long) v);
     f->text = f->buf;
+}
+
+static void add_bool(fields *fs, const char *name, bool v)
+{
+    fs->f[fs->n++] = (field) {.name = name, .type = 'b', .text = v ? "1" : "0"};
 }
 
 static void add_number(fields *fs, const char *name, double v)
@@ -94,6 +100,75 @@ static void cpu_name(char *out, size_t size)
     if (f) fclose(f);
 }
 
+/* What the model's device is called, "" where that is the CPU. */
+static void gpu_name(const bench *b, char *out, size_t size)
+{
+    const char *used = b->info.device ? b->info.device : "cpu";
+    pi_device d = {.size = sizeof d};
+    size_t n = 0;
+    out[0] = 0;
+    if (!strncmp(used, "cpu", 3)) return; /* and no driver is woken up */
+    for (size_t i = 0; !pi_device_describe(i, &d); i++, d.size = sizeof d) {
+        if (strcmp(d.name, "cpu") && d.usable && strstr(used, d.name) && n < size)
+            n += (size_t) snprintf(out + n, size - n, "%s%s", n ? ", " : "", *d.desc ? d.desc : d.name);
+    }
+}
+
+/* An option's value, or what llama-bench has in its place where it is empty. */
+static const char *value_or(const bench *b, const char *key, const char *empty)
+{
+    const char *v = bench_value(b, key);
+    return *v ? v : empty;
+}
+
+static int64_t int_value(const bench *b, const char *key)
+{
+    int64_t v;
+    return options_int(bench_value(b, key), &v) ? v : 0;
+}
+
+static bool bool_value(const bench *b, const char *key)
+{
+    bool v;
+    return options_bool(bench_value(b, key), &v) && v;
+}
+
+/* What the engine was opened with, under llama-bench's names, all of which scripts may read. */
+static void collect_settings(const bench *b, fields *fs)
+{
+    const char *layers = bench_value(b, "gpu-layers"), *mode = bench_value(b, "load-mode");
+    int64_t n_ubatch = int_value(b, "ubatch-size"), n_batch = int_value(b, "batch-size"), ngl;
+    bool some = options_int(layers, &ngl);
+    add_int(fs, "n_batch", n_batch > 0 ? n_batch : n_ubatch);
+    add_int(fs, "n_ubatch", n_ubatch);
+    add_int(fs, "n_threads", b->info.n_threads);
+    add_text(fs, "cpu_mask", value_or(b, "cpu-mask", "0x0"));
+    add_bool(fs, "cpu_strict", bool_value(b, "cpu-strict"));
+    add_int(fs, "poll", int_value(b, "poll"));
+    add_text(fs, "type_k", bench_value(b, "cache-type-k"));
+    add_text(fs, "type_v", bench_value(b, "cache-type-v"));
+    add_int(fs, "n_gpu_layers", some ? ngl : !strcmp(layers, "all") ? 99 : -1);
+    add_int(fs, "n_cpu_moe", int_value(b, "n-cpu-moe"));
+    add_text(fs, "split_mode", bench_value(b, "split-mode"));
+    add_int(fs, "main_gpu", int_value(b, "main-gpu"));
+    add_bool(fs, "no_kv_offload", !bool_value(b, "kv-offload"));
+    add_int(fs, "flash_attn", 1); /* there is no other attention */
+    add_text(fs, "devices", bench_value(b, "device"));
+    add_text(fs, "tensor_split", value_or(b, "tensor-split", "0.00"));
+    add_text(fs, "tensor_buft_overrides", value_or(b, "override-tensor", "none"));
+    add_text(fs, "load_mode", mode);
+    add_text(fs, "lazy_mode", "auto");
+    add_bool(fs, "use_mmap", !strcmp(mode, "auto") || !strncmp(mode, "mmap", 4));
+    add_bool(fs, "use_direct_io", !strcmp(mode, "dio"));
+    add_bool(fs, "embeddings", false);
+    add_int(fs, "no_op_offload", !bool_value(b, "op-offload"));
+    add_bool(fs, "no_host", bool_value(b, "no-host"));
+    add_bool(fs, "repack", true);
+    add_int(fs, "fit_target", 0);
+    add_int(fs, "fit_min_ctx", 0);
+    add_int(fs, "block_size", int_value(b, "block-size"));
+}
+
 /* All fields; t NULL: their names alone. */
 static void collect(const bench *b, const bench_test *t, fields *fs)
 {
@@ -107,24 +182,17 @@ static void collect(const bench *b, const bench_test *t, fields *fs)
     fs->n = 0;
     backend_name(b, fs->backend, sizeof fs->backend);
     cpu_name(fs->cpu, sizeof fs->cpu);
-    add_text(fs, "build_commit", pi_version());
-    add_int(fs, "build_number", PI_ABI_VERSION);
+    gpu_name(b, fs->gpu, sizeof fs->gpu);
+    add_text(fs, "build_commit", build_commit);
+    add_int(fs, "build_number", build_number);
     add_text(fs, "cpu_info", fs->cpu);
-    add_text(fs, "gpu_info", "");
+    add_text(fs, "gpu_info", fs->gpu);
     add_text(fs, "backends", fs->backend);
     add_text(fs, "model_filename", bench_value(b, "model"));
     add_text(fs, "model_type", b->info.type_desc ? b->info.type_desc : "");
     add_int(fs, "model_size", (int64_t) b->info.file_bytes);
     add_int(fs, "model_n_params", (int64_t) b->info.n_params);
-    add_int(fs, "n_batch", strtoll(bench_value(b, "ubatch-size"), NULL, 10));
-    add_int(fs, "n_ubatch", strtoll(bench_value(b, "ubatch-size"), NULL, 10));
-    add_int(fs, "n_threads", b->info.n_threads);
-    add_text(fs, "cpu_mask", bench_value(b, "cpu-mask"));
-    add_int(fs, "poll", strtoll(bench_value(b, "poll"), NULL, 10));
-    add_text(fs, "type_k", bench_value(b, "cache-type-k"));
-    add_text(fs, "type_v", bench_value(b, "cache-type-v"));
-    add_int(fs, "block_size", strtoll(bench_value(b, "block-size"), NULL, 10));
-    add_int(fs, "n_gpu_layers", 0);
+    collect_settings(b, fs);
     add_int(fs, "n_prompt", t->n_prompt);
     add_int(fs, "n_gen", t->n_gen);
     add_int(fs, "n_depth", t->n_depth);
@@ -166,6 +234,7 @@ static void put_json(const bench *b, const fields *fs, const bench_test *t, FILE
     for (size_t i = 0; i < fs->n; i++) {
         fprintf(f, "%s\"%s\": ", indent, fs->f[i].name);
         if (fs->f[i].type == 's') put_json_text(f, fs->f[i].text);
+        else if (fs->f[i].type == 'b') fputs(*fs->f[i].text == '1' ? "true" : "false", f);
         else fputs(fs->f[i].text, f);
         fputs(sep, f);
     }
@@ -180,7 +249,7 @@ static void print_sql_header(const fields *fs, FILE *f)
 {
     fprintf(f, "CREATE TABLE IF NOT EXISTS llama_bench (\n");
     for (size_t i = 0; i < fs->n; i++) {
-        const char *type = fs->f[i].type == 's' ? "TEXT" : fs->f[i].type == 'i' ? "INTEGER" : "REAL";
+        const char *type = fs->f[i].type == 's' ? "TEXT" : fs->f[i].type == 'f' ? "REAL" : "INTEGER";
         fprintf(f, "  %s %s%s\n", fs->f[i].name, type, i + 1 < fs->n ? "," : "");
     }
     fprintf(f, ");\n\n");
@@ -214,7 +283,8 @@ static bool has_column(const sweep_key *k)
 static const char *column_name(const sweep_key *k, int *width)
 {
     static const struct { const char *key, *name; int width; } known[] = {
-        {"ubatch-size", "n_ubatch", 8}, {"cache-type-k", "type_k", 6}, {"cache-type-v", "type_v", 6}};
+        {"ubatch-size", "n_ubatch", 8}, {"batch-size", "n_batch", 7}, {"cache-type-k", "type_k", 6},
+        {"cache-type-v", "type_v", 6}, {"gpu-layers", "ngl", 3}, {"kv-offload", "kv-offload", 10}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (!strcmp(k->key, known[i].key)) {
             *width = known[i].width;
@@ -335,6 +405,6 @@ void bench_print_test(const bench *b, const char *format, FILE *f, const bench_t
 void bench_print_footer(const bench *b, const char *format, FILE *f)
 {
     (void) b;
-    if (!strcmp(format, "md")) fprintf(f, "\nbuild: pagedinfer %s\n", pi_version());
+    if (!strcmp(format, "md")) fprintf(f, "\nbuild: %s (%d), pagedinfer %s\n", build_commit, build_number, pi_version());
     if (!strcmp(format, "json")) fprintf(f, "\n]\n");
 }

@@ -10,15 +10,20 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "conversation.h"
 #include "line.h"
 #include "reasoning.h"
 
 static const char help[] =
-    "  /clear      forget the conversation, but for the system prompt\n"
-    "  /regen      answer the last message again\n"
-    "  /read FILE  the file's text is the beginning of the next message\n"
-    "  /exit       end (also Ctrl-C or Ctrl-D)\n"
-    "A line that ends in \\ goes on with the next one.\n";
+    "  /clear        forget the conversation, but for the system prompt\n"
+    "  /regen        answer the last message again\n"
+    "  /system TEXT  another system prompt; without TEXT none\n"
+    "  /read FILE    the file's text is the beginning of the next message\n"
+    "  /save FILE    write the conversation as JSON\n"
+    "  /load FILE    go on with a conversation that was saved\n"
+    "  /exit         end (also Ctrl-D, or Ctrl-C at the prompt)\n"
+    "A line that ends in \\ goes on with the next one, and a paste of several lines is one message. A line that\n"
+    "begins with // is a message that begins with one slash. Ctrl-C ends the answer where it is.\n";
 
 struct text {
     char *p;
@@ -29,7 +34,8 @@ struct chat {
     const cli *c;
     pi_engine *e;
     json_t *messages;          /* the conversation */
-    const char *options;       /* of rendering, JSON, or NULL */
+    char *options;             /* of rendering, JSON, or NULL; freed at the end */
+    bool multiline;            /* --multiline-input */
     line_input *in;
     struct text draft;         /* the message being written */
     struct text answer, thoughts; /* of the turn */
@@ -57,40 +63,10 @@ static bool append(struct text *t, const char *p, size_t n)
 
 static int no_memory(const struct chat *u) { return cli_error(u->c, CLI_OS, "out of memory"); }
 
-/* --------------------------------------------------------------------------------------------------------- messages */
-
 /* The texts are UTF-8: that was checked where they came in. */
 static bool add_message(struct chat *u, const char *role, const struct text *t, const struct text *thoughts)
 {
-    json_t *m = json_pack("{s:s, s:o*}", "role", role, "content", json_stringn(t->p ? t->p : "", t->n));
-    bool ok = m && json_object_get(m, "content");
-    if (ok && thoughts && thoughts->n)
-        ok = !json_object_set_new(m, "reasoning_content", json_stringn(thoughts->p, thoughts->n));
-    if (ok) return !json_array_append_new(u->messages, m);
-    json_decref(m);
-    return false;
-}
-
-static bool last_is(const struct chat *u, const char *role)
-{
-    const json_t *m = json_array_get(u->messages, json_array_size(u->messages) - 1);
-    const char *r = json_string_value(json_object_get(m, "role"));
-    return r && !strcmp(r, role);
-}
-
-static void drop_last(struct chat *u) { json_array_remove(u->messages, json_array_size(u->messages) - 1); }
-
-/* The conversation as the model's template writes it; free it. */
-static int render(const struct chat *u, char **out, size_t *len, pi_error *err)
-{
-    char *json = json_dumps(u->messages, JSON_COMPACT);
-    *out = NULL;
-    if (!json) return PI_ENOMEM;
-    int64_t n = pi_chat_render(u->e, json, NULL, u->options, NULL, 0, err);
-    if (n >= 0 && !(*out = malloc((size_t) n + 1))) n = PI_ENOMEM;
-    if (n >= 0) n = pi_chat_render(u->e, json, NULL, u->options, *out, *len = (size_t) n, err);
-    free(json);
-    return n < 0 ? (int) n : PI_OK;
+    return conversation_add(u->messages, role, t->p, t->n, thoughts ? thoughts->p : NULL, thoughts ? thoughts->n : 0);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- output */
@@ -100,13 +76,14 @@ static void show_thought(struct chat *u, const char *text, size_t n)
     if (u->hide) return;
     if (u->color && !u->dimmed) fputs("\033[2m", stderr);
     u->dimmed = true;
-    fwrite(text, 1, n, stderr);
+    cli_text(stderr, text, n);
 }
 
 static void end_thought(struct chat *u)
 {
     if (!u->dimmed) return;
-    fputs(u->color ? "\033[0m\n" : "\n", stderr);
+    if (u->color) fputs("\033[0m", stderr);
+    cli_text(stderr, "\n", 1);
     u->dimmed = false;
 }
 
@@ -119,7 +96,7 @@ static void take_text(void *ud, bool thought, const char *text, size_t n)
         return;
     }
     end_thought(u);
-    u->failed |= fwrite(text, 1, n, stdout) < n || fflush(stdout) != 0;
+    u->failed |= !cli_text(stdout, text, n);
 }
 
 static void take_event(struct chat *u, const pi_event *ev)
@@ -179,13 +156,14 @@ static int take_turn(struct chat *u)
     pi_error err = {0};
     pi_request *r = NULL;
     u->answer.n = u->thoughts.n = 0;
-    int rc = render(u, &prompt, &len, &err);
+    int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, &err);
+    if (!rc && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, prompt, len);
     if (!rc) reasoning_start(&u->think, prompt, len);
     if (!rc) rc = ask(u, prompt, len, &r, &err);
     free(prompt);
     if (!rc) {
         rc = stream(u, r);
-        putchar('\n');
+        cli_text(stdout, "\n", 1);
         pi_result res = {.size = sizeof res};
         pi_request_result(r, &res);
         if (rc) snprintf(err.msg, sizeof err.msg, "%s", *res.msg ? res.msg : pi_strerror(rc));
@@ -202,15 +180,6 @@ static int take_turn(struct chat *u)
 
 enum typed { TYPED_MESSAGE, TYPED_AGAIN, TYPED_NOTHING, TYPED_END, TYPED_FAILED };
 
-static void clear(struct chat *u)
-{
-    const json_t *first = json_array_get(u->messages, 0);
-    const char *role = json_string_value(json_object_get(first, "role"));
-    size_t keep = role && !strcmp(role, "system");
-    while (json_array_size(u->messages) > keep) drop_last(u);
-    fputs("The conversation is empty.\n", stderr);
-}
-
 static enum typed read_file(struct chat *u, const char *path)
 {
     char *text;
@@ -223,21 +192,114 @@ static enum typed read_file(struct chat *u, const char *path)
     return ok ? TYPED_NOTHING : TYPED_FAILED;
 }
 
-static enum typed command(struct chat *u, const char *line)
+static enum typed clear(struct chat *u, const char *arg)
 {
-    if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return TYPED_END;
-    if (!strncmp(line, "/read ", 6)) return read_file(u, line + 6 + strspn(line + 6, " "));
-    if (!strcmp(line, "/clear")) {
-        clear(u);
-    } else if (!strcmp(line, "/regen")) {
-        if (last_is(u, "assistant")) drop_last(u);
-        if (last_is(u, "user")) return TYPED_AGAIN;
-        fputs("There is nothing to answer yet.\n", stderr);
-    } else {
-        if (strcmp(line, "/help") != 0) fprintf(stderr, "There is no command %.40s. These are:\n", line);
-        fputs(help, stderr);
-    }
+    (void) arg;
+    conversation_clear(u->messages);
+    fputs("The conversation is empty.\n", stderr);
     return TYPED_NOTHING;
+}
+
+static enum typed answer_again(struct chat *u, const char *arg)
+{
+    (void) arg;
+    if (conversation_last_is(u->messages, "assistant")) conversation_drop_last(u->messages);
+    if (conversation_last_is(u->messages, "user")) return TYPED_AGAIN;
+    fputs("There is nothing to answer yet.\n", stderr);
+    return TYPED_NOTHING;
+}
+
+static enum typed set_system(struct chat *u, const char *text)
+{
+    if (!conversation_set_system(u->messages, text, strlen(text))) return TYPED_FAILED;
+    fputs(*text ? "The system prompt has changed.\n" : "There is no system prompt.\n", stderr);
+    return TYPED_NOTHING;
+}
+
+static enum typed save(struct chat *u, const char *path)
+{
+    if (!conversation_save(u->c, u->messages, path))
+        fprintf(stderr, "%s: %zu messages\n", path, json_array_size(u->messages));
+    return TYPED_NOTHING;
+}
+
+/* A conversation that the template refuses does not replace the one that is there. */
+static enum typed load(struct chat *u, const char *path)
+{
+    json_t *list;
+    char *text;
+    size_t len;
+    pi_error err = {0};
+    if (conversation_load(u->c, path, &list)) return TYPED_NOTHING;
+    int rc = conversation_render(u->e, list, u->options, &text, &len, &err);
+    free(text);
+    if (rc) {
+        turn_error(u, rc, &err);
+    } else {
+        json_t *old = u->messages;
+        u->messages = json_incref(list);
+        json_decref(old);
+        fprintf(stderr, "%s: %zu messages\n", path, json_array_size(list));
+    }
+    json_decref(list);
+    return TYPED_NOTHING;
+}
+
+static enum typed leave(struct chat *u, const char *arg)
+{
+    (void) u;
+    (void) arg;
+    return TYPED_END;
+}
+
+static enum typed show_help(struct chat *u, const char *arg)
+{
+    (void) u;
+    (void) arg;
+    fputs(help, stderr);
+    return TYPED_NOTHING;
+}
+
+static enum typed refuse_media(struct chat *u, const char *arg)
+{
+    (void) u;
+    (void) arg;
+    fputs("Only text: this program shows models no images, audio or video. /read FILE takes a text file.\n", stderr);
+    return TYPED_NOTHING;
+}
+
+enum argument { NONE, MAY_HAVE, NEEDS_FILE };
+
+static const struct {
+    const char *name;
+    enum argument arg;
+    enum typed (*run)(struct chat *u, const char *arg);
+} commands[] = {
+    {"/clear", NONE, clear}, {"/regen", NONE, answer_again}, {"/system", MAY_HAVE, set_system},
+    {"/read", NEEDS_FILE, read_file}, {"/save", NEEDS_FILE, save}, {"/load", NEEDS_FILE, load}, {"/exit", NONE, leave},
+    {"/quit", NONE, leave}, {"/help", NONE, show_help}, {"/?", NONE, show_help}, {"/image", MAY_HAVE, refuse_media},
+    {"/audio", MAY_HAVE, refuse_media}, {"/video", MAY_HAVE, refuse_media}};
+
+/* line ends where its last word does. */
+static enum typed command(struct chat *u, char *line)
+{
+    size_t n = strcspn(line, " "), len = strlen(line);
+    while (len && line[len - 1] == ' ') line[--len] = 0;
+    const char *arg = line + n + strspn(line + n, " ");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strlen(commands[i].name) != n || strncmp(line, commands[i].name, n)) continue;
+        if (*arg ? commands[i].arg != NONE : commands[i].arg != NEEDS_FILE) return commands[i].run(u, arg);
+        fprintf(stderr, "%s %s\n", commands[i].name, *arg ? "stands alone." : "needs the name of a file.");
+        return TYPED_NOTHING;
+    }
+    fprintf(stderr, "There is no command %.40s; a message that begins with / is typed with //. These are:\n", line);
+    return show_help(u, NULL);
+}
+
+/* Whether a text is one for this program: it begins with a slash, and has one line. */
+static bool is_command(const char *line, size_t n)
+{
+    return n && line[0] == '/' && !(n > 1 && line[1] == '/') && !memchr(line, '\n', n);
 }
 
 /* The next line: a command, a message, or a part of one, which stays in the draft. */
@@ -245,23 +307,25 @@ static enum typed next_line(struct chat *u, bool *more)
 {
     const char *line;
     size_t n;
-    int rc = line_read(u->in, &line, &n);
-    if (rc == -2) return TYPED_FAILED;
-    if (rc <= 0) return TYPED_END;
     bool first = !*more;
-    *more = n && line[n - 1] == '\\';
+    int rc = line_read(u->in, first ? "> " : "| ", &line, &n);
+    if (rc == -2) return TYPED_FAILED;
+    *more = false;
+    /* A message that the end of input cut short is one. */
+    if (rc <= 0) return !rc && u->draft.n ? TYPED_MESSAGE : TYPED_END;
     if (!cli_is_utf8(u->c, "the line is not sent", line, n)) {
         u->draft.n = 0; /* and what it went on from is not, either */
         return TYPED_NOTHING;
     }
-    if (first && n && line[0] == '/') {
+    if (first && is_command(line, n)) {
         struct text t = {0};
         enum typed what = append(&t, line, n) ? command(u, t.p) : TYPED_FAILED;
         free(t.p);
-        *more = false;
         return what;
     }
-    bool ok = append(&u->draft, line, n - *more) && (!*more || append(&u->draft, "\n", 1));
+    size_t skip = first && n > 1 && line[0] == '/' && line[1] == '/';
+    *more = line_goes_on(u->multiline, line, &n);
+    bool ok = append(&u->draft, line + skip, n - skip) && (!*more || append(&u->draft, "\n", 1));
     return !ok ? TYPED_FAILED : *more || !u->draft.n ? TYPED_NOTHING : TYPED_MESSAGE;
 }
 
@@ -270,11 +334,13 @@ static int next_message(struct chat *u, bool *end)
 {
     bool more = false;
     enum typed what = TYPED_NOTHING;
+    if (line_is_terminal(u->in)) fputc('\n', stderr);
     while (what == TYPED_NOTHING) what = next_line(u, &more);
     *end = what == TYPED_END || what == TYPED_FAILED;
     if (what == TYPED_FAILED) return no_memory(u);
     if (what == TYPED_END && cli_signal()) return 128 + cli_signal();
     if (what != TYPED_MESSAGE) return CLI_OK;
+    while (u->draft.n && u->draft.p[u->draft.n - 1] == '\n') u->draft.n--;
     bool ok = add_message(u, "user", &u->draft, NULL);
     u->draft.n = 0;
     return ok ? CLI_OK : no_memory(u);
@@ -295,7 +361,7 @@ static int converse(struct chat *u, bool first)
         if (cli_signal() && cli_signal() != 2) return 128 + cli_signal();
         if (cli_signal() && (single || !line_is_terminal(u->in))) return 128 + cli_signal();
         cli_signal_reset();
-        if (code && last_is(u, "user")) drop_last(u);
+        if (code && conversation_last_is(u->messages, "user")) conversation_drop_last(u->messages);
         if (single || (code && !line_is_terminal(u->in))) break;
         code = CLI_OK;
     }
@@ -332,11 +398,15 @@ static int first_messages(struct chat *u, bool *first)
 static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
-    int64_t budget = cli_int(u->c, "reasoning-budget");
-    bool off = !strcmp(reasoning, "off") || budget == 0;
-    if (budget > 0) return cli_usage_error(u->c, "--reasoning-budget is -1 (any) or 0 (none)");
-    u->options = off ? "{\"enable_thinking\": false}" : !strcmp(reasoning, "on") ? "{\"enable_thinking\": true}" : NULL;
-    return CLI_OK;
+    bool off = !strcmp(reasoning, "off") || cli_int(u->c, "reasoning-budget") == 0;
+    const char *effort = cli_str(u->c, "reasoning-effort");
+    bool on = !strcmp(reasoning, "on"), any = *effort && strcmp(effort, "default") != 0;
+    if (!off && !on && !any) return CLI_OK;
+    json_t *o = json_pack("{s:s*}", "reasoning_effort", any ? effort : NULL);
+    bool ok = o && (!(off || on) || !json_object_set_new(o, "enable_thinking", json_boolean(on && !off)));
+    u->options = ok ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return u->options ? CLI_OK : no_memory(u);
 }
 
 static int with_engine(struct chat *u)
@@ -347,37 +417,54 @@ static int with_engine(struct chat *u)
     u->messages = json_array();
     u->split = strcmp(format, "none") != 0;
     u->hide = !strcmp(format, "hidden");
-    u->color = isatty(STDERR_FILENO);
-    u->in = line_open("\n> ");
-    if (!code && (!u->in || !u->messages)) code = no_memory(u);
+    u->multiline = cli_bool(u->c, "multiline-input");
+    if (!code && !u->messages) code = no_memory(u);
     if (!code) code = first_messages(u, &first);
     if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
     if (!code) code = converse(u, first);
-    line_close(u->in);
     json_decref(u->messages);
+    free(u->options);
     free(u->draft.p);
     free(u->answer.p);
     free(u->thoughts.p);
     return code;
 }
 
+/* The model has no template: a prompt is completed as it is, unless a conversation was asked for. */
+static int without_template(struct chat *u, const pi_error *err)
+{
+    const cli *c = u->c;
+    bool prompt = cli_given(c, "prompt") || cli_given(c, "file") || !isatty(STDIN_FILENO);
+    if (!cli_given(c, "conversation") && prompt) {
+        fprintf(stderr, "%s: %s; completing the prompt as it is\n", c->name, err->msg);
+        return cmd_run(c);
+    }
+    cli_pi_error(c, err);
+    fputs("A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, name a "
+          "template with --chat-template or --chat-template-file.\n", stderr);
+    return CLI_UNAVAILABLE;
+}
+
 int cmd_chat(const cli *c)
 {
-    struct chat u = {.c = c};
+    struct chat u = {.c = c, .color = cli_color(c, STDERR_FILENO)};
     pi_error err = {0};
     int code = CLI_OK;
     if (!cli_bool(c, "conversation")) return cmd_run(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (cli_given(c, "in-prefix") || cli_given(c, "in-suffix") || cli_given(c, "in-prefix-bos"))
+        fprintf(stderr, "%s: --in-prefix and --in-suffix are left out: the chat template says what stands around a "
+                        "message\n", c->name);
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
+    /* First of all: what is typed while the model loads waits for the prompt. */
+    if (o && !code && !(u.in = line_open(cli_bool(c, "simple-io"), u.color))) code = no_memory(&u);
     if (o && !code) code = cli_open(c, o, &u.e);
     static const char probe[] = "[{\"role\":\"user\",\"content\":\"\"}]";
     bool no_template = u.e && pi_chat_render(u.e, probe, NULL, NULL, NULL, 0, &err) == PI_EUNSUPPORTED;
     if (u.e && !no_template) code = with_engine(&u);
     cli_close(c, u.e);
     pi_options_free(o);
-    if (!no_template) return code;
-    if (cli_given(c, "conversation")) return cli_pi_error(c, &err);
-    fprintf(stderr, "%s: %s; completing the prompt as it is\n", c->name, err.msg);
-    return cmd_run(c);
+    line_close(u.in);
+    return no_template ? without_template(&u, &err) : code;
 }

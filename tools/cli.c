@@ -8,6 +8,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "options.h"
 
@@ -30,9 +33,12 @@ bool cli_has_section(const cli_command *cmd, const char *section)
 
 static void say(const cli *c, const char *kind, const char *fmt, va_list ap)
 {
+    flockfile(stderr);
+    cli_new_line();
     fprintf(stderr, "%s: %s", c->name, kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 int cli_usage_error(const cli *c, const char *fmt, ...)
@@ -77,28 +83,51 @@ int cli_pi_error(const cli *c, const pi_error *err)
     return cli_error(c, cli_exit_code(err->code), "%s", *err->msg ? err->msg : pi_strerror(err->code));
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+/* "0.01.234.567 W text": minutes, seconds, milliseconds, microseconds since the start, and the level's letter, where they
+ * are asked for. One call of stdio a line, since several threads log. */
 static void log_line(void *ud, int level, const char *msg)
 {
-    static const char *const kind[] = {"", "error: ", "warning: ", "", ""};
+    static const char *const kind[] = {"", "error: ", "warning: ", "", ""}, *const letter[] = {"", "E ", "W ", "I ", "D "};
+    static const char *const color[] = {"", "\033[31m", "\033[33m", "", "\033[2m"};
     const cli *c = ud;
-    fprintf(c->log, "%s%s\n", level >= 0 && level <= PI_LOG_DEBUG ? kind[level] : "", msg);
+    char time[48] = "";
+    if (level < 0 || level > PI_LOG_DEBUG) level = 0;
+    if (c->log_times) {
+        unsigned long long us = (unsigned long long) ((now() - c->log_start) * 1e6);
+        snprintf(time, sizeof time, "%llu.%02llu.%03llu.%03llu ", us / 60000000, us / 1000000 % 60, us / 1000 % 1000,
+                 us % 1000);
+    }
+    const char *on = c->log_colors ? color[level] : "";
+    flockfile(c->log);
+    if (c->log == stderr) cli_new_line();
+    fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
+    funlockfile(c->log);
 }
 
 /* --------------------------------------------------------------------------------------------------------- values */
 
-static bool add_value(cli *c, size_t opt, const char *value, char *owned, bool from_env)
+/* Takes owned, which value then is, and env, the variable's name for weak ones. */
+static bool add_value(cli *c, size_t opt, const char *value, char *owned, bool weak, char *env)
 {
     if (c->n_val == c->cap_val) {
         size_t cap = c->cap_val ? c->cap_val * 2 : 32;
         struct cli_value *v = realloc(c->val, cap * sizeof *v);
         if (!v) {
             free(owned);
+            free(env);
             return false;
         }
         c->val = v;
         c->cap_val = cap;
     }
-    c->val[c->n_val++] = (struct cli_value) {opt, owned ? owned : value, owned, from_env};
+    c->val[c->n_val++] = (struct cli_value) {opt, owned ? owned : value, owned, weak, env};
     return true;
 }
 
@@ -114,11 +143,11 @@ static size_t key_index(const char *key, pi_option_info *info)
     return SIZE_MAX;
 }
 
-/* A variable of the environment counts only where the command line says nothing. */
+/* What the environment or the program's name says counts only where the command line says nothing. */
 static bool counts(const cli *c, const struct cli_value *v)
 {
-    for (size_t k = 0; v->from_env && k < c->n_val; k++) {
-        if (c->val[k].opt == v->opt && !c->val[k].from_env) return false;
+    for (size_t k = 0; v->weak && k < c->n_val; k++) {
+        if (c->val[k].opt == v->opt && !c->val[k].weak) return false;
     }
     return true;
 }
@@ -145,7 +174,7 @@ bool cli_from_env(const cli *c, const char *key)
     const size_t opt = key_index(key, &info);
     bool found = false;
     for (size_t i = 0; i < c->n_val; i++) {
-        if (c->val[i].opt == opt && !c->val[i].from_env) return false;
+        if (c->val[i].opt == opt && !c->val[i].env) return false;
         found |= c->val[i].opt == opt;
     }
     return found;
@@ -159,11 +188,11 @@ bool cli_set(cli *c, const char *key, const char *value)
     char *own = strdup(value);
     if (!own) return false;
     for (size_t i = 0; i < c->n_val; i++) {
-        if (c->val[i].opt == opt) free(c->val[i].owned);
+        if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].env);
         else c->val[n++] = c->val[i];
     }
     c->n_val = n;
-    return add_value(c, opt, NULL, own, false);
+    return add_value(c, opt, NULL, own, false, NULL);
 }
 
 const char *cli_str(const cli *c, const char *key)
@@ -250,80 +279,153 @@ static void look_in(const pi_option_info *info, size_t opt, const char *name, si
     }
 }
 
-/* The option that name is a spelling of, for this subcommand: its own section first. *elsewhere is set when only other
- * subcommands know it. */
-static struct found find_flag(const cli_command *cmd, const char *name, size_t n, const char **elsewhere)
+/* The option that name is a spelling of, for this subcommand: its own section first. What only other subcommands know is
+ * *elsewhere. */
+static struct found find_flag(const cli_command *cmd, const char *name, size_t n, struct found *elsewhere)
 {
     struct found own = {0}, shared = {0};
     pi_option_info info;
-    *elsewhere = NULL;
+    *elsewhere = (struct found) {0};
     for (size_t i = 0; options_at(i, &info); i++) {
         struct found f = {0};
         look_in(&info, i, name, n, &f);
         if (f.how == NO_MATCH) continue;
         if (!strcmp(info.section, cmd->name)) own = own.how ? own : f;
         else if (cli_has_section(cmd, info.section)) shared = shared.how ? shared : f;
-        else *elsewhere = info.section;
+        else *elsewhere = f;
     }
     return own.how ? own : shared;
 }
 
+/* The row of a name that is known and refused, NULL: none. What another subcommand has is refused only where the row names
+ * this one. */
+static const refused_option *find_refused(const cli_command *cmd, const char *name, bool elsewhere)
+{
+    for (size_t i = 0; options_refused(i); i++) {
+        const refused_option *r = options_refused(i);
+        if (has_word(r->flags, name) && (!elsewhere || has_word(r->commands, cmd->name))) return r;
+    }
+    return NULL;
+}
+
 /* ------------------------------------------------------------------------------------------------------- arguments */
 
-/* Is word a value that info takes? Asked only where a value may be left out. */
-static bool acceptable(const pi_option_info *info, const char *word)
+/* Is word a value that info takes, or where the subcommand takes lists, a list of them? Asked only where a value may be
+ * left out. */
+static bool acceptable(const cli *c, const pi_option_info *info, const char *word)
 {
     if (!word || word[0] == '-') return false;
     pi_options *o = pi_options_new();
     pi_error err;
-    bool ok = o && options_check(o, info, word, &err) == PI_OK;
+    bool ok = o != NULL;
+    for (const char *p = word; ok; p++) {
+        char one[64];
+        size_t n = c->cmd->lists ? strcspn(p, ",") : strlen(p);
+        if (n < sizeof one) snprintf(one, sizeof one, "%.*s", (int) n, p);
+        ok = options_check(o, info, n < sizeof one ? one : p, &err) == PI_OK;
+        p += n;
+        if (!*p) break;
+    }
     pi_options_free(o);
     return ok;
 }
 
-static int unknown_flag(const cli *c, const char *word, const char *elsewhere)
+/* llama-bench writes "-nkvo 0,1" where other tools have bare flags. word as the values of a bool option, turned round
+ * where the spelling means false. NULL: word is no list of truth values. */
+static char *truth_list(const char *word, bool inverted)
 {
-    if (elsewhere) {
-        return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not take", word, elsewhere,
-                               c->cmd->name);
+    char *out = word ? malloc(6 * strlen(word) + 1) : NULL;
+    size_t n = 0;
+    for (const char *p = word; out; p++) {
+        char one[16];
+        bool v;
+        size_t len = strcspn(p, ",");
+        snprintf(one, sizeof one, "%.*s", (int) len, p);
+        if (len >= sizeof one || !options_bool(one, &v)) {
+            free(out);
+            return NULL;
+        }
+        n += (size_t) sprintf(out + n, "%s%s", n ? "," : "", v != inverted ? "true" : "false");
+        p += len;
+        if (!*p) break;
     }
-    char name[64], near[64];
-    snprintf(name, sizeof name, "%.*s", (int) strcspn(word + strspn(word, "-"), "="), word + strspn(word, "-"));
-    for (char *p = name; *p; p++) *p = *p == '_' ? '-' : *p;
-    bool found = options_nearest(name, near);
-    return cli_usage_error(c, "unknown option %s%s%s", word, found ? "; the nearest known one is --" : "", near);
+    return out;
 }
 
-/* Takes flag number *i and its value. */
-static int parse_flag(cli *c, int argc, char **argv, int *i)
+static bool of_command(const void *ud, const pi_option_info *row)
 {
-    const char *word = argv[*i], *eq = strncmp(word, "--", 2) ? NULL : strchr(word, '='), *elsewhere;
-    size_t n = eq ? (size_t) (eq - word) : strlen(word);
-    char name[128];
-    if (n >= sizeof name) return unknown_flag(c, word, NULL);
-    for (size_t k = 0; k < n; k++) name[k] = k > 1 && word[k] == '_' ? '-' : word[k];
-    struct found f = find_flag(c->cmd, name, n, &elsewhere);
-    const char *value = eq ? eq + 1 : NULL;
-    char *owned = NULL;
-    switch (f.how) {
-    case NO_MATCH: return unknown_flag(c, word, elsewhere);
-    case NEGATED: value = eq ? NULL : "false"; break;
+    return cli_has_section(ud, row->section) && strcmp(row->section, "compat");
+}
+
+static int unknown_flag(const cli *c, const char *word, const char *name, const struct found *elsewhere)
+{
+    const refused_option *r = find_refused(c->cmd, name, elsewhere->how != NO_MATCH);
+    char near[64];
+    if (r && r->later) return cli_usage_error(c, "%s is not built yet: %s", word, r->why);
+    if (r) return cli_usage_error(c, "%s has no meaning here: %s", word, r->why);
+    if (elsewhere->how)
+        return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not take", word, elsewhere->info.section,
+                               c->cmd->name);
+    bool found = options_nearest(name + strspn(name, "-"), of_command, c->cmd, near);
+    return cli_usage_error(c, "unknown option %s%s%s", word, found ? "; the nearest known one is " : "", near);
+}
+
+/* The value of f: what follows =, the next argument (*i moves on), or what the spelling stands for. Returns an exit code,
+ * or -1: go on. */
+static int flag_value(const cli *c, const struct found *f, int argc, char **argv, int *i, const char **value,
+                      char **owned)
+{
+    const char *word = argv[*i], *eq = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    bool is_bool = !strcmp(f->info.type, "bool"), fixed_false = f->how == NEGATED || *f->fixed == 'f';
+    *value = eq ? eq + 1 : NULL;
+    if (!eq && is_bool && c->cmd->lists && (*owned = truth_list(next, fixed_false))) {
+        ++*i;
+        return -1;
+    }
+    switch (f->how) {
+    case NO_MATCH: break;
+    case NEGATED: *value = eq ? NULL : "false"; break;
     case FIXED:
-        if (eq && strcmp(f.info.type, "bool")) value = NULL;
-        else if (!eq && !(owned = strndup(f.fixed, f.fixed_len))) return cli_error(c, CLI_OS, "out of memory");
+        if (eq && !is_bool) *value = NULL;
+        else if (!eq && !(*owned = strndup(f->fixed, f->fixed_len))) return cli_error(c, CLI_OS, "out of memory");
         break;
     case MAY_TAKE:
         if (eq) break;
-        if (acceptable(&f.info, *i + 1 < argc ? argv[*i + 1] : NULL)) value = argv[++*i];
-        else if (!(owned = strndup(f.fixed, f.fixed_len))) return cli_error(c, CLI_OS, "out of memory");
+        if (acceptable(c, &f->info, next)) *value = argv[++*i];
+        else if (!(*owned = strndup(f->fixed, f->fixed_len))) return cli_error(c, CLI_OS, "out of memory");
         break;
     case TAKES_VALUE:
-        if (!eq && *i + 1 >= argc) return cli_usage_error(c, "%s needs a value", word);
-        if (!eq) value = argv[++*i];
+        if (!eq && !next) return cli_usage_error(c, "%s needs a value", word);
+        if (!eq) *value = argv[++*i];
         break;
     }
-    if (!value && !owned) return cli_usage_error(c, "%.*s takes no value", (int) n, word);
-    return add_value(c, f.opt, value, owned, false) ? -1 : cli_error(c, CLI_OS, "out of memory");
+    if (*value || *owned) return -1;
+    return cli_usage_error(c, "%.*s takes no value", (int) (eq ? eq - word : (ptrdiff_t) strlen(word)), word);
+}
+
+/* Takes flag number *i and its value. By the name of a tool of llama.cpp a flag of our other subcommands is no error:
+ * those tools share one parser. */
+static int parse_flag(cli *c, int argc, char **argv, int *i)
+{
+    const char *word = argv[*i], *eq = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
+    size_t n = eq ? (size_t) (eq - word) : strlen(word);
+    char name[128], *owned = NULL;
+    struct found elsewhere = {0};
+    if (n >= sizeof name) return cli_usage_error(c, "unknown option %s", word);
+    for (size_t k = 0; k < n; k++) name[k] = k > 1 && word[k] == '_' ? '-' : word[k];
+    name[n] = 0;
+    struct found f = find_flag(c->cmd, name, n, &elsewhere);
+    bool no_effect = !f.how && elsewhere.how && *c->called && !find_refused(c->cmd, name, true);
+    if (no_effect) f = elsewhere;
+    if (!f.how) return unknown_flag(c, word, name, &elsewhere);
+    const char *value = NULL;
+    int code = flag_value(c, &f, argc, argv, i, &value, &owned);
+    if (code >= 0) return code;
+    if (!no_effect) return add_value(c, f.opt, value, owned, false, NULL) ? -1 : cli_error(c, CLI_OS, "out of memory");
+    free(owned);
+    fprintf(stderr, "%s: %s has no effect here\n", c->name, name);
+    return -1;
 }
 
 /* Variables of the environment: for what a command line may say twice a day, not for prompts and files. */
@@ -331,48 +433,107 @@ static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
     return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "download") ||
+           !strcmp(info->section, "serve") || !strcmp(info->section, "model") || !strcmp(info->section, "template") ||
            !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 
-static const char *env_of_spelling(const char *prefix, const char *name, size_t n)
+enum { ENV_NAME = 160 }; /* bytes of a variable's name */
+
+static const char *env_of_spelling(const char *prefix, const char *name, size_t n, char var[ENV_NAME])
 {
-    char var[160];
-    if (n + strlen(prefix) >= sizeof var) return NULL;
-    size_t k = (size_t) snprintf(var, sizeof var, "%s", prefix);
+    if (n + strlen(prefix) >= ENV_NAME) return NULL;
+    size_t k = (size_t) snprintf(var, ENV_NAME, "%s", prefix);
     for (size_t i = 0; i < n; i++) var[k++] = name[i] == '-' ? '_' : (char) toupper((unsigned char) name[i]);
     var[k] = 0;
     return getenv(var);
 }
 
-static const char *env_value(const pi_option_info *info)
+/* What the variable of one spelling sets: its text; of a spelling that stands for a value ("--no-mmap=read") that value,
+ * where the text says yes. NULL: it is not there, or sets nothing. */
+static const char *env_of(const char *prefix, const char *sp, char var[ENV_NAME], size_t *n)
+{
+    size_t len = strcspn(sp, " "), name = strcspn(sp, " =?");
+    bool yes;
+    if (name <= 2 || sp[1] != '-') return NULL;
+    const char *v = env_of_spelling(prefix, sp + 2, name - 2, var);
+    if (!v || !*v) return NULL;
+    *n = strlen(v);
+    if (sp[name] != '=') return v;
+    *n = len - name - 1;
+    return options_bool(v, &yes) && yes ? sp + name + 1 : NULL;
+}
+
+/* The value, *n bytes, of the variables that follow from the long spellings in flags, or are named in env; var is the
+ * one. */
+static const char *env_value(const char *flags, const char *env, char var[ENV_NAME], size_t *n)
 {
     static const char *const prefix[] = {"PAGEDINFER_", "LLAMA_ARG_"};
     for (int k = 0; k < 2; k++) {
-        for (const char *p = info->flags; *p;) {
-            size_t len = strcspn(p, " "), name = strcspn(p, " =?");
-            bool is_long = name > 2 && p[1] == '-' && p[name] != '=';
-            const char *v = is_long ? env_of_spelling(prefix[k], p + 2, name - 2) : NULL;
+        for (const char *p = flags; *p;) {
+            const char *v = env_of(prefix[k], p, var, n);
             if (v) return v;
-            p += len + (p[len] == ' ');
+            p += strcspn(p, " ");
+            p += *p == ' ';
         }
-        for (const char *p = k ? info->env : ""; *p;) {
+        for (const char *p = k ? env : ""; *p;) {
             size_t len = strcspn(p, " ");
-            const char *v = env_of_spelling("", p, len);
-            if (v) return v;
+            const char *v = env_of_spelling("", p, len, var);
+            *n = v ? strlen(v) : 0;
+            if (*n) return v;
             p += len + (p[len] == ' ');
         }
     }
     return NULL;
 }
 
+static bool runs_a_model(const cli_command *cmd) { return has_word(cmd->sections, "generation"); }
+
+/* A variable that sets what is refused by name, where it says more than no. */
+static int refuse_env(const cli *c)
+{
+    for (size_t i = 0; options_refused(i); i++) {
+        const refused_option *r = options_refused(i);
+        char var[ENV_NAME];
+        size_t n;
+        bool on, here = *r->commands ? has_word(r->commands, c->cmd->name) : runs_a_model(c->cmd);
+        const char *v = here ? env_value(r->flags, r->env, var, &n) : NULL;
+        if (!v || (options_bool(v, &on) && !on) || !strcmp(v, "none") || !strcmp(v, "-1")) continue;
+        struct found elsewhere;
+        size_t first = strcspn(r->flags, " ");
+        if (find_flag(c->cmd, r->flags, first, &elsewhere).how) continue;
+        return cli_error(c, CLI_CONFIG, "environment variable %s %s: %s", var,
+                         r->later ? "sets what is not built yet" : "has no meaning here", r->why);
+    }
+    return -1;
+}
+
 static int parse_env(cli *c)
 {
     pi_option_info info;
+    char var[ENV_NAME];
+    size_t n;
     for (size_t i = 0; options_at(i, &info); i++) {
-        const char *v = env_applies(c->cmd, &info) ? env_value(&info) : NULL;
-        if (v && *v && !add_value(c, i, v, NULL, true)) return cli_error(c, CLI_OS, "out of memory");
+        const char *v = env_applies(c->cmd, &info) ? env_value(info.flags, info.env, var, &n) : NULL;
+        if (!v) continue;
+        char *name = strdup(var), *value = strndup(v, n);
+        if (name && value) {
+            if (add_value(c, i, NULL, value, true, name)) continue;
+        } else {
+            free(name);
+            free(value);
+        }
+        return cli_error(c, CLI_OS, "out of memory");
     }
-    return -1;
+    return refuse_env(c);
+}
+
+/* What a tool of llama.cpp does where nobody says otherwise, and the subcommand in its place does not. */
+static int defaults_by_name(cli *c)
+{
+    pi_option_info info;
+    if (strcmp(c->called, "llama-completion")) return -1;
+    return add_value(c, key_index("display-prompt", &info), "true", NULL, true, NULL)
+               ? -1 : cli_error(c, CLI_OS, "out of memory");
 }
 
 /* Every value against its row, so that what is wrong is said before a model is loaded. */
@@ -385,10 +546,10 @@ static int check_values(const cli *c)
         const struct cli_value *v = &c->val[i];
         pi_option_info info;
         pi_error err = {0};
-        if (!options_at(v->opt, &info) || (c->cmd->lists && !v->from_env)) continue;
+        if (!options_at(v->opt, &info) || (c->cmd->lists && !v->weak)) continue;
         if (!options_check(o, &info, v->value, &err)) continue;
         code = err.code == PI_ENOMEM ? cli_error(c, CLI_OS, "%s", err.msg)
-               : v->from_env         ? cli_error(c, CLI_CONFIG, "environment: %s", err.msg)
+               : v->env              ? cli_error(c, CLI_CONFIG, "environment variable %s: %s", v->env, err.msg)
                                      : cli_usage_error(c, "%s", err.msg);
     }
     pi_options_free(o);
@@ -424,6 +585,12 @@ static int open_log(cli *c)
     }
     if (cli_bool(c, "log-disable")) c->log_level = PI_LOG_NONE;
     c->log = stderr;
+    c->log_start = now();
+    c->log_prefix = cli_bool(c, "log-prefix");
+    c->log_times = cli_bool(c, "log-timestamps");
+    const char *colors = cli_str(c, "log-colors");
+    bool plain = !isatty(STDERR_FILENO) || *cli_str(c, "log-file") || getenv("NO_COLOR");
+    if (!options_bool(colors, &c->log_colors)) c->log_colors = !plain;
     if (!*cli_str(c, "log-file")) return -1;
     c->log = fopen(cli_str(c, "log-file"), "a");
     if (c->log) return -1;
@@ -447,6 +614,7 @@ static void list_devices(void)
 /* --help and its kin answer and end. */
 static int parse_answers(cli *c)
 {
+    const char *extra = c->n_arg > (size_t) c->cmd->max_args ? c->arg[c->cmd->max_args] : NULL;
     if (cli_given(c, "help")) {
         const char *what = cli_str(c, "help");
         if (strcmp(what, "common") && strcmp(what, "all") && !cli_has_section(c->cmd, what)) {
@@ -455,6 +623,7 @@ static int parse_answers(cli *c)
         cli_help(stdout, c->cmd, what);
         return cli_flush(c);
     }
+    if (extra) return cli_usage_error(c, "unexpected argument '%s'", extra);
     if (cli_bool(c, "version")) printf("pagedinfer %s\n", pi_version());
     else if (cli_bool(c, "list-devices")) list_devices();
     else return -1;
@@ -465,28 +634,30 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
 {
     c->cmd = cmd;
     c->log = stderr;
+    if (!c->called) c->called = "";
     c->arg = malloc((size_t) (argc + 1) * sizeof *c->arg);
     if (!c->arg) return cli_error(c, CLI_OS, "out of memory");
     int code = parse_env(c);
+    if (code < 0) code = defaults_by_name(c);
     bool flags = true;
     for (int i = 1; i < argc && code < 0; i++) {
         if (flags && !strcmp(argv[i], "--")) flags = false;
         else if (flags && argv[i][0] == '-' && argv[i][1]) code = parse_flag(c, argc, argv, &i);
         else c->arg[c->n_arg++] = argv[i];
     }
+    if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
     if (code < 0) code = check_values(c);
-    if (code < 0 && c->n_arg > (size_t) cmd->max_args) {
-        code = cli_usage_error(c, "unexpected argument '%s'", c->arg[cmd->max_args]);
-    }
     if (code < 0) code = open_log(c);
-    if (code < 0) note_compat(c);
     return code;
 }
 
 void cli_free(cli *c)
 {
-    for (size_t i = 0; i < c->n_val; i++) free(c->val[i].owned);
+    for (size_t i = 0; i < c->n_val; i++) {
+        free(c->val[i].owned);
+        free(c->val[i].env);
+    }
     free(c->val);
     free(c->arg);
     if (c->log && c->log != stderr) fclose(c->log);
@@ -497,6 +668,19 @@ void cli_free(cli *c)
 bool cli_logs(const cli *c, int level) { return level <= c->log_level; }
 
 void cli_set_log(const cli *c, pi_options *o) { pi_options_set_log(o, log_line, (void *) c, c->log_level); }
+
+/* --prompt-cache FILE: a folder of that name holds the prefixes. */
+static int set_prompt_cache(const cli *c, pi_options *o)
+{
+    const char *path = cli_has_section(c->cmd, "run") ? cli_str(c, "prompt-cache") : "";
+    struct stat st;
+    pi_error err = {0};
+    if (!*path || cli_given(c, "prefix-cache-dir")) return CLI_OK;
+    if (!stat(path, &st) && !S_ISDIR(st.st_mode))
+        return cli_error(c, CLI_CONFIG, "--prompt-cache: %s is a file, perhaps a state of llama.cpp's, which is not read: "
+                         "prompts are kept in a folder, give it another name", path);
+    return pi_options_set(o, "prefix-cache-dir", path, &err) ? cli_pi_error(c, &err) : CLI_OK;
+}
 
 /* Options of the library whose text is in a file. */
 static int set_from_file(const cli *c, const char *file, const char *key, pi_options *o)
@@ -511,6 +695,23 @@ static int set_from_file(const cli *c, const char *file, const char *key, pi_opt
     else if (pi_options_set(o, key, text, &err)) code = cli_pi_error(c, &err);
     free(text);
     return code;
+}
+
+/* --n-cpu-ffn N as a rule of --override-tensor. */
+static int set_cpu_ffn(const cli *c, pi_options *o)
+{
+    int64_t n = cli_has_section(c->cmd, "model") ? cli_int(c, "n-cpu-ffn") : 0;
+    size_t size = 64 + 6 * (size_t) n, len = 0;
+    char *rule = n > 0 ? malloc(size) : NULL;
+    pi_error err = {0};
+    if (n <= 0) return CLI_OK;
+    if (!rule) return cli_error(c, CLI_OS, "out of memory");
+    for (int64_t i = 0; i < n; i++)
+        len += (size_t) snprintf(rule + len, size - len, "%s%d", i ? "|" : "^blk\\.(", (int) i);
+    snprintf(rule + len, size - len, ")\\.ffn_(gate|up|down)\\.=cpu");
+    int rc = pi_options_set(o, "override-tensor", rule, &err);
+    free(rule);
+    return rc ? cli_pi_error(c, &err) : CLI_OK;
 }
 
 pi_options *cli_options(const cli *c, int *code)
@@ -530,13 +731,12 @@ pi_options *cli_options(const cli *c, int *code)
         pi_options_free(o);
         return NULL;
     }
-    int rc = set_from_file(c, "grammar-file", "grammar", o);
-    if (!rc) rc = set_from_file(c, "json-schema-file", "json-schema", o);
-    if (rc) {
-        *code = rc;
-        pi_options_free(o);
-        return NULL;
-    }
     cli_set_log(c, o);
-    return o;
+    *code = set_from_file(c, "grammar-file", "grammar", o);
+    if (!*code) *code = set_from_file(c, "json-schema-file", "json-schema", o);
+    if (!*code) *code = set_prompt_cache(c, o);
+    if (!*code) *code = set_cpu_ffn(c, o);
+    if (!*code) return o;
+    pi_options_free(o);
+    return NULL;
 }

@@ -44,11 +44,13 @@ extern const cli_command cli_commands[]; /* main.c; ended by a NULL name */
 
 int cmd_run(const cli *c);
 int cmd_chat(const cli *c);
+int cmd_serve(const cli *c);
 int cmd_bench(const cli *c);
 int cmd_embed(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_quantize(const cli *c);
 int cmd_inspect(const cli *c);
+void quantize_print_types(FILE *f); /* the list of --help */
 int cmd_tokenize(const cli *c);
 
 /* ---- what was asked for; key as in the table */
@@ -95,9 +97,20 @@ int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
 bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 /* Replaces \n, \t, \xHH and the like in place; returns the new length. */
 size_t cli_unescape(char *s, size_t n);
+/* Writes a piece of an answer, or of thoughts, at once; false: it could not be written. */
+bool cli_text(FILE *f, const char *text, size_t n);
+/* Whether f is the terminal that standard error is. */
+bool cli_shares_terminal(FILE *f);
+/* Before anything else is said on standard error: it begins a line, also where the text that was written last on the
+ * same terminal did not end one. */
+void cli_new_line(void);
+/* Whether what is written there may have colours: --color, else a terminal that has them, and NO_COLOR. */
+bool cli_color(const cli *c, int fd);
+/* --verbose-prompt: text as the tokens that a request makes of it, on standard error. */
+void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t len);
 /* How fast n finished requests were, as one line on standard error. */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n);
-/* Flushes stdout; CLI_IO with a message when something could not be written. */
+/* Flushes stdout; CLI_IO with a message when something could not be written, 141 and none when its reader is gone. */
 int cli_flush(const cli *c);
 /* "1.50 GiB", in buf. */
 const char *cli_bytes(uint64_t n, char buf[32]);
@@ -119,18 +132,22 @@ int cli_poll(pi_engine *e, pi_event **ev, size_t cap);
 struct cli {
     const cli_command *cmd; /* the subcommand */
     const char *name;       /* program as in messages: "pagedinfer run" */
-    struct cli_value *val;  /* values given, in order: environment first */
+    const char *called;     /* the symlink's name, "llama-completion"; "": called by its own */
+    struct cli_value *val;  /* values given, in order: environment and name of the program first */
     size_t n_val, cap_val;  /* entries used, allocated */
     char **arg;             /* arguments that are not flags; point into argv */
     size_t n_arg;           /* entries in arg */
     FILE *log;              /* where log lines go */
     int log_level;          /* PI_LOG_* */
+    bool log_prefix, log_times, log_colors; /* lines begin with their level, with the time; are coloured by level */
+    double log_start;       /* seconds of the monotonic clock from which that time counts */
 };
 struct cli_value {
     size_t opt;        /* of options_at */
     const char *value; /* points into argv, the environment or the table */
     char *owned;       /* or to this, freed at the end */
-    bool from_env;     /* for messages */
+    bool weak;         /* by the environment or the program's name: the command line wins */
+    char *env;         /* the variable, freed at the end; NULL: it was none */
 };
 
 /* Fills c. Returns an exit code, or -1: go on. */

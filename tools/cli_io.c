@@ -1,10 +1,14 @@
 /* Prompts and files in, text out (see cli.h). */
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 /* ---------------------------------------------------------------------------------------------------------- files */
 
@@ -124,6 +128,45 @@ int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len)
     return CLI_OK;
 }
 
+/* One token as text, control tokens spelled out; "" where it has none. The text of a sequence may lose its first space,
+ * so the token is asked for twice in a row, and the second one is what is left of that text behind the first. */
+static void print_piece(const pi_engine *e, int32_t id)
+{
+    const int32_t twice[2] = {id, id};
+    int64_t one = pi_detokenize(e, twice, 1, PI_TOK_SPECIAL, NULL, 0);
+    int64_t both = pi_detokenize(e, twice, 2, PI_TOK_SPECIAL, NULL, 0);
+    char *text = one < 0 || both < one ? NULL : malloc((size_t) both + 1);
+    int64_t got = text ? pi_detokenize(e, twice, 2, PI_TOK_SPECIAL, text, (size_t) both) : -1;
+    fprintf(stderr, "%6d -> '", id);
+    if (got == both) fwrite(text + one, 1, (size_t) (both - one), stderr);
+    fprintf(stderr, "'\n");
+    free(text);
+}
+
+void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t len)
+{
+    int flags = PI_TOK_BOS | PI_TOK_SPECIAL;
+    int64_t n = pi_tokenize(e, text, len, flags, NULL, 0);
+    int32_t *ids = n < 0 ? NULL : malloc(((size_t) n + 1) * sizeof *ids);
+    if (!ids || pi_tokenize(e, text, len, flags, ids, (size_t) n) != n) {
+        fprintf(stderr, "%s: --verbose-prompt: the prompt cannot be tokenised\n", c->name);
+    } else {
+        fprintf(stderr, "%s: prompt: '%.*s'\n%s: number of tokens in prompt = %lld\n", c->name, (int) len, text, c->name,
+                (long long) n);
+        for (int64_t i = 0; i < n; i++) print_piece(e, ids[i]);
+        fputc('\n', stderr);
+    }
+    free(ids);
+}
+
+/* The line that scripts look for in what llama.cpp's tools say. */
+static void print_timing(const cli *c, const char *what, const char *unit, double ms, uint64_t n)
+{
+    double per = n ? ms / (double) n : 0;
+    fprintf(stderr, "%s: %s = %10.2f ms / %5llu %s (%8.2f ms per token, %8.2f tokens per second)\n", c->called, what, ms,
+            (unsigned long long) n, unit, per, per > 0 ? 1e3 / per : 0);
+}
+
 /* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 {
@@ -140,6 +183,12 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
         if (s.prefill_ms > prefill) prefill = s.prefill_ms;
         if (s.decode_ms > decode) decode = s.decode_ms;
     }
+    cli_new_line();
+    if (c->called && *c->called) {
+        print_timing(c, "prompt eval time", "tokens", prefill, prompt - cached);
+        print_timing(c, "       eval time", "runs  ", decode, generated > n ? generated - n : 0);
+        return;
+    }
     fprintf(stderr, "%sprompt %llu tokens", cli_logs(c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
     if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
     if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
@@ -150,13 +199,59 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
     fputc('\n', stderr);
 }
 
+/* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
+ * threads: the lock of stderr guards it. */
+static bool mid_line;
+
+bool cli_shares_terminal(FILE *f)
+{
+    struct stat a, b;
+    if (!isatty(STDERR_FILENO)) return false;
+    return f == stderr || (!fstat(fileno(f), &a) && !fstat(STDERR_FILENO, &b) && a.st_rdev == b.st_rdev &&
+                           S_ISCHR(a.st_mode) && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+}
+
+bool cli_text(FILE *f, const char *text, size_t n)
+{
+    if (!n) return true;
+    flockfile(stderr);
+    bool ok = fwrite(text, 1, n, f) == n && !fflush(f);
+    if (ok && cli_shares_terminal(f)) mid_line = text[n - 1] != '\n';
+    funlockfile(stderr);
+    return ok;
+}
+
+void cli_new_line(void)
+{
+    flockfile(stderr);
+    if (mid_line) fputc('\n', stderr);
+    mid_line = false;
+    funlockfile(stderr);
+}
+
+bool cli_color(const cli *c, int fd)
+{
+    const char *how = cli_str(c, "color"), *never = getenv("NO_COLOR"); /* no-color.org */
+    if (strcmp(how, "auto") != 0) return !strcmp(how, "on");
+    return isatty(fd) && terminal_has_escapes() && !(never && *never);
+}
+
+/* Standard output is a pipe that nobody reads any more. */
+static bool reader_is_gone(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
 int cli_flush(const cli *c)
 {
     static bool said;
     if (!fflush(stdout) && !ferror(stdout)) return CLI_OK;
+    int error = errno;
+    if (error == EPIPE || reader_is_gone()) return 128 + SIGPIPE;
     if (said) return CLI_IO;
     said = true;
-    return cli_error(c, CLI_IO, "standard output: %s", strerror(errno));
+    return cli_error(c, CLI_IO, "standard output: %s", strerror(error));
 }
 
 const char *cli_bytes(uint64_t n, char buf[32])

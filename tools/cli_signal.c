@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 static volatile sig_atomic_t caught;
 static int signal_pipe[2] = {-1, -1};
@@ -14,6 +15,14 @@ static int signal_pipe[2] = {-1, -1};
 static void on_signal(int sig)
 {
     int saved = errno;
+    if (caught) { /* the second one */
+        struct sigaction sa = {.sa_handler = SIG_DFL};
+        sigemptyset(&sa.sa_mask);
+        terminal_close();
+        sigaction(sig, &sa, NULL);
+        raise(sig); /* when this handler ends */
+        return;
+    }
     caught = sig;
     if (write(signal_pipe[1], "", 1) < 0) errno = saved; /* full: it is readable anyway */
     errno = saved;
@@ -21,8 +30,7 @@ static void on_signal(int sig)
 
 static void catch_them(void)
 {
-    /* The handler is gone after the first signal: the second one kills. */
-    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int) SA_RESETHAND | SA_RESTART};
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int) SA_RESTART};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
@@ -46,7 +54,6 @@ void cli_signal_reset(void)
     if (!caught) return;
     while (read(signal_pipe[0], b, sizeof b) > 0) {}
     caught = 0;
-    catch_them();
 }
 
 int cli_catch_signals(void)

@@ -76,6 +76,22 @@ static void print_section(FILE *f, const char *section, bool common_only)
     }
 }
 
+/* What is known by name and refused. */
+static void print_refused(FILE *f)
+{
+    for (int later = 1; later >= 0; later--) {
+        fputs(later ? "\nNot built yet:\n" : "\nWithout a meaning here:\n", f);
+        for (size_t i = 0; options_refused(i); i++) {
+            const refused_option *r = options_refused(i);
+            if (r->later != (later == 1)) continue;
+            fputs("  ", f);
+            wrap(f, r->flags, 2, 2);
+            fprintf(f, "%*s", INDENT, "");
+            wrap(f, r->why, INDENT, INDENT);
+        }
+    }
+}
+
 void cli_help(FILE *f, const cli_command *cmd, const char *what)
 {
     bool common = !strcmp(what, "common"), all = !strcmp(what, "all");
@@ -90,7 +106,11 @@ void cli_help(FILE *f, const cli_command *cmd, const char *what)
         if (common || all || !strcmp(section, what)) print_section(f, section, common);
         p += n + (p[n] == ' ');
     }
-    if (all || !strcmp(what, "compat")) print_section(f, "compat", false);
+    if (all || !strcmp(what, "compat")) {
+        print_section(f, "compat", false);
+        print_refused(f);
+    }
+    if ((common || all) && cmd->run == cmd_quantize) quantize_print_types(f);
     if (!common) return;
     fprintf(f, "\n");
     wrap(f, "These are the options that matter most. '--help all' shows every one, '--help SECTION' those of a "

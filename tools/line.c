@@ -1,9 +1,12 @@
 /* Lines of standard input (see line.h). Reading waits for input and for a signal at once, so that Ctrl-C ends it.
  *
- * With libedit (PI_HAVE_LIBEDIT) a terminal gets line editing; its characters are fetched by the same waiting. */
+ * A terminal's bytes go one by one to libedit (PI_HAVE_LIBEDIT) or to the editor; what was typed beyond a line stays in
+ * the buffer for the next one, as it does where lines come through a pipe. */
 #include "line.h"
 
 #include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,61 +19,116 @@
 #endif
 
 #include "cli.h"
+#include "editor.h"
+#include "terminal.h"
+
+enum { PROMPT = 96 };
 
 struct line_input {
-    const char *prompt; /* shown on a terminal */
     bool terminal;      /* standard input and error are one */
+    bool color;
+    char prompt[PROMPT]; /* as it is written, with colours */
     char *buf;          /* [n] read and not yet taken; [0, taken) was the last line */
     size_t n, cap, taken;
     bool end;           /* of input */
+    editor *editor;     /* NULL: no terminal, or libedit does it */
 #ifdef PI_HAVE_LIBEDIT
-    EditLine *el;       /* NULL: no terminal, or it could not be set up */
+    EditLine *el;       /* NULL: no terminal, it could not be set up, or it is not wanted */
     History *history;
-    bool signal;        /* why fetch ended */
+    int why;            /* fetch ended so: as line_read */
 #endif
 };
 
+static void redraw(line_input *l);
+
 /* Waits for standard input; false: a signal came. */
-static bool wait_input(void)
+static bool wait_input(line_input *l)
 {
     for (;;) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = cli_signal_fd(), .events = POLLIN}};
         if (cli_signal()) return false;
+        if (l->terminal && terminal_continued()) redraw(l);
         if (poll(fds, 2, -1) < 0 && errno != EINTR) return true; /* reading will say what is wrong */
         if (!cli_signal() && fds[0].revents) return true;
     }
 }
 
+/* More input behind what is there: 1, 0 at the end, or as line_read. */
+static int read_more(line_input *l)
+{
+    if (l->cap - l->n < 4096) {
+        size_t cap = l->cap ? l->cap * 2 : 8192;
+        char *p = realloc(l->buf, cap);
+        if (!p) return -2;
+        l->buf = p;
+        l->cap = cap;
+    }
+    for (;;) {
+        if (!wait_input(l)) return -1;
+        ssize_t got = read(STDIN_FILENO, l->buf + l->n, l->cap - l->n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return 0;
+        l->n += (size_t) got;
+        return 1;
+    }
+}
+
+/* The next byte, or how there is none: 0, -1 or -2 as line_read, in *why. */
+static bool next_byte(line_input *l, unsigned char *byte, int *why)
+{
+    if (l->taken == l->n) {
+        l->taken = l->n = 0;
+        int rc = read_more(l);
+        if (rc <= 0) {
+            *why = rc;
+            return false;
+        }
+    }
+    *byte = (unsigned char) l->buf[l->taken++];
+    return true;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- libedit */
 
 #ifdef PI_HAVE_LIBEDIT
-static char *show_prompt(EditLine *el)
+static line_input *of(EditLine *el)
 {
     line_input *l = NULL;
     el_get(el, EL_CLIENTDATA, &l);
-    return (char *) (size_t) l->prompt;
+    return l;
 }
+
+static char *show_prompt(EditLine *el) { return of(el)->prompt; }
 
 /* The next character for libedit: 1, 0 at the end, -1 when a signal came. */
 static int fetch(EditLine *el, wchar_t *out)
 {
-    line_input *l = NULL;
+    line_input *l = of(el);
     mbstate_t state = {0};
-    el_get(el, EL_CLIENTDATA, &l);
     for (;;) {
-        char c;
-        if (!wait_input()) {
-            l->signal = true;
-            return -1;
-        }
-        ssize_t n = read(STDIN_FILENO, &c, 1);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return (int) n;
-        size_t used = mbrtowc(out, &c, 1, &state);
+        unsigned char byte;
+        if (!next_byte(l, &byte, &l->why)) return l->why ? -1 : 0;
+        size_t used = mbrtowc(out, (const char *) &byte, 1, &state);
         if (used == (size_t) -2) continue;
         if (used == (size_t) -1) *out = L'?';
         return 1;
     }
+}
+
+/* Behind the mark that begins a paste: everything up to the other one becomes text. */
+static unsigned char take_paste(EditLine *el, wint_t key)
+{
+    line_input *l = of(el);
+    paste p = {0};
+    unsigned char byte, what = CC_REFRESH;
+    int rc = 0;
+    (void) key;
+    while (!rc && next_byte(l, &byte, &l->why)) rc = paste_feed(&p, byte);
+    if (rc < 0) l->why = -2;
+    if (rc <= 0) what = CC_EOF;
+    else if (p.n && el_insertstr(el, p.text)) what = CC_ERROR;
+    free(p.text);
+    return what;
 }
 
 static void edit_open(line_input *l)
@@ -81,21 +139,30 @@ static void edit_open(line_input *l)
     if (!l->el) return;
     history(l->history, &ev, H_SETSIZE, 1000);
     el_set(l->el, EL_CLIENTDATA, l);
-    el_set(l->el, EL_PROMPT, show_prompt);
+    el_set(l->el, EL_PROMPT_ESC, show_prompt, '\1');
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_GETCFN, fetch);
+    el_wset(l->el, EL_ADDFN, L"insert-paste", L"Insert what the terminal pastes", take_paste); /* el_set leaks */
     el_source(l->el, NULL);
+    el_set(l->el, EL_BIND, "\\e[200~", "insert-paste", NULL);
+    /* Between two lines the terminal is to be quiet, too; and a paste's ends of lines must come as they are. */
+    el_set(l->el, EL_SETTY, "-x", "-icanon", "-echo", "-iexten", "-icrnl", "-inlcr", NULL);
+    el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL);
 }
 
 static int edit_read(line_input *l, const char **text, size_t *len)
 {
     int n = 0;
     HistEvent ev;
-    l->signal = false;
+    l->why = 0;
+    el_resize(l->el);
     const char *line = el_gets(l->el, &n);
-    if (l->signal) fputc('\n', stderr);
-    if (!line || n <= 0) return l->signal ? -1 : 0;
+    if (l->why == -2) return -2;
+    if (!line || n <= 0) {
+        fputc('\n', stderr);
+        return l->why;
+    }
     *len = (size_t) n;
     while (*len && (line[*len - 1] == '\n' || line[*len - 1] == '\r')) --*len;
     if (*len) history(l->history, &ev, H_ENTER, line);
@@ -112,59 +179,38 @@ static void edit_close(line_input *l)
 
 /* ------------------------------------------------------------------------------------------------------------ plain */
 
-line_input *line_open(const char *prompt)
+static void redraw(line_input *l)
 {
-    line_input *l = calloc(1, sizeof *l);
-    if (!l) return NULL;
-    l->prompt = prompt;
-    l->terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 #ifdef PI_HAVE_LIBEDIT
-    if (l->terminal) edit_open(l);
+    if (l->el) el_set(l->el, EL_REFRESH);
 #endif
-    return l;
+    if (l->editor) editor_redraw(l->editor);
 }
 
-void line_close(line_input *l)
+static int plain_read(line_input *l, size_t columns, const char **text, size_t *len)
 {
-    if (!l) return;
-#ifdef PI_HAVE_LIBEDIT
-    edit_close(l);
-#endif
-    free(l->buf);
-    free(l);
-}
-
-bool line_is_terminal(const line_input *l) { return l->terminal; }
-
-/* More input behind what is there: 1, 0 at the end, or as line_read. */
-static int read_more(line_input *l)
-{
-    if (l->cap - l->n < 4096) {
-        size_t cap = l->cap ? l->cap * 2 : 8192;
-        char *p = realloc(l->buf, cap);
-        if (!p) return -2;
-        l->buf = p;
-        l->cap = cap;
+    int what = EDITOR_MORE, why = 0;
+    unsigned char byte;
+    editor_start(l->editor, l->prompt, columns);
+    while (what == EDITOR_MORE) {
+        if (!next_byte(l, &byte, &why)) {
+            fputc('\n', stderr);
+            return why;
+        }
+        what = editor_feed(l->editor, byte);
     }
-    for (;;) {
-        if (!wait_input()) return -1;
-        ssize_t got = read(STDIN_FILENO, l->buf + l->n, l->cap - l->n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return 0;
-        l->n += (size_t) got;
-        return 1;
-    }
+    if (what == EDITOR_END) fputc('\n', stderr);
+    if (what != EDITOR_LINE) return what == EDITOR_END ? 0 : -2;
+    *text = editor_text(l->editor, len);
+    while (*len && (*text)[*len - 1] == '\n') --*len;
+    return 1;
 }
 
-int line_read(line_input *l, const char **text, size_t *len)
+static int pipe_read(line_input *l, const char **text, size_t *len)
 {
-#ifdef PI_HAVE_LIBEDIT
-    if (l->el) return edit_read(l, text, len);
-#endif
     if (l->taken) memmove(l->buf, l->buf + l->taken, l->n - l->taken);
     l->n -= l->taken;
     l->taken = 0;
-    if (l->terminal) fputs(l->prompt, stderr);
     for (size_t from = 0;;) {
         char *nl = l->n > from ? memchr(l->buf + from, '\n', l->n - from) : NULL;
         if (nl || (l->end && l->n)) {
@@ -180,4 +226,66 @@ int line_read(line_input *l, const char **text, size_t *len)
         if (rc < 0) return rc;
         l->end = rc == 0;
     }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- either */
+
+line_input *line_open(bool simple, bool color)
+{
+    line_input *l = calloc(1, sizeof *l);
+    if (!l) return NULL;
+    l->color = color && terminal_has_escapes();
+    l->terminal = terminal_find();
+    if (!l->terminal) return l;
+    /* What is typed is UTF-8, whatever the locale says of bytes. */
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+#ifdef PI_HAVE_LIBEDIT
+    if (!simple) edit_open(l);
+    terminal_open();
+    if (l->el) return l;
+#else
+    (void) simple;
+    terminal_open();
+#endif
+    l->editor = editor_new(stderr, terminal_has_escapes(), terminal_size);
+    if (l->editor) return l;
+    line_close(l);
+    return NULL;
+}
+
+void line_close(line_input *l)
+{
+    if (!l) return;
+#ifdef PI_HAVE_LIBEDIT
+    edit_close(l);
+#endif
+    editor_free(l->editor);
+    if (l->terminal) terminal_close();
+    free(l->buf);
+    free(l);
+}
+
+bool line_is_terminal(const line_input *l) { return l->terminal; }
+
+int line_read(line_input *l, const char *prompt, const char **text, size_t *len)
+{
+    if (!l->terminal) return pipe_read(l, text, len);
+    const char *mark = l->editor ? "" : "\1"; /* libedit wants to know what takes no room; at the end it is left out */
+    int n = (int) strlen(prompt);
+    if (l->color && n > 1)
+        snprintf(l->prompt, PROMPT, "%s\033[1;32m%s%.*s%s\033[0m%s%s", mark, mark, n - 1, prompt, mark, mark,
+                 prompt + n - 1);
+    else snprintf(l->prompt, PROMPT, "%s", prompt);
+    terminal_continued(); /* nothing of ours is on the screen yet */
+#ifdef PI_HAVE_LIBEDIT
+    if (l->el) return edit_read(l, text, len);
+#endif
+    return plain_read(l, strlen(prompt), text, len);
+}
+
+bool line_goes_on(bool multiline, const char *line, size_t *n)
+{
+    bool marked = *n && line[*n - 1] == '\\';
+    *n -= marked;
+    return marked != multiline;
 }

@@ -14,21 +14,32 @@ const cli_command cli_commands[] = {
      "Continues a prompt and prints the answer on standard output as it comes; everything else goes to standard "
      "error. The prompt is taken as it is, with no chat template around it; without -p and -f it is read from "
      "standard input. --prompt-logprobs N prints a line of JSON before the answer: the log-probability of each token of "
-     "the prompt, and the N likeliest in its place. Ctrl-C ends the answer where it is, a second one ends the program.",
-     "prompt " ENGINE_SECTIONS " generation sampling template run general", 0, false, cmd_run},
+     "the prompt, and the N likeliest in its place. With -cnv, -st or -sys it is 'chat'; with --interactive you and the model "
+     "write in turns. Ctrl-C ends the answer where it is, a second one ends the program.",
+     "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 0, false, cmd_run},
     {"chat", "llama-cli", "a conversation", "-m MODEL [-sys TEXT] [-p TEXT] [options]",
      "Talks with the model: what you type goes through its chat template with all that was said before, and the answer "
      "appears on standard output as it comes; thoughts and everything else go to standard error. With -p the "
      "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
      "the answer where it is; /help tells the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
-    {"bench", "llama-bench", "measure speed", "-m MODEL [options]",
+    {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
+     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as OpenAI has "
+     "them; /v1/messages as Anthropic has it; /completion, "
+     "/tokenize, /detokenize, /apply-template, /props, /slots as llama-server has them; /health and /metrics. The port is "
+     "open at once, /health says 503 until the model is loaded. Options of generation and sampling are what a request has "
+     "that says nothing else. SIGTERM: running requests finish, new ones are refused; a second one ends at once. SIGHUP: "
+     "--api-key-file is read again.",
+     "serve " ENGINE_SECTIONS " generation sampling template general", 0, false, cmd_serve},
+    {"bench", "llama-bench llama-batched-bench", "measure speed", "-m MODEL [options]",
      "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
      "decoding. Most options take comma lists; every combination is measured.",
      "bench " ENGINE_SECTIONS " general", 0, true, cmd_bench},
-    {"eval", "llama-perplexity", "perplexity, KL divergence, logits and greedy answers",
-     "-m MODEL (-f TEXT | --cases CASES.JSON | --concurrency-suite) [options]",
+    {"eval", "llama-perplexity", "perplexity, KL divergence, scores of tasks, logits and greedy answers",
+     "-m MODEL (-f TEXT | -f TASKS --hellaswag | --cases CASES.JSON | --concurrency-suite) [options]",
      "With -f: perplexity of a text, in chunks of --ctx-size tokens, counted as llama-perplexity counts. With "
+     "--hellaswag, --winogrande or --multiple-choice the file has tasks instead, in the forms that llama-perplexity "
+     "reads, and a line tells after each how many were solved so far. With "
      "--cases: runs the cases of a JSON file greedily and prints one JSON line each. With --concurrency-suite: "
      "conversations that each know a secret word run alone and then many at once, with cancels and too small a cache; "
      "tokens must be the same, and a word in another's answer is a fault (exit status 1).",
@@ -52,6 +63,14 @@ const cli_command cli_commands[] = {
     {0},
 };
 
+#ifndef PI_HAVE_SERVER
+int cmd_serve(const cli *c)
+{
+    return cli_error(c, CLI_UNAVAILABLE, "this build has no server: install libuv1-dev and libhttp-parser-dev, then "
+                     "configure with -DPAGEDINFER_SERVER=ON");
+}
+#endif
+
 static const cli_command *find_command(const char *name)
 {
     for (const cli_command *c = cli_commands; c->name; c++) {
@@ -60,10 +79,16 @@ static const cli_command *find_command(const char *name)
     return NULL;
 }
 
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* The subcommand that a symlink's name stands for. */
 static const cli_command *by_program_name(const char *argv0)
 {
-    const char *slash = strrchr(argv0, '/'), *base = slash ? slash + 1 : argv0;
+    const char *base = base_name(argv0);
     size_t n = strlen(base);
     for (const cli_command *c = cli_commands; c->name; c++) {
         for (const char *p = c->symlink; *p;) {
@@ -75,13 +100,33 @@ static const cli_command *by_program_name(const char *argv0)
     return NULL;
 }
 
-static int run_command(const cli_command *cmd, const char *name, int argc, char **argv)
+static void note_template(void *found, const char *line)
 {
-    cli c = {.name = name};
+    static const char key[] = "tokenizer.chat_template ";
+    if (!strncmp(line, key, sizeof key - 1)) *(bool *) found = true;
+}
+
+/* `run` is a conversation where flags of one are given, and, as in llama-completion, for a model with a chat template
+ * unless --no-conversation says otherwise. */
+static bool wants_chat(const cli *c)
+{
+    bool found = *cli_str(c, "chat-template") || *cli_str(c, "chat-template-file");
+    pi_error err = {0};
+    if (cli_given(c, "conversation")) return cli_bool(c, "conversation");
+    if (cli_given(c, "system-prompt") || cli_given(c, "system-prompt-file") || cli_bool(c, "single-turn")) return true;
+    if (strcmp(c->called, "llama-completion") || !*cli_str(c, "model")) return false;
+    if (!found) pi_model_inspect(cli_str(c, "model"), false, note_template, &found, &err);
+    return found; /* a file that cannot be read is an error that `run` reports */
+}
+
+/* called: the symlink's name where it chose the subcommand, else NULL. */
+static int run_command(const cli_command *cmd, const char *name, const char *called, int argc, char **argv)
+{
+    cli c = {.name = name, .called = called};
     int code = cli_parse(&c, cmd, argc, argv);
     if (code < 0) code = fetch_models(&c);
     if (code < 0) {
-        code = cmd->run(&c);
+        code = cmd->run == cmd_run && wants_chat(&c) ? cmd_chat(&c) : cmd->run(&c);
         if (!code) code = cli_flush(&c);
     }
     cli_free(&c);
@@ -97,15 +142,15 @@ static int help_on(const char *name)
     }
     if (cmd) cli_help(stdout, cmd, "common");
     else cli_overview(stdout);
-    return fflush(stdout) ? CLI_IO : CLI_OK;
+    return cli_flush(&(cli) {.name = "pagedinfer"});
 }
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an I/O error, said and counted as such */
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away ends what runs, cleanly: see cli_flush */
     setlocale(LC_CTYPE, "");
     const cli_command *cmd = argc > 0 ? by_program_name(argv[0]) : NULL;
-    if (cmd) return run_command(cmd, argv[0], argc, argv);
+    if (cmd) return run_command(cmd, argv[0], base_name(argv[0]), argc, argv);
     if (argc < 2) {
         cli_overview(stderr);
         return CLI_USAGE;
@@ -116,7 +161,7 @@ int main(int argc, char **argv)
     if (!strcmp(word, "version")) word = "--version";
     if (word[0] == '-') { /* no subcommand: a prompt is to be run */
         argv[1] = (char *) word;
-        return run_command(&cli_commands[0], "pagedinfer", argc, argv);
+        return run_command(&cli_commands[0], "pagedinfer", NULL, argc, argv);
     }
     cmd = find_command(word);
     if (!cmd) {
@@ -125,5 +170,5 @@ int main(int argc, char **argv)
     }
     char name[64];
     snprintf(name, sizeof name, "pagedinfer %s", cmd->name);
-    return run_command(cmd, name, argc - 1, argv + 1);
+    return run_command(cmd, name, NULL, argc - 1, argv + 1);
 }

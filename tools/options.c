@@ -153,30 +153,50 @@ static int edit_distance(const char *a, const char *b)
     return row[la % 3][lb];
 }
 
-/* Keeps the n characters at word in best when they are nearer to name than what is there. */
+/* Keeps the n characters at word in best when they are nearer to name than what is there; dashes in front do not
+ * count. */
 static void consider(const char *name, const char *word, size_t n, char best[64], int *dist)
 {
     char text[64];
     snprintf(text, sizeof text, "%.*s", (int) n, word);
-    int d = edit_distance(name, text);
+    int d = edit_distance(name, text + strspn(text, "-"));
     if (d >= *dist) return;
     *dist = d;
     memcpy(best, text, sizeof text);
 }
 
-bool options_nearest(const char *name, char out[64])
+/* The spellings of the rows that takes() lets through, long ones or short ones. */
+static bool nearest(const char *name, bool is_long, int dist, options_filter takes, const void *ud, char out[64])
 {
     pi_option_info r;
-    int dist = 1 + (int) strlen(name) / 2;
-    if (dist < 3) dist = 3;
     *out = 0;
     for (size_t i = 0; options_at(i, &r); i++) {
-        consider(name, r.key, strlen(r.key), out, &dist);
+        if (!takes(ud, &r)) continue;
         for (const char *p = r.flags; *p;) {
             size_t len = strcspn(p, " "), word = strcspn(p, " =?");
-            if (word > 2 && p[1] == '-' && p[word] != '=') consider(name, p + 2, word - 2, out, &dist);
+            if ((word > 2 && p[1] == '-') == is_long) consider(name, p, word, out, &dist);
             p += len + (p[len] == ' ');
         }
     }
     return *out;
+}
+
+bool options_nearest(const char *name, options_filter takes, const void *ud, char out[64])
+{
+    int dist = 1 + (int) strlen(name) / 2;
+    return nearest(name, true, dist < 3 ? 3 : dist, takes, ud, out) || nearest(name, false, 2, takes, ud, out);
+}
+
+/* --------------------------------------------------------------------------------------------------------- refused */
+
+const refused_option *options_refused(size_t i)
+{
+    static const refused_option refused[] = {
+#define LATER(flags, env, commands, why) {flags, env, commands, true, why},
+#define NEVER(flags, env, commands, why) {flags, env, commands, false, why},
+        REFUSED_OPTIONS(LATER, NEVER)
+#undef LATER
+#undef NEVER
+    };
+    return i < sizeof refused / sizeof *refused ? &refused[i] : NULL;
 }

@@ -1,4 +1,4 @@
-/* The one table of the command line's own options; parsing, checks, --help, man page and completions read it. The options
+/* The one table of the command line's own options; parsing, checks, --help, man page and completions read it. Options
  * of the library come from pi_options_describe, and stand before these.
  *
  * A row: X(key, TYPE, default, range, flags, env, section, common, help)
@@ -21,6 +21,12 @@
     X("log-file", STRING, "", "", "--log-file", "LLAMA_LOG_FILE", "general", false,                                    \
       "Log lines go to this file instead of stderr.")                                                                  \
     X("log-disable", BOOL, "false", "", "--log-disable", "", "general", false, "Log nothing.")                         \
+    X("log-colors", ENUM, "auto", "on|off|auto|1|0|true|false", "--log-colors?on", "LLAMA_LOG_COLORS", "general",      \
+      false, "Colour log lines by their level; auto: where they go to a terminal.")                                    \
+    X("log-prefix", BOOL, "false", "", "--log-prefix", "LLAMA_LOG_PREFIX", "general", false,                           \
+      "Log lines begin with the letter of their level: E, W, I or D.")                                                 \
+    X("log-timestamps", BOOL, "false", "", "--log-timestamps", "LLAMA_LOG_TIMESTAMPS", "general", false,               \
+      "Log lines begin with the time since the start: minutes.seconds.milliseconds.microseconds.")                     \
     X("list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                                       \
       "Devices that this build can use, then exit.")                                                                   \
     X("hf-repo", STRING, "", "", "-hf -hfr --hf-repo", "", "download", true,                                           \
@@ -51,8 +57,30 @@
       "Print the prompt before the answer.")                                                                           \
     X("perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                             \
       "Print a line with the speed on stderr at the end.")                                                             \
-    X("kv-stats", BOOL, "false", "", "--kv-stats", "", "kv", true,                                                     \
+    X("simple-io", BOOL, "false", "", "--simple-io", "", "run", false,                                                 \
+      "Edit lines on a terminal without libedit.")                                                                     \
+    X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
+      "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("interactive", BOOL, "false", "", "-i --interactive", "", "run", false,                                          \
+      "Write in turns with the model: it is yours at a reverse prompt (-r), when it ends its text, and at Ctrl-C.")    \
+    X("interactive-first", BOOL, "false", "", "-if --interactive-first", "", "run", false,                             \
+      "The same, and you begin.")                                                                                      \
+    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false,                                                    \
+      "With --interactive: text before what is typed.")                                                                \
+    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false,                                                    \
+      "With --interactive: text behind what is typed.")                                                                \
+    X("in-prefix-bos", BOOL, "false", "", "--in-prefix-bos", "", "run", false,                                         \
+      "With --interactive: BOS before that.")                                                                          \
+    X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
+      "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
+    X("n-cpu-ffn", INT, "0", "0..10000", "-ncffn --n-cpu-ffn", "", "model", false,                                     \
+      "The feed-forward matrices of the first so many layers are kept and run on the CPU.")                            \
+    X("kv-stats", BOOL, "false", "", "--kv-stats -dkvc --dump-kv-cache", "", "kv", true,                               \
       "At the end, say on stderr what the cache holds and what was reused.")                                           \
+    X("verbose-prompt", BOOL, "false", "", "--verbose-prompt", "", "run", false,                                       \
+      "Print the prompt's tokens on stderr before the answer.")                                                        \
+    X("prompt-cache", STRING, "", "", "--prompt-cache", "", "run", false,                                              \
+      "Folder in which the prompt is kept for the next run; the same as --prefix-cache-dir.")                          \
     X("copies", INT, "1", "1..4096", "--copies", "", "run", false,                                                     \
       "Run the prompt so many times at once and print one answer after the other.")                                    \
     X("system-prompt", STRING, "", "", "-sys --system-prompt", "", "chat", true,                                       \
@@ -62,15 +90,16 @@
     X("single-turn", BOOL, "false", "", "-st --single-turn", "", "chat", true,                                         \
       "End after the first answer.")                                                                                   \
     X("conversation", BOOL, "true", "",                                                                                \
-      "-cnv --conversation -no-cnv=false -i=true --interactive=true -if=true --interactive-first=true", "", "chat",    \
+      "-cnv --conversation -no-cnv=false -i=true --interactive=true -if=true --interactive-first=true -ins=true"       \
+      " --instruct=true", "", "chat",                                                                                  \
       false, "Hold a conversation; --no-conversation completes the prompt as 'run' does.")                             \
-    X("reasoning", ENUM, "auto", "on|off|auto", "-rea --reasoning", "", "template", true,                              \
+    X("reasoning", ENUM, "auto", "on|off|auto", "-rea --reasoning", "LLAMA_ARG_REASONING", "template", true,           \
       "Tell the template that the model is to think, or not to (enable_thinking); auto: nothing.")                     \
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
-      "--reasoning-format", "", "template", true,                                                                      \
+      "--reasoning-format --skip-chat-parsing=none --no-skip-chat-parsing=auto", "LLAMA_ARG_THINK", "template", true,  \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
-    X("reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "", "template",                           \
-      false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
+    X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "chat", false,                                     \
+      "What the template gets as reasoning_effort: low, medium, high or what it knows; empty or default: nothing.")    \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \
@@ -78,7 +107,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
-    X("json", BOOL, "false", "", "--json", "", "inspect", true, "Print JSON.")                                         \
+    X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                \
+      "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
+    X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")             \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print what running the model would take.")             \
     X("pure", BOOL, "false", "", "--pure", "", "quantize", true,                                                       \
@@ -96,8 +127,21 @@
     X("imatrix", STRING, "", "", "--imatrix", "", "quantize", true,                                                    \
       "File of an importance matrix, which says what columns matter.")                                                 \
     X("embd-output-format", ENUM, "", "|array|json|json+|raw", "--embd-output-format", "", "embed", true,              \
-      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, json+ with similarities.") \
+      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, with similarities"      \
+      " (json+).")                                                                                                     \
     X("embd-separator", STRING, "\\n", "", "--embd-separator", "", "embed", true, "What stands between two texts.")    \
+    X("tensor-type-file", STRING, "", "", "--tensor-type-file", "", "quantize", true,                                  \
+      "File of such rules, NAME=TYPE, separated by spaces or newlines.")                                               \
+    X("quantize-override-kv", LIST, "", "", "--override-kv", "", "quantize", false,                                    \
+      "KEY=TYPE:VALUE sets metadata of the file that is written; may be given several times.")                         \
+    X("include-weights", LIST, "", "", "--include-weights", "", "quantize", false,                                     \
+      "Use the importance matrix for tensors of this name alone; may be given several times.")                         \
+    X("exclude-weights", LIST, "", "", "--exclude-weights", "", "quantize", false,                                     \
+      "Do not use the importance matrix for tensors of this name; may be given several times.")                        \
+    X("quantize-dry-run", BOOL, "false", "", "--dry-run", "", "quantize", true,                                        \
+      "Say which type each tensor gets and how large the file becomes, and write nothing.")                            \
+    X("max-buffer-size", STRING, "", "", "--max-buffer-size", "", "quantize", false,                                   \
+      "Not needed: a tensor goes through in pieces of a few MiB.")                                                     \
     X("n-prompt", LIST, "512", "", "-p --n-prompt -npp", "", "bench", true,                                            \
       "Prompt lengths to measure.")                                                                                    \
     X("n-gen", LIST, "128", "", "-n --n-gen -ntg", "", "bench", true,                                                  \
@@ -120,27 +164,88 @@
       "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS of --op; empty: those of Qwen 3.5 9B.")                                  \
     X("repetitions", INT, "5", "1..10000", "-r --repetitions", "", "bench", true,                                      \
       "Times each test is repeated.")                                                                                  \
-    X("output", ENUM, "md", "csv|json|jsonl|md|sql", "-o --output", "", "bench", true, "Format on stdout.")            \
+    X("output", ENUM, "md", "csv|json|jsonl|md|sql", "-o --output --output-format", "", "bench",                       \
+      true, "Format on stdout.")                                                                                       \
     X("output-err", ENUM, "none", "none|csv|json|jsonl|md|sql", "-oe --output-err", "", "bench", false,                \
       "Format on stderr.")                                                                                             \
     X("progress", BOOL, "false", "", "--progress", "", "bench", true, "Say on stderr which test runs.")                \
     X("delay", INT, "0", "0..3600", "--delay", "", "bench", false, "Seconds to wait between tests.")                   \
     X("warmup", BOOL, "true", "", "--warmup", "", "bench", false, "Run each test once unmeasured before.")             \
+    X("mmap", LIST, "", "", "-mmp?1 --mmap?1", "", "bench", false,                                                     \
+      "0 or 1: the file is read, or mapped; see --load-mode.")                                                         \
+    X("direct-io", LIST, "", "", "-dio?1 --direct-io?1", "", "bench", false,                                           \
+      "1: the file is read past the page cache; see --load-mode.")                                                     \
+    X("embeddings", BOOL, "false", "", "-embd --embeddings", "", "bench", false,                                       \
+      "Only 0: embeddings are not measured.")                                                                          \
     X("cases", STRING, "", "", "--cases", "", "eval", true, "JSON file of cases to run greedily.")                     \
     X("logits-dir", STRING, "", "", "--logits-dir", "", "eval", true,                                                  \
       "Folder where NAME.f32 gets each case's logits.")                                                                \
     X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                             \
       "Chunks of the text to evaluate; -1: all.")                                                                      \
     X("ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                                      \
-      "Stride of the perplexity; only 0 is supported.")                                                                \
+      "Chunks begin so many tokens apart, and only so many at the end of each count; 0: side by side, half counts.")   \
+    X("ppl-output-type", INT, "0", "0..1", "--ppl-output-type", "", "eval", false,                                     \
+      "1: a line for each chunk, beginning with the number of its first token.")                                       \
     X("kl-divergence-base", STRING, "", "", "--kl-divergence-base --save-all-logits", "", "eval", true,                \
       "File of the base model's logits: written, or read with --kl-divergence.")                                       \
     X("kl-divergence", BOOL, "false", "", "--kl-divergence", "", "eval", true,                                         \
       "Compare with the logits of --kl-divergence-base.")                                                              \
+    X("hellaswag", BOOL, "false", "", "--hellaswag", "", "eval", true,                                                 \
+      "--file has HellaSwag tasks: how often is the right ending the likeliest?")                                      \
+    X("hellaswag-tasks", INT, "400", "0..2147483647", "--hellaswag-tasks", "", "eval", false,                          \
+      "So many of them, in a random order that is always the same; 0: all.")                                           \
+    X("winogrande", BOOL, "false", "", "--winogrande", "", "eval", true,                                               \
+      "--file has Winogrande tasks (CSV): which of two words fits the sentence?")                                      \
+    X("winogrande-tasks", INT, "0", "0..2147483647", "--winogrande-tasks", "", "eval", false,                          \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
+    X("multiple-choice", BOOL, "false", "", "--multiple-choice", "", "eval", true,                                     \
+      "--file has questions with answers (llama-perplexity's binary form): how often is the right one the likeliest?") \
+    X("multiple-choice-tasks", INT, "0", "0..2147483647", "--multiple-choice-tasks", "", "eval", false,                \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
-    X("batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                             \
-      "a step takes up to --ubatch-size tokens; there is no larger logical batch")                                     \
+    X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
+      "Address to listen on; 0.0.0.0 for all.")                                                                        \
+    X("port", INT, "8080", "0..65535", "--port", "", "serve", true,                                                    \
+      "Port to listen on; 0: any that is free, which is printed.")                                                     \
+    X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
+      "Listen on this path; on a port, too, if --host or --port is given.")                                            \
+    X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
+      "The model's name for clients; empty: the file's.")                                                              \
+    X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
+      "Key that clients must send; several with commas, or given several times.")                                      \
+    X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
+      "File with a key a line; read again on SIGHUP.")                                                                 \
+    X("cache-salt-by-key", BOOL, "false", "", "--cache-salt-by-key", "", "serve", false,                               \
+      "Each API key has prefixes of its own: nobody finds those of another.")                                          \
+    X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
+      "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
+      "PEM file of the certificate and its chain: TLS; read again on SIGHUP.")                                         \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false,                                            \
+      "PEM file of the private key.")                                                                                  \
+    X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
+      "Connections at once; further ones are told to come back.")                                                      \
+    X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
+      "Bytes of a request's header at most.")                                                                          \
+    X("max-body", INT, "16777216", "1024..1073741824", "--max-body", "", "serve", false,                               \
+      "Bytes of a request's body at most.")                                                                            \
+    X("header-timeout", INT, "10", "1..3600", "--header-timeout", "", "serve", false,                                  \
+      "Seconds that a request's header may take to arrive.")                                                           \
+    X("idle-timeout", INT, "60", "1..86400", "-to --timeout --idle-timeout", "", "serve", true,                        \
+      "Seconds after which a connection is closed on which nothing moves.")                                            \
+    X("send-buffer", INT, "1048576", "1024..1073741824", "--send-buffer", "", "serve", false,                          \
+      "Bytes of an answer that may wait for a slow client before it is canceled.")                                     \
+    X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
+      "Seconds that running requests get to finish after SIGTERM.")                                                    \
+    X("hang-timeout", INT, "120", "1..86400", "--hang-timeout", "", "serve", false,                                    \
+      "Seconds without a step after which /health says that the model hangs.")                                         \
+    X("threads-http", INT, "2", "1..128", "--threads-http", "LLAMA_ARG_THREADS_HTTP", "serve", false,                  \
+      "Threads that read and tokenise requests.")                                                                      \
+    X("log-json", BOOL, "false", "", "--log-json", "", "serve", false,                                                 \
+      "Log lines are JSON objects.")                                                                                   \
+    X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
+      "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
       "requests always join and leave the batch at each step")                                                         \
     X("kv-unified", BOOL, "true", "", "-kvu --kv-unified -no-kvu=false", "", "compat", false,                          \
@@ -153,30 +258,26 @@
       "a paged cache does not fragment")                                                                               \
     X("flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",                \
       false, "attention always reads the paged cache in one pass")                                                     \
-    X("tensor-split", STRING, "", "", "-ts --tensor-split", "", "compat", false,                                       \
-      "devices of --split-mode tensor get equal parts")                                                                \
-    X("main-gpu", STRING, "", "", "-mg --main-gpu", "", "compat", false, "--device chooses the device")                \
-    X("op-offload", BOOL, "true", "", "--op-offload", "", "compat", false,                                             \
+    X("op-offload", BOOL, "true", "", "--op-offload -nopo=false", "", "compat", false,                                 \
       "a model runs on one device as a whole; --device chooses it")                                                    \
     X("no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                                  \
       "weights are always kept in the layout that the device reads best")                                              \
     X("repack", BOOL, "true", "", "--repack -nr=false", "", "compat", false,                                           \
       "weights are always kept in the layout that the device reads best")                                              \
-    X("fit", ENUM, "on", "on|off|1|0|true|false", "-fit?on --fit?on", "", "compat", false,                             \
-      "--kv-cache-bytes and --kv-cache-tokens say what the cache may take; 'pagedinfer inspect' shows the cost")       \
-    X("fit-target", STRING, "", "", "-fitt --fit-target", "", "compat", false,                                         \
-      "--kv-cache-bytes says what the cache may take")                                                                 \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
-    X("mlock", BOOL, "false", "", "--mlock", "", "compat", false,                                                      \
-      "weights are copied into memory of the process at load; they are not locked there")                              \
-    X("threads-batch", STRING, "", "", "-tb --threads-batch", "", "compat", false,                                     \
-      "prompts and answers share their steps, and --threads serves both")                                              \
-    X("cpu-strict", STRING, "", "", "--cpu-strict", "", "compat", false,                                               \
-      "--cpu-mask pins each thread to one core")                                                                       \
-    X("prio", STRING, "", "", "--prio", "", "compat", false, "use nice(1) or chrt(1) for a process's priority")        \
-    X("numa", STRING, "", "", "--numa", "", "compat", false,                                                           \
-      "use numactl(8); weights are placed by the threads that read them")                                              \
+    X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
+      " -no-ag=false --no-agent=false", "", "compat", false, "there is no page and no agent")                          \
+    X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
+      "/metrics is always there")                                                                                      \
+    X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
+      "/slots is always there")                                                                                        \
+    X("props", BOOL, "true", "", "--props", "", "compat", false,                                                       \
+      "/props is always there, to be read")                                                                            \
+    X("slot-save-path", STRING, "", "", "--slot-save-path", "", "compat", false,                                       \
+      "prefixes are kept by themselves; --prefix-cache-dir keeps them on disk")                                        \
+    X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
+      "a request takes the longest prefix there is, whoever made it")                                                  \
     X("keep", STRING, "", "", "--keep", "", "compat", false,                                                           \
       "the context is never shifted: a request ends when it is full")                                                  \
     X("context-shift", BOOL, "false", "", "--context-shift", "", "compat", false,                                      \
@@ -188,16 +289,122 @@
     X("no-conversation-run", BOOL, "false", "", "-no-cnv=true --no-conversation=true", "", "compat", false,            \
       "'run' completes the prompt as it is")                                                                           \
     X("jinja", BOOL, "true", "", "--jinja", "", "compat", false, "chat templates are always run as Jinja")             \
-    X("simple-io", BOOL, "false", "", "--simple-io", "", "compat", false, "output is always plain")                    \
-    X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "compat", false,                                  \
-      "only the answer is printed, without colours")                                                                   \
-    X("log-colors", ENUM, "auto", "on|off|auto", "--log-colors?on", "LLAMA_LOG_COLORS", "compat", false,               \
-      "log lines have no colours")                                                                                     \
-    X("log-prefix", BOOL, "false", "", "--log-prefix", "LLAMA_LOG_PREFIX", "compat", false,                            \
-      "log lines always carry their level")                                                                            \
-    X("log-timestamps", BOOL, "false", "", "--log-timestamps", "LLAMA_LOG_TIMESTAMPS", "compat",                       \
-      false, "log lines carry no time; pipe stderr through ts(1)")                                                     \
     X("no-warmup-run", BOOL, "false", "", "--no-warmup=true --warmup=false", "", "compat", false,                      \
-      "there is no warm-up run; the first step is as fast as the others")
+      "there is no warm-up run; the first step is as fast as the others")                                              \
+    X("prompt-cache-all", BOOL, "false", "", "--prompt-cache-all", "", "compat", false,                                \
+      "answers are kept with their prompts in any case")                                                               \
+    X("print-token-count", STRING, "", "", "-ptc --print-token-count", "", "compat", false,                            \
+      "the line with the speed at the end counts the tokens")                                                          \
+    X("lazy-mode", STRING, "", "", "-lzm --lazy-mode", "", "compat", false,                                            \
+      "which tensors stay in the file's pages is decided by --load-mode")                                              \
+    X("threads-of-batch", STRING, "", "", "-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch"             \
+      " --prio-batch --poll-batch", "", "compat", false,                                                               \
+      "prompts and answers share their steps, and the threads of them")                                                \
+    X("backend-sampling", BOOL, "false", "", "-bs --backend-sampling", "", "compat", false,                            \
+      "where a device can find the most likely tokens, it does")                                                       \
+    X("draft-threads", STRING, "", "", "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd"      \
+      " --threads-batch-draft --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd"                  \
+      " --cpu-range-draft --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft"                   \
+      " --spec-draft-poll --poll-draft --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft"                        \
+      " --spec-draft-cpu-strict-batch --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft"             \
+      " --spec-draft-poll-batch --poll-batch-draft", "", "compat", false,                                              \
+      "the drafter runs on the threads of the model")                                                                  \
+    X("draft-device", STRING, "", "", "--spec-draft-device -devd --device-draft --spec-draft-ngl -ngld"                \
+      " --gpu-layers-draft --n-gpu-layers-draft --spec-draft-override-tensor -otd --override-tensor-draft"             \
+      " --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", "", "compat", false,                     \
+      "the drafter lies where the model lies")                                                                         \
+    X("draft-cpu-moe", BOOL, "false", "", "--spec-draft-cpu-moe -cmoed --cpu-moe-draft", "", "compat", false,          \
+      "the drafter lies where the model lies")                                                                         \
+    X("draft-cache-type", STRING, "", "", "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd"   \
+      " --cache-type-v-draft", "", "compat", false, "the drafter's cache has the types of the model's")                \
+    X("draft-ctx-size", STRING, "", "", "-cd --ctx-size-draft", "", "compat", false,                                   \
+      "the drafter's cache is a group of the model's")                                                                 \
+    X("draft-least", STRING, "", "", "--spec-draft-n-min --draft-min --draft-n-min", "", "compat", false,              \
+      "a draft of one token is verified, too")                                                                         \
+    X("draft-probability", STRING, "", "", "--spec-draft-p-min --draft-p-min --spec-draft-p-split --draft-p-split -ps" \
+      " --p-split", "", "compat", false, "drafts are one chain of --spec-draft-n-max tokens")                          \
+    X("spec-draft-backend-sampling", BOOL, "true", "", "--spec-draft-backend-sampling", "", "compat", false,           \
+      "the device finds the drafter's most likely tokens in any case")                                                 \
+    X("spec-replace", STRING, "", "", "--spec-replace", "", "compat", false, "a drafter has the model's vocabulary")   \
+    X("no-mmproj", BOOL, "true", "", "--no-mmproj=false --no-mmproj-auto=false --mmproj-auto --mmproj-offload", "",    \
+      "compat", false, "text is all that is read, and no projector is looked for")                                     \
+    X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
+      "earlier thoughts are given to the template, which decides")                                                     \
+    X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always taken")                     \
+    X("checkpoint-min-step", STRING, "", "", "-cms --checkpoint-min-step", "", "compat", false,                        \
+      "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
+    X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
+      "what is reused is the whole common prefix, block by block")                                                     \
+    X("cache-idle-slots", BOOL, "true", "", "--cache-idle-slots", "", "compat", false,                                 \
+      "there are no slots: what a request computed stays in the cache until the room is needed")                       \
+    X("kv-unified-per-slot", STRING, "", "", "--kv-unified-per-slot", "", "compat", false,                             \
+      "--ctx-size is what one request may take, --kv-cache-tokens what all may")                                       \
+    X("mul-mat-q", BOOL, "true", "", "-mmq --mul-mat-q -nommq=false", "", "compat", false,                             \
+      "kernels follow from the format of the weights")                                                                 \
+    X("memory-f32", BOOL, "false", "", "--memory-f32", "", "compat", false,                                            \
+      "--cache-type-k and --cache-type-v say how the cache is kept")                                                   \
+    X("low-vram", BOOL, "false", "", "--low-vram", "", "compat", false,                                                \
+      "--gpu-layers and --no-kv-offload say what lies on the device")                                                  \
+    X("logdir", STRING, "", "", "-ld --logdir", "", "compat", false, "--log-file names the file of the log")           \
+    X("log-new", BOOL, "false", "", "--log-enable --log-new --log-append --log-test --slots-endpoint-disable", "",     \
+      "compat", false, "log lines go to stderr, or are added to --log-file")                                           \
+    X("log-format", STRING, "", "", "--log-format", "", "compat", false, "see --log-prefix and --log-timestamps")      \
+    X("sequences", STRING, "", "", "-ns --sequences", "", "compat", false, "--parallel says how many run at once")     \
+    X("old-hyperparameters", STRING, "", "", "-eps --rms-norm-eps -gqa --gqa", "", "compat", false,                    \
+      "the model's file says it; --override-kv changes it")                                                            \
+    X("tfs", STRING, "", "", "--tfs", "", "compat", false,                                                             \
+      "tail-free sampling is gone from llama.cpp, too; --min-p cuts the tail")                                         \
+    X("penalize-nl", BOOL, "true", "", "--penalize-nl", "", "compat", false, "a newline is a token like others")
 
+/* Flags of llama.cpp's tools that are known by name and refused: LATER for what is not built yet, NEVER for what has no
+ * meaning here. A name that one of the tables above gains leaves this one (tests/scripts/check_flags.py says so).
+ *
+ * A row: LATER(flags, env, commands, why)
+ *   flags     spellings, with their --no- forms
+ *   env       variables beside those that follow from the long spellings; a variable that says no sets nothing
+ *   commands  where the variables count, and the flags although another subcommand has them; "": the variables in all
+ *             that run a model
+ *   why       what to do instead */
+#define REFUSED_OPTIONS(LATER, NEVER)                                                                                  \
+    LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                             \
+    LATER("-dr --docker-repo", "", "", "download the GGUF by hand and give it with -m")                                \
+    LATER("--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"          \
+          " --embd-gemma-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec"                       \
+          " --fim-qwen-14b-spec --fim-qwen-30b-default", "", "", "download the GGUF by hand and give it with -m")      \
+    LATER("--lora --lora-scaled --lora-init-without-apply",                                                            \
+          "", "", "merge the adapter into the model (llama-export-lora)")                                              \
+    LATER("--control-vector --control-vector-scaled --control-vector-layer-range", "", "", "there is no replacement")  \
+    LATER("-rpc --rpc", "", "", "devices are those of this machine; --list-devices shows them")                        \
+    LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
+          " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
+          " --media-path", "", "", "only text is read")                                                                \
+    LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
+          " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
+          " --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"                         \
+          " --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m"         \
+          " --spec-ngram-min-hits -lcs --lookup-cache-static -lcd --lookup-cache-dynamic --spec-default",              \
+          "", "", "drafts come from the model (--spec-type mtp) or a drafter (-md)")                                   \
+    NEVER("--spec-synth-len --spec-synth-rates", "", "", "drafts are always verified against the model")               \
+    NEVER("--server-base", "", "", "the model is run by this program; any client talks to a server")                   \
+    NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
+    LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
+    LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
+    LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
+    LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
+    LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
+    NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
+    LATER("--prune-layers", "", "", "there is no replacement")                                                         \
+    LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
+    LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
+    LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
+    LATER("--ssl-key-file --ssl-cert-file", "", "serve", "let a proxy in front of it speak TLS")                       \
+    LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
+          " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
+          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \
+    LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
+          "the client runs the tools that an answer calls")                                                            \
+    LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
+          "serve", "a server has one model, which stays loaded")                                                       \
+    LATER("--sse-ping-interval --prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
+    NEVER("-spf", "", "serve", "a system prompt is a message of the request")
 #endif

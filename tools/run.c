@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "interact.h"
 #include "probs.h"
 
 struct answer { /* text of a copy that waits for its turn to be printed */
@@ -54,14 +55,13 @@ static void print_text(struct run *u, size_t i, const char *text, size_t n)
         if (n && !keep(a, text, n)) u->code = cli_error(u->c, CLI_OS, "out of memory");
         return;
     }
-    bool bad = n && fwrite(text, 1, n, stdout) < n;
+    bool bad = !cli_text(stdout, text, n);
     while (u->printing < u->n && u->a[u->printing].done && !bad) {
-        bad = putchar('\n') == EOF;
+        bad = !cli_text(stdout, "\n", 1);
         if (++u->printing == u->n) break;
         a = &u->a[u->printing];
-        bad |= a->n && fwrite(a->text, 1, a->n, stdout) < a->n;
+        bad |= !cli_text(stdout, a->text, a->n);
     }
-    if (n && !bad) bad = fflush(stdout) != 0;
     if (bad && !u->code) {
         u->code = cli_flush(u->c);
         cancel_all(u);
@@ -142,7 +142,8 @@ static int set_parallel(const cli *c, pi_options *o)
 
 static int with_engine(struct run *u, const char *text, size_t len)
 {
-    if (cli_bool(u->c, "display-prompt")) fwrite(text, 1, len, stdout);
+    if (cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, text, len);
+    if (cli_bool(u->c, "display-prompt")) cli_text(stdout, text, len);
     int code = start(u, text, len);
     if (!code) {
         loop(u);
@@ -164,6 +165,7 @@ int cmd_run(const cli *c)
     char *text = NULL;
     size_t len = 0;
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (interact_wanted(c)) return cmd_interact(c);
     int code = cli_prompt(c, false, &text, &len);
     pi_options *o = code ? NULL : cli_options(c, &code);
     u.r = calloc(u.n, sizeof *u.r);

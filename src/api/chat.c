@@ -1,4 +1,4 @@
-/* pi_chat_render, and the chat template of an engine (see template/chat.h).
+/* pi_chat_render, pi_request_prompt_chat, and the chat template of an engine (see template/chat.h).
  *
  * The template is loaded when the engine opens. One that was asked for must be good; where the model's own is not, the
  * engine opens all the same, and rendering says why. Constant from then on: any thread may render. */
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "api/chat.h"
+#include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -84,4 +85,26 @@ int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *too
     int64_t n = rc ? rc : (int64_t) text.n;
     pi__free(text.p);
     return n;
+}
+
+int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options, pi_error *err)
+{
+    int rc = pi__request_check_new(r, err);
+    if (rc) return rc;
+    const pi_engine *e = r->e;
+    if (!messages) return pi__fail(err, PI_EINVAL, "pi_request_prompt_chat: messages must not be NULL");
+    if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
+    pi__ids ids = {0};
+    pi__text text;
+    rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
+    if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
+    pi__free(text.p);
+    if (rc) {
+        pi__free(ids.p);
+        return rc;
+    }
+    pi__free(r->prompt);
+    r->prompt = ids.p;
+    r->n_prompt = ids.n;
+    return PI_OK;
 }

@@ -148,6 +148,9 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     *p = (pi__gen_params) {
         .max_tokens = max_tokens < 0 ? -1 : clamp_i32(max_tokens),
         .min_tokens = clamp_i32(pi__opt_int(s, PI__OPT_MIN_TOKENS)),
+        .limit_thoughts = pi__opt_int(s, PI__OPT_REASONING_BUDGET) >= 0,
+        .thought_budget = clamp_i32(pi__opt_int(s, PI__OPT_REASONING_BUDGET)),
+        .thought_message = pi__opt_str(s, PI__OPT_REASONING_MESSAGE),
         .ignore_eos = pi__opt_bool(s, PI__OPT_IGNORE_EOS),
         .no_stop = pi__opt_bool(s, PI__OPT_NO_STOP),
         .cache = pi__opt_bool(s, PI__OPT_CACHE),

@@ -13,18 +13,23 @@
 #define PI__OPTIONS_TABLE_H
 
 #include "formats/cache_types.h"
+#include "template/chat_names.h"
 
 #define PI__ENGINE_OPTIONS(X)                                                                                          \
     X(MODEL, "model", STRING, "", "", "-m --model", "", "model", true,                                                 \
       "GGUF file of the model, or the first of its splits.")                                                           \
-    X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio",                                                 \
+    X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio|mlock|mmap+mlock",                                \
       "-lm --load-mode --mmap=mmap --no-mmap=read -dio=dio --direct-io=dio -ndio=auto --no-direct-io=auto", "",        \
-      "model", false, "How the file is read: mapped (mmap, which auto means), read, or past the page cache (dio).")    \
+      "model", false, "How the file is read: mapped (mmap, which auto means), read, or past the page cache (dio). With"\
+      " mlock in the name: and --mlock.")                                                                              \
+    X(MLOCK, "mlock", BOOL, "false", "", "--mlock", "", "model", false,                                                \
+      "Weights in the host's memory are locked there, so that they are never swapped out.")                            \
     X(OVERRIDE_KV, "override-kv", LIST, "", "", "--override-kv", "", "model", false,                                   \
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
       "Base of the rotary embedding's frequencies; 0: the model's.")                                                   \
-    X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling", "", "model", false,         \
+    X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling",                         \
+      "LLAMA_ARG_ROPE_SCALING_TYPE", "model", false,                                                                   \
       "How the rotary embedding is stretched to longer contexts by rope-scale; model: as the file says.")              \
     X(ROPE_SCALE, "rope-scale", FLOAT, "0", "0..1000000", "--rope-scale", "", "model", false,                          \
       "Contexts become so many times as long; 0: the model's.")                                                        \
@@ -47,10 +52,19 @@
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \
-      "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are.")   \
+      "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are."    \
+      " layer and row: tensor.")                                                                                       \
+    X(TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "model", false,                          \
+      "The parts that devices get with split-mode tensor, as 1,0,1: 0 leaves one out, all others get equal parts.")    \
+    X(MAIN_GPU, "main-gpu", INT, "0", "0..255", "-mg --main-gpu", "", "model", false,                                  \
+      "With --device auto and split-mode none: which of the GPUs.")                                                    \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
       "model", true,                                                                                                   \
       "Layers on the device, the last ones, with the output as one more; others are on the CPU. all; auto: what fits.")\
+    X(FIT, "fit", ENUM, "on", "on|off|1|0|true|false", "-fit?on --fit?on", "", "model", false,                         \
+      "off: with gpu-layers auto, too, all layers are on the device, or the model is refused.")                        \
+    X(FIT_TARGET, "fit-target", STRING, "", "", "-fitt --fit-target", "", "model", false,                              \
+      "MiB that gpu-layers auto leaves free on the device; of several numbers the largest. Empty: 1024, at most 1/8.") \
     X(CPU_MOE, "cpu-moe", BOOL, "false", "", "-cmoe --cpu-moe", "", "model", true,                                     \
       "The experts of all layers are kept and run on the CPU.")                                                        \
     X(N_CPU_MOE, "n-cpu-moe", INT, "0", "0..2147483647", "-ncmoe --n-cpu-moe", "", "model", true,                      \
@@ -60,11 +74,11 @@
     X(KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "kv", false,                    \
       "The cache is kept, and attention run, where the layer is; --no-kv-offload: on the CPU.")                        \
     X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
-      "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"  \
-      " prompts, about as much error again as the weights have. auto: off.")                                          \
+      "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"   \
+      " prompts, about as much error again as the weights have. auto: off.")                                           \
     X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
-      "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose last"\
-      " bits then depend on how they are cut. auto: off.")                                                             \
+      "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose"    \
+      " last bits then depend on how they are cut. auto: off.")                                                        \
     X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
       "On GPUs, record decoding steps as CUDA graphs and play them again, to launch once instead of once for each"     \
       " kernel; off: where a driver has trouble with it. auto: on.")                                                   \
@@ -78,7 +92,7 @@
       "Type of the keys in the cache.")                                                                                \
     X(CACHE_TYPE_V, "cache-type-v", ENUM, "f16", &PI__CACHE_TYPE_WORDS[1], "-ctv --cache-type-v", "", "kv", true,      \
       "Type of the values in the cache.")                                                                              \
-    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same" PI__CACHE_TYPE_WORDS, "--cache-type-window", "",   \
+    X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same" PI__CACHE_TYPE_WORDS, "--cache-type-window", "",    \
       "kv", false, "Type of keys and values of layers that see only a window; same: as cache-type-k and -v.")          \
     X(BLOCK_SIZE, "block-size", ENUM, "16", "16|32|64", "--block-size", "", "kv", false, "Tokens in a cache block.")   \
     X(KV_COMMIT, "kv-commit", ENUM, "demand", "demand|full", "--kv-commit", "", "kv", false,                           \
@@ -95,6 +109,8 @@
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
+    X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
+      false, "Only read that directory: what is new is not kept there.")                                               \
     X(SPEC_TYPE, "spec-type", ENUM, "auto", "auto|none|mtp|draft", "--spec-type", "", "speculation", true,             \
       "Who drafts tokens that are then verified together: the model's MTP block, or model-draft (auto, if given).")    \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
@@ -105,6 +121,8 @@
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
     X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
       "While somebody streams, a step takes only so much of prompts that it lasts about so long; 0: all that fits.")   \
+    X(BATCH_SIZE, "batch-size", INT, "0", "0..2147483647", "-b --batch-size", "LLAMA_ARG_BATCH", "scheduler", false,   \
+      "Where it is less than ubatch-size, that: there is no larger, logical batch. 0: nothing.")                       \
     X(PARALLEL, "parallel", INT, "16", "1..4096", "-np --parallel --max-num-seqs", "LLAMA_ARG_N_PARALLEL",             \
       "scheduler", true, "Requests that run at once.")                                                                 \
     X(MAX_QUEUE, "max-queue", INT, "1024", "0..1000000", "--max-queue", "", "scheduler", false,                        \
@@ -113,14 +131,26 @@
       "Which request runs next: the oldest, or the one with the lowest priority number.")                              \
     X(THREADS, "threads", INT, "0", "-1..1024", "-t --threads", "", "cpu", true,                                       \
       "CPU threads; 0 or -1: one for each core the process may use.")                                                  \
+    X(THREADS_BATCH, "threads-batch", INT, "0", "-1..1024", "-tb --threads-batch", "", "cpu", false,                   \
+      "CPU threads of steps that have tokens of prompts; 0 or -1: as threads, and where that is 0, no more than it.")  \
     X(CPU_MASK, "cpu-mask", STRING, "", "", "-C --cpu-mask", "", "cpu", false,                                         \
       "Hexadecimal mask of cores that the threads are pinned to; empty: not pinned.")                                  \
+    X(CPU_RANGE, "cpu-range", STRING, "", "", "-Cr --cpu-range", "", "cpu", false,                                     \
+      "Cores LO-HI that the threads are pinned to, beside those of cpu-mask.")                                         \
+    X(CPU_STRICT, "cpu-strict", ENUM, "auto", "auto|0|1", "--cpu-strict", "", "cpu", false,                            \
+      "1: each thread is pinned to one of these cores; 0: to all of them; auto: to one, if there are enough.")         \
+    X(NUMA, "numa", ENUM, "none", "none|distribute|isolate|numactl", "--numa", "", "cpu", false,                       \
+      "Threads, and so the weights they load, on all NUMA nodes in turn (distribute), on the node where the process"   \
+      " starts (isolate), or where the process may run (numactl, as none).")                                           \
+    X(PRIO, "prio", INT, "0", "-1..3", "--prio", "", "cpu", false,                                                     \
+      "Priority of the threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.")                                      \
     X(POLL, "poll", INT, "50", "0..100", "--poll", "", "cpu", false,                                                   \
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
     X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|neon|generic", "--cpu-isa", "", "cpu", false,                \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
-    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template", "", "template", false,                        \
-      "Chat template (Jinja text, or chatml) to use instead of the model's own.")                                      \
+    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
+      "template", false,                                                                                               \
+      "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \
     X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs", "", "template", false,            \
@@ -139,6 +169,11 @@
       "The model never ends its answer: end-of-generation tokens are not sampled.")                                    \
     X(NO_STOP, "no-stop", BOOL, "false", "", "--no-stop", "", "generation", false,                                     \
       "End-of-generation tokens are sampled like others and end nothing.")                                             \
+    X(REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET",\
+      "generation", false, "Tokens that a thought may have before its end is forced; 0: none, -1: as many as it likes.")\
+    X(REASONING_MESSAGE, "reasoning-budget-message", STRING, "", "", "--reasoning-budget-message",                     \
+      "LLAMA_ARG_THINK_BUDGET_MESSAGE", "generation",                                                                  \
+      false, "Text that is put before the end of a thought which took too long.")                                      \
     X(STOP, "stop", LIST, "", "", "--stop -r --reverse-prompt", "", "generation", true,                                \
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \

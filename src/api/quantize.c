@@ -28,7 +28,9 @@ typedef struct settings {
     pi__mix mix;           /* which types are wanted */
     int n_threads;         /* at least 1 */
     bool allow_requantize; /* quantised input is converted */
-    const char *imatrix;   /* path of the importance file, NULL: none */
+    bool dry_run;          /* plan and report, write nothing */
+    const char *imatrix;        /* path of the importance file, NULL: none */
+    const char *const *options; /* the caller's; lists are read from there */
 } settings;
 
 typedef struct item { /* a tensor of the plan */
@@ -74,6 +76,19 @@ const char *pi_quantize_type(size_t i)
     return f ? f->name : NULL;
 }
 
+int pi_quantize_describe(size_t i, pi_quantize_info *out)
+{
+    const pi__ftype *f = pi__ftype_at(i);
+    if (!f) return PI_ENOENT;
+    if (!out || out->size < sizeof out->size) return PI_EINVAL;
+    const pi__type_info *t = f->type < 0 ? NULL : pi__type_info_of(f->type);
+    double bits = t ? (double) t->type_size * 8 / (double) t->blck_size : 0;
+    pi_quantize_info info = {0, f->number, f->name, t ? t->name : "", bits};
+    info.size = out->size < sizeof info ? out->size : (uint32_t) sizeof info;
+    memcpy(out, &info, info.size);
+    return PI_OK;
+}
+
 static void say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void say(const run *r, const char *fmt, ...)
 {
@@ -107,6 +122,19 @@ static int type_value(const char *key, const char *v, int32_t *out, pi_error *er
     return pi__fail(err, PI_EINVAL, "%s=%.80s: not a type that can be written", key, v);
 }
 
+/* The value of an option when it is "key=value"; NULL: it is another. */
+static const char *value_of(const char *option, const char *key)
+{
+    size_t n = 0;
+    while (key[n] && (option[n] == key[n] || (option[n] == '_' && key[n] == '-'))) n++;
+    return !key[n] && option[n] == '=' ? option + n + 1 : NULL;
+}
+
+static bool is_list(const char *key)
+{
+    return !strcmp(key, "override-kv") || !strcmp(key, "include-weights") || !strcmp(key, "exclude-weights");
+}
+
 static int set_option(settings *s, const char *option, pi_error *err)
 {
     char key[32];
@@ -118,6 +146,8 @@ static int set_option(settings *s, const char *option, pi_error *err)
     if (strcmp(key, "pure") == 0) return flag_value(key, v, &s->mix.pure, err);
     if (strcmp(key, "leave-output-tensor") == 0) return flag_value(key, v, &s->mix.leave_output, err);
     if (strcmp(key, "allow-requantize") == 0) return flag_value(key, v, &s->allow_requantize, err);
+    if (strcmp(key, "dry-run") == 0) return flag_value(key, v, &s->dry_run, err);
+    if (is_list(key) && eq) return PI_OK; /* read where they are used */
     if (strcmp(key, "output-tensor-type") == 0) return type_value(key, v, &s->mix.output_type, err);
     if (strcmp(key, "token-embedding-type") == 0) return type_value(key, v, &s->mix.embd_type, err);
     if (strcmp(key, "tensor-type") == 0) return pi__mix_add_rule(&s->mix, v, err);
@@ -139,8 +169,9 @@ static int set_option(settings *s, const char *option, pi_error *err)
         if (threads > 0) s->n_threads = (int) threads;
         return PI_OK;
     }
-    return pi__fail(err, PI_EINVAL, "unknown option '%.80s'; known: allow-requantize, imatrix, keep-split, "
-                    "leave-output-tensor, output-tensor-type, pure, tensor-type, threads, token-embedding-type", key);
+    return pi__fail(err, PI_EINVAL, "unknown option '%.80s'; known: allow-requantize, dry-run, exclude-weights, "
+                    "imatrix, include-weights, keep-split, leave-output-tensor, output-tensor-type, override-kv, pure, "
+                    "tensor-type, threads, token-embedding-type", key);
 }
 
 static int get_settings(settings *s, const char *type, const char *const *options, pi_error *err)
@@ -151,8 +182,42 @@ static int get_settings(settings *s, const char *type, const char *const *option
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     s->n_threads = n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int) n;
     int rc = PI_OK;
-    for (size_t i = 0; options && options[i] && rc == PI_OK; i++) rc = set_option(s, options[i], err);
+    bool include = false, exclude = false;
+    s->options = options;
+    for (size_t i = 0; options && options[i] && rc == PI_OK; i++) {
+        rc = set_option(s, options[i], err);
+        include |= value_of(options[i], "include-weights") != NULL;
+        exclude |= value_of(options[i], "exclude-weights") != NULL;
+    }
+    if (rc == PI_OK && include && exclude)
+        rc = pi__fail(err, PI_EINVAL, "include-weights and exclude-weights cannot go together: give one of them");
     return rc;
+}
+
+static int override_metadata(const settings *s, pi__gguf *g, pi_error *err)
+{
+    int rc = PI_OK;
+    for (size_t i = 0; s->options && s->options[i] && rc == PI_OK; i++) {
+        const char *rule = value_of(s->options[i], "override-kv");
+        if (rule) rc = pi__gguf_override_kv(g, rule, err);
+    }
+    return rc;
+}
+
+/* Does the importance matrix count for t? Names of the lists are parts of its name. */
+static bool is_weighted(const settings *s, const pi__tensor *t)
+{
+    bool listed = false, found = false;
+    for (size_t i = 0; s->options && s->options[i]; i++) {
+        const char *in = value_of(s->options[i], "include-weights"), *ex = value_of(s->options[i], "exclude-weights");
+        const char *part = in ? in : ex;
+        if (part && memmem(t->name.p, t->name.n, part, strlen(part))) {
+            if (ex) return false;
+            found = true;
+        }
+        listed |= in != NULL;
+    }
+    return found || !listed;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plan */
@@ -210,6 +275,39 @@ static bool key_is(const pi__gguf_kv *kv, const char *name)
     return kv->key.n == strlen(name) && memcmp(kv->key.p, name, kv->key.n) == 0;
 }
 
+static bool has_prefix(const pi__gguf_kv *kv, const char *prefix)
+{
+    return kv->key.n >= strlen(prefix) && memcmp(kv->key.p, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_copy(const run *r) { return r->set.mix.ftype->type < 0; }
+
+static bool is_overridden(const run *r, const pi__gguf_kv *kv)
+{
+    for (size_t i = 0; r->set.options && r->set.options[i]; i++) {
+        const char *rule = value_of(r->set.options[i], "override-kv");
+        if (rule && strcspn(rule, "=") == kv->key.n && !memcmp(rule, kv->key.p, kv->key.n)) return true;
+    }
+    return false;
+}
+
+/* Numbers that a user sets have 64 bits; in files they have 32, as far as they fit. */
+static void put_kv(const run *r, const pi__gguf_kv *kv)
+{
+    char key[128];
+    int64_t v = kv->type == PI__GGUF_I64 ? pi__gguf_elem_i64(kv, 0) : -1;
+    bool number = kv->type == PI__GGUF_F64 || (v >= 0 && v <= UINT32_MAX);
+    if (!number || kv->key.n >= sizeof key || !is_overridden(r, kv)) {
+        pi__gguf_put_kv(r->w, kv);
+        return;
+    }
+    uint32_t u = (uint32_t) v;
+    float f = kv->type == PI__GGUF_F64 ? (float) pi__gguf_elem_f64(kv, 0) : 0;
+    snprintf(key, sizeof key, "%.*s", (int) kv->key.n, kv->key.p);
+    if (kv->type == PI__GGUF_F64) pi__gguf_put(r->w, key, PI__GGUF_F32, &f);
+    else pi__gguf_put(r->w, key, PI__GGUF_U32, &u);
+}
+
 /* Metadata as it was, but for what describes the formats and the splits. */
 static int write_header(run *r, const char *path, pi_error *err)
 {
@@ -223,7 +321,8 @@ static int write_header(run *r, const char *path, pi_error *err)
         const pi__gguf_kv *kv = pi__gguf_kv_at(r->g, i);
         bool keep = true;
         for (size_t k = 0; k < sizeof dropped / sizeof *dropped; k++) keep = keep && !key_is(kv, dropped[k]);
-        if (keep) pi__gguf_put_kv(r->w, kv);
+        keep |= is_copy(r) && !has_prefix(kv, "split.");
+        if (keep) put_kv(r, kv);
     }
     if (r->imatrix.g) {
         pi__str file = {r->set.imatrix, strlen(r->set.imatrix)};
@@ -232,8 +331,10 @@ static int write_header(run *r, const char *path, pi_error *err)
         pi__gguf_put(r->w, "quantize.imatrix.chunks_count", PI__GGUF_U32, &r->imatrix.n_chunks);
     }
     uint32_t version = 2, ftype = (uint32_t) r->set.mix.ftype->number;
-    pi__gguf_put(r->w, "general.quantization_version", PI__GGUF_U32, &version);
-    pi__gguf_put(r->w, "general.file_type", PI__GGUF_U32, &ftype);
+    if (!is_copy(r)) {
+        pi__gguf_put(r->w, "general.quantization_version", PI__GGUF_U32, &version);
+        pi__gguf_put(r->w, "general.file_type", PI__GGUF_U32, &ftype);
+    }
     for (size_t i = 0; i < r->n_items; i++) {
         const pi__tensor *t = r->items[i].t;
         char *name = pi__strndup(t->name.p, t->name.n);
@@ -327,7 +428,7 @@ static int convert_slabs(const run *r, const item *it, const float *importance, 
 static int convert_tensor(const run *r, const item *it, long long *n_odd, pi_error *err)
 {
     float *importance = NULL;
-    int rc = pi__imatrix_weights(&r->imatrix, it->t, &importance, err);
+    int rc = is_weighted(&r->set, it->t) ? pi__imatrix_weights(&r->imatrix, it->t, &importance, err) : PI_OK;
     if (rc == PI_OK) rc = convert_slabs(r, it, importance, n_odd, err);
     pi__free(importance);
     return rc;
@@ -362,9 +463,11 @@ static int write_tensors(run *r, pi_error *err)
     for (size_t i = 0; i < r->n_items; i++) {
         const item *it = &r->items[i];
         long long n_odd = 0;
-        int rc = it->type == it->t->type ? copy_tensor(r, it, err) : convert_tensor(r, it, &n_odd, err);
+        int rc = r->set.dry_run             ? PI_OK
+                 : it->type == it->t->type ? copy_tensor(r, it, err)
+                                           : convert_tensor(r, it, &n_odd, err);
         if (rc != PI_OK) return rc;
-        pi__gguf_drop(r->g, it->t, 0, it->t->size);
+        if (!r->set.dry_run) pi__gguf_drop(r->g, it->t, 0, it->t->size);
         report_tensor(r, i, n_odd);
         before += it->t->size;
         after += it->size;
@@ -387,9 +490,10 @@ static int get_buffers(run *r, pi_error *err)
 }
 
 /* The output must not be one of the files that are being read. */
-static int check_paths(const char *in, const char *out, pi_error *err)
+static int check_paths(const char *in, const char *out, bool dry_run, pi_error *err)
 {
     struct stat a, b;
+    if (dry_run && in) return PI_OK;
     if (!in || !out || !*out) return pi__fail(err, PI_EINVAL, "pi_quantize needs an input and an output file");
     if (stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return PI_OK;
     return pi__fail(err, PI_EINVAL, "%.160s is the input and the output", out);
@@ -399,16 +503,17 @@ int pi_quantize(const char *in, const char *out, const char *type, const char *c
                 void *ud, pi_error *err)
 {
     run r = {.progress = progress, .ud = ud};
-    int rc = check_paths(in, out, err);
-    if (rc == PI_OK) rc = get_settings(&r.set, type, options, err);
+    int rc = get_settings(&r.set, type, options, err);
+    if (rc == PI_OK) rc = check_paths(in, out, r.set.dry_run, err);
     if (rc == PI_OK) rc = pi__gguf_open(&r.g, in, PI__LOAD_MMAP, err);
+    if (rc == PI_OK) rc = override_metadata(&r.set, r.g, err);
     if (rc == PI_OK && r.set.imatrix) rc = pi__imatrix_open(&r.imatrix, r.set.imatrix, err);
     r.set.mix.imatrix = r.imatrix.g != NULL;
     if (rc == PI_OK) rc = make_plan(&r, err);
-    if (rc == PI_OK) rc = get_buffers(&r, err);
-    if (rc == PI_OK) rc = write_header(&r, out, err);
+    if (rc == PI_OK && !r.set.dry_run) rc = get_buffers(&r, err);
+    if (rc == PI_OK && !r.set.dry_run) rc = write_header(&r, out, err);
     if (rc == PI_OK) rc = write_tensors(&r, err);
-    if (rc == PI_OK) {
+    if (rc == PI_OK && !r.set.dry_run) {
         rc = pi__gguf_writer_close(r.w, true, err);
     } else {
         pi__gguf_writer_close(r.w, false, NULL);

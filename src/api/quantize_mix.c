@@ -15,17 +15,19 @@
 enum { /* general.file_type */
     FT_F32 = 0, FT_F16 = 1, FT_Q4_0 = 2, FT_Q4_1 = 3, FT_Q8_0 = 7, FT_Q5_0 = 8, FT_Q5_1 = 9, FT_Q2_K = 10,
     FT_Q3_K_S = 11, FT_Q3_K_M = 12, FT_Q3_K_L = 13, FT_Q4_K_S = 14, FT_Q4_K_M = 15, FT_Q5_K_S = 16, FT_Q5_K_M = 17,
-    FT_Q6_K = 18, FT_IQ4_NL = 25, FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39
+    FT_Q6_K = 18, FT_Q2_K_S = 21, FT_IQ4_NL = 25, FT_IQ4_XS = 30, FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39
 };
 
 static const pi__ftype ftypes[] = {
     {"Q4_0", FT_Q4_0, PI__Q4_0},       {"Q4_1", FT_Q4_1, PI__Q4_1},       {"Q5_0", FT_Q5_0, PI__Q5_0},
     {"Q5_1", FT_Q5_1, PI__Q5_1},       {"Q8_0", FT_Q8_0, PI__Q8_0},       {"Q2_K", FT_Q2_K, PI__Q2_K},
+    {"Q2_K_S", FT_Q2_K_S, PI__Q2_K},   {"IQ4_XS", FT_IQ4_XS, PI__IQ4_XS},
     {"Q3_K_S", FT_Q3_K_S, PI__Q3_K},   {"Q3_K_M", FT_Q3_K_M, PI__Q3_K},   {"Q3_K_L", FT_Q3_K_L, PI__Q3_K},
     {"Q4_K_S", FT_Q4_K_S, PI__Q4_K},   {"Q4_K_M", FT_Q4_K_M, PI__Q4_K},   {"Q5_K_S", FT_Q5_K_S, PI__Q5_K},
     {"Q5_K_M", FT_Q5_K_M, PI__Q5_K},   {"Q6_K", FT_Q6_K, PI__Q6_K},       {"IQ4_NL", FT_IQ4_NL, PI__IQ4_NL},
     {"MXFP4", FT_MXFP4, PI__MXFP4},    {"MXFP4_MOE", FT_MXFP4, PI__MXFP4}, {"NVFP4", FT_NVFP4, PI__NVFP4},
     {"F16", FT_F16, PI__F16},          {"BF16", FT_BF16, PI__BF16},       {"F32", FT_F32, PI__F32},
+    {"COPY", -1, -1},
 };
 
 const pi__ftype *pi__ftype_at(size_t i) { return i < COUNT(ftypes) ? &ftypes[i] : NULL; }
@@ -40,7 +42,7 @@ const pi__ftype *pi__ftype_find(const char *name)
     bool numeric = end != name && *end == 0;
     for (size_t i = 0; i < COUNT(ftypes); i++) {
         bool moe = strcmp(ftypes[i].name, "MXFP4_MOE") == 0; /* what the number 38 means elsewhere */
-        bool same = numeric ? number == ftypes[i].number && (number != FT_MXFP4 || moe)
+        bool same = numeric ? number >= 0 && number == ftypes[i].number && (number != FT_MXFP4 || moe)
                             : strcasecmp(name, ftypes[i].name) == 0;
         if (same) return &ftypes[i];
     }
@@ -236,7 +238,9 @@ static int32_t attn_v_format(pi__mix *m, int32_t type)
     case FT_Q2_K: type = m->n_gqa >= 4 ? PI__Q4_K : PI__Q3_K; break;
     case FT_Q3_K_M: type = i < 2 ? PI__Q5_K : PI__Q4_K; break;
     case FT_Q3_K_L: type = PI__Q5_K; break;
-    case FT_IQ4_NL: type = m->n_gqa >= 4 ? PI__Q5_K : type; break;
+    case FT_Q2_K_S: type = m->n_gqa >= 4 ? PI__Q4_K : type; break;
+    case FT_IQ4_NL:
+    case FT_IQ4_XS: type = m->n_gqa >= 4 ? PI__Q5_K : type; break;
     case FT_Q4_K_M:
     case FT_Q5_K_M: type = more_bits(i, m->n_attn_v) ? PI__Q6_K : type; break;
     case FT_Q4_K_S: type = i < 4 ? PI__Q5_K : type; break;
@@ -255,7 +259,9 @@ static int32_t ffn_down_format(pi__mix *m, const pi__tensor *t, int32_t type)
     case FT_Q3_K_L: return PI__Q5_K;
     case FT_Q4_K_M:
     case FT_Q5_K_M: return more_bits(i, n) ? PI__Q6_K : type;
-    case FT_IQ4_NL: return i < n / 8 && !m->imatrix ? PI__Q5_K : type;
+    case FT_Q2_K_S: return i < n / 8 ? PI__Q4_K : type;
+    case FT_IQ4_NL:
+    case FT_IQ4_XS: return i < n / 8 && !m->imatrix ? PI__Q5_K : type;
     case FT_Q4_K_S: return i < n / 8 ? PI__Q5_K : type;
     case FT_Q4_0: return i < n / 8 && m->imatrix ? PI__Q4_1 : type;
     case FT_Q5_0: return i < n / 8 && m->imatrix ? PI__Q5_1 : type;
@@ -268,7 +274,7 @@ static int32_t attn_out_format(const pi__mix *m, int32_t type)
     int ft = m->ftype->number;
     if (m->n_expert == 8) {
         bool low = ft == FT_Q2_K || ft == FT_Q3_K_S || ft == FT_Q3_K_M;
-        return low || ft == FT_IQ4_NL || ft == FT_Q4_K_S || ft == FT_Q4_K_M ? PI__Q5_K : type;
+        return low || ft == FT_IQ4_NL || ft == FT_IQ4_XS || ft == FT_Q4_K_S || ft == FT_Q4_K_M ? PI__Q5_K : type;
     }
     return ft == FT_Q2_K ? PI__Q3_K : ft == FT_Q3_K_M ? PI__Q4_K : ft == FT_Q3_K_L ? PI__Q5_K : type;
 }
@@ -296,7 +302,7 @@ int32_t pi__mix_fit(int32_t type, int64_t n)
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)
 {
     *type = t->type;
-    if (!may_quantize(m, t)) return PI_OK;
+    if (m->ftype->type < 0 || !may_quantize(m, t)) return PI_OK;
     int32_t want = m->ftype->type, named;
     int rc = by_rule(m, t, &named, err);
     if (rc != PI_OK) return rc;

@@ -11,8 +11,8 @@
 
 typedef struct pi__ftype {
     const char *name; /* "Q4_K_M" */
-    int32_t number;   /* general.file_type */
-    int32_t type;     /* enum pi__type of most matrices */
+    int32_t number;   /* general.file_type; -1: as it was */
+    int32_t type;     /* enum pi__type of most matrices; -1: tensors are copied */
 } pi__ftype;
 
 /* Number i of the file types; NULL past the last. */

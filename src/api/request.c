@@ -78,8 +78,7 @@ void pi_request_free(pi_request *r)
 
 /* ------------------------------------------------------------------------------------------------- before submit */
 
-/* Submitted requests do not change. */
-static int check_new(pi_request *r, pi_error *err)
+int pi__request_check_new(pi_request *r, pi_error *err)
 {
     if (!r) return pi__fail(err, PI_EINVAL, "the request must not be NULL");
     pthread_mutex_lock(&r->e->lock);
@@ -90,13 +89,13 @@ static int check_new(pi_request *r, pi_error *err)
 
 int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err)
 {
-    int rc = check_new(r, err);
+    int rc = pi__request_check_new(r, err);
     return rc ? rc : pi__opt_set_text(&r->set, 1u << PI_SCOPE_REQUEST, key, value, err);
 }
 
 int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err)
 {
-    int rc = check_new(r, err);
+    int rc = pi__request_check_new(r, err);
     if (rc) return rc;
     if (!ids || !n) return pi__fail(err, PI_EINVAL, "the prompt is empty");
     int32_t n_vocab = pi__vocab_size(pi__core_vocab(r->e->core));
@@ -116,7 +115,7 @@ int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_err
 
 int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err)
 {
-    int rc = check_new(r, err);
+    int rc = pi__request_check_new(r, err);
     if (rc) return rc;
     if (!text && len) return pi__fail(err, PI_EINVAL, "the prompt's text must not be NULL");
     pi__ids ids = {0};
@@ -134,14 +133,14 @@ int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error
 
 void pi_request_on_event(pi_request *r, pi_event_fn fn, void *ud)
 {
-    if (check_new(r, NULL)) return;
+    if (pi__request_check_new(r, NULL)) return;
     r->on_event = fn;
     r->event_ud = ud;
 }
 
 void pi_request_on_logits(pi_request *r, pi_logits_fn fn, void *ud)
 {
-    if (check_new(r, NULL)) return;
+    if (pi__request_check_new(r, NULL)) return;
     r->on_logits = fn;
     r->logits_ud = ud;
 }
@@ -235,7 +234,7 @@ static int run(pi_request *r, const pi__job *job, pi_error *err)
 int pi_request_submit(pi_request *r, pi_error *err)
 {
     pi__gen_params params;
-    int rc = check_new(r, err);
+    int rc = pi__request_check_new(r, err);
     if (!rc) rc = prepare(r, &params, err);
     if (rc) return rc;
     pi__job one, *job = r->n_samples > 1 ? pi__calloc(r->n_samples, sizeof *job) : &one;

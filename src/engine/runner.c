@@ -128,20 +128,32 @@ static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int
     return id;
 }
 
+/* The token that has to come, with its log-probabilities, from the whole row. */
+static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
+{
+    const pi__special *sp = r->config.special;
+    for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
+    pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
+}
+
 /* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
 static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id, pi_error *err)
 {
     const int32_t n_gen = s->n_tokens - s->n_prompt;
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
-    *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
+    int32_t forced = pi__thoughts_forced(s->thoughts);
+    if (forced >= 0 && mask && !pi__mask_has(mask, forced)) forced = -1; /* a grammar knows better */
+    if (forced >= 0) *id = s->probs ? PI__NEED_ROW : forced;
+    else *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
     if (rows->request[i].k) {
         pi__rows_copy(rows, i, 1);
         int rc = be->dev->finish(be, err);
         if (rc) return rc;
     }
-    *id = choose(r, s, mask, row, n_gen);
+    *id = forced >= 0 ? forced : choose(r, s, mask, row, n_gen);
+    if (forced >= 0) take_forced(r, s, row, forced);
     return PI_OK;
 }
 
@@ -161,6 +173,7 @@ static bool append(pi__runner *r, pi__seq *s, int32_t id)
               in_list(s->params.stop_ids, s->params.n_stop_ids, id);
     s->tokens[s->n_tokens++] = id;
     pi__sampler_accept(s->sampler, id);
+    if (s->thoughts) pi__thoughts_accept(s->thoughts, id);
     r->config.stats->generated_tokens++;
     if (s->call.on_token(s->call.ud, &out) || out.eog) reason = PI_FINISH_STOP;
     else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
@@ -289,7 +302,7 @@ static void commit_step(pi__runner *r)
 static bool is_hidden(const pi__runner *r, int32_t k)
 {
     const pi__batch *b = &r->batch.b;
-    const pi__seq *s = r->plan->seq[b->seq[b->logits_indices[k]]];
+    const pi__seq *s = r->hidden ? r->plan->seq[b->seq[b->logits_indices[k]]] : NULL;
     return s && s->params.hidden;
 }
 
@@ -299,10 +312,8 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
     const pi__rows *rows = r->config.rows;
     pi__model *m = r->config.m;
     for (int32_t i = 0, end; i < n; i = end) {
-        const bool hidden = r->hidden && is_hidden(r, first + i);
-        for (end = i + 1; end < n; end++)
-            if (r->hidden && is_hidden(r, first + end) != hidden) break;
-        if (!r->hidden) end = n;
+        const bool hidden = is_hidden(r, first + i);
+        for (end = i + 1; end < n && is_hidden(r, first + end) == hidden;) end++;
         if (hidden) m->arch->hidden(m, first + i, end - i, rows->hidden + (size_t) i * (size_t) m->n_embd);
         else m->arch->logits(m, first + i, end - i, rows->logits + (size_t) i * (size_t) m->n_vocab);
     }

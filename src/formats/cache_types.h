@@ -7,26 +7,32 @@
  *
  * type     PI__<type>
  * fn       of the functions, and the word of the options
- * scale    bytes of the scale of 32 values: 2, an f16, or 0, they have none. The rest of their bytes are codes
+ * side     bytes that 32 values have beside their codes, which are the rest: words of 2 bytes, as in the file. The scale
+ *          (f16); the minimum (f16), if they have one; the fifth bits of the codes, 16 in a word, if they have these
+ * minimum  1: values are code * scale + minimum
  * split    on devices a value is the sum of two f16 (hi + lo), not one */
 #ifndef PI__CACHE_TYPES_H
 #define PI__CACHE_TYPES_H
 
 #include "formats/weight_formats.h"
 
-#define PI__CACHE_TYPES(X)  \
-    /* type, fn, scale, split */ \
-    X(F32,  f32,  0, 1)     \
-    X(F16,  f16,  0, 0)     \
-    X(BF16, bf16, 0, 0)     \
-    X(Q8_0, q8_0, 2, 0)     \
-    X(Q4_0, q4_0, 2, 0)
+#define PI__CACHE_TYPES(X)        \
+    /* type, fn, side, minimum, split */ \
+    X(F32,    f32,    0, 0, 1)    \
+    X(F16,    f16,    0, 0, 0)    \
+    X(BF16,   bf16,   0, 0, 0)    \
+    X(Q8_0,   q8_0,   2, 0, 0)    \
+    X(Q5_1,   q5_1,   8, 1, 0)    \
+    X(Q5_0,   q5_0,   6, 0, 0)    \
+    X(Q4_1,   q4_1,   4, 1, 0)    \
+    X(Q4_0,   q4_0,   2, 0, 0)    \
+    X(IQ4_NL, iq4_nl, 2, 0, 0)
 
 /* "|f32|f16...": the words of an option, behind another word or from the second byte on. */
 #define PI__CACHE_TYPE_WORD(type, fn, ...) "|" #fn
 #define PI__CACHE_TYPE_WORDS PI__CACHE_TYPES(PI__CACHE_TYPE_WORD)
 
-/* PI__KV_F32 and so on, counted from 0; of 32 values PI__KV_SCALE_F32 bytes of scale, PI__KV_CODES_F32 bytes of codes. */
+/* PI__KV_F32 and so on, counted from 0; of 32 values PI__KV_SIDE_F32 bytes of side, PI__KV_CODES_F32 bytes of codes. */
 enum pi__kv_index {
 #define PI__ROW(type, ...) PI__KV_##type,
     PI__CACHE_TYPES(PI__ROW)
@@ -34,10 +40,11 @@ enum pi__kv_index {
     PI__N_KV_TYPES
 };
 enum pi__kv_bytes {
-#define PI__ROW(type, fn, scale, split) \
-    PI__KV_SCALE_##type = scale, PI__KV_CODES_##type = 32 / PI__BLOCK_##type * PI__SIZE_##type - scale,
+#define PI__ROW(type, fn, side, ...) \
+    PI__KV_SIDE_##type = side, PI__KV_CODES_##type = 32 / PI__BLOCK_##type * PI__SIZE_##type - side,
     PI__CACHE_TYPES(PI__ROW)
 #undef PI__ROW
+    PI__KV_SIDE_MAX = 8,
     PI__KV_CODES_MAX = 128
 };
 

@@ -61,7 +61,7 @@ float pi__ue4m3_half(uint8_t e); /* bit 7 is ignored; 0x7F is 0 */
 float pi__clean(const float *src, float *dst, int n);
 
 /* dequant_simple.c: floats, blocks of 32 with one scale, FP4; dequant_k.c; dequant_iq.c: codebooks, ternary values.
- * quant_simple.c, quant_k.c: the writers. */
+ * quant_simple.c, quant_k.c, quant_iq.c: the writers. */
 #define PI__DECLARE_NO(fn)
 #define PI__DECLARE_RO(fn) void pi__read_##fn(const uint8_t *src, float *dst, int64_t n_blocks);
 #define PI__DECLARE_RW(fn) \

@@ -45,7 +45,7 @@
     X(Q4_K,   12, 256, 144, RW, q4_k,   PLAIN, 256, 0, K4,    0,   Q5_0) \
     X(Q5_K,   13, 256, 176, RW, q5_k,   PLAIN, 320, 0, K4,    0,   Q5_1) \
     X(Q6_K,   14, 256, 210, RW, q6_k,   PLAIN, 384, 5, K6,    208, Q8_0) \
-    X(IQ4_XS, 23, 256, 136, RO, iq4_xs, IQ4,   256, 7, XS,    0,   F16)
+    X(IQ4_XS, 23, 256, 136, RW, iq4_xs, IQ4,   256, 7, XS,    0,   IQ4_NL)
 
 /* Codes are points of a codebook. The CPU keeps the file's rows (linear_rows.c), the device packs. */
 #define PI__GRID_FORMATS(X) \

@@ -102,7 +102,7 @@ void pi__gguf_value_text(pi__sink *t, const pi__gguf_kv *kv, uint64_t most, bool
 /* All metadata, in one piece of memory (pi__free); its strs are NULL: for pi__gguf_value_text alone. NULL: out of memory. */
 typedef struct pi__gguf_copy {
     size_t n;         /* entries */
-    pi__gguf_kv kv[]; /* n of them, in the order of the file */
+    pi__gguf_kv *kv;  /* [n] behind this, in the order of the file */
 } pi__gguf_copy;
 pi__gguf_copy *pi__gguf_copy_of(const pi__gguf *g);
 const pi__gguf_kv *pi__gguf_copy_find(const pi__gguf_copy *c, const char *key); /* NULL: absent */

@@ -51,6 +51,7 @@ static void add_float(pi__sink *t, double v, bool single, bool json)
     char *comma = strchr(buf, ','); /* of a locale */
     if (comma) *comma = '.';
     pi__sink_puts(t, buf);
+    if (json && !strpbrk(buf, ".e")) pi__sink_puts(t, ".0"); /* no integer */
 }
 
 static void add_number(pi__sink *t, const pi__gguf_kv *kv, uint64_t i, bool json)
@@ -132,8 +133,9 @@ pi__gguf_copy *pi__gguf_copy_of(const pi__gguf *g)
     for (size_t i = 0; i < n_kv; i++) size += pi__gguf_kv_at(g, i)->key.n + value_bytes(pi__gguf_kv_at(g, i));
     pi__gguf_copy *c = pi__malloc(size);
     if (!c) return NULL;
-    char *p = (char *) &c->kv[n_kv];
     c->n = n_kv;
+    c->kv = (pi__gguf_kv *) (void *) (c + 1);
+    char *p = (char *) &c->kv[n_kv];
     for (size_t i = 0; i < n_kv; i++) {
         const pi__gguf_kv *kv = pi__gguf_kv_at(g, i);
         c->kv[i] = *kv;

@@ -10,13 +10,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "template/chat_impl.h"
+#include "template/chat_names.h"
 
 enum { MEMORY_MIN = 16 << 20, MEMORY_FACTOR = 64, OUTPUT_MIN = 1 << 20, OUTPUT_FACTOR = 16 };
-
-static const char chatml[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}"
-    "{% if message.content %}{{ message.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /* -------------------------------------------------------------------------------------------------------- rendering */
 
@@ -41,7 +37,8 @@ static int add_vars(pi__zone *z, const char *json, const char *what, pi__dict *v
 
 static bool add_token(const pi__chat *c, pi__zone *z, pi__dict *vars, const char *name, int32_t id)
 {
-    return pi__dict_set_str(z, vars, name, pi__val_str(pi__vocab_spelling(c->v, id)));
+    pi__str s = pi__zone_trusted_copy(z, pi__vocab_spelling(c->v, id));
+    return !z->code && pi__dict_set_str(z, vars, name, pi__val_str(s));
 }
 
 /* Renders with the messages, tools and variables as they are. */
@@ -64,7 +61,9 @@ static void drop_bos(const pi__chat *c, pi__text *t, size_t from)
 {
     pi__str bos = pi__vocab_spelling(c->v, pi__vocab_bos(c->v));
     if (!pi__vocab_add_bos(c->v) || !bos.n || t->n - from < bos.n || memcmp(t->p + from, bos.p, bos.n)) return;
+    char *trust = pi__text_trust(t);
     memmove(t->p + from, t->p + from + bos.n, t->n - from - bos.n);
+    if (trust) memmove(trust + from, trust + from + bos.n, t->n - from - bos.n);
     t->n -= bos.n;
 }
 
@@ -74,7 +73,9 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     size_t size = strlen(messages) + (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0), from = out->n;
     pi__zone z;
     pi__val vars, m, t = pi__val_none();
+    pi__chat_choice choice;
     pi__zone_init(&z, MEMORY_MIN + size * MEMORY_FACTOR);
+    z.keeps_trust = out->keeps_trust;
     out->limit = out->n + OUTPUT_MIN + size * OUTPUT_FACTOR;
     int rc = pi__val_new_map(&z, &vars) ? PI_OK : no_room(&z, err);
     if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, err);
@@ -83,11 +84,24 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     if (!rc && tools && *tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, err);
     if (!rc) rc = pi__chat_fit_messages(c, &z, &m, err);
     if (!rc) rc = pi__chat_fit_tools(&z, &t, err);
+    if (!rc) rc = pi__chat_choice_read(vars.map, &t, &choice, err);
+    if (!rc && choice.kind == PI__CHOICE_NONE) t = pi__val_none();
     if (!rc) rc = render(c, &z, vars.map, m, t, now, out, err);
     pi__zone_free(&z);
     if (rc) out->n = from;
     else drop_bos(c, out, from);
     return rc;
+}
+
+int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__ids *out, pi__text *text, pi_error *err)
+{
+    *text = (pi__text) {.keeps_trust = true};
+    int rc = pi__chat_render(c, messages, tools, options, now, text, err);
+    if (rc) return rc;
+    const pi__trust trust = {pi__text_trust(text), c->markup};
+    rc = pi__tokenize_trusted(c->v, text->p ? text->p : "", text->n, &trust, out);
+    return rc ? pi__fail(err, rc, "tokenizing the conversation: %s", pi_strerror(rc)) : PI_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- probes */
@@ -185,15 +199,16 @@ static int run_probes(pi__chat *c)
 static int choose(const pi__vocab *v, const char **text, pi_error *err)
 {
     bool has_chatml = pi__vocab_find(v, "<|im_start|>", 12) >= 0;
-    if (*text && strcmp(*text, "chatml") != 0) {
+    const char *named = *text ? pi__chat_named(*text) : NULL;
+    if (*text && !named) {
         if (strchr(*text, '{')) return PI_OK;
-        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor the one name known, chatml",
-                        *text);
+        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor the name of one, as chatml, llama3 or "
+                        "gemma; the option's help has them all", *text);
     }
     if (!*text && !has_chatml)
         return pi__fail(err, PI_EUNSUPPORTED, "the model has no chat template and no <|im_start|> in its vocabulary; "
                         "give a template with the option chat-template-file");
-    *text = chatml;
+    *text = named ? named : pi__chat_named("chatml");
     return PI_OK;
 }
 
@@ -219,7 +234,8 @@ int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const cha
     c->v = v;
     if (kwargs && !(c->kwargs = pi__strdup(kwargs))) rc = pi__fail_mem(err, "the chat template");
     if (!rc) rc = pi__jinja_parse(&c->t, text, strlen(text), err);
-    if (!rc && run_probes(c)) rc = pi__fail_mem(err, "the chat template");
+    if (!rc) c->markup = pi__trust_markup(v, pi__jinja_text(c->t).p, pi__jinja_text(c->t).n);
+    if (!rc && (!c->markup || run_probes(c))) rc = pi__fail_mem(err, "the chat template");
     if (rc) {
         pi__chat_free(c);
         return rc;
@@ -232,6 +248,7 @@ void pi__chat_free(pi__chat *c)
 {
     if (!c) return;
     pi__jinja_free(c->t);
+    pi__free(c->markup);
     pi__free(c->kwargs);
     pi__free(c);
 }

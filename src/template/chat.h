@@ -12,17 +12,24 @@
 
 typedef struct pi__chat pi__chat;
 
-/* text: the template, or "chatml" for that format; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
+/* text: the template, or a name of chat_names.h; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
  * variables for every rendering, or NULL. PI_EUNSUPPORTED: no template, and none is suggested; PI_EINVAL: not a
  * template, or no JSON. v must outlive the result. */
 int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const char *kwargs, pi_error *err);
 void pi__chat_free(pi__chat *c);
 
 /* Appends the conversation to out. messages: a JSON list; tools: a JSON list or NULL; options: a JSON object or NULL,
- * its members are the template's variables ("add_generation_prompt" is true unless it says otherwise). The BOS that
- * tokenizing adds is left out. now: seconds since 1970. PI_EINVAL, PI_EUNSUPPORTED (content that is no text),
+ * its members are the template's variables ("add_generation_prompt" is true unless it says otherwise); with the one
+ * "tool_choice": "none" the template gets no tools. The BOS that
+ * tokenizing adds is left out. Where out keeps trust (set that while it is empty), the template's text, BOS, EOS and the
+ * names of roles are trusted. now: seconds since 1970. PI_EINVAL, PI_EUNSUPPORTED (content that is no text),
  * PI_ETOOBIG, PI_ENOMEM. */
 int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__text *out, pi_error *err);
+/* Renders and tokenises in one go: as pi__tokenize of the text with BOS and control tokens, but that only what the
+ * template wrote becomes control tokens, whatever is in messages, tools and options. *text is the text, to be freed with
+ * pi__free(text->p) in any case. */
+int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__ids *out, pi__text *text, pi_error *err);
 
 #endif

@@ -11,6 +11,7 @@ struct pi__chat {
     const pi__vocab *v;
     pi__jinja *t;
     char *kwargs;       /* JSON object, or NULL */
+    uint8_t *markup;    /* pi__trust_markup */
     bool typed_content; /* content must be a list of parts */
     bool no_system;     /* system messages are lost or refused: they go into the next user message */
     bool no_null;       /* content must not be none */
@@ -22,7 +23,20 @@ struct pi__chat {
 
 /* Brings messages (a list) into the form that the template takes, in place. */
 int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_error *err);
+
+/* ---- tools (chat_tools.c) */
 /* Checks tools and wraps bare functions; no tools at all become none. */
 int pi__chat_fit_tools(pi__zone *z, pi__val *tools, pi_error *err);
+/* Function number i of tools, or the one of that name; NULL: there is none, or it has no name. */
+const pi__dict *pi__chat_function(const pi__val *tools, size_t i, pi__str *name);
+const pi__dict *pi__chat_find_function(const pi__val *tools, pi__str name);
+
+enum { PI__CHOICE_AUTO, PI__CHOICE_NONE, PI__CHOICE_REQUIRED };
+typedef struct pi__chat_choice { /* options tool_choice and parallel_tool_calls */
+    int kind;      /* PI__CHOICE_* */
+    pi__str name;  /* of the only function that may be called; n 0: any */
+    bool parallel; /* more than one call */
+} pi__chat_choice;
+int pi__chat_choice_read(const pi__dict *options, const pi__val *tools, pi__chat_choice *out, pi_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Messages and tools as the API has them, brought into the form that a template takes.
+/* Messages as the API has them, brought into the form that a template takes.
  *
  * The trees were just read from JSON and belong to the call, so they are changed in place; what is new is made in the
  * zone. Errors name the message: "messages[3]: ...". */
@@ -148,6 +148,18 @@ static int fit_calls(const fit *f, pi__dict *m)
 
 /* -------------------------------------------------------------------------------------------------------- messages */
 
+/* Roles are words of the API, not text of a message: templates make control tokens of them ("<|" + role + "|>"). */
+static int trust_role(const fit *f, pi__val *role)
+{
+    static const char *const known[] = {"system", "user", "assistant", "tool", "developer", "function", "model"};
+    for (size_t i = 0; f->z->keeps_trust && i < sizeof known / sizeof *known; i++) {
+        if (!pi__str_is(role->s, known[i])) continue;
+        role->s = pi__zone_trusted_copy(f->z, role->s);
+        return f->z->code ? no_room(f) : PI_OK;
+    }
+    return PI_OK;
+}
+
 static int fit_message(const fit *f, const pi__val *v)
 {
     pi__val *role = v->type == PI__V_MAP ? pi__dict_get_str(v->map, "role") : NULL;
@@ -155,7 +167,8 @@ static int fit_message(const fit *f, const pi__val *v)
         return pi__fail(f->err, PI_EINVAL, "messages[%zu]: must be an object with a \"role\"", f->i);
     if (pi__str_is(role->s, "developer") && f->c->no_developer) role->s = pi__str_of("system");
     bool tool = pi__str_is(role->s, "tool");
-    int rc = fit_content(f, v->map, tool);
+    int rc = trust_role(f, role);
+    if (!rc) rc = fit_content(f, v->map, tool);
     return rc ? rc : fit_calls(f, v->map);
 }
 
@@ -206,24 +219,4 @@ int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_
     int rc = PI_OK;
     for (; !rc && f.i < messages->list->n; f.i++) rc = fit_message(&f, &messages->list->v[f.i]);
     return rc || !c->no_system ? rc : merge_system(&f, messages->list);
-}
-
-int pi__chat_fit_tools(pi__zone *z, pi__val *tools, pi_error *err)
-{
-    const fit f = {NULL, z, err, 0};
-    if (tools->type == PI__V_NONE || (tools->type == PI__V_LIST && !tools->list->n)) {
-        *tools = pi__val_none();
-        return PI_OK;
-    }
-    if (tools->type != PI__V_LIST) return pi__fail(err, PI_EINVAL, "tools must be a list");
-    int rc = PI_OK;
-    for (size_t i = 0; !rc && i < tools->list->n; i++) {
-        pi__val *v = &tools->list->v[i], bare = *v;
-        if (v->type != PI__V_MAP) return pi__fail(err, PI_EINVAL, "tools[%zu]: must be an object", i);
-        if (pi__dict_get_str(v->map, "function") || !pi__dict_get_str(v->map, "name")) continue;
-        if (!pi__val_new_map(z, v)) return no_room(&f);
-        rc = set(&f, v->map, "type", pi__val_str(pi__str_of("function")));
-        if (!rc) rc = set(&f, v->map, "function", bare);
-    }
-    return rc;
 }

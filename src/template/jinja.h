@@ -20,6 +20,8 @@ int pi__jinja_parse(pi__jinja **out, const char *text, size_t n, pi_error *err);
 void pi__jinja_free(pi__jinja *t);
 /* True where the template's text contains word. */
 bool pi__jinja_mentions(const pi__jinja *t, const char *word);
+/* The template's text, as long as t. */
+pi__str pi__jinja_text(const pi__jinja *t);
 
 typedef struct pi__jinja_env {
     int64_t now;        /* seconds since 1970, for strftime_now */
@@ -27,7 +29,8 @@ typedef struct pi__jinja_env {
 } pi__jinja_env;
 enum { PI__JINJA_STEPS = 100000000 }; /* a few seconds */
 
-/* Appends the template's output to out, whose limit bounds it. vars: the variables, names to values; they are not
+/* Where z keeps trust (value.h), the template's own text is trusted, and so are its bytes in out, if that keeps it too.
+ * Appends the template's output to out, whose limit bounds it. vars: the variables, names to values; they are not
  * changed, unless the template appends to a list in them. z: where everything is made that the rendering needs, with a
  * limit of its own. PI_EINVAL: the template failed (err names the line, or has the words of raise_exception),
  * PI_ETOOBIG: a bound was hit, PI_ENOMEM. */

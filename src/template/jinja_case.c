@@ -49,7 +49,7 @@ static char next_case(char how, size_t at, bool started)
 
 bool pi__jcase(run *r, pi__str s, char how, pi__val *out)
 {
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     bool started = false;
     bool cased = false; /* so is the last character that counts for a sigma */
     for (size_t i = 0, len; i < s.n && !t.code; i += len) {

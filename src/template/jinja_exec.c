@@ -136,9 +136,7 @@ bool pi__jcapture(run *r, const node *list, pi__val *out)
     bool ok = pi__jexec(r, list);
     r->scope = outer;
     if (!ok) return false;
-    *out = pi__val_str((pi__str) {"", 0});
-    if (r->out->n > mark)
-        out->s = pi__zone_concat(r->z, out->s, (pi__str) {r->out->p + mark, r->out->n - mark});
+    *out = pi__val_str(pi__text_copy(r->out, mark, r->z));
     r->out->n = mark;
     return r->z->code ? pi__jno_room(r) : true;
 }
@@ -370,7 +368,11 @@ int pi__jinja_render(const pi__jinja *t, pi__zone *z, const pi__dict *vars, cons
 {
     run r = {.t = t, .z = z, .vars = vars, .now = env->now, .out = out, .err = err, .line = 1};
     r.max_steps = env->max_steps ? env->max_steps : PI__JINJA_STEPS;
+    z->trusted = &t->zone;
+    out->zone = z;
     r.scope = open_scope(&r, NULL);
     if (r.scope) pi__jexec(&r, t->root);
+    out->zone = NULL;
+    z->trusted = NULL;
     return r.code;
 }

@@ -132,7 +132,7 @@ static bool f_indent(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     if (!pi__jdefined(r, in) || !indentation(r, pi__jarg(a, 0, "width"), &indent)) return false;
     if (in->type != PI__V_STR) return pi__jfail(r, "indent: %s is no string", pi__val_type_name(in));
     if (!pi__jconcat(r, in->s, pi__str_of("\n"), &s)) return false; /* so that the last line is one, even if empty */
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     indent_lines(&t, s.s, indent.s, arg_truth(a, 1, "first", false), arg_truth(a, 2, "blank", false));
     return pi__jtake_text(r, &t, out);
 }
@@ -174,7 +174,7 @@ static bool f_tojson(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     pi__json_style style;
     pi__val spaces;
     const char *what = NULL;
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     if (!pi__jdefined(r, in) || !json_style(r, a, &style, &spaces)) return false;
     bool ok = pi__text_json(&t, in, &style, &what) || pi__jfail(r, "tojson: %s has no form in JSON", what);
     if (ok) return pi__jtake_text(r, &t, out);

@@ -251,6 +251,11 @@ int pi__jmethod_find(const pi__val *self, pi__str name);
 bool pi__jmethod_call(pi__jrun *r, const pi__jmethod *m, const pi__jargs *args, pi__val *out);
 enum { PI__J_KEYS, PI__J_VALUES, PI__J_ITEMS };
 bool pi__jdict_items(pi__jrun *r, const pi__dict *m, int what, pi__val *out); /* a list of those */
+/* An empty buffer for a string of the zone. */
+static inline pi__text pi__jtext(const pi__jrun *r)
+{
+    return (pi__text) {.limit = r->z->limit - r->z->used, .keeps_trust = r->z->keeps_trust, .zone = r->z};
+}
 /* A finished buffer as a string; the buffer is freed. false: it was too long, or there is no memory. */
 bool pi__jtake_text(pi__jrun *r, pi__text *t, pi__val *out);
 

@@ -54,16 +54,17 @@ bool pi__jtake_text(run *r, pi__text *t, pi__val *out)
     bool ok = !t->code;
     if (t->code == PI_ETOOBIG && !r->z->code) r->z->code = PI_ETOOBIG;
     if (!ok) pi__jno_room(r);
-    ok = ok && pi__jconcat(r, (pi__str) {"", 0}, (pi__str) {t->p, t->n}, out);
+    ok = ok && pi__jcost(r, t->n);
+    if (ok) *out = pi__val_str(pi__text_copy(t, 0, r->z));
     pi__free(t->p);
-    return ok;
+    return ok && (!r->z->code || pi__jno_room(r));
 }
 
 bool pi__jto_str(run *r, const pi__val *v, pi__str *out)
 {
     *out = v->s;
     if (v->type == PI__V_STR) return true;
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     pi__val s;
     pi__text_value(&t, v);
     if (!pi__jtake_text(r, &t, &s)) return false;
@@ -108,7 +109,7 @@ static size_t find(pi__str s, size_t from, pi__str word)
 
 bool pi__jreplace(run *r, pi__str s, pi__str from, pi__str to, int64_t count, pi__val *out)
 {
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     size_t at = 0;
     for (size_t i = 0; count && i <= s.n && !t.code; count--) {
         size_t k = find(s, i, from);
@@ -132,7 +133,7 @@ static void add_whole(pi__text *t, const pi__val *v)
 /* "%s %d" % values. */
 bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, bool alone, pi__val *out)
 {
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     size_t used = 0;
     for (size_t i = 0; i < f.n; i++) {
         char c = f.p[i] == '%' && i + 1 < f.n ? f.p[++i] : 0;
@@ -293,7 +294,7 @@ static bool call_join(run *r, pi__str s, const pi__jargs *a, pi__val *out)
     const pi__val *v = pi__jarg(a, 0, NULL);
     pi__list l;
     if (!v || !pi__jiterate(r, v, &l)) return v ? false : pi__jfail(r, "an argument is missing");
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     bool ok = true;
     for (size_t i = 0; ok && i < l.n && !t.code; i++) {
         if (i) pi__text_add(&t, s.p, s.n);
@@ -319,12 +320,12 @@ static const pi__val *format_value(const pi__jargs *a, pi__str field, size_t *ne
 
 static bool call_format(run *r, pi__str f, const pi__jargs *a, pi__val *out)
 {
-    pi__text t = {.limit = r->z->limit - r->z->used};
+    pi__text t = pi__jtext(r);
     size_t next = 0;
     for (size_t i = 0; i < f.n; i++) {
         char c = f.p[i];
         if ((c != '{' && c != '}') || (i + 1 < f.n && f.p[i + 1] == c)) {
-            pi__text_add(&t, &c, 1);
+            pi__text_add(&t, f.p + i, 1);
             i += c == '{' || c == '}';
             continue;
         }

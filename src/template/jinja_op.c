@@ -50,12 +50,10 @@ static bool slice_str(run *r, pi__str s, int64_t start, int64_t count, int64_t s
     }
     pi__list chars;
     pi__val v = pi__val_str(s), picked;
-    pi__text t = {.limit = s.n};
+    pi__text t = {.limit = s.n, .keeps_trust = r->z->keeps_trust, .zone = r->z};
     if (!pi__jiterate(r, &v, &chars) || !slice_list(r, &chars, start, count, step, &picked)) return false;
     for (size_t i = 0; i < picked.list->n; i++) pi__text_add(&t, picked.list->v[i].s.p, picked.list->v[i].s.n);
-    bool ok = t.code ? pi__jno_room(r) : pi__jconcat(r, (pi__str) {"", 0}, (pi__str) {t.p, t.n}, out);
-    pi__free(t.p);
-    return ok;
+    return pi__jtake_text(r, &t, out);
 }
 
 static int64_t clamp(int64_t i, int64_t n, int64_t lo, int64_t hi)

@@ -276,6 +276,8 @@ void pi__jinja_free(pi__jinja *t)
     pi__free(t);
 }
 
+pi__str pi__jinja_text(const pi__jinja *t) { return t->text; }
+
 bool pi__jinja_mentions(const pi__jinja *t, const char *word)
 {
     return t->text.n && memmem(t->text.p, t->text.n, word, strlen(word));

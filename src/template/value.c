@@ -13,7 +13,7 @@
 
 struct pi__zone_chunk {
     pi__zone_chunk *next; /* older */
-    size_t size;          /* of the data behind this header */
+    size_t size;          /* of the data behind this header; with keeps_trust as many flags follow them */
 };
 
 enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 20, ALIGN = 16, FEW = 12, TAIL_MIN = 64 };
@@ -30,22 +30,26 @@ void pi__zone_free(pi__zone *z)
     *z = (pi__zone) {0};
 }
 
+static size_t align_up(size_t n) { return (n + ALIGN - 1) & ~(size_t) (ALIGN - 1); }
+
 static bool more_room(pi__zone *z, size_t n)
 {
-    size_t size = z->chunk ? z->chunk->size * 2 : CHUNK_MIN;
-    if (size > CHUNK_MAX) size = CHUNK_MAX;
+    size_t size = z->chunk ? z->chunk->size * 2 : CHUNK_MIN, max = z->used / 8;
+    if (max < CHUNK_MAX) max = CHUNK_MAX; /* so that the number of chunks stays small: trust is looked up in a list */
+    if (size > max) size = align_up(max);
     if (size < n) size = n;
     if (size > z->limit - z->used) size = n; /* the last bit of the limit goes to who needs it exactly */
     if (size > z->limit - z->used) {
         z->code = PI_ETOOBIG;
         return false;
     }
-    pi__zone_chunk *c = pi__malloc(sizeof *c + size);
+    pi__zone_chunk *c = pi__malloc(sizeof *c + size * (z->keeps_trust ? 2 : 1));
     if (!c) {
         z->code = PI_ENOMEM;
         return false;
     }
     *c = (pi__zone_chunk) {z->chunk, size};
+    if (z->keeps_trust) memset((char *) (c + 1) + size, 0, size);
     z->chunk = c;
     z->used += size;
     z->at = (char *) (c + 1);
@@ -67,13 +71,57 @@ static char *take(pi__zone *z, size_t n)
     return p;
 }
 
-static size_t align_up(size_t n) { return (n + ALIGN - 1) & ~(size_t) (ALIGN - 1); }
-
 void *pi__zone_take(pi__zone *z, size_t n)
 {
     if (n > SIZE_MAX / 4) n = SIZE_MAX / 2; /* fails below */
     char *p = take(z, align_up(n ? n : 1));
     return p ? memset(p, 0, n) : NULL;
+}
+
+/* The flags of the memory at p, NULL: not the zone's, or it keeps none. */
+static char *flags_at(const pi__zone *z, const char *p)
+{
+    for (pi__zone_chunk *c = z->keeps_trust ? z->chunk : NULL; c; c = c->next) {
+        char *data = (char *) (c + 1);
+        if ((uintptr_t) p - (uintptr_t) data < c->size) return data + c->size + (p - data);
+    }
+    return NULL;
+}
+
+static bool owns(const pi__zone *z, const char *p)
+{
+    for (const pi__zone_chunk *c = z ? z->chunk : NULL; c; c = c->next)
+        if ((uintptr_t) p - (uintptr_t) (c + 1) < c->size) return true;
+    return false;
+}
+
+void pi__zone_trust(const pi__zone *z, const char *p, size_t n, char *out)
+{
+    const char *flags = n ? flags_at(z, p) : NULL;
+    if (flags) memcpy(out, flags, n);
+    else if (n) memset(out, owns(z->trusted, p), n);
+}
+
+void pi__zone_set_trust(pi__zone *z, const char *p, size_t n, const char *flags)
+{
+    char *to = n ? flags_at(z, p) : NULL;
+    if (to) memcpy(to, flags, n);
+}
+
+/* Puts a copy of s at `to`, which is the zone's. */
+static void copy(pi__zone *z, char *to, pi__str s)
+{
+    if (!s.n) return;
+    memcpy(to, s.p, s.n);
+    if (z->keeps_trust) pi__zone_trust(z, s.p, s.n, flags_at(z, to));
+}
+
+pi__str pi__zone_trusted_copy(pi__zone *z, pi__str s)
+{
+    pi__str out = pi__zone_concat(z, (pi__str) {"", 0}, s);
+    char *flags = out.p ? flags_at(z, out.p) : NULL;
+    if (flags) memset(flags, 1, out.n);
+    return out;
 }
 
 pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b)
@@ -82,7 +130,7 @@ pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b)
     if (a.n && !b.n) return a;
     for (int i = 0; a.n && i < 4; i++) {
         if (z->tail[i].end != a.p + a.n || (size_t) (z->tail[i].cap - z->tail[i].end) < b.n) continue;
-        memcpy(z->tail[i].end, b.p, b.n);
+        copy(z, z->tail[i].end, b);
         z->tail[i].end += b.n;
         return (pi__str) {a.p, a.n + b.n};
     }
@@ -94,8 +142,8 @@ pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b)
     size_t size = align_up(n + spare + 1);
     char *p = take(z, size);
     if (!p) return failed;
-    if (a.n) memcpy(p, a.p, a.n);
-    if (b.n) memcpy(p + a.n, b.p, b.n);
+    copy(z, p, a);
+    copy(z, p + a.n, b);
     if (spare) {
         z->tail[z->n_tail % 4].end = p + n;
         z->tail[z->n_tail % 4].cap = p + size;

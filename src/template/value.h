@@ -29,6 +29,8 @@ typedef struct pi__zone {
         char *end, *cap;   /* a string that pi__zone_concat made, and the room behind it */
     } tail[4];             /* the last ones, so that growing a string piece by piece takes linear memory */
     uint32_t n_tail;       /* strings put there so far */
+    bool keeps_trust;      /* for each byte of a string it is known whether it is trusted; set before the first take */
+    const struct pi__zone *trusted; /* all strings of that zone are (a template's own), or NULL */
 } pi__zone;
 
 void pi__zone_init(pi__zone *z, size_t limit);
@@ -37,6 +39,15 @@ void pi__zone_free(pi__zone *z);
 void *pi__zone_take(pi__zone *z, size_t n);
 /* The bytes of a and b; in place where b can be put behind a. p NULL: z->code. */
 pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b);
+/* TRUST. In a zone with keeps_trust a copy of a byte is trusted where the byte was: in this zone, or in the zone
+ * `trusted`; all other memory (JSON that was read, the program's own literals) is not. Whatever is made of single
+ * characters is not either. So a byte is trusted only where it was copied, unchanged, from a trusted text.
+ * Writes for each of the n bytes at p, which lie in one string, 1 (trusted) or 0. */
+void pi__zone_trust(const pi__zone *z, const char *p, size_t n, char *out);
+/* The opposite: for bytes that were just put into a string of z, which keeps trust. */
+void pi__zone_set_trust(pi__zone *z, const char *p, size_t n, const char *flags);
+/* A copy of s, all of it trusted. p NULL: z->code. */
+pi__str pi__zone_trusted_copy(pi__zone *z, pi__str s);
 
 /* ---------------------------------------------------------------------------------------------------------- values */
 
@@ -125,10 +136,18 @@ typedef struct pi__text { /* growable, on the heap; pi__free(t.p) */
     size_t n, cap;
     size_t limit; /* bytes it may have */
     int code;     /* PI_OK, PI_ENOMEM or PI_ETOOBIG, once something did not fit; adding does nothing from then on */
+    bool keeps_trust; /* as in a zone; set while it is empty */
+    const pi__zone *zone; /* tells which of the bytes added are trusted; NULL: none */
 } pi__text;
+
+/* For each byte whether it is trusted (1 or 0), behind the text in its memory; NULL where that is not kept. Valid until
+ * something is added. */
+static inline char *pi__text_trust(const pi__text *t) { return t->p && t->keeps_trust ? t->p + t->cap : NULL; }
 
 void pi__text_add(pi__text *t, const char *p, size_t n);
 void pi__text_str(pi__text *t, const char *text);
+/* The text from byte `from` on as a string of the zone. p NULL: z->code. */
+pi__str pi__text_copy(const pi__text *t, size_t from, pi__zone *z);
 /* As Python's str() and repr(). Too deep: PI_ETOOBIG. */
 void pi__text_value(pi__text *t, const pi__val *v);
 void pi__text_repr(pi__text *t, const pi__val *v, int depth);

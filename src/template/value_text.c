@@ -12,6 +12,22 @@
 #include "template/unicode.h"
 #include "template/value.h"
 
+/* Room for n bytes, and behind it as much for their flags. */
+static bool grow_both(pi__text *t, size_t n)
+{
+    if (n <= t->cap) return true;
+    size_t cap = t->cap + t->cap / 2 < n ? n : t->cap + t->cap / 2, size;
+    if (cap < 64) cap = 64;
+    char *p = pi__mul_ok(cap, 2, &size) ? pi__malloc(size) : NULL;
+    if (!p) return false;
+    if (t->n) memcpy(p, t->p, t->n);
+    if (t->n) memcpy(p + cap, t->p + t->cap, t->n);
+    pi__free(t->p);
+    t->p = p;
+    t->cap = cap;
+    return true;
+}
+
 void pi__text_add(pi__text *t, const char *p, size_t n)
 {
     if (t->code || !n) return;
@@ -19,12 +35,24 @@ void pi__text_add(pi__text *t, const char *p, size_t n)
         t->code = PI_ETOOBIG;
         return;
     }
-    if (!pi__grow(&t->p, &t->cap, t->n + n, 1)) {
+    if (t->keeps_trust ? !grow_both(t, t->n + n) : !pi__grow(&t->p, &t->cap, t->n + n, 1)) {
         t->code = PI_ENOMEM;
         return;
     }
     memcpy(t->p + t->n, p, n);
+    if (t->keeps_trust && t->zone) pi__zone_trust(t->zone, p, n, t->p + t->cap + t->n);
+    else if (t->keeps_trust) memset(t->p + t->cap + t->n, 0, n);
     t->n += n;
+}
+
+pi__str pi__text_copy(const pi__text *t, size_t from, pi__zone *z)
+{
+    const char *flags = pi__text_trust(t);
+    size_t n = t->n - from;
+    if (!n) return (pi__str) {"", 0};
+    pi__str s = pi__zone_concat(z, (pi__str) {"", 0}, (pi__str) {t->p + from, n});
+    if (s.p && flags) pi__zone_set_trust(z, s.p, n, flags + from);
+    return s;
 }
 
 void pi__text_str(pi__text *t, const char *text) { pi__text_add(t, text, strlen(text)); }

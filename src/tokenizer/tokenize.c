@@ -16,6 +16,7 @@ typedef struct cut { /* special tokens found in one text */
     const char *text;
     size_t n;
     bool control;         /* control tokens count too */
+    const pi__trust *trust; /* they, and markup, only within what is trusted; or NULL */
     unsigned char *taken; /* one bit a byte of text; NULL: nothing found */
     pi__pair *heap;
     size_t n_heap, heap_cap;
@@ -31,13 +32,16 @@ static int32_t longest_at(const cut *c, size_t pos, size_t room, size_t *len)
 {
     const pi__trie_node *trie = c->v->trie;
     int32_t best = -1, node = 0;
+    bool trusted = true;
     for (size_t i = 0; i < room; i++) {
         unsigned char b = (unsigned char) c->text[pos + i];
         node = trie[node].child;
         while (node >= 0 && trie[node].byte != b) node = trie[node].sibling;
         if (node < 0) break;
         int32_t id = trie[node].id;
-        if (id >= 0 && (c->control || c->v->attr[id] == PI__TOK_USER)) {
+        bool user = id >= 0 && c->v->attr[id] == PI__TOK_USER;
+        trusted = trusted && (!c->trust || c->trust->flag[pos + i]);
+        if (id >= 0 && (c->control || user) && (trusted || (user && !pi__trust_guards(c->v, c->trust, id)))) {
             best = id;
             *len = i + 1;
         }
@@ -126,12 +130,13 @@ static int tokenize_between(pi__tok *t, const cut *c)
     return PI_OK;
 }
 
-int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special, pi__ids *out)
+static int tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special,
+                    const pi__trust *trust, pi__ids *out)
 {
     if (len > INT32_MAX) return PI_ETOOBIG;
     size_t n_before = out->n;
-    pi__tok t = {.v = v, .out = out};
-    cut c = {.v = v, .text = text, .n = len, .control = parse_special};
+    pi__tok t = {.v = v, .out = out, .trust = trust};
+    cut c = {.v = v, .text = text, .n = len, .control = parse_special, .trust = trust};
     int rc = PI_ENOMEM;
     if (add_special && v->add_bos && v->bos >= 0 && !pi__tok_emit(&t, v->bos)) goto out;
     if (!find_special(&c) || !sort_found(&c)) goto out;
@@ -147,4 +152,29 @@ out:
     pi__free(t.buf);
     pi__free(t.word);
     return rc;
+}
+
+int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special, pi__ids *out)
+{
+    return tokenize(v, text, len, add_special, parse_special, NULL, out);
+}
+
+int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, const pi__trust *trust, pi__ids *out)
+{
+    return tokenize(v, text, len, true, true, trust, out);
+}
+
+static bool is_markup(pi__str s, const char *template, size_t n)
+{
+    bool angle = s.n > 2 && s.p[0] == '<' && s.p[s.n - 1] == '>', square = s.n > 2 && s.p[0] == '[' && s.p[s.n - 1] == ']';
+    return (angle && memchr(s.p, '|', s.n)) || ((angle || square) && n && memmem(template, n, s.p, s.n));
+}
+
+uint8_t *pi__trust_markup(const pi__vocab *v, const char *template, size_t n)
+{
+    uint8_t *bits = pi__calloc((size_t) v->n_tok / 8 + 1, 1);
+    for (int32_t i = 0; bits && i < v->n_tok; i++)
+        if (v->attr[i] == PI__TOK_USER && is_markup(pi__vocab_spelling(v, i), template, n))
+            bits[i / 8] |= (uint8_t) (1u << (i % 8));
+    return bits;
 }

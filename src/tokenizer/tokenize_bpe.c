@@ -12,7 +12,7 @@ static bool pair_rank(const pi__tok *t, const char *text, const pi__sym *l, cons
 {
     (void) text;
     const pi__merge_slot *m = l->piece < 0 || r->piece < 0 ? NULL : pi__merge_find(t->v, l->piece, r->piece);
-    if (!m) return false;
+    if (!m || !pi__tok_may(t, m->piece)) return false;
     *order = m->rank;
     *piece = m->piece;
     return true;
@@ -24,7 +24,7 @@ static bool flush(pi__tok *t, const char *text)
     if (t->n_sym && !pi__tok_merge(t, text, pair_rank)) return false;
     for (int32_t i = t->n_sym ? 0 : -1; i >= 0; i = t->sym[i].next) {
         const pi__sym *s = &t->sym[i];
-        if (s->piece >= 0 && s->piece < t->v->n_tok) {
+        if (s->piece >= 0 && s->piece < t->v->n_tok && pi__tok_may(t, s->piece)) {
             if (!pi__tok_emit(t, s->piece)) return false;
             continue;
         }
@@ -46,7 +46,7 @@ static int whole_word(pi__tok *t, const char *word, size_t n, int32_t *id)
     size_t o = 0;
     for (size_t i = 0; i < n; i++) o += pi__utf8_put(pi__byte_to_cp((unsigned char) word[i]), t->word + o);
     *id = pi__piece_find(t->v, t->word, o);
-    if (*id >= t->v->n_tok) *id = -1;
+    if (*id >= t->v->n_tok || (*id >= 0 && !pi__tok_may(t, *id))) *id = -1;
     return PI_OK;
 }
 
@@ -69,7 +69,7 @@ static int gemma_word(pi__tok *t, const char *word, size_t n)
 {
     if (word[0] == '\n') {
         int32_t id = n > t->v->max_piece ? -1 : pi__piece_find(t->v, word, n);
-        if (id >= 0 && id < t->v->n_tok) return pi__tok_emit(t, id) ? PI_OK : PI_ENOMEM;
+        if (id >= 0 && id < t->v->n_tok && pi__tok_may(t, id)) return pi__tok_emit(t, id) ? PI_OK : PI_ENOMEM;
     }
     t->n_sym = 0;
     bool was_space = true;

@@ -20,7 +20,7 @@ static bool pair_rank(const pi__tok *t, const char *text, const pi__sym *l, cons
 {
     if (l->n + r->n > t->v->max_piece) return false;
     *piece = pi__piece_find(t->v, text + l->pos, l->n + r->n);
-    if (*piece < 0) return false;
+    if (*piece < 0 || !pi__tok_may(t, *piece)) return false;
     *order = score_order(t->v->score[*piece]);
     return true;
 }
@@ -42,7 +42,7 @@ static bool flush(pi__tok *t, const char *text)
     for (int32_t i = t->n_sym ? 0 : -1; i >= 0; i = t->sym[i].next) {
         const pi__sym *s = &t->sym[i];
         int32_t id = s->piece >= 0 ? s->piece : pi__piece_find(t->v, text + s->pos, s->n);
-        if (!(id >= 0 ? pi__tok_emit(t, id) : emit_bytes(t, text + s->pos, s->n))) return false;
+        if (!(id >= 0 && pi__tok_may(t, id) ? pi__tok_emit(t, id) : emit_bytes(t, text + s->pos, s->n))) return false;
     }
     t->n_sym = 0;
     return true;

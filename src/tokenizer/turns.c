@@ -19,7 +19,7 @@ enum { N_ROLES = sizeof roles / sizeof *roles, N_OWN_NAME = 4 }; /* <tool> and <
 
 static const char *const known[] = {
     "<|im_start|>", "<|turn>", "<start_of_turn>", "<|start_header_id|>", "<|start_of_role|>", "<|start|>",
-    "<\xEF\xBD\x9CUser\xEF\xBD\x9C>", "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C>", "<|user|>", "<|assistant|>",
+    "<\xEF\xBD\x9CUser\xEF\xBD\x9C>", ("<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C>"), "<|user|>", "<|assistant|>",
     "[INST]", "<|START_OF_TURN_TOKEN|>",
 };
 enum { N_KNOWN = sizeof known / sizeof *known };

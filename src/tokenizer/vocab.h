@@ -44,6 +44,19 @@ typedef struct pi__ids { /* growable; free with pi__free(ids.p) */
  * defined ones always are). PI_ENOMEM leaves out as it was before. Time near linear in len for any text. */
 int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special, pi__ids *out);
 
+/* Text of which only a part may become control tokens. */
+typedef struct pi__trust {
+    const char *flag;      /* [len] 1: the byte is trusted */
+    const uint8_t *markup; /* bit id: a user-defined token that counts as control here (pi__trust_markup) */
+} pi__trust;
+/* As pi__tokenize with add_special and parse_special, but that control tokens are made of trusted bytes alone; all the
+ * rest is split and merged as there, across the borders too. So the ids are the same where the other bytes hold no
+ * such text. */
+int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, const pi__trust *trust, pi__ids *out);
+/* Which user-defined tokens are markup: spelled in angle or square brackets, and either with a bar ("<|start|>") or in
+ * the text of the template ("<think>"). A bit a token, pi__free; NULL: out of memory. */
+uint8_t *pi__trust_markup(const pi__vocab *v, const char *template, size_t n);
+
 /* Bytes of one token as generation appends them (may be part of a UTF-8 character). Returns their number and writes at
  * most cap. special: control tokens print their spelling, otherwise nothing. */
 size_t pi__token_bytes(const pi__vocab *v, int32_t id, bool special, char *out, size_t cap);

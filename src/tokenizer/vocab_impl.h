@@ -138,7 +138,19 @@ typedef struct pi__tok { /* one call of pi__tokenize */
     char *word; /* one word in the byte alphabet */
     size_t word_cap;
     const char *raw, *subject; /* the fragment's bytes, and as the pre-tokenizer sees them (see tokenize_bpe.c) */
+    const pi__trust *trust; /* or NULL */
 } pi__tok;
+
+static inline bool pi__trust_guards(const pi__vocab *v, const pi__trust *t, int32_t id)
+{
+    return v->attr[id] != PI__TOK_USER ? v->attr[id] == PI__TOK_CONTROL : t->markup[id / 8] >> (id % 8) & 1;
+}
+
+/* Text that is no special token may become this piece: with trust, control tokens are not made by merging. */
+static inline bool pi__tok_may(const pi__tok *t, int32_t piece)
+{
+    return !t->trust || piece >= t->v->n_tok || !pi__trust_guards(t->v, t->trust, piece);
+}
 
 bool pi__tok_emit(pi__tok *t, int32_t id);
 bool pi__tok_symbol(pi__tok *t, uint32_t pos, uint32_t n, int32_t piece);

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""The tool's chat: turns through a template, commands, reasoning flags, a terminal with Ctrl-C and Ctrl-D.
+"""The tool's chat: turns through a template, commands, reasoning flags, a terminal with Ctrl-C, Ctrl-D, Ctrl-Z and pastes.
 
     check_chat.py [PAGEDINFER]
 
 Every answer must be the one that `run` gives to the conversation as the template writes it. Uses a tiny random model
 that it writes itself. Standard library only; PAGEDINFER_BIN names the tool otherwise."""
+import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 import check_cli
@@ -58,6 +61,36 @@ def commands(model, base, folder):
     with open(path, 'w', encoding='utf-8') as f: f.write('a')
     same('/read', expect(0, *base, stdin=f'/read {path}\nb\n'), continuation(model, 'u:a\nb.a:') + '\n')
     expect(0, *base, stdin=f'/read {path}.gone\n', err='gone')
+    same('/system', expect(0, *base, stdin='/system x\nhi\n'), cleared + '\n')
+    same('/system twice', expect(0, *base, *system, stdin='/system  \n/system x \nhi\n'), cleared + '\n')
+    same('no /system', expect(0, *base, *system, stdin='/system\nhi\n', err='no system prompt'), one + '\n')
+    same('/image', expect(0, *base, stdin='/image x.png\nhi\n', err='Only text'), one + '\n')
+    same('//', expect(0, *base, stdin='//hi\n'), continuation(model, 'u:/hi.a:') + '\n')
+    same('/read alone', expect(0, *base, stdin='/read\n/clear all\n', err='needs the name'), '')
+    same('cut short', expect(0, *base, stdin='a\\\nb\\\n'), continuation(model, 'u:a\nb.a:') + '\n')
+    same('-mli', expect(0, *base, '-mli', stdin='a\nb\\\n/exit\n'), continuation(model, 'u:a\nb.a:') + '\n')
+
+
+def saved(model, base, folder):
+    """A conversation that is saved and loaded goes on as if it had never ended."""
+    one = continuation(model, 'u:hi.a:')
+    two = continuation(model, f'u:hi.a:{one}.u:the.a:')
+    path = os.path.join(folder, 'saved.json')
+    expect(0, *base, stdin=f'hi\n/save {path}\n', err='2 messages')
+    with open(path, encoding='utf-8') as f: messages = json.load(f)
+    same('/save', messages, [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': one}])
+    same('/load', expect(0, *base, stdin=f'/load {path}\nthe\n', err='2 messages'), two + '\n')
+    same('/load, /regen', expect(0, *base, stdin=f'/load {path}\n/regen\n'), one + '\n')
+    with open(path, 'w', encoding='utf-8') as f: json.dump({'messages': messages, 'model': 'x'}, f)
+    same('as a request', expect(0, *base, stdin=f'/load {path}\nthe\n'), two + '\n')
+    for text, why in (('[{', 'line 1'), ('{}', 'no array'), ('[1]', 'no role'), ('[{"role": "user", "content": [1]}]', 'no text'),
+                      ('[{"role": "user"}]', 'no text'), ('\xff', 'line 1')):
+        with open(path, 'w', encoding='latin-1') as f: f.write(text)
+        same(f'/load {text}', expect(0, *base, stdin=f'/load {path}\nhi\n', err=why), one + '\n')
+    refuses = ['chat', '-m', model, '--chat-template', TEMPLATE + "{% if messages[0].content == 'no' %}{{ raise_exception('No.') }}{% endif %}", *GREEDY]
+    with open(path, 'w', encoding='utf-8') as f: f.write('[{"role": "user", "content": "no"}]')
+    same('/load refused', expect(0, *refuses, stdin=f'/load {path}\nhi\n', err='No.'), one + '\n')
+    expect(0, *base, stdin=f'/load {path}.gone\n/save {folder}\n', err='gone')
 
 
 def broken_text(model, base, folder):
@@ -81,7 +114,7 @@ def options(model, base, folder):
                   ['--chat-template-kwargs', '{"enable_thinking": false}']):
         same(str(flags), expect(0, *base, *flags, '-st', '-p', 'hi'), thinks + '\n')
     same('--reasoning on', expect(0, *base, '-rea', 'on', '-st', '-p', 'hi'), continuation(model, 'u:hi.Truea:') + '\n')
-    expect(64, *base, '--reasoning-budget', '5', '-p', 'x', err='--reasoning-budget')
+    same('a budget of thought', expect(0, *base, '--reasoning-budget', '5', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
     same('--jinja', expect(0, *base, '--jinja', '-cnv', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
     path = os.path.join(folder, 'chat.jinja')
     with open(path, 'w', encoding='utf-8') as f: f.write(TEMPLATE)
@@ -99,15 +132,30 @@ def options(model, base, folder):
     expect(64, 'chat', '-p', 'hi', err='no model')
 
 
+def looks(model):
+    """Thoughts are dimmed where colours are wanted; --color decides, else whether there is a terminal."""
+    thinks = ['chat', '-m', model, '--chat-template', TEMPLATE + '<think>', '-st', '-p', 'hi', *GREEDY]
+    expect(0, *thinks, '--color', 'on', err='\x1b[2m')
+    expect(0, *thinks, '-co', err='\x1b[0m')
+    expect(0, *thinks, no_err='\x1b')
+    expect(0, *thinks, '--reasoning-format', 'hidden', '-co', no_err='\x1b')
+    t = Terminal('chat', '-m', model)  # nothing to complete: what to do is said
+    t.wait_for(b'no chat template')
+    t.wait_for(b'--chat-template')
+    t.end(69)
+
+
 class Terminal:
     """The tool on a terminal of its own; standard output goes to a pipe."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, term='dumb'):
         self.master, slave = pty.openpty()
+        self.slave = os.dup(slave)
+        self.modes = termios.tcgetattr(slave)
         self.seen = b''
         env = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
         self.p = subprocess.Popen([BIN, *args], stdin=slave, stdout=subprocess.PIPE, stderr=slave,
-                                  env={**env, 'TERM': 'dumb'}, start_new_session=True)
+                                  env={**env, 'TERM': term, 'NO_COLOR': '1'}, start_new_session=True)
         os.close(slave)
 
     def wait_for(self, text, n=1):
@@ -132,6 +180,10 @@ class Terminal:
             self.p.kill()
             out = self.p.communicate()[0]
             faults.append(f'terminal: does not end: {self.seen[-300:]!r}')
+        if termios.tcgetattr(self.slave) != self.modes: faults.append(f'terminal: left in other modes: {self.seen[-300:]!r}')
+        while select.select([self.master], [], [], 0)[0]: self.seen += os.read(self.master, 4096)
+        if self.seen.count(b'\033[?2004h') != self.seen.count(b'\033[?2004l'): faults.append('terminal: pastes stay bracketed')
+        os.close(self.slave)
         os.close(self.master)
         if self.p.returncode != code: faults.append(f'terminal: exit {self.p.returncode}, not {code}: {self.seen[-300:]!r}')
         return out
@@ -170,6 +222,160 @@ def terminal(model):
     t.p.send_signal(signal.SIGTERM)
     t.end(143)
 
+    for sig in signal.SIGHUP, signal.SIGQUIT:
+        t = Terminal(*chat)
+        t.wait_for(b'> ')
+        t.p.send_signal(sig)
+        t.end(-sig)
+    t = Terminal(*chat)  # what is sent while the model loads waits
+    t.type(b'hi\n')
+    t.p.stdout.read(1)
+    t.p.send_signal(signal.SIGTERM)
+    t.end(143)
+
+
+def typing(model, *simple):
+    """Pastes, and keys typed before they are wanted, with libedit or without."""
+    chat = ['chat', '-m', model, '--chat-template', TEMPLATE, '--temp', '0', '--ignore-eos', '--no-perf', '-n', '6', *simple]
+    one = continuation(model, 'u:hi.a:')
+    several = continuation(model, 'u:one\ntwo\nthree!.a:')
+    paste = b'\033[200~one\r\ntwo\rthree\033[201~!\r'
+    t = Terminal(*chat, term='xterm')
+    t.wait_for(b'> ')
+    t.type(paste)
+    t.wait_for(b'> ', 3)  # drawn twice, and once after the answer
+    t.type(b'\004')
+    same(f'paste {simple}', t.end(0).decode(), several + '\n')
+
+    t = Terminal(*chat, term='xterm')  # a paste that looks like a command is none
+    t.wait_for(b'> ')
+    t.type(b'\033[200~/exit\n/exit\033[201~\r\004')
+    same(f'slash {simple}', t.end(0).decode(), continuation(model, 'u:/exit\n/exit.a:') + '\n')
+
+    for term, sign in ('xterm', b'\033[?2004h'), ('dumb', b'Type a'):  # all at once: it waits for each answer
+        t = Terminal(*chat, term=term)
+        t.wait_for(sign)
+        t.type(b'hi\rthe\r\004never\r')
+        two = continuation(model, f'u:hi.a:{one}.u:the.a:')
+        same(f'typed ahead {simple}', t.end(0).decode(), f'{one}\n{two}\n')
+
+    t = Terminal(*chat[:-2 - len(simple)], *simple, term='xterm')  # the answer has no end, Ctrl-C and then Ctrl-D end it
+    t.wait_for(b'> ')
+    t.type(b'hi\r')
+    first = t.p.stdout.read(1)
+    t.type(b'\004')
+    t.p.send_signal(signal.SIGINT)
+    if not (first + t.end(0)).endswith(b'\n'): faults.append('terminal: an answer that was ended has no newline')
+
+    t = Terminal(*chat, term='xterm')
+    t.wait_for(b'> ')
+    t.type(b'\xc3\xa9i\033[H\033[Cx\177\033[3~\177h\033[Fi\r')
+    t.wait_for(b'\n', 3)
+    t.type(b'\033[A\r\004')
+    two = continuation(model, f'u:hi.a:{one}.u:hi.a:')
+    same(f'arrows {simple}', t.end(0).decode(), f'{one}\n{two}\n')
+
+
+def suspended(model):
+    """Ctrl-Z gives the terminal back to the shell, and fg takes it again."""
+    script = ('set -m; before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo restored $code; '
+              'fg >/dev/null; echo done $?; [ "$(stty -g)" = "$before" ] && echo again')
+    pid, master = pty.fork()
+    if not pid:
+        os.environ.update(TERM='xterm', NO_COLOR='1')
+        os.execvp('bash', ['bash', '-c', script, 'bash', BIN, 'chat', '-m', model, '--chat-template', TEMPLATE, '--no-perf', *GREEDY])
+    seen = b''
+    steps = [(b'> ', b'h'), (b'h', b'\x1a'), (b'restored', b''), (b'> h', b'i\r'), (b'> ', b'\004'), (b'again', b'')]
+    end = time.time() + 60
+    at = 0
+    while steps and time.time() < end:
+        if not select.select([master], [], [], 1)[0]: continue
+        try: seen += os.read(master, 4096)
+        except OSError: break
+        while steps and steps[0][0] in seen[at:]:
+            at += seen[at:].index(steps[0][0]) + len(steps[0][0])
+            os.write(master, steps.pop(0)[1])
+    if steps or b'restored 148' not in seen or b'done 0' not in seen: faults.append(f'suspended: {steps} {seen!r}')
+    os.close(master)
+    os.waitpid(pid, 0)
+
+
+def greedy(model, folder, ids, n=6):
+    """Tokens that follow ids, and their text."""
+    cases = os.path.join(folder, 'cases.json')
+    with open(cases, 'w', encoding='utf-8') as f: json.dump([{'name': 'x', 'ids': ids, 'n': n}], f)
+    got = json.loads(expect(0, 'eval', '-m', model, '--cases', cases, '--ignore-eos'))['greedy']
+    pieces = [' '] + [chr(c) for c in range(ord('a'), ord('z') + 1)] + ['th', 'the', ' the']
+    data = b''.join(bytes([i - 4]) if i < 260 else pieces[i - 260].encode() for i in got)
+    return got, data.decode('utf-8', 'replace')
+
+
+def interactive(model, folder):
+    """run -i: the text is the prompt, what the model writes, and what is typed between prefix and suffix."""
+    def ids(text): return [261 + ord(c) - ord('a') if c != ' ' else 260 for c in text]
+    run = ['run', '-m', model, '--no-perf', '-c', '512', *GREEDY]
+    text = [2] + ids('zz')
+    first, a = greedy(model, folder, text)
+    text += first + ids('pq') + ids('x') + ids('s')
+    second, b = greedy(model, folder, text)
+    third, c = greedy(model, folder, text + second)
+    talk = [*run, '-i', '-p', 'zz', '--in-prefix', 'p\\x71', '--in-suffix', 's']
+    same('-i', expect(0, *talk, stdin='x\n\n'), f'zz{a}pqs{b}pq{c}pq\n')
+    same('-i, prompt not shown', expect(0, *talk, '--no-display-prompt', stdin=''), f'{a}pq\n')
+    fourth, d = greedy(model, folder, [2] + ids('zz') + ids('y'))
+    same('-if', expect(0, *run, '-if', '-p', 'zz', stdin='y\n'), f'zz{d}\n')
+    same('-r ends the prompt', expect(0, *run, '-i', '-p', 'zz', '-r', 'z', stdin='y\n').split(d)[0], 'zz')
+    bos, e = greedy(model, folder, [2] + ids('zz') + [2] + ids('y'))
+    same('--in-prefix-bos', expect(0, *run, '-if', '-p', 'zz', '--in-prefix-bos', stdin='y\n'), f'zz{e}\n')
+    lines, g = greedy(model, folder, [2] + ids('zz') + ids('y') + [14] + ids('y'))
+    same('continued', expect(0, *run, '-if', '-p', 'zz', stdin='y\\\ny\n'), f'zz{g}\n')
+    same('-mli', expect(0, *run, '-if', '-p', 'zz', '-mli', stdin='y\ny\\\n'), f'zz{g}\n')
+    # A reverse prompt is shown, stays in the text and hands over.
+    stop = next((ch for ch in a if ch.isalpha()), None)
+    if stop:
+        out = expect(0, *run, '-i', '-p', 'zz', '-r', stop, stdin='')
+        same('reverse prompt', out, 'zz' + a[:a.index(stop) + 1] + '\n')
+    same('nothing typed', expect(0, *run, '-i', stdin=''), '')
+    expect(64, *run, '-i', '--copies', '2', err='--copies')
+    # On a terminal: typed behind what stands there, with Ctrl-C for one's turn.
+    for simple in [], ['--simple-io']:
+        master, slave = pty.openpty()
+        p = subprocess.Popen([BIN, 'run', '-m', model, '--temp', '0', '--ignore-eos', '-if', '-p', 'zz', *simple], stdin=slave,
+                             stdout=slave, stderr=slave, env={**os.environ, 'TERM': 'xterm', 'NO_COLOR': '1'}, start_new_session=True)
+        os.close(slave)
+        seen = b''
+        steps = [(b'zz', b'y\r'), (d.encode()[-3:], None), (b'', b'\004')]
+        end = time.time() + 60
+        while steps and time.time() < end:
+            if not select.select([master], [], [], 1)[0]: continue
+            try: seen += os.read(master, 4096)
+            except OSError: break
+            while steps and (steps[0][0] in seen.split(b'y', 1)[-1]):
+                key = steps.pop(0)[1]
+                if key: os.write(master, key)
+                else: p.send_signal(signal.SIGINT)
+        while select.select([master], [], [], 60)[0]:
+            try: seen += os.read(master, 4096)
+            except OSError: break
+        plain = re.sub(rb'\033\[[?0-9]*[A-Za-z]|\r', b'', seen)
+        if p.wait() or b'zzy\n' + d.encode()[:4] not in plain: faults.append(f'-i on a terminal {simple}: {p.returncode} {seen[:300]!r}')
+        os.close(master)
+
+
+def logs(model):
+    """On a terminal a log line never stands behind the answer's text; elsewhere the answer has no newline for its sake."""
+    args = ['run', '-m', model, '-p', 'hi', '-lv', '3', '--no-perf', *GREEDY]
+    master, slave = pty.openpty()
+    p = subprocess.Popen([BIN, *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+    os.close(slave)
+    seen = b''
+    while select.select([master], [], [], 60)[0]:
+        try: seen += os.read(master, 4096)
+        except OSError: break
+    os.close(master)
+    if p.wait() or b'\r\nrequest 1:' not in seen: faults.append(f'log lines on a terminal: {seen!r}')
+    same('answer', expect(0, *args, err='request 1:'), continuation(model, 'hi') + '\n')
+
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
@@ -179,9 +385,16 @@ def main():
         start = time.time()
         turns(model, base)
         commands(model, base, folder)
+        saved(model, base, folder)
         broken_text(model, base, folder)
         options(model, base, folder)
+        looks(model)
         terminal(model)
+        typing(model)
+        typing(model, '--simple-io')
+        suspended(model)
+        logs(model)
+        interactive(model, folder)
     for f in faults: print(f)
     print(f'chat: {len(faults)} faults, {time.time() - start:.1f} s')
     return 1 if faults else 0

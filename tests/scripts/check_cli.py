@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -34,12 +35,12 @@ def gguf_value(v):
     return struct.pack('<IIQ', 9, kind, len(v)) + b''.join(map(pack, v))
 
 
-def write_model(path, tensors=True):
-    """gemma3 with one local and one global layer, F32, random; bytes and a few letters as vocabulary."""
+def write_model(path, tensors=True, wide=64):
+    """gemma3 with one local and one global layer, F32, random; bytes and a few letters as vocabulary. A wide one is zeros."""
     rng = random.Random(7)
     pieces = ['\u2581'] + [chr(c) for c in range(ord('a'), ord('z') + 1)] + ['th', 'the', '\u2581the']
     vocab = ['<pad>', '<eos>', '<bos>', '<unk>'] + ['<0x%02X>' % b for b in range(256)] + pieces
-    E, H, D, F, V = 64, 2, 32, 64, len(vocab)
+    E, H, D, F, V = 64, 2, 32, wide, len(vocab)
     a = 'gemma3.'
     kv = {'general.architecture': 'gemma3', 'general.name': 'tiny', a + 'block_count': 2, a + 'context_length': 4096,
           a + 'embedding_length': E, a + 'feed_forward_length': F, a + 'attention.head_count': H,
@@ -59,16 +60,20 @@ def write_model(path, tensors=True):
     if not tensors: shapes = []
     head = b'GGUF' + struct.pack('<IQQ', 3, len(shapes), len(kv))
     head += b''.join(gguf_string(k) + gguf_value(v) for k, v in kv.items())
-    data = b''
+    data, size = b'', 0
     for name, shape in shapes:
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         head += gguf_string(name + '.weight') + struct.pack('<I', len(shape)) + struct.pack('<%dQ' % len(shape), *shape)
-        head += struct.pack('<IQ', 0, len(data))
+        head += struct.pack('<IQ', 0, size)
+        size += (4 * n + 31) // 32 * 32
+        if wide > 64: continue
         scale = 2 / shape[0] ** 0.5
         row = [1.0] * n if len(shape) == 1 else [scale * (rng.random() - 0.5) for _ in range(n)]
         data += struct.pack('<%df' % n, *row)
         data += bytes(-len(data) % 32)
-    with open(path, 'wb') as f: f.write(head + bytes(-len(head) % 32) + data)
+    with open(path, 'wb') as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+        f.truncate(len(head) + -len(head) % 32 + size)
 
 
 def call(*args, env=None, stdin='', name=None, stdout=subprocess.PIPE):
@@ -90,6 +95,11 @@ def expect(code, *args, out=None, err=None, no_err=None, **how):
     return stdout
 
 
+def cpu_only():
+    return not any(' not usable' not in line for line in call('run', '--list-devices').stdout.decode().splitlines()
+                   if not line.startswith('cpu:'))
+
+
 def usage(model):
     expect(64)
     expect(64, 'no-such-command', err='no-such-command')
@@ -106,6 +116,13 @@ def usage(model):
     expect(64, 'run', '--help', '', err='sections are')
     expect(64, 'run', '--tmep', '1', err='--temp')
     expect(64, 'run', '--top_kk', '1', err='--top-k')
+    expect(64, 'run', '--n-pormpt', '1', err='unknown option --n-pormpt')
+    if '--n-prompt' in call('run', '--n-pormpt').stderr.decode().split(';')[-1].split('\n')[0]:
+        faults.append('the nearest flag is one of another subcommand')
+    expect(64, 'bench', '--n-pormpt', '1', err='--n-prompt')
+    expect(64, 'run', '-gnl', '1', err='is -ngl')
+    expect(64, 'run', '--lora', 'x', err='--lora is not built yet')
+    expect(64, 'run', '--completion-bash', err='no meaning here')
     expect(64, 'run', '-m', err='needs a value')
     expect(64, 'run', '-m', model, '-p', 'x', '--top-p', '2', err='0..1')
     expect(64, 'run', '-m', model, '-p', 'x', '-n', 'many', err='max-tokens')
@@ -116,6 +133,7 @@ def usage(model):
     expect(64, 'quantize', model, err='TYPE')
     expect(64, 'quantize', model, 'out.gguf', 'Q77', err='Q8_0')
     expect(64, 'inspect', err='no model')
+    expect(0, 'run', '--help', 'compat', out='Not built yet:')
 
 
 def one_op():
@@ -140,6 +158,10 @@ def files(model, folder):
         expect(66, *args, gone, err='gone.gguf')
         expect(65, *args, bad, err='bad.gguf')
     expect(69, 'run', '-m', model, '-p', 'x', '--device', 'warp-drive', err='warp-drive')
+    other = os.path.join(folder, 'other.gguf')
+    with open(model, 'rb') as f: data = f.read()
+    with open(other, 'wb') as f: f.write(data.replace(b'\x06\0\0\0\0\0\0\0gemma3', b'\x06\0\0\0\0\0\0\0gamma9', 1))
+    expect(69, 'run', '-m', other, '-p', 'x', err='gamma9')
     expect(66, 'run', '-m', model, '-f', gone, err='gone.gguf')
     with open('/dev/full', 'wb') as full:
         expect(74, 'run', '-m', model, '-p', 'the', '-n', '3', '--ignore-eos', stdout=full)
@@ -152,10 +174,54 @@ def files(model, folder):
     p = j['plan']
     if p['ctx_size'] != 256 or p['total_bytes'] != p['weights_bytes'] + p['kv_bytes'] + p['scratch_bytes']:
         faults.append(f'inspect --json: {p}')
+    m, h = j['metadata'], j['hyperparameters']
+    if (m['general.architecture'], m['tokenizer.ggml.add_bos_token'], h['context_length'], j['kind']) != ('gemma3', True, 4096, 'model'):
+        faults.append(f'inspect --json: metadata {m} {h}')
+    cut = m['tokenizer.ggml.scores']
+    if cut['length'] < 260 or not all(isinstance(x, float) for x in cut['first']) or not isinstance(h['rope.freq_base'], float):
+        faults.append(f'inspect --json: numbers {cut} {h}')
+    if 'tensors' in j: faults.append('inspect --json --no-tensors has tensors')
+    j = json.loads(expect(0, 'inspect', model, '--json', '--all', '--no-cost'))
+    if len(j['metadata']['tokenizer.ggml.tokens']) != cut['length'] or 'plan' in j: faults.append('inspect --json --all cuts arrays')
+    t = {t['tensor']: t for t in j['tensors']}['blk.0.attn_k.weight']
+    if t != {'tensor': 'blk.0.attn_k.weight', 'type': 'F32', 'shape': [64, 32], 'bytes': 8192, 'file': 0, 'offset': t['offset']}:
+        faults.append(f'inspect --json: tensor {t}')
+    if j['totals']['tensors'] != len(j['tensors']) or j['totals']['types']['F32']['bytes'] != j['totals']['bytes']:
+        faults.append(f'inspect --json: totals {j["totals"]}')
+    expect(0, 'run', '-m', model, '-p', 'the', '-n', '1', '-ngl', '20', err='gpu-layers' if cpu_only() else None)
+    expect(0, 'run', '-m', model, '-p', 'the', '-n', '1', '-ngl', '0', no_err='gpu-layers')
     out = os.path.join(folder, 'q8.gguf')
     expect(0, 'quantize', model, out, 'q8_0', '2')
     expect(0, 'inspect', out, out='Q8_0')
     expect(0, 'run', '-m', out, '-p', 'the', '-n', '4', '--ignore-eos')
+
+
+def quantising(model, folder):
+    """quantize's types by name and number, rules from a file, metadata, dry runs."""
+    expect(0, 'quantize', '--help', out='15  Q4_K_M')
+    for word, kind in (('7', 'Q8_0'), ('IQ4_XS', 'IQ4_NL'), ('Q4_K', 'Q5_0')):  # rows of 64 values take what fits
+        out = os.path.join(folder, 'q.gguf')
+        expect(0, 'quantize', model, out, word, '2')
+        expect(0, 'inspect', out, out=f' {kind} ')
+    gone = os.path.join(folder, 'ggml-model-Q8_0.gguf')
+    expect(0, 'quantize', '--dry-run', model, 'Q8_0', err='quantised size')
+    if os.path.exists(gone): faults.append('quantize --dry-run writes')
+    expect(0, 'quantize', model, '7')
+    if not os.path.exists(gone): faults.append('quantize IN 7: not named after Q8_0')
+    rules = os.path.join(folder, 'rules')
+    with open(rules, 'w') as f: f.write('attn_q=q8_0\n ffn_up=Q4_1  ')
+    said = call('quantize', '--tensor-type-file', rules, '--tensor-type', 'ffn_down=F16', model, out, 'Q5_0').stderr.decode()
+    for name, kind in (('attn_q', 'Q8_0'), ('ffn_up', 'Q4_1'), ('ffn_down', 'F16'), ('ffn_gate', 'Q5_0')):
+        if not re.search(rf'blk\.0\.{name}\.weight .* -> {kind},', said): faults.append(f'quantize: {name}: {said[:600]}')
+    expect(0, 'quantize', '--override-kv', 'gemma3.context_length=int:77', '--override-kv', 'general.name=str:other',
+           model, out, 'COPY')
+    for line in (r'gemma3.context_length\s+u32\s+77', r'general.name\s+str\s+"other"', r'blk.0.attn_q.weight .*F32'):
+        if not re.search(line, call('inspect', out).stdout.decode()): faults.append(f'quantize COPY: no {line}')
+    expect(64, 'quantize', model, out, 'IQ2_M', err='cannot be written yet')
+    expect(64, 'quantize', model, out, '999', err='is not a type')
+    expect(78, 'quantize', '--include-weights', 'a', '--exclude-weights', 'b', model, out, 'Q8_0', err='cannot go together')
+    expect(78, 'quantize', '--override-kv', 'nonsense', model, out, 'Q8_0', err='expected KEY')
+    expect(64, 'quantize', '--keep-split', model, out, 'Q8_0', err='not built yet')
 
 
 def tokens(model, vocab, folder):
@@ -173,6 +239,26 @@ def tokens(model, vocab, folder):
     expect(0, 'tokenize', '-m', vocab, '-p', '<eos>', '--ids', '--no-bos', out='[1]\n')
     if expect(0, 'tokenize', '-m', vocab, '-p', '<eos>', '--ids', '--no-bos', '--no-parse-special') == '[1]\n':
         faults.append('tokenize --no-parse-special takes control tokens')
+
+
+def bench_lists(model):
+    """llama-bench's lists, ranges and 0/1 forms, and the names of what it reports."""
+    base = ['bench', '-m', model, '-p', '4', '-n', '2', '-r', '1', '-t', '1', '-o', 'jsonl']
+    rows = [json.loads(l) for l in expect(0, *base, '-nkvo', '0,1', '-mmp', '1,0', '-fa', '0,1', '--repack', '1', '-nopo', '0',
+                                          '--no-host', '0', '-embd', '0', '-ngl', '0-1', '-b', '64', '-ub', '32',
+                                          err='flash-attn is not needed').splitlines()]
+    got = [(r['load_mode'], r['no_kv_offload'], r['n_gpu_layers'], r['n_prompt']) for r in rows]
+    want = [(m, k, g, p) for g in (0, 1) for k in (False, True) for m in ('mmap', 'read') for p in (4, 0)]
+    if sorted(got) != sorted(want): faults.append(f'bench: lists: {got}')
+    if any(r['use_mmap'] != (r['load_mode'] == 'mmap') or r['n_ubatch'] != 32 for r in rows): faults.append(f'bench: {rows[0]}')
+    if not re.fullmatch('[0-9a-f]{8,}|unknown', rows[0]['build_commit']): faults.append(f'bench: commit {rows[0]}')
+    row = json.loads(expect(0, *base, '-ot', 'ffn_up=cpu;ffn_gate=cpu', '-dev', 'cpu', '-n', '0').split('\n')[0])
+    if row['tensor_buft_overrides'] != 'ffn_up=cpu,ffn_gate=cpu' or row['devices'] != 'cpu': faults.append(f'bench -ot: {row}')
+    expect(0, 'bench', '-m', model, '-p', '4', '-n', '0', '-r', '1', '-t', '1', out='build: ')
+    expect(64, *base, '-embd', '0,1', err='not built yet')
+    expect(64, *base, '-mmp', '2', err='not 0 or 1')
+    expect(64, *base, '-mmp', '1', '-lm', 'read', err='--load-mode')
+    expect(0, 'bench', '-m', model, '-npp', '4', '-ntg', '2', '-npl', '1,2', '-t', '1', '--output-format', 'jsonl', out='"pl": 2')
 
 
 def answers(model):
@@ -234,12 +320,77 @@ def environment(model):
     expect(0, *base, env={'PAGEDINFER_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3', 'PAGEDINFER_N_PREDICT': '4'},
            err='generated 4 tokens')
     expect(0, *base, '-n', '5', env={'LLAMA_ARG_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3'}, err='generated 5 tokens')
-    expect(78, *base, '-m', model, env={'LLAMA_ARG_N_PREDICT': 'x'}, err='environment')
+    expect(78, *base, '-m', model, env={'LLAMA_ARG_N_PREDICT': 'x'}, err='LLAMA_ARG_N_PREDICT')
+    expect(78, *base, '-m', model, env={'LLAMA_ARG_LORA': 'x'}, err='LLAMA_ARG_LORA sets what is not built yet')
+    expect(0, *base, '-m', model, '-n', '1', env={'LLAMA_ARG_LORA': '', 'LLAMA_ARG_NO_MMAP': '1'})
+    expect(0, 'quantize', '--help', env={'LLAMA_ARG_LORA': 'x'})
+
+
+def log_lines(model, folder):
+    """What stands before and around a line of the log."""
+    base = ['run', '-m', model, '-p', 'the', '-n', '2', '--ignore-eos', '--no-perf', '-v']
+    for flags, pattern in (([], r'request 1: '), (['--log-prefix'], r'I request 1: '),
+                           (['--log-timestamps'], r'\d+\.\d\d\.\d{3}\.\d{3} request 1: '),
+                           (['--log-prefix', '--log-timestamps', '-lv', '4'], r'0\.\d\d\.\d{3}\.\d{3} I request 1: '),
+                           (['--log-disable'], None)):
+        lines = call(*base, *flags).stderr.decode().split('\n')
+        if pattern and not any(re.match(pattern, l) for l in lines): faults.append(f'{flags}: no line of {pattern}: {lines}')
+        if not pattern and any(lines): faults.append(f'{flags}: {lines}')
+    bad = ['run', '-m', model, '-p', 'the', '-n', '1', '--ignore-eos', '--log-level', 'debug', '--trace-ops']
+    if '\033[2m' not in call(*bad, '--log-colors', 'on').stderr.decode(): faults.append('--log-colors on: no colours')
+    for off in ([], ['--log-colors', 'off'], ['--log-colors', 'auto']):
+        if '\033' in call(*bad, *off).stderr.decode(): faults.append(f'colours without a terminal: {off}')
+    path = os.path.join(folder, 'log')
+    expect(0, *base, '--log-file', path, no_err='request 1')
+    if 'request 1' not in open(path).read(): faults.append('--log-file: empty')
+
+
+def broken_pipe(model):
+    """A reader that goes away: quietly, and as 141."""
+    for args in (['run', '-m', model, '-p', 'the', '-n', '2000', '--ignore-eos'], ['run', '--help', 'all'], ['help'],
+                 ['tokenize', '-m', model, '-p', 'the end ' * 9000], ['inspect', model]):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        p = subprocess.Popen([BIN, *args], stdout=write_end, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        os.close(write_end)
+        err = p.communicate(timeout=60)[1].decode()
+        lines = [l for l in err.split('\n') if l and 't/s' not in l]
+        if p.returncode != 141 or lines: faults.append(f'{args[0]}: a broken pipe: exit {p.returncode}: {lines}')
+
+
+def prompts(model, folder):
+    """--verbose-prompt, --prompt-cache, and what makes `run` a conversation."""
+    base = ['run', '-m', model, '-p', 'the quick brown fox ' * 8, '-n', '2', '--temp', '0', '--ignore-eos']
+    expect(0, *base, '--verbose-prompt', err="     2 -> '<bos>'\n")
+    kept = os.path.join(folder, 'kept')
+    first = expect(0, *base, '--prompt-cache', kept, '--prompt-cache-all')
+    if expect(0, *base, '--prompt-cache', kept, err='cached)') != first: faults.append('--prompt-cache: another answer')
+    expect(78, *base, '--prompt-cache', model, err='is a file')
+    files = sum(len(f) for _, _, f in os.walk(kept))
+    other = ['run', '-m', model, '-p', 'lazy dogs ' * 9, '-n', '2', '--ignore-eos', '--prompt-cache', kept]
+    expect(0, *other, '--prompt-cache-ro')
+    if sum(len(f) for _, _, f in os.walk(kept)) != files: faults.append('--prompt-cache-ro writes')
+    expect(0, *base, '--prompt-cache', kept, '--prompt-cache-ro', err='cached)')
+    expect(0, *other, '--no-perf')
+    if sum(len(f) for _, _, f in os.walk(kept)) <= files: faults.append('--prompt-cache writes nothing')
+    expect(0, *base, '-ncffn', '2')
+    chat = ['--chat-template', 'chatml', '-st', '-n', '2', '--ignore-eos']
+    expect(0, 'run', '-m', model, '-p', 'the', '-cnv', *chat, '--verbose-prompt', err='<|im_start|>user')
+    effort = ['--chat-template', '{{ reasoning_effort }} {{ enable_thinking }}', '--verbose-prompt', '-st', '-n', '1']
+    expect(0, 'run', '-m', model, '-p', 'the', '-cnv', '--reasoning-effort', 'high', '-rea', 'on', *effort, err="'high True'")
+    expect(0, 'run', '-m', model, '-p', 'the', '-sys', 'end', *chat, '--verbose-prompt', err='<|im_start|>system')
+    completion = os.path.join(folder, 'llama-completion')
+    os.symlink(BIN, completion)
+    expect(0, '-m', model, '-p', 'the', '-n', '2', '--ignore-eos', name=completion, out='the')
+    expect(0, '-m', model, '-p', 'the', '-n', '2', '--no-display-prompt', name=completion, no_err='im_start')
+    expect(0, '-m', model, '-p', 'the', *chat, '--verbose-prompt', name=completion, err='<|im_start|>user')
+    expect(0, '-m', model, '-p', 'the', '-no-cnv', '-n', '2', '--chat-template', 'chatml', '--verbose-prompt', name=completion,
+           no_err='<|im_start|>')
 
 
 def names(model, folder):
     for name, args in (('llama-cli', ['-m', model, '-p', 'the', '-n', '2', '-no-cnv']), ('llama-tokenize', ['-m', model, '-p', 'x']),
-                       ('llama-quantize', ['--help']), ('llama-bench', ['--help']), ('llama-perplexity', ['--help'])):
+                       ('llama-quantize', ['--help']), ('llama-batched-bench', ['--help']), ('llama-bench', ['--help']), ('llama-perplexity', ['--help'])):
         link = os.path.join(folder, name)
         os.symlink(BIN, link)
         expect(0, *args, name=link)
@@ -256,6 +407,22 @@ def signals(model):
         if b't/s' not in err: faults.append(f'{sig.name}: the end was not clean: {err[-200:]!r}')
 
 
+def canceled(folder):
+    """Ctrl-C while a model of 200 MB is loaded: the signal is noted, and loading ends at once, without an answer."""
+    wide = os.path.join(folder, 'wide.gguf')
+    write_model(wide, wide=131072)
+    for mode in ('mmap', 'read'):
+        p = subprocess.Popen([BIN, 'run', '-m', wide, '-p', 'the', '-n', '1', '-t', '1', '-lm', mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        until = time.time() + 60
+        while time.time() < until:
+            with open(f'/proc/{p.pid}/status') as f: caught = int(f.read().split('SigCgt:')[1].split()[0], 16)
+            if caught >> (signal.SIGINT - 1) & 1: break
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=60)
+        if (p.returncode, out, err) != (130, b'', b''): faults.append(f'Ctrl-C while loading ({mode}): exit {p.returncode}, {out} {err}')
+    os.unlink(wide)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         model, vocab = os.path.join(folder, 'tiny.gguf'), os.path.join(folder, 'vocab.gguf')
@@ -265,12 +432,18 @@ def main():
         usage(model)
         one_op()
         files(model, folder)
+        quantising(model, folder)
         tokens(model, vocab, folder)
+        bench_lists(model)
         answers(model)
         scores(model, folder)
         environment(model)
         names(model, folder)
+        log_lines(model, folder)
+        broken_pipe(model)
+        prompts(model, folder)
         signals(model)
+        canceled(folder)
     for f in faults: print(f)
     print(f'command line: {len(faults)} faults, {time.time() - start:.1f} s')
     return 1 if faults else 0

@@ -50,7 +50,7 @@ while IFS=: read -r file line text; do
     target=$(printf '%s' "$text" | sed 's/.*"\(.*\)".*/\1/')
     case $target in
         pagedinfer.h) ;;
-        */*) finding "$file:$line: a tool includes $target; only pagedinfer.h is public" ;;
+        *..*) finding "$file:$line: a tool includes $target; only pagedinfer.h is public" ;;
         *) [ -f "tools/$target" ] || finding "$file:$line: a tool includes $target; only pagedinfer.h is public" ;;
     esac
 done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' tools --include='*.c' --include='*.h' 2>/dev/null)

@@ -29,29 +29,32 @@ struct paged {
         c = {memory.get(), stride_of(tk, tv, heads, dim, block_size), tk, tv, heads, dim, block_size};
     }
 
-    /* Byte i of a plane: of codes, or of scales (2 bytes each), of a token's row. */
-    char *at(bool v, int32_t slot, int32_t head, bool scales, size_t i) const
+    /* Bytes of the side of 32 values. */
+    static size_t side_bytes(int32_t type)
+    {
+        return type == PI__Q5_1 ? 8 : type == PI__Q5_0 ? 6 : type == PI__Q4_1 ? 4
+             : type == PI__Q8_0 || type == PI__Q4_0 || type == PI__IQ4_NL ? 2 : 0;
+    }
+    /* Byte i of a plane: of codes, or of sides, of a token's row. */
+    char *at(bool v, int32_t slot, int32_t head, bool sides, size_t i) const
     {
         int32_t type = v ? c.type_v : c.type_k, groups = c.head_dim / 32;
-        bool scaled = type == PI__Q8_0 || type == PI__Q4_0;
-        size_t row = row_bytes(type, c.head_dim), sc = scaled ? (size_t) groups * 2 : 0, codes = row - sc;
+        size_t row = row_bytes(type, c.head_dim), sc = (size_t) groups * side_bytes(type), codes = row - sc;
         size_t n = (size_t) c.block_size, token = (size_t) (slot % c.block_size);
         char *p = c.base + (size_t) (slot / c.block_size) * c.stride;
         if (v) p += (size_t) c.n_head_kv * n * row_bytes(c.type_k, c.head_dim);
         p += (size_t) head * n * row;
-        return scales ? p + n * codes + token * sc + i : p + token * codes + i;
+        return sides ? p + n * codes + token * sc + i : p + token * codes + i;
     }
     /* A row as the bytes of the file format, from the planes, or to them. */
     void move(bool v, int32_t slot, int32_t head, uint8_t *bytes, bool write) const
     {
         int32_t type = v ? c.type_v : c.type_k;
         size_t row = row_bytes(type, c.head_dim), group = row / (size_t) (c.head_dim / 32);
-        bool scaled = type == PI__Q8_0 || type == PI__Q4_0;
+        const size_t side = side_bytes(type);
         for (size_t i = 0; i < row; i++) {
             size_t g = i / group, j = i % group;
-            char *p = !scaled ? at(v, slot, head, false, i)
-                : j < 2       ? at(v, slot, head, true, 2 * g + j)
-                              : at(v, slot, head, false, g * (group - 2) + j - 2);
+            char *p = j < side ? at(v, slot, head, true, side * g + j) : at(v, slot, head, false, g * (group - side) + j - side);
             if (write) *p = (char) bytes[i];
             else bytes[i] = (uint8_t) *p;
         }

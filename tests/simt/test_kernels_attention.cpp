@@ -166,7 +166,8 @@ static void test_shapes(void **)
         {PI__F32, PI__F32, 2, 1, 64, 0, 0, true, true, 0, 0},       {PI__F32, PI__F16, 1, 1, 32, 9, 0, false, false, 0, 0},
         {PI__F16, PI__Q4_0, 2, 1, 512, 0, 0, false, false, 0, 0},   {PI__F32, PI__F32, 1, 1, 256, 0, 0, false, false, 0, 0},
         {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false, 0, 0},    {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
-        {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1}, {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1}};
+        {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1}, {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
+        {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0}};
     for (const config &c : cases) {
         fixture w = make_fixture(c, {37, 1, 70, 18}, 16);
         std::vector<span> spans = {{0, 0, 5}, {2, 69, 70}, {1, 0, 1}, {0, 20, 37}, {3, 17, 18}};

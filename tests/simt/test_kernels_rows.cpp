@@ -133,12 +133,19 @@ static std::vector<double> prepared(const float *x, const float *bias, const flo
 static void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
 {
     for (size_t i = 0; i < want.size(); i++) {
-        double most = 0, step;
-        for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32; j++) most = std::fmax(most, std::fabs(want[j]));
+        double most = 0, step, low = want[i], top = want[i];
+        for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32; j++) {
+            most = std::fmax(most, std::fabs(want[j]));
+            low = std::fmin(low, want[j]), top = std::fmax(top, want[j]);
+        }
         switch (type) {
         case PI__F16: step = std::fabs(want[i]) * 0x1p-11; break;
         case PI__BF16: step = std::fabs(want[i]) * 0x1p-8; break;
         case PI__Q8_0: step = most / 127 * 0.51; break;
+        case PI__Q5_1: step = (top - low) / 31 * 0.51 + most * 0x1p-10; break; /* and the minimum's rounding */
+        case PI__Q4_1: step = (top - low) / 15 * 0.51 + most * 0x1p-10; break;
+        case PI__Q5_0: step = most / 16 * 1.01; break;
+        case PI__IQ4_NL: step = most / 127 * 14.5; break; /* of those at -113 and beyond 113 */
         case PI__Q4_0: step = most / 8 * 1.01; break; /* the side that ends at 7 loses up to one step */
         default: step = 0; break;
         }
@@ -215,14 +222,16 @@ static void test_qkv(void **)
     const qkv_case cases[] = {
         {PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true},     {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false},
         {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true},   {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false},
-        {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},   {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false}};
+        {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},   {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false},
+        {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true},   {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false},
+        {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true}, {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false}};
     for (const qkv_case &c : cases) run_qkv(c);
 }
 
 /* Values that a quantised cache cannot hold. */
 static void test_qkv_limits(void **)
 {
-    for (int32_t type : {PI__Q8_0, PI__Q4_0}) {
+    for (int32_t type : {PI__Q8_0, PI__Q5_1, PI__Q5_0, PI__Q4_1, PI__Q4_0, PI__IQ4_NL}) {
         std::vector<float> x0(96, 1.0f);
         x0[32] = NAN;
         x0[33] = INFINITY;
@@ -243,7 +252,8 @@ static void test_qkv_limits(void **)
         std::vector<float> k = cache.read(false, 0, 0), v = cache.read(true, 0, 0);
         for (float f : k) assert_true(std::isfinite(f));
         for (float f : v) assert_true(std::isfinite(f));
-        assert_true(k[0] == 0 && k[1] > 57000 && v[0] < -65000);
+        const float zero = type == PI__IQ4_NL ? 65504.0f / 127 : 0; /* it has none */
+        assert_true(std::fabs(k[0]) <= zero * 1.01f && k[1] > 57000 && v[0] < -65000);
     }
 }
 

@@ -123,10 +123,10 @@ static inline void seed_gemma4(seed *s)
     seed_tok(s, "<unk>", PI__TOK_CONTROL, -1000);
     seed_hex_bytes(s);
     static const char *const texts[] = {SP, "\n", "e", "h", "l", "o", "x", "\n\n", "\n\n\n", "</s>", "he", "ll", "hell",
-                                        "hello", SP "hello", SP SP, SP SP SP SP, "o" SP, "\xC3\xA9"};
+                                        "hello", (SP "hello"), (SP SP), (SP SP SP SP), ("o" SP), "\xC3\xA9"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) seed_tok(s, texts[i], PI__TOK_NORMAL, -1000);
-    static const char *const merges[] = {"\n \n", SP " " SP, SP SP " " SP SP, "l l", "h e", "he ll", "hell o",
-                                         SP " hello", "o " SP};
+    static const char *const merges[] = {"\n \n", (SP " " SP), (SP SP " " SP SP), "l l", "h e", "he ll", "hell o",
+                                         (SP " hello"), ("o " SP)};
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) s->merge[s->n_merge++] = merges[i];
     seed_tok(s, "<turn|>", PI__TOK_CONTROL, -1000);
     seed_tok(s, "<|tool_response>", PI__TOK_USER, -1000);

@@ -22,34 +22,78 @@ static int find_isas(void **state)
 
 /* ---------------------------------------------------------------------------------------------------------- reference */
 
-/* Row x of n values as bytes of the file format; the cache has the same, in another order. Its Q8_0 and Q4_0 take their
- * scale from the largest magnitude. */
+#define TYPE(type, ...) PI__##type,
+static const int32_t all_types[] = {PI__CACHE_TYPES(TYPE)};
+#undef TYPE
+enum { N_TYPES = PI__N_KV_TYPES };
+
+/* Bytes of the side of 32 values. */
+static int side_of(int32_t type)
+{
+    switch (type) {
+#define TYPE(type, fn, side, ...) case PI__##type: return side;
+        PI__CACHE_TYPES(TYPE)
+#undef TYPE
+    default: return 0;
+    }
+}
+
+static float half_at(uint8_t *p, float x)
+{
+    uint16_t h = pi__f32_to_f16(x);
+    memcpy(p, &h, 2);
+    return pi__f16_to_f32(h);
+}
+
+/* The code of x for scale d, from lo to hi. */
+static int code_of(float x, float d, int lo, int hi)
+{
+    float inv = d != 0 ? 1 / d : 0;
+    return (int) rintf(fminf(fmaxf(x * inv, (float) lo), (float) hi));
+}
+
+static int iq4_code(float x, float d)
+{
+    float inv = d != 0 ? 1 / d : 0, best = INFINITY;
+    int at = 0;
+    for (int i = 0; i < 16; i++) {
+        const float far = fabsf(x * inv - (float) pi__iq4nl_values[i]);
+        if (far < best) best = far, at = i;
+    }
+    return at;
+}
+
+/* Row x of n values as bytes of the file format; the cache has the same, in another order. Its scales are of the largest
+ * magnitude, or of the distance from the least value to the largest. */
 static void to_bytes(int32_t type, const float *x, uint8_t *row, int n)
 {
-    if (type != PI__Q8_0 && type != PI__Q4_0) {
+    const int side = side_of(type);
+    if (!side) {
         assert_true(pi__quantize_row(type, x, row, n, NULL));
         return;
     }
+    const bool five = type == PI__Q5_0 || type == PI__Q5_1, over_min = type == PI__Q4_1 || type == PI__Q5_1;
     for (; n; n -= 32, x += 32) {
-        float top = 0, low = 0, c[32];
+        float top = -INFINITY, minus_low = -INFINITY, c[32];
+        int code[32];
         for (int i = 0; i < 32; i++) {
             c[i] = isnan(x[i]) ? 0 : fminf(fmaxf(x[i], -65504), 65504);
             top = fmaxf(top, c[i]);
-            low = fminf(low, c[i]);
+            minus_low = fmaxf(minus_low, 0 - c[i]);
         }
-        float max = top >= -low ? top : low;
-        uint16_t h = pi__f32_to_f16(type == PI__Q8_0 ? fabsf(max) / 127 : max / -8);
-        float d = pi__f16_to_f32(h), inv = d != 0 ? 1 / d : 0;
-        memcpy(row, &h, 2);
-        row += 2;
-        if (type == PI__Q8_0) {
-            for (int i = 0; i < 32; i++) *row++ = (uint8_t) (int8_t) rintf(fminf(fmaxf(c[i] * inv, -127), 127));
-        } else {
-            for (int i = 0; i < 16; i++) {
-                int lo = (int) rintf(fminf(fmaxf(c[i] * inv, -8), 7)), hi = (int) rintf(fminf(fmaxf(c[i + 16] * inv, -8), 7));
-                *row++ = (uint8_t) ((lo + 8) | (hi + 8) << 4);
-            }
-        }
+        const float low = -minus_low, max = top >= -low ? top : low, min = over_min ? half_at(row + 2, low) : 0;
+        const int span = five ? 31 : 15, half = (span + 1) / 2;
+        const float d = half_at(row, type == PI__Q8_0 ? fabsf(max) / 127 : type == PI__IQ4_NL ? max / -127 :
+                                     over_min ? (top - low) / (float) span : max / (float) -half);
+        for (int i = 0; i < 32; i++)
+            code[i] = type == PI__Q8_0 ? code_of(c[i], d, -127, 127) : type == PI__IQ4_NL ? iq4_code(c[i], d) :
+                      over_min ? code_of(c[i] - min, d, 0, span) : code_of(c[i], d, -half, half - 1) + half;
+        uint8_t *bits = row + (over_min ? 4 : 2);
+        if (five) memset(bits, 0, 4);
+        for (int i = 0; five && i < 32; i++) bits[i / 8] = (uint8_t) (bits[i / 8] | code[i] >> 4 << i % 8);
+        row += side;
+        if (type == PI__Q8_0) for (int i = 0; i < 32; i++) *row++ = (uint8_t) (int8_t) code[i];
+        else for (int i = 0; i < 16; i++) *row++ = (uint8_t) ((code[i] & 15) | (code[i + 16] & 15) << 4);
     }
 }
 
@@ -136,13 +180,13 @@ static const config base = {.n_threads = 2, .block_size = 16, .type_k = PI__F16,
 static void test_types(void **state)
 {
     (void) state;
-    static const int32_t types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0};
     static const int lens[] = {70, 19};
-    for (int k = 0; k < 5; k++) {
-        for (int v = 0; v < 5; v++) {
+    for (int k = 0; k < N_TYPES; k++) {
+        for (int v = 0; v < N_TYPES; v++) {
+            if (getenv("PI_TEST_EMULATED") && v != k && v != (k + 1) % N_TYPES) continue;
             config c = base;
-            c.type_k = types[k];
-            c.type_v = types[v];
+            c.type_k = all_types[k];
+            c.type_v = all_types[v];
             c.block_size = 16 << (k + v) % 3;
             c.chunk = 23;
             run_and_check(&c, 2, lens, 5);
@@ -261,13 +305,12 @@ static void test_identity(void **state)
 {
     (void) state;
     static const int lens[] = {300, 65, 1, 40};
-    static const int32_t types[] = {PI__F16, PI__F32, PI__BF16, PI__Q8_0, PI__Q4_0};
     for (int i = 0; i < n_isas; i++) {
-        for (int v = 0; v < 5; v++) {
+        for (int v = 0; v < N_TYPES; v += getenv("PI_TEST_EMULATED") ? 2 : 1) {
             config c = base;
             c.isa = isas[i];
-            c.type_k = types[v];
-            c.type_v = types[(v * 2) % 5];
+            c.type_k = all_types[v];
+            c.type_v = all_types[(v * 2 + 1) % N_TYPES];
             c.head_dim = v == 0 ? 96 : 32;
             c.n_head = v == 1 ? 6 : 4;
             c.n_head_kv = v == 1 ? 6 : v == 2 ? 2 : 1;
@@ -343,7 +386,8 @@ static void test_kv_bytes(void **state)
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 256, 16), 16 * 256 * 4);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F32, PI__BF16, 2, 128, 32), 32 * 2 * 128 * 6);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q8_0, PI__Q4_0, 3, 64, 64), 64 * 3 * 2 * (34 + 18));
-    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_1, PI__F16, 1, 64, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_K, PI__F16, 1, 64, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_1, PI__Q5_0, 1, 64, 16), 16 * 2 * (24 + 22));
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, 77, 1, 64, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 80, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 1024, 16), 0);
@@ -449,32 +493,36 @@ static void test_qkv(void **state)
 /* Stored bytes of one row on every instruction set, in different lanes. */
 static void stored_bits(const float *x)
 {
-    static const int32_t types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0};
     for (int i = 0; i < n_isas; i++) {
-        for (int t = 0; t < 5; t++) {
-            const pi__type_info *ti = pi__type_info_of(types[t]);
-            uint8_t row[256], tile[16 * 256];
-            to_bytes(types[t], x, row, 64);
-            int unit = t < 3 ? (int) ti->type_size : 1, per = t == 3 ? 32 : 16;
+        for (int t = 0; t < N_TYPES; t++) {
+            const pi__type_info *ti = pi__type_info_of(all_types[t]);
+            const int side = side_of(all_types[t]), all = (int) pi__row_size(ti, 32), codes = all - side;
+            const int unit = side ? 1 : (int) ti->type_size;
+            uint8_t row[256], tile[16 * 256], again[256];
+            float y[64];
+            to_bytes(all_types[t], x, row, 64);
+            kernels_of(isas[i])->store_row(all_types[t], (char *) again, 64, x);
+            assert_memory_equal(again, row, 2 * all);
+            kernels_of(isas[i])->load_row(all_types[t], (char *) again, 64, y);
             for (int lane = 0; lane < 16; lane += 5) {
-                kernels_of(isas[i])->store_k(types[t], (char *) tile, lane, 64, x);
-                for (int d = 0; t < 3 && d < 64; d++) assert_memory_equal(tile + (d * 16 + lane) * unit, row + d * unit, unit);
-                for (int b = 0; t >= 3 && b < 2; b++) {
-                    const uint8_t *tb = tile + b * 16 * (int) ti->type_size, *rb = row + b * (int) ti->type_size;
-                    assert_memory_equal(tb + lane * 2, rb, 2);
-                    for (int j = 0; j < per; j++) assert_int_equal(tb[32 + j * 16 + lane], rb[2 + j]);
-                }
-                kernels_of(isas[i])->store_v(types[t], (char *) tile, lane, 64, x);
+                kernels_of(isas[i])->store_k(all_types[t], (char *) tile, lane, 64, x);
                 for (int b = 0; b < 2; b++) {
-                    const uint8_t *tb = tile + b * 16 * (t < 3 ? 32 * unit : (int) ti->type_size);
-                    if (t < 3) {
-                        assert_memory_equal(tb + lane * 32 * unit, row + b * 32 * unit, 32 * unit);
-                    } else {
-                        assert_memory_equal(tb + lane * 2, row + b * (int) ti->type_size, 2);
-                        assert_memory_equal(tb + 32 + lane * per, row + b * (int) ti->type_size + 2, per);
-                    }
+                    const uint8_t *tb = tile + b * 16 * all, *rb = row + b * all;
+                    for (int w = 0; w < side / 2; w++) assert_memory_equal(tb + (w * 16 + lane) * 2, rb + 2 * w, 2);
+                    for (int j = 0; j < codes; j += unit)
+                        assert_memory_equal(tb + 16 * side + j * 16 + lane * unit, rb + side + j, unit);
+                }
+                kernels_of(isas[i])->store_v(all_types[t], (char *) tile, lane, 64, x);
+                for (int b = 0; b < 2; b++) {
+                    const uint8_t *tb = tile + b * 16 * all, *rb = row + b * all;
+                    for (int w = 0; w < side / 2; w++) assert_memory_equal(tb + (w * 16 + lane) * 2, rb + 2 * w, 2);
+                    assert_memory_equal(tb + 16 * side + lane * codes, rb + side, codes);
                 }
             }
+            float want[64];
+            assert_true(pi__dequantize_row(all_types[t], row, want, 64));
+            for (int d = 0; d < 64; d++)
+                if (isfinite(want[d])) assert_true(fabsf(y[d] - want[d]) <= 1e-6f * fabsf(want[d]) + 1e-6f * fabsf(want[d / 32 * 32]));
         }
     }
 }

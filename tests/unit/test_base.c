@@ -113,10 +113,10 @@ static void cache_types_add_up(void **state)
 {
     (void) state;
     int n = 0;
-    char words[64] = "";
-#define ROW(type, fn, scale, split)                                                                    \
+    char words[96] = "";
+#define ROW(type, fn, ...)                                                                             \
     assert_int_equal(pi__kv_index(PI__##type), n++);                                                   \
-    assert_int_equal(PI__KV_SCALE_##type + PI__KV_CODES_##type, pi__row_size(pi__type_info_of(PI__##type), 32)); \
+    assert_int_equal(PI__KV_SIDE_##type + PI__KV_CODES_##type, pi__row_size(pi__type_info_of(PI__##type), 32)); \
     assert_true(PI__KV_CODES_##type <= PI__KV_CODES_MAX && PI__KV_CODES_##type % 16 == 0);             \
     assert_int_equal(pi__type_from_name(#fn), PI__##type);                                             \
     strcat(strcat(words, "|"), #fn);

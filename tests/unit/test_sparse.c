@@ -283,9 +283,11 @@ static void test_reference(void **state) { (void) state; each_isa(reference); }
 static void cuts(int isa)
 {
     static const struct { int threads, block, chunk; } way[] = {{1, 16, LEN}, {3, 64, 7}, {2, 32, 1}, {1, 64, 129}};
-    static const int32_t types[] = {PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q4_0};
+#define TYPE(type, ...) PI__##type,
+    static const int32_t types[] = {PI__CACHE_TYPES(TYPE)};
+#undef TYPE
     static fixture want, got;
-    for (int i = 0; i < 10; i += emulated() ? 7 : 1) {
+    for (int i = 0; i < 2 * PI__N_KV_TYPES; i += emulated() ? 7 : 1) {
         const int32_t type = types[i / 2], ratio = i % 2 ? 128 : 4;
         run(&want, &(config) {isa, 2, 16, 50, type, ratio});
         for (int k = 0; k < (emulated() ? 2 : 4); k++) {
@@ -384,7 +386,7 @@ static void test_sizes(void **state)
     assert_int_equal(pi__cpu_row_bytes(NULL, PI__F16, 512, 1), 1024);
     assert_int_equal(pi__cpu_row_bytes(NULL, PI__Q8_0, 512, 32), 32 * 16 * 34);
     assert_int_equal(pi__cpu_row_bytes(NULL, PI__F32, 80, 1), 96 * 4); /* rows are padded */
-    assert_int_equal(pi__cpu_row_bytes(NULL, PI__Q5_0, 512, 1), 0);
+    assert_int_equal(pi__cpu_row_bytes(NULL, PI__Q5_K, 512, 1), 0);
     assert_int_equal(pi__cpu_row_bytes(NULL, PI__F16, 24, 1), 0);
     assert_int_equal(pi__cpu_row_bytes(NULL, PI__F16, 4096, 1), 0);
 }

@@ -281,8 +281,9 @@ static void test_refused(void **st)
     c.prefix_dir = "/tmp";
     assert_int_equal(pi__core_open(&e, &c, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "prefix-cache-dir"));
-    static const char *const names[] = {"cpu,", ",cpu", "cpu,nothing", "cpu1", "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,"
-                                        "cpu,cpu,cpu,cpu,cpu,cpu"};
+    static const char *const names[] = {"cpu,", ",cpu", "cpu,nothing", "cpu1",
+                                        ("cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,"
+                                         "cpu,cpu,cpu,cpu,cpu,cpu")};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         c = config(names[i]);
         assert_int_equal(pi__core_open(&e, &c, &err), PI_EUNSUPPORTED);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 #include "options.h"
 
-static const char *const commands[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run", "chat"};
+static const char *const commands[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run", "chat", "serve"};
 
 static bool row_of(const char *key, pi_option_info *out)
 {
@@ -120,19 +121,48 @@ static void numbers(void **state)
         if (options_int(bad[i], &v)) fail_msg("'%s'", bad[i]);
 }
 
-static void the_nearest_name_of_both(void **state)
+static bool any(const void *ud, const pi_option_info *row) { return !ud && row; }
+
+static bool of_section(const void *ud, const pi_option_info *row) { return !strcmp(row->section, ud); }
+
+static void the_nearest_name(void **state)
 {
     (void) state;
     char near[64];
-    assert_true(options_nearest("ctx-sise", near));
-    assert_string_equal(near, "ctx-size");
-    assert_true(options_nearest("copeis", near));
-    assert_string_equal(near, "copies");
-    assert_true(options_nearest("n-pred", near));
-    assert_string_equal(near, "n-predict");
-    assert_true(options_nearest("flash-atn", near));
-    assert_string_equal(near, "flash-attn");
-    assert_false(options_nearest("zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", near));
+    static const char *const cases[][2] = {{"ctx-sise", "--ctx-size"}, {"copeis", "--copies"}, {"n-pred", "--n-predict"},
+                                           {"flash-atn", "--flash-attn"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_true(options_nearest(cases[i][0], any, NULL, near));
+        assert_string_equal(near, cases[i][1]);
+    }
+    assert_false(options_nearest("zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", any, NULL, near));
+    assert_true(options_nearest("n-pormpt", of_section, "bench", near));
+    assert_string_equal(near, "--n-prompt");
+    assert_true(options_nearest("gnl", of_section, "model", near)); /* a short one, where no long one is near */
+    assert_string_equal(near, "-ngl");
+    assert_false(options_nearest("n-pormpt", of_section, "quantize", near));
+}
+
+/* A name is refused once, says why, and no row of the library takes it. */
+static void refused_names_are_unique(void **state)
+{
+    (void) state;
+    char seen[16384] = " ";
+    size_t n = 1;
+    for (size_t i = 0; options_refused(i); i++) {
+        const refused_option *r = options_refused(i);
+        assert_true(*r->why && *r->flags == '-');
+        for (const char *p = r->flags; *p;) {
+            char word[64];
+            size_t len = strcspn(p, " ");
+            snprintf(word, sizeof word, " %.*s ", (int) len, p);
+            if (p[0] != '-' || strstr(seen, word)) fail_msg("%s", word);
+            assert_true(n + len + 1 < sizeof seen);
+            n += (size_t) snprintf(seen + n, sizeof seen - n, "%.*s ", (int) len, p);
+            p += len + (p[len] == ' ');
+        }
+    }
+    assert_true(n > 1000);
 }
 
 int main(void)
@@ -140,7 +170,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_library_comes_first), cmocka_unit_test(each_row_is_consistent),
         cmocka_unit_test(spellings_are_unique),    cmocka_unit_test(values_are_checked),
-        cmocka_unit_test(numbers),                 cmocka_unit_test(the_nearest_name_of_both),
+        cmocka_unit_test(numbers),                 cmocka_unit_test(the_nearest_name),
+        cmocka_unit_test(refused_names_are_unique),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

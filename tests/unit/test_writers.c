@@ -61,7 +61,8 @@ static const struct {
     {PI__F32, 0, 0},          {PI__F16, 0.0003, 0.0003}, {PI__BF16, 0.002, 0.002},  {PI__Q8_0, 0.0055, 0.0070},
     {PI__Q4_0, 0.082, 0.104}, {PI__Q4_1, 0.071, 0.083},  {PI__Q5_0, 0.041, 0.052},  {PI__Q5_1, 0.0342, 0.0405},
     {PI__Q2_K, 0.266, 0.294}, {PI__Q3_K, 0.146, 0.170},  {PI__Q4_K, 0.071, 0.0835}, {PI__Q5_K, 0.035, 0.0412},
-    {PI__Q6_K, 0.0175, 0.0213}, {PI__IQ4_NL, 0.0745, 0.086}, {PI__MXFP4, 0.113, 0.124}, {PI__NVFP4, 0.0905, 0.0875},
+    {PI__Q6_K, 0.0175, 0.0213}, {PI__IQ4_NL, 0.0745, 0.086}, {PI__MXFP4, 0.113, 0.124},
+    {PI__NVFP4, 0.0905, 0.0875}, {PI__IQ4_XS, 0.0765, 0.088},
 };
 #define N_WRITERS (sizeof bounds / sizeof *bounds)
 
@@ -89,7 +90,7 @@ static void second_time_is_lossless(void **state)
 {
     (void) state;
     static const int32_t types[] = {PI__Q4_0, PI__Q4_1, PI__Q5_0, PI__Q5_1, PI__Q8_0, PI__Q4_K, PI__Q5_K, PI__Q6_K,
-                                    PI__IQ4_NL, PI__MXFP4, PI__NVFP4};
+                                    PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         fill(gaussian, 0.02);
         round_trip(types[i], NULL);

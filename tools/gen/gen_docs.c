@@ -20,6 +20,7 @@ typedef struct command {
 static const command COMMANDS[] = {
     {"run", "Writes the continuation of a prompt to standard output."},
     {"chat", "Holds a conversation through the model's chat template."},
+    {"serve", "Answers requests over HTTP, as OpenAI's API and llama-server have them."},
     {"bench", "Measures prompt and generation speed, as a table."},
     {"eval", "Computes perplexity, KL divergence, greedy tokens and logits."},
     {"inspect", "Prints metadata and tensors of a GGUF, and what running it would cost."},
@@ -131,11 +132,24 @@ static void write_man(void)
     man_options();
     printf(".SH ENVIRONMENT\nAn option can be set by a variable named after its long spelling, in capitals and with "
            "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line wins.\n");
+    printf(".TP\n.BR HF_TOKEN\na token for repositories that are private or gated, as \\-hft\n"
+           ".TP\n.BR MODEL_ENDPOINT \", \" HF_ENDPOINT\nthe hub of \\-hf, instead of https://huggingface.co/\n"
+           ".TP\n.BR LLAMA_CACHE \", \" HF_HUB_CACHE \", \" HUGGINGFACE_HUB_CACHE\n"
+           "the folder of what is fetched; without them $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or "
+           "~/.cache/huggingface/hub, and for \\-mu $XDG_CACHE_HOME/llama.cpp or ~/.cache/llama.cpp\n"
+           ".TP\n.BR https_proxy \", \" no_proxy\nas for curl(1)\n");
     printf(".SH EXIT STATUS\n"
-           ".TP\n0\nsuccess\n.TP\n64\nusage\n.TP\n65\nthe model file is bad or corrupt\n.TP\n66\nno such file\n"
-           ".TP\n69\nno usable device\n.TP\n70\ninternal error\n.TP\n71\nout of memory, or the system refused\n"
-           ".TP\n74\nreading or writing failed\n.TP\n78\nconfiguration\n.TP\n130, 143\ninterrupted, terminated\n");
+           ".TP\n0\nsuccess\n.TP\n1\na comparison that was asked for found a difference\n.TP\n64\nusage\n"
+           ".TP\n65\nthe model file is bad or corrupt\n.TP\n66\nno such file\n"
+           ".TP\n69\nthis build or machine lacks what is needed: a usable device, the model's architecture, the format of "
+           "its weights. The message names it; the file itself is in order\n"
+           ".TP\n70\ninternal error\n.TP\n71\nout of memory, or the system refused\n"
+           ".TP\n74\nreading or writing failed\n.TP\n75\nbusy; the same may succeed later\n"
+           ".TP\n78\nconfiguration: options, environment and model do not fit together\n"
+           ".TP\n130, 143\ninterrupted, terminated\n"
+           ".TP\n141\nthe reader of the standard output went away; nothing is said\n");
     printf(".SH EXAMPLES\n.nf\npagedinfer run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
+           "pagedinfer run \\-hf ggml\\-org/gemma\\-3\\-1b\\-it\\-GGUF \\-p \"Once upon a time\" \\-n 64\n"
            "pagedinfer inspect model.gguf\n.fi\n");
 }
 

@@ -1,5 +1,5 @@
 /* Hashes of files (see digest.h). */
-#include "digest.h"
+#include "net/digest.h"
 
 #include <stdio.h>
 

@@ -17,9 +17,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "digest.h"
 #include "meter.h"
-#include "net.h"
+#include "net/digest.h"
+#include "net/net.h"
 
 enum { TRIES = 5 /* in a row that bring nothing */ };
 
@@ -122,6 +122,8 @@ static int try_lock(fetch *x)
     bool said = false;
     x->fd = open(x->part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (x->fd < 0) return -1;
+    if (fstat(x->fd, &mine)) return -1;
+    if (!S_ISREG(mine.st_mode)) return errno = EINVAL, -1;
     while (flock(x->fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK && errno != EINTR) return errno == ENOLCK || errno == ENOTSUP ? 1 : -1;
         if (!said) fprintf(stderr, "%s: another process fetches %s; waiting for it\n", x->c->name, x->f->name);

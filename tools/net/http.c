@@ -1,5 +1,5 @@
 /* HTTP by libcurl (see http.h). */
-#include "http.h"
+#include "net/http.h"
 
 #include <ctype.h>
 #include <stdlib.h>

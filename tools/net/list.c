@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "net.h"
+#include "net/net.h"
 
 enum { MAX_BODY = 64 << 20, MAX_PAGES = 200 };
 
@@ -41,7 +41,7 @@ static int get(const cli *c, http *h, const char *url, const char *token, const 
         const http_request q = {.url = url, .json = true, .token = token, .body = take, .ud = &b};
         how = http_run(h, &q, &r);
         const bool again = how == HTTP_NETWORK || (how == HTTP_DONE && http_passes(r.status));
-        if (!again || i == 3 || !net_sleep(r.retry_after > 0 ? r.retry_after : 0.5 * (1 << i))) break;
+        if (!again || i == 2 || !net_sleep(r.retry_after > 0 ? r.retry_after : 0.5 * (1 << i))) break;
         free(b.p);
     }
     int code = CLI_OK;

@@ -3,7 +3,7 @@
 #define PAGEDINFER_NET_H
 
 #include "hub.h"
-#include "http.h"
+#include "net/http.h"
 
 /* How a request that failed is explained. */
 typedef struct net_where {

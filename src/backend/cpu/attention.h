@@ -9,9 +9,11 @@
  *       f32, f16, bf16  [head_dim][16 keys]                     [head_dim / 32][16 keys][32]
  *       q8_0            [head_dim / 32] of                      [head_dim / 32] of
  *                         16 half scales, [32][16 keys] int8      16 half scales, [16 keys][32] int8
- *       q4_0            [head_dim / 32] of                      [head_dim / 32] of
+ *       q4_0, iq4_nl    [head_dim / 32] of                      [head_dim / 32] of
  *                         16 half scales, [16][16 keys] bytes     16 half scales, [16 keys][16] bytes
  *                       (byte i: dim i in the low nibble, dim i + 16 in the high one, as in the file format)
+ *       q4_1, q5_0, q5_1  the same, with more 16s of words behind the scales: half minima; the fifth bits of dims
+ *                         0 .. 15, then those of 16 .. 31
  *
  * A tile takes exactly 16 rows of the type, whatever the type.
  *

@@ -16,17 +16,21 @@
  *
  * Of each type (cache_types.h), and nothing of a type stands elsewhere in this file:
  *
- *     put_<fn>      32 values as they lie in a row: their scale, if the type has one, then their codes
+ *     put_<fn>      32 values as they lie in a row: their side, if the type has one, then their codes
  *     get_<fn>      back
- *     load_k_<fn>   of a block of K, 32 dims x 16 keys: dim i (0..31), all 16 keys. scale: of the keys
- *     load_v_<fn>   of a block of V, 16 keys x 32 dims: key j, dims 16 half .. + 15. scale: of each key
+ *     load_k_<fn>   of a block of K, 32 dims x 16 keys: dim i (0..31), all 16 keys. scale, min: of the keys
+ *     load_v_<fn>   of a block of V, 16 keys x 32 dims: key j, dims 16 half .. + 15. scale: of each key, then its minimum
  *
- * A block of K or V is the 16 scales, then the codes: of K byte (or float, or half) i of all keys, then the next; of V all
- * codes of a key, then the next key's. */
+ * A block of K or V is the sides, word 0 of all 16 keys, then the next; then the codes: of K byte (or float, or half) i of
+ * all keys, then the next; of V all codes of a key, then the next key's. */
 
 PI__INLINE void put_f32(const float *x, uint8_t *to) { memcpy(to, x, 128); }
 PI__INLINE void get_f32(const char *src, float *x) { memcpy(x, src, 128); }
-PI__INLINE vf load_k_f32(const char *block, int i, vf scale) { (void) scale; return vf_load((const float *) block + i * 16); }
+PI__INLINE vf load_k_f32(const char *block, int i, vf scale, vf min)
+{
+    (void) scale, (void) min;
+    return vf_load((const float *) block + i * 16);
+}
 PI__INLINE vf load_v_f32(const char *block, int j, int half, const float *scale)
 {
     (void) scale;
@@ -42,9 +46,9 @@ PI__INLINE void get_f16(const char *src, float *x)
 {
     for (int i = 0; i < 32; i += 16) vf_store(x + i, vf_load_f16((const uint16_t *) src + i));
 }
-PI__INLINE vf load_k_f16(const char *block, int i, vf scale)
+PI__INLINE vf load_k_f16(const char *block, int i, vf scale, vf min)
 {
-    (void) scale;
+    (void) scale, (void) min;
     return vf_load_f16((const uint16_t *) block + i * 16);
 }
 PI__INLINE vf load_v_f16(const char *block, int j, int half, const float *scale)
@@ -66,9 +70,9 @@ PI__INLINE void get_bf16(const char *src, float *x)
 {
     for (int i = 0; i < 32; i += 16) vf_store(x + i, vf_load_bf16((const uint16_t *) src + i));
 }
-PI__INLINE vf load_k_bf16(const char *block, int i, vf scale)
+PI__INLINE vf load_k_bf16(const char *block, int i, vf scale, vf min)
 {
-    (void) scale;
+    (void) scale, (void) min;
     return vf_load_bf16((const uint16_t *) block + i * 16);
 }
 PI__INLINE vf load_v_bf16(const char *block, int j, int half, const float *scale)
@@ -77,60 +81,112 @@ PI__INLINE vf load_v_bf16(const char *block, int j, int half, const float *scale
     return vf_load_bf16((const uint16_t *) block + j * 32 + half * 16);
 }
 
-/* 32 values on their way to codes, made numbers that a half can hold: NaN becomes 0, values outside of the range are cut.
- * Returns the one of the largest magnitude. */
-static float clean_block(const float *src, vf *a, vf *b)
+/* 32 values on their way to codes. */
+typedef struct values32 {
+    vf a, b;          /* made numbers that a half can hold: NaN becomes 0, values outside of the range are cut */
+    float low, top;   /* the least and the largest */
+} values32;
+
+static values32 clean_block(const float *src)
 {
     float clean[32];
+    values32 x = {.a = vf_load(src), .b = vf_load(src + 16)};
     vf limit = vf_set1(65504.0f);
-    *a = vf_load(src);
-    *b = vf_load(src + 16);
-    float over = vf_hmax(vf_add(vf_select_lt(vf_abs(*a), limit, vf_zero(), vf_set1(1)),
-                                vf_select_lt(vf_abs(*b), limit, vf_zero(), vf_set1(1))));
+    float over = vf_hmax(vf_add(vf_select_lt(vf_abs(x.a), limit, vf_zero(), vf_set1(1)),
+                                vf_select_lt(vf_abs(x.b), limit, vf_zero(), vf_set1(1))));
     if (over != 0) { /* NaN is not less than anything */
         for (int i = 0; i < 32; i++) {
-            float x = src[i];
-            clean[i] = x != x ? 0.0f : x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+            float f = src[i];
+            clean[i] = f != f ? 0.0f : f > 65504.0f ? 65504.0f : f < -65504.0f ? -65504.0f : f;
         }
-        *a = vf_load(clean);
-        *b = vf_load(clean + 16);
+        x.a = vf_load(clean);
+        x.b = vf_load(clean + 16);
     }
-    float top = vf_hmax(vf_max(*a, *b)), bottom = -vf_hmax(vf_max(vf_sub(vf_zero(), *a), vf_sub(vf_zero(), *b)));
-    return top >= -bottom ? top : bottom;
+    x.top = vf_hmax(vf_max(x.a, x.b));
+    x.low = -vf_hmax(vf_max(vf_sub(vf_zero(), x.a), vf_sub(vf_zero(), x.b)));
+    return x;
 }
 
-/* The scale d goes to `to`; the codes, lo to hi, to code. The largest magnitude decides the scale; searching for a better
- * one, as is done for files, would cost more than attention itself. */
-PI__INLINE void to_codes(float d, vf a, vf b, float lo, float hi, uint8_t *to, int8_t *code)
+/* The one of the largest magnitude. It decides the scale; searching for a better one, as is done for files, would cost more
+ * than attention itself. */
+PI__INLINE float largest(const values32 *x) { return x->top >= -x->low ? x->top : x->low; }
+
+/* d as a half to `to`; returns what that is. */
+PI__INLINE float put_half(float d, uint8_t *to)
 {
     uint16_t half = pi__f32_to_f16(d);
-    d = pi__f16_to_f32(half); /* codes for the scale as it is stored */
-    vf inv = vf_set1(fabsf(d) > 0 ? 1 / d : 0.0f);
     memcpy(to, &half, 2);
-    vf_store_i8(code, vf_min(vf_max(vf_mul(a, inv), vf_set1(lo)), vf_set1(hi)));
-    vf_store_i8(code + 16, vf_min(vf_max(vf_mul(b, inv), vf_set1(lo)), vf_set1(hi)));
+    return pi__f16_to_f32(half);
 }
 
-PI__INLINE vf half_scale(const char *src)
+/* The scale d goes to `to`; the values' codes, lo to hi for the scale as it is stored, to code. */
+PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t *to, int8_t *code)
+{
+    d = put_half(d, to);
+    vf inv = vf_set1(fabsf(d) > 0 ? 1 / d : 0.0f);
+    vf_store_i8(code, vf_min(vf_max(vf_mul(x->a, inv), vf_set1(lo)), vf_set1(hi)));
+    vf_store_i8(code + 16, vf_min(vf_max(vf_mul(x->b, inv), vf_set1(lo)), vf_set1(hi)));
+}
+
+/* The same for codes 0 to hi over the least value, which goes to `to` behind the scale. */
+PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *code)
+{
+    vf min = vf_set1(put_half(x->low, to + 2));
+    x->a = vf_sub(x->a, min);
+    x->b = vf_sub(x->b, min);
+    to_codes((x->top - x->low) / hi, x, 0, hi, to, code);
+}
+
+/* Codes, with `add` all of 0..15 or 0..31, as nibbles; code i in the low one of byte i, code i + 16 in the high one. */
+PI__INLINE void put_nibbles(const int8_t *code, int add, uint8_t *to)
+{
+    for (int i = 0; i < 16; i++) to[i] = (uint8_t) (((code[i] + add) & 15) | ((code[i + 16] + add) & 15) << 4);
+}
+
+/* Their fifth bits, in two words. */
+PI__INLINE void put_fifth_bits(const int8_t *code, int add, uint8_t *to)
+{
+    for (int w = 0; w < 2; w++) {
+        uint16_t bits = 0;
+        for (int i = 0; i < 16; i++) bits = (uint16_t) (bits | (code[16 * w + i] + add) >> 4 << i);
+        memcpy(to + 2 * w, &bits, 2);
+    }
+}
+
+PI__INLINE vf get_half(const char *src)
 {
     uint16_t half;
     memcpy(&half, src, 2);
     return vf_set1(pi__f16_to_f32(half));
 }
 
+PI__INLINE vf get_fifth_bits(const char *src, int word)
+{
+    uint16_t bits;
+    memcpy(&bits, src + 2 * word, 2);
+    return vf_bits(bits);
+}
+
+/* Nibbles of dim i of a block of K whose side has n words, of key j of one of V: less 8. */
+PI__INLINE vf nibbles_k(const char *block, int n, int i) { return vf_load_u4((const uint8_t *) block + 32 * n + i % 16 * 16, i >= 16); }
+PI__INLINE vf nibbles_v(const char *block, int n, int j, int half) { return vf_load_u4((const uint8_t *) block + 32 * n + j * 16, half); }
+/* The fifth bits, from word w of the sides on: 8 or -8. A nibble less 8 and this are a code of five bits less 16. */
+PI__INLINE vf bits_k(const char *block, int w, int i) { return vf_load_bit((const uint16_t *) block + (w + i / 16) * 16, i % 16); }
+PI__INLINE vf bits_v(const char *block, int w, int j, int half) { return vf_bits(((const uint16_t *) block)[(w + half) * 16 + j]); }
+
 PI__INLINE void put_q8_0(const float *x, uint8_t *to)
 {
-    vf a, b;
-    float largest = clean_block(x, &a, &b);
-    to_codes(fabsf(largest) / 127, a, b, -127, 127, to, (int8_t *) to + 2);
+    values32 v = clean_block(x);
+    to_codes(fabsf(largest(&v)) / 127, &v, -127, 127, to, (int8_t *) to + 2);
 }
 PI__INLINE void get_q8_0(const char *src, float *x)
 {
-    const vf scale = half_scale(src);
+    const vf scale = get_half(src);
     for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load_i8((const int8_t *) src + 2 + 16 * i), scale));
 }
-PI__INLINE vf load_k_q8_0(const char *block, int i, vf scale)
+PI__INLINE vf load_k_q8_0(const char *block, int i, vf scale, vf min)
 {
+    (void) min;
     return vf_mul(vf_load_i8((const int8_t *) block + 32 + i * 16), scale);
 }
 PI__INLINE vf load_v_q8_0(const char *block, int j, int half, const float *scale)
@@ -138,26 +194,129 @@ PI__INLINE vf load_v_q8_0(const char *block, int j, int half, const float *scale
     return vf_mul(vf_load_i8((const int8_t *) block + 32 + j * 32 + half * 16), vf_set1(scale[j]));
 }
 
+PI__INLINE void put_q5_1(const float *x, uint8_t *to)
+{
+    int8_t code[32];
+    values32 v = clean_block(x);
+    to_codes_over_min(&v, 31, to, code);
+    put_fifth_bits(code, 0, to + 4);
+    put_nibbles(code, 0, to + 8);
+}
+PI__INLINE vf value_q5_1(vf nibble, vf bit, vf scale, vf min)
+{
+    return vf_fma(vf_add(vf_add(nibble, bit), vf_set1(16)), scale, min);
+}
+PI__INLINE void get_q5_1(const char *src, float *x)
+{
+    for (int i = 0; i < 2; i++)
+        vf_store(x + 16 * i, value_q5_1(vf_load_u4((const uint8_t *) src + 8, i), get_fifth_bits(src + 4, i), get_half(src),
+                                        get_half(src + 2)));
+}
+PI__INLINE vf load_k_q5_1(const char *block, int i, vf scale, vf min)
+{
+    return value_q5_1(nibbles_k(block, 4, i), bits_k(block, 2, i), scale, min);
+}
+PI__INLINE vf load_v_q5_1(const char *block, int j, int half, const float *scale)
+{
+    return value_q5_1(nibbles_v(block, 4, j, half), bits_v(block, 2, j, half), vf_set1(scale[j]), vf_set1(scale[16 + j]));
+}
+
+PI__INLINE void put_q5_0(const float *x, uint8_t *to)
+{
+    int8_t code[32];
+    values32 v = clean_block(x);
+    to_codes(largest(&v) / -16, &v, -16, 15, to, code);
+    put_fifth_bits(code, 16, to + 2);
+    put_nibbles(code, 16, to + 6);
+}
+PI__INLINE void get_q5_0(const char *src, float *x)
+{
+    for (int i = 0; i < 2; i++)
+        vf_store(x + 16 * i, vf_mul(vf_add(vf_load_u4((const uint8_t *) src + 6, i), get_fifth_bits(src + 2, i)), get_half(src)));
+}
+PI__INLINE vf load_k_q5_0(const char *block, int i, vf scale, vf min)
+{
+    (void) min;
+    return vf_mul(vf_add(nibbles_k(block, 3, i), bits_k(block, 1, i)), scale);
+}
+PI__INLINE vf load_v_q5_0(const char *block, int j, int half, const float *scale)
+{
+    return vf_mul(vf_add(nibbles_v(block, 3, j, half), bits_v(block, 1, j, half)), vf_set1(scale[j]));
+}
+
+PI__INLINE void put_q4_1(const float *x, uint8_t *to)
+{
+    int8_t code[32];
+    values32 v = clean_block(x);
+    to_codes_over_min(&v, 15, to, code);
+    put_nibbles(code, 0, to + 4);
+}
+PI__INLINE vf value_q4_1(vf nibble, vf scale, vf min) { return vf_fma(vf_add(nibble, vf_set1(8)), scale, min); }
+PI__INLINE void get_q4_1(const char *src, float *x)
+{
+    for (int i = 0; i < 2; i++)
+        vf_store(x + 16 * i, value_q4_1(vf_load_u4((const uint8_t *) src + 4, i), get_half(src), get_half(src + 2)));
+}
+PI__INLINE vf load_k_q4_1(const char *block, int i, vf scale, vf min) { return value_q4_1(nibbles_k(block, 2, i), scale, min); }
+PI__INLINE vf load_v_q4_1(const char *block, int j, int half, const float *scale)
+{
+    return value_q4_1(nibbles_v(block, 2, j, half), vf_set1(scale[j]), vf_set1(scale[16 + j]));
+}
+
 PI__INLINE void put_q4_0(const float *x, uint8_t *to)
 {
-    vf a, b;
     int8_t code[32];
-    float largest = clean_block(x, &a, &b);
-    to_codes(largest / -8, a, b, -8, 7, to, code);
-    for (int i = 0; i < 16; i++) to[2 + i] = (uint8_t) ((code[i] + 8) | (code[i + 16] + 8) << 4);
+    values32 v = clean_block(x);
+    to_codes(largest(&v) / -8, &v, -8, 7, to, code);
+    put_nibbles(code, 8, to + 2);
 }
 PI__INLINE void get_q4_0(const char *src, float *x)
 {
-    const vf scale = half_scale(src);
-    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load_u4((const uint8_t *) src + 2, i), scale));
+    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load_u4((const uint8_t *) src + 2, i), get_half(src)));
 }
-PI__INLINE vf load_k_q4_0(const char *block, int i, vf scale)
+PI__INLINE vf load_k_q4_0(const char *block, int i, vf scale, vf min)
 {
-    return vf_mul(vf_load_u4((const uint8_t *) block + 32 + i % 16 * 16, i >= 16), scale);
+    (void) min;
+    return vf_mul(nibbles_k(block, 1, i), scale);
 }
 PI__INLINE vf load_v_q4_0(const char *block, int j, int half, const float *scale)
 {
-    return vf_mul(vf_load_u4((const uint8_t *) block + 32 + j * 16, half), vf_set1(scale[j]));
+    return vf_mul(nibbles_v(block, 1, j, half), vf_set1(scale[j]));
+}
+
+/* How many borders between neighbours of the table are below x: the index of the value that is nearest. */
+PI__INLINE vf nearest_iq4(vf x)
+{
+    vf n = vf_zero(), one = vf_set1(1);
+    for (int i = 0; i < 15; i++) {
+        vf border = vf_set1(0.5f * (float) (pi__iq4nl_values[i] + pi__iq4nl_values[i + 1]));
+        n = vf_add(n, vf_select_lt(border, x, one, vf_zero()));
+    }
+    return n;
+}
+PI__INLINE void put_iq4_nl(const float *x, uint8_t *to)
+{
+    int8_t code[32];
+    values32 v = clean_block(x);
+    const float d = put_half(largest(&v) / (float) pi__iq4nl_values[0], to);
+    vf inv = vf_set1(fabsf(d) > 0 ? 1 / d : 0.0f);
+    vf_store_i8(code, nearest_iq4(vf_mul(v.a, inv)));
+    vf_store_i8(code + 16, nearest_iq4(vf_mul(v.b, inv)));
+    put_nibbles(code, 0, to + 2);
+}
+PI__INLINE void get_iq4_nl(const char *src, float *x)
+{
+    for (int i = 0; i < 2; i++)
+        vf_store(x + 16 * i, vf_mul(vf_load_table(pi__iq4nl_values, (const uint8_t *) src + 2, i), get_half(src)));
+}
+PI__INLINE vf load_k_iq4_nl(const char *block, int i, vf scale, vf min)
+{
+    (void) min;
+    return vf_mul(vf_load_table(pi__iq4nl_values, (const uint8_t *) block + 32 + i % 16 * 16, i >= 16), scale);
+}
+PI__INLINE vf load_v_iq4_nl(const char *block, int j, int half, const float *scale)
+{
+    return vf_mul(vf_load_table(pi__iq4nl_values, (const uint8_t *) block + 32 + j * 16, half), vf_set1(scale[j]));
 }
 
 /* ------------------------------------------------------------------------------- the same, by a type that is a constant */
@@ -165,7 +324,17 @@ PI__INLINE vf load_v_q4_0(const char *block, int j, int half, const float *scale
 PI__INLINE bool has_scale(int t)
 {
     switch (t) {
-#define ROW(type, fn, scale, ...) case PI__KV_##type: return scale != 0;
+#define ROW(type, fn, side, ...) case PI__KV_##type: return side != 0;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: return false;
+    }
+}
+
+PI__INLINE bool has_min(int t)
+{
+    switch (t) {
+#define ROW(type, fn, side, minimum, ...) case PI__KV_##type: return minimum;
         PI__CACHE_TYPES(ROW)
 #undef ROW
     default: return false;
@@ -176,17 +345,17 @@ PI__INLINE bool has_scale(int t)
 PI__INLINE size_t block_bytes(int t)
 {
     switch (t) {
-#define ROW(type, ...) case PI__KV_##type: return 16 * (PI__KV_SCALE_##type + PI__KV_CODES_##type);
+#define ROW(type, ...) case PI__KV_##type: return 16 * (PI__KV_SIDE_##type + PI__KV_CODES_##type);
         PI__CACHE_TYPES(ROW)
 #undef ROW
     default: return 0;
     }
 }
 
-PI__INLINE vf load_k(int t, const char *block, int i, vf scale)
+PI__INLINE vf load_k(int t, const char *block, int i, vf scale, vf min)
 {
     switch (t) {
-#define ROW(type, fn, ...) case PI__KV_##type: return load_k_##fn(block, i, scale);
+#define ROW(type, fn, ...) case PI__KV_##type: return load_k_##fn(block, i, scale, min);
         PI__CACHE_TYPES(ROW)
 #undef ROW
     default: return vf_zero();
@@ -213,11 +382,14 @@ PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const
     PI__UNROLL for (int i = 0; i < R * N; i++) acc[i] = vf_zero();
     PI__UNROLL for (int n = 0; n < N; n++) b[n] = tile[n];
     for (int32_t d = 0; d < head_dim; d += 32) {
-        vf scale[4];
-        PI__UNROLL for (int n = 0; n < N; n++) scale[n] = has_scale(t) ? vf_load_f16((const uint16_t *) b[n]) : vf_zero();
+        vf scale[4], min[4];
+        PI__UNROLL for (int n = 0; n < N; n++) {
+            scale[n] = has_scale(t) ? vf_load_f16((const uint16_t *) b[n]) : vf_zero();
+            min[n] = has_min(t) ? vf_load_f16((const uint16_t *) b[n] + 16) : vf_zero();
+        }
         for (int i = 0; i < 32; i++) {
             vf k[4];
-            PI__UNROLL for (int n = 0; n < N; n++) k[n] = load_k(t, b[n], i, scale[n]);
+            PI__UNROLL for (int n = 0; n < N; n++) k[n] = load_k(t, b[n], i, scale[n], min[n]);
             PI__UNROLL for (int r = 0; r < R; r++) {
                 vf q = vf_set1(qt[r]);
                 PI__UNROLL for (int n = 0; n < N; n++) acc[r * N + n] = vf_fma(q, k[n], acc[r * N + n]);
@@ -249,8 +421,9 @@ PI__INLINE void pv_dims(int t, int R, int V, const span *sp, const float *p, con
     PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
     for (int32_t n = sp->any_lo / 16; n <= sp->any_hi / 16; n++) {
         const char *block = tile[n] + (size_t) (d0 / 32) * block_bytes(t);
-        float scale[16] = {0};
+        float scale[32] = {0}; /* and minima */
         if (has_scale(t)) vf_store(scale, vf_load_f16((const uint16_t *) block));
+        if (has_min(t)) vf_store(scale + 16, vf_load_f16((const uint16_t *) block + 16));
         int32_t first = n * 16 > sp->any_lo ? n * 16 : sp->any_lo;
         int32_t last = n * 16 + 15 < sp->any_hi ? n * 16 + 15 : sp->any_hi;
         for (int32_t key = first; key <= last; key++) {
@@ -464,34 +637,39 @@ static void prep(const pi__head_prep *p, const float *src, float *dst)
     }
 }
 
-#define ROW(type, fn, scale, ...)                                                                                   \
-    _Static_assert((scale == 0 || scale == 2) && PI__KV_CODES_##type <= PI__KV_CODES_MAX, "as load_k, qk and store_k " \
-                   "have it: " #fn);
+#define ROW(type, fn, side, ...)                                                                                     \
+    _Static_assert(side % 2 == 0 && side <= PI__KV_SIDE_MAX && PI__KV_CODES_##type <= PI__KV_CODES_MAX, "as load_k, qk " \
+                   "and store_k have it: " #fn);
 PI__CACHE_TYPES(ROW)
 #undef ROW
 
 typedef void (*put_fn)(const float *x, uint8_t *to);
 
-/* One head of one token, head_dim values, into a lane of a tile of K or V. scale, codes: bytes of 32 values. */
-PI__INLINE void store_k_by(put_fn put, int scale, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
+PI__INLINE void store_side(int side, char *tile, int32_t lane, const uint8_t *b)
+{
+    for (int w = 0; w < side / 2; w++) memcpy(tile + (w * 16 + lane) * 2, b + 2 * w, 2);
+}
+
+/* One head of one token, head_dim values, into a lane of a tile of K or V. side, codes: bytes of 32 values. */
+PI__INLINE void store_k_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
     const int unit = codes > 32 ? codes / 32 : 1;
-    uint8_t b[2 + PI__KV_CODES_MAX];
-    for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (scale + codes)) {
+    uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
+    for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
         put(x + d, b);
-        memcpy(tile + lane * scale, b, (size_t) scale);
+        store_side(side, tile, lane, b);
         for (int i = 0; i < codes / unit; i++)
-            memcpy(tile + 16 * scale + (i * 16 + lane) * unit, b + scale + i * unit, (size_t) unit);
+            memcpy(tile + 16 * side + (i * 16 + lane) * unit, b + side + i * unit, (size_t) unit);
     }
 }
 
-PI__INLINE void store_v_by(put_fn put, int scale, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
+PI__INLINE void store_v_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    uint8_t b[2 + PI__KV_CODES_MAX];
-    for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (scale + codes)) {
+    uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
+    for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
         put(x + d, b);
-        memcpy(tile + lane * scale, b, (size_t) scale);
-        memcpy(tile + 16 * scale + lane * codes, b + scale, (size_t) codes);
+        store_side(side, tile, lane, b);
+        memcpy(tile + 16 * side + lane * codes, b + side, (size_t) codes);
     }
 }
 
@@ -499,7 +677,7 @@ static void store_k(int32_t type, char *tile, int32_t lane, int32_t head_dim, co
 {
     switch (type) {
 #define ROW(type, fn, ...) \
-    case PI__##type: store_k_by(put_##fn, PI__KV_SCALE_##type, PI__KV_CODES_##type, tile, lane, head_dim, x); break;
+    case PI__##type: store_k_by(put_##fn, PI__KV_SIDE_##type, PI__KV_CODES_##type, tile, lane, head_dim, x); break;
         PI__CACHE_TYPES(ROW)
 #undef ROW
     default: break;
@@ -510,7 +688,7 @@ static void store_v(int32_t type, char *tile, int32_t lane, int32_t head_dim, co
 {
     switch (type) {
 #define ROW(type, fn, ...) \
-    case PI__##type: store_v_by(put_##fn, PI__KV_SCALE_##type, PI__KV_CODES_##type, tile, lane, head_dim, x); break;
+    case PI__##type: store_v_by(put_##fn, PI__KV_SIDE_##type, PI__KV_CODES_##type, tile, lane, head_dim, x); break;
         PI__CACHE_TYPES(ROW)
 #undef ROW
     default: break;
@@ -522,7 +700,7 @@ static void store_row(int32_t type, char *dst, int32_t n, const float *x)
     switch (type) {
 #define ROW(type, fn, ...)                                                                              \
     case PI__##type:                                                                                    \
-        for (int32_t d = 0; d < n; d += 32, dst += PI__KV_SCALE_##type + PI__KV_CODES_##type)           \
+        for (int32_t d = 0; d < n; d += 32, dst += PI__KV_SIDE_##type + PI__KV_CODES_##type)           \
             put_##fn(x + d, (uint8_t *) dst);                                                           \
         break;
         PI__CACHE_TYPES(ROW)
@@ -536,7 +714,7 @@ static void load_row(int32_t type, const char *src, int32_t n, float *x)
     switch (type) {
 #define ROW(type, fn, ...)                                                                              \
     case PI__##type:                                                                                    \
-        for (int32_t d = 0; d < n; d += 32, src += PI__KV_SCALE_##type + PI__KV_CODES_##type) get_##fn(src, x + d); \
+        for (int32_t d = 0; d < n; d += 32, src += PI__KV_SIDE_##type + PI__KV_CODES_##type) get_##fn(src, x + d); \
         break;
         PI__CACHE_TYPES(ROW)
 #undef ROW

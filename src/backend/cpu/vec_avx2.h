@@ -119,6 +119,39 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(_mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
 }
 
+/* 8 in the lanes that have all bits, -8 in those that have none. */
+static inline __m256 from_mask(__m256i m)
+{
+    return _mm256_blendv_ps(_mm256_set1_ps(-8), _mm256_set1_ps(8), _mm256_castsi256_ps(m));
+}
+
+/* 8 in the lanes whose word has this bit, -8 in others. */
+static inline vf vf_load_bit(const uint16_t *p, int bit)
+{
+    const __m256i b = _mm256_set1_epi32(1 << bit);
+    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p));
+    __m256i y = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) (p + 8)));
+    return (vf){from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(x, b), b)),
+                from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(y, b), b))};
+}
+
+/* The same by the lanes' bits of one word. */
+static inline vf vf_bits(uint16_t w)
+{
+    const __m256i lo = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128), hi = _mm256_slli_epi32(lo, 8);
+    __m256i x = _mm256_set1_epi32(w);
+    return (vf){from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(x, lo), lo)),
+                from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(x, hi), hi))};
+}
+
+/* 16 values of a table of int8, by the nibbles of p. */
+static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *) p);
+    if (high) x = _mm_srli_epi16(x, 4);
+    return from_i8(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *) table), _mm_and_si128(x, _mm_set1_epi8(15))));
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

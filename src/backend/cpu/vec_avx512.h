@@ -77,6 +77,26 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
 }
 
+/* 8 in the lanes whose bit is set, -8 in others. */
+static inline vf from_mask(__mmask16 m) { return _mm512_mask_blend_ps(m, _mm512_set1_ps(-8), _mm512_set1_ps(8)); }
+
+/* The same of each lane's word, or of the lanes' bits of one word. */
+static inline vf vf_load_bit(const uint16_t *p, int bit)
+{
+    __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p));
+    return from_mask(_mm512_test_epi32_mask(x, _mm512_set1_epi32(1 << bit)));
+}
+static inline vf vf_bits(uint16_t w) { return from_mask((__mmask16) w); }
+
+/* 16 values of a table of int8, by the nibbles of p. */
+static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *) p);
+    if (high) b = _mm_srli_epi16(b, 4);
+    b = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *) table), _mm_and_si128(b, _mm_set1_epi8(15)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
+
 static inline void vf_store_f16(uint16_t *p, vf a)
 {
     _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -103,6 +103,30 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return vf_load(t);
 }
 
+/* 8 in the lanes whose word has this bit, -8 in others. */
+static inline vf vf_load_bit(const uint16_t *p, int bit)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = p[i] >> bit & 1 ? 8 : -8;
+    return vf_load(t);
+}
+
+/* The same by the lanes' bits of one word. */
+static inline vf vf_bits(uint16_t w)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = w >> i & 1 ? 8 : -8;
+    return vf_load(t);
+}
+
+/* 16 values of a table of int8, by the nibbles of p. */
+static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = table[high ? p[i] >> 4 : p[i] & 15];
+    return vf_load(t);
+}
+
 static inline void vf_store_f16(uint16_t *p, vf a)
 {
     float t[16];

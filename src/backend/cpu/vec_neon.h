@@ -74,6 +74,31 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(vsubq_s8(vreinterpretq_s8_u8(x), vdupq_n_s8(8)));
 }
 
+/* 8 in the lanes of x that have a bit of b, -8 in others. */
+static inline float32x4_t from_bits(uint32x4_t x, uint32x4_t b)
+{
+    return vbslq_f32(vtstq_u32(x, b), vdupq_n_f32(8), vdupq_n_f32(-8));
+}
+
+/* The same of each lane's word, or of the lanes' bits of one word. */
+static inline vf vf_load_bit(const uint16_t *p, int bit)
+{
+    VF_EACH(from_bits(vmovl_u16(vld1_u16(p + i * 4)), vdupq_n_u32(1u << bit)));
+}
+static inline vf vf_bits(uint16_t w)
+{
+    static const uint32_t first[4] = {1, 2, 4, 8};
+    VF_EACH(from_bits(vdupq_n_u32((uint32_t) w >> 4 * i), vld1q_u32(first)));
+}
+
+/* 16 values of a table of int8, by the nibbles of p. */
+static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
+{
+    uint8x16_t x = vld1q_u8(p);
+    x = high ? vshrq_n_u8(x, 4) : vandq_u8(x, vdupq_n_u8(15));
+    return from_i8(vqtbl1q_s8(vld1q_s8(table), x));
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x)
 {
     for (int i = 0; i < 4; i++) vst1_u16(p + i * 4, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));

@@ -44,9 +44,10 @@ size_t pi__k_top_scratch(int32_t n_rows, int64_t n);
 int pi__k_top_run(void *stream, const pi__k_top *a);
 
 /* ---- the paged cache. A block of a layer: K, then V; each is [n_head_kv][planes of block_size rows of head_dim]. The
- * planes of F32, F16 and BF16: the values. Of Q8_0: all codes (int8), then all scales (f16, one for 32 codes). Of Q4_0:
- * codes, byte j of a group of 32 holds j in its low and j + 16 in its high nibble; then scales. So every row of codes
- * begins at a multiple of 16 bytes, and a block takes the bytes that the format names. */
+ * planes of F32, F16 and BF16: the values. Of others: all codes, then all sides, one for 32 codes, words as
+ * cache_types.h has them. Codes of Q8_0 are int8; of the rest, byte j of a group of 32 holds code j in its low and j + 16 in
+ * its high nibble. So every row of codes begins at a multiple of 16 bytes, and a block takes the bytes that the format
+ * names. */
 typedef struct pi__k_cache {
     char *base;         /* block b of the layer is at base + b * stride */
     size_t stride;      /* bytes, a multiple of 16 */

@@ -1,0 +1,454 @@
+#!/usr/bin/env python3
+"""Fetching models: the tool against a hub of its own, on this machine, that behaves, misbehaves and breaks off.
+
+    check_download.py [PAGEDINFER]
+
+Standard library only; PAGEDINFER_BIN names the tool otherwise. Where it was built without libcurl, that it says so."""
+import hashlib
+import http.server
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from check_cli import write_model  # noqa: E402
+
+BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'))
+COMMIT = '0123456789abcdef0123456789abcdef01234567'
+TOKEN = 'hf_abcdefghijklmnopqrstuvwxyz0123456789'
+faults = []
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Repositories are {path: bytes}; `behave` maps a path's end to what goes wrong there, once for each word."""
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(('127.0.0.1', 0), Handler)
+        self.repos, self.files, self.behave, self.seen, self.private, self.gated = {}, {}, {}, [], set(), set()
+        self.elsewhere, self.page_size, self.sha = None, 0, {}
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        pass  # a client that went away
+
+    @property
+    def url(self):
+        return 'http://127.0.0.1:%d/' % self.server_address[1]
+
+    def asked(self, method, end):
+        return [s for s in self.seen if s[0] == method and s[1].split('?')[0].endswith(end)]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body=b'', headers=(), cut=None):
+        self.send_response(status)
+        for k, v in headers:
+            self.send_header(k, v)
+        self.send_header('Content-Length', str(len(body)))
+        if cut is not None: self.send_header('Connection', 'close')
+        self.end_headers()
+        if self.command != 'HEAD': self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None: self.close_connection = True
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        hub = self.server
+        path = self.path.split('?')[0].lstrip('/')
+        hub.seen.append((self.command, self.path, dict(self.headers)))
+        how = next((hub.behave[k] for k in hub.behave if path.endswith(k) and hub.behave[k]), None)
+        word = how.pop(0) if how else None
+        if word and word.isdigit(): return self.answer(int(word), b'{"error": "%s"}' % word.encode())
+        if word == 'drop': return self.close_quietly()
+        if path.startswith('api/models/'): return self.listing(path.split('/'))
+        if '/resolve/' in path: return self.resolve(path, word)
+        if path in hub.files: return self.data(hub.files[path], word, hub.sha.get(path))
+        return self.answer(404, b'{"error": "not found"}')
+
+    def close_quietly(self):
+        self.close_connection = True
+
+    def may(self, repo):
+        auth = self.headers.get('Authorization')
+        if repo in self.server.private and auth != 'Bearer ' + TOKEN: return self.answer(401, b'{"error": "no"}')
+        if repo in self.server.gated: return self.answer(403, b'{"error": "gated"}')
+        return True
+
+    def listing(self, part):
+        hub, repo = self.server, '/'.join(part[2:4])
+        if repo not in hub.repos: return self.answer(401, b'{"error": "Repository not found"}')
+        if self.may(repo) is not True: return None
+        if part[4] == 'refs':
+            return self.answer(200, json.dumps({'branches': [{'name': 'dev', 'targetCommit': 'f' * 40},
+                                                             {'name': 'main', 'targetCommit': COMMIT}]}).encode())
+        tree = [{'type': 'directory', 'path': 'sub'}]
+        for name, data in hub.repos[repo].items():
+            git = hashlib.sha1(b'blob %d\0' % len(data) + data).hexdigest()
+            f = {'type': 'file', 'path': name, 'size': len(data), 'oid': git}
+            if name.endswith('.gguf') and 'small' not in name:
+                f['lfs'] = {'oid': hashlib.sha256(data).hexdigest(), 'size': len(data)}
+            tree.append(f)
+        if not hub.page_size: return self.answer(200, json.dumps(tree).encode())
+        at = int(self.path.split('cursor=')[1]) if 'cursor=' in self.path else 0
+        more = at + hub.page_size
+        link = [('Link', '<%s%s?recursive=true&cursor=%d>; rel="next"' % (hub.url, '/'.join(part), more))]
+        return self.answer(200, json.dumps(tree[at:more]).encode(), link if more < len(tree) else ())
+
+    def resolve(self, path, word):
+        repo, name = path.split('/resolve/')[0], path.split('/resolve/')[1].split('/', 1)[1].replace('%20', ' ')
+        if self.may(repo) is not True: return None
+        data = self.server.repos[repo][name]
+        if not self.server.elsewhere: return self.data(data, word)
+        self.server.elsewhere.files['blob/' + name] = data
+        return self.answer(302, b'moved', [('Location', self.server.elsewhere.url + 'blob/' + name),
+                                           ('X-Linked-Etag', '"%s"' % hashlib.sha256(data).hexdigest()),
+                                           ('X-Linked-Size', str(len(data)))])
+
+    def data(self, data, word, sha=None):
+        etag = [('ETag', '"%s"' % hashlib.md5(data).hexdigest()), ('Accept-Ranges', 'bytes')]
+        if sha: etag.append(('X-Linked-Etag', '"%s"' % sha))
+        sent = bytes(b ^ (i % 64 == 5) for i, b in enumerate(data)) if word == 'garble' else data
+        ask, same = self.headers.get('Range'), self.headers.get('If-Range')
+        first = int(ask.split('=')[1].split('-')[0]) if ask and (not same or same == etag[0][1]) and word != 'norange' else 0
+        if first > len(data): return self.answer(416)
+        cut = (len(data) - first) // 2 if word == 'cut' else None
+        if word == 'huge': etag.append(('X-Linked-Size', str(1 << 60)))
+        if word == 'slow': return self.slowly(data, etag)
+        if first: return self.answer(206, sent[first:], etag + [('Content-Range', 'bytes %d-%d/%d' % (first, len(data) - 1, len(data)))], cut)
+        return self.answer(200, sent, etag, cut)
+
+    def slowly(self, data, headers):
+        self.send_response(200)
+        for k, v in headers + [('Content-Length', str(len(data)))]:
+            self.send_header(k, v)
+        self.end_headers()
+        try:
+            for i in range(0, len(data), 4096):
+                self.wfile.write(data[i:i + 4096])
+                self.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            self.close_connection = True
+
+
+def call(*args, env=None, **how):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_', 'HF_', 'XDG_', 'MODEL_')) and
+             k.lower() not in ('http_proxy', 'https_proxy', 'all_proxy')}
+    return subprocess.Popen([BIN, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**clean, **env}, **how)
+
+
+class Test:
+    """A hub and an empty cache."""
+
+    def __init__(self, dir, model):
+        self.hub, self.cache, self.model = Hub(), os.path.join(dir, 'cache-%d' % time.monotonic_ns()), model
+        os.mkdir(self.cache)
+        self.env = {'MODEL_ENDPOINT': self.hub.url, 'LLAMA_CACHE': self.cache}
+
+    def run(self, code, *args, out=None, err=None, cmd='inspect', env=None):
+        tail = ('--no-tensors', '--no-cost') if cmd == 'inspect' else ()
+        p = call(cmd, *args, *tail, env={**self.env, **(env or {})})
+        stdout, stderr = (x.decode(errors='replace') for x in p.communicate(timeout=60))
+        what = ' '.join((cmd,) + args)[:120]
+        if p.returncode != code: faults.append(f'{what}: exit {p.returncode}, not {code}: {stderr[-500:]}')
+        if out is not None and out not in stdout: faults.append(f'{what}: stdout lacks {out!r}: {stdout[:500]!r}')
+        if err is not None and err not in stderr: faults.append(f'{what}: stderr lacks {err!r}: {stderr[:700]!r}')
+        if 'Sanitizer' in stderr: faults.append(f'{what}: {stderr[-2000:]}')
+        if TOKEN in stderr + stdout: faults.append(f'{what}: the token is shown')
+        self.stderr = stderr
+        return stdout
+
+    def path(self, *parts):
+        return os.path.join(self.cache, *parts)
+
+    def check(self, true, what):
+        if not true: faults.append(f'{what}; {self.stderr[-300:]}')
+
+    def empty(self):
+        shutil.rmtree(self.cache)
+        os.mkdir(self.cache)
+        self.hub.seen.clear()
+
+
+def layout(t):
+    """As llama.cpp and huggingface_hub lay it out; the second time nothing is fetched."""
+    t.hub.repos['org/tiny-GGUF'] = {'README.md': b'hello', 'mmproj-tiny-Q4_K_M.gguf': b'x', 'tiny-F16.gguf': b'y',
+                                    'tiny-Q4_K_M.gguf': t.model, 'tiny-Q8_0.gguf': b'z'}
+    dry = t.run(0, '-hf', 'org/tiny-GGUF', '--dry-run', out='%d bytes  tiny-Q4_K_M.gguf -> ' % len(t.model))
+    t.check('mmproj' not in dry and not os.listdir(t.cache), 'a dry run that leaves something, or wants more than the model')
+    t.run(0, '-hf', 'org/tiny-GGUF', out='gemma3', err='fetching tiny-Q4_K_M.gguf')
+    dir = t.path('models--org--tiny-GGUF')
+    oid = hashlib.sha256(t.model).hexdigest()
+    t.check(open(os.path.join(dir, 'refs', 'main')).read() == COMMIT, 'refs/main is not the commit')
+    link = os.path.join(dir, 'snapshots', COMMIT, 'tiny-Q4_K_M.gguf')
+    t.check(os.path.islink(link) and os.readlink(link) == '../../blobs/' + oid, 'snapshots/ has no link to the blob')
+    t.check(open(link, 'rb').read() == t.model, 'other bytes than the hub has')
+    t.check(os.listdir(os.path.join(dir, 'blobs')) == [oid], 'other blobs than the one')
+    t.hub.seen.clear()
+    t.run(0, '-hf', 'org/tiny-GGUF:q4_k_m', out='gemma3')
+    t.run(0, '-hf', 'org/tiny-GGUF', '--dry-run', out='nothing to fetch')
+    t.run(0, '-hf', 'org/tiny-GGUF', '--offline', out='gemma3')
+    t.run(0, '--no-warmup', '-hf', 'org/tiny-GGUF', '-p', 'the', '-n', '1', '--offline', cmd='run')
+    t.run(0, '-hf', 'org/tiny-GGUF', '-p', 'the', '--ids', '--offline', cmd='tokenize', out='[')
+    t.run(0, '-hf', 'org/tiny-GGUF', '--offline', t.path('out.gguf'), 'F16', '1', cmd='quantize')
+    t.check(os.path.getsize(t.path('out.gguf')) > 1000, 'quantize of a fetched model wrote nothing')
+    t.check(not t.hub.asked('GET', '.gguf'), 'fetched a second time')
+    env = {'LLAMA_CACHE': '', 'HOME': t.cache, 'XDG_CACHE_HOME': t.path('xdg'), 'HF_HOME': t.path('hf')}
+    for names, at in (((), t.path('hf', 'hub')), (('HF_HOME',), t.path('xdg', 'huggingface', 'hub')),
+                      (('HF_HOME', 'XDG_CACHE_HOME'), t.path('.cache', 'huggingface', 'hub'))):
+        t.run(0, '-hf', 'org/tiny-GGUF', '--dry-run', out=at, env={**env, **{k: '' for k in names}})
+
+
+def choice(t):
+    t.hub.repos['o/m'] = {'a.gguf': t.model + b'0', 'm-Q8_0.gguf': t.model + b'8', 'sub/my model-Q5_K_M.gguf': t.model + b'5',
+                          'mtp-m-Q8_0.gguf': t.model + b'm', 'small-Q2_K.gguf': t.model + b's', '../evil-Q3_K.gguf': b'e'}
+    for args, want in ((('-hf', 'o/m'), 'm-Q8_0.gguf'), (('-hf', 'o/m:q5_k_m'), 'sub/my model-Q5_K_M.gguf'),
+                       (('-hf', 'o/m', '-hff', 'a.gguf'), 'a.gguf'), (('-hf', 'o/m:Q2_K'), 'small-Q2_K.gguf')):
+        t.run(0, *args, '--dry-run', out=want + ' -> ')
+    t.run(0, '-hf', 'o/m:Q5_K_M', out='gemma3')
+    t.check(os.path.exists(t.path('models--o--m/snapshots', COMMIT, 'sub/my model-Q5_K_M.gguf')), 'a file in a folder')
+    t.run(0, '-hf', 'o/m:Q2_K', out='gemma3')  # named by git's hash
+    t.run(0, '-hf', 'o/m', '-hfd', 'o/m', '--dry-run', out='mtp-m-Q8_0.gguf -> ')
+    t.run(66, '-hf', 'o/m:Q6_K', err='sub/my model-Q5_K_M.gguf')
+    t.run(66, '-hf', 'o/m:Q3_K', err='no GGUF of a model with Q3_K')
+    t.run(66, '-hf', 'o/m', '-hff', 'b.gguf', err='has no file b.gguf')
+    t.hub.page_size = 2
+    t.run(0, '-hf', 'o/m:Q2_K', '--dry-run', out='small-Q2_K.gguf')
+    for bad in ('nothing', 'a/b/c', '../x', 'a/..', '-a/b', 'a/b:', 'a/b:c/d'):
+        t.run(64, '-hf', bad, err='is not the name of a repository')
+    t.run(64, '-hf', 'o/m', '-m', 'x.gguf', err='give one of them')
+    t.run(64, '-hff', 'x.gguf', err='-hf')
+    t.run(64, '-hf', 'o/m', '-hft', 'a b', err='token')
+
+
+def splits(t):
+    part = ['m-Q4_K_M-%05d-of-00003.gguf' % i for i in (1, 2, 3)]
+    t.hub.repos['o/s'] = {p: t.model + p.encode() for p in part}
+    t.run(0, '-hf', 'o/s', '--dry-run', out=part[2])
+    t.run(0, '-hf', 'o/s', err=part[2])
+    for p in part:
+        at = t.path('models--o--s/snapshots', COMMIT, p)
+        t.check(os.path.exists(at) and open(at, 'rb').read() == t.model + p.encode(), p)
+    del t.hub.repos['o/s'][part[1]]
+    shutil.rmtree(t.path('models--o--s'))
+    t.run(65, '-hf', 'o/s', err='part 2 of 3')
+
+
+def resume(t):
+    """Answers that are cut, what is left of another time, servers without ranges, files that are wrong."""
+    t.hub.repos['o/r'] = {'r-Q4_K_M.gguf': t.model}
+    oid = hashlib.sha256(t.model).hexdigest()
+    blob = t.path('models--o--r/blobs', oid)
+    t.hub.behave['r-Q4_K_M.gguf'] = ['cut', 'cut']
+    t.run(0, '-hf', 'o/r', out='gemma3')
+    asked = t.hub.asked('GET', 'r-Q4_K_M.gguf')
+    t.check(len(asked) == 3 and [a[2].get('Range') for a in asked] == [None, 'bytes=%d-' % (len(t.model) // 2), 'bytes=%d-' % (
+        len(t.model) // 2 + (len(t.model) - len(t.model) // 2) // 2)], 'cut answers are not gone on from: %s' % [a[2].get('Range') for a in asked])
+    for begun, behave, requests in ((t.model[:1000], [], 1), (t.model[:1000], ['norange'], 1), (b'wrong' * 200, [], 2),
+                                    (t.model + b'more', [], 1), (t.model, [], 0), (b'', ['garble'], 2)):
+        t.empty()
+        os.makedirs(os.path.dirname(blob))
+        open(blob + '.downloadInProgress', 'wb').write(begun)
+        t.hub.behave['r-Q4_K_M.gguf'] = behave
+        t.run(0, '-hf', 'o/r', out='gemma3')
+        t.check(len(t.hub.asked('GET', 'r-Q4_K_M.gguf')) == requests, 'begun with %d bytes: %d requests, not %d' % (
+            len(begun), len(t.hub.asked('GET', 'r-Q4_K_M.gguf')), requests))
+        t.check(open(blob, 'rb').read() == t.model, 'resumed to another file')
+        t.check(not os.path.exists(blob + '.downloadInProgress'), 'a part is left')
+    t.empty()
+    t.hub.behave['r-Q4_K_M.gguf'] = ['garble', 'garble']
+    t.run(65, '-hf', 'o/r', err='checksum is wrong')
+    t.check(not os.path.exists(blob) and not os.path.exists(blob + '.downloadInProgress'), 'a wrong file is left')
+    t.run(0, '-hf', 'o/r', out='gemma3')
+    os.truncate(blob, 77)  # by whatever: it is seen, and fetched again
+    t.run(0, '-hf', 'o/r', out='gemma3')
+
+
+def statuses(t):
+    t.hub.repos['o/p'] = {'p-Q4_K_M.gguf': t.model}
+    t.hub.behave['r-none'] = []
+    t.hub.behave['/refs'] = ['500']
+    t.hub.behave['p-Q4_K_M.gguf'] = ['503', 'drop', '500']
+    t.run(0, '-hf', 'o/p', out='gemma3')
+    t.run(78, '-hf', 'o/none', err='HF_TOKEN')
+    t.hub.private.add('o/p')
+    t.empty()
+    t.run(78, '-hf', 'o/p', err='(401)')
+    t.run(78, '-hf', 'o/p', '-hft', 'hf_wrong', err='not valid')
+    t.run(0, '-hf', 'o/p', env={'HF_TOKEN': TOKEN}, out='gemma3')
+    t.run(0, '-hf', 'o/p', out='gemma3', err='going on with what the cache has')  # refused, but it is there
+    t.hub.gated.add('o/p')
+    t.empty()
+    t.run(78, '-hf', 'o/p', '--hf-token', TOKEN, err='accept its terms at ' + t.hub.url + 'o/p')
+    t.hub.gated.clear(), t.hub.private.clear()
+    t.hub.behave['p-Q4_K_M.gguf'] = ['404']
+    t.run(66, '-hf', 'o/p', err='(404)')
+    t.run(66, '-hf', 'o/p', '--offline', err='--offline forbids')
+    t.check(not t.hub.asked('HEAD', ''), 'asked offline')
+    nobody = {'MODEL_ENDPOINT': 'http://127.0.0.1:9/'}
+    t.run(0, '-hf', 'o/p', out='gemma3')
+    t.run(0, '-hf', 'o/p', env=nobody, out='gemma3', err='going on with what the cache has')
+
+
+def redirects(t):
+    """The token goes to the hub, and not to where it sends for the file."""
+    t.hub.elsewhere, t.hub.repos['o/x'] = Hub(), {'x-Q4_K_M.gguf': t.model}
+    t.hub.private.add('o/x')
+    t.run(0, '-hf', 'o/x', '-hft', TOKEN, out='gemma3')
+    t.check([s[2].get('Authorization') for s in t.hub.asked('GET', 'x-Q4_K_M.gguf')] == ['Bearer ' + TOKEN], 'the hub got no token')
+    got = t.hub.elsewhere.seen
+    t.check(len(got) == 1 and not any('uthorization' in k for s in got for k in s[2]), 'the token went on to another host')
+    t.hub.private.clear()
+    t.run(0, '-mu', t.hub.url + 'o/x/resolve/main/x-Q4_K_M.gguf', out='gemma3')
+    t.hub.elsewhere.behave['x-Q4_K_M.gguf'] = ['200ok', 'garble', 'garble']
+    os.unlink(t.path('x-Q4_K_M.gguf'))
+    t.run(65, '-mu', t.hub.url + 'o/x/resolve/main/x-Q4_K_M.gguf', err='checksum is wrong')
+
+
+def addresses(t):
+    """-mu: kept by ETag, fetched again when that changes, gone on from only where it is the same."""
+    t.hub.files['d/m.gguf'] = t.model
+    url = t.hub.url + 'd/m.gguf'
+    t.run(0, '-mu', url, '--dry-run', out='%d bytes  m.gguf -> %s' % (len(t.model), t.path('m.gguf')))
+    t.run(0, '-mu', url + '?download=true', out='gemma3')
+    t.check(open(t.path('m.gguf.etag')).read() == '"%s"' % hashlib.md5(t.model).hexdigest(), 'm.gguf.etag is not the ETag')
+    t.run(0, '-mu', url, out='gemma3')
+    t.check(len(t.hub.asked('GET', 'm.gguf')) == 1, 'fetched again, though the ETag is the same')
+    t.hub.files['d/m.gguf'] = t.model + b'new'
+    t.run(0, '-mu', url, out='gemma3')
+    t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'not fetched again, though the ETag changed')
+    t.run(0, '-mu', url, '--offline', out='gemma3')
+    t.hub.behave['m.gguf'] = ['404']
+    t.run(0, '-mu', url, out='gemma3', err='going on with the file that is there')
+    t.run(66, '-mu', t.hub.url + 'd/none.gguf', err='(404)')
+    t.run(66, '-mu', t.hub.url + 'd/none.gguf', '--offline', err='--offline forbids')
+    t.run(0, '-mu', url, '-m', t.path('named.gguf'), out='gemma3')
+    t.check(os.path.exists(t.path('named.gguf')), '-m is not where -mu goes')
+    for begun, etag, ranged in ((t.model[:500], t.model + b'new', True), (b'old' * 100, b'old', False), (b'old' * 100, None, False)):
+        os.unlink(t.path('m.gguf'))
+        open(t.path('m.gguf.downloadInProgress'), 'wb').write(begun)
+        if etag: open(t.path('m.gguf.downloadInProgress.etag'), 'w').write('"%s"' % hashlib.md5(etag).hexdigest())
+        t.hub.seen.clear()
+        t.run(0, '-mu', url, out='gemma3')
+        t.check([('Range' in s[2]) for s in t.hub.asked('GET', 'm.gguf')] == [ranged], 'a part, ETag %s' % etag)
+        t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'a part of another file was gone on from')
+    for i in (1, 2): t.hub.files['d/s-%05d-of-00002.gguf' % i] = t.model + b'%d' % i
+    t.run(0, '-mu', t.hub.url + 'd/s-00001-of-00002.gguf', out='gemma3', err='s-00002-of-00002.gguf')
+    t.check(open(t.path('s-00002-of-00002.gguf'), 'rb').read() == t.model + b'2', 'part 2 of an address')
+    for bad in ('ftp://x/y.gguf', 'm.gguf', 'http://127.0.0.1/'):
+        t.run(64, '-mu', bad, err='--model-url')
+    t.run(74, '-mu', url, env={'LLAMA_CACHE': t.path('m.gguf')}, err='m.gguf')  # a file where the folder is to be
+
+
+def interrupts(t):
+    """Ctrl-C keeps what came; two that want the same fetch it once; a disk that is full."""
+    t.hub.repos['o/i'] = {'i-Q4_K_M.gguf': t.model}
+    oid = hashlib.sha256(t.model).hexdigest()
+    part = t.path('models--o--i/blobs', oid + '.downloadInProgress')
+    t.hub.behave['i-Q4_K_M.gguf'] = ['slow', 'slow']
+    p = call('inspect', '-hf', 'o/i', env=t.env)
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not (os.path.exists(part) and os.path.getsize(part) > 8192): time.sleep(0.02)
+    p.send_signal(signal.SIGINT)
+    err = p.communicate(timeout=20)[1].decode()
+    t.stderr = err
+    t.check(p.returncode == 130, 'Ctrl-C: exit %d' % p.returncode)
+    t.check(os.path.exists(part) and 8192 <= os.path.getsize(part) < len(t.model), 'Ctrl-C: the part is gone')
+    os.unlink(part)
+    on_terminal(t)
+    both = [call('inspect', '-hf', 'o/i', '--no-cost', env=t.env) for _ in range(2)]
+    said = [b.communicate(timeout=60)[1].decode() for b in both]
+    t.stderr = ' '.join(said)
+    t.check([b.returncode for b in both] == [0, 0], 'two at once: exits %s' % [b.returncode for b in both])
+    t.check(len(t.hub.asked('GET', 'i-Q4_K_M.gguf')) == 2, 'two at once: %d requests' % (len(t.hub.asked('GET', 'i-Q4_K_M.gguf')) - 1))
+    os.symlink('/dev/full', t.path('f.gguf.downloadInProgress'))
+    t.hub.files.update({'f.gguf': t.model, 'huge.gguf': t.model})
+    t.run(74, '-mu', t.hub.url + 'f.gguf', err='f.gguf.downloadInProgress')
+    t.hub.behave['huge.gguf'] = ['huge']
+    t.run(74, '-mu', t.hub.url + 'huge.gguf', err='it does not fit the disk')
+    full_disk(t)
+
+
+def on_terminal(t):
+    """There a line says how far it is, and is gone at the end."""
+    name = 'a' * 50 + '-' + 'b' * 50 + '.gguf'
+    t.hub.files[name], t.hub.behave[name] = t.model, [None, 'slow']
+    pid, fd = pty.fork()
+    if not pid: os.execve(BIN, [BIN, 'inspect', '-mu', t.hub.url + name, '--no-tensors', '--no-cost'], {**os.environ, **t.env})
+    text = b''
+    try:
+        while True:
+            got = os.read(fd, 4096)
+            text += got
+            if not got: break
+    except OSError:
+        pass
+    t.stderr = text.decode(errors='replace')
+    lines = t.stderr.split('\r\x1b[K')[1:-1]
+    t.check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, 'on a terminal: not fetched')
+    t.check(len(lines) > 2 and all(p.startswith('...') and 'b.gguf  ' in p and ' % ' in p and ' of ' in p and len(p) < 80
+                             for p in lines), 'no line on the terminal, or one too long for it: %s' % lines[:3])
+    t.check(any('/s  ' in p and ' left' in p for p in lines), 'the line has no rate or time')
+
+
+def full_disk(t):
+    """On a small file system, where a user may make one."""
+    dir, url = t.path('small'), t.hub.url + 'full.gguf'
+    os.mkdir(dir)
+    mount = 'mount -t tmpfs -o size=128k none "$1" && echo mounted && exec "$2" inspect -mu "$3"'
+    t.hub.files['full.gguf'], t.hub.behave['full.gguf'] = t.model, ['405']  # of unknown length until it comes
+    env = {**os.environ, **t.env, 'LLAMA_CACHE': dir}
+    p = subprocess.run(['unshare', '-rm', 'sh', '-c', mount, 'sh', dir, BIN, url], env=env, capture_output=True, timeout=60)
+    t.stderr = p.stderr.decode()
+    if b'mounted' not in p.stdout: return
+    t.check(p.returncode == 74 and 'the disk is full' in t.stderr and 'LLAMA_CACHE' in t.stderr, 'a full disk: exit %d' % p.returncode)
+
+
+def without_curl(t):
+    t.run(69, '-hf', 'o/none', err='PAGEDINFER_CURL=ON')
+    t.run(69, '-mu', 'http://127.0.0.1:9/m.gguf', err='PAGEDINFER_CURL=ON')
+    dir = t.path('models--o--c')
+    os.makedirs(os.path.join(dir, 'refs'))
+    os.makedirs(os.path.join(dir, 'snapshots', COMMIT))
+    open(os.path.join(dir, 'refs', 'main'), 'w').write(COMMIT)
+    open(os.path.join(dir, 'snapshots', COMMIT, 'c-Q4_K_M.gguf'), 'wb').write(t.model)
+    t.run(0, '-hf', 'o/c', out='gemma3')
+
+
+def main():
+    with tempfile.TemporaryDirectory() as dir:
+        path = os.path.join(dir, 'tiny.gguf')
+        write_model(path)
+        with open(path, 'rb') as f: model = f.read()
+        probe = Test(dir, model)
+        probe.run(69 if b'PAGEDINFER_CURL' in call('inspect', '-hf', 'o/none', env=probe.env).communicate()[1] else 78, '-hf', 'o/none')
+        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, splits, resume, statuses, redirects,
+                                                                          addresses, interrupts)
+        for test in tests:
+            start = time.monotonic()
+            test(Test(dir, model))
+            if os.environ.get('PAGEDINFER_VERBOSE'): print('%-14s %.1f s' % (test.__name__, time.monotonic() - start))
+    for f in faults:
+        print(f)
+    print('check_download: %s' % ('%d faults' % len(faults) if faults else 'passed' if len(tests) > 1 else
+                                  'passed, as far as a build without libcurl goes'))
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Every flag of llama.cpp's tools, given to ours under the same program name: what becomes of it?
+
+    check_flags.py [--write]
+
+Reads tests/golden/llama_flags.json (gen_llama_flags.py) and calls the tool for each spelling. A flag is
+accepted, accepted with a line that says what replaces it, refused as not built yet, or refused as having no meaning
+here; one that is not known at all is a fault, as is one that takes a value there and none here. The table is
+docs/FLAGS.md: --write makes it anew, and without that a difference is a fault. PAGEDINFER_BIN names the tool. Standard
+library only."""
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.abspath(os.environ.get('PAGEDINFER_BIN', os.path.join(ROOT, 'build/pagedinfer')))
+PAGE = os.path.join(ROOT, 'docs/FLAGS.md')
+OURS = {'llama-cli': 'chat', 'llama-completion': 'run', 'llama-perplexity': 'eval', 'llama-bench': 'bench',
+        'llama-batched-bench': 'bench', 'llama-quantize': 'quantize', 'llama-tokenize': 'tokenize',
+        'llama-server': 'serve'}
+KINDS = ('accepted', 'noted', 'not yet', 'no meaning')
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_', 'HF_'))}
+CLEAN['LLAMA_ARG_OFFLINE'] = '1'  # nothing is to be fetched
+faults = []
+
+
+def call(tool, *args, env=None):
+    """By the tool's name, as a symlink would."""
+    r = subprocess.run([tool, *args], executable=BIN, stdin=subprocess.DEVNULL, capture_output=True, env={**CLEAN, **(env or {})},
+                       timeout=60)
+    return r.returncode, r.stdout.decode(), r.stderr.decode()
+
+
+def judge(tool, flag, name):
+    """What becomes of one spelling: kind and what the tool says."""
+    value = {'yes': ['1'], 'may': ['on'], 'no': []}[flag['value']]
+    code, out, err = call(tool, name, *value, '--version')
+    first = err.split('\n')[0]
+    if m := re.search(r'is not built yet: (.*)', first): return 'not yet', m.group(1)
+    if m := re.search(r'has no meaning here: (.*)', first): return 'no meaning', m.group(1)
+    if value and 'unexpected argument' in first:
+        faults.append(f'{tool} {name}: takes a value there and none here')
+    elif code or not out:
+        faults.append(f'{tool} {name}: exit {code}: {first}')
+        return 'not yet', '?'
+    if m := re.search(r'is not needed: (.*)', first): return 'noted', m.group(1)
+    if 'has no effect here' in first: return 'noted', f"nothing that '{OURS[tool]}' does depends on it"
+    return 'accepted', ''
+
+
+def check_env(tool, flag, kind):
+    """The variable means what the flag means: what is refused is refused by its name, and so is a bad value."""
+    var = flag['env']
+    if not var.startswith('LLAMA_'): return  # HF_TOKEN and the like belong to other programs, too
+    if kind in ('not yet', 'no meaning'):
+        code, _, err = call(tool, env={var: 'x'})
+        if code != 78 or var not in err: faults.append(f'{tool}: {var} sets what is refused, and exit is {code}: {err[:200]}')
+    elif kind == 'accepted' and flag['value'] == 'yes':
+        said = call(tool, flag['names'][-1], '@')[2].split('\n')[0]
+        if "'@' is" not in said: return  # a text, which may be anything
+        code, _, err = call(tool, env={var: '@'})
+        if said not in err and (code != 78 or var not in err): faults.append(f'{tool}: {var}=@: exit {code}: {err[:200]}')
+
+
+def sweep(tool, flags):
+    rows = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [(f, [pool.submit(judge, tool, f, n) for n in f['names']]) for f in flags]
+        for f, results in jobs:
+            by_kind = {}
+            for name, r in zip(f['names'], results): by_kind.setdefault(r.result(), []).append(name)
+            rows += [(kind, names, why, f) for (kind, why), names in by_kind.items()]
+        if tool == 'llama-cli':
+            list(pool.map(lambda r: check_env(tool, r[3], r[0]), [r for r in rows if 'env' in r[3]]))
+    return rows
+
+
+def code(names): return ', '.join(f'`{n}`' for n in names)
+
+
+def page(results):
+    text = ["# llama.cpp's flags here", '',
+            "Written by tests/scripts/check_flags.py --write from what the tool does when it is called by the name of each "
+            "of llama.cpp's tools. *Accepted*: it does what it does there. *Noted*: it is taken, and a line says why it is "
+            "not needed. *Not yet*: known by name and refused (exit status 64). *No meaning*: refused, and will be. Flags "
+            'that only older versions have are among them.', '',
+            '| tool | here | accepted | noted | not yet | no meaning |', '|---|---|---:|---:|---:|---:|']
+    for tool, rows in results.items():
+        n = [sum(r[0] == k for r in rows) for k in KINDS]
+        text.append(f'| {tool} | {OURS[tool]} | ' + ' | '.join(map(str, n)) + ' |')
+    for tool, rows in results.items():
+        text += ['', f'## {tool}', '']
+        for kind, title in zip(KINDS[1:], ('Noted', 'Not yet', 'No meaning')):
+            by_why = {}
+            for k, names, why, _ in rows:
+                if k == kind: by_why.setdefault(why, []).extend(names)
+            if not by_why: continue
+            text += [f'| {title} | |', '|---|---|']
+            text += [f'| {code(names)} | {why} |' for why, names in by_why.items()] + ['']
+        text.append('Accepted: ' + '; '.join(code(r[1]) for r in rows if r[0] == 'accepted') + '.')
+    return '\n'.join(text) + '\n'
+
+
+def check_refused(results):
+    """Each row of REFUSED_OPTIONS must still refuse something: what was built since leaves that table."""
+    with open(os.path.join(ROOT, 'tools/options_table.h')) as f: table = f.read().split('#define REFUSED_OPTIONS')[1]
+    used = {n for rows in results.values() for kind, names, _, _ in rows if kind in KINDS[2:] for n in names}
+    for row in re.findall(r'(?:LATER|NEVER)\((.*?)\)(?: *\\)?\n', table, re.S):
+        flags = ''.join(re.findall(r'"([^"]*)"\s*\\?\s*', row.split('",')[0] + '"')).split()
+        if not used & set(flags): faults.append(f'tools/options_table.h: {flags[0]}: that row of REFUSED_OPTIONS refuses nothing')
+
+
+def main():
+    with open(os.path.join(ROOT, 'tests/golden/llama_flags.json')) as f: facts = json.load(f)
+    results = {tool: sweep(tool, flags) for tool, flags in facts.items()}
+    check_refused(results)
+    text = page(results)
+    if '--write' in sys.argv[1:]:
+        with open(PAGE, 'w') as f: f.write(text)
+    old = open(PAGE).read() if os.path.exists(PAGE) else ''
+    if old != text:
+        new = [l for l in text.split('\n') if l not in old.split('\n')]
+        faults.append('docs/FLAGS.md is out of date; check_flags.py --write makes it anew. New there: ' + '\n'.join(new[:5]))
+    for f in faults: print(f)
+    total = [sum(r[0] == k for rows in results.values() for r in rows) for k in KINDS]
+    print("llama.cpp's flags: " + ', '.join(f'{n} {k}' for n, k in zip(total, KINDS)) + f'; {len(faults)} faults')
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,583 @@
+/* Connections (see conn.h).
+ *
+ * Memory: a connection holds its request, up to IN_MAX bytes that the client sent ahead, and what is to be written.
+ * What is to be written is bounded by those who write: a stream stops at its own bound (gen.c), other answers are made
+ * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what
+ * comes meanwhile goes with the next one. Threads: the loop's. */
+#include "serve/conn.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    IN_MAX = 64 << 10,   /* bytes of requests behind the one being answered; then reading stops */
+    OUT_MAX = 256 << 10, /* bytes to be written; then no further request is begun */
+    BODY_STEP = 64 << 10, /* a body that moves on by so much has its time again */
+    TICK_MS = 250,
+    LINGER_MS = 2000,
+    BACKLOG = 512,
+};
+
+struct conn {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } h;
+    net *net;
+    conn *prev, *next;    /* in net->conns */
+    http_in in;           /* the request being read */
+    buf ahead;            /* bytes behind it that were read */
+    exchange *ex;         /* being answered, or NULL */
+    buf out;              /* to be written */
+    buf cipher;           /* the same encrypted, with what TLS has to say itself; TLS only */
+    buf writing;          /* being written */
+    tls *tls;             /* or NULL */
+    uv_write_t write;     /* its request */
+    size_t was_waiting;   /* bytes that had not left at the last look */
+    size_t body_mark;     /* bytes of the body that had come when the deadline was set */
+    uint64_t deadline;    /* uv_now; 0: none */
+    bool reading, in_write, closing, busy;
+    bool close_after;     /* once everything is written */
+    bool lingering;       /* written; what the client still sends is thrown away, so that it reads the answer */
+};
+
+static void process(conn *c);
+
+/* ------------------------------------------------------------------------------------------------------------ ends */
+
+static void on_closed(uv_handle_t *h)
+{
+    conn *c = h->data;
+    http_in_free(&c->in);
+    buf_free(&c->ahead);
+    buf_free(&c->out);
+    buf_free(&c->writing);
+    buf_free(&c->cipher);
+    tls_free(c->tls);
+    free(c);
+}
+
+static void close_conn(conn *c)
+{
+    if (c->closing) return;
+    c->closing = true;
+    exchange *ex = c->ex;
+    c->ex = NULL;
+    if (c->prev) c->prev->next = c->next;
+    else c->net->conns = c->next;
+    if (c->next) c->next->prev = c->prev;
+    c->net->n_conns--;
+    uv_close(&c->h.handle, on_closed);
+    if (!ex) return;
+    ex->conn = NULL;
+    if (ex->on_gone) ex->on_gone(ex);
+}
+
+/* Frees the exchange; its connection goes on with the next request. */
+static void exchange_end(exchange *ex)
+{
+    conn *c = ex->conn;
+    net *n = ex->net;
+    if (n->on_end) n->on_end(n->ud, ex);
+    http_request_free(&ex->req);
+    free(ex);
+    if (!c) return;
+    c->ex = NULL;
+    process(c);
+}
+
+void exchange_abort(exchange *ex)
+{
+    conn *c = ex->conn;
+    ex->on_gone = NULL;
+    if (c) close_conn(c);
+    exchange_end(ex);
+}
+
+/* --------------------------------------------------------------------------------------------------------- writing */
+
+static void flush(conn *c);
+
+static void on_written(uv_write_t *w, int status)
+{
+    conn *c = w->data;
+    c->in_write = false;
+    c->writing.n = 0;
+    if (c->closing) return;
+    if (status < 0) {
+        close_conn(c);
+        return;
+    }
+    flush(c);
+    if (c->closing || c->in_write) return;
+    if (c->ex && c->ex->on_room) c->ex->on_room(c->ex);
+    else if (!c->ex) process(c);
+}
+
+static void on_shut(uv_shutdown_t *s, int status)
+{
+    (void) status;
+    free(s);
+}
+
+/* Closing while a client still sends makes its system forget the answer: first only our side, then some time. */
+static void linger(conn *c)
+{
+    uv_shutdown_t *s = malloc(sizeof *s);
+    if (!s || uv_shutdown(s, &c->h.stream, on_shut)) {
+        free(s);
+        close_conn(c);
+        return;
+    }
+    c->lingering = true;
+    c->deadline = uv_now(c->net->loop) + LINGER_MS;
+}
+
+static size_t waiting(const conn *c) { return c->out.n + c->cipher.n + uv_stream_get_write_queue_size(&c->h.stream); }
+
+static void flush(conn *c)
+{
+    if (c->closing || c->in_write) return;
+    if (c->out.failed) {
+        close_conn(c);
+        return;
+    }
+    buf *from = c->tls ? &c->cipher : &c->out;
+    if (c->tls && c->out.n) {
+        bool ok = tls_write(c->tls, c->out.p, c->out.n, &c->cipher);
+        c->out.n = 0;
+        if (!ok) {
+            close_conn(c);
+            return;
+        }
+    }
+    if (from->n) {
+        buf t = c->writing;
+        c->writing = *from;
+        *from = t;
+        from->n = 0;
+        c->write.data = c;
+        uv_buf_t b = uv_buf_init(c->writing.p, (unsigned) c->writing.n);
+        if (uv_write(&c->write, &c->h.stream, &b, 1, on_written)) {
+            close_conn(c);
+            return;
+        }
+        c->in_write = true;
+        c->was_waiting = waiting(c);
+        if (!c->deadline) c->deadline = uv_now(c->net->loop) + c->net->idle_ms;
+    } else if (c->close_after && !c->ex && !c->lingering) {
+        if (c->in.status) linger(c);
+        else close_conn(c);
+    }
+}
+
+static void put_head(exchange *ex, int status, const char *type, const char *headers)
+{
+    conn *c = ex->conn;
+    const net *n = c->net;
+    ex->status = status;
+    if (!ex->req.keep_alive) c->close_after = true;
+    buf_fmt(&c->out, "HTTP/1.1 %d %s\r\n%s", status, http_reason(status), headers);
+    if (*type) buf_fmt(&c->out, "Content-Type: %s\r\n", type);
+    if (*n->cors && http_field(&ex->req, HTTP_FIELD_ORIGIN)) {
+        buf_fmt(&c->out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", n->cors);
+    }
+    buf_fmt(&c->out, "Connection: %s\r\n", c->close_after ? "close" : "keep-alive");
+}
+
+void answer(exchange *ex, int status, const char *type, const char *headers, const void *body, size_t n)
+{
+    ex->status = status;
+    if (ex->conn) {
+        conn *c = ex->conn;
+        put_head(ex, status, type, headers);
+        if (status != 204) buf_fmt(&c->out, "Content-Length: %zu\r\n", n);
+        buf_str(&c->out, "\r\n");
+        if (ex->req.method != HTTP_HEAD && status != 204) buf_put(&c->out, body, n);
+        flush(c);
+    }
+    exchange_end(ex);
+}
+
+void stream_begin(exchange *ex, const char *type)
+{
+    ex->status = 200;
+    if (!ex->conn) return;
+    ex->chunked = !ex->req.http10;
+    if (!ex->chunked) ex->conn->close_after = true;
+    put_head(ex, 200, type, "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n");
+    buf_str(&ex->conn->out, ex->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+    flush(ex->conn);
+}
+
+void stream_put(exchange *ex, const void *p, size_t n)
+{
+    conn *c = ex->conn;
+    if (!c || !n) return;
+    if (ex->chunked) buf_fmt(&c->out, "%zx\r\n", n);
+    buf_put(&c->out, p, n);
+    if (ex->chunked) buf_str(&c->out, "\r\n");
+    flush(c);
+}
+
+void stream_end(exchange *ex)
+{
+    if (ex->conn) {
+        if (ex->chunked) buf_str(&ex->conn->out, "0\r\n\r\n");
+        flush(ex->conn);
+    }
+    exchange_end(ex);
+}
+
+size_t stream_waiting(const exchange *ex) { return ex->conn ? waiting(ex->conn) : 0; }
+
+/* --------------------------------------------------------------------------------------------------------- errors */
+
+static const char *error_type(int status)
+{
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 429: return "rate_limit_error";
+    case 503: return "unavailable_error";
+    }
+    return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+json_t *error_json(int status, const char *param, const char *code, const char *message)
+{
+    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", error_type(status), "param",
+                     param, "code", code);
+}
+
+void answer_json(exchange *ex, int status, json_t *root)
+{
+    static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\"}}";
+    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(root);
+    const char *more = status == 429 || status == 503 ? "Retry-After: 1\r\n" : status == 401
+                       ? "WWW-Authenticate: Bearer\r\n" : "";
+    if (text) answer(ex, status, "application/json", more, text, strlen(text));
+    else answer(ex, 503, "application/json", "Retry-After: 1\r\n", none, sizeof none - 1);
+    free(text);
+}
+
+void answer_error(exchange *ex, int status, const char *param, const char *code, const char *fmt, ...)
+{
+    char message[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    answer_json(ex, status, error_json(status, param, code, message));
+}
+
+/* --------------------------------------------------------------------------------------------------------- reading */
+
+static exchange *exchange_new(conn *c)
+{
+    exchange *ex = calloc(1, sizeof *ex);
+    if (!ex) return NULL;
+    ex->conn = c;
+    ex->net = c->net;
+    ex->began = uv_hrtime();
+    return ex;
+}
+
+/* A request that cannot be read: an answer, and the end of the connection, since nobody knows where the next begins. */
+static void refuse(conn *c)
+{
+    exchange *ex = exchange_new(c);
+    c->ahead.n = 0;
+    if (!ex) {
+        close_conn(c);
+        return;
+    }
+    c->ex = ex;
+    int status = c->in.status;
+    const char *why = c->in.why ? c->in.why : http_reason(status);
+    http_take(&c->in, &ex->req);
+    ex->req.keep_alive = false;
+    answer_error(ex, status, NULL, status == 401 ? "invalid_api_key" : NULL, "%s", why);
+}
+
+static void begin(conn *c)
+{
+    exchange *ex = exchange_new(c);
+    if (!ex) {
+        close_conn(c);
+        return;
+    }
+    c->ex = ex;
+    c->deadline = 0;
+    http_take(&c->in, &ex->req);
+    c->net->on_request(c->net->ud, ex);
+}
+
+/* Clients that hold a large body back until they are told to go on. */
+static void answer_expect(conn *c)
+{
+    const char *e = http_field(&c->in.req, HTTP_FIELD_EXPECT);
+    if (!e || !c->in.has_head || c->in.req.body.n || strcasecmp(e, "100-continue") != 0) return;
+    c->in.req.field[HTTP_FIELD_EXPECT].p[0] = 0;
+    buf_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    flush(c);
+}
+
+/* What was sent, and what could not be, decides how long the client may take for the next step. */
+static void set_deadline(conn *c)
+{
+    if (c->closing || c->ex || c->lingering) return;
+    uint64_t now = uv_now(c->net->loop);
+    if (http_is_idle(&c->in)) {
+        c->deadline = now + c->net->idle_ms;
+        c->body_mark = 0;
+    } else if (!c->in.has_head) {
+        if (c->body_mark != SIZE_MAX) c->deadline = now + c->net->header_ms;
+        c->body_mark = SIZE_MAX;
+    } else if (c->body_mark == SIZE_MAX || c->in.req.body.n >= c->body_mark + BODY_STEP) {
+        c->body_mark = c->in.req.body.n;
+        c->deadline = now + c->net->idle_ms;
+    }
+}
+
+/* Requests out of what was read, until one is to be answered later. */
+static void process(conn *c)
+{
+    if (c->busy) return;
+    c->busy = true;
+    while (!c->closing && !c->ex && c->ahead.n && !c->close_after && c->out.n < OUT_MAX) {
+        size_t used;
+        enum http_what what = http_feed(&c->in, c->ahead.p, c->ahead.n, &used);
+        buf_drop(&c->ahead, used);
+        if (what == HTTP_REFUSED) refuse(c);
+        else if (what == HTTP_WHOLE) begin(c);
+        else answer_expect(c);
+    }
+    c->busy = false;
+    if (c->closing) return;
+    if (c->close_after && !c->ex) flush(c);
+    set_deadline(c);
+}
+
+static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *b)
+{
+    conn *c = h->data;
+    (void) want;
+    *b = uv_buf_init(c->net->read_buf, sizeof c->net->read_buf);
+}
+
+static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
+{
+    conn *c = s->data;
+    if (n < 0) { /* also a client that has only closed its own side: that is how one that left looks */
+        close_conn(c);
+        return;
+    }
+    if (c->close_after) return;
+    bool ok = true;
+    if (c->tls) {
+        ok = tls_read(c->tls, b->base, (size_t) n, &c->ahead, &c->cipher);
+        if (ok) flush(c);
+    } else {
+        buf_put(&c->ahead, b->base, (size_t) n);
+    }
+    if (!ok || c->ahead.failed) close_conn(c);
+    if (c->closing) return;
+    process(c);
+    if (!c->closing && c->ahead.n > IN_MAX && c->reading) {
+        uv_read_stop(&c->h.stream);
+        c->reading = false;
+    }
+}
+
+static void on_accept(uv_stream_t *listener, int status)
+{
+    net *n = listener->data;
+    conn *c = status < 0 ? NULL : calloc(1, sizeof *c);
+    if (!c) return;
+    c->net = n;
+    bool pipe = listener->type == UV_NAMED_PIPE;
+    int rc = pipe ? uv_pipe_init(n->loop, &c->h.pipe, 0) : uv_tcp_init(n->loop, &c->h.tcp);
+    if (rc) {
+        free(c);
+        return;
+    }
+    c->h.handle.data = c;
+    http_in_init(&c->in, &n->limits);
+    c->in.on_head = n->on_head;
+    c->in.ud = n->ud;
+    n->n_accepted++;
+    rc = uv_accept(listener, &c->h.stream);
+    if (!rc && n->tls && !pipe && !(c->tls = tls_new(n->tls))) rc = UV_ENOMEM;
+    if (n->n_conns >= n->max_conns) {
+        static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+                                   "Content-Length: 0\r\n\r\n";
+        uv_buf_t b = uv_buf_init((char *) full, sizeof full - 1);
+        if (!rc && !c->tls) uv_try_write(&c->h.stream, &b, 1);
+        n->n_refused++;
+        rc = UV_EMFILE;
+    }
+    if (!rc && !pipe) uv_tcp_nodelay(&c->h.tcp, 1);
+    if (!rc) rc = uv_read_start(&c->h.stream, on_alloc, on_read);
+    if (rc) {
+        c->closing = true;
+        uv_close(&c->h.handle, on_closed);
+        return;
+    }
+    c->reading = true;
+    c->next = n->conns;
+    if (n->conns) n->conns->prev = c;
+    n->conns = c;
+    n->n_conns++;
+    set_deadline(c);
+}
+
+/* ------------------------------------------------------------------------------------------------------- deadlines */
+
+/* A request that came to a stop half way is answered; anything else is closed. */
+static void time_out(conn *c)
+{
+    if (c->ex || c->close_after || http_is_idle(&c->in) || waiting(c)) {
+        close_conn(c);
+        return;
+    }
+    c->in.status = 408;
+    c->in.why = "the request took too long to arrive";
+    refuse(c);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+    net *n = t->data;
+    uint64_t now = uv_now(n->loop);
+    for (conn *c = n->conns, *next; c; c = next) {
+        next = c->next;
+        size_t left = waiting(c);
+        if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* it moves */
+        c->was_waiting = left;
+        if (c->ex && !left) c->deadline = 0; /* the model's time, not the client's */
+        if (!c->reading && c->ahead.n <= IN_MAX / 2 && !uv_read_start(&c->h.stream, on_alloc, on_read))
+            c->reading = true;
+        if (c->deadline && now >= c->deadline) time_out(c);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- listening */
+
+int net_init(net *n, uv_loop_t *loop)
+{
+    n->loop = loop;
+    int rc = uv_timer_init(loop, &n->tick);
+    n->tick.data = n;
+    return rc ? rc : uv_timer_start(&n->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+static int open_tcp(net *n)
+{
+    int rc = uv_tcp_init(n->loop, &n->tcp);
+    if (rc) return rc;
+    n->tcp.data = n;
+    n->has_tcp = true;
+    return 0;
+}
+
+static int bound_port(const net *n, int *port)
+{
+    struct sockaddr_storage a;
+    int len = sizeof a, rc = uv_tcp_getsockname(&n->tcp, (struct sockaddr *) &a, &len);
+    if (rc) return rc;
+    *port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *) &a)->sin6_port
+                                          : ((struct sockaddr_in *) &a)->sin_port);
+    return 0;
+}
+
+int net_listen_tcp(net *n, const char *host, int *port)
+{
+    char service[16];
+    uv_getaddrinfo_t ask;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    snprintf(service, sizeof service, "%d", *port);
+    int rc = uv_getaddrinfo(n->loop, &ask, NULL, host, service, &hints);
+    if (rc) return rc;
+    rc = open_tcp(n);
+    if (!rc) rc = uv_tcp_bind(&n->tcp, ask.addrinfo->ai_addr, 0);
+    if (!rc) rc = uv_listen((uv_stream_t *) &n->tcp, BACKLOG, on_accept);
+    if (!rc) rc = bound_port(n, port);
+    uv_freeaddrinfo(ask.addrinfo);
+    return rc;
+}
+
+/* A socket that a process left behind when it did not end cleanly: nobody listens there. */
+static void unlink_dead(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct stat st;
+    int fd;
+    if (strlen(path) >= sizeof a.sun_path || lstat(path, &st) || !S_ISSOCK(st.st_mode)) return;
+    if ((fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0) return;
+    strcpy(a.sun_path, path);
+    if (connect(fd, (struct sockaddr *) &a, sizeof a) && errno == ECONNREFUSED) unlink(path);
+    close(fd);
+}
+
+int net_listen_pipe(net *n, const char *path)
+{
+    unlink_dead(path);
+    int rc = uv_pipe_init(n->loop, &n->pipe, 0);
+    if (rc) return rc;
+    n->pipe.data = n;
+    n->has_pipe = true;
+    rc = uv_pipe_bind(&n->pipe, path);
+    return rc ? rc : uv_listen((uv_stream_t *) &n->pipe, BACKLOG, on_accept);
+}
+
+int net_listen_fd(net *n, int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
+    if (getsockname(fd, (struct sockaddr *) &a, &len)) return uv_translate_sys_error(errno);
+    if (a.ss_family == AF_UNIX) {
+        int rc = uv_pipe_init(n->loop, &n->pipe, 0);
+        if (rc) return rc;
+        n->pipe.data = n;
+        n->has_pipe = true;
+        rc = uv_pipe_open(&n->pipe, fd);
+        return rc ? rc : uv_listen((uv_stream_t *) &n->pipe, BACKLOG, on_accept);
+    }
+    int rc = open_tcp(n);
+    if (!rc) rc = uv_tcp_open(&n->tcp, fd);
+    return rc ? rc : uv_listen((uv_stream_t *) &n->tcp, BACKLOG, on_accept);
+}
+
+static void close_listeners(net *n)
+{
+    if (n->has_tcp) uv_close((uv_handle_t *) &n->tcp, NULL);
+    if (n->has_pipe) uv_close((uv_handle_t *) &n->pipe, NULL);
+    n->has_tcp = n->has_pipe = false;
+}
+
+void net_stop(net *n)
+{
+    close_listeners(n);
+    for (conn *c = n->conns, *next; c; c = next) {
+        next = c->next;
+        c->close_after = true;
+        if (!c->ex && !waiting(c)) close_conn(c);
+    }
+}
+
+void net_close(net *n)
+{
+    close_listeners(n);
+    while (n->conns) close_conn(n->conns);
+    if (n->loop) uv_close((uv_handle_t *) &n->tick, NULL);
+}

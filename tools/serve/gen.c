@@ -1,0 +1,595 @@
+/* Generations (see gen.h): from a body to requests of the engine, and from its events to pieces of an answer.
+ *
+ * Memory: a generation has its body, the tokens so far, and the text that has not been given out. A client that does
+ * not take its text makes that grow: at s->send_max bytes the generation is canceled. Events are only stored where they
+ * are taken; generations are given out, and freed, when no event is at hand, since events point to them. */
+#include "serve/gen.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "serve/log.h"
+
+enum { ROOM = 64 << 10 }; /* bytes on their way to a client; more wait here */
+
+/* ----------------------------------------------------------------------------------------------------- on the pool */
+
+static int set_option(gen *g, pi_request *r, const param_option *o, pi_error *err)
+{
+    int rc = pi_request_set(r, o->key, o->value, err);
+    if (rc) g->p.bad_field = o->field;
+    return rc;
+}
+
+static int set_number(pi_request *r, const char *key, int64_t v, pi_error *err)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, v);
+    return pi_request_set(r, key, text, err);
+}
+
+static int set_options(gen *g, pi_request *r, pi_error *err)
+{
+    const params *p = &g->p;
+    int rc = PI_OK;
+    for (size_t i = 0; i < p->n_option && !rc; i++) rc = set_option(g, r, &p->option[i], err);
+    if (!rc && p->max_tokens != INT64_MIN) {
+        rc = set_number(r, "max-tokens", p->max_tokens, err);
+        if (rc) g->p.bad_field = "max_tokens";
+    }
+    if (!rc && p->n > 1) rc = set_number(r, "n", p->n, err);
+    if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
+    if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
+    if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
+    if (!rc && g->is_chat && g->chat.split) rc = pi_request_set(r, "special", "true", err);
+    return rc;
+}
+
+/* The tenant's salt: the key's where that is asked for, with the client's own behind it. */
+static int make_salt(gen *g, pi_error *err)
+{
+    const char *own = g->p.cache_salt;
+    bool by_key = g->ex->key && cli_bool(g->s->c, "cache-salt-by-key");
+    if (!own && !by_key) return PI_OK;
+    buf b = {0};
+    if (by_key) {
+        buf_str(&b, g->ex->key);
+        buf_put(&b, "\n", 1); /* no key has one */
+    }
+    if (own) buf_str(&b, own);
+    g->salt = b.p;
+    return b.failed ? params_no_memory(err) : PI_OK;
+}
+
+static int make_request(gen *g, size_t i, pi_error *err)
+{
+    pi_request *r = g->r[i] = pi_request_new(g->s->e);
+    if (!r) return params_no_memory(err);
+    int rc = set_options(g, r, err);
+    if (rc) return rc;
+    pi_request_set_user(r, &g->choices[i * (size_t) g->p.n]);
+    if (g->is_chat) {
+        g->p.bad_field = "messages";
+        return chat_prompt(&g->chat, g->s->e, r, err);
+    }
+    const prompt *pr = &g->p.prompts[i];
+    g->p.bad_field = "prompt";
+    return pr->ids ? pi_request_prompt_tokens(r, pr->ids, pr->n_ids, err)
+                   : pi_request_prompt_text(r, pr->text, pr->len, err);
+}
+
+static int make_choices(gen *g, pi_error *err)
+{
+    size_t n = (size_t) g->p.n;
+    g->n_r = g->is_chat ? 1 : g->p.n_prompts;
+    g->n_choices = g->n_r * n;
+    g->r = calloc(g->n_r, sizeof *g->r);
+    g->choices = calloc(g->n_choices, sizeof *g->choices);
+    if (!g->r || !g->choices) return params_no_memory(err);
+    for (size_t i = 0; i < g->n_choices; i++) {
+        choice *ch = &g->choices[i];
+        ch->g = g;
+        ch->index = (uint32_t) i;
+        ch->sample = (uint32_t) (i % n);
+        ch->n_probs = g->p.logprobs >= 0 ? (size_t) g->p.logprobs + 1 : 0;
+        ch->block = -1;
+    }
+    return PI_OK;
+}
+
+static int read_body(gen *g, pi_error *err)
+{
+    json_error_t je;
+    const buf *b = &g->ex->req.body;
+    json_t *root = json_loadb(b->p ? b->p : "", b->n, JSON_REJECT_DUPLICATES, &je);
+    if (!root) {
+        *err = (pi_error) {.code = PI_EINVAL};
+        snprintf(err->msg, sizeof err->msg, "the body is not JSON: %.150s (line %d, column %d)", je.text, je.line,
+                 je.column);
+        return PI_EINVAL;
+    }
+    int rc = params_read(&g->p, root, err);
+    return rc ? rc : g->w->read(g, err);
+}
+
+/* Readers hold what the template began; they are made once the prompt is known, before any event. */
+static int make_readers(gen *g, pi_error *err)
+{
+    if (!g->is_chat) return PI_OK;
+    for (size_t i = 0; i < g->n_choices; i++) {
+        if (!(g->choices[i].reader = chat_reader_new(&g->chat, g->s->e))) return params_no_memory(err);
+    }
+    return PI_OK;
+}
+
+/* --reasoning and --reasoning-budget, where the client says nothing of it. */
+static int default_thinking(gen *g, pi_error *err)
+{
+    const cli *c = g->s->c;
+    const char *said = cli_str(c, "reasoning");
+    const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
+    json_t **vars = &g->p.template_vars;
+    if (!g->is_chat || (!on && !off) || json_object_get(*vars, "enable_thinking")) return PI_OK;
+    if (!*vars) *vars = json_object();
+    return json_object_set_new(*vars, "enable_thinking", json_boolean(!off)) ? params_no_memory(err) : PI_OK;
+}
+
+static void on_work(uv_work_t *w)
+{
+    gen *g = w->data;
+    pi_error err = {0};
+    int rc = read_body(g, &err);
+    if (!rc) rc = default_thinking(g, &err);
+    if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, &err);
+    if (!rc) rc = make_salt(g, &err);
+    if (!rc) rc = make_choices(g, &err);
+    for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, &err);
+    if (!rc) rc = make_readers(g, &err);
+    if (!rc) g->p.bad_field = NULL;
+    for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
+    for (size_t i = 0; i < g->n_r && !rc; i++) rc = pi_request_submit(g->r[i], &err);
+    if (!rc) g->submitted = true;
+    else if (!err.code) err.code = rc;
+    if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
+    g->work_err = err; /* g->err is the loop's: events may have come already */
+}
+
+/* ------------------------------------------------------------------------------------------------------------- ends */
+
+static void free_choice(choice *ch)
+{
+    buf_free(&ch->text);
+    buf_free(&ch->content);
+    buf_free(&ch->reasoning);
+    buf_free(&ch->block_text);
+    for (size_t i = 0; i < ch->n_calls; i++) {
+        buf_free(&ch->calls[i].id);
+        buf_free(&ch->calls[i].name);
+        buf_free(&ch->calls[i].args);
+    }
+    free(ch->calls);
+    free(ch->ids);
+    free(ch->end);
+    free(ch->chars);
+    free(ch->probs);
+    free(ch->prompt.ids);
+    free(ch->prompt.probs);
+    free(ch->vector);
+    chat_reader_free(ch->reader);
+}
+
+static void gen_free(gen *g)
+{
+    server *s = g->s;
+    if (g->prev) g->prev->next = g->next;
+    else s->gens = g->next;
+    if (g->next) g->next->prev = g->prev;
+    s->n_gens--;
+    for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
+    free(g->r);
+    for (size_t i = 0; g->choices && i < g->n_choices; i++) free_choice(&g->choices[i]);
+    free(g->choices);
+    chat_state_free(&g->chat);
+    params_free(&g->p);
+    free(g->salt);
+    free(g);
+}
+
+static void cancel(gen *g, const char *why)
+{
+    if (g->canceled) return;
+    g->canceled = true;
+    g->abort_why = why;
+    for (size_t i = 0; i < g->n_r && !g->working; i++) pi_request_cancel(g->r[i]);
+}
+
+void gen_cancel_all(server *s, const char *why)
+{
+    for (gen *g = s->gens; g; g = g->next) cancel(g, why);
+}
+
+static void on_gone(exchange *ex)
+{
+    gen *g = ex->job;
+    if (g->finished) return;
+    g->s->metrics.gone_clients++;
+    cancel(g, "the client went away");
+    gen_pump(g); /* it may be that all events have come already */
+}
+
+static void on_room(exchange *ex) { gen_pump(ex->job); }
+
+static json_t *error_of(const gen *g, int status, const pi_error *err)
+{
+    const char *code = err->code == PI_ETOOBIG ? "context_length_exceeded" : NULL;
+    return (g->w->error ? g->w->error : error_json)(status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code,
+                                                    err->msg);
+}
+
+/* Nothing follows: the log line, and the exchange's end. */
+static void end(gen *g)
+{
+    g->finished = true;
+    log_generation(g);
+}
+
+static void fail(gen *g)
+{
+    g->status = status_of(g->err.code);
+    exchange *ex = g->ex;
+    end(g);
+    if (g->streaming) {
+        gen_send(g, "error", error_of(g, g->status, &g->err));
+        stream_end(ex);
+    } else {
+        answer_json(ex, g->status, error_of(g, g->status, &g->err));
+    }
+    gen_free(g);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- events */
+
+static void count_token_bytes(choice *ch, int32_t id)
+{
+    bool special = ch->g->p.special || ch->g->chat.split;
+    ch->token_bytes += server_token_count(ch->g->s, id, special, &ch->utf8, &ch->token_chars);
+}
+
+static bool add_tokens(choice *ch, const pi_event *ev)
+{
+    size_t n = ch->n_ids + ev->n_tokens, row = ev->n_logprobs;
+    if (!grow(&ch->ids, &ch->cap_ids, n, sizeof *ch->ids) || !grow(&ch->end, &ch->cap_end, n, sizeof *ch->end) ||
+        !grow(&ch->chars, &ch->cap_chars, n, sizeof *ch->chars)) {
+        return false;
+    }
+    if (row && !grow(&ch->probs, &ch->cap_probs, n * row, sizeof *ch->probs)) return false;
+    if (row) {
+        ch->n_probs = row;
+        memcpy(ch->probs + ch->n_ids * row, ev->logprobs, ev->n_tokens * row * sizeof *ch->probs);
+    }
+    for (size_t i = 0; i < ev->n_tokens; i++) {
+        count_token_bytes(ch, ev->tokens[i]);
+        ch->chars[ch->n_ids] = ch->token_chars;
+        ch->end[ch->n_ids] = ch->utf8.n ? SIZE_MAX : ch->token_bytes;
+        ch->ids[ch->n_ids++] = ev->tokens[i];
+    }
+    return true;
+}
+
+static void take_times(choice *ch, const pi_event *ev)
+{
+    gen *g = ch->g;
+    metrics *m = &g->s->metrics;
+    uint64_t now = uv_hrtime();
+    if (!ev->n_tokens) return;
+    if (!g->first_at) {
+        g->first_at = now;
+        histogram_add(&m->first_token, (double) (now - g->ex->began) / 1e9);
+    } else if (ch->token_at) {
+        double gap = (double) (now - ch->token_at) / 1e9 / (double) ev->n_tokens;
+        for (size_t i = 0; i < ev->n_tokens; i++) histogram_add(&m->inter_token, gap);
+    }
+    ch->token_at = now;
+}
+
+static void take_end(choice *ch, const pi_event *ev)
+{
+    gen *g = ch->g;
+    metrics *m = &g->s->metrics;
+    ch->done = true;
+    ch->finish = ev->finish_reason;
+    ch->res.size = sizeof ch->res;
+    pi_request_sample(ev->request, ch->sample, &ch->res);
+    ch->reason = ch->finish == PI_FINISH_LENGTH ? "length" : "stop";
+    g->n_done++;
+    m->ended[ch->finish == PI_FINISH_STOP ? END_STOP : ch->finish == PI_FINISH_LENGTH ? END_LENGTH
+             : ch->finish == PI_FINISH_CANCEL ? END_ABORT : END_ERROR]++;
+    histogram_add(&m->queue, ch->res.queue_ms / 1e3);
+    if (ch->res.generated_tokens) {
+        histogram_add(&m->prefill, ch->res.prefill_ms / 1e3);
+        histogram_add(&m->decode, ch->res.decode_ms / 1e3);
+        m->prompt_seconds += ch->res.prefill_ms / 1e3;
+        m->decode_seconds += ch->res.decode_ms / 1e3;
+    }
+    if (g->err.code || !g->ex->conn) return;
+    if (ev->finish_reason == PI_FINISH_CANCEL) {
+        g->err.code = PI_ECLOSED;
+        snprintf(g->err.msg, sizeof g->err.msg, "the answer was canceled: %s", g->abort_why ? g->abort_why : "");
+    }
+    if (ev->finish_reason != PI_FINISH_ERROR) return;
+    g->err = (pi_error) {.code = ev->code ? ev->code : PI_EINTERNAL};
+    snprintf(g->err.msg, sizeof g->err.msg, "%s", *ch->res.msg ? ch->res.msg : pi_strerror(g->err.code));
+}
+
+static bool take_prompt(choice *ch, const pi_event *ev)
+{
+    size_t n = ev->n_tokens * ev->n_logprobs;
+    prompt_probs *pp = &ch->prompt;
+    pp->ids = malloc((ev->n_tokens + 1) * sizeof *pp->ids);
+    pp->probs = malloc((n + 1) * sizeof *pp->probs);
+    if (!pp->ids || !pp->probs) return false;
+    memcpy(pp->ids, ev->tokens, ev->n_tokens * sizeof *pp->ids);
+    memcpy(pp->probs, ev->logprobs, n * sizeof *pp->probs);
+    pp->n = ev->n_tokens;
+    pp->row = ev->n_logprobs;
+    return true;
+}
+
+static bool take_vector(choice *ch, const pi_event *ev)
+{
+    if (!(ch->vector = malloc(ev->n_embd * sizeof *ch->vector))) return false;
+    memcpy(ch->vector, ev->embedding, ev->n_embd * sizeof *ch->vector);
+    ch->n_vector = ev->n_embd;
+    return true;
+}
+
+/* What a choice has that was not given out, about as it will be written. */
+static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
+
+gen *gen_event(const pi_event *ev)
+{
+    choice *ch = (choice *) ev->user + ev->index;
+    gen *g = ch->g;
+    bool ok = true;
+    if (ev->kind == PI_EVENT_PROMPT) {
+        ok = take_prompt(ch, ev);
+    } else if (ev->kind == PI_EVENT_EMBEDDING) {
+        ok = take_vector(ch, ev);
+    } else {
+        take_times(ch, ev);
+        ok = add_tokens(ch, ev);
+        if (ev->text_len) buf_put(&ch->text, ev->text, ev->text_len);
+        ok &= !ch->text.failed;
+        ch->text_in += ev->text_len;
+        if (ev->kind == PI_EVENT_DONE) take_end(ch, ev);
+    }
+    if (!ok) {
+        if (!g->err.code) params_no_memory(&g->err);
+        cancel(g, "out of memory");
+    }
+    if (waiting(ch) > g->s->send_max && g->p.stream && !g->canceled) {
+        g->s->metrics.slow_clients++;
+        g->too_slow = true;
+        cancel(g, "the client is too slow");
+    }
+    return g;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- pieces */
+
+static void keep_call(choice *ch, const chat_delta *d)
+{
+    size_t n = (size_t) d->call + 1;
+    if (n > ch->n_calls) {
+        if (!grow(&ch->calls, &ch->cap_calls, n, sizeof *ch->calls)) {
+            ch->content.failed = true;
+            return;
+        }
+        memset(ch->calls + ch->n_calls, 0, (n - ch->n_calls) * sizeof *ch->calls);
+        ch->n_calls = n;
+    }
+    tool_call *t = &ch->calls[d->call];
+    if (d->kind == DELTA_CALL) {
+        buf_str(&t->id, d->id);
+        buf_str(&t->name, d->name);
+    } else {
+        buf_put(&t->args, d->text, d->n);
+    }
+}
+
+/* Of a whole answer, and of streams whose last event repeats it (/v1/responses). */
+static void keep(choice *ch, const piece *pc)
+{
+    for (size_t i = 0; i < pc->n_deltas; i++) {
+        const chat_delta *d = &pc->delta[i];
+        if (d->kind == DELTA_CONTENT) buf_put(&ch->content, d->text, d->n);
+        else if (d->kind == DELTA_REASONING) buf_put(&ch->reasoning, d->text, d->n);
+        else keep_call(ch, d);
+    }
+}
+
+/* The tokens whose text is here, as far as they end where the text does. */
+static size_t aligned(const choice *ch, size_t *upto)
+{
+    size_t k = ch->ids_out;
+    *upto = ch->text_out;
+    if (ch->done || ch->text_in > ch->token_bytes + 8) { /* the second: these texts are not those of the tokens */
+        *upto = ch->text_in;
+        return ch->n_ids;
+    }
+    for (size_t i = ch->ids_out; i < ch->n_ids && (ch->end[i] == SIZE_MAX || ch->end[i] <= ch->text_in); i++) {
+        if (ch->end[i] == SIZE_MAX) continue;
+        k = i + 1;
+        *upto = ch->end[i];
+    }
+    return k;
+}
+
+static void give(choice *ch, size_t k, size_t upto)
+{
+    gen *g = ch->g;
+    size_t n = upto - ch->text_out;
+    chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
+    piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
+    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, ch->done, &pc.delta, &pc.n_deltas)) {
+        if (!g->err.code) params_no_memory(&g->err);
+        cancel(g, "out of memory");
+    }
+    if (ch->done && ch->reader && ch->finish == PI_FINISH_STOP && chat_called(ch->reader)) ch->reason = "tool_calls";
+    pc.ids = ch->ids + ch->ids_carry;
+    pc.n_ids = k - ch->ids_carry;
+    pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;
+    if (pc.n_deltas || pc.last) {
+        keep(ch, &pc);
+        if (g->p.stream && !g->err.code) g->w->piece(g, ch, &pc);
+        ch->ids_carry = k;
+    }
+    ch->ids_out = k;
+    ch->text_out = upto;
+    buf_drop(&ch->text, n);
+    if (!ch->done) return;
+    ch->ended = true;
+    g->n_ended++;
+}
+
+static void pump_choice(choice *ch)
+{
+    size_t upto, k = aligned(ch, &upto);
+    if (ch->ended || (k == ch->ids_out && upto == ch->text_out && !ch->done)) return;
+    give(ch, k, upto);
+}
+
+static void finish(gen *g)
+{
+    exchange *ex = g->ex;
+    if (g->p.stream) {
+        end(g);
+        if (ex->conn) g->w->finish(g);
+        stream_end(ex);
+    } else {
+        json_t *root = ex->conn ? g->w->whole(g) : NULL;
+        g->status = root || !ex->conn ? 200 : 503;
+        end(g);
+        answer_json(ex, 200, root);
+    }
+    gen_free(g);
+}
+
+void gen_pump(gen *g)
+{
+    if (g->working || g->finished || !g->submitted || g->pumping) return;
+    g->pumping = true;
+    bool begun = g->n_done > 0;
+    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0;
+    if (begun && g->p.stream && !g->streaming && !g->err.code) {
+        g->streaming = true;
+        g->status = 200;
+        stream_begin(g->ex, "text/event-stream");
+        g->w->begin(g);
+    }
+    for (size_t i = 0; i < g->n_choices && begun; i++) {
+        if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
+        pump_choice(&g->choices[i]);
+    }
+    if (g->err.code) cancel(g, "it failed");
+    g->pumping = false;
+    if (g->n_done < g->n_choices) return;
+    if (g->too_slow && g->ex->conn) {
+        exchange *ex = g->ex;
+        end(g);
+        exchange_abort(ex);
+        gen_free(g);
+    } else if (g->err.code) {
+        fail(g);
+    } else if (g->n_ended == g->n_choices) {
+        finish(g);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ start */
+
+/* A submit that was refused half way: what runs of it is canceled, and its events are dropped with it. */
+static void after_work(uv_work_t *w, int status)
+{
+    gen *g = w->data;
+    g->working = false;
+    if (g->work_err.code) g->err = g->work_err;
+    if (status < 0 && !g->err.code) params_no_memory(&g->err);
+    if (!g->submitted) {
+        if (!g->err.code) params_no_memory(&g->err);
+        fail(g);
+        return;
+    }
+    if (g->canceled) {
+        for (size_t i = 0; i < g->n_r; i++) pi_request_cancel(g->r[i]);
+    }
+    gen_pump(g);
+}
+
+void gen_start(server *s, exchange *ex, const wire *w)
+{
+    gen *g = calloc(1, sizeof *g);
+    if (!g) {
+        answer_error(ex, 503, NULL, NULL, "out of memory");
+        return;
+    }
+    *g = (gen) {.s = s, .ex = ex, .w = w, .created = (int64_t) time(NULL), .working = true, .is_chat = !w->raw_prompt};
+    server_new_id(s, w->id_prefix, g->id);
+    g->next = s->gens;
+    if (s->gens) s->gens->prev = g;
+    s->gens = g;
+    s->n_gens++;
+    ex->job = g;
+    ex->on_gone = on_gone;
+    ex->on_room = on_room;
+    g->work.data = g;
+    uv_queue_work(&s->loop, &g->work, on_work, after_work);
+}
+
+/* -------------------------------------------------------------------------------------------------------- for wires */
+
+void gen_send(gen *g, const char *event, json_t *root)
+{
+    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    buf b = {0};
+    json_decref(root);
+    if (event && text) buf_fmt(&b, "event: %s\n", event);
+    if (text) {
+        buf_str(&b, "data: ");
+        buf_str(&b, text);
+        buf_str(&b, "\n\n");
+    }
+    if ((!text || b.failed) && !g->err.code) params_no_memory(&g->err);
+    else stream_put(g->ex, b.p, b.n);
+    buf_free(&b);
+    free(text);
+}
+
+json_t *ids_json(const int32_t *ids, size_t n)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(a, json_integer(ids[i]));
+    return a;
+}
+
+usage gen_usage(const gen *g)
+{
+    usage u = {0};
+    for (size_t i = 0; i < g->n_choices; i++) {
+        const choice *ch = &g->choices[i];
+        pi_result res = {.size = sizeof res};
+        if (ch->done) res = ch->res;
+        else if (ch->r) pi_request_sample(ch->r, ch->sample, &res);
+        u.completion += res.generated_tokens;
+        u.drafted += res.n_drafted;
+        u.accepted += res.n_accepted;
+        if (ch->sample) continue;
+        u.prompt += res.prompt_tokens;
+        u.cached += res.cached_tokens;
+    }
+    return u;
+}
+
+const char *gen_model(const gen *g) { return g->s->alias; }

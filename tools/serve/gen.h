@@ -1,0 +1,137 @@
+/* Generations: a request of a client that the model answers.
+ *
+ * A generation is made when its body is whole. A thread of libuv's pool reads the JSON, renders, tokenises, and submits
+ * requests to the engine; the loop takes their events and gives them to a WIRE, the form in which one API writes
+ * answers. Text comes to a wire in PIECES that end where a token ends, so that ids and probabilities belong to the very
+ * text they come with; a chat's pieces are first told apart into content, reasoning and tool calls (chat.h).
+ *
+ * Threads: between gen_start and the end of its work the pool's thread has it, from then on the loop's. */
+#ifndef PAGEDINFER_SERVE_GEN_H
+#define PAGEDINFER_SERVE_GEN_H
+
+#include "serve/chat.h"
+#include "serve/params.h"
+#include "serve/server.h"
+
+typedef struct gen gen;
+typedef struct choice choice;
+
+/* What a wire gets of a choice at a time. */
+typedef struct piece {
+    const chat_delta *delta;      /* what was added, in order */
+    size_t n_deltas;
+    const int32_t *ids;           /* tokens of this text */
+    size_t n_ids;
+    const pi_token_prob *probs;   /* of each, row_probs of them; NULL: not asked for */
+    size_t text_at;               /* bytes of the answer's text before this piece */
+    bool last;                    /* the choice ended: finish is set */
+} piece;
+
+typedef struct wire {
+    const char *id_prefix;                       /* "chatcmpl-" */
+    const char *what;                            /* for the log: "chat" */
+    /* On the pool: the API's own fields, from p->root; PI_EINVAL... */
+    int (*read)(gen *g, pi_error *err);
+    /* On the loop. Streams: before the first piece; a piece; after the last one. */
+    void (*begin)(gen *g);
+    void (*piece)(gen *g, choice *ch, const piece *pc);
+    void (*finish)(gen *g);
+    /* The whole answer. NULL: out of memory. */
+    json_t *(*whole)(gen *g);
+    /* The error that ends a stream, or is the answer; NULL: as OpenAI's. */
+    json_t *(*error)(int status, const char *param, const char *code, const char *message);
+    bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
+} wire;
+
+typedef struct tool_call { /* of a whole answer */
+    buf id, name, args;
+} tool_call;
+
+typedef struct prompt_probs { /* of a prompt that is echoed */
+    int32_t *ids;            /* its tokens but the first */
+    pi_token_prob *probs;    /* row of each */
+    size_t n, row;
+} prompt_probs;
+
+struct choice {
+    gen *g;
+    uint32_t index;          /* number among all choices of the generation */
+    pi_request *r;           /* its request, of which it is sample number `sample` */
+    uint32_t sample;
+    bool done;               /* its last event came */
+    bool ended;              /* and was written */
+    int finish;              /* PI_FINISH_* */
+    const char *reason;      /* "stop", "length", "tool_calls"; once it is done */
+    pi_result res;           /* once it is done */
+    buf text;                /* received, not yet given out */
+    size_t text_in, text_out; /* bytes received so far, and given out */
+    int32_t *ids;            /* all tokens so far */
+    size_t *end;             /* bytes of text after each; SIZE_MAX: it ends within a character */
+    size_t *chars;           /* characters of text after each */
+    pi_token_prob *probs;    /* n_probs of each */
+    size_t n_ids, cap_ids, cap_end, cap_chars, cap_probs;
+    size_t n_probs;          /* entries a token; 0: none */
+    size_t ids_out;          /* tokens given out */
+    size_t ids_carry;        /* of these, the first whose text the chat parser has not let out yet */
+    utf8_hold utf8;          /* an unfinished character at the end of the tokens */
+    size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far make */
+    prompt_probs prompt;     /* of the first choice of a prompt */
+    chat_reader *reader;     /* of a chat; NULL: text is content */
+    buf content, reasoning;  /* of a whole answer */
+    tool_call *calls;
+    size_t n_calls, cap_calls;
+    uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
+    float *vector;           /* of an embedding; owned */
+    size_t n_vector;
+    int block, block_kind;   /* for wires: the open block, and what it is */
+    size_t n_blocks;         /* and how many there were */
+    size_t block_call;       /* which tool call it is, if it is one */
+    buf block_text;          /* its text so far, where the wire repeats it at the end */
+};
+
+struct gen {
+    server *s;
+    exchange *ex;            /* NULL once it is answered */
+    const wire *w;
+    params p;
+    char id[64];
+    int64_t created;         /* seconds since 1970 */
+    gen *prev, *next;        /* in s->gens */
+    uv_work_t work;
+    char *salt;              /* of the cache, or NULL; owned */
+    pi_request **r;          /* one a prompt */
+    size_t n_r;
+    choice *choices;         /* n of each prompt */
+    size_t n_choices, n_done, n_ended;
+    chat_state chat;         /* of a chat */
+    bool is_chat, working, submitted, streaming, canceled, pumping, too_slow;
+    bool dirty;              /* in the list of those to be pumped */
+    bool finished;           /* everything was written */
+    int status;              /* of an error */
+    pi_error err;            /* the error itself; code 0: none */
+    pi_error work_err;       /* of the work on the pool */
+    uint64_t n_sent;         /* for wires: events so far */
+    uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
+    const char *abort_why;   /* why it was canceled; for the log */
+};
+
+/* Takes the exchange's body. */
+void gen_start(server *s, exchange *ex, const wire *w);
+/* Takes an event of the engine into its generation, which it returns: to be pumped once no event is at hand. */
+gen *gen_event(const pi_event *ev);
+/* Gives out what is ready; the generation may be gone afterwards. */
+void gen_pump(gen *g);
+/* Cancels all that run. */
+void gen_cancel_all(server *s, const char *why);
+
+/* ---- for wires */
+void gen_send(gen *g, const char *event, json_t *root); /* an event of a stream; takes root over, NULL: out of memory */
+json_t *ids_json(const int32_t *ids, size_t n);
+/* Sums over the requests. */
+typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
+usage gen_usage(const gen *g);
+const char *gen_model(const gen *g);
+
+extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings;
+
+#endif

@@ -1,0 +1,109 @@
+/* Log lines (see log.h). With --log-json each is an object. */
+#include "serve/log.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void stamp(char out[32])
+{
+    struct timespec t;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &t);
+    gmtime_r(&t.tv_sec, &tm);
+    strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out + 19, 13, ".%03uZ", (unsigned) (t.tv_nsec / 1000000) % 1000);
+}
+
+static void write_json(const server *s, json_t *o)
+{
+    char when[32];
+    stamp(when);
+    json_object_set_new(o, "time", json_string(when));
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
+    if (text) fprintf(s->c->log, "%s\n", text);
+    free(text);
+    json_decref(o);
+}
+
+void log_line(const server *s, int level, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    if (!cli_logs(s->c, level)) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (cli_bool(s->c, "log-json")) write_json(s, json_pack("{s:o}", "message", text_json(text, strlen(text))));
+    else fprintf(s->c->log, "%s\n", text);
+}
+
+/* Paths come from outside: control characters and quotes do not go to the log. */
+static void clean(const exchange *ex, char out[128])
+{
+    size_t n = ex->req.path_len < 127 ? ex->req.path_len : 127;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char) ex->req.target.p[i];
+        out[i] = c > ' ' && c < 127 && c != '"' ? (char) c : '?';
+    }
+    out[n] = 0;
+}
+
+void log_exchange(const server *s, const exchange *ex)
+{
+    char path[128];
+    if (!cli_logs(s->c, ex->status >= 400 ? PI_LOG_WARN : PI_LOG_INFO)) return;
+    clean(ex, path);
+    double ms = (double) (uv_hrtime() - ex->began) / 1e6;
+    if (cli_bool(s->c, "log-json")) {
+        write_json(s, json_pack("{s:s, s:s, s:i, s:f}", "method", http_method_str(ex->req.method), "path", path,
+                                "status", ex->status, "ms", ms));
+        return;
+    }
+    fprintf(s->c->log, "%s %s: %d, %.1f ms\n", http_method_str(ex->req.method), path, ex->status, ms);
+}
+
+static const char *how_it_ended(const gen *g)
+{
+    if (g->err.code) return g->err.msg;
+    if (g->abort_why) return g->abort_why;
+    const char *reason = g->n_choices && g->choices[0].reason ? g->choices[0].reason : "";
+    for (size_t i = 1; i < g->n_choices; i++) {
+        if (g->choices[i].reason && strcmp(reason, g->choices[i].reason) != 0) return "several ends";
+    }
+    return reason;
+}
+
+void log_generation(const gen *g)
+{
+    const server *s = g->s;
+    if (!cli_logs(s->c, PI_LOG_WARN)) return;
+    usage u = {0};
+    const pi_result *first = g->n_choices && g->choices[0].done ? &g->choices[0].res : NULL;
+    if (g->submitted) u = gen_usage(g);
+    double ttft = g->first_at ? (double) (g->first_at - g->ex->began) / 1e9 : 0;
+    double rest = g->first_at ? (double) (uv_hrtime() - g->first_at) / 1e9 : 0;
+    double rate = rest > 0 && u.completion > g->n_choices ? (double) (u.completion - g->n_choices) / rest : 0;
+    const char *miss = first && first->miss_reason ? first->miss_reason : "", *how = how_it_ended(g);
+    if (cli_bool(s->c, "log-json")) {
+        json_t *o = json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "what",
+                              g->w->what, "status", g->status, "prompt_tokens", (json_int_t) u.prompt, "cached_tokens",
+                              (json_int_t) u.cached, "completion_tokens", (json_int_t) u.completion, "ttft_s", ttft,
+                              "tokens_per_s", rate, "miss_reason", miss, "drafted", (json_int_t) u.drafted, "accepted",
+                              (json_int_t) u.accepted);
+        json_object_set_new(o, "end", text_json(how, strlen(how)));
+        write_json(s, o);
+        return;
+    }
+    if (!g->submitted) {
+        fprintf(s->c->log, "%s: %d, %s\n", g->id, g->status, how);
+        return;
+    }
+    char drafts[64] = "";
+    if (u.drafted) snprintf(drafts, sizeof drafts, ", drafts %llu/%llu", (unsigned long long) u.accepted,
+                            (unsigned long long) u.drafted);
+    fprintf(s->c->log, "%s: %d, prompt %llu, cached %llu%s%s%s, ttft %.3f s, %llu tokens at %.1f t/s%s, %s\n", g->id,
+            g->status, (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
+            *miss ? ")" : "", ttft, (unsigned long long) u.completion, rate, drafts, how);
+}

@@ -1,0 +1,427 @@
+/* Fields of a request (see params.h). Most are a row of a table: the field, what it must be, the option that it sets.
+ */
+#include "serve/params.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/buf.h"
+
+enum kind { NUMBER, INTEGER, BOOLEAN, TEXT };
+
+/* Fields that are one option. Ranges are the library's to check. */
+static const struct field {
+    const char *name;
+    enum kind kind;
+    const char *key;
+} fields[] = {
+    {"temperature", NUMBER, "temp"},
+    {"top_p", NUMBER, "top-p"},
+    {"top_k", INTEGER, "top-k"},
+    {"min_p", NUMBER, "min-p"},
+    {"typical_p", NUMBER, "typical"},
+    {"top_n_sigma", NUMBER, "top-n-sigma"},
+    {"min_keep", INTEGER, "min-keep"},
+    {"repetition_penalty", NUMBER, "repeat-penalty"},
+    {"repeat_penalty", NUMBER, "repeat-penalty"},
+    {"repeat_last_n", INTEGER, "repeat-last-n"},
+    {"presence_penalty", NUMBER, "presence-penalty"},
+    {"frequency_penalty", NUMBER, "frequency-penalty"},
+    {"dry_multiplier", NUMBER, "dry-multiplier"},
+    {"dry_base", NUMBER, "dry-base"},
+    {"dry_allowed_length", INTEGER, "dry-allowed-length"},
+    {"dry_penalty_last_n", INTEGER, "dry-penalty-last-n"},
+    {"xtc_probability", NUMBER, "xtc-probability"},
+    {"xtc_threshold", NUMBER, "xtc-threshold"},
+    {"seed", INTEGER, "seed"},
+    {"min_tokens", INTEGER, "min-tokens"},
+    {"ignore_eos", BOOLEAN, "ignore-eos"},
+    {"cache_prompt", BOOLEAN, "cache"},
+    {"priority", INTEGER, "priority"},
+    {"grammar", TEXT, "grammar"},
+    {"guided_grammar", TEXT, "grammar"},
+    {"guided_regex", TEXT, "regex"},
+};
+
+enum { MAX_ALTERNATIVES = 20, MAX_N = 64, MAX_PROMPTS = 1024 };
+
+/* ------------------------------------------------------------------------------------------------------------ parts */
+
+int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    va_end(ap);
+    p->bad_field = field;
+    return err->code = PI_EINVAL;
+}
+
+int params_no_memory(pi_error *err)
+{
+    *err = (pi_error) {PI_ENOMEM, "out of memory"};
+    return PI_ENOMEM;
+}
+
+int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err)
+{
+    char *copy = strdup(value);
+    if (!copy || !grow(&p->option, &p->cap_option, p->n_option + 1, sizeof *p->option)) {
+        free(copy);
+        return params_no_memory(err);
+    }
+    p->option[p->n_option++] = (param_option) {key, field, copy};
+    return PI_OK;
+}
+
+int params_add_json(params *p, const char *key, const char *field, const json_t *value, pi_error *err)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    int rc = text ? params_add(p, key, field, text, err) : params_no_memory(err);
+    free(text);
+    return rc;
+}
+
+/* NULL for null, too: clients write it for what they do not set. */
+static const json_t *given(const json_t *o, const char *field)
+{
+    const json_t *v = json_object_get(o, field);
+    return json_is_null(v) ? NULL : v;
+}
+
+int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_error *err)
+{
+    const json_t *v = given(o, field);
+    if (!v) return PI_OK;
+    if (!json_is_boolean(v)) return params_fail(p, field, err, "'%s' must be true or false", field);
+    *out = json_is_true(v);
+    return PI_OK;
+}
+
+int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_t hi, int64_t *out, pi_error *err)
+{
+    const json_t *v = given(o, field);
+    if (!v) return PI_OK;
+    if (!json_is_integer(v)) return params_fail(p, field, err, "'%s' must be an integer", field);
+    *out = json_integer_value(v);
+    if (*out >= lo && *out <= hi) return PI_OK;
+    return params_fail(p, field, err, "'%s' is %" PRId64 "; it must be from %" PRId64 " to %" PRId64, field, *out, lo,
+                       hi);
+}
+
+int params_string(params *p, const json_t *o, const char *field, const char **out, pi_error *err)
+{
+    const json_t *v = given(o, field);
+    if (!v) return PI_OK;
+    if (!json_is_string(v)) return params_fail(p, field, err, "'%s' must be a string", field);
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return params_fail(p, field, err, "'%s' must not hold a zero byte", field);
+    *out = json_string_value(v);
+    return PI_OK;
+}
+
+static int read_field(params *p, const struct field *f, pi_error *err)
+{
+    const json_t *v = given(p->root, f->name);
+    char text[64];
+    const char *s = NULL;
+    if (!v) return PI_OK;
+    switch (f->kind) {
+    case NUMBER:
+        if (!json_is_number(v)) return params_fail(p, f->name, err, "'%s' must be a number", f->name);
+        snprintf(text, sizeof text, "%.17g", json_number_value(v));
+        break;
+    case INTEGER:
+        if (!json_is_integer(v)) return params_fail(p, f->name, err, "'%s' must be an integer", f->name);
+        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        break;
+    case BOOLEAN:
+        if (!json_is_boolean(v)) return params_fail(p, f->name, err, "'%s' must be true or false", f->name);
+        snprintf(text, sizeof text, "%s", json_is_true(v) ? "true" : "false");
+        break;
+    case TEXT: {
+        int rc = params_string(p, p->root, f->name, &s, err);
+        if (rc || !*s) return rc;
+        return params_add(p, f->key, f->name, s, err);
+    }
+    }
+    return params_add(p, f->key, f->name, text, err);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ lists */
+
+/* "stop": a text or a list of texts. */
+static int read_stop(params *p, const char *field, pi_error *err)
+{
+    const json_t *v = given(p->root, field), *s;
+    size_t i;
+    if (!v) return PI_OK;
+    if (json_is_string(v)) {
+        return json_string_length(v) ? params_add(p, "stop", field, json_string_value(v), err) : PI_OK;
+    }
+    if (!json_is_array(v) || json_array_size(v) > 64)
+        return params_fail(p, field, err, "'%s' must be a string or a list of at most 64", field);
+    json_array_foreach(v, i, s) {
+        if (!json_string_length(s) || strlen(json_string_value(s)) != json_string_length(s))
+            return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        int rc = params_add(p, "stop", field, json_string_value(s), err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+static int read_stop_ids(params *p, pi_error *err)
+{
+    const json_t *v = given(p->root, "stop_token_ids"), *id;
+    size_t i;
+    char text[32];
+    if (!v) return PI_OK;
+    if (!json_is_array(v)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must be a list of token ids");
+    json_array_foreach(v, i, id) {
+        if (!json_is_integer(id)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must hold token ids");
+        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+        int rc = params_add(p, "stop-token", "stop_token_ids", text, err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+/* One entry: false and "-inf" forbid the token. id is a token id as text. */
+static int add_bias(params *p, const char *id, const json_t *v, pi_error *err)
+{
+    char text[96], *end;
+    static const char field[] = "logit_bias";
+    strtol(id, &end, 10);
+    if (!*id || *end || strlen(id) > 11) return params_fail(p, field, err, "'logit_bias' has no token id '%.20s'", id);
+    if (json_is_false(v)) snprintf(text, sizeof text, "%s-inf", id);
+    else if (json_is_number(v)) snprintf(text, sizeof text, "%s%+.9g", id, json_number_value(v));
+    else return params_fail(p, field, err, "'logit_bias' of %.20s must be a number, or false to forbid the token", id);
+    return params_add(p, "logit-bias", field, text, err);
+}
+
+/* OpenAI's object of ids, or llama.cpp's list of pairs. */
+static int read_bias(params *p, pi_error *err)
+{
+    json_t *v = json_object_get(p->root, "logit_bias"), *b;
+    const char *key;
+    size_t i;
+    int rc = PI_OK;
+    char id[32];
+    if (!v || json_is_null(v)) return PI_OK;
+    if (json_is_object(v)) {
+        json_object_foreach(v, key, b) if (!rc) rc = add_bias(p, key, b, err);
+        return rc;
+    }
+    if (!json_is_array(v)) return params_fail(p, "logit_bias", err, "'logit_bias' must be an object: token id to bias");
+    json_array_foreach(v, i, b) {
+        if (!json_is_integer(json_array_get(b, 0)))
+            return params_fail(p, "logit_bias", err, "'logit_bias' as a list holds pairs of token id and bias");
+        snprintf(id, sizeof id, "%" JSON_INTEGER_FORMAT, json_integer_value(json_array_get(b, 0)));
+        if ((rc = add_bias(p, id, json_array_get(b, 1), err))) return rc;
+    }
+    return PI_OK;
+}
+
+static int read_samplers(params *p, pi_error *err)
+{
+    const json_t *v = given(p->root, "samplers"), *s;
+    size_t i;
+    buf b = {0};
+    if (!v) return PI_OK;
+    if (json_is_string(v)) return params_add(p, "samplers", "samplers", json_string_value(v), err);
+    if (!json_is_array(v)) return params_fail(p, "samplers", err, "'samplers' must be a list of names");
+    json_array_foreach(v, i, s) {
+        if (b.n) buf_str(&b, ";");
+        buf_str(&b, json_string_value(s) ? json_string_value(s) : "?");
+    }
+    int rc = b.failed ? params_no_memory(err) : params_add(p, "samplers", "samplers", b.p ? b.p : "", err);
+    buf_free(&b);
+    return rc;
+}
+
+static int read_breakers(params *p, pi_error *err)
+{
+    static const char field[] = "dry_sequence_breakers";
+    const json_t *v = given(p->root, field), *s;
+    size_t i;
+    if (!v) return PI_OK;
+    if (!json_is_array(v)) return params_fail(p, field, err, "'%s' must be a list of strings", field);
+    if (!json_array_size(v)) return params_add(p, "dry-sequence-breaker", field, "none", err);
+    json_array_foreach(v, i, s) {
+        if (!json_string_length(s))
+            return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        int rc = params_add(p, "dry-sequence-breaker", field, json_string_value(s), err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- prompts */
+
+static int read_ids(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
+{
+    size_t n = json_array_size(list), i;
+    const json_t *v;
+    out->ids = malloc((n ? n : 1) * sizeof *out->ids);
+    if (!out->ids) return params_no_memory(err);
+    json_array_foreach(list, i, v) {
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id > INT32_MAX)
+            return params_fail(p, field, err, "'%s' must be text, a list of token ids, or a list of these", field);
+        out->ids[out->n_ids++] = (int32_t) id;
+    }
+    return PI_OK;
+}
+
+static int read_prompt(params *p, const char *field, const json_t *v, pi_error *err)
+{
+    prompt *out = &p->prompts[p->n_prompts++];
+    if (json_is_array(v)) return read_ids(p, field, v, out, err);
+    if (!json_is_string(v))
+        return params_fail(p, field, err, "'%s' must be text, a list of token ids, or a list of these", field);
+    out->text = json_string_value(v);
+    out->len = json_string_length(v);
+    return PI_OK;
+}
+
+int params_prompts(params *p, const char *field, pi_error *err)
+{
+    const json_t *v = given(p->root, field), *one;
+    size_t i;
+    if (!v) return params_fail(p, field, err, "'%s' is missing", field);
+    bool many = json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
+    size_t n = many ? json_array_size(v) : 1;
+    if (n > MAX_PROMPTS)
+        return params_fail(p, field, err, "'%s' holds %zu prompts; %d are allowed", field, n, MAX_PROMPTS);
+    if (!(p->prompts = calloc(n, sizeof *p->prompts))) return params_no_memory(err);
+    if (!many) return read_prompt(p, field, v, err);
+    json_array_foreach(v, i, one) {
+        int rc = read_prompt(p, field, one, err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------- structured output
+ */
+
+int params_response_format(params *p, const json_t *f, const char *field, pi_error *err)
+{
+    const char *type = json_string_value(json_object_get(f, "type"));
+    if (!f || json_is_null(f)) return PI_OK;
+    if (!type) return params_fail(p, field, err, "'%s' must be an object with a type", field);
+    if (!strcmp(type, "text")) return PI_OK;
+    const json_t *schema = json_object_get(f, "schema");
+    if (!strcmp(type, "json_object")) {
+        if (schema) return params_add_json(p, "json-schema", field, schema, err);
+        return params_add(p, "json-schema", field, "{\"type\":\"object\"}", err);
+    }
+    if (strcmp(type, "json_schema") != 0)
+        return params_fail(p, field, err, "'%s' has type %.40s; text, json_object and json_schema are known", field,
+                           type);
+    if (!schema) schema = json_object_get(json_object_get(f, "json_schema"), "schema");
+    if (!schema) return params_fail(p, field, err, "'%s' of type json_schema needs a schema", field);
+    return params_add_json(p, "json-schema", field, schema, err);
+}
+
+static int read_structure(params *p, pi_error *err)
+{
+    static const char *const schema_fields[] = {"json_schema", "guided_json"};
+    const json_t *v;
+    int rc = params_response_format(p, json_object_get(p->root, "response_format"), "response_format", err);
+    for (int i = 0; i < 2 && !rc; i++) {
+        if (!(v = given(p->root, schema_fields[i]))) continue;
+        rc = json_is_string(v) ? params_add(p, "json-schema", schema_fields[i], json_string_value(v), err)
+                               : params_add_json(p, "json-schema", schema_fields[i], v, err);
+    }
+    if (!rc && (v = given(p->root, "guided_choice"))) rc = params_add_json(p, "choice", "guided_choice", v, err);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- all */
+
+/* logprobs: a number in completions (llama.cpp: n_probs), true with top_logprobs in chats. */
+static int read_logprobs(params *p, pi_error *err)
+{
+    const json_t *v = given(p->root, "logprobs");
+    int64_t n = -1;
+    int rc = PI_OK;
+    p->logprobs = -1;
+    if (json_is_boolean(v)) {
+        if (json_is_true(v)) p->logprobs = 0;
+        rc = params_int(p, p->root, "top_logprobs", 0, MAX_ALTERNATIVES, &n, err);
+        if (!rc && n > 0 && p->logprobs < 0)
+            return params_fail(p, "top_logprobs", err, "'top_logprobs' needs 'logprobs': true");
+    } else {
+        rc = params_int(p, p->root, "logprobs", 0, MAX_ALTERNATIVES, &n, err);
+        if (!rc && given(p->root, "n_probs")) {
+            rc = params_int(p, p->root, "n_probs", 0, 64, &n, err);
+            if (!n) n = -1;
+        }
+    }
+    if (n > p->logprobs) p->logprobs = (int) n;
+    return rc;
+}
+
+static int read_max_tokens(params *p, pi_error *err)
+{
+    static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"};
+    p->max_tokens = INT64_MIN;
+    for (int i = 0; i < 4; i++) {
+        int rc = params_int(p, p->root, names[i], -2, INT32_MAX, &p->max_tokens, err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+static int read_switches(params *p, pi_error *err)
+{
+    const json_t *o = p->root, *so = given(o, "stream_options");
+    int64_t n = 1;
+    int rc = params_bool(p, o, "stream", &p->stream, err);
+    if (!rc && so && !json_is_object(so))
+        rc = params_fail(p, "stream_options", err, "'stream_options' must be an object");
+    if (!rc) rc = params_bool(p, so, "include_usage", &p->include_usage, err);
+    if (!rc) rc = params_bool(p, so, "continuous_usage_stats", &p->usage_in_all, err);
+    if (!rc) rc = params_bool(p, o, "echo", &p->echo, err);
+    if (!rc) rc = params_bool(p, o, "return_token_ids", &p->token_ids, err);
+    if (!rc) rc = params_int(p, o, "n", 1, MAX_N, &n, err);
+    if (!rc) rc = params_string(p, o, "cache_salt", &p->cache_salt, err);
+    if (!rc) rc = params_string(p, o, "user", &p->user, err);
+    p->n = (int) n;
+    return rc;
+}
+
+int params_read(params *p, json_t *root, pi_error *err)
+{
+    *p = (params) {.root = root, .n = 1, .logprobs = -1};
+    if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
+    int rc = read_switches(p, err);
+    if (!rc) rc = read_max_tokens(p, err);
+    if (!rc) rc = read_logprobs(p, err);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields && !rc; i++) rc = read_field(p, &fields[i], err);
+    if (!rc) rc = read_stop(p, "stop", err);
+    if (!rc) rc = read_stop(p, "stop_sequences", err);
+    if (!rc) rc = read_stop_ids(p, err);
+    if (!rc) rc = read_bias(p, err);
+    if (!rc) rc = read_samplers(p, err);
+    if (!rc) rc = read_breakers(p, err);
+    if (!rc) rc = read_structure(p, err);
+    return rc;
+}
+
+void params_free(params *p)
+{
+    for (size_t i = 0; i < p->n_option; i++) free(p->option[i].value);
+    free(p->option);
+    for (size_t i = 0; i < p->n_prompts; i++) free(p->prompts[i].ids);
+    free(p->prompts);
+    json_decref(p->messages);
+    json_decref(p->tools);
+    json_decref(p->template_vars);
+    json_decref(p->root);
+    *p = (params) {0};
+}

@@ -1,0 +1,72 @@
+/* What a client asks for, read from JSON: fields that several APIs share, as request options of the library. Knows no
+ * engine and no connection. Memory: a params owns all that it points to, but for what it borrows from its root, which
+ * it holds. One thread at a time. */
+#ifndef PAGEDINFER_SERVE_PARAMS_H
+#define PAGEDINFER_SERVE_PARAMS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pagedinfer.h"
+
+typedef struct prompt {
+    const char *text;  /* or NULL: ids */
+    size_t len;        /* bytes of text */
+    int32_t *ids;      /* owned */
+    size_t n_ids;
+} prompt;
+
+typedef struct param_option {
+    const char *key;   /* of pi_request_set; static */
+    const char *field; /* where it comes from, for messages; static */
+    char *value;       /* owned */
+} param_option;
+
+typedef struct params {
+    json_t *root;             /* what was sent; texts point into it */
+    param_option *option;     /* in the order in which they are set */
+    size_t n_option, cap_option;
+    prompt *prompts;          /* of completions; chats have messages instead */
+    size_t n_prompts;
+    json_t *messages;         /* a list, as OpenAI has them; owned reference, or NULL */
+    json_t *tools;            /* the same for functions */
+    json_t *template_vars;    /* an object with variables of the chat template; owned reference, or NULL */
+    bool stream;
+    bool include_usage;       /* a last chunk has the numbers */
+    bool usage_in_all;        /* each chunk has them (continuous_usage_stats) */
+    bool echo;                /* completions: the prompt is part of the answer */
+    bool token_ids;           /* return_token_ids */
+    bool special;             /* control tokens are text */
+    int n;                    /* answers to each prompt */
+    int logprobs;             /* alternatives to each token; -1: no probabilities */
+    int64_t max_tokens;       /* INT64_MIN: not said */
+    const char *cache_salt;   /* or NULL; in root */
+    const char *user;         /* or NULL; in root */
+    const char *bad_field;    /* where an error is, for the answer's "param"; static or in root, or NULL */
+} params;
+
+/* Takes over root (an object, or else an error). Reads the fields that all kinds of generation share. PI_EINVAL with
+ * a text for the caller, PI_ENOMEM. On failure p is still to be freed. */
+int params_read(params *p, json_t *root, pi_error *err);
+void params_free(params *p);
+
+/* PI_EINVAL, and remembers the field. */
+int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+int params_no_memory(pi_error *err);
+/* An option for the requests; value is copied. */
+int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err);
+int params_add_json(params *p, const char *key, const char *field, const json_t *value, pi_error *err);
+
+/* Fields by kind: absent or null leaves *out alone. */
+int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_error *err);
+int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_t hi, int64_t *out, pi_error *err);
+int params_string(params *p, const json_t *o, const char *field, const char **out, pi_error *err);
+
+/* "prompt": text, ids, or a list of either. */
+int params_prompts(params *p, const char *field, pi_error *err);
+/* {"type": "json_schema" | "json_object" | "text", ...}. */
+int params_response_format(params *p, const json_t *format, const char *field, pi_error *err);
+
+#endif

@@ -1,0 +1,478 @@
+/* pagedinfer serve: a server that speaks OpenAI's API and some others, on libuv.
+ *
+ * One loop has all connections and never waits for the engine: the engine's events come through its descriptor
+ * (pi_poll_fd), what takes long (JSON, templates, tokens of a large body) is done by libuv's pool, and the model is
+ * loaded by a thread of its own while /health says 503. Life: loading, ready, draining (the first SIGTERM or SIGINT:
+ * nothing new, what runs may finish), ending (all of it done, the time for it over, or a second signal).
+ *
+ * Threads: the loop; libuv's pool; the loader until it is joined; the engine's own. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "serve/gen.h"
+#include "serve/log.h"
+#include "serve/notify.h"
+
+static const char STEP_TARGET_MS[] = "200"; /* unless the command line says something else */
+
+enum { TICK_MS = 200, EVENTS = 128, ROUNDS = 16, END_MS = 3000 };
+
+typedef struct app {
+    server s;
+    uv_signal_t term, intr, hup;
+    uv_timer_t tick, watchdog;
+    uv_async_t loaded;       /* the loader is done */
+    uv_poll_t events;        /* the engine has something */
+    bool has_events;
+    uv_thread_t loader;
+    atomic_bool stop_loading; /* the loader is to give up */
+    bool loading;            /* it has not been joined */
+    pi_options *o;           /* the loader's */
+    pi_engine *engine;       /* its result */
+    pi_error err;            /* or why there is none */
+    int load_rc;
+    int signal;              /* the first one that came */
+    uint64_t end_at;         /* uv_now: draining is over */
+} app;
+
+/* --------------------------------------------------------------------------------------------- shared by the parts */
+
+void server_new_id(server *s, const char *prefix, char out[64])
+{
+    uint64_t x =
+        s->id_seed + ++s->n_ids * 0x9E3779B97F4A7C15u; /* splitmix64: ids that do not tell how many there were */
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    snprintf(out, 64, "%s%016llx%08llx", prefix, (unsigned long long) (x ^ (x >> 31)),
+             (unsigned long long) (s->n_ids & 0xFFFFFFFFu));
+}
+
+bool server_hangs(const server *s, const char **why)
+{
+    if (s->e && pi_engine_state(s->e) == PI_STATE_FAILED) *why = "the engine failed";
+    else if (s->step_at && uv_now(&s->loop) - s->step_at > (uint64_t) cli_int(s->c, "hang-timeout") * 1000)
+        *why = "a step takes too long";
+    else return false;
+    return true;
+}
+
+size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap)
+{
+    /* By itself a token would lose the space in front that tokenizers add: it is looked at behind another one. */
+    const int32_t two[] = {s->anchor, id};
+    char buf[512], *p = buf;
+    int flags = special ? PI_TOK_SPECIAL : 0;
+    if (s->anchor < 0) {
+        int64_t n = pi_detokenize(s->e, &id, 1, flags, out, cap);
+        return n < 0 ? 0 : (size_t) n;
+    }
+    int64_t n = pi_detokenize(s->e, two, 2, flags, buf, sizeof buf);
+    if (n < 0 || (size_t) n < s->anchor_len) return 0;
+    size_t len = (size_t) n - s->anchor_len;
+    if ((size_t) n > sizeof buf) {
+        if (!(p = malloc((size_t) n))) return 0;
+        pi_detokenize(s->e, two, 2, flags, p, (size_t) n);
+    }
+    if (len && cap) memcpy(out, p + s->anchor_len, len < cap ? len : cap);
+    if (p != buf) free(p);
+    return len;
+}
+
+size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars)
+{
+    char small[256], out[8], *p = small;
+    size_t n = server_token_text(s, id, special, small, sizeof small), bytes = 0;
+    if (n > sizeof small) {
+        if (!(p = malloc(n))) return 0;
+        server_token_text(s, id, special, p, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t k = utf8_step(h, (unsigned char) p[i], out);
+        for (size_t j = 0; j < k; j++) *chars += (out[j] & 0xC0) != 0x80;
+        bytes += k;
+    }
+    if (p != small) free(p);
+    return bytes;
+}
+
+int status_of(int pi_code)
+{
+    switch (pi_code) {
+    case PI_EINVAL:
+    case PI_ETOOBIG:
+    case PI_EUNSUPPORTED: return 400;
+    case PI_EBUSY: return 429;
+    case PI_ENOMEM:
+    case PI_ECLOSED: return 503;
+    case PI_ETIMEDOUT: return 504;
+    }
+    return 500;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- keys */
+
+static const char *read_keys(const cli *c, keys *k)
+{
+    const char *wrong = NULL;
+    for (size_t i = 0; i < cli_n(c, "api-key") && !wrong; i++) wrong = keys_add(k, cli_nth(c, "api-key", i));
+    if (!wrong && *cli_str(c, "api-key-file")) wrong = keys_read(k, cli_str(c, "api-key-file"));
+    if (!wrong && !k->n && (cli_given(c, "api-key") || cli_given(c, "api-key-file"))) wrong = "there is no key in it";
+    return wrong;
+}
+
+static const char *read_tls(const cli *c, tls_config **out, char err[256])
+{
+    const char *cert = cli_str(c, "ssl-cert-file"), *key = cli_str(c, "ssl-key-file");
+    *out = NULL;
+    if (!*cert && !*key) return NULL;
+    if (!*cert || !*key) return "--ssl-cert-file and --ssl-key-file belong together";
+    *out = tls_open(cert, key, err, 256);
+    return *out ? NULL : err;
+}
+
+static void read_tls_again(server *s)
+{
+    char err[256];
+    tls_config *t;
+    const char *wrong = read_tls(s->c, &t, err);
+    if (wrong) log_line(s, PI_LOG_ERROR, "the certificate was not read again: %s; the one from before stays", wrong);
+    if (!t) return;
+    tls_close(s->net.tls);
+    s->net.tls = t;
+}
+
+static void on_hup(uv_signal_t *h, int sig)
+{
+    server *s = h->data;
+    keys k = {0};
+    (void) sig;
+    read_tls_again(s);
+    const char *wrong = read_keys(s->c, &k);
+    if (wrong) {
+        log_line(s, PI_LOG_ERROR, "API keys were not read again: %s; those from before stay", wrong);
+        keys_free(&k);
+        return;
+    }
+    keys_free(&s->keys);
+    s->keys = k;
+    log_line(s, PI_LOG_WARN, "API keys read again: %zu", s->keys.n);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- events */
+
+/* Steps are seen where an event came behind them: nearly all that decode. */
+static void look_at_steps(server *s)
+{
+    pi_stats st = {.size = sizeof st};
+    if (pi_engine_stats(s->e, &st)) return;
+    if (st.n_steps != s->last_steps) {
+        histogram_add(&s->metrics.step, st.last_step_ms / 1e3);
+        s->last_steps = st.n_steps;
+        s->step_at = uv_now(&s->loop);
+    }
+    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* nothing to do: nothing hangs */
+    else if (!s->step_at) s->step_at = uv_now(&s->loop);
+}
+
+/* Events are stored first; generations, which may go away, are pumped when none is at hand. */
+static int take_events(server *s)
+{
+    pi_event *ev[EVENTS];
+    gen *dirty[EVENTS];
+    int n_dirty = 0, n = pi_poll(s->e, ev, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        gen *g = gen_event(ev[i]);
+        pi_event_release(ev[i]);
+        if (!g->dirty) dirty[n_dirty++] = g;
+        g->dirty = true;
+    }
+    for (int i = 0; i < n_dirty; i++) {
+        dirty[i]->dirty = false;
+        gen_pump(dirty[i]);
+    }
+    return n;
+}
+
+static void on_events(uv_poll_t *h, int status, int what)
+{
+    app *a = h->data;
+    (void) what;
+    if (status < 0) return;
+    look_at_steps(&a->s);
+    for (int i = 0; i < ROUNDS && take_events(&a->s) == EVENTS; i++) {}
+}
+
+/* ---------------------------------------------------------------------------------------------------------- loading */
+
+/* On the loader's thread. */
+static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
+{
+    app *a = ud;
+    (void) stage;
+    (void) done;
+    (void) total;
+    return atomic_load(&a->stop_loading);
+}
+
+static void load(void *ud)
+{
+    app *a = ud;
+    a->s.plan.size = sizeof a->s.plan;
+    pi_options_set_progress(a->o, on_progress, a);
+    a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
+    if (!a->load_rc) a->load_rc = pi_engine_plan(a->o, &a->s.plan, &a->err);
+    uv_async_send(&a->loaded);
+}
+
+static void find_anchor(server *s)
+{
+    int32_t ids[8];
+    char text[64];
+    int64_t n = pi_tokenize(s->e, "a", 1, 0, ids, 8);
+    s->anchor = n > 0 && n <= 8 ? ids[n - 1] : -1;
+    n = s->anchor < 0 ? 0 : pi_detokenize(s->e, &s->anchor, 1, 0, text, sizeof text);
+    if (n > 0) s->anchor_len = (size_t) n;
+    else s->anchor = -1;
+}
+
+static bool knows_option(const char *key)
+{
+    pi_option_info o = {.size = sizeof o};
+    for (size_t i = 0; !pi_options_describe(i, &o); i++) {
+        if (!strcmp(o.key, key)) return true;
+    }
+    return false;
+}
+
+static void begin_end(app *a);
+
+static void on_loaded(uv_async_t *h)
+{
+    app *a = h->data;
+    server *s = &a->s;
+    uv_thread_join(&a->loader);
+    a->loading = false;
+    if (a->load_rc) {
+        if (!s->exit_code) s->exit_code = cli_pi_error(s->c, &a->err);
+        begin_end(a);
+        return;
+    }
+    s->e = a->engine;
+    s->info.size = sizeof s->info;
+    pi_engine_info(s->e, &s->info);
+    find_anchor(s);
+    s->has_structure = knows_option("json-schema");
+    int rc = uv_poll_init(&s->loop, &a->events, pi_poll_fd(s->e));
+    if (!rc) {
+        a->has_events = true;
+        a->events.data = a;
+        rc = uv_poll_start(&a->events, UV_READABLE, on_events);
+    }
+    if (rc) {
+        s->exit_code = cli_error(s->c, CLI_OS, "the engine's events: %s", uv_strerror(rc));
+        begin_end(a);
+        return;
+    }
+    if (s->state != SERVE_LOADING) return; /* a signal came meanwhile */
+    s->state = SERVE_READY;
+    log_line(s, PI_LOG_WARN, "%s on %s is ready: %u tokens of context, %llu in the cache", s->alias, s->info.device,
+             s->info.ctx_size, (unsigned long long) s->plan.kv_tokens);
+    notify("READY=1\nSTATUS=ready");
+}
+
+/* ----------------------------------------------------------------------------------------------------------- ending */
+
+static void begin_end(app *a)
+{
+    server *s = &a->s;
+    if (s->state == SERVE_ENDING) return;
+    s->state = SERVE_ENDING;
+    a->end_at = uv_now(&s->loop) + END_MS;
+    atomic_store(&a->stop_loading, true);
+    gen_cancel_all(s, "the server is shutting down");
+    net_close(&s->net);
+}
+
+static void on_signal(uv_signal_t *h, int sig)
+{
+    app *a = h->data;
+    server *s = &a->s;
+    bool again = a->signal != 0;
+    if (!again) a->signal = sig;
+    if (again || s->state == SERVE_LOADING) {
+        s->exit_code = 128 + sig;
+        begin_end(a);
+        return;
+    }
+    notify("STOPPING=1");
+    s->state = SERVE_DRAINING;
+    a->end_at = uv_now(&s->loop) + (uint64_t) cli_int(s->c, "drain-timeout") * 1000;
+    log_line(s, PI_LOG_WARN, "shutting down: %zu requests may finish; a second signal ends them", s->n_gens);
+}
+
+static void close_handle(uv_handle_t *h)
+{
+    if (!uv_is_closing(h)) uv_close(h, NULL);
+}
+
+/* Nothing is left: without these handles the loop comes to its end. */
+static void close_handles(app *a)
+{
+    close_handle((uv_handle_t *) &a->term);
+    close_handle((uv_handle_t *) &a->intr);
+    close_handle((uv_handle_t *) &a->hup);
+    close_handle((uv_handle_t *) &a->tick);
+    close_handle((uv_handle_t *) &a->watchdog);
+    close_handle((uv_handle_t *) &a->loaded);
+    if (a->has_events) close_handle((uv_handle_t *) &a->events);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+    app *a = t->data;
+    server *s = &a->s;
+    bool busy = s->n_gens || s->n_jobs, late = a->end_at && uv_now(&s->loop) >= a->end_at;
+    if (s->e) look_at_steps(s);
+    if (s->state == SERVE_DRAINING && (!busy || late)) {
+        if (late && busy) log_line(s, PI_LOG_WARN, "--drain-timeout is over: %zu requests are canceled", s->n_gens);
+        begin_end(a);
+    } else if (s->state == SERVE_ENDING && late) {
+        fflush(NULL);
+        _exit(s->exit_code ? s->exit_code : CLI_SOFTWARE); /* a step hangs, or loading cannot be stopped */
+    }
+    if (s->state == SERVE_ENDING && !busy && !a->loading) close_handles(a);
+    if (s->state == SERVE_LOADING && !(++s->n_ticks % 25)) notify("EXTEND_TIMEOUT_USEC=30000000\nSTATUS=loading");
+}
+
+static void on_watchdog(uv_timer_t *t)
+{
+    const app *a = t->data;
+    const char *why;
+    if (!server_hangs(&a->s, &why)) notify("WATCHDOG=1");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ start */
+
+static void on_end(void *ud, const exchange *ex)
+{
+    server *s = ud;
+    s->metrics.status[ex->status >= 100 && ex->status < 600 ? ex->status / 100 : 0]++;
+    if (ex->job) histogram_add(&s->metrics.request, (double) (uv_hrtime() - ex->began) / 1e9);
+    else log_exchange(s, ex);
+}
+
+static int listen_all(app *a)
+{
+    server *s = &a->s;
+    const cli *c = s->c;
+    const char *path = cli_str(c, "unix-socket"), *host = cli_str(c, "host");
+    int port = (int) cli_int(c, "port"), n = notify_sockets(), rc = 0;
+    for (int i = 0; i < n && !rc; i++) {
+        if ((rc = net_listen_fd(&s->net, 3 + i))) return cli_error(c, CLI_OS, "socket %d: %s", 3 + i, uv_strerror(rc));
+    }
+    if (n) return CLI_OK;
+    if (*path && (rc = net_listen_pipe(&s->net, path))) return cli_error(c, CLI_OS, "%s: %s", path, uv_strerror(rc));
+    if (*path) log_line(s, PI_LOG_WARN, "listening on unix:%s", path);
+    if (*path && !cli_given(c, "port") && !cli_given(c, "host")) return CLI_OK;
+    if ((rc = net_listen_tcp(&s->net, host, &port))) {
+        return cli_error(c, CLI_OS, "%s port %d: %s%s", host, port, uv_strerror(rc),
+                         rc == UV_EADDRINUSE ? "; give another --port" : "");
+    }
+    log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on %s://[%s]:%d" : "listening on %s://%s:%d",
+             s->net.tls ? "https" : "http", host, port);
+    if (!s->keys.n && strcmp(host, "127.0.0.1") && strcmp(host, "localhost") && strcmp(host, "::1"))
+        log_line(s, PI_LOG_WARN, "anyone who can reach this address may use the model: --api-key-file asks for a key");
+    return CLI_OK;
+}
+
+static int open_handles(app *a)
+{
+    server *s = &a->s;
+    uint64_t usec = notify_watchdog();
+    uv_signal_init(&s->loop, &a->term);
+    uv_signal_init(&s->loop, &a->intr);
+    uv_signal_init(&s->loop, &a->hup);
+    uv_timer_init(&s->loop, &a->tick);
+    uv_timer_init(&s->loop, &a->watchdog);
+    int rc = uv_async_init(&s->loop, &a->loaded, on_loaded);
+    a->term.data = a->intr.data = a->tick.data = a->watchdog.data = a->loaded.data = a;
+    a->hup.data = s;
+    if (!rc) rc = uv_signal_start(&a->term, on_signal, SIGTERM);
+    if (!rc) rc = uv_signal_start(&a->intr, on_signal, SIGINT);
+    if (!rc) rc = uv_signal_start(&a->hup, on_hup, SIGHUP);
+    if (!rc) rc = uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
+    if (!rc && usec) rc = uv_timer_start(&a->watchdog, on_watchdog, usec / 2000, usec / 2000);
+    if (!rc) rc = net_init(&s->net, &s->loop);
+    return rc ? cli_error(s->c, CLI_OS, "the event loop: %s", uv_strerror(rc)) : CLI_OK;
+}
+
+static void configure(app *a, const cli *c)
+{
+    server *s = &a->s;
+    const char *path = cli_str(c, "model"), *slash = strrchr(path, '/');
+    s->c = c;
+    s->alias = *cli_str(c, "alias") ? cli_str(c, "alias") : slash ? slash + 1 : path;
+    s->created = (int64_t) time(NULL);
+    s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
+    s->send_max = (size_t) cli_int(c, "send-buffer");
+    s->anchor = -1;
+    s->net.limits = (http_limits) {(size_t) cli_int(c, "max-header"), (size_t) cli_int(c, "max-body")};
+    s->net.header_ms = (unsigned) cli_int(c, "header-timeout") * 1000;
+    s->net.idle_ms = (unsigned) cli_int(c, "idle-timeout") * 1000;
+    s->net.max_conns = (size_t) cli_int(c, "max-connections");
+    s->net.cors = cli_str(c, "cors");
+    s->net.ud = s;
+    s->net.on_head = route_head;
+    s->net.on_request = route_request;
+    s->net.on_end = on_end;
+}
+
+static int serve(app *a)
+{
+    server *s = &a->s;
+    const cli *c = s->c;
+    const char *wrong = read_keys(c, &s->keys);
+    char err[256];
+    if (wrong) return cli_error(c, CLI_CONFIG, "API keys: %s", wrong);
+    if ((wrong = read_tls(c, &s->net.tls, err))) return cli_error(c, CLI_CONFIG, "TLS: %s", wrong);
+    int code = open_handles(a);
+    if (!code) code = listen_all(a);
+    if (!code && uv_thread_create(&a->loader, load, a)) code = cli_error(c, CLI_OS, "cannot start a thread");
+    if (code) {
+        net_close(&s->net);
+        close_handles(a);
+    } else {
+        a->loading = true;
+    }
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    return code ? code : s->exit_code;
+}
+
+int cmd_serve(const cli *c)
+{
+    int code = CLI_OK;
+    char threads[16];
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    app *a = calloc(1, sizeof *a); /* large: it holds a buffer for reading */
+    if (!a) return cli_error(c, CLI_OS, "out of memory");
+    snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
+    setenv("UV_THREADPOOL_SIZE", threads, 0); /* read when the pool is first used */
+    configure(a, c);
+    a->o = cli_options(c, &code);
+    if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
+    if (a->o && uv_loop_init(&a->s.loop)) {
+        code = cli_error(c, CLI_OS, "cannot make an event loop");
+    } else if (a->o) {
+        code = serve(a);
+        uv_loop_close(&a->s.loop);
+        cli_close(c, a->engine);
+    }
+    pi_options_free(a->o);
+    keys_free(&a->s.keys);
+    tls_close(a->s.net.tls);
+    free(a);
+    return code;
+}

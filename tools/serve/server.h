@@ -1,0 +1,79 @@
+/* What the parts of `pagedinfer serve` share: the server, its counters and keys. Everything is the loop's thread's but
+ * where a function says otherwise. */
+#ifndef PAGEDINFER_SERVE_SERVER_H
+#define PAGEDINFER_SERVE_SERVER_H
+
+#include "cli.h"
+#include "serve/conn.h"
+#include "serve/keys.h"
+#include "serve/metrics.h"
+#include "serve/text.h"
+
+struct gen;
+
+enum serve_state {
+    SERVE_LOADING,
+    SERVE_READY,
+    SERVE_DRAINING, /* no new requests; what runs may finish */
+    SERVE_ENDING,   /* everything is being closed */
+};
+
+typedef struct server {
+    const cli *c;
+    uv_loop_t loop;
+    net net;
+    keys keys;
+    metrics metrics;
+    pi_engine *e;            /* NULL until it is loaded */
+    pi_info info;            /* of e */
+    pi_plan plan;            /* of e */
+    const char *alias;       /* the model's name for clients */
+    int64_t created;         /* when the server started, seconds since 1970 */
+    enum serve_state state;
+    int exit_code;
+    /* Set when the engine is ready, constant from then on: any thread. */
+    int32_t anchor;          /* a token that prints text; -1: there is none */
+    size_t anchor_len;       /* bytes of its text */
+    bool has_structure;      /* the library knows json-schema, grammar, ... */
+    struct gen *gens;        /* generations, from their body's arrival to their end */
+    size_t n_gens;           /* in the list */
+    size_t n_jobs;           /* other work on the pool */
+    uint64_t n_ids;          /* requests so far, for their ids */
+    size_t send_max;         /* bytes of an answer that may wait for a slow client */
+    uint64_t last_steps;     /* n_steps at the last look, and when it changed (uv_now) */
+    uint64_t step_at;
+    uint64_t n_ticks;        /* of the timer */
+    uint64_t id_seed;        /* makes ids differ from those of other runs */
+} server;
+
+/* "chatcmpl-..."; in out. */
+void server_new_id(server *s, const char *prefix, char out[64]);
+/* true: the model is not answering, and *why says so. For /health. */
+bool server_hangs(const server *s, const char **why);
+/* The bytes of one token, as they come in the middle of a text; the number, of which at most cap are written. Any
+ * thread. */
+size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);
+/* Bytes of text that a token adds behind those held in h, and how many characters begin in them, added to *chars. */
+size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars);
+/* Status that an error of the library means to a client. */
+int status_of(int pi_code);
+
+/* page.html; made by CMake. */
+extern const unsigned char page_html[];
+extern const size_t page_html_size;
+
+/* ---- handlers, by file */
+void handle_page(server *s, exchange *ex);
+void handle_models(server *s, exchange *ex);
+void handle_props(server *s, exchange *ex);
+void handle_slots(server *s, exchange *ex);
+void handle_health(server *s, exchange *ex);
+void handle_metrics(server *s, exchange *ex);
+void handle_tokenize(server *s, exchange *ex);
+void handle_detokenize(server *s, exchange *ex);
+void handle_count_tokens(server *s, exchange *ex);
+void handle_apply_template(server *s, exchange *ex);
+void route_request(void *ud, exchange *ex);
+int route_head(void *ud, const http_request *req, const char **why);
+
+#endif

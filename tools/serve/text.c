@@ -1,0 +1,66 @@
+/* UTF-8 for JSON (see text.h). */
+#include "serve/text.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that a first byte promises; 0: it begins nothing. */
+static size_t promised(unsigned char b)
+{
+    if (b < 0x80) return 1;
+    if (b < 0xC2 || b > 0xF4) return 0;
+    return b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+}
+
+/* May c follow what is held? No overlong forms, no surrogates, nothing above U+10FFFF. */
+static int fits(const utf8_hold *h, unsigned char c)
+{
+    unsigned char lo = 0x80, hi = 0xBF;
+    if (h->n == 1) {
+        lo = h->b[0] == 0xE0 ? 0xA0 : h->b[0] == 0xF0 ? 0x90 : 0x80;
+        hi = h->b[0] == 0xED ? 0x9F : h->b[0] == 0xF4 ? 0x8F : 0xBF;
+    }
+    return c >= lo && c <= hi;
+}
+
+static size_t bad(char *out)
+{
+    memcpy(out, "\xEF\xBF\xBD", 3);
+    return 3;
+}
+
+size_t utf8_step(utf8_hold *h, unsigned char c, char out[8])
+{
+    size_t o = 0;
+    if (h->n && !fits(h, c)) {
+        o += bad(out);
+        h->n = 0;
+    }
+    if (!h->n && promised(c) < 2) {
+        if (!promised(c)) return o + bad(out + o);
+        out[o++] = (char) c;
+        return o;
+    }
+    h->b[h->n++] = c;
+    if (h->n < promised(h->b[0])) return o;
+    memcpy(out + o, h->b, h->n);
+    o += h->n;
+    h->n = 0;
+    return o;
+}
+
+json_t *text_json(const char *p, size_t n)
+{
+    json_t *s = json_stringn(n ? p : "", n); /* NULL: no UTF-8, or no memory */
+    if (s) return s;
+    char *fixed = n < SIZE_MAX / 4 ? malloc(n * 3 + 8) : NULL;
+    utf8_hold h = {{0}, 0};
+    size_t o = 0;
+    if (!fixed) return NULL;
+    for (size_t i = 0; i < n; i++) o += utf8_step(&h, (unsigned char) p[i], fixed + o);
+    if (h.n) o += bad(fixed + o);
+    s = json_stringn(fixed, o);
+    free(fixed);
+    return s;
+}

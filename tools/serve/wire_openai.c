@@ -1,0 +1,375 @@
+/* /v1/chat/completions and /v1/completions: OpenAI's forms. Reading runs on the pool, writing on the loop (gen.h). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/gen.h"
+
+/* ---------------------------------------------------------------------------------------------------- probabilities */
+
+static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
+{
+    char small[256], *p = small;
+    size_t n = server_token_text(g->s, id, true, small, sizeof small);
+    if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
+    json_t *s = p ? text_json(p, n) : NULL;
+    if (bytes) {
+        *bytes = json_array();
+        for (size_t i = 0; p && i < n; i++) json_array_append_new(*bytes, json_integer((unsigned char) p[i]));
+    }
+    if (p != small) free(p);
+    return s;
+}
+
+/* OpenAI's way to write a logarithm of zero. */
+static json_t *logprob_json(float v) { return json_real(isfinite(v) ? (double) v : -9999.0); }
+
+static json_t *chat_entry(const gen *g, const pi_token_prob *p)
+{
+    json_t *bytes, *token = token_json(g, p->id, &bytes);
+    return json_pack("{s:o, s:o, s:o}", "token", token, "logprob", logprob_json(p->logprob), "bytes", bytes);
+}
+
+/* {"content": [{"token", "logprob", "bytes", "top_logprobs"}]} */
+static json_t *chat_logprobs(const gen *g, const choice *ch, const int32_t *ids, const pi_token_prob *probs, size_t n)
+{
+    json_t *list = json_array();
+    (void) ids;
+    for (size_t i = 0; i < n; i++) {
+        const pi_token_prob *row = probs + i * ch->n_probs;
+        json_t *e = chat_entry(g, row), *top = json_array();
+        for (size_t k = 1; k < ch->n_probs && row[k].id >= 0; k++) json_array_append_new(top, chat_entry(g, &row[k]));
+        json_object_set_new(e, "top_logprobs", top);
+        json_array_append_new(list, e);
+    }
+    return json_pack("{s:o, s:n}", "content", list, "refusal");
+}
+
+struct text_probs { /* of completions: lists side by side */
+    json_t *tokens, *probs, *top, *offsets;
+};
+
+static struct text_probs text_probs_new(void)
+{
+    return (struct text_probs) {json_array(), json_array(), json_array(), json_array()};
+}
+
+/* row may be NULL: the first token of a prompt. */
+static void text_probs_add(const gen *g, struct text_probs *t, int32_t id, const pi_token_prob *row, size_t n_row,
+                           size_t at)
+{
+    json_array_append_new(t->tokens, token_json(g, id, NULL));
+    json_array_append_new(t->probs, row ? logprob_json(row->logprob) : json_null());
+    json_array_append_new(t->offsets, json_integer((json_int_t) at));
+    if (!row) {
+        json_array_append_new(t->top, json_null());
+        return;
+    }
+    json_t *top = json_object();
+    for (size_t k = 1; k < n_row && row[k].id >= 0; k++) {
+        json_t *name = token_json(g, row[k].id, NULL);
+        if (name) json_object_set_new(top, json_string_value(name), logprob_json(row[k].logprob));
+        json_decref(name);
+    }
+    json_array_append_new(t->top, top);
+}
+
+static json_t *text_probs_json(struct text_probs *t)
+{
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", t->tokens, "token_logprobs", t->probs, "top_logprobs", t->top,
+                     "text_offset", t->offsets);
+}
+
+static json_t *text_logprobs(const gen *g, const choice *ch, size_t from, size_t n, size_t base)
+{
+    struct text_probs t = text_probs_new();
+    for (size_t i = from; i < from + n; i++) {
+        const size_t at = base + (i ? ch->chars[i - 1] : 0);
+        text_probs_add(g, &t, ch->ids[i], ch->probs + i * ch->n_probs, ch->n_probs, at);
+    }
+    return text_probs_json(&t);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ usage */
+
+static json_t *usage_json(const gen *g)
+{
+    usage u = gen_usage(g);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I, s:I}}", "prompt_tokens", (json_int_t) u.prompt,
+                     "completion_tokens", (json_int_t) u.completion, "total_tokens",
+                     (json_int_t) (u.prompt + u.completion), "prompt_tokens_details", "cached_tokens",
+                     (json_int_t) u.cached, "completion_tokens_details", "accepted_prediction_tokens",
+                     (json_int_t) u.accepted, "rejected_prediction_tokens", (json_int_t) (u.drafted - u.accepted));
+}
+
+/* What all answers and chunks begin with. */
+static json_t *envelope(const gen *g, const char *object)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", g->id, "object", object, "created", (json_int_t) g->created,
+                     "model", gen_model(g), "system_fingerprint", pi_version());
+}
+
+static void send_chunk(gen *g, const char *object, json_t *one)
+{
+    json_t *root = envelope(g, object), *list = json_array();
+    if (one) json_array_append_new(list, one);
+    json_object_set_new(root, "choices", list);
+    if (!one || g->p.usage_in_all) json_object_set_new(root, "usage", usage_json(g));
+    gen_send(g, NULL, root);
+}
+
+static void send_end(gen *g, const char *object)
+{
+    if (g->p.include_usage) send_chunk(g, object, NULL);
+    stream_put(g->ex, "data: [DONE]\n\n", 14);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ chats */
+
+static int no_feature(gen *g, const char *field, pi_error *err)
+{
+    return params_fail(&g->p, field, err, "'%s' is not supported", field);
+}
+
+/* "tool_choice" and what else the template or the prompt's making wants to know. */
+static int read_template_vars(gen *g, pi_error *err)
+{
+    static const char *const passed[] = {"add_generation_prompt", "tool_choice", "parallel_tool_calls",
+                                         "enable_thinking", "reasoning_effort"};
+    params *p = &g->p;
+    json_t *own = json_object_get(p->root, "chat_template_kwargs");
+    if (own && !json_is_null(own) && !json_is_object(own))
+        return params_fail(p, "chat_template_kwargs", err, "'chat_template_kwargs' must be an object");
+    p->template_vars = json_is_object(own) ? json_deep_copy(own) : json_object();
+    if (!p->template_vars) return params_no_memory(err);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        json_t *v = json_object_get(p->root, passed[i]);
+        if (v && !json_is_null(v) && json_object_set(p->template_vars, passed[i], v)) return params_no_memory(err);
+    }
+    return PI_OK;
+}
+
+/* Functions in OpenAI's old form are tools, too. */
+static int read_tools(gen *g, pi_error *err)
+{
+    params *p = &g->p;
+    json_t *tools = json_object_get(p->root, "tools"), *t;
+    const json_t *choice = json_object_get(p->root, "tool_choice");
+    size_t i;
+    if (!tools || json_is_null(tools)) return PI_OK;
+    if (!json_is_array(tools)) return params_fail(p, "tools", err, "'tools' must be a list");
+    json_array_foreach(tools, i, t) {
+        const char *type = json_string_value(json_object_get(t, "type"));
+        if (!type || strcmp(type, "function") != 0)
+            return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported",
+                               type ? type : "none");
+        if (!json_is_string(json_object_get(json_object_get(t, "function"), "name")))
+            return params_fail(p, "tools", err, "'tools' has a function without a name");
+    }
+    const char *word = json_string_value(choice);
+    if (json_array_size(tools) && !(word && !strcmp(word, "none"))) p->tools = json_incref(tools);
+    return PI_OK;
+}
+
+static int read_chat(gen *g, pi_error *err)
+{
+    params *p = &g->p;
+    json_t *m = json_object_get(p->root, "messages");
+    if (!json_is_array(m) || !json_array_size(m))
+        return params_fail(p, "messages", err, "'messages' must be a list that is not empty");
+    if (json_is_array(json_object_get(p->root, "functions"))) return no_feature(g, "functions", err);
+    if (json_is_object(json_object_get(p->root, "audio"))) return no_feature(g, "audio", err);
+    p->messages = json_incref(m);
+    p->echo = false;
+    int rc = read_tools(g, err);
+    return rc ? rc : read_template_vars(g, err);
+}
+
+static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool with_tokens, const char *finish)
+{
+    json_t *one = json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "delta", delta, "logprobs",
+                            "finish_reason", finish);
+    if (with_tokens && pc->probs && pc->n_ids)
+        json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->ids, pc->probs, pc->n_ids));
+    if (with_tokens && g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
+    send_chunk(g, "chat.completion.chunk", one);
+}
+
+static json_t *delta_json(const gen *g, const chat_delta *d)
+{
+    (void) g;
+    switch (d->kind) {
+    case DELTA_CONTENT: return json_pack("{s:o}", "content", text_json(d->text, d->n));
+    case DELTA_REASONING: return json_pack("{s:o}", "reasoning_content", text_json(d->text, d->n));
+    case DELTA_CALL:
+        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", d->call, "id", d->id, "type",
+                         "function", "function", "name", d->name, "arguments", "");
+    }
+    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", d->call, "function", "arguments",
+                     text_json(d->text, d->n));
+}
+
+static void chat_begin(gen *g)
+{
+    for (size_t i = 0; i < g->n_choices; i++) {
+        json_t *delta = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+        chat_chunk(g, &g->choices[i], delta, NULL, false, NULL);
+    }
+}
+
+static void chat_piece(gen *g, choice *ch, const piece *pc)
+{
+    for (size_t i = 0; i < pc->n_deltas; i++) chat_chunk(g, ch, delta_json(g, &pc->delta[i]), pc, i == 0, NULL);
+    if (pc->last) chat_chunk(g, ch, json_object(), pc, !pc->n_deltas && pc->n_ids, ch->reason);
+}
+
+static void chat_finish(gen *g) { send_end(g, "chat.completion.chunk"); }
+
+static json_t *calls_json(const choice *ch)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < ch->n_calls; i++) {
+        const tool_call *t = &ch->calls[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", t->id.p ? t->id.p : "", "type",
+                                              "function", "function", "name", t->name.p ? t->name.p : "", "arguments",
+                                              text_json(t->args.p, t->args.n)));
+    }
+    return list;
+}
+
+static json_t *chat_choice(gen *g, choice *ch)
+{
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(ch->content.p, ch->content.n));
+    if (ch->n_calls && !ch->content.n) json_object_set_new(m, "content", json_null());
+    if (ch->reasoning.n) json_object_set_new(m, "reasoning_content", text_json(ch->reasoning.p, ch->reasoning.n));
+    if (ch->n_calls) json_object_set_new(m, "tool_calls", calls_json(ch));
+    json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "message", m, "logprobs", "finish_reason",
+                            ch->reason);
+    if (ch->n_probs) json_object_set_new(one, "logprobs", chat_logprobs(g, ch, ch->ids, ch->probs, ch->n_ids));
+    if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(ch->ids, ch->n_ids));
+    return one;
+}
+
+static json_t *chat_whole(gen *g)
+{
+    json_t *root = envelope(g, "chat.completion"), *list = json_array();
+    for (size_t i = 0; i < g->n_choices; i++) {
+        if (g->choices[i].content.failed || json_array_append_new(list, chat_choice(g, &g->choices[i]))) {
+            json_decref(list);
+            json_decref(root);
+            return NULL;
+        }
+    }
+    json_object_set_new(root, "choices", list);
+    json_object_set_new(root, "usage", usage_json(g));
+    return root;
+}
+
+const wire wire_chat = {.id_prefix = "chatcmpl-", .what = "chat", .read = read_chat, .begin = chat_begin,
+                        .piece = chat_piece, .finish = chat_finish, .whole = chat_whole};
+
+/* ------------------------------------------------------------------------------------------------------ completions */
+
+static int read_completion(gen *g, pi_error *err)
+{
+    params *p = &g->p;
+    const json_t *suffix = json_object_get(p->root, "suffix");
+    int64_t best = 0;
+    if (json_is_string(suffix) && json_string_length(suffix)) return no_feature(g, "suffix", err);
+    int rc = params_int(p, p->root, "best_of", 1, 64, &best, err);
+    if (rc) return rc;
+    if (best > p->n) return no_feature(g, "best_of", err);
+    if (p->echo && p->stream) return params_fail(p, "echo", err, "'echo' is for answers that are not streamed");
+    rc = params_prompts(p, "prompt", err);
+    if (!rc && p->max_tokens == INT64_MIN) p->max_tokens = 16; /* OpenAI's default */
+    return rc;
+}
+
+static void text_piece(gen *g, choice *ch, const piece *pc)
+{
+    const chat_delta *d = pc->n_deltas ? pc->delta : NULL;
+    json_t *one =
+        json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "text", text_json(d ? d->text : "", d ? d->n : 0),
+                  "logprobs", "finish_reason", pc->last ? ch->reason : NULL);
+    if (pc->probs && pc->n_ids)
+        json_object_set_new(one, "logprobs", text_logprobs(g, ch, (size_t) (pc->ids - ch->ids), pc->n_ids, 0));
+    if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
+    if (pc->last && ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", json_string(ch->res.stop));
+    send_chunk(g, "text_completion", one);
+}
+
+static void text_begin(gen *g) { (void) g; }
+static void text_finish(gen *g) { send_end(g, "text_completion"); }
+
+/* The prompt's text, for echo; owned by out. */
+static void prompt_text(const gen *g, const prompt *pr, buf *out)
+{
+    if (!pr->ids) {
+        buf_put(out, pr->text, pr->len);
+        return;
+    }
+    int64_t n = pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, NULL, 0);
+    if (n <= 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1)) return;
+    out->n = (size_t) pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n);
+}
+
+/* The first token of a prompt, which has no probability. */
+static int32_t first_token(const gen *g, const prompt *pr)
+{
+    int32_t id = -1;
+    if (pr->ids) return pr->n_ids ? pr->ids[0] : -1;
+    pi_tokenize(g->s->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1);
+    return id;
+}
+
+static json_t *echo_logprobs(const gen *g, const choice *ch, const choice *first, const prompt *pr, size_t base)
+{
+    struct text_probs t = text_probs_new();
+    const prompt_probs *pp = &first->prompt;
+    utf8_hold h = {{0}, 0};
+    size_t at = 0;
+    int32_t id = first_token(g, pr);
+    if (id >= 0) text_probs_add(g, &t, id, NULL, 0, 0);
+    if (id >= 0) server_token_count(g->s, id, false, &h, &at);
+    for (size_t i = 0; i < pp->n; i++) {
+        text_probs_add(g, &t, pp->ids[i], pp->probs + i * pp->row, pp->row, at);
+        server_token_count(g->s, pp->ids[i], false, &h, &at);
+    }
+    for (size_t i = 0; i < ch->n_ids; i++) {
+        const size_t from = base + (i ? ch->chars[i - 1] : 0);
+        text_probs_add(g, &t, ch->ids[i], ch->probs + i * ch->n_probs, ch->n_probs, from);
+    }
+    return text_probs_json(&t);
+}
+
+static json_t *text_choice(gen *g, choice *ch)
+{
+    buf text = {0};
+    size_t which = ch->index / (size_t) g->p.n;
+    const prompt *pr = &g->p.prompts[which];
+    if (g->p.echo) prompt_text(g, pr, &text);
+    size_t base = 0; /* characters of the prompt */
+    for (size_t i = 0; i < text.n; i++) base += (text.p[i] & 0xC0) != 0x80;
+    buf_put(&text, ch->content.p, ch->content.n);
+    json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "text", text_json(text.p, text.n),
+                            "logprobs", "finish_reason", ch->reason);
+    buf_free(&text);
+    const choice *first = &g->choices[which * (size_t) g->p.n];
+    if (ch->n_probs && g->p.echo) json_object_set_new(one, "logprobs", echo_logprobs(g, ch, first, pr, base));
+    else if (ch->n_probs) json_object_set_new(one, "logprobs", text_logprobs(g, ch, 0, ch->n_ids, base));
+    if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(ch->ids, ch->n_ids));
+    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", json_string(ch->res.stop));
+    return one;
+}
+
+static json_t *text_whole(gen *g)
+{
+    json_t *root = envelope(g, "text_completion"), *list = json_array();
+    for (size_t i = 0; i < g->n_choices; i++) json_array_append_new(list, text_choice(g, &g->choices[i]));
+    json_object_set_new(root, "choices", list);
+    json_object_set_new(root, "usage", usage_json(g));
+    return root;
+}
+
+const wire wire_completions = {.id_prefix = "cmpl-", .what = "completion", .read = read_completion, .begin = text_begin,
+                               .piece = text_piece, .finish = text_finish, .whole = text_whole, .raw_prompt = true};
