@@ -233,8 +233,10 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
         return PI_OK;
     }
     if (s->matcher && allowed_next(r, s, &mask)) return PI_OK;
+    const int32_t known = s->n_tokens;
     if (s->matcher && mask.n == 1) {
         *ended = append_forced(r, s, &mask);
+        if (!*ended) s->n_ahead = s->n_tokens - known;
         return PI_OK;
     }
     int rc = sample(r, s, s->matcher ? &mask : NULL, i, row, &id, err);
@@ -247,6 +249,7 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
         return PI_OK;
     }
     *ended = append(r, s, id) || append_forced(r, s, NULL);
+    if (!*ended && s->matcher) s->n_ahead = s->n_tokens - known;
     return PI_OK;
 }
 

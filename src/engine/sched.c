@@ -82,7 +82,8 @@ static int32_t preempt(pi__sched *sc, pi__seq *s)
     pi__list_remove(&sc->running, s);
     drop_row(sc, s, true);
     pi__list_insert(&sc->waiting, s, sc->config.by_priority);
-    pi__logf(&sc->config.log, PI_LOG_DEBUG, "request %llu is preempted: out of cache blocks", (unsigned long long) s->arrival);
+    pi__logf(&sc->config.log, PI_LOG_DEBUG, "request %llu is preempted: out of cache blocks",
+             (unsigned long long) s->arrival);
     return back;
 }
 
@@ -234,11 +235,11 @@ static pi__step_plan *plan_of(pi__sched *sc)
     return p;
 }
 
-/* It misses the token that it sampled last, or that and those that its grammar added. */
+/* It misses the token that it sampled last, or a few that its grammar added to that. */
 static bool decodes(const pi__seq *s)
 {
     const int32_t missing = s->n_tokens - s->n_computed;
-    return missing == 1 || (missing > 0 && missing <= MAX_AHEAD && s->n_computed >= s->n_prompt && s->n_tokens > s->n_prompt);
+    return missing == 1 || (missing == s->n_ahead && missing <= MAX_AHEAD);
 }
 
 pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)

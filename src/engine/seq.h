@@ -72,6 +72,7 @@ struct pi__seq {
     pi__sampler *sampler;      /* its own */
     pi__thoughts *thoughts;    /* where they are limited, or NULL */
     pi__matcher *matcher;      /* where its answer is in its grammar, or NULL */
+    int32_t n_ahead;           /* runner: tokens that it has since its last row of logits, where its grammar added some; else 0 */
     pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
     pi__seq_calls call;        /* of its submitter */
     struct { double submit, start, first, last; } t; /* milliseconds; 0: not yet */

@@ -63,7 +63,7 @@ pi__expr *pi__x_empty(pi__builder *b) { return pi__x_bytes(b, "", 0); }
 pi__expr *pi__x_bytes(pi__builder *b, const char *p, size_t n)
 {
     pi__expr *x = new_expr(b, PI__X_BYTES);
-    char *copy = n ? pi__builder_take(b, n) : NULL;
+    char *copy = pi__builder_take(b, n);
     if (b->code) return x;
     if (n) memcpy(copy, p, n);
     x->bytes = (pi__str) {copy, n};

@@ -118,7 +118,7 @@ static const pi__val *refer(pi__schema *s, const pi__val *ref)
                                                        pi__val_type_name(ref)), NULL;
     const pi__val *id = pi__member(s->doc, "$id");
     pi__str t = ref->s;
-    if (id && id->type == PI__V_STR && t.n >= id->s.n && !memcmp(t.p, id->s.p, id->s.n) && (t.n == id->s.n ||
+    if (id && id->type == PI__V_STR && id->s.n && t.n >= id->s.n && !memcmp(t.p, id->s.p, id->s.n) && (t.n == id->s.n ||
         t.p[id->s.n] == '#'))
         t = (pi__str) {t.p + id->s.n, t.n - id->s.n};
     else if (!t.n || t.p[0] != '#')
@@ -139,7 +139,8 @@ static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
 {
     for (size_t k = i + 1; k && v->type == PI__V_MAP; k = l->p[k - 1].from)
         if (l->p[k - 1].v->type == PI__V_MAP && l->p[k - 1].v->map == v->map)
-            pi__schema_fail(s, PI_EUNSUPPORTED, "a $ref that leads back to its own schema, with nothing read in between");
+            pi__schema_fail(s, PI_EUNSUPPORTED,
+                            "a $ref that leads back to its own schema, with nothing read in between");
     const size_t n = l->n;
     pi__parts_add(s, l, v, PI__FROM_PART);
     if (l->n > n) l->p[n].from = (uint32_t) i + 1;

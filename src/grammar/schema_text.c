@@ -118,7 +118,8 @@ static pi__expr *none_of(pi__schema *s, const pi__str *v, size_t n, size_t at)
 static int by_bytes(const void *x, const void *y)
 {
     const pi__str *a = x, *b = y;
-    const int c = memcmp(a->p, b->p, a->n < b->n ? a->n : b->n);
+    const size_t n = a->n < b->n ? a->n : b->n;
+    const int c = n ? memcmp(a->p, b->p, n) : 0;
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 

@@ -53,7 +53,7 @@ static inline int fuzz_form(int kind, const uint8_t *data, size_t size)
 {
     char text[FUZZ_LONGEST + 1];
     const pi__vocab *v = fuzz_vocab();
-    pi__grammars *gs;
+    static pi__grammars *gs; /* the last forms are kept, as in an engine */
     pi__grammar *g = NULL;
     pi_error err = {0};
     if (size > FUZZ_LONGEST) size = FUZZ_LONGEST;
@@ -61,12 +61,11 @@ static inline int fuzz_form(int kind, const uint8_t *data, size_t size)
     text[size] = 0;
     const size_t n = strlen(text);
     const pi__grammar_spec spec = {kind, text, n < size ? text + n + 1 : NULL};
-    if (pi__grammars_create(&gs, v, pi__vocab_size(v), NULL, 0, &err)) return 0;
+    if (!gs && pi__grammars_create(&gs, v, pi__vocab_size(v), NULL, 0, &err)) return 0;
     const int rc = pi__grammar_get(gs, &spec, &g, &err);
     if (rc ? rc != err.code || !err.msg[0] || g : !g) __builtin_trap();
     if (!rc) fuzz_follow(g, v, size + (size ? data[size / 2] : 0));
     pi__grammar_release(g);
-    pi__grammars_free(gs);
     return 0;
 }
 
