@@ -35,6 +35,21 @@ install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.pc DESTINATION ${CMAKE_INSTALL_LI
 
 if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    # The names of llama.cpp's tools, for scripts written for them: the tool is then the subcommand in their place (the
+    # table in tools/main.c). Off, since llama.cpp itself may be installed there.
+    option(PAGEDINFER_LLAMA_NAMES "Install links to the tool under the names of llama.cpp's tools" OFF)
+    if(PAGEDINFER_LLAMA_NAMES)
+        set(names cli completion bench batched-bench perplexity quantize tokenize embedding)
+        if(PI_HAVE_SERVER)
+            list(APPEND names server)
+        endif()
+        file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/llama-names)
+        file(CREATE_LINK ../pagedinfer ${PROJECT_BINARY_DIR}/llama-names/pagedinfer SYMBOLIC) # so that none is dangling
+        foreach(name ${names})
+            file(CREATE_LINK pagedinfer ${PROJECT_BINARY_DIR}/llama-names/llama-${name} SYMBOLIC)
+            install(FILES ${PROJECT_BINARY_DIR}/llama-names/llama-${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
+        endforeach()
+    endif()
 endif()
 
 # The server as a service of systemd, with its options in /etc.

@@ -353,6 +353,18 @@ typedef struct pi_result {
  * it is what a request of its own with that seed gives. Each has its own events, with its number in them, ends by
  * itself, and counts as one request in the queue. */
 PI_API pi_request *pi_request_new(pi_engine *e);
+/* STRUCTURED OUTPUT. One of the options "json-schema", "grammar" (GBNF), "regex" and "choice" holds the answer to a form:
+ * only tokens are sampled with which it can still become a text of the form, exactly, and the end only where it is one. It
+ * is compiled at submit (PI_EINVAL with line, column and reason; PI_EUNSUPPORTED names what is not supported) and kept for
+ * requests with the same. With "grammar-trigger" (JSON array of texts and control tokens) the answer is free until one of
+ * them came; the form is of what follows. Control tokens are part of a form only by name (<|im_end|> in GBNF).
+ * Log-probabilities are of the tokens that the form allows. Where the text is complete and nothing can follow, the answer
+ * ends, whatever "ignore-eos" and "min-tokens" say. A form that asks for more than it may (too many ways open at once)
+ * ends the request with PI_ETOOBIG. JSON has white space of at most one space, or two line ends and 20 spaces or tabs; a
+ * schema's properties come in its order, others only with additionalProperties. Memory beside the plan: the vocabulary as
+ * a trie, made for the first form (15 MB for Gemma 3's 262,144 tokens); of each of the last 64 forms, and of those in use,
+ * at most 29 MB for as many tokens, in pages that are taken as its states are first met. */
+
 /* Sets a request option ("max-tokens", "temp", "stop", ...); keys and ranges from pi_options_describe. "stop" and
  * "logit-bias" add to what is there, an empty value clears. */
 PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err);
@@ -383,8 +395,8 @@ typedef void (*pi_logits_fn)(void *ud, uint32_t pos, const float *logits, size_t
 PI_API void pi_request_on_logits(pi_request *r, pi_logits_fn fn, void *ud);
 
 /* Validates everything and queues the request, all of its samples or none. It may be submitted once. PI_ETOOBIG (err
- * names the number that would fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL. After an error it is still
- * unsubmitted. */
+ * names the number that would fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL, PI_EUNSUPPORTED. After an error
+ * it is still unsubmitted. */
 PI_API int pi_request_submit(pi_request *r, pi_error *err);
 /* In any state, from any thread, any number of times; before submit it does nothing. Each sample that runs ends with
  * its PI_EVENT_DONE. */

@@ -219,7 +219,9 @@ static void print_batch(const bench *b, const bench_test *t, int32_t n_par, cons
 int bench_batched(bench *b)
 {
     bool jsonl = !strcmp(cli_str(b->c, "output"), "jsonl");
-    const bench_test warm = {16, 4, 0};
+    bench_test warm = b->test[0]; /* no longer than what the engine was made for */
+    if (warm.n_prompt > 16) warm.n_prompt = 16;
+    if (warm.n_gen > 4) warm.n_gen = 4;
     batch m;
     int code = cli_bool(b->c, "warmup") ? run_batch(b, &warm, 1, &m) : CLI_OK;
     if (!jsonl && strcmp(cli_str(b->c, "output"), "md"))

@@ -33,7 +33,7 @@ struct chat {
     const cli *c;
     pi_engine *e;
     json_t *messages;          /* the conversation */
-    const char *options;       /* of rendering, JSON, or NULL */
+    char *options;             /* of rendering, JSON, or NULL; freed at the end */
     bool multiline;            /* --multiline-input */
     line_input *in;
     struct text draft;         /* the message being written */
@@ -326,15 +326,6 @@ static bool is_command(const char *line, size_t n)
     return n && line[0] == '/' && !(n > 1 && line[1] == '/') && !memchr(line, '\n', n);
 }
 
-/* Whether the message goes on behind this line; if so, *n is less the mark. A backslash at the end says it does, or with
- * --multiline-input that it does not. */
-static bool goes_on(const struct chat *u, const char *line, size_t *n)
-{
-    bool marked = *n && line[*n - 1] == '\\';
-    *n -= marked;
-    return marked != u->multiline;
-}
-
 /* The next line: a command, a message, or a part of one, which stays in the draft. */
 static enum typed next_line(struct chat *u, bool *more)
 {
@@ -357,7 +348,7 @@ static enum typed next_line(struct chat *u, bool *more)
         return what;
     }
     size_t skip = first && n > 1 && line[0] == '/' && line[1] == '/';
-    *more = goes_on(u, line, &n);
+    *more = line_goes_on(u->multiline, line, &n);
     bool ok = append(&u->draft, line + skip, n - skip) && (!*more || append(&u->draft, "\n", 1));
     return !ok ? TYPED_FAILED : *more || !u->draft.n ? TYPED_NOTHING : TYPED_MESSAGE;
 }
@@ -432,8 +423,14 @@ static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
     bool off = !strcmp(reasoning, "off") || cli_int(u->c, "reasoning-budget") == 0;
-    u->options = off ? "{\"enable_thinking\": false}" : !strcmp(reasoning, "on") ? "{\"enable_thinking\": true}" : NULL;
-    return CLI_OK;
+    const char *effort = cli_str(u->c, "reasoning-effort");
+    bool on = !strcmp(reasoning, "on"), any = *effort && strcmp(effort, "default") != 0;
+    if (!off && !on && !any) return CLI_OK;
+    json_t *o = json_pack("{s:s*}", "reasoning_effort", any ? effort : NULL);
+    bool ok = o && (!(off || on) || !json_object_set_new(o, "enable_thinking", json_boolean(on && !off)));
+    u->options = ok ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return u->options ? CLI_OK : no_memory(u);
 }
 
 static int with_engine(struct chat *u)
@@ -450,6 +447,7 @@ static int with_engine(struct chat *u)
     if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
     if (!code) code = converse(u, first);
     json_decref(u->messages);
+    free(u->options);
     free(u->draft.p);
     free(u->answer.p);
     free(u->thoughts.p);
@@ -466,8 +464,8 @@ static int without_template(struct chat *u, const pi_error *err)
         return cmd_run(c);
     }
     cli_pi_error(c, err);
-    fprintf(stderr, "A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, "
-                    "name a template with --chat-template or --chat-template-file.\n");
+    fputs("A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, name a "
+          "template with --chat-template or --chat-template-file.\n", stderr);
     return CLI_UNAVAILABLE;
 }
 
@@ -478,6 +476,9 @@ int cmd_chat(const cli *c)
     int code = CLI_OK;
     if (!cli_bool(c, "conversation")) return cmd_run(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (cli_given(c, "in-prefix") || cli_given(c, "in-suffix") || cli_given(c, "in-prefix-bos"))
+        fprintf(stderr, "%s: --in-prefix and --in-suffix are left out: the chat template says what stands around a "
+                        "message\n", c->name);
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
     /* First of all: what is typed while the model loads waits for the prompt. */

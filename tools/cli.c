@@ -33,10 +33,12 @@ bool cli_has_section(const cli_command *cmd, const char *section)
 
 static void say(const cli *c, const char *kind, const char *fmt, va_list ap)
 {
+    flockfile(stderr);
     cli_new_line();
     fprintf(stderr, "%s: %s", c->name, kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 int cli_usage_error(const cli *c, const char *fmt, ...)
@@ -102,9 +104,11 @@ static void log_line(void *ud, int level, const char *msg)
         snprintf(time, sizeof time, "%llu.%02llu.%03llu.%03llu ", us / 60000000, us / 1000000 % 60, us / 1000 % 1000,
                  us % 1000);
     }
-    if (c->log == stderr) cli_new_line();
     const char *on = c->log_colors ? color[level] : "";
+    flockfile(c->log);
+    if (c->log == stderr) cli_new_line();
     fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
+    funlockfile(c->log);
 }
 
 /* --------------------------------------------------------------------------------------------------------- values */
@@ -293,11 +297,14 @@ static struct found find_flag(const cli_command *cmd, const char *name, size_t n
     return own.how ? own : shared;
 }
 
-/* The row of a name that is known and refused, NULL: none. */
-static const refused_option *find_refused(const char *name)
+/* The row of a name that is known and refused, NULL: none. What another subcommand has is refused only where the row names
+ * this one. */
+static const refused_option *find_refused(const cli_command *cmd, const char *name, bool elsewhere)
 {
-    for (size_t i = 0; options_refused(i); i++)
-        if (has_word(options_refused(i)->flags, name)) return options_refused(i);
+    for (size_t i = 0; options_refused(i); i++) {
+        const refused_option *r = options_refused(i);
+        if (has_word(r->flags, name) && (!elsewhere || has_word(r->commands, cmd->name))) return r;
+    }
     return NULL;
 }
 
@@ -352,7 +359,7 @@ static bool of_command(const void *ud, const pi_option_info *row)
 
 static int unknown_flag(const cli *c, const char *word, const char *name, const struct found *elsewhere)
 {
-    const refused_option *r = find_refused(name);
+    const refused_option *r = find_refused(c->cmd, name, elsewhere->how != NO_MATCH);
     char near[64];
     if (r && r->later) return cli_usage_error(c, "%s is not built yet: %s", word, r->why);
     if (r) return cli_usage_error(c, "%s has no meaning here: %s", word, r->why);
@@ -409,7 +416,7 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
     for (size_t k = 0; k < n; k++) name[k] = k > 1 && word[k] == '_' ? '-' : word[k];
     name[n] = 0;
     struct found f = find_flag(c->cmd, name, n, &elsewhere);
-    bool no_effect = !f.how && elsewhere.how && *c->called && !find_refused(name);
+    bool no_effect = !f.how && elsewhere.how && *c->called && !find_refused(c->cmd, name, true);
     if (no_effect) f = elsewhere;
     if (!f.how) return unknown_flag(c, word, name, &elsewhere);
     const char *value = NULL;
@@ -426,7 +433,7 @@ static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
     return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "download") ||
-           !strcmp(info->section, "serve") || !strcmp(info->section, "template") ||
+           !strcmp(info->section, "serve") || !strcmp(info->section, "model") || !strcmp(info->section, "template") ||
            !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 
@@ -607,6 +614,7 @@ static void list_devices(void)
 /* --help and its kin answer and end. */
 static int parse_answers(cli *c)
 {
+    const char *extra = c->n_arg > (size_t) c->cmd->max_args ? c->arg[c->cmd->max_args] : NULL;
     if (cli_given(c, "help")) {
         const char *what = cli_str(c, "help");
         if (strcmp(what, "common") && strcmp(what, "all") && !cli_has_section(c->cmd, what)) {
@@ -615,6 +623,7 @@ static int parse_answers(cli *c)
         cli_help(stdout, c->cmd, what);
         return cli_flush(c);
     }
+    if (extra) return cli_usage_error(c, "unexpected argument '%s'", extra);
     if (cli_bool(c, "version")) printf("pagedinfer %s\n", pi_version());
     else if (cli_bool(c, "list-devices")) list_devices();
     else return -1;
@@ -639,9 +648,6 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
     if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
     if (code < 0) code = check_values(c);
-    if (code < 0 && c->n_arg > (size_t) cmd->max_args) {
-        code = cli_usage_error(c, "unexpected argument '%s'", c->arg[cmd->max_args]);
-    }
     if (code < 0) code = open_log(c);
     return code;
 }
@@ -691,6 +697,23 @@ static int set_from_file(const cli *c, const char *file, const char *key, pi_opt
     return code;
 }
 
+/* --n-cpu-ffn N as a rule of --override-tensor. */
+static int set_cpu_ffn(const cli *c, pi_options *o)
+{
+    int64_t n = cli_has_section(c->cmd, "model") ? cli_int(c, "n-cpu-ffn") : 0;
+    size_t size = 64 + 6 * (size_t) n, len = 0;
+    char *rule = n > 0 ? malloc(size) : NULL;
+    pi_error err = {0};
+    if (n <= 0) return CLI_OK;
+    if (!rule) return cli_error(c, CLI_OS, "out of memory");
+    for (int64_t i = 0; i < n; i++)
+        len += (size_t) snprintf(rule + len, size - len, "%s%d", i ? "|" : "^blk\\.(", (int) i);
+    snprintf(rule + len, size - len, ")\\.ffn_(gate|up|down)\\.=cpu");
+    int rc = pi_options_set(o, "override-tensor", rule, &err);
+    free(rule);
+    return rc ? cli_pi_error(c, &err) : CLI_OK;
+}
+
 pi_options *cli_options(const cli *c, int *code)
 {
     pi_options *o = pi_options_new();
@@ -712,6 +735,7 @@ pi_options *cli_options(const cli *c, int *code)
     *code = set_from_file(c, "grammar-file", "grammar", o);
     if (!*code) *code = set_from_file(c, "json-schema-file", "json-schema", o);
     if (!*code) *code = set_prompt_cache(c, o);
+    if (!*code) *code = set_cpu_ffn(c, o);
     if (!*code) return o;
     pi_options_free(o);
     return NULL;

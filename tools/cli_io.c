@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -160,6 +159,14 @@ void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t
     free(ids);
 }
 
+/* The line that scripts look for in what llama.cpp's tools say. */
+static void print_timing(const cli *c, const char *what, const char *unit, double ms, uint64_t n)
+{
+    double per = n ? ms / (double) n : 0;
+    fprintf(stderr, "%s: %s = %10.2f ms / %5llu %s (%8.2f ms per token, %8.2f tokens per second)\n", c->called, what, ms,
+            (unsigned long long) n, unit, per, per > 0 ? 1e3 / per : 0);
+}
+
 /* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 {
@@ -177,6 +184,11 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
         if (s.decode_ms > decode) decode = s.decode_ms;
     }
     cli_new_line();
+    if (c->called && *c->called) {
+        print_timing(c, "prompt eval time", "tokens", prefill, prompt - cached);
+        print_timing(c, "       eval time", "runs  ", decode, generated > n ? generated - n : 0);
+        return;
+    }
     fprintf(stderr, "%sprompt %llu tokens", cli_logs(c, PI_LOG_INFO) ? "" : "\n", (unsigned long long) prompt);
     if (cached) fprintf(stderr, " (%llu cached)", (unsigned long long) cached);
     if (prefill > 0) fprintf(stderr, ", %.1f t/s", (double) (prompt - cached) / prefill * 1e3);
@@ -188,10 +200,10 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 }
 
 /* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
- * threads. */
-static atomic_bool mid_line;
+ * threads: the lock of stderr guards it. */
+static bool mid_line;
 
-static bool on_terminal_of_stderr(FILE *f)
+bool cli_shares_terminal(FILE *f)
 {
     struct stat a, b;
     if (!isatty(STDERR_FILENO)) return false;
@@ -202,14 +214,19 @@ static bool on_terminal_of_stderr(FILE *f)
 bool cli_text(FILE *f, const char *text, size_t n)
 {
     if (!n) return true;
-    if (fwrite(text, 1, n, f) < n || fflush(f)) return false;
-    if (on_terminal_of_stderr(f)) atomic_store(&mid_line, text[n - 1] != '\n');
-    return true;
+    flockfile(stderr);
+    bool ok = fwrite(text, 1, n, f) == n && !fflush(f);
+    if (ok && cli_shares_terminal(f)) mid_line = text[n - 1] != '\n';
+    funlockfile(stderr);
+    return ok;
 }
 
 void cli_new_line(void)
 {
-    if (atomic_exchange(&mid_line, false)) fputc('\n', stderr);
+    flockfile(stderr);
+    if (mid_line) fputc('\n', stderr);
+    mid_line = false;
+    funlockfile(stderr);
 }
 
 bool cli_color(const cli *c, int fd)

@@ -88,6 +88,7 @@ pi_want() {
 }
 pi_have_generator() { pi_have ninja || pi_have make; }
 pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
+pi_has_curl() { pi_header "$1" curl/curl.h -lcurl && pi_header "$1" openssl/evp.h -lcrypto; }
 pi_have_pip() { python3 -m pip --version >/dev/null 2>&1 || pi_have_venv; }
 
 # What a build of library and tool needs.
@@ -103,6 +104,7 @@ pi_need_build() {
     pi_need "the header of xxHash" libxxhash-dev pi_header "$cc" xxhash.h
     pi_need "jansson with its headers" libjansson-dev pi_header "$cc" jansson.h -ljansson
     pi_want "line editing in chat (libedit)" libedit-dev pi_header "$cc" histedit.h -ledit
+    pi_want "fetching models (libcurl, OpenSSL)" "libcurl4-openssl-dev libssl-dev" pi_has_curl "$cc"
 }
 
 # pi_install_missing: installs what pi_need and pi_want noted; ends the script with instructions where that is not
@@ -127,8 +129,8 @@ pi_install_missing() {
         else
             pi_say "    (names on Debian and Ubuntu) ${pi_missing_apt[*]} ${pi_wanted_apt[*]}"
             pi_say "    Fedora: gcc cmake ninja-build pcre2-devel xxhash-devel jansson-devel libedit-devel" \
-                   "libcmocka-devel libuv-devel python3"
-            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson libedit cmocka libuv python"
+                   "libcmocka-devel libuv-devel http-parser-devel python3"
+            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson libedit cmocka libuv http-parser python"
         fi
         exit 1
     else

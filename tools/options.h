@@ -22,7 +22,7 @@ bool options_nearest(const char *name, options_filter takes, const void *ud, cha
 typedef struct refused_option {
     const char *flags;    /* spellings, each with no value after it */
     const char *env;      /* variables beside those that follow from the long spellings */
-    const char *commands; /* where the variables count; "": in all that run a model */
+    const char *commands; /* see options_table.h */
     bool later;           /* not built yet; else it has no meaning here */
     const char *why;      /* what to do instead */
 } refused_option;

@@ -61,8 +61,20 @@
       "Edit lines on a terminal without libedit.")                                                                     \
     X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
       "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("interactive", BOOL, "false", "", "-i --interactive", "", "run", false,                                          \
+      "Write in turns with the model: it is yours at a reverse prompt (-r), when it ends its text, and at Ctrl-C.")    \
+    X("interactive-first", BOOL, "false", "", "-if --interactive-first", "", "run", false,                             \
+      "The same, and you begin.")                                                                                      \
+    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false,                                                    \
+      "With --interactive: text before what is typed.")                                                                \
+    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false,                                                    \
+      "With --interactive: text behind what is typed.")                                                                \
+    X("in-prefix-bos", BOOL, "false", "", "--in-prefix-bos", "", "run", false,                                         \
+      "With --interactive: BOS before that.")                                                                          \
     X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
       "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
+    X("n-cpu-ffn", INT, "0", "0..10000", "-ncffn --n-cpu-ffn", "", "model", false,                                     \
+      "The feed-forward matrices of the first so many layers are kept and run on the CPU.")                            \
     X("kv-stats", BOOL, "false", "", "--kv-stats -dkvc --dump-kv-cache", "", "kv", true,                               \
       "At the end, say on stderr what the cache holds and what was reused.")                                           \
     X("verbose-prompt", BOOL, "false", "", "--verbose-prompt", "", "run", false,                                       \
@@ -86,6 +98,8 @@
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
       "--reasoning-format --skip-chat-parsing=none --no-skip-chat-parsing=auto", "LLAMA_ARG_THINK", "template", true,  \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
+    X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "chat", false,                                     \
+      "What the template gets as reasoning_effort: low, medium, high or what it knows; empty or default: nothing.")    \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \
@@ -113,7 +127,8 @@
     X("imatrix", STRING, "", "", "--imatrix", "", "quantize", true,                                                    \
       "File of an importance matrix, which says what columns matter.")                                                 \
     X("embd-output-format", ENUM, "", "|array|json|json+|raw", "--embd-output-format", "", "embed", true,              \
-      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, json+ with similarities.") \
+      "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, with similarities"      \
+      " (json+).")                                                                                                     \
     X("embd-separator", STRING, "\\n", "", "--embd-separator", "", "embed", true, "What stands between two texts.")    \
     X("tensor-type-file", STRING, "", "", "--tensor-type-file", "", "quantize", true,                                  \
       "File of such rules, NAME=TYPE, separated by spaces or newlines.")                                               \
@@ -168,11 +183,25 @@
     X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                             \
       "Chunks of the text to evaluate; -1: all.")                                                                      \
     X("ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                                      \
-      "Stride of the perplexity; only 0 is supported.")                                                                \
+      "Chunks begin so many tokens apart, and only so many at the end of each count; 0: side by side, half counts.")   \
+    X("ppl-output-type", INT, "0", "0..1", "--ppl-output-type", "", "eval", false,                                     \
+      "1: a line for each chunk, beginning with the number of its first token.")                                       \
     X("kl-divergence-base", STRING, "", "", "--kl-divergence-base --save-all-logits", "", "eval", true,                \
       "File of the base model's logits: written, or read with --kl-divergence.")                                       \
     X("kl-divergence", BOOL, "false", "", "--kl-divergence", "", "eval", true,                                         \
       "Compare with the logits of --kl-divergence-base.")                                                              \
+    X("hellaswag", BOOL, "false", "", "--hellaswag", "", "eval", true,                                                 \
+      "--file has HellaSwag tasks: how often is the right ending the likeliest?")                                      \
+    X("hellaswag-tasks", INT, "400", "0..2147483647", "--hellaswag-tasks", "", "eval", false,                          \
+      "So many of them, in a random order that is always the same; 0: all.")                                           \
+    X("winogrande", BOOL, "false", "", "--winogrande", "", "eval", true,                                               \
+      "--file has Winogrande tasks (CSV): which of two words fits the sentence?")                                      \
+    X("winogrande-tasks", INT, "0", "0..2147483647", "--winogrande-tasks", "", "eval", false,                          \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
+    X("multiple-choice", BOOL, "false", "", "--multiple-choice", "", "eval", true,                                     \
+      "--file has questions with answers (llama-perplexity's binary form): how often is the right one the likeliest?") \
+    X("multiple-choice-tasks", INT, "0", "0..2147483647", "--multiple-choice-tasks", "", "eval", false,                \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
     X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
@@ -182,7 +211,7 @@
     X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
       "Listen on this path; on a port, too, if --host or --port is given.")                                            \
     X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
-      "The model's name for clients; empty: the file's.")                                         \
+      "The model's name for clients; empty: the file's.")                                                              \
     X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
       "Key that clients must send; several with commas, or given several times.")                                      \
     X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
@@ -237,6 +266,8 @@
       "weights are always kept in the layout that the device reads best")                                              \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
+    X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
+      " -no-ag=false --no-agent=false", "", "compat", false, "there is no page and no agent")                          \
     X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
       "/metrics is always there")                                                                                      \
     X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
@@ -300,14 +331,10 @@
     X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
       "earlier thoughts are given to the template, which decides")                                                     \
     X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always taken")                     \
-    X("ppl-output-type", STRING, "", "", "--ppl-output-type", "", "compat", false,                                     \
-      "the perplexity is printed as it grows")                                                                         \
     X("checkpoint-min-step", STRING, "", "", "-cms --checkpoint-min-step", "", "compat", false,                        \
       "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
     X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
       "what is reused is the whole common prefix, block by block")                                                     \
-    X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
-      "prefixes are found among all that is cached, whoever computed them")                                            \
     X("cache-idle-slots", BOOL, "true", "", "--cache-idle-slots", "", "compat", false,                                 \
       "there are no slots: what a request computed stays in the cache until the room is needed")                       \
     X("kv-unified-per-slot", STRING, "", "", "--kv-unified-per-slot", "", "compat", false,                             \
@@ -335,10 +362,11 @@
  * A row: LATER(flags, env, commands, why)
  *   flags     spellings, with their --no- forms
  *   env       variables beside those that follow from the long spellings; a variable that says no sets nothing
- *   commands  where the variables count, "": in all that run a model
+ *   commands  where the variables count, and the flags although another subcommand has them; "": the variables in all
+ *             that run a model
  *   why       what to do instead */
 #define REFUSED_OPTIONS(LATER, NEVER)                                                                                  \
-    LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                               \
+    LATER("-cl --cache-list", "", "", "the models lie in the cache folder, one file each")                             \
     LATER("-dr --docker-repo", "", "", "download the GGUF by hand and give it with -m")                                \
     LATER("--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"          \
           " --embd-gemma-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec"                       \
@@ -350,7 +378,6 @@
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
-    LATER("-ncffn --n-cpu-ffn", "", "", "--override-tensor takes a pattern of the tensors, ffn_=cpu")                  \
     LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
           " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
           " --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"                         \
@@ -362,26 +389,22 @@
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
     LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
+    LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
-    LATER("--reasoning-effort", "", "", "give --chat-template-kwargs what the template calls it")                      \
-    LATER("--in-prefix --in-suffix --in-prefix-bos", "", "", "the chat template says what stands around a message")    \
-    LATER("-mli --multiline-input", "", "", "a line that ends in a backslash goes on with the next one")               \
-    LATER("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks --multiple-choice --multiple-choice-tasks",   \
-          "", "", "--prompt-logprobs scores a text")                                                                   \
-    LATER("--prompt-cache-ro", "", "", "--prompt-cache keeps what is new, too")                                        \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--prune-layers", "", "", "there is no replacement")                                                         \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
-    LATER("-a --alias --tags --host --port --reuse-port --path --cors-origins --cors-methods --cors-headers"           \
-          " --cors-credentials --no-cors-credentials --api-prefix --ui-config --webui-config --ui-config-file"         \
-          " --webui-config-file --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --tools"       \
-          " --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent -no-ag --no-agent --ui --webui"        \
-          " --no-ui --no-webui --api-key --api-key-file --ssl-key-file --ssl-cert-file -to --sse-ping-interval"        \
-          " --threads-http --metrics --props --slots --no-slots --slot-save-path --models-dir --models-preset"         \
-          " --models-max --models-autoload --no-models-autoload --prefill-assistant --no-prefill-assistant"            \
-          " --sleep-idle-seconds -spf", "", "serve", "there is no server yet")
-
+    LATER("--ssl-key-file --ssl-cert-file", "", "serve", "let a proxy in front of it speak TLS")                       \
+    LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
+          " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
+          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \
+    LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
+          "the client runs the tools that an answer calls")                                                            \
+    LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
+          "serve", "a server has one model, which stays loaded")                                                       \
+    LATER("--sse-ping-interval --prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
+    NEVER("-spf", "", "serve", "a system prompt is a message of the request")
 #endif

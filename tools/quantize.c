@@ -98,16 +98,17 @@ static int add_rules(const cli *c, struct list *l)
 
 static int collect(const cli *c, const char *threads, struct list *l)
 {
-    static const char *const flags[] = {"pure", "allow-requantize", "leave-output-tensor"};
+    static const struct { const char *key, *option; } flags[] = {
+        {"pure", "pure"}, {"allow-requantize", "allow-requantize"}, {"leave-output-tensor", "leave-output-tensor"},
+        {"quantize-dry-run", "dry-run"}};
     static const struct { const char *key, *option; } values[] = {
         {"output-tensor-type", "output-tensor-type"}, {"token-embedding-type", "token-embedding-type"},
         {"tensor-type", "tensor-type"}, {"imatrix", "imatrix"}, {"quantize-override-kv", "override-kv"},
         {"include-weights", "include-weights"}, {"exclude-weights", "exclude-weights"}};
     bool ok = true;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        if (cli_bool(c, flags[i])) ok = ok && add(l, flags[i], "1");
+        if (cli_bool(c, flags[i].key)) ok = ok && add(l, flags[i].option, "1");
     }
-    if (cli_bool(c, "quantize-dry-run")) ok = ok && add(l, "dry-run", "1");
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         for (size_t k = 0; k < cli_n(c, values[i].key); k++)
             ok = ok && add(l, values[i].option, cli_nth(c, values[i].key, k));
@@ -123,7 +124,8 @@ int cmd_quantize(const cli *c)
     size_t n = cli_n_args(c), at = !fetched, t = n > at && type_named(cli_arg(c, at)) ? at : at + 1;
     if (n < at + 1) return cli_usage_error(c, "give IN.gguf [OUT.gguf] TYPE [THREADS]");
     if (n <= t) return unknown_type(c, cli_arg(c, n - 1));
-    const char *in = fetched ? cli_str(c, "model") : cli_arg(c, 0), *type = type_named(cli_arg(c, t)), *threads = cli_arg(c, t + 1);
+    const char *in = fetched ? cli_str(c, "model") : cli_arg(c, 0), *type = type_named(cli_arg(c, t));
+    const char *threads = cli_arg(c, t + 1);
     if (!type) return unknown_type(c, cli_arg(c, t));
     if (n > t + 2) return cli_usage_error(c, "unexpected argument '%s'", cli_arg(c, t + 2));
     if (threads && (strspn(threads, "0123456789") != strlen(threads) || atoi(threads) < 1)) {

@@ -53,11 +53,12 @@ static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
     const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
-    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
+    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE), any = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto");
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
     return (pi__placement_rules) {
         .limited = limited,
-        .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto") && pi__opt_int(s, PI__OPT_FIT) % 2 == 0,
+        .fit = any && pi__opt_int(s, PI__OPT_FIT) % 2 == 0,
+        .asked = !any && !(limited && layers == 0),
         .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
         .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
         .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
@@ -182,6 +183,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
+        .prefix_dir_read_only = pi__opt_bool(s, PI__OPT_PREFIX_DIR_RO),
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
         .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
         .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),

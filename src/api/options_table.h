@@ -13,6 +13,7 @@
 #define PI__OPTIONS_TABLE_H
 
 #include "formats/cache_types.h"
+#include "template/chat_names.h"
 
 #define PI__ENGINE_OPTIONS(X)                                                                                          \
     X(MODEL, "model", STRING, "", "", "-m --model", "", "model", true,                                                 \
@@ -108,6 +109,8 @@
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
+    X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
+      false, "Only read that directory: what is new is not kept there.")                                               \
     X(SPEC_TYPE, "spec-type", ENUM, "auto", "auto|none|mtp|draft", "--spec-type", "", "speculation", true,             \
       "Who drafts tokens that are then verified together: the model's MTP block, or model-draft (auto, if given).")    \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
@@ -147,7 +150,7 @@
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
     X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
       "template", false,                                                                                               \
-      "Chat template (Jinja text, or chatml) to use instead of the model's own.")                                      \
+      "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \
     X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs", "", "template", false,            \

@@ -122,11 +122,12 @@ static int type_value(const char *key, const char *v, int32_t *out, pi_error *er
     return pi__fail(err, PI_EINVAL, "%s=%.80s: not a type that can be written", key, v);
 }
 
-/* The value of options[i] when it is "key=value"; NULL: it is another. */
+/* The value of an option when it is "key=value"; NULL: it is another. */
 static const char *value_of(const char *option, const char *key)
 {
-    size_t n = strlen(key);
-    return !strncmp(option, key, n) && option[n] == '=' ? option + n + 1 : NULL;
+    size_t n = 0;
+    while (key[n] && (option[n] == key[n] || (option[n] == '_' && key[n] == '-'))) n++;
+    return !key[n] && option[n] == '=' ? option + n + 1 : NULL;
 }
 
 static bool is_list(const char *key)

@@ -324,6 +324,7 @@ static int open_files(pi__tier *t, pi_error *err)
     t->dir_fd = pi__tier_open_dir(t->dir);
     if (t->dir_fd < 0)
         return pi__fail(err, PI_EIO, "prefix cache: cannot open the directory %.140s: %s", t->dir, strerror(errno));
+    if (t->config.read_only) return pi__tier_scan(t, err);
     int rc = probe(t, false, &full, err);
     if (!rc) rc = pi__tier_scan(t, err);
     return rc || !full ? rc : probe(t, true, &full, err);
@@ -353,7 +354,7 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
     a = (pi__arena) {.base = t->region, .size = t->region_size};
     lay_out(t, &a);
     for (int32_t i = t->config.max_loads; i > 0; i--) free_load(t, i);
-    t->stats.writable = true;
+    t->stats.writable = !t->config.read_only;
     rc = open_files(t, err);
     if (rc) goto out;
     if (!start_thread(t)) rc = pi__fail(err, PI_ENOMEM, "cannot start the prefix cache's thread");

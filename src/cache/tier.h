@@ -56,6 +56,7 @@ typedef struct pi__tier pi__tier;
 typedef struct pi__tier_config {
     const char *dir;         /* made if missing, with its parents */
     uint64_t limit_bytes;    /* of disk, each file rounded up to 4 KiB; all models together */
+    bool read_only;          /* nothing is written, nor need it be possible */
     pi__block_hash fingerprint; /* of everything that gives the bytes their meaning: model, layout, types, block size */
     size_t staging_bytes;    /* of the ring in which entries wait to be written; 0: 64 MiB */
     int32_t max_tokens;      /* of an entry; 0: 256 */

@@ -54,6 +54,7 @@ typedef struct pi__config {
     int64_t cache_ram;         /* bytes of host memory for blocks evicted by a discrete device; -1: all free, 0: none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
+    bool prefix_dir_read_only; /* it is only read */
     int policy;                /* PI__POLICY_* */
     int spec;                  /* PI__SPEC_* */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */

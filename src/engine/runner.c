@@ -353,6 +353,26 @@ static bool is_decoding(const pi__runner *r)
     return true;
 }
 
+/* Drafts that a grammar does not allow need no verifying. */
+static void drop_drafts(const pi__step_plan *plan)
+{
+    for (int32_t q = 0; q < plan->n_seqs; q++) {
+        pi__seq *s = plan->seq[q];
+        if (s && s->matcher && s->n_draft) s->n_draft = pi__matcher_count(s->matcher, s->tokens + s->n_tokens, s->n_draft);
+    }
+}
+
+/* While a device computes: masks that sampling will want, where they are not known yet. */
+static void prepare_masks(const pi__runner *r)
+{
+    pi__mask mask;
+    for (int32_t q = 0; q < r->plan->n_seqs && r->config.be->discrete; q++) {
+        const pi__seq *s = r->plan->seq[q];
+        const int32_t known = s->n_tokens - s->n_computed;
+        if (s->matcher && s->n_new >= known) (void) pi__matcher_mask(s->matcher, true, &mask, NULL); /* told when it is sampled */
+    }
+}
+
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
 /* Queues the model's graph and the first logits rows, unless the backend replays a captured step (begin gives NULL). */
@@ -374,6 +394,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     run_graph(r);
+    prepare_masks(r);
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
     if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
@@ -387,5 +408,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }
-    return rc ? rc : pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) drop_drafts(plan);
+    return rc;
 }

@@ -32,8 +32,9 @@ static void hashed(void *ud, int32_t g, int32_t block, pi__block_hash hash, cons
 
 static pi__tier_config disk_of(const pi__tiering_config *c)
 {
-    return (pi__tier_config){.dir = c->dir, .limit_bytes = c->dir_bytes, .max_loads = PI__MAX_LOADS, .wake = c->wake,
-                             .wake_ud = c->wake_ud, .fingerprint = c->fingerprint, .log = c->offload.log};
+    return (pi__tier_config){.dir = c->dir, .limit_bytes = c->dir_bytes, .read_only = c->dir_read_only,
+                             .max_loads = PI__MAX_LOADS, .wake = c->wake, .wake_ud = c->wake_ud,
+                             .fingerprint = c->fingerprint, .log = c->offload.log};
 }
 
 static bool has_disk(const pi__tiering_config *c) { return c->dir && c->offload.keeps; }

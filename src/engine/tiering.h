@@ -13,6 +13,7 @@ typedef struct pi__tiering_config {
     pi__offload_config offload; /* device, blocks, cache, host memory */
     const char *dir;           /* of the disk tier; NULL: none */
     uint64_t dir_bytes;        /* its limit */
+    bool dir_read_only;        /* it is only read */
     pi__block_hash fingerprint; /* of everything that gives a block's bytes their meaning */
     void (*wake)(void *ud);    /* a load from disk has ended: poll soon */
     void *wake_ud;             /* its argument */

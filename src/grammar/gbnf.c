@@ -11,6 +11,8 @@
 #include "base/alloc.h"
 #include "grammar/expr.h"
 
+enum { MAX_STACKED = 8 }; /* repetitions of one element, as in [a]*? */
+
 typedef struct reader {
     pi__builder *b;
     const char *text;  /* [n] */
@@ -278,8 +280,8 @@ static pi__expr *read_sequence(reader *r, bool nested)
     pi__expr *seq = pi__x_cat(r->b), *x, *more;
     while (!r->b->code && (x = read_element(r))) {
         space(r, nested);
-        while (!r->b->code && (more = read_repetition(r, x))) {
-            x = more;
+        for (int n = 0; !r->b->code && (more = read_repetition(r, x)); n++) {
+            x = n < MAX_STACKED ? more : bad(r, "too many repetitions of repetitions");
             space(r, nested);
         }
         pi__x_add(r->b, seq, x);

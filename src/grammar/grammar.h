@@ -18,7 +18,7 @@
  * go on to a text of the grammar, whatever the vocabulary's way to cut texts, UTF-8 characters included. Tokens that
  * stand for no text (control tokens) are matched only by name.
  *
- * Memory: compile takes all there will be: tables are a mapping of fixed size (PI__MACHINE_BYTES, committed as it is
+ * Memory: compile takes all there will be: tables are a mapping of fixed size (machine.h; committed as it is
  * used), in which states that nobody is in are dropped when it is full. Nothing is allocated while a text is followed.
  * Threads: a grammar has a lock; any thread may use its own matchers. After llama.cpp's grammars, XGrammar (arXiv
  * 2411.15100) and llguidance. */
@@ -47,7 +47,8 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
 /* The compiled grammar, with a reference for the caller: one that is known, or compiled now. PI_EINVAL: not a grammar
- * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large. */
+ * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large.
+ * */
 int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err);
 pi__grammar *pi__grammar_retain(pi__grammar *g);
 void pi__grammar_release(pi__grammar *g); /* may be NULL */

@@ -23,7 +23,7 @@ enum {
     PI__MAX_STATES = 1 << 15,       /* of a space, */
     PI__STATE_WORDS = 1 << 20,      /* and words of 8 bytes that they may take */
     PI__MASK_SLOTS = 256,           /* masks that are kept */
-    PI__MASK_WORK = 1 << 26,        /* configurations looked at for one mask, at most */
+    PI__MASK_WORK = 1 << 24,        /* configurations looked at for one mask, at most */
     PI__STATE_NONE = 0,             /* an error: see code */
     PI__STATE_DEAD = 1,             /* nothing can follow */
     PI__STATE_MIXED = UINT32_MAX,   /* one state or another */

@@ -11,7 +11,7 @@
 static uint16_t add_row(pi__dfa *d, pi__builder *b)
 {
     if (b->code) return 0;
-    if (d->n_rows >= PI__MAX_SUB) pi__builder_fail(b, PI_ETOOBIG,
+    if (d->n_rows >= PI__MAX_SUB || ++b->n_rows > PI__MAX_ROWS) pi__builder_fail(b, PI_ETOOBIG,
                                                    "a class of characters, or a trigger, is too large: split it");
     else if (!pi__grow(&d->row, &d->cap, d->n_rows + 1, sizeof *d->row)) b->code = pi__fail_mem(b->err, "the grammar");
     if (b->code) return 0;

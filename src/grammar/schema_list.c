@@ -58,6 +58,7 @@ pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l)
         if (i) e = pi__x_cat2(b, comma, e);
         rest = pi__x_cat2(b, e, rest);
         if (i && i >= min) rest = pi__x_rep(b, pi__x_shared(b, rest), 0, 1);
+        else if (i % 16 == 15) rest = pi__x_shared(b, rest); /* so that expressions stay flat */
     }
     pi__expr *full = pi__x_cat2(b, rest, ws);
     if (!max) full = pi__x_empty(b);

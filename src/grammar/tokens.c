@@ -39,12 +39,6 @@ bool pi__tokens_is_eog(const pi__tokens *t, int32_t id)
     return false;
 }
 
-size_t pi__tokens_bytes(const pi__tokens *t)
-{
-    const size_t a_node = 3 * sizeof(uint8_t) + 3 * sizeof(uint32_t) + sizeof(uint64_t);
-    return sizeof *t + (size_t) t->n_nodes * a_node + (size_t) t->n_vocab * (sizeof(int32_t) + 1) + 2 * pi__mask_words(t) * 8;
-}
-
 static int compare(const void *x, const void *y)
 {
     const text *a = x, *b = y;

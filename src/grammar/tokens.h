@@ -45,8 +45,6 @@ typedef struct pi__tokens {
 int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                       pi_error *err);
 void pi__tokens_free(pi__tokens *t);
-/* Bytes that it takes. */
-size_t pi__tokens_bytes(const pi__tokens *t);
 /* The kind of an ASCII character. */
 int pi__char_kind(uint32_t c);
 bool pi__tokens_is_eog(const pi__tokens *t, int32_t id);

@@ -12,7 +12,7 @@
 
 typedef struct pi__chat pi__chat;
 
-/* text: the template, or "chatml" for that format; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
+/* text: the template, or a name of chat_names.h; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
  * variables for every rendering, or NULL. PI_EUNSUPPORTED: no template, and none is suggested; PI_EINVAL: not a
  * template, or no JSON. v must outlive the result. */
 int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const char *kwargs, pi_error *err);

@@ -241,6 +241,26 @@ def tokens(model, vocab, folder):
         faults.append('tokenize --no-parse-special takes control tokens')
 
 
+def bench_lists(model):
+    """llama-bench's lists, ranges and 0/1 forms, and the names of what it reports."""
+    base = ['bench', '-m', model, '-p', '4', '-n', '2', '-r', '1', '-t', '1', '-o', 'jsonl']
+    rows = [json.loads(l) for l in expect(0, *base, '-nkvo', '0,1', '-mmp', '1,0', '-fa', '0,1', '--repack', '1', '-nopo', '0',
+                                          '--no-host', '0', '-embd', '0', '-ngl', '0-1', '-b', '64', '-ub', '32',
+                                          err='flash-attn is not needed').splitlines()]
+    got = [(r['load_mode'], r['no_kv_offload'], r['n_gpu_layers'], r['n_prompt']) for r in rows]
+    want = [(m, k, g, p) for g in (0, 1) for k in (False, True) for m in ('mmap', 'read') for p in (4, 0)]
+    if sorted(got) != sorted(want): faults.append(f'bench: lists: {got}')
+    if any(r['use_mmap'] != (r['load_mode'] == 'mmap') or r['n_ubatch'] != 32 for r in rows): faults.append(f'bench: {rows[0]}')
+    if not re.fullmatch('[0-9a-f]{8,}|unknown', rows[0]['build_commit']): faults.append(f'bench: commit {rows[0]}')
+    row = json.loads(expect(0, *base, '-ot', 'ffn_up=cpu;ffn_gate=cpu', '-dev', 'cpu', '-n', '0').split('\n')[0])
+    if row['tensor_buft_overrides'] != 'ffn_up=cpu,ffn_gate=cpu' or row['devices'] != 'cpu': faults.append(f'bench -ot: {row}')
+    expect(0, 'bench', '-m', model, '-p', '4', '-n', '0', '-r', '1', '-t', '1', out='build: ')
+    expect(64, *base, '-embd', '0,1', err='not built yet')
+    expect(64, *base, '-mmp', '2', err='not 0 or 1')
+    expect(64, *base, '-mmp', '1', '-lm', 'read', err='--load-mode')
+    expect(0, 'bench', '-m', model, '-npp', '4', '-ntg', '2', '-npl', '1,2', '-t', '1', '--output-format', 'jsonl', out='"pl": 2')
+
+
 def answers(model):
     base = ['run', '-m', model, '-p', 'the quick', '-n', '12', '--ignore-eos']
     greedy = expect(0, *base, '--temp', '0', err='t/s')
@@ -346,8 +366,18 @@ def prompts(model, folder):
     first = expect(0, *base, '--prompt-cache', kept, '--prompt-cache-all')
     if expect(0, *base, '--prompt-cache', kept, err='cached)') != first: faults.append('--prompt-cache: another answer')
     expect(78, *base, '--prompt-cache', model, err='is a file')
+    files = sum(len(f) for _, _, f in os.walk(kept))
+    other = ['run', '-m', model, '-p', 'lazy dogs ' * 9, '-n', '2', '--ignore-eos', '--prompt-cache', kept]
+    expect(0, *other, '--prompt-cache-ro')
+    if sum(len(f) for _, _, f in os.walk(kept)) != files: faults.append('--prompt-cache-ro writes')
+    expect(0, *base, '--prompt-cache', kept, '--prompt-cache-ro', err='cached)')
+    expect(0, *other, '--no-perf')
+    if sum(len(f) for _, _, f in os.walk(kept)) <= files: faults.append('--prompt-cache writes nothing')
+    expect(0, *base, '-ncffn', '2')
     chat = ['--chat-template', 'chatml', '-st', '-n', '2', '--ignore-eos']
     expect(0, 'run', '-m', model, '-p', 'the', '-cnv', *chat, '--verbose-prompt', err='<|im_start|>user')
+    effort = ['--chat-template', '{{ reasoning_effort }} {{ enable_thinking }}', '--verbose-prompt', '-st', '-n', '1']
+    expect(0, 'run', '-m', model, '-p', 'the', '-cnv', '--reasoning-effort', 'high', '-rea', 'on', *effort, err="'high True'")
     expect(0, 'run', '-m', model, '-p', 'the', '-sys', 'end', *chat, '--verbose-prompt', err='<|im_start|>system')
     completion = os.path.join(folder, 'llama-completion')
     os.symlink(BIN, completion)
@@ -360,7 +390,7 @@ def prompts(model, folder):
 
 def names(model, folder):
     for name, args in (('llama-cli', ['-m', model, '-p', 'the', '-n', '2', '-no-cnv']), ('llama-tokenize', ['-m', model, '-p', 'x']),
-                       ('llama-quantize', ['--help']), ('llama-bench', ['--help']), ('llama-perplexity', ['--help'])):
+                       ('llama-quantize', ['--help']), ('llama-batched-bench', ['--help']), ('llama-bench', ['--help']), ('llama-perplexity', ['--help'])):
         link = os.path.join(folder, name)
         os.symlink(BIN, link)
         expect(0, *args, name=link)
@@ -404,6 +434,7 @@ def main():
         files(model, folder)
         quantising(model, folder)
         tokens(model, vocab, folder)
+        bench_lists(model)
         answers(model)
         scores(model, folder)
         environment(model)

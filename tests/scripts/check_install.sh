@@ -31,6 +31,15 @@ for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion
     [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
 done
 
+# Under the names of llama.cpp's tools, where they are installed, it is the same program.
+if grep -q '^PAGEDINFER_LLAMA_NAMES:BOOL=ON' "$build/CMakeCache.txt"; then
+    for name in cli completion bench batched-bench perplexity quantize tokenize embedding; do
+        "$prefix/bin/llama-$name" --version 2>&1 | grep -q '^pagedinfer ' || finding "bin/llama-$name is not the tool"
+    done
+elif [ -e "$prefix/bin/llama-cli" ]; then
+    finding "bin/llama-cli was installed, and nobody asked"
+fi
+
 # The service is there, and as confined as it says.
 unit=$(find "$prefix" -name pagedinfer.service | head -n 1)
 if [ -z "$unit" ]; then

@@ -8,9 +8,9 @@
 2. With PyPI's openai package and SmolLM2: streams, stop, seed, n, logprobs, cancel, errors; the same part against
    llama-server where PAGEDINFER_PEER names its program, to show that it asks for nothing of ours.
 3. With PyPI's anthropic package: /v1/messages.
-Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
+LangChain's client, where it is installed, has a round, too. Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
 could be run."""
-import json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
+import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
@@ -228,6 +228,9 @@ def errors(s):
             ('no such path', 404, '/v1/nothing', {}), ('no such model', 404, '/v1/models/none', None),
             ('a wrong method', 405, c, None), ('images', 400, '/v1/chat/completions', {'messages': [
                 {'role': 'user', 'content': [{'type': 'image_url', 'image_url': {'url': 'x'}}]}]}),
+            ('a schema of nothing', 400, c, {'prompt': 'a', 'response_format': {'type': 'json_schema', 'json_schema': {
+                'schema': {'type': 'nonsense'}}}}), ('a grammar', 400, c, {'prompt': 'a', 'grammar': 'root ::= "a'}),
+            ('encoding_format', 400, '/v1/embeddings', {'input': 'a', 'encoding_format': 'x'}), ('no input', 400, '/v1/embeddings', {}),
             ('previous_response_id', 400, '/v1/responses', {'input': 'a', 'previous_response_id': 'r'}),
             ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5})]:
         got, _, answer = ask(s, path, body)
@@ -288,6 +291,21 @@ def forms(s):
     expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
     expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)
     expect('/slots', len(ask(s, '/slots')[2]), 8)
+    status, h, page = ask(s, '/')
+    expect('the page', (status, b'</html>' in page, "default-src 'none'" in h.get('content-security-policy', '')), (200, True, True))
+    if b'http://' in page or b'//cdn' in page: fault('the page names outside resources')
+    e = ask(s, '/v1/embeddings', {'input': ['a', 'b', [4, 5]]})[2]
+    expect('embeddings', [x['index'] for x in e['data']], [0, 1, 2])
+    if any(abs(sum(v * v for v in x['embedding']) - 1) > 1e-3 for x in e['data']): fault(f'embeddings: no unit vectors {e}')
+    packed = ask(s, '/v1/embeddings', {'input': 'b', 'encoding_format': 'base64'})[2]['data'][0]['embedding']
+    got = array.array('f', base64.b64decode(packed)).tolist()
+    if max(abs(a - b) for a, b in zip(got, e['data'][1]['embedding'])) > 1e-6: fault('embeddings: base64 says something else')
+    shape = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a'], 'additionalProperties': False}
+    got = ask(s, '/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'b'}], 'max_tokens': 60, 'response_format': {
+        'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': shape}}})[2]['choices'][0]
+    if got['finish_reason'] == 'stop' and list(json.loads(got['message']['content'])) != ['a']: fault(f'a schema: {got}')
+    expect('a choice', ask(s, c, {'prompt': 'a', 'guided_choice': ['left', 'right'], 'max_tokens': 20})[2]['choices'][0]['text']
+           in ('left', 'right'), True)
     a = ask(s, '/v1/responses', {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True})[2]
     expect('/v1/responses', (a['object'], a['status'], a['output'][-1]['type']), ('response', 'incomplete', 'message'))
 
@@ -533,6 +551,14 @@ def tiny(model):
     for part in (http_forms, errors, forms, aligned, garbage, limits, cancel, slow_reader): part(s)
     s.quiet('at the end')
     s.end()
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write(HERMES)
+        f.flush()
+        s = Server(model, '-c', '4096', '--chat-template-file', f.name)
+        tools(s)
+        thinking(s)
+        s.quiet('after tools')
+        s.end()
     keys(model)
     life(model)
     notified(model)
@@ -541,6 +567,80 @@ def tiny(model):
     n = soak(s)
     s.end()
     return n
+
+
+# ------------------------------------------------------------------------------------------------------ tools
+
+HERMES = '''{%- if tools %}<|im_start|>system
+Functions: <tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>
+Call one with <tool_call>
+{"name": NAME, "arguments": OBJECT}
+</tool_call><|im_end|>
+{% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}'''
+CALL = 'root ::= "<tool_call>\\n{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Paris\\"}}\\n</tool_call>"'
+SCHEMA = {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city']}
+TOOLS = [{'type': 'function', 'function': {'name': 'weather', 'description': 'The weather', 'parameters': SCHEMA}}]
+
+
+def tools(s):
+    """Calls of functions in every form. A grammar writes the call, so that any model makes it."""
+    chat = {'messages': [{'role': 'user', 'content': 'Weather?'}], 'tools': TOOLS, 'grammar': CALL, 'max_tokens': 200}
+    a = ask(s, '/v1/chat/completions', chat)[2]['choices'][0]
+    m = a['message']
+    expect('a call', (a['finish_reason'], m['content'], m.get('tool_calls', [{}])[0].get('function')),
+           ('tool_calls', None, {'name': 'weather', 'arguments': '{"city": "Paris"}'}))
+    name = args = ''
+    chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**chat, 'stream': True, 'return_token_ids': True})[2])]
+    for c in chunks:
+        for t in c['delta'].get('tool_calls', []):
+            name += t['function'].get('name', '')
+            args += t['function']['arguments']
+            expect('index of the call', t['index'], 0)
+    expect('a call as a stream', (name, json.loads(args), chunks[-1]['finish_reason']), ('weather', {'city': 'Paris'}, 'tool_calls'))
+    if sum(len(c.get('token_ids', [])) for c in chunks) < 10: fault('a call as a stream: token ids are missing')
+    second = [*chat['messages'], m, {'role': 'tool', 'tool_call_id': m['tool_calls'][0]['id'], 'content': 'sunny'}]
+    expect('a second turn', ask(s, '/v1/chat/completions', {'messages': second, 'tools': TOOLS, 'max_tokens': 4})[0], 200)
+    none = ask(s, '/v1/chat/completions', {**chat, 'tool_choice': 'none'})[2]['choices'][0]
+    if none['finish_reason'] != 'stop' or 'weather' not in none['message']['content']: fault(f'tool_choice none: {none}')
+    cut = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 12})[2]['choices'][0]
+    if cut['finish_reason'] != 'length' or cut['message'].get('tool_calls'): fault(f'a call that was cut: {cut}')
+    a = ask(s, '/v1/responses', {'input': 'Weather?', 'tools': [{'type': 'function', **TOOLS[0]['function']}], 'grammar': CALL})[2]
+    call = a['output'][-1]
+    expect('a call of /v1/responses', (call['type'], call.get('name'), call.get('arguments')),
+           ('function_call', 'weather', '{"city": "Paris"}'))
+    back = [{'role': 'user', 'content': 'Weather?'}, call, {'type': 'function_call_output', 'call_id': call['call_id'], 'output': 'rain'}]
+    expect('its second turn', ask(s, '/v1/responses', {'input': back, 'max_output_tokens': 4})[0], 200)
+    k = {'max_tokens': 200, 'messages': [{'role': 'user', 'content': 'Weather?'}], 'grammar': CALL,
+         'tools': [{'name': 'weather', 'input_schema': SCHEMA}]}
+    a = ask(s, '/v1/messages', k)[2]
+    expect('a call of /v1/messages', (a['stop_reason'], a['content'][-1]['type'], a['content'][-1].get('input')),
+           ('tool_use', 'tool_use', {'city': 'Paris'}))
+    got = events(ask(s, '/v1/messages', {**k, 'stream': True})[2])
+    expect('its stream', json.loads(''.join(e['delta']['partial_json'] for e in got if e['type'] == 'content_block_delta'
+                                             and e['delta']['type'] == 'input_json_delta')), {'city': 'Paris'})
+    back = [*k['messages'], {'role': 'assistant', 'content': a['content']}, {'role': 'user', 'content': [
+        {'type': 'tool_result', 'tool_use_id': a['content'][-1]['id'], 'content': 'rain'}]}]
+    expect('its second turn', ask(s, '/v1/messages', {**k, 'messages': back, 'grammar': None, 'max_tokens': 4})[0], 200)
+
+
+def thinking(s):
+    """Thoughts are told apart, whatever they are told with."""
+    grammar = 'root ::= "<think>\\nhm\\n</think>\\n\\nyes"'
+    chat = {'messages': [{'role': 'user', 'content': 'a'}], 'grammar': grammar, 'max_tokens': 100}
+    m = ask(s, '/v1/chat/completions', chat)[2]['choices'][0]['message']
+    expect('thoughts', (m.get('reasoning_content', '').strip(), m['content'].strip()), ('hm', 'yes'))
+    for how, want in (('none', [None, True]), ('hidden', [None, False])):
+        m = ask(s, '/v1/chat/completions', {**chat, 'reasoning_format': how})[2]['choices'][0]['message']
+        expect(f'reasoning_format {how}', [m.get('reasoning_content'), 'hm' in m['content']], want)
+    deltas = [e['choices'][0]['delta'] for e in events(ask(s, '/v1/chat/completions', {**chat, 'stream': True})[2])]
+    expect('thoughts in a stream', ''.join(d.get('content') or '' for d in deltas).strip(), 'yes')
+    blocks = ask(s, '/v1/messages', {**chat})[2]['content']
+    expect('thoughts of /v1/messages', [b['type'] for b in blocks], ['thinking', 'text'])
 
 
 # ------------------------------------------------------------------------------------------------------ 2. openai
@@ -582,6 +682,13 @@ def openai_part(url, model, ours):
     next(iter(stream))
     stream.close()  # leaves in the middle
     if not ours: return
+    vectors = [o.embeddings.create(model=model, input=['Paris', 'Rome'], **k).data for k in ({}, {'encoding_format': 'float'})]
+    if max(abs(a - b) for x, y in zip(*vectors) for a, b in zip(x.embedding, y.embedding)) > 1e-6: fault('embeddings differ')
+    shape = {'type': 'object', 'properties': {'city': {'type': 'string', 'maxLength': 12}, 'large': {'type': 'boolean'}},
+             'required': ['city', 'large'], 'additionalProperties': False}
+    got = json.loads(chat(max_tokens=64, response_format={'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': shape}})
+                     .choices[0].message.content)
+    if sorted(got) != ['city', 'large'] or not isinstance(got['large'], bool): fault(f'a schema: {got}')
     expect('cached tokens', chat().usage.prompt_tokens_details.cached_tokens >= 32, True)
     n = chat(n=3, temperature=1.2, seed=5)
     expect('n', len({c.message.content for c in n.choices}), 3)
@@ -613,9 +720,20 @@ def anthropic_part(url, want):
     expect('its stream', (text, final.stop_reason, final.usage.output_tokens), (want, 'end_turn', got.usage.output_tokens))
     expect('max_tokens', a.messages.create(**{**k, 'max_tokens': 2}).stop_reason, 'max_tokens')
     expect('stop_sequences', a.messages.create(**k, stop_sequences=['France']).stop_sequence, 'France')
+    expect('count_tokens', a.messages.count_tokens(model='x', messages=k['messages']).input_tokens,
+           got.usage.input_tokens + (got.usage.cache_read_input_tokens or 0))
     try: a.messages.create(**{**k, 'messages': [{'role': 'user', 'content': [{'type': 'image', 'source': {}}]}]})
     except anthropic.BadRequestError: pass
     else: fault('an image: no error')
+
+
+def langchain_part(url):
+    """One round, and a stream, where it is installed."""
+    from langchain_openai import ChatOpenAI
+    c = ChatOpenAI(base_url=url + '/v1', api_key='none', model='x', temperature=0, max_tokens=24, max_retries=0)
+    got = c.invoke('What is the capital of France?').content
+    if 'Paris' not in got: fault(f'LangChain: {got}')
+    expect('its stream', ''.join(x.content for x in c.stream('What is the capital of France?')), got)
 
 
 def have(package):
@@ -636,6 +754,9 @@ def clients():
         openai_part(s.url, 'x', True)
         done.append('openai')
         if PEER: peer()
+    if importlib.util.find_spec('langchain_openai'):
+        langchain_part(s.url)
+        done.append('langchain')
     if have('anthropic'):
         k = {'messages': [{'role': 'user', 'content': 'What is the capital of France?'}], 'temperature': 0, 'max_tokens': 40}
         anthropic_part(s.url, ask(s, '/v1/chat/completions', k)[2]['choices'][0]['message']['content'])

@@ -9,7 +9,9 @@
 
 #include "base/alloc.h"
 #include "counting_alloc.h"
+#include "chat_names_expected.h"
 #include "template/chat.h"
+#include "template/chat_names.h"
 #include "random_model.h"
 #include "vocab_seed.h"
 
@@ -89,6 +91,32 @@ static void refuse(const char *text, const char *messages, const char *tools, co
 
 /* ----------------------------------------------------------------------------------------------------------- choice */
 
+/* Each name writes what llama.cpp writes; but where that leaves the system message out (yandex), it goes to the user's. */
+static void test_names(void **state)
+{
+    (void) state;
+    static const struct { const char *messages, *options; } talk[] = {
+        {"[{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi.'}, {'role': 'assistant', 'content': "
+         "'Hello!'}, {'role': 'user', 'content': 'Who are you?'}]", NULL},
+        {"[{'role': 'user', 'content': 'Hi.'}]", NULL},
+        {"[{'role': 'system', 'content': ' S \\n'}, {'role': 'user', 'content': '  hi\\n'}, {'role': 'assistant', 'content': "
+         "' yo '}, {'role': 'user', 'content': 'x '}, {'role': 'assistant', 'content': 'end '}]", "{'add_generation_prompt': false}"},
+    };
+    const size_t n = sizeof chat_names_expected / sizeof *chat_names_expected;
+    size_t n_ours = 0;
+#define NAME(...) n_ours++;
+    PI__CHAT_NAMES(NAME)
+#undef NAME
+    assert_int_equal(n, n_ours);
+    expect("yandex", "[{'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'U'}]",
+           " Пользователь: S\n\nU\n\n Ассистент:[SEP]");
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++)
+            if (k == 1 || strcmp(chat_names_expected[i].name, "yandex"))
+                expect_full(bpe, chat_names_expected[i].name, talk[k].messages, NULL, talk[k].options,
+                            chat_names_expected[i].text[k]);
+}
+
 static void test_choice(void **state)
 {
     (void) state;
@@ -103,8 +131,9 @@ static void test_choice(void **state)
     pi_error err = {0};
     assert_int_equal(pi__chat_new(&c, spm, NULL, NULL, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "chat-template-file"));
-    assert_int_equal(pi__chat_new(&c, bpe, "llama3", NULL, &err), PI_EINVAL);
-    assert_string_equal(err.msg, "chat-template: 'llama3' is neither a template nor the one name known, chatml");
+    assert_int_equal(pi__chat_new(&c, bpe, "llama9", NULL, &err), PI_EINVAL);
+    assert_string_equal(err.msg, "chat-template: 'llama9' is neither a template nor the name of one, as chatml, llama3 "
+                        "or gemma; the option's help has them all");
     assert_int_equal(pi__chat_new(&c, bpe, "{% if %}", NULL, &err), PI_EINVAL);
     assert_int_equal(pi__chat_new(&c, bpe, NULL, "[1]", &err), PI_EINVAL);
     assert_string_equal(err.msg, "chat-template-kwargs: must be a JSON object");
@@ -446,7 +475,7 @@ static void test_template_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_content),

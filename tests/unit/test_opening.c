@@ -173,6 +173,7 @@ static void test_no_gpu(void **st)
     assert_int_equal(lines_of("auto", "auto", &l), 0);
     assert_int_equal(lines_of(NULL, "auto", &l), 0);
     assert_int_equal(lines_of("20", "cpu", &l), 0); /* as asked for */
+    assert_int_equal(lines_of("20", "none", &l), 0);
 }
 
 /* --------------------------------------------------------------------------------------------------------- drafters */

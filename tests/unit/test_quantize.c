@@ -232,6 +232,66 @@ static void options_choose_types(void **state)
     pi__gguf_close(g);
 }
 
+static void the_list_says_numbers(void **state)
+{
+    (void) state;
+    pi_quantize_info info = {.size = sizeof info};
+    size_t n = 0;
+    bool xs = false, copy = false;
+    for (; !pi_quantize_describe(n, &info); n++) {
+        assert_string_equal(info.name, pi_quantize_type(n));
+        if (!strcmp(info.name, "IQ4_XS")) xs = info.number == 30 && info.bits == 4.25 && !strcmp(info.matrices, "IQ4_XS");
+        if (!strcmp(info.name, "COPY")) copy = info.number == -1 && info.bits == 0 && !*info.matrices;
+    }
+    assert_true(xs && copy);
+    assert_null(pi_quantize_type(n));
+    assert_int_equal(pi_quantize_describe(n, &info), PI_ENOENT);
+    assert_int_equal(pi_quantize_describe(0, NULL), PI_EINVAL);
+}
+
+static void metadata_is_set(void **state)
+{
+    (void) state;
+    const char *const options[] = {"override-kv=llama.block_count=int:7", "override_kv=general.name=str:a=b:c",
+                                   "override-kv=llama.x=float:0.5", "override-kv=llama.big=int:-3",
+                                   "override-kv=llama.yes=bool:true", NULL};
+    pi_error err = {0};
+    if (pi_quantize(source, target, "COPY", options, NULL, NULL, &err)) fail_msg("%s", err.msg);
+    pi__gguf *g = open_target();
+    for (size_t i = 0; i < COUNT(tensors); i++) assert_int_equal(type_in(g, tensors[i].name), tensors[i].type);
+    const pi__gguf_kv *kv = pi__gguf_find(g, "llama.block_count");
+    assert_true(kv && kv->type == PI__GGUF_U32 && pi__gguf_elem_u64(kv, 0) == 7);
+    kv = pi__gguf_find(g, "llama.x");
+    assert_true(kv && kv->type == PI__GGUF_F32 && pi__gguf_elem_f64(kv, 0) == 0.5);
+    kv = pi__gguf_find(g, "llama.big");
+    assert_true(kv && kv->type == PI__GGUF_I64 && pi__gguf_elem_i64(kv, 0) == -3);
+    kv = pi__gguf_find(g, "llama.yes");
+    assert_true(kv && kv->type == PI__GGUF_BOOL && pi__gguf_elem_u64(kv, 0) == 1);
+    kv = pi__gguf_find(g, "general.file_type");
+    assert_true(kv && pi__gguf_elem_u64(kv, 0) == 1); /* as it was */
+    pi__str name;
+    assert_int_equal(pi__gguf_get_str(g, "general.name", &name, NULL), PI_OK);
+    assert_true(name.n == 5 && !memcmp(name.p, "a=b:c", 5));
+    pi__gguf_close(g);
+    unlink(target);
+}
+
+static void count_lines(void *ud, const char *line) { *(size_t *) ud += strstr(line, " -> ") || strstr(line, "quantised size"); }
+
+static void a_dry_run_writes_nothing(void **state)
+{
+    (void) state;
+    const char *const dry[] = {"dry-run=1", "threads=1", NULL};
+    size_t n = 0;
+    unlink(target);
+    assert_int_equal(pi_quantize(source, target, "Q4_K_M", dry, count_lines, &n, NULL), PI_OK);
+    assert_int_equal(pi_quantize(source, NULL, "Q4_K_M", dry, count_lines, &n, NULL), PI_OK);
+    assert_int_equal(n, 2 * (COUNT(tensors) + 1));
+    assert_int_not_equal(access(target, F_OK), 0);
+    assert_int_equal(pi_quantize(NULL, NULL, "Q4_K_M", dry, NULL, NULL, NULL), PI_EINVAL);
+    assert_int_equal(pi_quantize(other, NULL, "Q4_K_M", dry, NULL, NULL, NULL), PI_ENOENT);
+}
+
 static uint64_t hash_file(const char *path)
 {
     FILE *f = fopen(path, "rb");
@@ -351,6 +411,27 @@ static void imatrix_guides(void **state)
     refused(PI_ENOENT, "", "Q4_K_S", option, NULL);
 }
 
+static void weights_of_some_tensors(void **state)
+{
+    (void) state;
+    char imatrix[160];
+    snprintf(imatrix, sizeof imatrix, "imatrix=%s", other);
+    write_imatrix(other, 0.5f);
+    assert_int_equal(quantize("Q4_K_S", NULL, NULL, NULL), PI_OK);
+    const double without = error_of_columns(0);
+    static const struct { const char *option; bool used; } cases[] = {
+        {"include-weights=gate_exps", true}, {"include-weights=attn_v", false}, {"exclude-weights=gate_exps", false},
+        {"exclude-weights=attn_v", true}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(quantize("Q4_K_S", imatrix, cases[i].option, NULL), PI_OK);
+        if ((error_of_columns(0) < without * 0.9) != cases[i].used) fail_msg("%s", cases[i].option);
+    }
+    unlink(target);
+    refused(PI_EINVAL, "cannot go together", "Q4_K_S", "include-weights=a", "exclude-weights=b");
+    refused(PI_EINVAL, "expected KEY", "Q4_K_S", "override-kv=nonsense", NULL);
+    unlink(other);
+}
+
 static void quantised_input_needs_consent(void **state)
 {
     (void) state;
@@ -453,7 +534,8 @@ static void no_memory_is_an_error(void **state)
         pi_error err = {0};
         n_left = k;
         n_live = 0;
-        const char *const options[] = {"tensor-type=attn_(v|q)=q6_k", "tensor-type=ffn=q5_k", option, NULL};
+        const char *const options[] = {"tensor-type=attn_(v|q)=q6_k", "tensor-type=ffn=q5_k", option,
+                                       "override-kv=general.name=str:other", NULL};
         int rc = pi_quantize(source, target, "Q4_K_M", options, NULL, NULL, &err);
         bool failed = n_left < 0;
         n_left = -1;
@@ -477,7 +559,9 @@ int main(void)
         cmocka_unit_test(mixture_and_metadata),        cmocka_unit_test(every_type_is_readable),
         cmocka_unit_test(options_choose_types),        cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(refusals_name_the_cause),     cmocka_unit_test(imatrix_guides),
-        cmocka_unit_test(quantised_input_needs_consent),
+        cmocka_unit_test(quantised_input_needs_consent), cmocka_unit_test(the_list_says_numbers),
+        cmocka_unit_test(metadata_is_set),             cmocka_unit_test(a_dry_run_writes_nothing),
+        cmocka_unit_test(weights_of_some_tensors),
         cmocka_unit_test(odd_values_are_reported),     cmocka_unit_test(full_disk_leaves_nothing),
         cmocka_unit_test(no_memory_is_an_error),
     };

@@ -36,6 +36,28 @@ static void test_put_and_load(void **state)
     assert_int_equal(warnings, 0);
 }
 
+/* A directory that is only read: what is there is found, what is new is not kept. */
+static void test_read_only(void **state)
+{
+    (void) state;
+    pi__tier *t = open_tier(1 << 24);
+    put_all(t, 0, 8);
+    sync_writes(t);
+    pi__tier_close(t);
+    pi__tier_config c = config_of(1 << 24);
+    c.read_only = true;
+    t = open_with(&c);
+    assert_false(stats(t).writable);
+    assert_int_equal(stats(t).entries, 8);
+    for (int id = 0; id < 8; id++) assert_true(loads(t, id));
+    assert_false(put(t, 20));
+    assert_false(has(t, 20));
+    pi__tier_close(t);
+    count_files();
+    assert_int_equal(seen.files, 8);
+    assert_int_equal(warnings, 0);
+}
+
 /* The same hash with other tokens or another length: a miss that harms nobody. */
 static void test_collision(void **state)
 {
@@ -591,7 +613,8 @@ static void test_scan_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TIER_TEST(test_put_and_load), TIER_TEST(test_collision), TIER_TEST(test_empty_entries),
+        TIER_TEST(test_put_and_load), TIER_TEST(test_read_only), TIER_TEST(test_collision),
+        TIER_TEST(test_empty_entries),
         TIER_TEST(test_fingerprints), TIER_TEST(test_limit), TIER_TEST(test_touch), TIER_TEST(test_future),
         TIER_TEST(test_touch_while_writing), TIER_TEST(test_open_while_writing), TIER_TEST(test_full_staging),
         TIER_TEST(test_too_large), TIER_TEST(test_many_loads), TIER_TEST(test_cancel),

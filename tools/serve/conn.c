@@ -2,8 +2,8 @@
  *
  * Memory: a connection holds its request, up to IN_MAX bytes that the client sent ahead, and what is to be written.
  * What is to be written is bounded by those who write: a stream stops at its own bound (gen.c), other answers are made
- * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what comes
- * meanwhile goes with the next one. Threads: the loop's. */
+ * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what
+ * comes meanwhile goes with the next one. Threads: the loop's. */
 #include "serve/conn.h"
 
 #include <stdlib.h>
@@ -254,8 +254,8 @@ static const char *error_type(int status)
 
 json_t *error_json(int status, const char *param, const char *code, const char *message)
 {
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", error_type(status), "param", param,
-                     "code", code);
+    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", error_type(status), "param",
+                     param, "code", code);
 }
 
 void answer_json(exchange *ex, int status, json_t *root)
@@ -465,7 +465,8 @@ static void on_tick(uv_timer_t *t)
         if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* it moves */
         c->was_waiting = left;
         if (c->ex && !left) c->deadline = 0; /* the model's time, not the client's */
-        if (!c->reading && c->ahead.n <= IN_MAX / 2 && !uv_read_start(&c->h.stream, on_alloc, on_read)) c->reading = true;
+        if (!c->reading && c->ahead.n <= IN_MAX / 2 && !uv_read_start(&c->h.stream, on_alloc, on_read))
+            c->reading = true;
         if (c->deadline && now >= c->deadline) time_out(c);
     }
 }

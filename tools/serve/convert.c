@@ -79,7 +79,8 @@ static json_t *named_choice(const json_t *name)
     return json_pack("{s:s, s:{s:O?}}", "type", "function", "function", "name", name);
 }
 
-/* ------------------------------------------------------------------------------------------------------ /v1/messages */
+/* ------------------------------------------------------------------------------------------------------ /v1/messages
+ */
 
 /* Blocks of an assistant: text, tool_use and thinking, as one message. */
 static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
@@ -96,11 +97,13 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
         else if (is(b, "type", "redacted_thinking")) continue;
         else if (is(b, "type", "tool_use")) {
             char *args = json_dumps(json_object_get(b, "input"), JSON_COMPACT);
-            if (!add(calls, call(json_object_get(b, "id"), json_object_get(b, "name"), json_string(args ? args : "{}"))))
+            if (!add(calls,
+                     call(json_object_get(b, "id"), json_object_get(b, "name"), json_string(args ? args : "{}"))))
                 rc = params_no_memory(err);
             free(args);
         } else {
-            rc = params_fail(p, "messages", err, "an assistant's content has a block that is not text, tool_use or thinking");
+            rc = params_fail(p, "messages", err,
+                             "an assistant's content has a block that is not text, tool_use or thinking");
         }
         if (rc) break;
     }
@@ -139,7 +142,8 @@ static int user_blocks(params *p, const json_t *blocks, pi_error *err)
     json_t *text = rc || !json_array_size(texts) ? NULL : flat_text(texts);
     if (!rc && json_array_size(texts)) {
         if (!text) rc = params_fail(p, "messages", err, "a block of text has no text");
-        else if (!add(p->messages, json_pack("{s:s, s:O}", "role", "user", "content", text))) rc = params_no_memory(err);
+        else if (!add(p->messages, json_pack("{s:s, s:O}", "role", "user", "content", text)))
+            rc = params_no_memory(err);
     }
     json_decref(text);
     json_decref(texts);
@@ -195,7 +199,8 @@ int convert_anthropic(params *p, pi_error *err)
     return PI_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------- /v1/responses */
+/* ----------------------------------------------------------------------------------------------------- /v1/responses
+ */
 
 /* A call that the model made before; several in a row are one message. */
 static bool add_call(json_t *messages, const json_t *item)
@@ -226,8 +231,8 @@ static int response_item(params *p, const json_t *item, pi_error *err)
     } else if (is(item, "type", "function_call_output")) {
         json_t *text = flat_text(json_object_get(item, "output"));
         if (!text) return params_fail(p, "input", err, "the output of a function must be text");
-        ok = add(p->messages, json_pack("{s:s, s:O?, s:o}", "role", "tool", "tool_call_id", json_object_get(item, "call_id"),
-                                        "content", text));
+        ok = add(p->messages, json_pack("{s:s, s:O?, s:o}", "role", "tool", "tool_call_id",
+                                        json_object_get(item, "call_id"), "content", text));
     } else if (is(item, "type", "reasoning")) {
         ok = true; /* of an earlier turn; templates leave it out */
     } else {
@@ -258,7 +263,8 @@ static int response_input(params *p, pi_error *err)
 
 int convert_responses(params *p, pi_error *err)
 {
-    const json_t *choice = json_object_get(p->root, "tool_choice"), *parallel = json_object_get(p->root, "parallel_tool_calls");
+    const json_t *choice = json_object_get(p->root, "tool_choice"),
+                 *parallel = json_object_get(p->root, "parallel_tool_calls");
     json_t *effort = json_object_get(json_object_get(p->root, "reasoning"), "effort");
     if (json_is_string(json_object_get(p->root, "previous_response_id")))
         return params_fail(p, "previous_response_id", err,

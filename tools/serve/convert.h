@@ -1,5 +1,5 @@
-/* Conversations of other APIs as the messages that OpenAI's chats have, which is what chat templates read. Pure JSON, on
- * the pool's thread. */
+/* Conversations of other APIs as the messages that OpenAI's chats have, which is what chat templates read. Pure JSON,
+ * on the pool's thread. */
 #ifndef PAGEDINFER_SERVE_CONVERT_H
 #define PAGEDINFER_SERVE_CONVERT_H
 

@@ -29,9 +29,9 @@ static const char *stop_reason(const choice *ch)
 static json_t *usage_of(const gen *g)
 {
     usage u = gen_usage(g);
-    return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t) (u.prompt - u.cached), "cache_read_input_tokens",
-                     (json_int_t) u.cached, "cache_creation_input_tokens", (json_int_t) 0, "output_tokens",
-                     (json_int_t) u.completion);
+    return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t) (u.prompt - u.cached),
+                     "cache_read_input_tokens", (json_int_t) u.cached, "cache_creation_input_tokens", (json_int_t) 0,
+                     "output_tokens", (json_int_t) u.completion);
 }
 
 static json_t *message(const gen *g, json_t *content, const choice *ended)
@@ -67,8 +67,8 @@ static void open_block(gen *g, choice *ch, int kind, json_t *block)
 static void add_to_block(gen *g, const choice *ch, const char *type, const char *field, const chat_delta *d)
 {
     gen_send(g, "content_block_delta",
-             json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", ch->block, "delta", "type", type,
-                       field, text_json(d->text, d->n)));
+             json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", ch->block, "delta", "type",
+                       type, field, text_json(d->text, d->n)));
 }
 
 static void one_delta(gen *g, choice *ch, const chat_delta *d)
@@ -81,7 +81,8 @@ static void one_delta(gen *g, choice *ch, const chat_delta *d)
         break;
     case DELTA_REASONING:
         if (!open) {
-            open_block(g, ch, d->kind, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
+            open_block(g, ch, d->kind,
+                       json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
         }
         add_to_block(g, ch, "thinking_delta", "thinking", d);
         break;
@@ -125,8 +126,9 @@ static json_t *messages_whole(gen *g)
     for (size_t i = 0; i < ch->n_calls; i++) {
         const tool_call *t = &ch->calls[i];
         json_t *input = json_loadb(t->args.p ? t->args.p : "", t->args.n, 0, NULL);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", t->id.p ? t->id.p : "",
-                                              "name", t->name.p ? t->name.p : "", "input", input ? input : json_object()));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", t->id.p ? t->id.p : "",
+                                        "name", t->name.p ? t->name.p : "", "input", input ? input : json_object()));
     }
     return ch->content.failed ? (json_decref(list), NULL) : message(g, list, ch);
 }

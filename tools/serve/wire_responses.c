@@ -33,11 +33,12 @@ static json_t *reasoning_item(const gen *g, int number, const char *status, cons
     snprintf(id, sizeof id, "rs_%s_%d", g->id + 5, number);
     if (text) json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "reasoning_text", "text",
                                                      text_json(text->p, text->n)));
-    return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", id, "status", status, "summary", "content",
-                     parts);
+    return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", id, "status", status, "summary",
+                     "content", parts);
 }
 
-static json_t *call_item(const gen *g, int number, const char *status, const char *call_id, const char *name, const buf *args)
+static json_t *call_item(const gen *g, int number, const char *status, const char *call_id, const char *name,
+                         const buf *args)
 {
     char id[96];
     snprintf(id, sizeof id, "fc_%s_%d", g->id + 5, number);
@@ -79,9 +80,10 @@ static void copy_field(json_t *to, const gen *g, const char *field, json_t *othe
 static json_t *response(const gen *g, const char *status, const choice *done)
 {
     bool cut = done && !strcmp(done->reason, "length");
-    json_t *r = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:o?, s:b}", "id", g->id, "object", "response", "created_at",
-                          (json_int_t) g->created, "status", cut ? "incomplete" : status, "model", gen_model(g), "output",
-                          done ? items(g, done) : json_array(), "error", "usage", done ? usage_of(g) : NULL, "store", 0);
+    json_t *r =
+        json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:o?, s:b}", "id", g->id, "object", "response", "created_at",
+                  (json_int_t) g->created, "status", cut ? "incomplete" : status, "model", gen_model(g), "output",
+                  done ? items(g, done) : json_array(), "error", "usage", done ? usage_of(g) : NULL, "store", 0);
     if (!r) return NULL;
     json_object_set_new(r, "incomplete_details",
                         cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
