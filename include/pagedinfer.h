@@ -375,7 +375,12 @@ PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, p
 /* A conversation as the prompt: arguments and errors of pi_chat_render, but tokenised here, where it is known of every
  * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
  * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
- * token, the ids are those of pi_chat_render and pi_request_prompt_text. Needs 1 MiB of stack. */
+ * token, the ids are those of pi_chat_render and pi_request_prompt_text.
+ * With tools the answer is held to a grammar of their calls, unless one of the options for an answer's form is set: where
+ * "tool_choice" asks for a call it is one from the start (or behind the thoughts that the prompt opened); otherwise it is
+ * free until a call begins, which then has the name of a tool and arguments by its schema. PI_EUNSUPPORTED: a call is
+ * required, but the template's form of calls is not known, or a schema has a keyword that no grammar can be made of.
+ * Needs 1 MiB of stack. */
 PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
                                   pi_error *err);
 

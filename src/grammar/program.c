@@ -53,7 +53,8 @@ static uint32_t make_bytes(maker *m, const char *p, size_t n, uint32_t next)
 static int by_bytes(const void *x, const void *y)
 {
     const pi__str *a = x, *b = y;
-    const int c = memcmp(a->p, b->p, a->n < b->n ? a->n : b->n);
+    const size_t n = a->n < b->n ? a->n : b->n;
+    const int c = n ? memcmp(a->p, b->p, n) : 0;
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 

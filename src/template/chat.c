@@ -173,12 +173,16 @@ static int probe_calls(pi__chat *c, pi__text *t)
         rc = probe(c, messages[form], t);
         if (shows(t, "kkKk") && !shows(t, "'kkKk': ")) break;
     }
-    if (rc || form == 4) return rc;
+    if (rc) return rc;
+    if (form == 4) { /* calls are not shown: content that is none would be, or would fail */
+        c->no_null = true;
+        return PI_OK;
+    }
     c->args = form % 2 ? PI__ARGS_TEXT : PI__ARGS_OBJECT;
     c->null_calls = form >= 2;
     if (c->null_calls) return PI_OK;
     rc = probe(c, messages[form + 2], t);
-    c->no_null = !t->n || shows(t, "None");
+    c->no_null = !t->n || shows(t, "None") || shows(t, "null");
     return rc;
 }
 

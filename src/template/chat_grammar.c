@@ -209,12 +209,12 @@ static const pi__list *texts_of(const pi__val *schema)
     return e->list;
 }
 
-/* Text up to the closing tag, one of a list if there is one. */
+/* Text up to the closing tag (rule ptext), or one of a list and the tag. */
 static void put_string(writer *w, const pi__val *schema, const char *close)
 {
     const pi__list *l = texts_of(schema);
     if (!l) {
-        put_until(w, close);
+        put(w, "ptext ");
         return;
     }
     put(w, "( ");
@@ -276,8 +276,7 @@ static void put_any_params(writer *w)
     if (f->value) put(w, "\"\\n\"? ");
     if (f->value) put_text(w, f->value);
     if (f->attribute) put_text(w, " string=\"true\">");
-    put_until(w, f->param_close);
-    put(w, "\"\\n\"? )* ");
+    put(w, "ptext \"\\n\"? )* ");
 }
 
 static void put_params(writer *w)
@@ -448,7 +447,7 @@ static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
     put(w, "\n");
 }
 
-/* Rules "tool", one call, and t<i>. */
+/* Rules "tool", one call, t<i>, and what they share. */
 static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *choice)
 {
     pi__str name;
@@ -465,6 +464,11 @@ static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *ch
         first = false;
     }
     put(w, "\n");
+    if (w->form->kind == PI__FORM_TAGS && w->form->body == PI__BODY_PARAMS) {
+        put(w, "ptext ::= ");
+        put_until(w, w->form->param_close);
+        put(w, "\n");
+    }
     if (w->form->kind != PI__FORM_GEMMA) return;
     put(w, "gtext ::= ");
     put_text(w, "<|\"|>");

@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     pi__text whole = rc ? (pi__text) {0} : parse(c, line, closed, text, SIZE_MAX / 2);
     pi__text bytes = rc ? (pi__text) {0} : parse(c, line, closed, text, 1);
     bool agree = whole.n == bytes.n && (!whole.n || !memcmp(whole.p, bytes.p, whole.n));
-    if (rc) printf("{}\n");
+    if (rc) printf("{}\n"), fprintf(stderr, "%s\n", err.msg);
     else printf("%.*s\n", (int) whole.n, whole.p);
     if (!agree) fprintf(stderr, "byte by byte: %.*s\n", (int) bytes.n, bytes.p);
     pi__free(whole.p);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Prompts made in one go: the same ids as in plain text, and no control token that a message asked for.
 
-    check_prompts.py [--tool build/tests/tool_chat_tokens] [--templates DIR] [--per N] [--only NAME]
+    check_prompts.py [--tool build/tests/tool_chat_tokens] [--templates DIR] [--per N] [--only NAME] [FILE.gguf ...]
 
 Templates are those of llama.cpp's source tree (by default where the peer was unpacked), each with a vocabulary made for
 it: bytes, and as control tokens all that looks like one in the template; some of them user-defined. Templates whose
-model's vocabulary lies in that tree are tried with that one, too. N prompts (3) a conversation have the text of random
-control tokens in messages, tools and their results; PAGEDINFER_LONG=1: 10, more than 10,000 in all. Exits with 77 where
-the templates or the Python package gguf are not there.
+model's vocabulary lies in that tree are tried with that one, too, and GGUF files named with their own. N prompts (3) a
+conversation have the text of random control tokens in messages, tools and their results; PAGEDINFER_LONG=1: 10, more
+than 10,000 in all. Exits with 77 where the templates or the Python package gguf are not there.
 """
 import argparse
 import concurrent.futures
@@ -87,14 +87,15 @@ def main():
     ap.add_argument("--templates", type=pathlib.Path, default=peer / "templates")
     ap.add_argument("--per", type=int, default=10 if os.environ.get("PAGEDINFER_LONG") == "1" else 3)
     ap.add_argument("--only", default="", help="part of a template's name")
+    ap.add_argument("gguf", nargs="*", type=pathlib.Path, help="models to try with their own template")
     args = ap.parse_args()
     try:
-        import gguf  # noqa: F401
+        import gguf
     except ImportError:
         print("check_prompts: the Python package gguf is not installed")
         return 77
     files = [f for f in sorted(args.templates.glob("*.jinja")) if args.only in f.name]
-    if not files:
+    if not files and not args.gguf:
         print(f"check_prompts: no templates in {args.templates}")
         return 77
     sums, bad = [0, 0, 0, 0], 0
@@ -115,6 +116,12 @@ def main():
         for name, which in REAL.items():
             real = args.templates.parent / f"ggml-vocab-{name}.gguf"
             todo += [(f, real) for f in files if real.exists() and re.search(which, f.name)]
+        for path in args.gguf:
+            field = gguf.GGUFReader(path).get_field("tokenizer.chat_template")
+            if field:
+                own = pathlib.Path(tmp) / (path.name + ".jinja")
+                own.write_bytes(field.contents().encode())
+                todo.append((own, path))
         for name, vocab, run in pool.map(check, enumerate(todo)):
             found = re.search(r"same (\d+) hijack (\d+) looked (\d+) refused (\d+)", run.stdout)
             if found:

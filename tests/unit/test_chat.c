@@ -180,7 +180,7 @@ static void test_content(void **state)
                                 "'text': 'b'}, 'c']}, {'role': 'tool', 'content': {'t': 1}}, {'role': 'assistant'}]";
     static const char typed[] = "{% for m in messages %}[{% for p in m.content %}{% if p.type == 'text' %}<{{ p.text }}>"
                                 "{% endif %}{% endfor %}]{% endfor %}";
-    expect(PLAIN, parts, "[user:a\nb\nc][tool:{'t': 1}][assistant:None]");
+    expect(PLAIN, parts, "[user:a\nb\nc][tool:{'t': 1}][assistant:]");
     expect(typed, "[{'role': 'user', 'content': 'U'}, {'role': 'user', 'content': [{'type': 'text', 'text': 'P'}]}]",
            "[<U>][<P>]");
     refuse(PLAIN, "[{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}]", NULL, NULL,
