@@ -605,6 +605,17 @@ def tools(s):
     if sum(len(c.get('token_ids', [])) for c in chunks) < 10: fault('a call as a stream: token ids are missing')
     second = [*chat['messages'], m, {'role': 'tool', 'tool_call_id': m['tool_calls'][0]['id'], 'content': 'sunny'}]
     expect('a second turn', ask(s, '/v1/chat/completions', {'messages': second, 'tools': TOOLS, 'max_tokens': 4})[0], 200)
+    for how in ('required', {'type': 'function', 'function': {'name': 'weather'}}):  # here the library makes the grammar
+        body = {**chat, 'grammar': None, 'tool_choice': how, 'max_tokens': 400, 'temperature': 1, 'seed': 3}
+        a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
+        chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
+        args = ''.join(t['function']['arguments'] for c in chunks for t in c['delta'].get('tool_calls', []) if not t['index'])
+        if a['finish_reason'] == 'length': continue  # a random model may never close its string
+        got = a['message']['tool_calls'][0]['function']
+        expect(f'tool_choice {how}', (a['finish_reason'], got['name'], sorted(json.loads(got['arguments']))),
+               ('tool_calls', 'weather', ['city']))
+        expect('the same as a stream', args, got['arguments'])
+    expect('two forms', ask(s, '/v1/chat/completions', {**chat, 'tool_choice': 'required'})[0], 400)
     none = ask(s, '/v1/chat/completions', {**chat, 'tool_choice': 'none'})[2]['choices'][0]
     if none['finish_reason'] != 'stop' or 'weather' not in none['message']['content']: fault(f'tool_choice none: {none}')
     cut = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 12})[2]['choices'][0]
