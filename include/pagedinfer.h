@@ -323,6 +323,7 @@ enum {
     PI_FINISH_LENGTH = 2, /* max tokens or the context's end */
     PI_FINISH_CANCEL = 3, /* pi_request_cancel */
     PI_FINISH_ERROR = 4,  /* see result.code */
+    PI_FINISH_TOOL_CALLS = 5, /* of pi_chat_parser_end alone: it stopped, and there are calls */
 };
 
 /* How a request went, or one answer of it; complete once it finished. */
@@ -352,6 +353,18 @@ typedef struct pi_result {
  * it is what a request of its own with that seed gives. Each has its own events, with its number in them, ends by
  * itself, and counts as one request in the queue. */
 PI_API pi_request *pi_request_new(pi_engine *e);
+/* STRUCTURED OUTPUT. One of the options "json-schema", "grammar" (GBNF), "regex" and "choice" holds the answer to a form:
+ * only tokens are sampled with which it can still become a text of the form, exactly, and the end only where it is one. It
+ * is compiled at submit (PI_EINVAL with line, column and reason; PI_EUNSUPPORTED names what is not supported) and kept for
+ * requests with the same. With "grammar-trigger" (JSON array of texts and control tokens) the answer is free until one of
+ * them came; the form is of what follows. Control tokens are part of a form only by name (<|im_end|> in GBNF).
+ * Log-probabilities are of the tokens that the form allows. Where the text is complete and nothing can follow, the answer
+ * ends, whatever "ignore-eos" and "min-tokens" say. A form that asks for more than it may (too many ways open at once)
+ * ends the request with PI_ETOOBIG. JSON has white space of at most one space, or two line ends and 20 spaces or tabs; a
+ * schema's properties come in its order, others only with additionalProperties. Memory beside the plan: the vocabulary as
+ * a trie, made for the first form (15 MB for Gemma 3's 262,144 tokens); of each of the last 64 forms, and of those in use,
+ * at most 29 MB for as many tokens, in pages that are taken as its states are first met. */
+
 /* Sets a request option ("max-tokens", "temp", "stop", ...); keys and ranges from pi_options_describe. "stop" and
  * "logit-bias" add to what is there, an empty value clears. */
 PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err);
@@ -382,8 +395,8 @@ typedef void (*pi_logits_fn)(void *ud, uint32_t pos, const float *logits, size_t
 PI_API void pi_request_on_logits(pi_request *r, pi_logits_fn fn, void *ud);
 
 /* Validates everything and queues the request, all of its samples or none. It may be submitted once. PI_ETOOBIG (err
- * names the number that would fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL. After an error it is still
- * unsubmitted. */
+ * names the number that would fit), PI_EBUSY (queue full), PI_ECLOSED, PI_EINVAL, PI_EUNSUPPORTED. After an error
+ * it is still unsubmitted. */
 PI_API int pi_request_submit(pi_request *r, pi_error *err);
 /* In any state, from any thread, any number of times; before submit it does nothing. Each sample that runs ends with
  * its PI_EVENT_DONE. */
@@ -451,6 +464,74 @@ PI_API int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms);
  * read it, and take it out of the loop before pi_engine_close. Requests with a callback never make it readable. */
 PI_API int pi_poll_fd(const pi_engine *e);
 PI_API void pi_event_release(pi_event *ev);
+
+/* ---------------------------------------------------------------------------------------------------------- answers */
+
+/* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
+ * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek V3.2 and V4, Llama 3,
+ * Mistral, GLM, MiniMax, Seed, and functions in tags in general).
+ *
+ *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
+ *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
+ *                      pi_chat_delta d = {sizeof d};  while (pi_chat_parser_next(p, &d)) ...
+ *     pi_chat_parser_end(p, finish_reason), and deltas once more
+ *
+ * Set option "special" of the request: tags of thoughts and calls may be control tokens, which events print only then.
+ * A call counts where it is complete, its name is that of a tool and its arguments are a JSON object. What is none is
+ * content, markup and all: without calls and thoughts the content is the text that was fed, to the byte. However the
+ * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody.
+ *
+ * A parser belongs to one thread at a time and must be freed before its engine is closed. */
+typedef struct pi_chat_parser pi_chat_parser;
+
+enum {
+    PI_CHAT_CONTENT = 1,      /* text: more of the content */
+    PI_CHAT_REASONING = 2,    /* text: more of the thoughts */
+    PI_CHAT_CALL = 3,         /* call number index begins: id, name */
+    PI_CHAT_ARGUMENTS = 4,    /* text: more of its arguments; all so far begin a JSON object */
+    PI_CHAT_CALL_END = 5,     /* it is complete */
+    PI_CHAT_CALL_DROPPED = 6, /* it was no call after all: forget it, its text follows as content. With a grammar
+                                 (option "tool_choice") only where the answer was cut off */
+};
+typedef struct pi_chat_delta {
+    uint32_t size;    /* sizeof(pi_chat_delta) */
+    int kind;         /* PI_CHAT_* */
+    const char *text; /* text_len bytes, or "" */
+    size_t text_len;  /* bytes */
+    uint32_t index;   /* of the call, from 0; never used again where it was dropped */
+    const char *id;   /* of the call, made here unless the model gives one: "call_...", 9 letters for Mistral */
+    const char *name; /* of its function */
+} pi_chat_delta;
+
+/* A complete call. */
+typedef struct pi_chat_call {
+    uint32_t size;         /* sizeof(pi_chat_call) */
+    uint32_t index;        /* as in deltas */
+    const char *id, *name; /* as in deltas */
+    const char *arguments; /* a JSON object as text, NUL terminated */
+    size_t arguments_len;  /* bytes */
+} pi_chat_call;
+
+/* tools and options: those of pi_request_prompt_chat, which tell types of arguments, whether there may be calls, and
+ * whether the prompt ends within thoughts. In options also "parse_reasoning": false leaves thoughts in the content.
+ * PI_EINVAL, PI_EUNSUPPORTED (no chat template), PI_ETOOBIG, PI_ENOMEM. Needs 1 MiB of stack. */
+PI_API int pi_chat_parser_new(pi_chat_parser **out, const pi_engine *e, const char *tools, const char *options,
+                              pi_error *err);
+PI_API void pi_chat_parser_free(pi_chat_parser *p);
+/* The answer's next piece, as text (of events) or as tokens, whose text is taken with control tokens, but without those
+ * that end an answer; stop strings are not looked for. PI_OK, or PI_ENOMEM: then the answer is lost. */
+PI_API int pi_chat_parser_feed(pi_chat_parser *p, const char *text, size_t len);
+PI_API int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, size_t n);
+/* Nothing follows. Returns how it ended: PI_FINISH_TOOL_CALLS where finish is PI_FINISH_STOP and at least one call is
+ * complete, finish otherwise; or PI_ENOMEM. */
+PI_API int pi_chat_parser_end(pi_chat_parser *p, int finish);
+/* The next delta that is known; false: none yet. Its strings are valid until the next feed. */
+PI_API bool pi_chat_parser_next(pi_chat_parser *p, pi_chat_delta *out);
+/* All of it so far: content and thoughts (not NUL terminated; NULL gives only the length), and complete call number i,
+ * PI_ENOENT past the last. Valid until the next feed. */
+PI_API size_t pi_chat_parser_content(const pi_chat_parser *p, const char **text);
+PI_API size_t pi_chat_parser_reasoning(const pi_chat_parser *p, const char **text);
+PI_API int pi_chat_parser_call(const pi_chat_parser *p, uint32_t i, pi_chat_call *out);
 
 /* ----------------------------------------------------------------------------------------------------- model files */
 

@@ -91,6 +91,15 @@ check() {
     judge "$1" "$2" $?
 }
 
+# start NAME SECONDS COMMAND...: quietly, in the background, once fewer of them than there are cores are running; NAME is
+# added to started, and NAME.status and NAME.shown in the log folder say how it went.
+start() {
+    [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
+    rm -f "$log/$1.status"
+    { quietly "$@" >"$log/$1.shown" 2>&1; echo $? >"$log/$1.status"; } &
+    started+=("$1")
+}
+
 # build NAME ARGUMENT...: configures and builds build/test/NAME (the targets in only, or all); a failure counts as one
 # failed test.
 only=()
@@ -136,6 +145,7 @@ needs() {
     pi_need_build
     pi_need "cmocka with its headers" libcmocka-dev pi_header "$cc" cmocka.h -lcmocka
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
+    pi_need "http-parser with its headers" libhttp-parser-dev pi_header "$cc" http_parser.h -lhttp_parser
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
     if [ $quick = 0 ]; then
@@ -221,9 +231,9 @@ fetch() {
         skip "the chat model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import gguf, jinja2, numpy' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import gguf, jinja2, jsonschema, numpy' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
-            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf jinja2 numpy \
+            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 gguf jinja2 jsonschema numpy \
                 >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
@@ -238,13 +248,13 @@ fetch() {
     export PAGEDINFER_CHAT_MODEL=$chat_model
     export PAGEDINFER_VOCAB=$vocab
 }
-install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$model"; }
+install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
 tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "$model"; }
 
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
-        check_templates | check_prompts) printf '%s\n' --templates "$vocab/templates" ;;
+        check_templates | check_prompts | check_answers) printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }
@@ -259,10 +269,7 @@ scripts() {
             continue
         fi
         mapfile -t arguments < <(printf '%s' "$arguments")
-        [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
-        { quietly "$name" $check_seconds "$python" "$f" "${arguments[@]}" >"$log/$name.shown" 2>&1
-          echo $? >"$log/$name.status"; } &
-        started+=("$name")
+        start "$name" $check_seconds "$python" "$f" "${arguments[@]}"
     done
     wait
     for name in "${started[@]}"; do
@@ -278,7 +285,7 @@ fuzzer_code='#include <stddef.h>
 int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) { return n > 1 && d[0] > 1 ? 1 : 0; }'
 can_fuzz() { pi_have clang && pi_compiles clang "$fuzzer_code" -fsanitize=fuzzer,address,undefined; }
 fuzz() {
-    local f name short seeds
+    local f name short seeds started=()
     local -x CCACHE_COMPILER='' # or one that ccache's configuration names would be taken for clang
     if ! can_fuzz && pi_can_apt; then
         { pi_apt clang && { can_fuzz || pi_apt libclang-rt-dev || pi_apt libclang-rt-14-dev; }; } >"$log/clang.log" 2>&1
@@ -289,20 +296,26 @@ fuzz() {
     fi
     build fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_FUZZ=ON \
         -DPAGEDINFER_TOOLS=OFF || return
+    # As many at once as there are cores. New inputs go to the build folder and are there the next time; what crashes is
+    # kept in the log folder.
     for f in tests/fuzz/fuzz_*.c; do
         [ -f "$f" ] || { fail "no fuzzers in tests/fuzz"; continue; }
         name=$(basename "$f" .c)
         short=${name#fuzz_}
         seeds=()
         [ -d "tests/fuzz/corpus/$short" ] && seeds=("tests/fuzz/corpus/$short")
-        # New inputs go to the build folder and are there the next time; what crashes is kept in the log folder.
         mkdir -p "$work/fuzz/corpus/$short"
-        if quietly "$name" 120 env ASAN_OPTIONS=allocator_may_return_null=1 "$work/fuzz/tests/fuzz/$name" \
+        start "$name" 120 env ASAN_OPTIONS=allocator_may_return_null=1 "$work/fuzz/tests/fuzz/$name" \
             -max_total_time=10 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$log/$name-" \
-            "$work/fuzz/corpus/$short" "${seeds[@]}"; then
+            "$work/fuzz/corpus/$short" "${seeds[@]}"
+    done
+    wait
+    for name in "${started[@]}"; do
+        if [ "$(cat "$log/$name.status")" = 0 ]; then
             printf '%s: %s inputs\n' "$name" "$(sed -nE 's/^stat::number_of_executed_units: +//p' "$log/$name.log")"
             pass
         else
+            cat "$log/$name.shown"
             fail "$name: the input is kept in $log/$name-*"
         fi
     done

@@ -12,7 +12,6 @@
 #include "cli.h"
 #include "conversation.h"
 #include "line.h"
-#include "reasoning.h"
 
 static const char help[] =
     "  /clear        forget the conversation, but for the system prompt\n"
@@ -39,7 +38,7 @@ struct chat {
     line_input *in;
     struct text draft;         /* the message being written */
     struct text answer, thoughts; /* of the turn */
-    reasoning think;
+    pi_chat_parser *parser;    /* of the turn's answer */
     bool split, hide;          /* tell thoughts from the answer; do not show them */
     bool dimmed;               /* the terminal is in the style of thoughts */
     bool color;                /* thoughts are dimmed: standard error is a terminal */
@@ -87,9 +86,10 @@ static void end_thought(struct chat *u)
     u->dimmed = false;
 }
 
-static void take_text(void *ud, bool thought, const char *text, size_t n)
+static void take_text(struct chat *u, bool thought, const char *text, size_t n)
 {
-    struct chat *u = ud;
+    while (n && !thought && !u->answer.n && strchr(" \n\r\t", *text) && *text) text++, n--; /* in front of it all */
+    if (!n) return;
     u->failed |= !append(thought ? &u->thoughts : &u->answer, text, n);
     if (thought) {
         show_thought(u, text, n);
@@ -99,10 +99,21 @@ static void take_text(void *ud, bool thought, const char *text, size_t n)
     u->failed |= !cli_text(stdout, text, n);
 }
 
+/* What the parser knows by now. */
+static void take_deltas(struct chat *u)
+{
+    pi_chat_delta d = {.size = sizeof d};
+    while (pi_chat_parser_next(u->parser, &d))
+        if (d.kind == PI_CHAT_CONTENT || d.kind == PI_CHAT_REASONING)
+            take_text(u, d.kind == PI_CHAT_REASONING, d.text, d.text_len);
+}
+
 static void take_event(struct chat *u, const pi_event *ev)
 {
-    if (u->split) reasoning_feed(&u->think, ev->text, ev->text_len, take_text, u);
-    else if (ev->text_len) take_text(u, false, ev->text, ev->text_len);
+    if (!u->split && ev->text_len) take_text(u, false, ev->text, ev->text_len);
+    if (!u->split) return;
+    u->failed |= pi_chat_parser_feed(u->parser, ev->text, ev->text_len) != PI_OK;
+    take_deltas(u);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ turns */
@@ -128,15 +139,21 @@ static int stream(struct chat *u, pi_request *r)
         }
         if (!n && canceled) done = true;
     }
-    if (u->split) reasoning_end(&u->think, take_text, u);
+    if (u->split) {
+        u->failed |= pi_chat_parser_end(u->parser, PI_FINISH_STOP) < 0;
+        take_deltas(u);
+    }
     end_thought(u);
     return code;
 }
 
-static int ask(struct chat *u, const char *prompt, size_t len, pi_request **out, pi_error *err)
+static int ask(struct chat *u, pi_request **out, pi_error *err)
 {
-    pi_request *r = *out = pi_request_new(u->e);
-    int rc = r ? pi_request_prompt_text(r, prompt, len, err) : PI_ENOMEM;
+    char *json = json_dumps(u->messages, JSON_COMPACT);
+    pi_request *r = *out = json ? pi_request_new(u->e) : NULL;
+    int rc = r ? pi_request_prompt_chat(r, json, NULL, u->options, err) : PI_ENOMEM;
+    free(json);
+    if (!rc && u->split) rc = pi_chat_parser_new(&u->parser, u->e, NULL, u->options, err);
     /* Tags of thoughts may be control tokens. */
     if (!rc && u->split && !cli_given(u->c, "special")) rc = pi_request_set(r, "special", "true", err);
     return rc ? rc : pi_request_submit(r, err);
@@ -148,19 +165,24 @@ static int turn_error(const struct chat *u, int rc, pi_error *err)
     return cli_pi_error(u->c, err);
 }
 
-/* Answers the conversation. Returns an exit code. */
-static int take_turn(struct chat *u)
+static int print_prompt(const struct chat *u, pi_error *err)
 {
     char *prompt;
     size_t len = 0;
+    int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, err);
+    if (!rc) cli_print_prompt(u->c, u->e, prompt, len);
+    free(prompt);
+    return rc;
+}
+
+/* Answers the conversation. Returns an exit code. */
+static int take_turn(struct chat *u)
+{
     pi_error err = {0};
     pi_request *r = NULL;
     u->answer.n = u->thoughts.n = 0;
-    int rc = conversation_render(u->e, u->messages, u->options, &prompt, &len, &err);
-    if (!rc && cli_bool(u->c, "verbose-prompt")) cli_print_prompt(u->c, u->e, prompt, len);
-    if (!rc) reasoning_start(&u->think, prompt, len);
-    if (!rc) rc = ask(u, prompt, len, &r, &err);
-    free(prompt);
+    int rc = cli_bool(u->c, "verbose-prompt") ? print_prompt(u, &err) : PI_OK;
+    if (!rc) rc = ask(u, &r, &err);
     if (!rc) {
         rc = stream(u, r);
         cli_text(stdout, "\n", 1);
@@ -170,6 +192,8 @@ static int take_turn(struct chat *u)
         else if (cli_bool(u->c, "perf")) cli_print_speed(u->c, &r, 1);
     }
     pi_request_free(r);
+    pi_chat_parser_free(u->parser);
+    u->parser = NULL;
     if (rc) return turn_error(u, rc, &err);
     int code = cli_flush(u->c);
     if (!code && (u->failed || !add_message(u, "assistant", &u->answer, &u->thoughts))) code = no_memory(u);
@@ -302,15 +326,6 @@ static bool is_command(const char *line, size_t n)
     return n && line[0] == '/' && !(n > 1 && line[1] == '/') && !memchr(line, '\n', n);
 }
 
-/* Whether the message goes on behind this line; if so, *n is less the mark. A backslash at the end says it does, or with
- * --multiline-input that it does not. */
-static bool goes_on(const struct chat *u, const char *line, size_t *n)
-{
-    bool marked = *n && line[*n - 1] == '\\';
-    *n -= marked;
-    return marked != u->multiline;
-}
-
 /* The next line: a command, a message, or a part of one, which stays in the draft. */
 static enum typed next_line(struct chat *u, bool *more)
 {
@@ -333,7 +348,7 @@ static enum typed next_line(struct chat *u, bool *more)
         return what;
     }
     size_t skip = first && n > 1 && line[0] == '/' && line[1] == '/';
-    *more = goes_on(u, line, &n);
+    *more = line_goes_on(u->multiline, line, &n);
     bool ok = append(&u->draft, line + skip, n - skip) && (!*more || append(&u->draft, "\n", 1));
     return !ok ? TYPED_FAILED : *more || !u->draft.n ? TYPED_NOTHING : TYPED_MESSAGE;
 }
@@ -407,9 +422,7 @@ static int first_messages(struct chat *u, bool *first)
 static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
-    int64_t budget = cli_int(u->c, "reasoning-budget");
-    bool off = !strcmp(reasoning, "off") || budget == 0;
-    if (budget > 0) return cli_usage_error(u->c, "--reasoning-budget is -1 (any) or 0 (none)");
+    bool off = !strcmp(reasoning, "off") || cli_int(u->c, "reasoning-budget") == 0;
     const char *effort = cli_str(u->c, "reasoning-effort");
     bool on = !strcmp(reasoning, "on"), any = *effort && strcmp(effort, "default") != 0;
     if (!off && !on && !any) return CLI_OK;
@@ -451,8 +464,8 @@ static int without_template(struct chat *u, const pi_error *err)
         return cmd_run(c);
     }
     cli_pi_error(c, err);
-    fprintf(stderr, "A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, "
-                    "name a template with --chat-template or --chat-template-file.\n");
+    fputs("A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, name a "
+          "template with --chat-template or --chat-template-file.\n", stderr);
     return CLI_UNAVAILABLE;
 }
 
@@ -463,6 +476,9 @@ int cmd_chat(const cli *c)
     int code = CLI_OK;
     if (!cli_bool(c, "conversation")) return cmd_run(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (cli_given(c, "in-prefix") || cli_given(c, "in-suffix") || cli_given(c, "in-prefix-bos"))
+        fprintf(stderr, "%s: --in-prefix and --in-suffix are left out: the chat template says what stands around a "
+                        "message\n", c->name);
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
     /* First of all: what is typed while the model loads waits for the prompt. */

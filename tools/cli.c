@@ -33,10 +33,12 @@ bool cli_has_section(const cli_command *cmd, const char *section)
 
 static void say(const cli *c, const char *kind, const char *fmt, va_list ap)
 {
+    flockfile(stderr);
     cli_new_line();
     fprintf(stderr, "%s: %s", c->name, kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 int cli_usage_error(const cli *c, const char *fmt, ...)
@@ -102,9 +104,11 @@ static void log_line(void *ud, int level, const char *msg)
         snprintf(time, sizeof time, "%llu.%02llu.%03llu.%03llu ", us / 60000000, us / 1000000 % 60, us / 1000 % 1000,
                  us % 1000);
     }
-    if (c->log == stderr) cli_new_line();
     const char *on = c->log_colors ? color[level] : "";
+    flockfile(c->log);
+    if (c->log == stderr) cli_new_line();
     fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
+    funlockfile(c->log);
 }
 
 /* --------------------------------------------------------------------------------------------------------- values */
@@ -678,6 +682,21 @@ static int set_prompt_cache(const cli *c, pi_options *o)
     return pi_options_set(o, "prefix-cache-dir", path, &err) ? cli_pi_error(c, &err) : CLI_OK;
 }
 
+/* Options of the library whose text is in a file. */
+static int set_from_file(const cli *c, const char *file, const char *key, pi_options *o)
+{
+    char *text;
+    size_t n;
+    pi_error err = {0};
+    if (!cli_given(c, file)) return CLI_OK;
+    int code = cli_read_file(c, cli_str(c, file), &text, &n);
+    if (code) return code;
+    if (memchr(text, 0, n)) code = cli_usage_error(c, "--%s: %s has a NUL byte", file, cli_str(c, file));
+    else if (pi_options_set(o, key, text, &err)) code = cli_pi_error(c, &err);
+    free(text);
+    return code;
+}
+
 /* --n-cpu-ffn N as a rule of --override-tensor. */
 static int set_cpu_ffn(const cli *c, pi_options *o)
 {
@@ -713,7 +732,9 @@ pi_options *cli_options(const cli *c, int *code)
         return NULL;
     }
     cli_set_log(c, o);
-    *code = set_prompt_cache(c, o);
+    *code = set_from_file(c, "grammar-file", "grammar", o);
+    if (!*code) *code = set_from_file(c, "json-schema-file", "json-schema", o);
+    if (!*code) *code = set_prompt_cache(c, o);
     if (!*code) *code = set_cpu_ffn(c, o);
     if (!*code) return o;
     pi_options_free(o);

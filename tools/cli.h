@@ -99,8 +99,10 @@ bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
 size_t cli_unescape(char *s, size_t n);
 /* Writes a piece of an answer, or of thoughts, at once; false: it could not be written. */
 bool cli_text(FILE *f, const char *text, size_t n);
-/* Before anything else is said on standard error: it begins a line, also where the text that was written last on the same
- * terminal did not end one. */
+/* Whether f is the terminal that standard error is. */
+bool cli_shares_terminal(FILE *f);
+/* Before anything else is said on standard error: it begins a line, also where the text that was written last on the
+ * same terminal did not end one. */
 void cli_new_line(void);
 /* Whether what is written there may have colours: --color, else a terminal that has them, and NO_COLOR. */
 bool cli_color(const cli *c, int fd);

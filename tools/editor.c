@@ -1,7 +1,7 @@
 /* The line editor (see editor.h).
  *
- * The text lies in one buffer with a cursor. After each key that changes more than the end, all of it is drawn again, as
- * many rows around the cursor as the screen has. */
+ * The text lies in one buffer with a cursor. After each key that changes more than the end, all of it is drawn again,
+ * as many rows around the cursor as the screen has. */
 #include "editor.h"
 
 #include <stdint.h>

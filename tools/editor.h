@@ -1,6 +1,6 @@
-/* A line editor for terminals, for builds without libedit and for --simple-io: arrows, Home and End, words, history, text
- * of several lines, pastes. Bytes go in, drawing goes out to a stream; it waits for nothing. Where the terminal has no
- * escape sequences, keys that would move the cursor do nothing.
+/* A line editor for terminals, for builds without libedit and for --simple-io: arrows, Home and End, words, history,
+ * text of several lines, pastes. Bytes go in, drawing goes out to a stream; it waits for nothing. Where the terminal
+ * has no escape sequences, keys that would move the cursor do nothing.
  *
  * Text is UTF-8; what is not is kept as it came and drawn as '?'. One thread; memory is malloc'd and grows. */
 #ifndef PAGEDINFER_EDITOR_H

@@ -193,16 +193,16 @@ static int embed_all(struct embed *u, const char *text, size_t len)
 
 int cmd_embed(const cli *c)
 {
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     struct embed *u = calloc(1, sizeof *u);
     char *text = NULL;
     size_t len;
     int code = u ? cli_prompt(c, false, &text, &len) : cli_error(c, CLI_OS, "out of memory");
     pi_options *o = code ? NULL : cli_options(c, &code);
-    pi_error err = {0};
     if (u) u->c = c;
     if (u) u->format = cli_str(c, "embd-output-format");
-    if (o && !code && pi_engine_open(&u->e, o, &err)) code = cli_pi_error(c, &err);
+    if (o && !code) code = cli_open(c, o, &u->e);
+    cli_release_signals(); /* from here on one kills */
     if (o && !code) code = embed_all(u, text, len);
     if (u) cli_close(c, u->e);
     pi_options_free(o);

@@ -11,19 +11,25 @@
 
 int cmd_eval(const cli *c)
 {
+    static const char *const jobs[] = {"cases", "kl-divergence", "concurrency-suite", "hellaswag", "winogrande",
+                                       "multiple-choice"};
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
-    bool cases = *cli_str(c, "cases") != 0, kl = cli_bool(c, "kl-divergence");
-    if (cases && (kl || cli_given(c, "file") || cli_given(c, "prompt") || *cli_str(c, "kl-divergence-base")))
-        return cli_usage_error(c, "--cases goes without a text and without --kl-divergence");
+    bool cases = *cli_str(c, "cases") != 0, kl = cli_bool(c, "kl-divergence"), suite = cli_bool(c, "concurrency-suite");
+    bool choices = cli_bool(c, "hellaswag") || cli_bool(c, "winogrande") || cli_bool(c, "multiple-choice");
+    size_t n_jobs = 0;
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) n_jobs += i ? cli_bool(c, jobs[i]) : cases;
+    if (n_jobs > 1)
+        return cli_usage_error(c, "one at a time of --cases, --kl-divergence, --concurrency-suite, --hellaswag, "
+                                  "--winogrande and --multiple-choice");
+    bool text = cli_given(c, "file") || cli_given(c, "prompt"), base = *cli_str(c, "kl-divergence-base") != 0;
+    if (cases && (text || base)) return cli_usage_error(c, "--cases goes without a text and without --kl-divergence");
     if (!cases && *cli_str(c, "logits-dir")) return cli_usage_error(c, "--logits-dir goes with --cases");
-    if (kl && !*cli_str(c, "kl-divergence-base"))
-        return cli_usage_error(c, "--kl-divergence needs --kl-divergence-base FILE");
-    bool suite = cli_bool(c, "concurrency-suite");
-    if (suite && (cases || kl || cli_given(c, "file") || cli_given(c, "prompt") || *cli_str(c, "kl-divergence-base")))
-        return cli_usage_error(c, "--concurrency-suite goes without a text, --cases and --kl-divergence");
-    if (cli_int(c, "ppl-stride") != 0) return cli_usage_error(c, "--ppl-stride: only 0 is supported");
+    if (kl && !base) return cli_usage_error(c, "--kl-divergence needs --kl-divergence-base FILE");
+    if (suite && (text || base))
+        return cli_usage_error(c, "--concurrency-suite goes without a text and --kl-divergence");
     int code = cli_catch_signals();
     if (code) return code;
+    if (choices) return eval_choices(c);
     return suite ? eval_suite(c) : cases ? eval_cases(c) : kl ? eval_kl(c) : eval_perplexity(c);
 }
 
@@ -110,11 +116,13 @@ typedef struct slot {
     int32_t n_rows;  /* rows given so far; the engine's thread until it is done */
 } slot;
 
+static int32_t n_rows(const chunk_run *run) { return run->n_ctx - 1 - run->first; }
+
 static void take_row(void *ud, uint32_t pos, const float *logits, size_t n_vocab)
 {
     slot *s = ud;
-    int64_t i = (int64_t) pos - s->run->n_ctx / 2;
-    if (i != s->n_rows || i >= eval_rows(s->run->n_ctx)) return; /* rows come in order, those of the first half too */
+    int64_t i = (int64_t) pos - s->run->first;
+    if (i != s->n_rows || i >= n_rows(s->run)) return; /* rows come in order, those before the first one too */
     s->run->row(s->run->ud, s->chunk, (int32_t) i, logits, n_vocab);
     s->n_rows++;
 }
@@ -127,9 +135,9 @@ static int start_chunk(slot *s, const chunk_run *run, size_t chunk, int32_t *ids
     char from[16];
     *s = (slot) {.run = run, .chunk = chunk, .r = pi_request_new(run->e)};
     if (!s->r) return cli_error(c, CLI_OS, "out of memory");
-    memcpy(ids, run->tokens + chunk * (size_t) run->n_ctx, (size_t) run->n_ctx * sizeof *ids);
+    memcpy(ids, run->tokens + chunk * run->step, (size_t) run->n_ctx * sizeof *ids);
     if (run->bos >= 0) ids[0] = run->bos;
-    snprintf(from, sizeof from, "%d", run->n_ctx / 2);
+    snprintf(from, sizeof from, "%d", run->first);
     int code = eval_request_set(c, s->r, "max-tokens", "0");
     if (!code) code = eval_request_set(c, s->r, "temp", "0");
     if (!code) code = eval_request_set(c, s->r, "cache", "false");
@@ -160,9 +168,9 @@ static int wait_chunk(const chunk_run *run)
         if (rc || res.code)
             return cli_error(run->c, cli_exit_code(rc ? rc : res.code), "chunk %zu: %s", s->chunk + 1,
                              rc ? pi_strerror(rc) : res.msg);
-        if (s->n_rows != eval_rows(run->n_ctx))
+        if (s->n_rows != n_rows(run))
             return cli_error(run->c, CLI_SOFTWARE, "chunk %zu: %d rows of logits of %d", s->chunk + 1, s->n_rows,
-                             eval_rows(run->n_ctx));
+                             n_rows(run));
         s->done = true;
         return CLI_OK;
     }

@@ -4,10 +4,11 @@
 
 #include "cli.h"
 
-/* The four jobs; each returns an exit code. */
+/* The jobs; each returns an exit code. */
 int eval_cases(const cli *c);      /* --cases */
 int eval_perplexity(const cli *c); /* -f, with or without writing --kl-divergence-base */
 int eval_kl(const cli *c);         /* --kl-divergence */
+int eval_choices(const cli *c);    /* --hellaswag, --winogrande, --multiple-choice */
 int eval_suite(const cli *c);      /* --concurrency-suite; 1: rules were broken */
 
 /* pi_options_set that says what went wrong; returns an exit code. */
@@ -19,22 +20,25 @@ int eval_open(const cli *c, pi_options *o, pi_engine **e, pi_info *info);
 /* The exit code after cli_poll gave n <= 0. */
 int eval_interrupted(const cli *c, int n);
 
-/* Evaluates a text in independent chunks of n_ctx tokens and hands over the rows of logits of their second halves. */
+/* Evaluates a text in independent chunks of n_ctx tokens, step tokens apart, and hands over the rows of logits from the
+ * one of position first on; llama-perplexity's are n_ctx apart, and their second halves count. */
 typedef struct chunk_run {
     const cli *c;
     pi_engine *e;
-    const int32_t *tokens; /* [n_chunk * n_ctx] */
+    const int32_t *tokens; /* [(n_chunk - 1) * step + n_ctx] */
     size_t n_chunk;
     int32_t n_ctx;
+    size_t step;           /* tokens from the start of a chunk to that of the next */
+    int32_t first;         /* in [0, n_ctx - 1) */
     int32_t bos;           /* takes the place of each chunk's first token; -1: nothing does */
     void *ud;              /* first argument of the functions */
-    /* Row i of a chunk, i in [0, eval_rows(n_ctx)): predicts token n_ctx/2 + 1 + i of it. On the engine's thread. */
+    /* Row i of a chunk, i in [0, n_ctx - 1 - first): predicts token first + 1 + i of it. On the engine's thread. */
     void (*row)(void *ud, size_t chunk, int32_t i, const float *logits, size_t n_vocab);
     /* All rows of the chunk were given; chunks come in order. Not 0: stop with this exit code. */
     int (*done)(void *ud, size_t chunk);
 } chunk_run;
 int eval_chunks(const chunk_run *run);
-static inline int32_t eval_rows(int32_t n_ctx) { return n_ctx - 1 - n_ctx / 2; }
+static inline int32_t eval_rows(int32_t n_ctx) { return n_ctx - 1 - n_ctx / 2; } /* of second halves */
 
 /* Options for evaluating chunks of n_ctx tokens (0: of --ctx-size, 512 when it is not given), and the engine. *n_ctx is
  * what the chunks have. *o is freed by the caller in any case. */

@@ -2,7 +2,9 @@
  *
  * The text's tokens are cut into chunks of n_ctx, what is left over is dropped. In each chunk the first token is
  * replaced by BOS where the model has one, and the tokens behind the first half are scored: exp(mean(-log p)), with the
- * standard error of the mean carried over. Rows are worked on by the engine's thread as they come. */
+ * standard error of the mean carried over. With --ppl-stride S chunks begin S tokens apart and are S/2 longer, and the
+ * last S tokens of each are scored; they begin with BOS, too, which llama-perplexity means to do but does not. Rows are
+ * worked on by the engine's thread as they come. */
 #include "eval.h"
 
 #include <errno.h>
@@ -19,7 +21,9 @@ typedef struct ppl {
     const cli *c;
     const int32_t *tokens; /* of the whole text */
     int32_t n_ctx;
+    int32_t stride;        /* 0: chunks lie side by side */
     size_t n_chunk;
+    size_t rows;           /* scored tokens of a chunk */
     double *nll;           /* [n_chunk * rows] -log p of each scored token; engine's thread until the chunk is done */
     double sum, sum2;      /* over the chunks that are done: of nll and of its square */
     size_t count;          /* tokens in them */
@@ -29,13 +33,15 @@ typedef struct ppl {
     double t_start;        /* seconds, for the estimate of the time left */
 } ppl;
 
+static size_t step_of(const ppl *p) { return (size_t) (p->stride ? p->stride : p->n_ctx); }
+
 static void ppl_row(void *ud, size_t chunk, int32_t i, const float *logits, size_t n_vocab)
 {
     ppl *p = ud;
-    size_t rows = (size_t) eval_rows(p->n_ctx);
-    int32_t id = p->tokens[chunk * (size_t) p->n_ctx + (size_t) (p->n_ctx / 2 + 1 + i)];
+    size_t start = chunk * step_of(p), first = (size_t) p->n_ctx - p->rows;
+    int32_t id = p->tokens[start + first + (size_t) i];
     row_sum s = rows_sum(logits, n_vocab);
-    p->nll[chunk * rows + (size_t) i] = s.log_sum - ((double) logits[id] - (double) s.max);
+    p->nll[chunk * p->rows + (size_t) i] = s.log_sum - ((double) logits[id] - (double) s.max);
     if (p->base.fd < 0 || p->base_errno) return;
     row_q16 q = rows_quantise(logits, n_vocab, s, (uint16_t *) (void *) (p->row + 8));
     memcpy(p->row, &q.scale, 4);
@@ -51,10 +57,24 @@ static double seconds(void)
     return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
 }
 
+/* --ppl-output-type 1: a line for each chunk, with where it begins, the mean and its error. */
+static void print_chunk(const ppl *p, size_t chunk)
+{
+    double n = (double) p->count, mean = p->sum / n, var = p->sum2 / n - mean * mean;
+    if (cli_int(p->c, "ppl-output-type") == 0) {
+        printf("[%zu]%.4f,", chunk + 1, exp(mean));
+    } else {
+        printf("%8zu  %.4f", chunk * step_of(p), exp(mean));
+        if (!p->stride) printf("  %4f  %4f", mean, var > 0 && n > 1 ? sqrt(var / (n - 1)) : 0.0);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
 static int ppl_done(void *ud, size_t chunk)
 {
     ppl *p = ud;
-    size_t rows = (size_t) eval_rows(p->n_ctx);
+    size_t rows = p->rows;
     if (p->base_errno) return cli_error(p->c, CLI_IO, "%s: %s", p->base.path, strerror(p->base_errno));
     for (size_t i = 0; i < rows; i++) {
         double v = p->nll[chunk * rows + i];
@@ -66,8 +86,7 @@ static int ppl_done(void *ud, size_t chunk)
         double t = seconds() - p->t_start;
         fprintf(stderr, "%.2f seconds per pass - ETA %.2f minutes\n", t, t * (double) p->n_chunk / 60);
     }
-    printf("[%zu]%.4f,", chunk + 1, exp(p->sum / (double) p->count));
-    fflush(stdout);
+    print_chunk(p, chunk);
     return CLI_OK;
 }
 
@@ -140,18 +159,34 @@ static int score(ppl *p, pi_engine *e, const pi_info *info, size_t n_tokens)
     if (n_tokens < 2 * n_ctx)
         return cli_error(c, CLI_DATA, "the text has %zu tokens; chunks of %zu need at least %zu (see --ctx-size)",
                          n_tokens, n_ctx, 2 * n_ctx);
-    p->n_chunk = n_tokens / n_ctx;
+    p->n_chunk = p->stride ? (n_tokens - n_ctx + step_of(p) - 1) / step_of(p) : n_tokens / n_ctx;
     if (limit >= 0 && p->n_chunk > (size_t) limit) p->n_chunk = (size_t) limit;
     if (p->n_chunk == 0 || p->n_chunk > INT32_MAX) return cli_usage_error(c, "--chunks: there must be at least one");
-    p->nll = calloc(p->n_chunk * (size_t) eval_rows(p->n_ctx), sizeof *p->nll);
+    p->rows = (size_t) (p->stride ? p->stride : eval_rows(p->n_ctx));
+    p->nll = calloc(p->n_chunk * p->rows, sizeof *p->nll);
     if (!p->nll) return cli_error(c, CLI_OS, "out of memory");
     code = create_base(p, (int32_t) info->n_vocab);
     if (code) return code;
     if (cli_logs(c, PI_LOG_INFO)) fprintf(stderr, "perplexity over %zu chunks of %zu tokens\n", p->n_chunk, n_ctx);
     p->t_start = seconds();
-    const chunk_run run = {c, e, p->tokens, p->n_chunk, p->n_ctx, bos, p, ppl_row, ppl_done};
+    const int32_t first = p->n_ctx - 1 - (int32_t) p->rows;
+    const chunk_run run = {c, e, p->tokens, p->n_chunk, p->n_ctx, step_of(p), first, bos, p, ppl_row, ppl_done};
     code = eval_chunks(&run);
     return code ? code : print_estimate(p);
+}
+
+/* --ppl-stride, and what chunks have then. */
+static int set_stride(ppl *p)
+{
+    int64_t stride = cli_int(p->c, "ppl-stride"), n_ctx = cli_given(p->c, "ctx-size") ? cli_int(p->c, "ctx-size") : 512;
+    if (!stride) return CLI_OK;
+    if (*cli_str(p->c, "kl-divergence-base"))
+        return cli_usage_error(p->c, "--kl-divergence-base has chunks side by side: leave --ppl-stride out");
+    if (n_ctx < 4 || n_ctx > INT32_MAX / 4 || stride > n_ctx)
+        return cli_usage_error(p->c, "--ppl-stride is at most --ctx-size, which must be given as a number");
+    p->stride = (int32_t) stride;
+    p->n_ctx = (int32_t) (n_ctx + stride / 2);
+    return CLI_OK;
 }
 
 int eval_perplexity(const cli *c)
@@ -162,7 +197,8 @@ int eval_perplexity(const cli *c)
     pi_info info;
     int32_t *tokens = NULL;
     size_t n_tokens = 0;
-    int code = eval_open_chunks(c, &p.n_ctx, &o, &e, &info);
+    int code = set_stride(&p);
+    if (!code) code = eval_open_chunks(c, &p.n_ctx, &o, &e, &info);
     if (!code) code = tokenize_text(c, e, &tokens, &n_tokens);
     p.tokens = tokens;
     if (!code) code = score(&p, e, &info, n_tokens);

@@ -345,7 +345,8 @@ static int fetch_all(fetching *x)
     if (hub) code = from_hub(x, cli_str(c, "hf-repo"), cli_str(c, "hf-file"), "model");
     else if (url) code = from_url(x, cli_str(c, "model-url"), given);
     if (!code && wanted(c, "hf-repo-draft", "model-draft"))
-        code = from_hub(x, cli_str(c, "hf-repo-draft"), cli_str(c, "model-draft"), "model-draft");
+        code = from_hub(x, cli_str(c, "hf-repo-draft"), cli_from_env(c, "model-draft") ? "" : cli_str(c, "model-draft"),
+                        "model-draft");
     return code;
 }
 

@@ -11,9 +11,6 @@ static void print_line(void *ud, const char *line)
     puts(line);
 }
 
-/* Lines are escaped to plain text, which json_string takes; one that it does not is left out. */
-static void collect_line(void *ud, const char *line) { json_array_append_new(ud, json_string(line)); }
-
 static void print_amount(const char *what, uint64_t bytes)
 {
     char b[32];
@@ -90,21 +87,74 @@ static json_t *plan_json(const pi_plan *p)
                      (json_int_t) p->host_cache_bytes, "groups", groups, "places", places_json(p));
 }
 
-/* {"lines": [...], "plan": {...}}; plan is null where the model cannot run, and plan_error says why. */
+/* The JSON that is put together of the library's lines. */
+typedef struct contents {
+    json_t *root;     /* the object that is printed */
+    json_t *metadata; /* of it: keys and values */
+    json_t *tensors;  /* of it: a list */
+    bool failed;      /* no memory, or a line that is none */
+} contents;
+
+static json_t *parse(const char *line)
+{
+    json_t *j = json_loads(line, 0, NULL);
+    return j ? j : json_loads(line, JSON_DECODE_INT_AS_REAL, NULL); /* beyond 63 bits */
+}
+
+/* {"key", "type", "value"}: key and value; an array that was cut is an object that says so. */
+static int add_entry(contents *x, json_t *line)
+{
+    const char *key = json_string_value(json_object_get(line, "key"));
+    json_t *value = json_object_get(line, "value");
+    if (!json_object_get(line, "cut")) return json_object_set(x->metadata, key, value);
+    return json_object_set_new(x->metadata, key, json_pack("{s:O, s:O, s:O}", "type", json_object_get(line, "type"), "length",
+                                                           json_object_get(line, "length"), "first", value));
+}
+
+static void add_line(void *ud, const char *text)
+{
+    contents *x = ud;
+    json_t *line = parse(text);
+    int rc = line ? 0 : -1;
+    if (json_object_get(line, "key")) rc = add_entry(x, line);
+    else if (json_object_get(line, "tensor")) rc = json_array_append(x->tensors, line);
+    else if (json_object_get(line, "file")) rc = json_object_update(x->root, line);
+    else if (line) rc = json_object_set(x->root, "totals", line);
+    if (rc) x->failed = true;
+    json_decref(line);
+}
+
+/* Metadata of the architecture, without its name: what all models have under the same keys. */
+static json_t *hyperparameters(const json_t *metadata)
+{
+    const char *arch = json_string_value(json_object_get(metadata, "general.architecture")), *key;
+    const size_t n = arch ? strlen(arch) : 0;
+    json_t *out = json_object(), *value;
+    json_object_foreach((json_t *) metadata, key, value)
+        if (n && !strncmp(key, arch, n) && key[n] == '.') json_object_set(out, key + n + 1, value);
+    return out;
+}
+
 static int print_json(const cli *c, const char *path, const pi_plan *plan, const pi_error *why)
 {
     pi_error err = {0};
-    json_t *root = json_object(), *lines = json_array();
+    contents x = {json_object(), json_object(), json_array(), false};
+    const int flags = (cli_bool(c, "tensors") ? PI_JSON_TENSORS : 0) | (cli_bool(c, "all") ? PI_JSON_ALL : 0);
     int code = CLI_OK;
-    if (pi_model_inspect(path, cli_bool(c, "tensors"), collect_line, lines, &err)) code = cli_pi_error(c, &err);
-    if (json_object_set_new(root, "lines", lines)) code = code ? code : cli_error(c, CLI_OS, "out of memory");
+    if (pi_model_json(path, flags, add_line, &x, &err)) code = cli_pi_error(c, &err);
+    json_object_set_new(x.root, "hyperparameters", hyperparameters(x.metadata));
+    if (json_object_set_new(x.root, "metadata", x.metadata)) x.failed = true;
+    if (!cli_bool(c, "tensors")) json_decref(x.tensors);
+    else if (json_object_set_new(x.root, "tensors", x.tensors)) x.failed = true;
     if (!code && cli_bool(c, "cost")) {
-        json_object_set_new(root, "plan", plan ? plan_json(plan) : json_null());
-        if (!plan) json_object_set_new(root, "plan_error", json_string(why->msg));
+        json_object_set_new(x.root, "plan", plan ? plan_json(plan) : json_null());
+        if (!plan) json_object_set_new(x.root, "plan_error", json_string(why->msg));
     }
-    if (!code && json_dumpf(root, stdout, JSON_INDENT(2))) code = cli_error(c, CLI_OS, "JSON could not be written");
+    if (!code && x.failed) code = cli_error(c, CLI_OS, "out of memory");
+    if (!code && json_dumpf(x.root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)))
+        code = cli_error(c, CLI_OS, "JSON could not be written");
     if (!code) putchar('\n');
-    json_decref(root);
+    json_decref(x.root);
     return code;
 }
 

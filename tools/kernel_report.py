@@ -27,6 +27,15 @@ LIMITS = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120a": (1536,
 REGISTERS = 65536
 
 
+def kernels_of(source):
+    """The file of kernels/ that a launch file includes, itself or through the .cuh of its launches."""
+    for part in (source, source.with_suffix(".cuh"), *(source.parent / i for i in re.findall(
+            r'#include "backend/cuda/(launch_\w+\.cuh)"', source.read_text()))):
+        if part.exists() and (m := re.search(r'#include "(\w+_kernels\.cuh)"', part.read_text())):
+            return m[1]
+    sys.exit(f"{source.name} includes no kernels/*_kernels.cuh")
+
+
 def find_nvcc():
     for c in (os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
         if c and os.access(c, os.X_OK):
@@ -99,19 +108,20 @@ def report(nvcc, build):
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_one, nvcc, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
-        for source in sources:
-            seen = {}
-            for t in TARGETS:
+        files = list(dict.fromkeys(kernels_of(s) for s in sources))
+        for file in files:
+            seen, parts = {}, [s for s in sources if kernels_of(s) == file]
+            for source, t in ((s, t) for s in parts for t in TARGETS):
                 for name, (regs, stack, spill) in jobs[source, t].result().items():
                     if spill:
-                        sys.exit(f"{source.name}: {name} spills {spill} bytes for {t}")
+                        sys.exit(f"kernels/{file}: {name} spills {spill} bytes for {t}")
                     seen.setdefault(name, {})[t] = (regs, stack)
             names = demangle(sorted(seen))
-            lines += [f"## kernels/{source.stem.removeprefix('launch_')}_kernels.cuh", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + " |",
+            lines += [f"## kernels/{file}", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + " |",
                       "|---" * (len(TARGETS) + 3) + "|"]
             for n in sorted(seen):
                 if names[n] not in shapes:
-                    sys.exit(f"{source.name}: tests/simt/launches.cpp does not launch {names[n]}")
+                    sys.exit(f"kernels/{file}: tests/simt/launches.cpp does not launch {names[n]}")
                 threads, shared = shapes[names[n]]
                 cells = [f"{r}" + (f" + {s} B" if s else "") + f", {occupancy(t, r, threads, shared)} %"
                          for t, (r, s) in ((t, seen[n][t]) for t in TARGETS)]

@@ -22,7 +22,7 @@
 #include "editor.h"
 #include "terminal.h"
 
-enum { PROMPT = 64 };
+enum { PROMPT = 96 };
 
 struct line_input {
     bool terminal;      /* standard input and error are one */
@@ -116,7 +116,7 @@ static int fetch(EditLine *el, wchar_t *out)
 }
 
 /* Behind the mark that begins a paste: everything up to the other one becomes text. */
-static unsigned char take_paste(EditLine *el, int key)
+static unsigned char take_paste(EditLine *el, wint_t key)
 {
     line_input *l = of(el);
     paste p = {0};
@@ -143,7 +143,7 @@ static void edit_open(line_input *l)
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_GETCFN, fetch);
-    el_set(l->el, EL_ADDFN, "insert-paste", "Insert what the terminal pastes", take_paste);
+    el_wset(l->el, EL_ADDFN, L"insert-paste", L"Insert what the terminal pastes", take_paste); /* el_set leaks */
     el_source(l->el, NULL);
     el_set(l->el, EL_BIND, "\\e[200~", "insert-paste", NULL);
     /* Between two lines the terminal is to be quiet, too; and a paste's ends of lines must come as they are. */
@@ -228,23 +228,24 @@ static int pipe_read(line_input *l, const char **text, size_t *len)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ either */
+/* ---------------------------------------------------------------------------------------------------------- either */
 
 line_input *line_open(bool simple, bool color)
 {
     line_input *l = calloc(1, sizeof *l);
     if (!l) return NULL;
     l->color = color && terminal_has_escapes();
-    l->terminal = terminal_open();
+    l->terminal = terminal_find();
     if (!l->terminal) return l;
     /* What is typed is UTF-8, whatever the locale says of bytes. */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 #ifdef PI_HAVE_LIBEDIT
     if (!simple) edit_open(l);
-    terminal_quiet();
+    terminal_open();
     if (l->el) return l;
 #else
     (void) simple;
+    terminal_open();
 #endif
     l->editor = editor_new(stderr, terminal_has_escapes(), terminal_size);
     if (l->editor) return l;
@@ -280,4 +281,11 @@ int line_read(line_input *l, const char *prompt, const char **text, size_t *len)
     if (l->el) return edit_read(l, text, len);
 #endif
     return plain_read(l, strlen(prompt), text, len);
+}
+
+bool line_goes_on(bool multiline, const char *line, size_t *n)
+{
+    bool marked = *n && line[*n - 1] == '\\';
+    *n -= marked;
+    return marked != multiline;
 }

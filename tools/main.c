@@ -14,8 +14,8 @@ const cli_command cli_commands[] = {
      "Continues a prompt and prints the answer on standard output as it comes; everything else goes to standard "
      "error. The prompt is taken as it is, with no chat template around it; without -p and -f it is read from "
      "standard input. --prompt-logprobs N prints a line of JSON before the answer: the log-probability of each token of "
-     "the prompt, and the N likeliest in its place. With -cnv, -st or -sys it is 'chat'. Ctrl-C ends the answer where it "
-     "is, a second one ends the program.",
+     "the prompt, and the N likeliest in its place. With -cnv, -st or -sys it is 'chat'; with --interactive you and the model "
+     "write in turns. Ctrl-C ends the answer where it is, a second one ends the program.",
      "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 0, false, cmd_run},
     {"chat", "llama-cli", "a conversation", "-m MODEL [-sys TEXT] [-p TEXT] [options]",
      "Talks with the model: what you type goes through its chat template with all that was said before, and the answer "
@@ -24,7 +24,8 @@ const cli_command cli_commands[] = {
      "the answer where it is; /help tells the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
     {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
-     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/models as OpenAI has them; /completion, "
+     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as OpenAI has "
+     "them; /v1/messages as Anthropic has it; /completion, "
      "/tokenize, /detokenize, /apply-template, /props, /slots as llama-server has them; /health and /metrics. The port is "
      "open at once, /health says 503 until the model is loaded. Options of generation and sampling are what a request has "
      "that says nothing else. SIGTERM: running requests finish, new ones are refused; a second one ends at once. SIGHUP: "
@@ -34,9 +35,11 @@ const cli_command cli_commands[] = {
      "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
      "decoding. Most options take comma lists; every combination is measured.",
      "bench " ENGINE_SECTIONS " general", 0, true, cmd_bench},
-    {"eval", "llama-perplexity", "perplexity, KL divergence, logits and greedy answers",
-     "-m MODEL (-f TEXT | --cases CASES.JSON | --concurrency-suite) [options]",
+    {"eval", "llama-perplexity", "perplexity, KL divergence, scores of tasks, logits and greedy answers",
+     "-m MODEL (-f TEXT | -f TASKS --hellaswag | --cases CASES.JSON | --concurrency-suite) [options]",
      "With -f: perplexity of a text, in chunks of --ctx-size tokens, counted as llama-perplexity counts. With "
+     "--hellaswag, --winogrande or --multiple-choice the file has tasks instead, in the forms that llama-perplexity "
+     "reads, and a line tells after each how many were solved so far. With "
      "--cases: runs the cases of a JSON file greedily and prints one JSON line each. With --concurrency-suite: "
      "conversations that each know a secret word run alone and then many at once, with cancels and too small a cache; "
      "tokens must be the same, and a word in another's answer is a fault (exit status 1).",

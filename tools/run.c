@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "interact.h"
 #include "probs.h"
 
 struct answer { /* text of a copy that waits for its turn to be printed */
@@ -164,6 +165,7 @@ int cmd_run(const cli *c)
     char *text = NULL;
     size_t len = 0;
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    if (interact_wanted(c)) return cmd_interact(c);
     int code = cli_prompt(c, false, &text, &len);
     pi_options *o = code ? NULL : cli_options(c, &code);
     u.r = calloc(u.n, sizeof *u.r);

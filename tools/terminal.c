@@ -100,11 +100,14 @@ static void handle(int sig, void (*fn)(int), int flags)
     if (!sigaction(sig, NULL, &old) && old.sa_handler == SIG_DFL) sigaction(sig, &sa, NULL);
 }
 
-bool terminal_open(void)
+bool terminal_find(void)
+{
+    return isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && !tcgetattr(STDIN_FILENO, &original);
+}
+
+void terminal_open(void)
 {
     static bool at_exit;
-    if (is_open) return true;
-    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO) || tcgetattr(STDIN_FILENO, &original)) return false;
     quiet = original;
     quiet.c_lflag &= ~(tcflag_t) (ICANON | ECHO | IEXTEN);
     quiet.c_iflag &= ~(tcflag_t) (ICRNL | INLCR | IGNCR);
@@ -121,14 +124,9 @@ bool terminal_open(void)
     handle(SIGTERM, on_end, 0);
     handle(SIGHUP, on_end, 0);
     handle(SIGQUIT, on_end, 0);
-    terminal_quiet();
+    if (!in_foreground()) return; /* on_continue does it */
+    tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
     bracket_pastes(true);
-    return true;
-}
-
-void terminal_quiet(void)
-{
-    if (is_open && in_foreground()) tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
 }
 
 bool terminal_continued(void)

@@ -30,10 +30,16 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
 {
     static const char *const isas[] = {"auto", "avx512", "avx2", "neon", "generic"}; /* as the words in the table */
     const pi__opt_set *s = &o->set;
-    int64_t threads = pi__opt_int(s, PI__OPT_THREADS);
+    const int64_t threads = pi__opt_int(s, PI__OPT_THREADS), batch = pi__opt_int(s, PI__OPT_THREADS_BATCH);
+    uint64_t range = 0;
+    if (*pi__opt_str(s, PI__OPT_CPU_RANGE)) pi__parse_range(pi__opt_str(s, PI__OPT_CPU_RANGE), &range);
     return (pi__cpu_params) {
         .n_threads = threads < 0 ? 0 : (int32_t) threads,
-        .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16),
+        .n_batch = batch < 0 ? 0 : (int32_t) batch,
+        .strict = (int) pi__opt_int(s, PI__OPT_CPU_STRICT), /* words as PI__STRICT_*, PI__NUMA_* */
+        .numa = (int) pi__opt_int(s, PI__OPT_NUMA),
+        .prio = (int) pi__opt_int(s, PI__OPT_PRIO),
+        .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16) | range,
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
         .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
         .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
@@ -47,11 +53,12 @@ static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
     const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
-    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE);
+    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE), any = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto");
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
     return (pi__placement_rules) {
         .limited = limited,
-        .fit = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto"),
+        .fit = any && pi__opt_int(s, PI__OPT_FIT) % 2 == 0,
+        .asked = !any && !(limited && layers == 0),
         .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
         .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
         .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
@@ -81,12 +88,70 @@ static pi__rope_config rope_of(const pi__opt_set *s)
     };
 }
 
+/* Tokens of a step. */
+static int32_t step_tokens_of(const pi__opt_set *s)
+{
+    const int64_t ubatch = pi__opt_int(s, PI__OPT_UBATCH_SIZE), batch = pi__opt_int(s, PI__OPT_BATCH_SIZE);
+    return (int32_t) (batch && batch < ubatch ? batch : ubatch);
+}
+
+/* Bytes that gpu-layers auto leaves free, 0: as it likes. */
+static uint64_t fit_margin_of(const pi__opt_set *s)
+{
+    double mib[128] = {0}, most = 0;
+    const size_t n = pi__parse_numbers(pi__opt_str(s, PI__OPT_FIT_TARGET), mib, 128);
+    for (size_t i = 0; i < n; i++) most = mib[i] > most ? mib[i] : most;
+    return most < 1e9 ? (uint64_t) (most * 1048576) : UINT64_MAX / 2;
+}
+
+/* One of a kind, by its number. */
+static void one_device(pi__config *c, const pi__device *d, int32_t index)
+{
+    snprintf(c->chosen_device, sizeof c->chosen_device, "%s%d", d->name, index);
+    c->device = c->chosen_device;
+}
+
+/* main-gpu, and the devices that tensor-split gives a part; all parts are equal, as matrices are cut evenly. */
+static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
+{
+    double part[PI__MAX_DEVICES];
+    const size_t n = pi__parse_numbers(pi__opt_str(s, PI__OPT_TENSOR_SPLIT), part, PI__MAX_DEVICES);
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    const int n_dev = pi__devices_named(c->device, dev, index);
+    pi__device_info info;
+    const bool automatic = !*c->device || !strcasecmp(c->device, "auto");
+    const bool gpu = strcmp(dev[0]->name, "cpu") && dev[0]->tell(index[0], &info) && info.usable;
+    double equal = 0;
+    bool uneven = false;
+    if (!c->tensor && automatic && gpu && pi__opt_int(s, PI__OPT_MAIN_GPU) > 0)
+        one_device(c, dev[0], (int32_t) pi__opt_int(s, PI__OPT_MAIN_GPU));
+    if (!c->tensor || !n || !gpu) return PI_OK;
+    if (n > PI__MAX_DEVICES) return pi__fail(err, PI_EINVAL, "tensor-split: %zu parts; there are at most %d devices", n, PI__MAX_DEVICES);
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (part[i] <= 0) continue;
+        uneven = uneven || (equal > 0 && (part[i] > equal * 1.01 || part[i] < equal * 0.99));
+        equal = equal > 0 ? equal : part[i];
+        if (!automatic && i >= (size_t) n_dev)
+            return pi__fail(err, PI_EINVAL, "tensor-split: part %zu, but option 'device' names %d", i + 1, n_dev);
+        const int k = snprintf(c->chosen_device + at, sizeof c->chosen_device - at, "%s%s%d", at ? "," : "", dev[0]->name,
+                               automatic ? (int) i : (int) index[i]);
+        if (k < 0 || (size_t) k >= sizeof c->chosen_device - at) return pi__fail(err, PI_EINVAL, "tensor-split: too many parts");
+        at += (size_t) k;
+    }
+    c->device = c->chosen_device;
+    if (uneven) pi__logf(&c->log, PI_LOG_WARN, "tensor-split: devices get equal parts, as matrices are cut evenly; 0 leaves one out");
+    return PI_OK;
+}
+
 int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
 #define ROW(type, ...) PI__##type,
     static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* as the words of the options */
 #undef ROW
-    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO};
+    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO, PI__LOAD_READ,
+                                     PI__LOAD_MMAP};
     const pi__opt_set *s = &o->set;
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);
     const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
@@ -98,9 +163,12 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
         .trace_ops = pi__opt_bool(s, PI__OPT_TRACE_OPS),
         .rope = rope_of(s),
+        .mlock = pi__opt_bool(s, PI__OPT_MLOCK) || pi__opt_is(s, PI__OPT_LOAD_MODE, "mlock") ||
+                 pi__opt_is(s, PI__OPT_LOAD_MODE, "mmap+mlock"),
+        .fit_margin = fit_margin_of(s),
         .load_mode = load_modes[pi__opt_int(s, PI__OPT_LOAD_MODE)],
         .ctx_size = (int32_t) pi__opt_int(s, PI__OPT_CTX_SIZE),
-        .max_batch_tokens = (int32_t) pi__opt_int(s, PI__OPT_UBATCH_SIZE),
+        .max_batch_tokens = step_tokens_of(s),
         .step_target_ms = pi__opt_float(s, PI__OPT_STEP_TARGET_MS),
         .max_seqs = (int32_t) pi__opt_int(s, PI__OPT_PARALLEL),
         .max_queue = (int32_t) pi__opt_int(s, PI__OPT_MAX_QUEUE),
@@ -125,7 +193,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
         .placement = places_of(s),
-        .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
+        .tensor = !pi__opt_is(s, PI__OPT_SPLIT_MODE, "none"),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
         .progress = o->progress_fn,
@@ -134,8 +202,6 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
         return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
-    if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer") || pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer and row are not supported: none runs the model on one device, "
-                        "tensor divides each layer among those that option 'device' names");
-    return check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
+    int rc = check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
+    return rc ? rc : choose_devices(s, c, err);
 }

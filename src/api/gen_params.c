@@ -133,6 +133,12 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
         spec.kind = of[i].kind;
         spec.text = text;
     }
+    if (name && r->call_required)
+        return pi__fail(err, PI_EINVAL, "tool_choice asks for a call, and %s for another form: give one of them", name);
+    if (!name && !*trigger && r->call_grammar) {
+        name = "tool_choice";
+        spec = (pi__grammar_spec) {PI__GRAMMAR_GBNF, r->call_grammar, r->call_trigger};
+    }
     if (!name && *trigger)
         return pi__fail(err, PI_EINVAL, "grammar-trigger says when a form binds, but there is none: give grammar, json-schema, "
                         "regex or choice");
@@ -148,6 +154,9 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     *p = (pi__gen_params) {
         .max_tokens = max_tokens < 0 ? -1 : clamp_i32(max_tokens),
         .min_tokens = clamp_i32(pi__opt_int(s, PI__OPT_MIN_TOKENS)),
+        .limit_thoughts = pi__opt_int(s, PI__OPT_REASONING_BUDGET) >= 0,
+        .thought_budget = clamp_i32(pi__opt_int(s, PI__OPT_REASONING_BUDGET)),
+        .thought_message = pi__opt_str(s, PI__OPT_REASONING_MESSAGE),
         .ignore_eos = pi__opt_bool(s, PI__OPT_IGNORE_EOS),
         .no_stop = pi__opt_bool(s, PI__OPT_NO_STOP),
         .cache = pi__opt_bool(s, PI__OPT_CACHE),

@@ -124,6 +124,13 @@ static int check_form(const row *r, const char *value, pi_error *err)
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
         return refuse(r, value, "is not a number of layers, auto or all", err);
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
+    case PI__OPT_CPU_RANGE:
+        if (!*value || pi__parse_range(value, NULL)) break;
+        return refuse(r, value, "is not LO-HI of cores 0 to 63", err);
+    case PI__OPT_TENSOR_SPLIT:
+    case PI__OPT_FIT_TARGET:
+        if (!*value || pi__parse_numbers(value, NULL, 0) > 0) break;
+        return refuse(r, value, "is not a list of at most 128 numbers that are not negative, as 1,0,1", err);
     case PI__OPT_CPU_MASK: {
         const char *h = !strncmp(value, "0x", 2) || !strncmp(value, "0X", 2) ? value + 2 : value;
         if (strlen(h) > 16 || h[strspn(h, "0123456789abcdefABCDEF")] || (*value && !*h)) {

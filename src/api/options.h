@@ -67,6 +67,11 @@ bool pi__parse_bool(const char *s, int64_t *out);
 bool pi__parse_int(const char *s, bool suffixes, int64_t *out);
 /* A finite decimal number; "inf" and "-inf" too with infinite. */
 bool pi__parse_float(const char *s, bool infinite, double *out);
+/* "LO-HI", a side may be missing: the mask of these of 64 cores. */
+bool pi__parse_range(const char *s, uint64_t *mask);
+/* "3,1" or "3/1": numbers that are not negative, at most 128, some not 0. Returns how many, writes at most cap; 0: not of
+ * that form. */
+size_t pi__parse_numbers(const char *s, double *out, size_t cap);
 /* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS"; ids and finite biases that are too large for their type become its largest. */
 bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias);
 enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* least and largest finite bias that is accepted, by absolute value */

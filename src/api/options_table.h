@@ -13,13 +13,17 @@
 #define PI__OPTIONS_TABLE_H
 
 #include "formats/cache_types.h"
+#include "template/chat_names.h"
 
 #define PI__ENGINE_OPTIONS(X)                                                                                          \
     X(MODEL, "model", STRING, "", "", "-m --model", "", "model", true,                                                 \
       "GGUF file of the model, or the first of its splits.")                                                           \
-    X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio",                                                 \
+    X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio|mlock|mmap+mlock",                                \
       "-lm --load-mode --mmap=mmap --no-mmap=read -dio=dio --direct-io=dio -ndio=auto --no-direct-io=auto", "",        \
-      "model", false, "How the file is read: mapped (mmap, which auto means), read, or past the page cache (dio).")    \
+      "model", false, "How the file is read: mapped (mmap, which auto means), read, or past the page cache (dio). With"\
+      " mlock in the name: and --mlock.")                                                                              \
+    X(MLOCK, "mlock", BOOL, "false", "", "--mlock", "", "model", false,                                                \
+      "Weights in the host's memory are locked there, so that they are never swapped out.")                            \
     X(OVERRIDE_KV, "override-kv", LIST, "", "", "--override-kv", "", "model", false,                                   \
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
@@ -48,10 +52,19 @@
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \
-      "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are.")   \
+      "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are."    \
+      " layer and row: tensor.")                                                                                       \
+    X(TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "model", false,                          \
+      "The parts that devices get with split-mode tensor, as 1,0,1: 0 leaves one out, all others get equal parts.")    \
+    X(MAIN_GPU, "main-gpu", INT, "0", "0..255", "-mg --main-gpu", "", "model", false,                                  \
+      "With --device auto and split-mode none: which of the GPUs.")                                                    \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
       "model", true,                                                                                                   \
       "Layers on the device, the last ones, with the output as one more; others are on the CPU. all; auto: what fits.")\
+    X(FIT, "fit", ENUM, "on", "on|off|1|0|true|false", "-fit?on --fit?on", "", "model", false,                         \
+      "off: with gpu-layers auto, too, all layers are on the device, or the model is refused.")                        \
+    X(FIT_TARGET, "fit-target", STRING, "", "", "-fitt --fit-target", "", "model", false,                              \
+      "MiB that gpu-layers auto leaves free on the device; of several numbers the largest. Empty: 1024, at most 1/8.") \
     X(CPU_MOE, "cpu-moe", BOOL, "false", "", "-cmoe --cpu-moe", "", "model", true,                                     \
       "The experts of all layers are kept and run on the CPU.")                                                        \
     X(N_CPU_MOE, "n-cpu-moe", INT, "0", "0..2147483647", "-ncmoe --n-cpu-moe", "", "model", true,                      \
@@ -108,6 +121,8 @@
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
     X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
       "While somebody streams, a step takes only so much of prompts that it lasts about so long; 0: all that fits.")   \
+    X(BATCH_SIZE, "batch-size", INT, "0", "0..2147483647", "-b --batch-size", "LLAMA_ARG_BATCH", "scheduler", false,   \
+      "Where it is less than ubatch-size, that: there is no larger, logical batch. 0: nothing.")                       \
     X(PARALLEL, "parallel", INT, "16", "1..4096", "-np --parallel --max-num-seqs", "LLAMA_ARG_N_PARALLEL",             \
       "scheduler", true, "Requests that run at once.")                                                                 \
     X(MAX_QUEUE, "max-queue", INT, "1024", "0..1000000", "--max-queue", "", "scheduler", false,                        \
@@ -116,15 +131,26 @@
       "Which request runs next: the oldest, or the one with the lowest priority number.")                              \
     X(THREADS, "threads", INT, "0", "-1..1024", "-t --threads", "", "cpu", true,                                       \
       "CPU threads; 0 or -1: one for each core the process may use.")                                                  \
+    X(THREADS_BATCH, "threads-batch", INT, "0", "-1..1024", "-tb --threads-batch", "", "cpu", false,                   \
+      "CPU threads of steps that have tokens of prompts; 0 or -1: as threads, and where that is 0, no more than it.")  \
     X(CPU_MASK, "cpu-mask", STRING, "", "", "-C --cpu-mask", "", "cpu", false,                                         \
       "Hexadecimal mask of cores that the threads are pinned to; empty: not pinned.")                                  \
+    X(CPU_RANGE, "cpu-range", STRING, "", "", "-Cr --cpu-range", "", "cpu", false,                                     \
+      "Cores LO-HI that the threads are pinned to, beside those of cpu-mask.")                                         \
+    X(CPU_STRICT, "cpu-strict", ENUM, "auto", "auto|0|1", "--cpu-strict", "", "cpu", false,                            \
+      "1: each thread is pinned to one of these cores; 0: to all of them; auto: to one, if there are enough.")         \
+    X(NUMA, "numa", ENUM, "none", "none|distribute|isolate|numactl", "--numa", "", "cpu", false,                       \
+      "Threads, and so the weights they load, on all NUMA nodes in turn (distribute), on the node where the process"   \
+      " starts (isolate), or where the process may run (numactl, as none).")                                           \
+    X(PRIO, "prio", INT, "0", "-1..3", "--prio", "", "cpu", false,                                                     \
+      "Priority of the threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.")                                      \
     X(POLL, "poll", INT, "50", "0..100", "--poll", "", "cpu", false,                                                   \
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
     X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|neon|generic", "--cpu-isa", "", "cpu", false,                \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
     X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
       "template", false,                                                                                               \
-      "Chat template (Jinja text, or chatml) to use instead of the model's own.")                                      \
+      "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \
     X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs", "", "template", false,            \
@@ -143,6 +169,11 @@
       "The model never ends its answer: end-of-generation tokens are not sampled.")                                    \
     X(NO_STOP, "no-stop", BOOL, "false", "", "--no-stop", "", "generation", false,                                     \
       "End-of-generation tokens are sampled like others and end nothing.")                                             \
+    X(REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET",\
+      "generation", false, "Tokens that a thought may have before its end is forced; 0: none, -1: as many as it likes.")\
+    X(REASONING_MESSAGE, "reasoning-budget-message", STRING, "", "", "--reasoning-budget-message",                     \
+      "LLAMA_ARG_THINK_BUDGET_MESSAGE", "generation",                                                                  \
+      false, "Text that is put before the end of a thought which took too long.")                                      \
     X(STOP, "stop", LIST, "", "", "--stop -r --reverse-prompt", "", "generation", true,                                \
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \

@@ -1,4 +1,5 @@
 /* Texts of option values to numbers (see options.h). Pure functions, no memory, any thread; the locale has no say. */
+#include <stdio.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -137,6 +138,37 @@ bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias)
     if (!pi__parse_float(*p == '=' ? p + 1 : p, true, bias)) return false;
     *id = v > INT32_MAX ? INT32_MAX : (int32_t) v;
     return true;
+}
+
+bool pi__parse_range(const char *s, uint64_t *mask)
+{
+    const char *dash = strchr(s, '-');
+    char lo[8], hi[8];
+    int64_t a = 0, b = 63;
+    if (!dash || dash - s >= 8 || strlen(dash + 1) >= 8) return false;
+    snprintf(lo, sizeof lo, "%.*s", (int) (dash - s), s);
+    snprintf(hi, sizeof hi, "%s", dash + 1);
+    if ((*lo && !pi__parse_int(lo, false, &a)) || (*hi && !pi__parse_int(hi, false, &b))) return false;
+    if (a < 0 || b > 63 || a > b) return false;
+    if (mask) *mask = (b - a == 63 ? UINT64_MAX : (UINT64_C(1) << (b - a + 1)) - 1) << a;
+    return true;
+}
+
+size_t pi__parse_numbers(const char *s, double *out, size_t cap)
+{
+    double sum = 0, v;
+    for (size_t n = 1; n <= 128; n++) {
+        char text[32];
+        const size_t len = strcspn(s, ",/");
+        if (len >= sizeof text) return 0;
+        snprintf(text, sizeof text, "%.*s", (int) len, s);
+        if (!pi__parse_float(text, false, &v) || v < 0) return 0;
+        if (n <= cap) out[n - 1] = v;
+        sum += v;
+        if (!s[len]) return sum > 0 ? n : 0;
+        s += len + 1;
+    }
+    return 0;
 }
 
 /* Names and letters of the stages, in the order of enum pi__sampler_kind. */

@@ -87,6 +87,17 @@ int pi__request_check_new(pi_request *r, pi_error *err)
     return is_new ? PI_OK : pi__fail(err, PI_EINVAL, "the request was submitted before");
 }
 
+void pi__request_take_prompt(pi_request *r, int32_t *ids, size_t n)
+{
+    pi__free(r->prompt);
+    pi__free(r->call_grammar);
+    pi__free(r->call_trigger);
+    r->prompt = ids;
+    r->n_prompt = n;
+    r->call_grammar = r->call_trigger = NULL;
+    r->call_required = false;
+}
+
 int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err)
 {
     int rc = pi__request_check_new(r, err);
@@ -107,9 +118,7 @@ int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_err
     int32_t *copy = pi__mul_ok(n, sizeof *ids, &bytes) ? pi__malloc(bytes) : NULL;
     if (!copy) return pi__fail_mem(err, "the prompt");
     memcpy(copy, ids, bytes);
-    pi__free(r->prompt);
-    r->prompt = copy;
-    r->n_prompt = n;
+    pi__request_take_prompt(r, copy, n);
     return PI_OK;
 }
 
@@ -125,9 +134,7 @@ int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error
         return rc ? pi__fail(err, rc, "tokenizing the prompt: %s", pi_strerror(rc))
                   : pi__fail(err, PI_EINVAL, "the prompt is empty");
     }
-    pi__free(r->prompt);
-    r->prompt = ids.p;
-    r->n_prompt = ids.n;
+    pi__request_take_prompt(r, ids.p, ids.n);
     return PI_OK;
 }
 

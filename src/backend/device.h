@@ -186,9 +186,11 @@ typedef struct pi__device_info {
     bool usable;     /* create() can be expected to succeed */
 } pi__device_info;
 
-/* Parameters of devices; the first four are of the CPU. */
+/* Parameters of devices; the last three are of GPUs. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
+    int32_t n_batch;   /* the same of steps with tokens of prompts; 0: as n_threads */
+    int strict, numa, prio; /* of pi__pool_config */
     uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
     int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
     const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */

@@ -74,7 +74,10 @@ static int create_tensor(pi__backend **out, const pi__device *const *dev, const 
 {
     pi__backend *be[PI__MAX_DEVICES];
     pi__cpu_params share = *p;
-    if (dev[0] == cpu()) share.n_threads = p->n_threads > n ? p->n_threads / n : 1;
+    if (dev[0] == cpu()) {
+        share.n_threads = p->n_threads > n ? p->n_threads / n : 1;
+        share.n_batch = p->n_batch > n ? p->n_batch / n : p->n_batch > 0;
+    }
     for (int i = 0; i < n; i++) {
         int rc = dev[i]->create(&be[i], index[i], &share, log, err);
         while (rc && i > 0) be[i - 1]->dev->destroy(be[i - 1]), i--;

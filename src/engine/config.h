@@ -30,6 +30,7 @@ typedef struct pi__rope_config {
 typedef struct pi__config {
     const char *model;         /* path of the GGUF (or its first split) */
     int load_mode;             /* enum pi__load_mode */
+    bool mlock;                /* weights in the host's memory are kept there */
     const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
     size_t n_override_kv;      /* how many */
     bool check_tensors;        /* weights that are no numbers are refused */
@@ -58,8 +59,10 @@ typedef struct pi__config {
     int spec;                  /* PI__SPEC_* */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
+    char chosen_device[160];   /* where device points, if it was made from other options */
     const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
     bool tensor;               /* several of them work as one */
+    uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0: 1 GiB, at most an eighth */
     pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */
     pi__log log;               /* where lines go */

@@ -164,7 +164,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
         rc = validate(e, &j[made], &max_total, err);
-        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, &out[made], err);
+        if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now;
     }
     if (!rc) rc = make_sample_group(out, n, err);
@@ -476,6 +476,16 @@ static int copy_metadata(pi__core *e, pi_error *err)
     return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
 }
 
+/* Weights stay in memory, whatever the system needs it for. A refusal changes nothing but that. */
+static void lock_weights(const pi__core *e, const pi__model *m)
+{
+    size_t left;
+    const int error = pi__weights_lock(m, &left);
+    if (!error) return;
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit (ulimit -l, "
+             "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
+}
+
 static int load(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
@@ -489,6 +499,8 @@ static int load(pi__core *e, pi_error *err)
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
     if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
+    if (!rc && s->cfg.mlock) lock_weights(e, s->m);
+    if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
 }
 

@@ -110,7 +110,8 @@ int pi__fit(pi__setup *s, pi_error *err)
     if (!s->be->discrete || s->be->n_ranks > 1) return PI_OK;
     int rc = free_memory(s, &left, err);
     if (rc || !left) return rc;
-    const uint64_t room = left - (left / 8 < MARGIN ? left / 8 : MARGIN);
+    const uint64_t usual = left / 8 < MARGIN ? left / 8 : MARGIN, margin = s->cfg.fit_margin ? s->cfg.fit_margin : usual;
+    const uint64_t room = left > margin ? left - margin : 0;
     rc = pi__setup_device_need(s, &all, err);
     if (rc || all <= room) return rc;
     if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);

@@ -128,20 +128,32 @@ static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int
     return id;
 }
 
+/* The token that has to come, with its log-probabilities, from the whole row. */
+static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
+{
+    const pi__special *sp = r->config.special;
+    for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
+    pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
+}
+
 /* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
 static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id, pi_error *err)
 {
     const int32_t n_gen = s->n_tokens - s->n_prompt;
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
-    *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
+    int32_t forced = pi__thoughts_forced(s->thoughts);
+    if (forced >= 0 && mask && !pi__mask_has(mask, forced)) forced = -1; /* a grammar knows better */
+    if (forced >= 0) *id = s->probs ? PI__NEED_ROW : forced;
+    else *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
     if (rows->request[i].k) {
         pi__rows_copy(rows, i, 1);
         int rc = be->dev->finish(be, err);
         if (rc) return rc;
     }
-    *id = choose(r, s, mask, row, n_gen);
+    *id = forced >= 0 ? forced : choose(r, s, mask, row, n_gen);
+    if (forced >= 0) take_forced(r, s, row, forced);
     return PI_OK;
 }
 
@@ -161,6 +173,7 @@ static bool append(pi__runner *r, pi__seq *s, int32_t id)
               in_list(s->params.stop_ids, s->params.n_stop_ids, id);
     s->tokens[s->n_tokens++] = id;
     pi__sampler_accept(s->sampler, id);
+    if (s->thoughts) pi__thoughts_accept(s->thoughts, id);
     r->config.stats->generated_tokens++;
     if (s->call.on_token(s->call.ud, &out) || out.eog) reason = PI_FINISH_STOP;
     else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
@@ -340,6 +353,26 @@ static bool is_decoding(const pi__runner *r)
     return true;
 }
 
+/* Drafts that a grammar does not allow need no verifying. */
+static void drop_drafts(const pi__step_plan *plan)
+{
+    for (int32_t q = 0; q < plan->n_seqs; q++) {
+        pi__seq *s = plan->seq[q];
+        if (s && s->matcher && s->n_draft) s->n_draft = pi__matcher_count(s->matcher, s->tokens + s->n_tokens, s->n_draft);
+    }
+}
+
+/* While a device computes: masks that sampling will want, where they are not known yet. */
+static void prepare_masks(const pi__runner *r)
+{
+    pi__mask mask;
+    for (int32_t q = 0; q < r->plan->n_seqs && r->config.be->discrete; q++) {
+        const pi__seq *s = r->plan->seq[q];
+        const int32_t known = s->n_tokens - s->n_computed;
+        if (s->matcher && s->n_new >= known) (void) pi__matcher_mask(s->matcher, true, &mask, NULL); /* told when it is sampled */
+    }
+}
+
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
 /* Queues the model's graph and the first logits rows, unless the backend replays a captured step (begin gives NULL). */
@@ -361,6 +394,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     run_graph(r);
+    prepare_masks(r);
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
     if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
@@ -374,5 +408,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }
-    return rc ? rc : pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) drop_drafts(plan);
+    return rc;
 }

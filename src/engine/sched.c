@@ -1,9 +1,9 @@
 /* The scheduler: continuous batching with chunked prefill.
  *
  * There is no prefill phase and no decode phase: each request has n_computed catching up with n_tokens. A step has a
- * budget of tokens. First come the sequences that miss one token (decoders), then the prefill of running prompts in
- * chunks, then new requests in order. Nobody who streams is ever left out for a prompt, and a prompt takes all that is
- * left.
+ * budget of tokens. First come the sequences that miss one token (decoders), or a few that a grammar left no choice about,
+ * then the prefill of running prompts in chunks, then new requests in order. Nobody who streams is ever left out for a
+ * prompt, and a prompt takes all that is left.
  *
  * Where steps have a target for their time, prefill gets no more than max_prefill tokens of a step in which somebody decodes.
  *
@@ -26,6 +26,7 @@
 enum {
     LONG_PROMPT = 4, /* a prefill of more steps than this leaves half of the budget to those behind it */
     MAX_TRIES = 64,  /* waiting requests looked at in a step */
+    MAX_AHEAD = 32,  /* tokens of an answer that are computed before anybody's prefill */
 };
 
 int pi__sched_init(pi__sched *sc, const pi__sched_config *config, pi__cache *cache, pi__stats *stats, pi_error *err)
@@ -233,6 +234,13 @@ static pi__step_plan *plan_of(pi__sched *sc)
     return p;
 }
 
+/* It misses the token that it sampled last, or that and those that its grammar added. */
+static bool decodes(const pi__seq *s)
+{
+    const int32_t missing = s->n_tokens - s->n_computed;
+    return missing == 1 || (missing > 0 && missing <= MAX_AHEAD && s->n_computed >= s->n_prompt && s->n_tokens > s->n_prompt);
+}
+
 pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
 {
     int32_t budget = sc->max_tokens = max_tokens;
@@ -241,15 +249,16 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
     for (int pass = 0; pass < 2; pass++) { /* decode, then prefill */
         for (pi__seq *s = sc->running.head, *next; s && budget > 0; s = next) {
             next = s->next;
-            int32_t missing = s->n_tokens - s->n_computed;
-            if ((missing == 1) != (pass == 0) || s->n_new) continue;
-            if (!take(sc, s, pass ? chunk_of(sc, s, budget) : 1, &budget, &preempted)) break;
+            const int32_t missing = s->n_tokens - s->n_computed;
+            if (decodes(s) != (pass == 0) || s->n_new) continue;
+            const int32_t n = pass ? chunk_of(sc, s, budget) : missing < budget ? missing : budget;
+            if (!take(sc, s, n, &budget, &preempted)) break;
             next = s->next; /* those behind it may be gone */
         }
         if (pass) break;
         take_drafts(sc, &budget);
-        const bool decodes = budget < max_tokens;
-        if (decodes && sc->max_prefill && budget > sc->max_prefill) budget = sc->max_prefill;
+        const bool any = budget < max_tokens;
+        if (any && sc->max_prefill && budget > sc->max_prefill) budget = sc->max_prefill;
     }
     admit_waiting(sc, &budget, &preempted);
     use_the_rest(sc, budget);

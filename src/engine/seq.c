@@ -11,6 +11,7 @@
 void pi__seq_free(pi__seq *s)
 {
     pi__sampler_free(s->sampler);
+    pi__thoughts_free(s->thoughts);
     pi__matcher_free(s->matcher);
     pi__free(s->tokens);
     pi__free(s->probs);
@@ -27,7 +28,7 @@ void pi__seq_release(pi__seq *s)
     if (before == 1) pi__seq_free(s);
 }
 
-int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, pi__seq **out, pi_error *err)
+int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out, pi_error *err)
 {
     pi__seq *s = pi__calloc(1, sizeof *s);
     if (!s) return pi__fail_mem(err, "the request");
@@ -38,6 +39,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, pi__seq
     atomic_init(&s->ref, 2);
     s->params.stop_ids = NULL;
     s->params.salt = NULL;
+    s->params.thought_message = NULL;
     s->params.grammar = NULL;
     s->tokens = pi__calloc((size_t) max_total + 1, sizeof *s->tokens);
     int32_t *stop = pi__calloc(j->params.n_stop_ids, sizeof *stop);
@@ -49,6 +51,8 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, pi__seq
     if ((j->params.salt && !salt) || !s->tokens || !stop || (j->params.n_logprobs >= 0 && !s->probs))
         rc = pi__fail_mem(err, "the request");
     if (!rc) rc = pi__sampler_create(&s->sampler, &j->params.sampling, n_vocab, max_total + 1, err);
+    if (!rc && j->params.limit_thoughts)
+        rc = pi__thoughts_new(&s->thoughts, v, j->params.thought_budget, j->params.thought_message, j->prompt, j->n_prompt, err);
     if (!rc && j->params.grammar) rc = pi__matcher_create(&s->matcher, j->params.grammar, err);
     if (rc) {
         pi__seq_free(s);

@@ -10,6 +10,7 @@
 
 #include "cache/block_pool.h"
 #include "engine/job.h"
+#include "engine/thoughts.h"
 #include "grammar/grammar.h"
 #include "sampler/sampler.h"
 
@@ -69,6 +70,7 @@ struct pi__seq {
     bool keeps;                /* its blocks may be reused by others (of its sample group, if any), and others' by it */
     pi__sample_group *sample_group; /* or NULL */
     pi__sampler *sampler;      /* its own */
+    pi__thoughts *thoughts;    /* where they are limited, or NULL */
     pi__matcher *matcher;      /* where its answer is in its grammar, or NULL */
     pi_token_prob *probs;      /* [1 + n_logprobs] or NULL */
     pi__seq_calls call;        /* of its submitter */
@@ -81,8 +83,8 @@ typedef struct pi__seq_list {
     int32_t n;
 } pi__seq_list;
 
-/* With both references, of a validated job; n_vocab tokens. */
-int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, pi__seq **out, pi_error *err);
+/* With both references, of a validated job; the model has n_vocab tokens. */
+int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out, pi_error *err);
 /* One that nobody else has seen. */
 void pi__seq_free(pi__seq *s);
 

@@ -68,10 +68,8 @@ const char *pi__setup_device(const pi__setup *s)
 /* Layers were to lie on a GPU, and there is none: they run on the CPU. An embedder whose device must be there names it. */
 static void note_no_gpu(const pi__setup *s)
 {
-    const pi__placement_rules *r = &s->cfg.placement;
-    const bool asked = !r->fit && !(r->limited && !r->gpu_layers);
     const char *device = s->cfg.device;
-    if (!asked || !(device == NULL || !*device || !strcasecmp(device, "auto"))) return;
+    if (!s->cfg.placement.asked || (device && *device && strcasecmp(device, "auto"))) return;
     if (strncmp(s->be->dev->describe(s->be), "cpu", 3)) return;
     pi__device_info info = {0};
     if (pi__n_devices > 1 && !strcmp(pi__devices[0].name, "cuda")) pi__devices[0].tell(0, &info);

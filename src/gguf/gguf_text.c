@@ -51,6 +51,7 @@ static void add_float(pi__sink *t, double v, bool single, bool json)
     char *comma = strchr(buf, ','); /* of a locale */
     if (comma) *comma = '.';
     pi__sink_puts(t, buf);
+    if (json && !strpbrk(buf, ".e")) pi__sink_puts(t, ".0"); /* no integer */
 }
 
 static void add_number(pi__sink *t, const pi__gguf_kv *kv, uint64_t i, bool json)

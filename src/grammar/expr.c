@@ -72,7 +72,7 @@ pi__expr *pi__x_bytes(pi__builder *b, const char *p, size_t n)
 
 pi__expr *pi__x_text(pi__builder *b, const char *text) { return pi__x_bytes(b, text, strlen(text)); }
 
-/* --------------------------------------------------------------------------------------------------------- classes */
+/* ---------------------------------------------------------------------------------------------------------- classes */
 
 static int by_start(const void *x, const void *y)
 {
@@ -157,7 +157,7 @@ pi__expr *pi__x_chars(pi__builder *b, const char *pairs)
     return pi__x_class(b, pi__class_of(b, r, n, false));
 }
 
-/* ----------------------------------------------------------------------------------------------------------- lists */
+/* ------------------------------------------------------------------------------------------------------------ lists */
 
 pi__expr *pi__x_cat(pi__builder *b) { return new_expr(b, PI__X_CAT); }
 pi__expr *pi__x_alt(pi__builder *b) { return new_expr(b, PI__X_ALT); }
@@ -220,7 +220,7 @@ pi__expr *pi__x_token(pi__builder *b, int32_t id, bool inverted)
     return x;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- rules */
+/* ------------------------------------------------------------------------------------------------------------ rules */
 
 uint32_t pi__rule_new(pi__builder *b)
 {

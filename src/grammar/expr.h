@@ -1,8 +1,9 @@
 /* Expressions: what the readers of grammars make, and what becomes a machine.
  *
- * An expression is a node of a tree in a zone; rules are expressions with a number, which others refer to. Errors stick: after
- * the first one every function returns an expression that can be used like any other, and the builder's code says what went
- * wrong, so that readers need not look after each call. One thread; memory: the zone's, which has a limit. */
+ * An expression is a node of a tree in a zone; rules are expressions with a number, which others refer to. Errors
+ * stick: after the first one every function returns an expression that can be used like any other, and the builder's
+ * code says what went wrong, so that readers need not look after each call. One thread; memory: the zone's, which has a
+ * limit. */
 #ifndef PI__GRAMMAR_EXPR_H
 #define PI__GRAMMAR_EXPR_H
 
@@ -55,6 +56,7 @@ typedef struct pi__builder {
     size_t cap_names;
     pi__str *trigger;    /* [n_triggers] texts of FREE */
     size_t n_triggers;
+    size_t n_rows;       /* of automata that were made */
     pi__expr never;      /* what is given out after an error */
 } pi__builder;
 
@@ -96,8 +98,8 @@ pi__expr *pi__read_schema(pi__builder *b, const pi__val *schema);
 pi__expr *pi__read_schema_text(pi__builder *b, const char *text, size_t n, const char *what);
 pi__expr *pi__read_choice(pi__builder *b, const char *text, size_t n);
 
-/* A regular expression. search: the text contains a match, instead of being one. map: makes the expression of a class (JSON
- * strings escape some characters); NULL: the class itself. */
+/* A regular expression. search: the text contains a match, instead of being one. map: makes the expression of a class
+ * (JSON strings escape some characters); NULL: the class itself. */
 typedef pi__expr *(*pi__class_fn)(pi__builder *b, pi__class c);
 pi__expr *pi__read_regex(pi__builder *b, const char *text, size_t n, const char *what, bool search, pi__class_fn map);
 

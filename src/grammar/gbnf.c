@@ -1,5 +1,5 @@
-/* Reading GBNF, the grammars of llama.cpp: rules, alternates, groups, characters and classes, repetition, tokens, and JSON
- * Schemas in the place of an element (%json{...}).
+/* Reading GBNF, the grammars of llama.cpp: rules, alternates, groups, characters and classes, repetition, tokens, and
+ * JSON Schemas in the place of an element (%json{...}).
  *
  *     root  ::= "answer: " (word | number){1,3} <|im_end|>   # a comment
  *     word  ::= [a-z]+
@@ -10,6 +10,8 @@
 
 #include "base/alloc.h"
 #include "grammar/expr.h"
+
+enum { MAX_STACKED = 8 }; /* repetitions of one element, as in [a]*? */
 
 typedef struct reader {
     pi__builder *b;
@@ -63,7 +65,7 @@ static void space(reader *r, bool lines)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ characters */
+/* ------------------------------------------------------------------------------------------------------- characters */
 
 static uint32_t read_hex(reader *r, int digits)
 {
@@ -278,8 +280,8 @@ static pi__expr *read_sequence(reader *r, bool nested)
     pi__expr *seq = pi__x_cat(r->b), *x, *more;
     while (!r->b->code && (x = read_element(r))) {
         space(r, nested);
-        while (!r->b->code && (more = read_repetition(r, x))) {
-            x = more;
+        for (int n = 0; !r->b->code && (more = read_repetition(r, x)); n++) {
+            x = n < MAX_STACKED ? more : bad(r, "too many repetitions of repetitions");
             space(r, nested);
         }
         pi__x_add(r->b, seq, x);

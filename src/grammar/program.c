@@ -1,7 +1,7 @@
 /* From expressions to nodes (see program.h).
  *
- * Nodes are made from the end of a text to its start: each expression is told where to go on, so what a node leads to has
- * been made before it and has a lower number, but in loops. Texts among the alternatives of a choice become a trie. */
+ * Nodes are made from the end of a text to its start: each expression is told where to go on, so what a node leads to
+ * has been made before it and has a lower number, but in loops. Texts among the alternatives of a choice become a trie. */
 #include "grammar/program.h"
 
 #include <stdlib.h>
@@ -9,6 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+
+enum { MAX_TRIE = 200 }; /* branches on the way to a text */
 
 typedef struct maker {
     pi__program *p;
@@ -55,19 +57,26 @@ static int by_bytes(const void *x, const void *y)
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
-/* Sorted texts from byte `at` on, which all have. */
-static uint32_t make_trie(maker *m, const pi__str *v, size_t n, size_t at, uint32_t next)
+/* Sorted texts from byte `at` on, which all have. Beyond some depth they are just a choice. */
+static uint32_t make_trie(maker *m, const pi__str *v, size_t n, size_t at, uint32_t next, int depth)
 {
     size_t same = at, i = 0;
     uint32_t all = UINT32_MAX;
+    if (depth > MAX_TRIE) {
+        for (; i < n; i++) {
+            const uint32_t one = make_bytes(m, v[i].p + at, v[i].n - at, next);
+            all = all == UINT32_MAX ? one : add_node(m, PI__G_SPLIT, one, all);
+        }
+        return all;
+    }
     while (same < v[0].n && v[n - 1].n > same && v[0].p[same] == v[n - 1].p[same]) same++;
         /* of all of them: they are sorted */
     for (; i < n && v[i].n == same; i++) all = next;
     while (i < n) {
         size_t k = i + 1;
         while (k < n && v[k].p[same] == v[i].p[same]) k++;
-        const uint32_t one = k == i + 1 ? make_bytes(m, v[i].p + same, v[i].n - same, next) : make_trie(m, v + i, k - i,
-            same, next);
+        const uint32_t one = k == i + 1 ? make_bytes(m, v[i].p + same, v[i].n - same, next)
+                                        : make_trie(m, v + i, k - i, same, next, depth + 1);
         all = all == UINT32_MAX ? one : add_node(m, PI__G_SPLIT, one, all);
         i = k;
     }
@@ -84,7 +93,7 @@ static uint32_t make_alt(maker *m, const pi__expr *x, uint32_t next)
         if (x->list.v[i]->kind == PI__X_BYTES) text[n++] = x->list.v[i]->bytes;
     if (n) {
         qsort(text, n, sizeof *text, by_bytes);
-        all = make_trie(m, text, n, 0, next);
+        all = make_trie(m, text, n, 0, next, 0);
     }
     for (size_t i = x->list.n; i-- > 0;) {
         if (x->list.v[i]->kind == PI__X_BYTES || x->list.v[i]->kind == PI__X_NEVER) continue;
@@ -153,7 +162,7 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
     return none;
 }
 
-/* --------------------------------------------------------------------------------------------------- classes of bytes */
+/* ------------------------------------------------------------------------------------------------- classes of bytes */
 
 /* Divides the classes by what f tells of each byte. */
 static void refine(pi__program *p, const uint16_t *f)

@@ -21,6 +21,7 @@ enum pi__gnode_kind { PI__G_END, PI__G_BYTE, PI__G_DFA, PI__G_SPLIT, PI__G_CALL,
 enum {
     PI__MAX_NODES = 1 << 20,   /* a place in the program has 20 bits, */
     PI__MAX_SUB = 1 << 12,     /* one in an automaton 12 */
+    PI__MAX_ROWS = 1 << 13,    /* of all automata together */
     PI__DFA_END = UINT16_MAX,  /* in an automaton's rows: the character, or trigger, is complete */
     PI__RUN_INF = UINT32_MAX,  /* a run without end */
 };

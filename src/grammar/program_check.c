@@ -1,5 +1,5 @@
-/* What is found out about a program's nodes: from which a text can be completed, which rules call themselves before anything
- * is read, and how long runs of one class are (see program.h). Linear in the number of nodes; no recursion. */
+/* What is found out about a program's nodes: from which a text can be completed, which rules call themselves before
+ * anything is read, and how long runs of one class are (see program.h). Linear in the number of nodes; no recursion. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,8 +33,8 @@ static bool find_users(const pi__program *p, users *u)
     return true;
 }
 
-/* Whether node i is known to have the property: END has it, a SPLIT where one side has, a CALL where rule and rest have;
- * what reads something, where the rest has, or never (reads false). */
+/* Whether node i is known to have the property: END has it, a SPLIT where one side has, a CALL where rule and rest
+ * have; what reads something, where the rest has, or never (reads false). */
 static bool holds(const pi__program *p, const uint8_t *has, uint32_t i, bool reads)
 {
     const pi__gnode *n = &p->node[i];
@@ -66,7 +66,7 @@ static void spread(const pi__program *p, const users *u, uint8_t *has, uint32_t 
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------- left recursion */
+/* --------------------------------------------------------------------------------------------------- left recursion */
 
 /* Way k (0 or 1) from node i without reading anything. false: there is none. */
 static bool way(const pi__program *p, const uint8_t *empty, uint32_t i, int k, uint32_t *to)
@@ -166,7 +166,7 @@ static int refuse_left_recursion(const pi__program *p, pi__builder *b, const uin
     return b->code;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- runs */
+/* ------------------------------------------------------------------------------------------------------------- runs */
 
 /* Characters of node i's class that may follow each other from i on. What follows it has been made before it. */
 static uint32_t run_of(const pi__program *p, uint32_t i)

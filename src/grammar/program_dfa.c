@@ -1,7 +1,7 @@
 /* Automata over bytes: one character of a class in UTF-8, and texts that are looked for (see program.h).
  *
- * A class's first row tells by the first byte; a byte whose continuations are all in the class leads to a row that all such
- * share ("so many more continuation bytes"), others get rows of their own. Triggers: Aho-Corasick. */
+ * A class's first row tells by the first byte; a byte whose continuations are all in the class leads to a row that all
+ * such share ("so many more continuation bytes"), others get rows of their own. Triggers: Aho-Corasick. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -11,7 +11,7 @@
 static uint16_t add_row(pi__dfa *d, pi__builder *b)
 {
     if (b->code) return 0;
-    if (d->n_rows >= PI__MAX_SUB) pi__builder_fail(b, PI_ETOOBIG,
+    if (d->n_rows >= PI__MAX_SUB || ++b->n_rows > PI__MAX_ROWS) pi__builder_fail(b, PI_ETOOBIG,
                                                    "a class of characters, or a trigger, is too large: split it");
     else if (!pi__grow(&d->row, &d->cap, d->n_rows + 1, sizeof *d->row)) b->code = pi__fail_mem(b->err, "the grammar");
     if (b->code) return 0;
@@ -103,7 +103,7 @@ uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c)
     return id;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- triggers */
+/* --------------------------------------------------------------------------------------------------------- triggers */
 
 /* Rows of the texts' trie; ends are PI__DFA_END. */
 static void add_text(pi__dfa *d, pi__builder *b, pi__str s)
@@ -124,8 +124,8 @@ static void add_text(pi__dfa *d, pi__builder *b, pi__str s)
     }
 }
 
-/* Missing ways lead to where the longest end of what was read leads. The start is row 0, which no way but those back to it
- * has: in these automata 0 is no dead end. */
+/* Missing ways lead to where the longest end of what was read leads. The start is row 0, which no way but those back to
+ * it has: in these automata 0 is no dead end. */
 static void link_rows(pi__dfa *d, pi__builder *b)
 {
     uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *back = pi__builder_take(b,

@@ -4,8 +4,8 @@
  *     \d \D \w \W \s \S  \n \r \t \f \v \0 \cX \xNN \uNNNN \u{N}  \ before any other ASCII character that is no letter
  *     ^ at the start and $ at the end of the whole, or of an alternative of the whole
  *
- * \d and \w are ASCII, "." is any character but line ends. Looking around, back references, \b, \p and flags are refused: what
- * is read is what is matched. Nesting is bounded. */
+ * \d and \w are ASCII, \s is what both ECMA-262 and Python take for white space, "." is any character but line ends.
+ * Looking around, back references, \b, \p and flags are refused: what is read is what is matched. Nesting is bounded. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,9 +22,8 @@ typedef struct reader {
 
 static const pi__range digits[] = {{'0', '9'}};
 static const pi__range word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const pi__range blank[] = {{9, 13}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028,
-    0x2029},
-                                  {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+static const pi__range blank[] = {{9, 13}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
+                                  {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
 static const pi__range line_end[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 static pi__expr *read_alternatives(reader *r);
@@ -51,7 +50,7 @@ static bool take(reader *r, const char *what)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------ characters */
+/* ------------------------------------------------------------------------------------------------------- characters */
 
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
                         c <= 'F' ? c - 'A' + 10 : -1; }
@@ -181,7 +180,7 @@ static pi__expr *read_class(reader *r)
     return of_class(r, c);
 }
 
-/* ------------------------------------------------------------------------------------------------------- structure */
+/* -------------------------------------------------------------------------------------------------------- structure */
 
 static pi__expr *read_group(reader *r)
 {

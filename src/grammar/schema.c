@@ -1,16 +1,16 @@
 /* Reading JSON Schema, draft 2020-12: from a schema to the JSON texts that meet it.
  *
- * A value has to meet a set of schemas, its PARTS: a schema, with what it refers to ($ref) and consists of (allOf). A set is
- * one rule, found again by its parts, so that schemas may refer to themselves; rules wait in a list until their bodies are
- * made, so that nothing recurs. anyOf is a choice of sets with one more part each.
+ * A value has to meet a set of schemas, its PARTS: a schema, with what it refers to ($ref) and consists of (allOf). A
+ * set is one rule, found again by its parts, so that schemas may refer to themselves; rules wait in a list until their
+ * bodies are made, so that nothing recurs. anyOf is a choice of sets with one more part each.
  *
- * What comes out always meets the schema, but not everything that meets it comes out: where type is missing, types are those
- * that the keywords speak of; properties come in the schema's order; where properties (prefixItems) are given and nothing is
- * said of others, there are no others. Between things there is nothing, a space, or one or two line ends and up to 20 spaces
- * or tabs. Numbers have at most 16 digits in a row, texts escapes as JSON has them. `format` date, time, date-time, uuid,
- * ipv4 is kept to, others are annotations. What cannot be promised is refused by name: not, if, contains, uniqueItems,
- * patternProperties, propertyNames, dependent..., multipleOf, oneOf whose schemas may overlap, $dynamicRef, references to
- * other documents. Keywords that the draft does not know are annotations. */
+ * What comes out always meets the schema, but not everything that meets it comes out: where type is missing, types are
+ * those that the keywords speak of; properties come in the schema's order; where properties (prefixItems) are given and
+ * nothing is said of others, there are no others. Between things there is nothing, a space, or one or two line ends and
+ * up to 20 spaces or tabs. Numbers have at most 16 digits in a row, texts escapes as JSON has them. `format` date,
+ * time, date-time, uuid, ipv4 is kept to, others are annotations. What cannot be promised is refused by name: not, if,
+ * contains, uniqueItems, patternProperties, propertyNames, dependent..., multipleOf, oneOf whose schemas may overlap,
+ * $dynamicRef, references to other documents. Keywords that the draft does not know are annotations. */
 #include "grammar/schema.h"
 
 #include <stdarg.h>
@@ -58,10 +58,10 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
         l->p = p;
         l->cap = cap;
     }
-    l->p[l->n++] = (pi__part) {v, skip};
+    l->p[l->n++] = (pi__part) {.v = v, .skip = skip};
 }
 
-/* ---------------------------------------------------------------------------------------------------------- references */
+/* ------------------------------------------------------------------------------------------------------- references */
 
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
                         c <= 'F' ? c - 'A' + 10 : -1; }
@@ -133,22 +133,32 @@ static const pi__val *refer(pi__schema *s, const pi__val *ref)
     return v;
 }
 
+/* Adds what part i asks for. A schema that asks for itself says nothing, and other readers never come to an end with
+ * it. */
+static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
+{
+    for (size_t k = i + 1; k && v->type == PI__V_MAP; k = l->p[k - 1].from)
+        if (l->p[k - 1].v->type == PI__V_MAP && l->p[k - 1].v->map == v->map)
+            pi__schema_fail(s, PI_EUNSUPPORTED, "a $ref that leads back to its own schema, with nothing read in between");
+    const size_t n = l->n;
+    pi__parts_add(s, l, v, PI__FROM_PART);
+    if (l->n > n) l->p[n].from = (uint32_t) i + 1;
+}
+
 void pi__parts_expand(pi__schema *s, pi__parts *l)
 {
     for (size_t i = 0; i < l->n && !s->b->code; i++) { /* l grows meanwhile */
         const pi__val *v = l->p[i].v, *ref = pi__member(v, "$ref"), *all = pi__member(v, "allOf");
-        if (ref) {
-            const pi__val *to = refer(s, ref);
-            if (to) pi__parts_add(s, l, to, PI__FROM_PART);
-        }
-        if (all && all->type != PI__V_LIST) pi__schema_fail(s, PI_EINVAL, "allOf is %s: give a list of schemas",
-                                                            pi__val_type_name(all));
+        const pi__val *to = ref ? refer(s, ref) : NULL;
+        if (to) add_from(s, l, i, to);
+        if (all && all->type != PI__V_LIST)
+            pi__schema_fail(s, PI_EINVAL, "allOf is %s: give a list of schemas", pi__val_type_name(all));
         for (size_t k = 0; all && all->type == PI__V_LIST && k < all->list->n && !s->b->code; k++)
-            pi__parts_add(s, l, &all->list->v[k], PI__FROM_PART);
+            add_from(s, l, i, &all->list->v[k]);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ keywords */
+/* --------------------------------------------------------------------------------------------------------- keywords */
 
 static const char *const refused[] = {
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "patternProperties", "propertyNames",
@@ -177,10 +187,9 @@ static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
         if ((x = pi__member(v, refused[i])) && !asks_nothing(v, refused[i], x))
             pi__schema_fail(s, PI_EUNSUPPORTED,
                             "the keyword %s is not supported: leave it out, or say the same by others", refused[i]);
-    if ((x = pi__member(v, "uniqueItems")) && x->type == PI__V_BOOL && x->b && !pi__member(v, "maxItems"))
-        pi__schema_fail(s, PI_EUNSUPPORTED, "the keyword uniqueItems is not supported: leave it out");
-    if ((x = pi__member(v, "uniqueItems")) && x->type == PI__V_BOOL && x->b && pi__val_f64(pi__member(v,
-        "maxItems")) > 1)
+    x = pi__member(v, "uniqueItems");
+    const pi__val *most = pi__member(v, "maxItems");
+    if (x && x->type == PI__V_BOOL && x->b && !(most && pi__val_is_number(most) && pi__val_f64(most) <= 1))
         pi__schema_fail(s, PI_EUNSUPPORTED, "the keyword uniqueItems is not supported: leave it out");
     if (pi__member(v, "$id") && v->type == PI__V_MAP && v->map != s->doc->map && pi__member(v,
         "$id")->type == PI__V_STR)
@@ -209,7 +218,7 @@ static unsigned implied_by(const pi__val *v)
     return t;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- bodies */
+/* ----------------------------------------------------------------------------------------------------------- bodies */
 
 /* The parts with one of a choice added, and the choice itself left out. */
 static pi__expr *with_choice(pi__schema *s, const pi__parts *l, size_t at, uint32_t skip, const pi__val *choice)
@@ -264,17 +273,21 @@ static pi__expr *choices(pi__schema *s, const pi__parts *l)
     return NULL;
 }
 
+/* A value as JSON, with white space where there may be some. Nesting is bounded by the reader of JSON. */
 static pi__expr *of_value(pi__schema *s, const pi__val *v)
 {
-    pi__text t = {.limit = 1 << 24};
-    pi__json_style style = pi__json_plain();
-    const char *what;
-    style.item_sep = pi__str_of(",");
-    style.key_sep = pi__str_of(":");
-    const bool ok = pi__text_json(&t, v, &style, &what) && !t.code;
-    if (!ok) pi__schema_fail(s, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
-    pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
-    pi__free(t.p);
+    pi__builder *b = s->b;
+    const bool map = v->type == PI__V_MAP;
+    if (!map && v->type != PI__V_LIST) return pi__schema_scalar(s, v);
+    pi__expr *ws = pi__schema_space(s), *x = pi__x_cat2(b, pi__x_text(b, map ? "{" : "["), ws);
+    const size_t n = map ? v->map->n : v->list->n;
+    for (size_t i = 0; i < n && !b->code; i++) {
+        if (i) pi__x_add(b, x, pi__x_cat2(b, pi__x_text(b, ","), ws));
+        if (map) pi__x_add(b, x, pi__x_cat3(b, pi__schema_scalar(s, &v->map->e[i].key), pi__x_text(b, ":"), ws));
+        pi__x_add(b, x, of_value(s, map ? &v->map->e[i].value : &v->list->v[i]));
+    }
+    if (n) pi__x_add(b, x, ws);
+    pi__x_add(b, x, pi__x_text(b, map ? "}" : "]"));
     return x;
 }
 

@@ -18,6 +18,7 @@ enum { /* keywords of a schema that are left out */
 typedef struct pi__part { /* one of the schemas that a value has to meet */
     const pi__val *v;
     uint32_t skip; /* PI__SKIP_* */
+    uint32_t from; /* 1 + the part whose $ref or allOf brought it, or 0 */
 } pi__part;
 
 typedef struct pi__parts { /* all of them */
@@ -48,7 +49,7 @@ pi__expr *pi__schema_of(pi__schema *s, const pi__parts *l);
 
 /* ---- kinds of values (schema_text.c, schema_number.c, schema_list.c): of all parts that say something about them */
 pi__expr *pi__schema_space(pi__schema *s);
-pi__expr *pi__schema_quoted(pi__schema *s, pi__str text); /* a text as JSON writes it, quotes included */
+pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v); /* a value that is no list or object, in JSON's plainest form */
 pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l);
 pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n); /* any key but these */
 pi__expr *pi__schema_number(pi__schema *s, const pi__parts *l, bool whole);

@@ -1,7 +1,7 @@
 /* Lists and objects in JSON (see schema.c).
  *
- * An object's properties come in their order. Which may come next is a rule of two numbers, i the next property and c how many
- * were written (counted only up to what minProperties or maxProperties ask for):
+ * An object's properties come in their order. Which may come next is a rule of two numbers, i the next property and c
+ * how many were written (counted only up to what minProperties or maxProperties ask for):
  *
  *     more(i, c)   at a property:       key i ":" value, rest(i + 1, c + 1)  or, where i is not required, more(i + 1, c)
  *     rest(i, c)   behind a property:   "," more(i, c)                        or, where nothing more is required, the end
@@ -11,7 +11,7 @@
 
 #include "grammar/schema.h"
 
-/* --------------------------------------------------------------------------------------------------------------- lists */
+/* ------------------------------------------------------------------------------------------------------------ lists */
 
 /* The expression of element i; by prefixItems, or as any further one. */
 static pi__expr *element(pi__schema *s, const pi__parts *l, size_t i)
@@ -58,6 +58,7 @@ pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l)
         if (i) e = pi__x_cat2(b, comma, e);
         rest = pi__x_cat2(b, e, rest);
         if (i && i >= min) rest = pi__x_rep(b, pi__x_shared(b, rest), 0, 1);
+        else if (i % 16 == 15) rest = pi__x_shared(b, rest); /* so that expressions stay flat */
     }
     pi__expr *full = pi__x_cat2(b, rest, ws);
     if (!max) full = pi__x_empty(b);
@@ -67,7 +68,7 @@ pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l)
     return x;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- objects */
+/* ---------------------------------------------------------------------------------------------------------- objects */
 
 typedef struct prop {
     pi__str name;
@@ -201,16 +202,16 @@ static pi__expr *rule_more(object *o, size_t i, uint32_t c)
     return pi__x_rule(b, rule);
 }
 
-/* Properties that are not named: their schema, or whether there may be any. */
-static bool allows_others(const pi__parts *l, size_t n_named)
+/* There may be properties that are not named. */
+static bool allows_others(const pi__parts *l)
 {
     bool said = false, closed = false;
     for (size_t i = 0; i < l->n; i++) {
         const pi__val *other = pi__member(l->p[i].v, "additionalProperties");
+        if (other && other->type == PI__V_BOOL && !other->b) return false;
         said |= other != NULL;
-        closed |= pi__member(l->p[i].v, "properties") != NULL || pi__member(l->p[i].v, "unevaluatedProperties") != NULL;
+        closed |= pi__member(l->p[i].v, "properties") || pi__member(l->p[i].v, "unevaluatedProperties");
     }
-    (void) n_named;
     return said || !closed;
 }
 
@@ -230,9 +231,10 @@ static void read_limits(object *o)
     size_t required = 0;
     for (size_t i = 0; i < o->n; i++) required += o->p[i].required;
     if (o->min <= required) o->min = 0;
-    if (o->min > required + 1 && o->other && o->min > 1)
-        pi__schema_fail(s, PI_EUNSUPPORTED,
-                        "minProperties %u with properties that are not named: a name could come twice; name them in properties", o->min);
+    if (o->min > o->max) return;
+    if (o->min > required + 1 && o->other)
+        pi__schema_fail(s, PI_EUNSUPPORTED, "minProperties %u is not supported with properties that are not named, where a name could "
+                        "come twice: name them in properties", o->min);
     o->cap = o->max != PI__REP_INF ? o->max + 1 : 0;
     if (o->min > o->cap) o->cap = o->min;
     if (o->cap > 1000) pi__schema_fail(s, PI_EUNSUPPORTED, "minProperties and maxProperties can be at most 1000");
@@ -244,14 +246,16 @@ pi__expr *pi__schema_object(pi__schema *s, const pi__parts *l)
     object o = {.s = s, .l = l};
     collect_names(&o);
     if (b->code) return pi__x_never(b);
-    if (allows_others(l, o.n)) {
+    if (allows_others(l)) {
         pi__str *names = pi__builder_take(b, (o.n + 1) * sizeof *names);
         for (size_t i = 0; names && i < o.n; i++) names[i] = o.p[i].name;
         if (names) o.other = pi__x_shared(b, member(s, pi__schema_other_key(s, names, o.n), value_of(s, l, NULL)));
     }
     read_limits(&o);
+    if (o.min > o.max) return pi__x_never(b);
     for (size_t i = 0; i < o.n && !b->code; i++) {
-        o.p[i].x = pi__x_shared(b, member(s, pi__schema_quoted(s, o.p[i].name), value_of(s, l, &o.p[i].name)));
+        const pi__val name = pi__val_str(o.p[i].name);
+        o.p[i].x = pi__x_shared(b, member(s, pi__schema_scalar(s, &name), value_of(s, l, &o.p[i].name)));
         if (o.p[i].required) o.last = i + 1;
     }
     const size_t table = (o.n + 1) * (o.cap + 1);

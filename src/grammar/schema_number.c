@@ -1,7 +1,7 @@
 /* Numbers in JSON, within bounds (see schema.c).
  *
- * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. A number with bounds is
- * written without an exponent. At most 16 digits in a row; bounds beyond 10^15 are refused. */
+ * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. A number with bounds
+ * is written without an exponent. At most 16 digits in a row; bounds beyond 10^15 are refused. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ bool pi__schema_count(pi__schema *s, const pi__val *v, const char *key, uint32_t
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- whole numbers */
+/* ---------------------------------------------------------------------------------------------------- whole numbers */
 
 static pi__expr *digits(pi__builder *b, uint32_t min, uint32_t max) { return pi__x_rep(b, pi__x_chars(b, "09"), min,
     max); }
@@ -93,10 +93,10 @@ static pi__expr *whole_number(pi__builder *b, bound lo, bound hi)
     return alt;
 }
 
-/* --------------------------------------------------------------------------------------------------------- fractions */
+/* -------------------------------------------------------------------------------------------------------- fractions */
 
-/* Digits behind the point of a fraction above lo (or lo itself, unless open) and below hi; NULL: no bound. first: none was
- * written yet, so that there has to be one. What is written so far is a start of the bounds that are left. */
+/* Digits behind the point of a fraction above lo (or lo itself, unless open) and below hi; NULL: no bound. first: none
+ * was written yet, so that there has to be one. What is written so far is a start of the bounds that are left. */
 static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const char *hi, bool hi_open, bool first,
                           uint32_t left)
 {
@@ -191,7 +191,7 @@ static pi__expr *real_number(pi__builder *b, bound lo, bound hi)
     return alt;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- schema */
+/* ----------------------------------------------------------------------------------------------------------- schema */
 
 static bool read_bound(pi__schema *s, const pi__val *v, const char *key, bool open, bool low, bound *out)
 {

@@ -1,7 +1,8 @@
 /* Texts in JSON: characters, lengths, patterns, formats, keys (see schema.c).
  *
- * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths count
- * characters, an escape as one. */
+ * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths
+ * count characters, an escape as one. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -17,11 +18,12 @@ pi__expr *pi__schema_space(pi__schema *s)
     return s->space = pi__x_shared(b, x);
 }
 
-/* ------------------------------------------------------------------------------------------------------ characters */
+/* ------------------------------------------------------------------------------------------------------- characters */
 
 static const pi__range never_plain[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
 
-/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control characters. */
+/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control
+ * characters. */
 static void add_escapes(pi__builder *b, pi__expr *alt, pi__class c)
 {
     static const char letter[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -42,6 +44,10 @@ static void add_escapes(pi__builder *b, pi__expr *alt, pi__class c)
 static pi__expr *json_class(pi__builder *b, pi__class c)
 {
     pi__expr *plain = pi__x_class(b, pi__class_and(b, c, pi__class_of(b, never_plain, 3, true)));
+    if (c.n == 1 && c.r[0].lo == c.r[0].hi && plain->kind == PI__X_CLASS) { /* one character */
+        char one[4];
+        return pi__x_bytes(b, one, pi__utf8_put(c.r[0].lo, one));
+    }
     bool escapes = pi__class_has(c, '"') || pi__class_has(c, '\\');
     for (uint32_t cp = 0; cp < 0x20 && !escapes; cp++) escapes = pi__class_has(c, cp);
     if (!escapes) return plain;
@@ -66,15 +72,13 @@ static pi__expr *any_char(pi__schema *s)
     return s->chr = alt;
 }
 
-/* The characters of a text, each in the one way in which json_class writes it plainly. */
-pi__expr *pi__schema_quoted(pi__schema *s, pi__str text)
+pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v)
 {
     pi__text t = {.limit = 1 << 24};
-    const pi__val v = pi__val_str(text);
     const pi__json_style style = pi__json_plain();
     const char *what;
-    if (!pi__text_json(&t, &v, &style, &what) || t.code) pi__builder_fail(s->b, t.code ? t.code : PI_EINVAL,
-                                                                          "a text cannot be written as JSON");
+    if (!pi__text_json(&t, v, &style, &what) || t.code)
+        pi__schema_fail(s, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
     pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
     pi__free(t.p);
     return x;
@@ -89,39 +93,33 @@ static pi__expr *in_quotes(pi__builder *b, pi__expr *x) { return pi__x_cat3(b, p
 static pi__expr *none_of(pi__schema *s, const pi__str *v, size_t n, size_t at)
 {
     pi__builder *b = s->b;
-    pi__expr *alt = pi__x_alt(b), *rest = pi__x_rep(b, s->key_chr, 0, PI__REP_INF);
-    pi__class others = pi__class_of(b, never_plain, 3, true);
-    size_t i = 0;
-    bool ends = false;
-    while (i < n && v[i].n == at) ends = true, i++;
-    if (!ends) pi__x_add(b, alt, pi__x_empty(b));
+    pi__expr *alt = pi__x_alt(b);
+    pi__range *first = pi__builder_take(b, (n + 1) * sizeof *first); /* characters with which they go on */
+    const pi__class plain = pi__class_of(b, never_plain, 3, true);
+    size_t i = 0, n_first = 0;
+    if (!first) return alt;
+    while (i < n && v[i].n == at) i++;
+    if (!i) pi__x_add(b, alt, pi__x_empty(b));
     while (i < n && !b->code) {
         uint32_t cp = 0;
         const size_t len = pi__utf8_char(v[i].p + at, v[i].n - at, &cp);
         size_t k = i;
         while (k < n && v[k].n >= at + len && !memcmp(v[k].p + at, v[i].p + at, len)) k++;
-        const pi__range one = {cp, cp};
-        others = pi__class_and(b, others, pi__class_of(b, &one, 1, true));
-        if (pi__class_has(pi__class_of(b, never_plain, 3, true), cp))
+        first[n_first++] = (pi__range) {cp, cp};
+        if (pi__class_has(plain, cp))
             pi__x_add(b, alt, pi__x_cat2(b, pi__x_bytes(b, v[i].p + at, len), none_of(s, v + i, k - i, at + len)));
         i = k;
     }
-    pi__x_add(b, alt, pi__x_cat2(b, pi__x_class(b, others), rest));
+    pi__expr *other = pi__x_class(b, pi__class_and(b, plain, pi__class_of(b, first, n_first, true)));
+    pi__x_add(b, alt, pi__x_cat2(b, other, pi__x_rep(b, s->key_chr, 0, PI__REP_INF)));
     return alt;
 }
 
-static void sort_texts(pi__str *v, size_t n)
+static int by_bytes(const void *x, const void *y)
 {
-    for (size_t i = 1; i < n; i++) {
-        const pi__str x = v[i];
-        size_t k = i;
-        for (; k > 0; k--) {
-            const int c = memcmp(v[k - 1].p, x.p, v[k - 1].n < x.n ? v[k - 1].n : x.n);
-            if (c < 0 || (!c && v[k - 1].n <= x.n)) break;
-            v[k] = v[k - 1];
-        }
-        v[k] = x;
-    }
+    const pi__str *a = x, *b = y;
+    const int c = memcmp(a->p, b->p, a->n < b->n ? a->n : b->n);
+    return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
 pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
@@ -135,7 +133,7 @@ pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
         if (v[i].n > 256) pi__schema_fail(s, PI_EUNSUPPORTED,
                                           "a property's name of more than 256 bytes beside additionalProperties");
     }
-    sort_texts(v, n);
+    qsort(v, n, sizeof *v, by_bytes);
     return in_quotes(b, n ? none_of(s, v, n, 0) : pi__x_rep(b, s->key_chr, 0, PI__REP_INF));
 }
 

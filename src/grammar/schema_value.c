@@ -64,7 +64,7 @@ unsigned pi__types_of(pi__schema *s, const pi__val *v)
     return types;
 }
 
-/* ------------------------------------------------------------------------------------------------------- enum, const */
+/* ------------------------------------------------------------------------------------------------------ enum, const */
 
 static const pi__val *list_of(pi__schema *s, const pi__val *schema, size_t *n)
 {
@@ -134,7 +134,7 @@ bool pi__value_meets(pi__schema *s, const pi__val *v, const pi__val *schema, boo
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- disjoint */
+/* --------------------------------------------------------------------------------------------------------- disjoint */
 
 static unsigned types_of_all(pi__schema *s, const pi__parts *l)
 {

@@ -39,12 +39,6 @@ bool pi__tokens_is_eog(const pi__tokens *t, int32_t id)
     return false;
 }
 
-size_t pi__tokens_bytes(const pi__tokens *t)
-{
-    const size_t a_node = 2 * sizeof(uint8_t) + 3 * sizeof(uint32_t) + sizeof(uint64_t);
-    return sizeof *t + (size_t) t->n_nodes * a_node + (size_t) t->n_vocab * sizeof(int32_t) + 2 * pi__mask_words(t) * 8;
-}
-
 static int compare(const void *x, const void *y)
 {
     const text *a = x, *b = y;
@@ -82,8 +76,8 @@ static int kind_at(const char *p, uint32_t n, uint32_t *len)
     return PI__KIND_BROKEN;
 }
 
-/* Tells the nodes on the path of a token, node[0..n] by depth, what of it follows them. */
-static void tell_path(pi__tokens *t, const text *x, const uint32_t *node)
+/* Tells the nodes on the path of a token, node[0..n] by depth, what of it follows them. Returns its characters. */
+static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node)
 {
     uint64_t kinds = 0;
     uint32_t n_chars = 0, start[256], n_starts = 0, len;
@@ -99,11 +93,12 @@ static void tell_path(pi__tokens *t, const text *x, const uint32_t *node)
             t->kinds[node[i]] |= (uint64_t) 1 << PI__KIND_BROKEN;
             t->n_chars[node[i]] = PI__LONG_TOKEN;
         }
-        return;
+        return PI__LONG_TOKEN;
     }
     for (uint32_t i = x->n, s = n_starts; i-- > 0;) { /* from the last byte to the root */
         if (s && start[s - 1] == i) {
             kinds |= kind[--s];
+            t->n_before[node[i]] = (uint8_t) s;
             n_chars++;
             t->kinds[node[i]] |= kinds;
             if (n_chars > t->n_chars[node[i]]) t->n_chars[node[i]] = (uint8_t) (n_chars < 255 ? n_chars : 255);
@@ -111,6 +106,7 @@ static void tell_path(pi__tokens *t, const text *x, const uint32_t *node)
             t->kinds[node[i]] |= (uint64_t) 1 << PI__KIND_BROKEN;
         }
     }
+    return (uint8_t) (n_starts < PI__LONG_TOKEN ? n_starts : PI__LONG_TOKEN);
 }
 
 /* Counts the nodes of sorted texts, root included. */
@@ -141,7 +137,7 @@ static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node)
         }
         deep = x[i].n;
         t->id[i] = x[i].id;
-        tell_path(t, &x[i], node);
+        t->length[i] = tell_path(t, &x[i], node);
     }
     close_nodes(t, node, deep, 0, at);
     t->skip[0] = at;
@@ -178,12 +174,14 @@ static bool alloc_nodes(pi__tokens *t, size_t n_nodes, size_t n)
     t->n_nodes = (uint32_t) n_nodes;
     t->byte = pi__calloc(n_nodes, sizeof *t->byte);
     t->n_chars = pi__calloc(n_nodes, sizeof *t->n_chars);
+    t->n_before = pi__calloc(n_nodes, sizeof *t->n_before);
+    t->length = pi__calloc(n + 1, sizeof *t->length);
     t->depth = pi__calloc(n_nodes, sizeof *t->depth);
     t->skip = pi__calloc(n_nodes, sizeof *t->skip);
     t->first = pi__calloc(n_nodes + 1, sizeof *t->first);
     t->kinds = pi__calloc(n_nodes, sizeof *t->kinds);
     t->id = pi__calloc(n + 1, sizeof *t->id);
-    return t->byte && t->n_chars && t->depth && t->skip && t->first && t->kinds && t->id;
+    return t->byte && t->n_chars && t->n_before && t->length && t->depth && t->skip && t->first && t->kinds && t->id;
 }
 
 static int collect_ends(pi__tokens *t, const uint64_t *never)
@@ -248,6 +246,8 @@ void pi__tokens_free(pi__tokens *t)
     pi__free(t->eog);
     pi__free(t->byte);
     pi__free(t->n_chars);
+    pi__free(t->n_before);
+    pi__free(t->length);
     pi__free(t->depth);
     pi__free(t->skip);
     pi__free(t->first);

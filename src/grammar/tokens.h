@@ -1,14 +1,14 @@
 /* The tokens of a vocabulary as a trie over their bytes, for walking all of them at once.
  *
- * Nodes are in depth-first order: node 0 is the root, a node's subtree are the nodes behind it up to skip[node], and the
- * tokens that end in a subtree are a range of `id`, which is in the same order:
+ * Nodes are in depth-first order: node 0 is the root, a node's subtree are the nodes behind it up to skip[node], and
+ * the tokens that end in a subtree are a range of `id`, which is in the same order:
  *
  *     node  0  1:a  2:ab  3:b     skip[1] = 3: to leave out everything that starts with "a"
  *     first 0  0    1     2  3    tokens id[first[1]] .. id[first[3] - 1] start with "a"
  *
- * Of what follows a node in its subtree's tokens the node has the kinds of characters, one of 64 a character, and the longest
- * one in characters: where all of these are allowed, so is the subtree. Control tokens, tokens without bytes and those that
- * are never allowed are not there. Immutable once made; owned by the engine's grammars. */
+ * Of what follows a node in its subtree's tokens the node has the kinds of characters, one of 64 a character, and the
+ * longest one in characters: where all of these are allowed, so is the subtree. Control tokens, tokens without bytes
+ * and those that are never allowed are not there. Immutable once made; owned by the engine's grammars. */
 #ifndef PI__GRAMMAR_TOKENS_H
 #define PI__GRAMMAR_TOKENS_H
 
@@ -31,11 +31,13 @@ typedef struct pi__tokens {
     uint32_t max_bytes;   /* of the longest token, whether in the trie or not */
     uint8_t *byte;        /* [n_nodes] the last byte of a node's text */
     uint8_t *n_chars;     /* [n_nodes] most characters behind it, at most PI__LONG_TOKEN */
+    uint8_t *n_before;    /* [n_nodes] characters of its own text, where kinds has no BROKEN */
     uint32_t *depth;      /* [n_nodes] bytes of a node's text */
     uint32_t *skip;       /* [n_nodes] the node behind its subtree */
     uint32_t *first;      /* [n_nodes + 1] tokens before it in the order of id; those of the node itself come first */
     uint64_t *kinds;      /* [n_nodes] a bit a kind of character that comes behind it */
     int32_t *id;          /* [first[n_nodes]] */
+    uint8_t *length;      /* [first[n_nodes]] characters of each, at most PI__LONG_TOKEN */
     uint64_t *bare;       /* bits of tokens that are not in the trie but may be generated: control tokens, no eog */
     uint64_t *all;        /* bits of all tokens that may be generated, no eog */
 } pi__tokens;
@@ -43,8 +45,6 @@ typedef struct pi__tokens {
 int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                       pi_error *err);
 void pi__tokens_free(pi__tokens *t);
-/* Bytes that it takes. */
-size_t pi__tokens_bytes(const pi__tokens *t);
 /* The kind of an ASCII character. */
 int pi__char_kind(uint32_t c);
 bool pi__tokens_is_eog(const pi__tokens *t, int32_t id);

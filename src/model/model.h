@@ -142,6 +142,8 @@ void pi__model_free(pi__model *m);
  * bytes there; gives all memory back. */
 int pi__weights_want(pi__model *m, pi__want *w, pi_error *err);
 int pi__weights_alloc(pi__model *m, pi_error *err);
+/* Keeps what lies in the host's memory there, after it was loaded. 0, or errno; *left: bytes that are not kept. */
+int pi__weights_lock(const pi__model *m, size_t *left);
 char *pi__weights_at(const pi__model *m, const pi__want *w);
 void pi__weights_free(pi__model *m);
 

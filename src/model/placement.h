@@ -9,6 +9,7 @@
 typedef struct pi__placement_rules {
     bool limited;             /* not all layers are with the device: */
     bool fit;                 /* all are, or as many as there is memory for */
+    bool asked;               /* for layers with the device, by someone who is told where there is none */
     int32_t gpu_layers;       /* so many are, the last ones, where the output counts as one more, the very last */
     int32_t n_cpu_moe;        /* of the first so many layers the experts are with the CPU */
     bool kv_on_cpu;           /* all caches are with the CPU, and so is attention */

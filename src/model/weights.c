@@ -11,6 +11,9 @@
  * MiB a layer. Small vectors take no page each, and cost none of that.
  *
  * Memory: of the backends. Invariant: what is added up while tensors are wanted is what is allocated, to the byte. */
+#include <errno.h>
+#include <sys/mman.h>
+
 #include "base/error.h"
 #include "model/model.h"
 
@@ -65,6 +68,19 @@ int pi__weights_alloc(pi__model *m, pi_error *err)
         if (!w->mapped) rc = no_memory(m, w->placement, err);
     }
     return rc;
+}
+
+int pi__weights_lock(const pi__model *m, size_t *left)
+{
+    int error = 0;
+    *left = 0;
+    for (int32_t i = 0; i < PI__N_REGIONS; i++) {
+        const pi__region *r = &m->weights[i];
+        if (!r->base || r->page || pi__backend_at(m->be, i)->discrete || !mlock(r->base, m->weights_size[i])) continue;
+        error = errno;
+        *left += m->weights_size[i];
+    }
+    return error;
 }
 
 char *pi__weights_at(const pi__model *m, const pi__want *w)

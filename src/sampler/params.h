@@ -57,6 +57,9 @@ typedef struct pi__gen_params {
     pi__sampling sampling;
     int32_t max_tokens;     /* tokens to generate; -1: to the context's end */
     int32_t min_tokens;     /* end-of-generation tokens are forbidden before so many */
+    bool limit_thoughts;    /* of thought_budget tokens; then thought_message, if any, and the closing tag are forced */
+    int32_t thought_budget; /* tokens of a thought, not negative */
+    const char *thought_message; /* read at submit; may be NULL */
     bool ignore_eos;        /* end-of-generation tokens are never sampled */
     bool no_stop;           /* end-of-generation tokens are sampled and do not end it */
     bool cache;             /* reuse and keep prefixes */

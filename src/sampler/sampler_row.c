@@ -62,10 +62,14 @@ static double block_exp_sum(const float *x, int32_t n, float max)
 void pi__row_allow(float *x, int32_t n, const uint64_t *allowed)
 {
     for (int32_t i = 0; i < n; i += 64) {
-        const uint64_t bits = allowed[i >> 6];
         const int32_t len = n - i < 64 ? n - i : 64;
-        if (bits == UINT64_MAX) continue;
-        for (int32_t j = 0; j < len; j++) x[i + j] = bits >> j & 1 ? x[i + j] : -INFINITY;
+        const uint64_t bits = allowed[i >> 6];
+        uint64_t out = ~bits & (len < 64 ? ((uint64_t) 1 << len) - 1 : UINT64_MAX);
+        if (!bits) { /* masks have mostly all tokens of a word, or none */
+            for (int32_t j = 0; j < len; j++) x[i + j] = -INFINITY;
+            continue;
+        }
+        for (; out; out &= out - 1) x[i + __builtin_ctzll(out)] = -INFINITY;
     }
 }
 

@@ -10,13 +10,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "template/chat_impl.h"
+#include "template/chat_names.h"
 
 enum { MEMORY_MIN = 16 << 20, MEMORY_FACTOR = 64, OUTPUT_MIN = 1 << 20, OUTPUT_FACTOR = 16 };
-
-static const char chatml[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}"
-    "{% if message.content %}{{ message.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /* -------------------------------------------------------------------------------------------------------- rendering */
 
@@ -203,15 +199,16 @@ static int run_probes(pi__chat *c)
 static int choose(const pi__vocab *v, const char **text, pi_error *err)
 {
     bool has_chatml = pi__vocab_find(v, "<|im_start|>", 12) >= 0;
-    if (*text && strcmp(*text, "chatml") != 0) {
+    const char *named = *text ? pi__chat_named(*text) : NULL;
+    if (*text && !named) {
         if (strchr(*text, '{')) return PI_OK;
-        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor the one name known, chatml",
-                        *text);
+        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor the name of one, as chatml, llama3 or "
+                        "gemma; the option's help has them all", *text);
     }
     if (!*text && !has_chatml)
         return pi__fail(err, PI_EUNSUPPORTED, "the model has no chat template and no <|im_start|> in its vocabulary; "
                         "give a template with the option chat-template-file");
-    *text = chatml;
+    *text = named ? named : pi__chat_named("chatml");
     return PI_OK;
 }
 

@@ -12,7 +12,7 @@
 
 typedef struct pi__chat pi__chat;
 
-/* text: the template, or "chatml" for that format; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
+/* text: the template, or a name of chat_names.h; NULL: the one that the vocabulary suggests. kwargs: a JSON object of
  * variables for every rendering, or NULL. PI_EUNSUPPORTED: no template, and none is suggested; PI_EINVAL: not a
  * template, or no JSON. v must outlive the result. */
 int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const char *kwargs, pi_error *err);
@@ -31,5 +31,11 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
  * pi__free(text->p) in any case. */
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__ids *out, pi__text *text, pi_error *err);
+/* Appends to grammar the GBNF of the calls that an answer to this prompt may or must have, and to trigger a JSON list of
+ * texts behind one of which it begins to bind, each with a NUL at its end; nothing where there is nothing to bind, or it
+ * binds from the start. *required: there must be a call. PI_EUNSUPPORTED: so it must, but the template has no form of
+ * calls that is known (chat_form.h). */
+int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__text *grammar,
+                     pi__text *trigger, bool *required, pi_error *err);
 
 #endif

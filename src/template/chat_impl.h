@@ -38,5 +38,9 @@ typedef struct pi__chat_choice { /* options tool_choice and parallel_tool_calls 
     bool parallel; /* more than one call */
 } pi__chat_choice;
 int pi__chat_choice_read(const pi__dict *options, const pi__val *tools, pi__chat_choice *out, pi_error *err);
+/* JSON texts (or NULL) as values in z, which this begins and the caller frees in any case, and what options say of
+ * calls. The texts must outlive z. */
+int pi__chat_read_tools(pi__zone *z, const char *tools, const char *options, pi__val *tools_out, pi__val *options_out,
+                        pi__chat_choice *choice, pi_error *err);
 
 #endif

@@ -96,3 +96,18 @@ int pi__chat_choice_read(const pi__dict *options, const pi__val *tools, pi__chat
         return pi__fail(err, PI_EINVAL, "tool_choice: a call is required, but there are no tools");
     return PI_OK;
 }
+
+int pi__chat_read_tools(pi__zone *z, const char *tools, const char *options, pi__val *t, pi__val *o, pi__chat_choice *choice,
+                        pi_error *err)
+{
+    size_t size = (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0);
+    *t = pi__val_none();
+    *choice = (pi__chat_choice) {.parallel = true};
+    pi__zone_init(z, ((size_t) 1 << 20) + size * 64);
+    int rc = pi__val_new_map(z, o) ? PI_OK : no_room(z, err);
+    if (!rc && options && *options) rc = pi__json_read(z, options, strlen(options), "chat options", o, err);
+    if (!rc && o->type != PI__V_MAP) rc = pi__fail(err, PI_EINVAL, "chat options: must be a JSON object");
+    if (!rc && tools && *tools) rc = pi__json_read(z, tools, strlen(tools), "tools", t, err);
+    if (!rc) rc = pi__chat_fit_tools(z, t, err);
+    return rc ? rc : pi__chat_choice_read(o->map, t, choice, err);
+}

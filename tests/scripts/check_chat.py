@@ -8,6 +8,7 @@ that it writes itself. Standard library only; PAGEDINFER_BIN names the tool othe
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -113,7 +114,7 @@ def options(model, base, folder):
                   ['--chat-template-kwargs', '{"enable_thinking": false}']):
         same(str(flags), expect(0, *base, *flags, '-st', '-p', 'hi'), thinks + '\n')
     same('--reasoning on', expect(0, *base, '-rea', 'on', '-st', '-p', 'hi'), continuation(model, 'u:hi.Truea:') + '\n')
-    expect(64, *base, '--reasoning-budget', '5', '-p', 'x', err='--reasoning-budget')
+    same('a budget of thought', expect(0, *base, '--reasoning-budget', '5', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
     same('--jinja', expect(0, *base, '--jinja', '-cnv', '-st', '-p', 'hi'), continuation(model, 'u:hi.a:') + '\n')
     path = os.path.join(folder, 'chat.jinja')
     with open(path, 'w', encoding='utf-8') as f: f.write(TEMPLATE)
@@ -129,6 +130,19 @@ def options(model, base, folder):
     same('-no-cnv', expect(0, *base, '-no-cnv', '-p', 'hi'), expect(0, 'run', '-m', model, '-p', 'hi', *GREEDY))
     expect(69, *bare, '-cnv', '-p', 'hi', err='no chat template')
     expect(64, 'chat', '-p', 'hi', err='no model')
+
+
+def looks(model):
+    """Thoughts are dimmed where colours are wanted; --color decides, else whether there is a terminal."""
+    thinks = ['chat', '-m', model, '--chat-template', TEMPLATE + '<think>', '-st', '-p', 'hi', *GREEDY]
+    expect(0, *thinks, '--color', 'on', err='\x1b[2m')
+    expect(0, *thinks, '-co', err='\x1b[0m')
+    expect(0, *thinks, no_err='\x1b')
+    expect(0, *thinks, '--reasoning-format', 'hidden', '-co', no_err='\x1b')
+    t = Terminal('chat', '-m', model)  # nothing to complete: what to do is said
+    t.wait_for(b'no chat template')
+    t.wait_for(b'--chat-template')
+    t.end(69)
 
 
 class Terminal:
@@ -286,6 +300,68 @@ def suspended(model):
     os.waitpid(pid, 0)
 
 
+def greedy(model, folder, ids, n=6):
+    """Tokens that follow ids, and their text."""
+    cases = os.path.join(folder, 'cases.json')
+    with open(cases, 'w', encoding='utf-8') as f: json.dump([{'name': 'x', 'ids': ids, 'n': n}], f)
+    got = json.loads(expect(0, 'eval', '-m', model, '--cases', cases, '--ignore-eos'))['greedy']
+    pieces = [' '] + [chr(c) for c in range(ord('a'), ord('z') + 1)] + ['th', 'the', ' the']
+    data = b''.join(bytes([i - 4]) if i < 260 else pieces[i - 260].encode() for i in got)
+    return got, data.decode('utf-8', 'replace')
+
+
+def interactive(model, folder):
+    """run -i: the text is the prompt, what the model writes, and what is typed between prefix and suffix."""
+    def ids(text): return [261 + ord(c) - ord('a') if c != ' ' else 260 for c in text]
+    run = ['run', '-m', model, '--no-perf', '-c', '512', *GREEDY]
+    text = [2] + ids('zz')
+    first, a = greedy(model, folder, text)
+    text += first + ids('pq') + ids('x') + ids('s')
+    second, b = greedy(model, folder, text)
+    third, c = greedy(model, folder, text + second)
+    talk = [*run, '-i', '-p', 'zz', '--in-prefix', 'p\\x71', '--in-suffix', 's']
+    same('-i', expect(0, *talk, stdin='x\n\n'), f'zz{a}pqs{b}pq{c}pq\n')
+    same('-i, prompt not shown', expect(0, *talk, '--no-display-prompt', stdin=''), f'{a}pq\n')
+    fourth, d = greedy(model, folder, [2] + ids('zz') + ids('y'))
+    same('-if', expect(0, *run, '-if', '-p', 'zz', stdin='y\n'), f'zz{d}\n')
+    same('-r ends the prompt', expect(0, *run, '-i', '-p', 'zz', '-r', 'z', stdin='y\n').split(d)[0], 'zz')
+    bos, e = greedy(model, folder, [2] + ids('zz') + [2] + ids('y'))
+    same('--in-prefix-bos', expect(0, *run, '-if', '-p', 'zz', '--in-prefix-bos', stdin='y\n'), f'zz{e}\n')
+    lines, g = greedy(model, folder, [2] + ids('zz') + ids('y') + [14] + ids('y'))
+    same('continued', expect(0, *run, '-if', '-p', 'zz', stdin='y\\\ny\n'), f'zz{g}\n')
+    same('-mli', expect(0, *run, '-if', '-p', 'zz', '-mli', stdin='y\ny\\\n'), f'zz{g}\n')
+    # A reverse prompt is shown, stays in the text and hands over.
+    stop = next((ch for ch in a if ch.isalpha()), None)
+    if stop:
+        out = expect(0, *run, '-i', '-p', 'zz', '-r', stop, stdin='')
+        same('reverse prompt', out, 'zz' + a[:a.index(stop) + 1] + '\n')
+    same('nothing typed', expect(0, *run, '-i', stdin=''), '')
+    expect(64, *run, '-i', '--copies', '2', err='--copies')
+    # On a terminal: typed behind what stands there, with Ctrl-C for one's turn.
+    for simple in [], ['--simple-io']:
+        master, slave = pty.openpty()
+        p = subprocess.Popen([BIN, 'run', '-m', model, '--temp', '0', '--ignore-eos', '-if', '-p', 'zz', *simple], stdin=slave,
+                             stdout=slave, stderr=slave, env={**os.environ, 'TERM': 'xterm', 'NO_COLOR': '1'}, start_new_session=True)
+        os.close(slave)
+        seen = b''
+        steps = [(b'zz', b'y\r'), (d.encode()[-3:], None), (b'', b'\004')]
+        end = time.time() + 60
+        while steps and time.time() < end:
+            if not select.select([master], [], [], 1)[0]: continue
+            try: seen += os.read(master, 4096)
+            except OSError: break
+            while steps and (steps[0][0] in seen.split(b'y', 1)[-1]):
+                key = steps.pop(0)[1]
+                if key: os.write(master, key)
+                else: p.send_signal(signal.SIGINT)
+        while select.select([master], [], [], 60)[0]:
+            try: seen += os.read(master, 4096)
+            except OSError: break
+        plain = re.sub(rb'\033\[[?0-9]*[A-Za-z]|\r', b'', seen)
+        if p.wait() or b'zzy\n' + d.encode()[:4] not in plain: faults.append(f'-i on a terminal {simple}: {p.returncode} {seen[:300]!r}')
+        os.close(master)
+
+
 def logs(model):
     """On a terminal a log line never stands behind the answer's text; elsewhere the answer has no newline for its sake."""
     args = ['run', '-m', model, '-p', 'hi', '-lv', '3', '--no-perf', *GREEDY]
@@ -312,11 +388,13 @@ def main():
         saved(model, base, folder)
         broken_text(model, base, folder)
         options(model, base, folder)
+        looks(model)
         terminal(model)
         typing(model)
         typing(model, '--simple-io')
         suspended(model)
         logs(model)
+        interactive(model, folder)
     for f in faults: print(f)
     print(f'chat: {len(faults)} faults, {time.time() - start:.1f} s')
     return 1 if faults else 0

@@ -35,12 +35,12 @@ def gguf_value(v):
     return struct.pack('<IIQ', 9, kind, len(v)) + b''.join(map(pack, v))
 
 
-def write_model(path, tensors=True):
-    """gemma3 with one local and one global layer, F32, random; bytes and a few letters as vocabulary."""
+def write_model(path, tensors=True, wide=64):
+    """gemma3 with one local and one global layer, F32, random; bytes and a few letters as vocabulary. A wide one is zeros."""
     rng = random.Random(7)
     pieces = ['\u2581'] + [chr(c) for c in range(ord('a'), ord('z') + 1)] + ['th', 'the', '\u2581the']
     vocab = ['<pad>', '<eos>', '<bos>', '<unk>'] + ['<0x%02X>' % b for b in range(256)] + pieces
-    E, H, D, F, V = 64, 2, 32, 64, len(vocab)
+    E, H, D, F, V = 64, 2, 32, wide, len(vocab)
     a = 'gemma3.'
     kv = {'general.architecture': 'gemma3', 'general.name': 'tiny', a + 'block_count': 2, a + 'context_length': 4096,
           a + 'embedding_length': E, a + 'feed_forward_length': F, a + 'attention.head_count': H,
@@ -60,16 +60,20 @@ def write_model(path, tensors=True):
     if not tensors: shapes = []
     head = b'GGUF' + struct.pack('<IQQ', 3, len(shapes), len(kv))
     head += b''.join(gguf_string(k) + gguf_value(v) for k, v in kv.items())
-    data = b''
+    data, size = b'', 0
     for name, shape in shapes:
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         head += gguf_string(name + '.weight') + struct.pack('<I', len(shape)) + struct.pack('<%dQ' % len(shape), *shape)
-        head += struct.pack('<IQ', 0, len(data))
+        head += struct.pack('<IQ', 0, size)
+        size += (4 * n + 31) // 32 * 32
+        if wide > 64: continue
         scale = 2 / shape[0] ** 0.5
         row = [1.0] * n if len(shape) == 1 else [scale * (rng.random() - 0.5) for _ in range(n)]
         data += struct.pack('<%df' % n, *row)
         data += bytes(-len(data) % 32)
-    with open(path, 'wb') as f: f.write(head + bytes(-len(head) % 32) + data)
+    with open(path, 'wb') as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+        f.truncate(len(head) + -len(head) % 32 + size)
 
 
 def call(*args, env=None, stdin='', name=None, stdout=subprocess.PIPE):
@@ -89,6 +93,11 @@ def expect(code, *args, out=None, err=None, no_err=None, **how):
     if b'Sanitizer' in r.stderr: faults.append(f'{what}: {stderr[-2000:]}')
     if code in (64, 78) and stdout: faults.append(f'{what}: an error that writes to stdout')
     return stdout
+
+
+def cpu_only():
+    return not any(' not usable' not in line for line in call('run', '--list-devices').stdout.decode().splitlines()
+                   if not line.startswith('cpu:'))
 
 
 def usage(model):
@@ -165,6 +174,22 @@ def files(model, folder):
     p = j['plan']
     if p['ctx_size'] != 256 or p['total_bytes'] != p['weights_bytes'] + p['kv_bytes'] + p['scratch_bytes']:
         faults.append(f'inspect --json: {p}')
+    m, h = j['metadata'], j['hyperparameters']
+    if (m['general.architecture'], m['tokenizer.ggml.add_bos_token'], h['context_length'], j['kind']) != ('gemma3', True, 4096, 'model'):
+        faults.append(f'inspect --json: metadata {m} {h}')
+    cut = m['tokenizer.ggml.scores']
+    if cut['length'] < 260 or not all(isinstance(x, float) for x in cut['first']) or not isinstance(h['rope.freq_base'], float):
+        faults.append(f'inspect --json: numbers {cut} {h}')
+    if 'tensors' in j: faults.append('inspect --json --no-tensors has tensors')
+    j = json.loads(expect(0, 'inspect', model, '--json', '--all', '--no-cost'))
+    if len(j['metadata']['tokenizer.ggml.tokens']) != cut['length'] or 'plan' in j: faults.append('inspect --json --all cuts arrays')
+    t = {t['tensor']: t for t in j['tensors']}['blk.0.attn_k.weight']
+    if t != {'tensor': 'blk.0.attn_k.weight', 'type': 'F32', 'shape': [64, 32], 'bytes': 8192, 'file': 0, 'offset': t['offset']}:
+        faults.append(f'inspect --json: tensor {t}')
+    if j['totals']['tensors'] != len(j['tensors']) or j['totals']['types']['F32']['bytes'] != j['totals']['bytes']:
+        faults.append(f'inspect --json: totals {j["totals"]}')
+    expect(0, 'run', '-m', model, '-p', 'the', '-n', '1', '-ngl', '20', err='gpu-layers' if cpu_only() else None)
+    expect(0, 'run', '-m', model, '-p', 'the', '-n', '1', '-ngl', '0', no_err='gpu-layers')
     out = os.path.join(folder, 'q8.gguf')
     expect(0, 'quantize', model, out, 'q8_0', '2')
     expect(0, 'inspect', out, out='Q8_0')
@@ -382,6 +407,22 @@ def signals(model):
         if b't/s' not in err: faults.append(f'{sig.name}: the end was not clean: {err[-200:]!r}')
 
 
+def canceled(folder):
+    """Ctrl-C while a model of 200 MB is loaded: the signal is noted, and loading ends at once, without an answer."""
+    wide = os.path.join(folder, 'wide.gguf')
+    write_model(wide, wide=131072)
+    for mode in ('mmap', 'read'):
+        p = subprocess.Popen([BIN, 'run', '-m', wide, '-p', 'the', '-n', '1', '-t', '1', '-lm', mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        until = time.time() + 60
+        while time.time() < until:
+            with open(f'/proc/{p.pid}/status') as f: caught = int(f.read().split('SigCgt:')[1].split()[0], 16)
+            if caught >> (signal.SIGINT - 1) & 1: break
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=60)
+        if (p.returncode, out, err) != (130, b'', b''): faults.append(f'Ctrl-C while loading ({mode}): exit {p.returncode}, {out} {err}')
+    os.unlink(wide)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         model, vocab = os.path.join(folder, 'tiny.gguf'), os.path.join(folder, 'vocab.gguf')
@@ -402,6 +443,7 @@ def main():
         broken_pipe(model)
         prompts(model, folder)
         signals(model)
+        canceled(folder)
     for f in faults: print(f)
     print(f'command line: {len(faults)} faults, {time.time() - start:.1f} s')
     return 1 if faults else 0

@@ -8,6 +8,7 @@ import hashlib
 import http.server
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -346,6 +347,9 @@ def addresses(t):
         t.run(0, '-mu', url, out='gemma3')
         t.check([('Range' in s[2]) for s in t.hub.asked('GET', 'm.gguf')] == [ranged], 'a part, ETag %s' % etag)
         t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'a part of another file was gone on from')
+    for i in (1, 2): t.hub.files['d/s-%05d-of-00002.gguf' % i] = t.model + b'%d' % i
+    t.run(0, '-mu', t.hub.url + 'd/s-00001-of-00002.gguf', out='gemma3', err='s-00002-of-00002.gguf')
+    t.check(open(t.path('s-00002-of-00002.gguf'), 'rb').read() == t.model + b'2', 'part 2 of an address')
     for bad in ('ftp://x/y.gguf', 'm.gguf', 'http://127.0.0.1/'):
         t.run(64, '-mu', bad, err='--model-url')
     t.run(74, '-mu', url, env={'LLAMA_CACHE': t.path('m.gguf')}, err='m.gguf')  # a file where the folder is to be
@@ -366,6 +370,7 @@ def interrupts(t):
     t.check(p.returncode == 130, 'Ctrl-C: exit %d' % p.returncode)
     t.check(os.path.exists(part) and 8192 <= os.path.getsize(part) < len(t.model), 'Ctrl-C: the part is gone')
     os.unlink(part)
+    on_terminal(t)
     both = [call('inspect', '-hf', 'o/i', '--no-cost', env=t.env) for _ in range(2)]
     said = [b.communicate(timeout=60)[1].decode() for b in both]
     t.stderr = ' '.join(said)
@@ -377,6 +382,28 @@ def interrupts(t):
     t.hub.behave['huge.gguf'] = ['huge']
     t.run(74, '-mu', t.hub.url + 'huge.gguf', err='it does not fit the disk')
     full_disk(t)
+
+
+def on_terminal(t):
+    """There a line says how far it is, and is gone at the end."""
+    name = 'a' * 50 + '-' + 'b' * 50 + '.gguf'
+    t.hub.files[name], t.hub.behave[name] = t.model, [None, 'slow']
+    pid, fd = pty.fork()
+    if not pid: os.execve(BIN, [BIN, 'inspect', '-mu', t.hub.url + name, '--no-tensors', '--no-cost'], {**os.environ, **t.env})
+    text = b''
+    try:
+        while True:
+            got = os.read(fd, 4096)
+            text += got
+            if not got: break
+    except OSError:
+        pass
+    t.stderr = text.decode(errors='replace')
+    lines = t.stderr.split('\r\x1b[K')[1:-1]
+    t.check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, 'on a terminal: not fetched')
+    t.check(len(lines) > 2 and all(p.startswith('...') and 'b.gguf  ' in p and ' % ' in p and ' of ' in p and len(p) < 80
+                             for p in lines), 'no line on the terminal, or one too long for it: %s' % lines[:3])
+    t.check(any('/s  ' in p and ' left' in p for p in lines), 'the line has no rate or time')
 
 
 def full_disk(t):

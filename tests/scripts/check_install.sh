@@ -2,8 +2,9 @@
 # check_install.sh: an installed tree serves someone who has nothing else.
 #     bash tests/scripts/check_install.sh BUILD WORK [MODEL]
 # Installs BUILD into WORK, copies the tree and uninstalls the first one (the copy must not know where it was), compiles the first C program of README.md
-# with pkg-config and with find_package, runs both, and the installed tool. With MODEL the programs must write text;
-# without, they must end with an error that names the file.
+# with pkg-config, with find_package and by README's own commands for a build that is not installed, runs them, and the
+# installed tool. With MODEL (one with a chat template) the programs must write text; without, they must end with an error
+# that names the file, once.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 build=${1:?usage: check_install.sh BUILD WORK [MODEL]} work=${2:?WORK} model=${3:-}
@@ -14,10 +15,10 @@ bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
 rm -rf "$work" && mkdir -p "$work" || exit 1
 work=$(cd "$work" && pwd)
-cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
-cp -a "$work/first" "$work/moved"
+cmake --install "$build" --prefix "$work/installed" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+cp -a "$work/installed" "$work/moved"
 cmake --build "$build" --target uninstall >"$work/uninstall.log" 2>&1 || { cat "$work/uninstall.log"; bad=1; }
-left=$(find "$work/first" ! -type d -o -iname pagedinfer)
+left=$(find "$work/installed" ! -type d -o -iname pagedinfer)
 [ -z "$left" ] || finding "uninstall left: $left"
 prefix=$work/moved
 lib=$(dirname "$(find "$prefix" -name libpagedinfer.so | head -n 1)")
@@ -89,16 +90,31 @@ else
     echo "pkg-config is not here: not tried"
 fi
 
+# README's commands, in a folder that looks like the clone.
+mkdir -p "$work/clone"
+ln -s "$PWD/include" "$work/clone/include"
+ln -s "$(cd "$build" && pwd)" "$work/clone/build"
+cp "$work/first.c" "$work/clone/"
+readme first-commands | sed -n "s|~/.cache/pagedinfer/[^ ]*gguf|\"\$MODEL\"|; s/^    //p" >"$work/commands"
+[ "$(wc -l <"$work/commands")" = 2 ] || finding "README.md has no two commands between the markers of first-commands"
+(cd "$work/clone" && sh -ec "$(head -n 1 "$work/commands")") || finding "README's first command does not build the program"
+if [ -n "$model" ]; then
+    text=$(cd "$work/clone" && MODEL=$model timeout 300 sh -c "$(tail -n 1 "$work/commands")" 2>"$work/err")
+    rc=$?
+    [ $rc = 0 ] && [ ${#text} -gt 10 ] || { cat "$work/err"; finding "README's second command: exit $rc, text '$text'"; }
+fi
+question='[{"role": "user", "content": "What is a lighthouse for?"}]'
+
 for program in "${programs[@]}"; do
     [ -x "$program" ] || continue
     if [ -n "$model" ]; then
-        text=$(LD_LIBRARY_PATH=$lib timeout 300 "$program" "$model" "Once upon a time" 2>"$work/err")
+        text=$(LD_LIBRARY_PATH=$lib timeout 300 "$program" "$model" "$question" 2>"$work/err")
         rc=$?
         [ $rc = 0 ] && [ ${#text} -gt 10 ] || { cat "$work/err"; finding "$program: exit $rc, text '$text'"; }
     fi
-    LD_LIBRARY_PATH=$lib timeout 60 "$program" /nonexistent/model.gguf "x" >"$work/out" 2>"$work/err"
+    LD_LIBRARY_PATH=$lib timeout 60 "$program" /nonexistent/model.gguf "$question" >"$work/out" 2>"$work/err"
     rc=$?
-    [ $rc = 1 ] && grep -q "/nonexistent/model.gguf" "$work/err" ||
+    [ $rc = 1 ] && [ "$(grep -o "/nonexistent/model.gguf" "$work/err" | wc -l)" = 1 ] ||
         finding "$program with a model that does not exist: exit $rc, '$(cat "$work/err")'"
 done
 

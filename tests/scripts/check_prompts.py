@@ -6,7 +6,7 @@
 Templates are those of llama.cpp's source tree (by default where the peer was unpacked), each with a vocabulary made for
 it: bytes, and as control tokens all that looks like one in the template; some of them user-defined. Templates whose
 model's vocabulary lies in that tree are tried with that one, too. N prompts (3) a conversation have the text of random
-control tokens in messages, tools and their results; PAGEDINFER_LONG=1: 60, more than 10,000 in all. Exits with 77 where
+control tokens in messages, tools and their results; PAGEDINFER_LONG=1: 10, more than 10,000 in all. Exits with 77 where
 the templates or the Python package gguf are not there.
 """
 import argparse
@@ -85,7 +85,7 @@ def main():
     peer = pathlib.Path("~/.cache/pagedinfer-peer/llama.cpp/models").expanduser()
     ap.add_argument("--tool", default=os.path.join(build, "tests", "tool_chat_tokens"))
     ap.add_argument("--templates", type=pathlib.Path, default=peer / "templates")
-    ap.add_argument("--per", type=int, default=60 if os.environ.get("PAGEDINFER_LONG") == "1" else 3)
+    ap.add_argument("--per", type=int, default=10 if os.environ.get("PAGEDINFER_LONG") == "1" else 3)
     ap.add_argument("--only", default="", help="part of a template's name")
     args = ap.parse_args()
     try:

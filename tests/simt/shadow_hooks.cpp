@@ -19,6 +19,9 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void *p, size_t n) { compiled_access(p, n, false, false, AT); }
 void __tsan_write_range(void *p, size_t n) { compiled_access(p, n, true, false, AT); }
+/* Clang's, of pointers to virtual tables, in the host code of launches. */
+void __tsan_vptr_read(void *p) { compiled_access(p, sizeof(void *), false, true, AT); }
+void __tsan_vptr_update(void *p, void *) { compiled_access(p, sizeof(void *), true, true, AT); }
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}

@@ -1,8 +1,9 @@
 /* Weights on their way to the emulated device: what lies there, and what it takes of the host. */
-#include "simt_test.h"
+#include "answers.h"
 
 #include <algorithm>
 #include <string>
+#include <unistd.h>
 
 #include "backend/cuda/pack.h"
 #include "backend/cuda/runtime.h"
@@ -11,6 +12,7 @@
 extern "C" {
 #include "backend/cuda/cuda.h"
 #include "formats/formats.h"
+int simt_small_write(const char *path, const char *arch, int32_t type);
 }
 
 static pi__backend *create()
@@ -231,10 +233,58 @@ static void test_no_pages(void **)
     }
 }
 
+struct load_watch {
+    int64_t cancel_at; /* the call that cancels; negative: none */
+    int64_t n;         /* calls */
+    uint64_t done;     /* of the last one */
+    bool whole;        /* which was the end of it */
+};
+
+static bool on_load(void *ud, int stage, uint64_t done, uint64_t total)
+{
+    load_watch *w = static_cast<load_watch *>(ud);
+    assert_int_equal(stage, PI_LOAD_WEIGHTS);
+    assert_true(done >= w->done && done <= total);
+    w->done = done;
+    w->whole = done == total;
+    return w->n++ == w->cancel_at;
+}
+
+/* Opening an engine on the device tells how far loading is, and ends where it is told to, with nothing left. */
+static void test_canceled(void **)
+{
+    char path[256];
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_small_write(path, "gemma3", PI__Q8_0), 0);
+    int64_t n_calls = 1;
+    for (int64_t at = -1; at < n_calls; at += at < 4 ? 1 : 7) {
+        load_watch w = {at, 0, 0, false};
+        pi_error err = {};
+        pi_engine *e = nullptr;
+        pi_options *o = pi_options_new();
+        const size_t before = simt::host_bytes();
+        set(o, "model", path);
+        set(o, "device", "emu");
+        set(o, "ctx-size", "64");
+        pi_options_set_progress(o, on_load, &w);
+        assert_int_equal(pi_engine_open(&e, o, &err), at < 0 ? PI_OK : PI_ECANCELED);
+        pi_options_free(o);
+        pi_engine_close(e);
+        if (at < 0) n_calls = w.n;
+        else assert_null(e);
+        assert_int_equal(w.n, at < 0 ? n_calls : at + 1);
+        assert_true(w.whole == (w.n == n_calls));
+        assert_int_equal(simt::host_bytes(), before);
+    }
+    assert_true(n_calls > 20);
+    unlink(path);
+}
+
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_as_in_file),
                                 cmocka_unit_test(test_vectors), cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),
-                                cmocka_unit_test(test_arena_misuse), cmocka_unit_test(test_no_pages)};
+                                cmocka_unit_test(test_arena_misuse), cmocka_unit_test(test_no_pages),
+                                cmocka_unit_test(test_canceled)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "engine/core.h"
 #include "random_model.h"
 
@@ -22,6 +23,7 @@ typedef struct job {
     int32_t n_prompt;
     int32_t logits_from; /* with PI__LOGITS_ALL */
     int32_t mirostat;    /* sampled, by a state of its own; 0: greedy */
+    bool thinks;         /* the prompt ends in a thought, whose end is forced after 4 tokens */
     int32_t tokens[N_GEN], n_tokens;
     uint64_t rows; /* hash of the logits it got */
     atomic_int done;
@@ -67,8 +69,19 @@ static void jobs_fill(job *jobs)
         memset(&jobs[i], 0, sizeof jobs[i]);
         jobs[i].n_prompt = lengths[i];
         jobs[i].mirostat = i == 3 ? 2 : 0;
+        jobs[i].thinks = i == 2;
         for (int32_t k = 0; k < lengths[i]; k++) jobs[i].prompt[k] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
     }
+}
+
+/* The prompt's last tokens become an opening tag. */
+static void job_open_thought(pi__core *e, job *j)
+{
+    pi__ids tag = {0};
+    assert_int_equal(pi__tokenize(pi__core_vocab(e), "<think>", 7, false, true, &tag), PI_OK);
+    assert_true(tag.n < (size_t) j->n_prompt);
+    memcpy(j->prompt + j->n_prompt - tag.n, tag.p, tag.n * sizeof *tag.p);
+    pi__free(tag.p);
 }
 
 static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias *bias)
@@ -77,11 +90,12 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
-                                 .logits_from = j->logits_from,
+                                 .logits_from = j->logits_from, .limit_thoughts = j->thinks, .thought_budget = 4,
                                  .sampling = {.seed = 11, .temp = j->mirostat ? 1 : 0, .mirostat = j->mirostat,
                                               .mirostat_tau = 3, .mirostat_eta = 0.3f, .top_p = 1, .typical_p = 1,
                                               .repeat_penalty = 1, .chain = {PI__SMP_N},
                                               .bias = bias, .n_bias = bias ? 1 : 0}};
+    if (j->thinks) job_open_thought(e, j);
     j->n_tokens = 0;
     j->rows = 0;
     atomic_store(&j->done, 0);

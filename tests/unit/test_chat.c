@@ -9,7 +9,9 @@
 
 #include "base/alloc.h"
 #include "counting_alloc.h"
+#include "chat_names_expected.h"
 #include "template/chat.h"
+#include "template/chat_names.h"
 #include "random_model.h"
 #include "vocab_seed.h"
 
@@ -89,6 +91,32 @@ static void refuse(const char *text, const char *messages, const char *tools, co
 
 /* ----------------------------------------------------------------------------------------------------------- choice */
 
+/* Each name writes what llama.cpp writes; but where that leaves the system message out (yandex), it goes to the user's. */
+static void test_names(void **state)
+{
+    (void) state;
+    static const struct { const char *messages, *options; } talk[] = {
+        {"[{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi.'}, {'role': 'assistant', 'content': "
+         "'Hello!'}, {'role': 'user', 'content': 'Who are you?'}]", NULL},
+        {"[{'role': 'user', 'content': 'Hi.'}]", NULL},
+        {"[{'role': 'system', 'content': ' S \\n'}, {'role': 'user', 'content': '  hi\\n'}, {'role': 'assistant', 'content': "
+         "' yo '}, {'role': 'user', 'content': 'x '}, {'role': 'assistant', 'content': 'end '}]", "{'add_generation_prompt': false}"},
+    };
+    const size_t n = sizeof chat_names_expected / sizeof *chat_names_expected;
+    size_t n_ours = 0;
+#define NAME(...) n_ours++;
+    PI__CHAT_NAMES(NAME)
+#undef NAME
+    assert_int_equal(n, n_ours);
+    expect("yandex", "[{'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'U'}]",
+           " Пользователь: S\n\nU\n\n Ассистент:[SEP]");
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++)
+            if (k == 1 || strcmp(chat_names_expected[i].name, "yandex"))
+                expect_full(bpe, chat_names_expected[i].name, talk[k].messages, NULL, talk[k].options,
+                            chat_names_expected[i].text[k]);
+}
+
 static void test_choice(void **state)
 {
     (void) state;
@@ -103,8 +131,9 @@ static void test_choice(void **state)
     pi_error err = {0};
     assert_int_equal(pi__chat_new(&c, spm, NULL, NULL, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "chat-template-file"));
-    assert_int_equal(pi__chat_new(&c, bpe, "llama3", NULL, &err), PI_EINVAL);
-    assert_string_equal(err.msg, "chat-template: 'llama3' is neither a template nor the one name known, chatml");
+    assert_int_equal(pi__chat_new(&c, bpe, "llama9", NULL, &err), PI_EINVAL);
+    assert_string_equal(err.msg, "chat-template: 'llama9' is neither a template nor the name of one, as chatml, llama3 "
+                        "or gemma; the option's help has them all");
     assert_int_equal(pi__chat_new(&c, bpe, "{% if %}", NULL, &err), PI_EINVAL);
     assert_int_equal(pi__chat_new(&c, bpe, NULL, "[1]", &err), PI_EINVAL);
     assert_string_equal(err.msg, "chat-template-kwargs: must be a JSON object");
@@ -354,6 +383,74 @@ static void test_public(void **state)
     assert_int_equal(open_tiny(&e, "chat-template-file", "/tmp", &err), PI_EIO);
 }
 
+/* A call that is required comes, whatever the model's weights; one that is not leaves the answer free. */
+static void test_tool_choice(void **state)
+{
+    (void) state;
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> #}";
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"the\"}]", f[] = "[{\"name\": \"f\"}]";
+    static const char required[] = "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}";
+    pi_engine *e;
+    pi_error err = {0};
+    assert_int_equal(open_tiny(&e, "chat-template", template, &err), PI_OK);
+    for (int k = 0; k < 2; k++) {
+        pi_request *r = pi_request_new(e);
+        pi_chat_parser *p;
+        pi_event *ev;
+        pi_chat_call call = {.size = sizeof call};
+        int finish = PI_FINISH_NONE;
+        if (pi_request_prompt_chat(r, messages, f, k ? NULL : required, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(pi_chat_parser_new(&p, e, f, k ? NULL : required, &err), PI_OK);
+        assert_int_equal(pi_request_set(r, "special", "true", &err), PI_OK);
+        assert_int_equal(pi_request_set(r, "max-tokens", "96", &err), PI_OK);
+        if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+        while (finish == PI_FINISH_NONE && pi_poll(e, &ev, 1, 60000) == 1) {
+            assert_int_equal(pi_chat_parser_feed(p, ev->text, ev->text_len), PI_OK);
+            finish = ev->finish_reason;
+            pi_event_release(ev);
+        }
+        int end = pi_chat_parser_end(p, finish);
+        if (!k) {
+            assert_int_equal(end, PI_FINISH_TOOL_CALLS);
+            assert_int_equal(pi_chat_parser_call(p, 0, &call), PI_OK);
+            assert_string_equal(call.name, "f");
+            assert_string_equal(call.arguments, "{}");
+            assert_int_equal(pi_chat_parser_call(p, 1, &call), PI_ENOENT);
+            assert_int_equal(pi_chat_parser_content(p, NULL), 0);
+        } else {
+            assert_int_equal(end, finish);
+            assert_true(pi_chat_parser_content(p, NULL) > 0);
+        }
+        assert_int_equal(pi_chat_parser_reasoning(p, NULL), 0);
+        pi_chat_parser_free(p);
+        pi_request_free(r);
+    }
+    /* Another form beside a call that is required; and another prompt, which asks for none. */
+    pi_request *r = pi_request_new(e);
+    assert_int_equal(pi_request_prompt_chat(r, messages, f, required, &err), PI_OK);
+    assert_int_equal(pi_request_set(r, "regex", "a", &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "tool_choice"));
+    assert_int_equal(pi_request_prompt_text(r, "the", 3, &err), PI_OK);
+    assert_int_equal(pi_request_submit(r, &err), PI_OK);
+    assert_int_equal(pi_request_wait(r, 60000), PI_OK);
+    pi_request_free(r);
+    /* A schema that no grammar can be made of: refused where a call is required, left out where not. */
+    static const char odd[] = "[{\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"propertyNames\": {\"maxLength\": 3}}}]";
+    r = pi_request_new(e);
+    assert_int_not_equal(pi_request_prompt_chat(r, messages, odd, "{\"tool_choice\": \"required\"}", &err), PI_OK);
+    assert_int_equal(pi_request_prompt_chat(r, messages, odd, NULL, &err), PI_OK);
+    pi_request_free(r);
+    assert_int_equal(pi_chat_parser_new(NULL, e, NULL, NULL, &err), PI_EINVAL);
+    pi_chat_parser *p;
+    assert_int_equal(pi_chat_parser_new(&p, NULL, NULL, NULL, &err), PI_EINVAL);
+    assert_int_equal(pi_chat_parser_new(&p, e, "[", NULL, &err), PI_EINVAL);
+    assert_null(p);
+    assert_int_equal(pi_chat_parser_feed(NULL, "", 0), PI_EINVAL);
+    assert_false(pi_chat_parser_next(NULL, NULL));
+    pi_engine_close(e);
+}
+
 static void test_template_file(void **state)
 {
     (void) state;
@@ -378,7 +475,7 @@ static void test_template_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_content),
@@ -388,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_public),
+        cmocka_unit_test(test_tool_choice),
         cmocka_unit_test(test_template_file),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

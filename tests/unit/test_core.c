@@ -223,6 +223,9 @@ static void batch_composition_changes_nothing(void **st)
     run_as(&c, 32, "32 at once");
     c.cpu.n_threads = 1;
     run_as(&c, 8, "1 thread, 8 at once");
+    c.cpu.n_batch = 4;
+    run_as(&c, 16, "1 thread, 4 where there are prompts");
+    c.cpu.n_batch = 0;
     c.cpu.n_threads = 3;
     c.max_batch_tokens = 16;
     run_as(&c, 16, "3 threads, budget 16");
@@ -665,6 +668,7 @@ static void what_fits(void **st)
     log_lines lines = {0};
     pi__config c = base_config();
     c.kv_tokens = 256;
+    c.device = "cpu"; /* and no line about a GPU that is not there */
     c.log = (pi__log) {count_warning, &lines, PI_LOG_WARN};
     pi__core *e = open_core(&c);
     fill(&j, 1, 200, 56);
@@ -686,6 +690,33 @@ static void what_fits(void **st)
     for (int i = 0; i < 3; i++) assert_int_equal(many[i].n_tokens, 6);
     assert_int_equal(lines.n, 2);
     pi__core_close(e);
+}
+
+/* Bytes of this process that are locked, in KiB. */
+static long locked_kib(void)
+{
+    char line[256];
+    long n = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "VmLck: %ld", &n);
+    if (f) fclose(f);
+    return n;
+}
+
+static void mlock_or_a_line(void **st)
+{
+    (void) st;
+    pi__config c = base_config();
+    log_lines lines = {0};
+    const long before = locked_kib();
+    c.device = "cpu";
+    c.mlock = true;
+    c.log = (pi__log) {count_warning, &lines, PI_LOG_WARN};
+    pi__core *e = open_core(&c);
+    if (lines.n) assert_non_null(strstr(lines.last, "ulimit -l"));
+    else assert_true(locked_kib() > before);
+    pi__core_close(e);
+    assert_int_equal(locked_kib(), before);
 }
 
 static void refusals(void **st)
@@ -967,7 +998,8 @@ int main(void)
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
         cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),
-        cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(what_fits), cmocka_unit_test(refusals),
+        cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(what_fits),
+        cmocka_unit_test(mlock_or_a_line), cmocka_unit_test(refusals),
         cmocka_unit_test(room_after_an_end),
         cmocka_unit_test(ends), cmocka_unit_test(plan_is_what_is_taken),
         cmocka_unit_test(tables_are_planned), cmocka_unit_test(out_of_memory),

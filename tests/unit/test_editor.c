@@ -327,6 +327,9 @@ int main(void)
         cmocka_unit_test(test_without_escapes),
         cmocka_unit_test(test_screen),
     };
-    setlocale(LC_CTYPE, "C.UTF-8");
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) {
+        puts("there is no locale C.UTF-8");
+        return 77;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

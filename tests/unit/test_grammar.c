@@ -409,7 +409,8 @@ static void refused(void **state)
         {PI__GRAMMAR_GBNF, "root ::= <[99999]>", PI_EINVAL, "no token of this number"},
         {PI__GRAMMAR_GBNF, "root ::= \"a\"{3,2}", PI_EINVAL, "less than its least"},
         {PI__GRAMMAR_GBNF, "root ::= \"a\"{1,1000000000}", PI_EINVAL, "more than 100000"},
-        {PI__GRAMMAR_GBNF, "root ::= ((((\"ab\"{1,100000}){1,100000} \"c\"){1,100000} \"d\"){1,100000} | \"e\"{100000}){100000} x\nx ::= (\"f\" \"g\"){1,100000} "
+        {PI__GRAMMAR_GBNF, "root ::= ((((\"ab\"{1,100000}){1,100000} \"c\"){1,100000} \"d\"){1,100000} | \"e\"{100000}){100000} x\n"
+         "x ::= (\"f\" \"g\"){1,100000} "
          "([h]{1,100000} [i]{1,100000} [j]{1,100000})", PI_ETOOBIG, "too large"},
         {PI__GRAMMAR_GBNF, "root ::= \"a\" )", PI_EINVAL, "closes no group"},
         {PI__GRAMMAR_GBNF, "root ::= %json{\"type\": 3}", PI_EINVAL, "type"},
@@ -584,7 +585,8 @@ static void out_of_memory(void **state)
 {
     (void) state;
     static const pi__grammar_spec specs[] = {
-        {PI__GRAMMAR_GBNF, "root ::= \"a\" x{2,3} [a-c]* %json{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}\nx ::= \"b\"", "[\"go\", \"<call>\"]"},
+        {PI__GRAMMAR_GBNF, "root ::= \"a\" x{2,3} [a-c]* %json{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}\n"
+         "x ::= \"b\"", "[\"go\", \"<call>\"]"},
         {PI__GRAMMAR_REGEX, "(a|[^b]{2,3})+", NULL}, {PI__GRAMMAR_CHOICE, "[\"a\", \"b\"]", NULL}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         bool done = false;

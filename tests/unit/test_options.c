@@ -11,7 +11,9 @@
 
 #include <cmocka.h>
 
+#include "api/config.h"
 #include "api/options.h"
+#include "backend/cpu/pool.h"
 #include "sampler/params.h"
 
 static void each_row_is_consistent(void **state)
@@ -233,7 +235,7 @@ static void errors_name_key_value_and_range(void **state)
     assert_int_equal(set(o, "top-p", "1.5", &err), PI_EINVAL);
     assert_string_equal(err.msg, "top-p: '1.5' is out of range (0..1)");
     assert_int_equal(set(o, "cache-type-k", "f61", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "cache-type-k: 'f61' is not among the choices (f32|f16|bf16|q8_0|q4_0)");
+    assert_string_equal(err.msg, "cache-type-k: 'f61' is not among the choices (f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl)");
     assert_int_equal(set(o, "threads", "two", &err), PI_EINVAL);
     assert_string_equal(err.msg, "threads: 'two' is not a whole number (-1..1024)");
     assert_int_equal(set(o, "prefix-cache", "maybe", &err), PI_EINVAL);
@@ -276,6 +278,56 @@ static void values_are_stored_typed(void **state)
     assert_int_equal(pi__opt_int(s, PI__OPT_LOG_LEVEL), PI_LOG_DEBUG);
     assert_int_equal(set(o, "prompt", "of the command line alone", &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "the library has no option 'prompt'"));
+    pi_options_free(o);
+}
+
+static void ranges_and_numbers(void **state)
+{
+    (void) state;
+    uint64_t mask = 0;
+    double v[4];
+    assert_true(pi__parse_range("0-3", &mask) && mask == 0xf);
+    assert_true(pi__parse_range("2-2", &mask) && mask == 4);
+    assert_true(pi__parse_range("0-63", &mask) && mask == UINT64_MAX);
+    assert_true(pi__parse_range("62-", &mask) && mask == UINT64_C(3) << 62);
+    assert_true(pi__parse_range("-1", &mask) && mask == 3);
+    static const char *const bad[] = {"", "3", "3-1", "0-64", "a-b", "1-2-3", "--", "0x0-1", "00000000-1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(pi__parse_range(bad[i], NULL));
+    assert_int_equal(pi__parse_numbers("3,1/0.5", v, 4), 3);
+    assert_true(v[0] == 3 && v[1] == 1 && v[2] == 0.5);
+    assert_int_equal(pi__parse_numbers("7", v, 0), 1);
+    static const char *const none[] = {"", "0,0", "1,,2", "1,", "-1,2", "1;2", "a", "1e400"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(pi__parse_numbers(none[i], v, 4), 0);
+}
+
+/* Options of llama.cpp that several of ours come from. */
+static void flags_become_one_config(void **state)
+{
+    (void) state;
+    pi_options *o = pi_options_new();
+    pi_error err;
+    static pi__config c;
+    assert_int_equal(set(o, "model", "m.gguf", &err) | set(o, "device", "cpu", &err), 0);
+    assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
+    assert_int_equal(c.max_batch_tokens, 512);
+    assert_true(!c.tensor && !c.mlock && c.placement.fit && !c.fit_margin && !c.cpu.n_batch && !c.cpu.affinity);
+    assert_int_equal(set(o, "batch-size", "2048", &err) | set(o, "split-mode", "layer", &err) | set(o, "load-mode", "mlock", &err) |
+                     set(o, "fit", "off", &err) | set(o, "fit-target", "512,2048", &err) | set(o, "threads-batch", "7", &err) |
+                     set(o, "cpu-mask", "10", &err) | set(o, "cpu-range", "0-1", &err) | set(o, "cpu-strict", "1", &err) |
+                     set(o, "numa", "isolate", &err) | set(o, "prio", "2", &err) | set(o, "main-gpu", "1", &err) |
+                     set(o, "tensor-split", "3,1", &err), 0);
+    assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
+    assert_int_equal(c.max_batch_tokens, 512);
+    assert_true(c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit && c.fit_margin == UINT64_C(2) << 30);
+    assert_true(c.cpu.n_batch == 7 && c.cpu.affinity == 0x13 && c.cpu.strict == PI__STRICT_YES);
+    assert_true(c.cpu.numa == PI__NUMA_ISOLATE && c.cpu.prio == 2);
+    assert_string_equal(c.device, "cpu"); /* which has no numbers */
+    assert_int_equal(set(o, "batch-size", "100", &err) | set(o, "load-mode", "mmap+mlock", &err), 0);
+    assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
+    assert_true(c.max_batch_tokens == 100 && c.mlock && c.load_mode == PI__LOAD_MMAP);
+    assert_int_equal(set(o, "cpu-range", "3-99", &err), PI_EINVAL);
+    assert_int_equal(set(o, "tensor-split", "a", &err), PI_EINVAL);
+    assert_int_equal(set(o, "prio", "4", &err), PI_EINVAL);
     pi_options_free(o);
 }
 
@@ -357,7 +409,8 @@ int main(void)
         cmocka_unit_test(distances),
         cmocka_unit_test(errors_name_key_value_and_range),
         cmocka_unit_test(values_are_stored_typed),
-        cmocka_unit_test(lists_grow_and_clear),
+        cmocka_unit_test(ranges_and_numbers),
+        cmocka_unit_test(flags_become_one_config), cmocka_unit_test(lists_grow_and_clear),
         cmocka_unit_test(scopes),
         cmocka_unit_test(out_of_memory),
     };

@@ -8,12 +8,18 @@
 #include <stddef.h>
 #include <sched.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "backend/cpu/places.h"
 #include "backend/cpu/pool.h"
 #include "base/alloc.h"
 
@@ -180,11 +186,150 @@ static void test_affinity(void **state)
     assert_int_equal(j.wrong, 0);
     assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
-    pi__pool_pin_caller(p);
+    pi__pool_place_thread(p, 0);
     assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof after, &after), 0);
     assert_int_equal(CPU_COUNT(&after), 1);
     pi__pool_destroy(p);
     assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof before, &before), 0);
+}
+
+/* Jobs of another number of threads each, in any order: every thread of a job is in it once, and no other; barriers and
+ * items are the job's. Some sleep meanwhile. */
+static void test_fewer_threads(void **state)
+{
+    (void) state;
+    for (int32_t n = 2; n <= 6; n += 2) {
+        pi__pool *p = make(n, 0, n == 2 ? 0 : 2);
+        int64_t want[64] = {0};
+        job j = {.pool = p};
+        uint32_t rng = 7;
+        for (int i = 0; i < 400; i++) {
+            rng = rng * 1664525 + 1013904223;
+            const int32_t use = i % 7 ? (int32_t) (rng >> 16) % (n + 2) : 0, k = use < 1 ? 1 : use < n ? use : n;
+            pi__pool_use(p, use);
+            for (int again = 0; again < 1 + (int) (rng >> 8) % 3; again++) {
+                pi__pool_run(p, count_job, &j);
+                for (int t = 0; t < k; t++) want[t] += k;
+            }
+            if (i % 100 == 0) usleep(3000);
+            assert_memory_equal(j.per_thread, want, sizeof want);
+        }
+        pi__pool_use(p, 2);
+        j = (job) {.pool = p};
+        pi__pool_run(p, barrier_job, &j);
+        assert_int_equal(j.wrong, 0);
+        pi__pool_use(p, n);
+        j = (job) {.pool = p};
+        pi__pool_run(p, barrier_job, &j);
+        assert_int_equal(j.wrong, 0);
+        if (n == 4) pi__pool_use(p, 1); /* destroyed while most are left out */
+        pi__pool_destroy(p);
+    }
+}
+
+/* Where a worker runs: as many processors as these, and all of them. */
+static void places_job(void *arg, int32_t ith, int32_t nth)
+{
+    job *j = arg;
+    cpu_set_t set;
+    (void) nth;
+    if (ith && !pthread_getaffinity_np(pthread_self(), sizeof set, &set)) j->per_thread[ith] = CPU_COUNT(&set);
+}
+
+static void test_strict(void **state)
+{
+    (void) state;
+    cpu_set_t all;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    uint64_t mask = 0;
+    for (int i = 0; i < 64 && __builtin_popcountll(mask) < 2; i++)
+        if (CPU_ISSET(i, &all)) mask |= UINT64_C(1) << i;
+    if (__builtin_popcountll(mask) < 2) skip();
+    static const int want[][2] = {{2, 1}, {3, 2}}; /* threads; processors of each with auto */
+    for (int i = 0; i < 2; i++)
+        for (int strict = PI__STRICT_AUTO; strict <= PI__STRICT_YES; strict++) {
+            pi__pool *p;
+            job j = {0};
+            const pi__pool_config c = {.n_threads = want[i][0], .affinity = mask, .poll = 1, .strict = strict};
+            assert_int_equal(pi__pool_create_with(&p, &c, NULL), PI_OK);
+            assert_true(pi__pool_has_places(p));
+            pi__pool_run(p, places_job, &j);
+            const int each = strict == PI__STRICT_AUTO ? want[i][1] : strict == PI__STRICT_YES ? 1 : 2;
+            for (int t = 1; t < want[i][0]; t++) assert_int_equal(j.per_thread[t], each);
+            pi__pool_destroy(p);
+        }
+}
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    strcat(path, "/cpulist");
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_nodes(void **state)
+{
+    (void) state;
+    char dir[] = "/tmp/pi_nodes_XXXXXX", text[64], cmd[64];
+    cpu_set_t all, node[4];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &all)) first++;
+    snprintf(text, sizeof text, "%d\n", first);
+    put_file(dir, "node0", text);
+    put_file(dir, "node1", "\n"); /* memory alone */
+    put_file(dir, "node2", "0-1023\n");
+    put_file(dir, "node5", "0-3,x\n");
+    put_file(dir, "node7", "1000000-1000003\n");
+    assert_int_equal(pi__numa_nodes(dir, node, 4), 2);
+    assert_true(CPU_COUNT(&node[0]) == 1 && CPU_ISSET(first, &node[0]));
+    assert_true(CPU_EQUAL(&node[1], &all));
+    assert_int_equal(pi__numa_nodes(dir, node, 1), 1);
+    assert_int_equal(pi__numa_nodes("/nowhere", node, 4), 0);
+    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
+    assert_int_equal(system(cmd), 0);
+    for (int numa = PI__NUMA_NONE; numa <= PI__NUMA_NUMACTL; numa++) { /* whatever this machine has */
+        pi__pool *p;
+        const pi__pool_config c = {.n_threads = 3, .poll = 1, .numa = numa};
+        job j = {0};
+        assert_int_equal(pi__pool_create_with(&p, &c, NULL), PI_OK);
+        pi__pool_run(p, count_job, &j);
+        for (int t = 0; t < 3; t++) assert_int_equal(j.per_thread[t], 3);
+        pi__pool_destroy(p);
+    }
+}
+
+static void nice_job(void *arg, int32_t ith, int32_t nth)
+{
+    job *j = arg;
+    (void) nth;
+    j->per_thread[ith] = getpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid));
+}
+
+static void test_priority(void **state)
+{
+    (void) state;
+    const int before = getpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid));
+    pi__pool *p;
+    job j = {0};
+    const pi__pool_config c = {.n_threads = 3, .poll = 1, .prio = -1};
+    assert_int_equal(pi__pool_create_with(&p, &c, NULL), PI_OK);
+    pi__pool_run(p, nice_job, &j);
+    assert_int_equal(j.per_thread[0], before); /* the caller's own until it is given a place */
+    for (int t = 1; t < 3; t++) assert_int_equal(j.per_thread[t], 10);
+    pi__pool_destroy(p);
+    for (int prio = -1; prio <= 3; prio++) {
+        const bool allowed = pi__prio_allowed(prio);
+        assert_true(allowed || prio > 0);
+        assert_int_equal(getpriority(PRIO_PROCESS, (id_t) syscall(SYS_gettid)), before);
+        assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
+    }
 }
 
 static void test_refused(void **state)
@@ -243,7 +388,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_jobs),   cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_next),
         cmocka_unit_test(test_barrier),     cmocka_unit_test(test_sleep_and_wake), cmocka_unit_test(test_affinity),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_thread_cannot_start), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_fewer_threads), cmocka_unit_test(test_strict), cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_priority),    cmocka_unit_test(test_refused), cmocka_unit_test(test_thread_cannot_start),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,21 +134,27 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         const size_t n_forbid = rnd_int(5) ? 0 : SKIPPED;
         bool sum;
         fill(row, n, kind);
-        const int k = pi__sampler_top(s, n_forbid, &sum);
+        uint64_t allowed[(MOST + 63) / 64];
+        const bool masked = rnd_int(3) == 0; /* some tokens, many or few, are not allowed */
+        const int share = 1 + rnd_int(8);
+        memset(allowed, 0, sizeof allowed);
+        for (int id = 0; id < n; id++) allowed[id >> 6] |= (uint64_t) (rnd_int(8) < share) << (id & 63);
+        const int k = pi__sampler_top(s, masked ? 1 : n_forbid, &sum);
         memcpy(copy, row, sizeof copy);
+        if (masked) pi__row_allow(copy, n, allowed);
         const int32_t want = pi__sampler_sample(s, w, copy, skipped, n_forbid);
         const float value = s->feedback.value;
         assert_in_range(k, 0, PI__MAX_TOP);
         if (k) {
             const bool probs = rnd_int(3) == 0;
             const pi__top t = top_of(row, n, probs && k < 8 ? 8 : k, sum || probs, key);
-            const int32_t got = pi__sampler_sample_top(s, w, &t, scribble, &(pi__excluded) {.forbid = skipped,
-                .n_forbid = n_forbid});
+            const pi__excluded x = {skipped, n_forbid, masked ? allowed : NULL};
+            const int32_t got = pi__sampler_sample_top(s, w, &t, scribble, &x);
             if (got != PI__NEED_ROW) assert_int_equal(got, want);
             assert_true(s->feedback.value == value); /* what the next token depends on, too */
-            if (got != PI__NEED_ROW) check_logprobs(row, n, &t, got, w);
-            *asked += kind == 0;
-            *given += kind == 0 && got != PI__NEED_ROW;
+            if (got != PI__NEED_ROW && !masked) check_logprobs(row, n, &t, got, w);
+            *asked += kind == 0 && !masked;
+            *given += kind == 0 && !masked && got != PI__NEED_ROW;
         }
         pi__sampler_accept(s, want < 0 ? 0 : want);
     }

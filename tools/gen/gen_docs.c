@@ -132,6 +132,12 @@ static void write_man(void)
     man_options();
     printf(".SH ENVIRONMENT\nAn option can be set by a variable named after its long spelling, in capitals and with "
            "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line wins.\n");
+    printf(".TP\n.BR HF_TOKEN\na token for repositories that are private or gated, as \\-hft\n"
+           ".TP\n.BR MODEL_ENDPOINT \", \" HF_ENDPOINT\nthe hub of \\-hf, instead of https://huggingface.co/\n"
+           ".TP\n.BR LLAMA_CACHE \", \" HF_HUB_CACHE \", \" HUGGINGFACE_HUB_CACHE\n"
+           "the folder of what is fetched; without them $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or "
+           "~/.cache/huggingface/hub, and for \\-mu $XDG_CACHE_HOME/llama.cpp or ~/.cache/llama.cpp\n"
+           ".TP\n.BR https_proxy \", \" no_proxy\nas for curl(1)\n");
     printf(".SH EXIT STATUS\n"
            ".TP\n0\nsuccess\n.TP\n1\na comparison that was asked for found a difference\n.TP\n64\nusage\n"
            ".TP\n65\nthe model file is bad or corrupt\n.TP\n66\nno such file\n"
@@ -143,6 +149,7 @@ static void write_man(void)
            ".TP\n130, 143\ninterrupted, terminated\n"
            ".TP\n141\nthe reader of the standard output went away; nothing is said\n");
     printf(".SH EXAMPLES\n.nf\npagedinfer run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
+           "pagedinfer run \\-hf ggml\\-org/gemma\\-3\\-1b\\-it\\-GGUF \\-p \"Once upon a time\" \\-n 64\n"
            "pagedinfer inspect model.gguf\n.fi\n");
 }
 

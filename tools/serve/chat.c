@@ -1,20 +1,24 @@
-/* Conversations (see chat.h). */
+/* Conversations (see chat.h), over the library's prompts and its parser of answers. */
 #include "serve/chat.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "reasoning.h"
+static int no_memory(pi_error *err)
+{
+    *err = (pi_error) {PI_ENOMEM, "out of memory"};
+    return PI_ENOMEM;
+}
 
 int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, const json_t *vars, pi_error *err)
 {
-    c->split = true;
     c->messages = json_dumps(messages, JSON_COMPACT);
     if (tools) c->tools = json_dumps(tools, JSON_COMPACT);
     if (vars) c->options = json_dumps(vars, JSON_COMPACT);
-    if (c->messages && (!tools || c->tools) && (!vars || c->options)) return PI_OK;
-    *err = (pi_error) {PI_ENOMEM, "out of memory"};
-    return PI_ENOMEM;
+    const json_t *choice = json_object_get(vars, "tool_choice");
+    const char *word = json_string_value(choice);
+    c->firm = tools && (json_is_object(choice) || (word && !strcmp(word, "required")));
+    return c->messages && (!tools || c->tools) && (!vars || c->options) ? PI_OK : no_memory(err);
 }
 
 int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_error *err)
@@ -22,10 +26,7 @@ int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_err
     int64_t len = pi_chat_render(e, c->messages, c->tools, c->options, NULL, 0, err);
     *out = NULL;
     if (len < 0) return (int) len;
-    if (!(*out = malloc((size_t) len + 1))) {
-        *err = (pi_error) {PI_ENOMEM, "out of memory"};
-        return PI_ENOMEM;
-    }
+    if (!(*out = malloc((size_t) len + 1))) return no_memory(err);
     *n = (size_t) len;
     len = pi_chat_render(e, c->messages, c->tools, c->options, *out, *n, err);
     if (len >= 0 && (size_t) len < *n) *n = (size_t) len; /* a template with a clock in it */
@@ -33,10 +34,9 @@ int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_err
     return len < 0 ? (int) len : PI_OK;
 }
 
-int chat_prompt(chat_state *c, const pi_engine *e, pi_request *r, pi_error *err)
+int chat_prompt(chat_state *c, pi_request *r, pi_error *err)
 {
-    int rc = chat_render(c, e, &c->prompt, &c->n_prompt, err);
-    return rc ? rc : pi_request_prompt_text(r, c->prompt, c->n_prompt, err);
+    return pi_request_prompt_chat(r, c->messages, c->tools, c->options, err);
 }
 
 void chat_state_free(chat_state *c)
@@ -44,56 +44,80 @@ void chat_state_free(chat_state *c)
     free(c->messages);
     free(c->tools);
     free(c->options);
-    free(c->prompt);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
+/* Calls are given out when they are complete: until then the parser may find that they are none, and what a client has
+ * cannot be taken back. Where a grammar sees to it that they become calls (firm), they are given out as they grow. */
 struct chat_reader {
-    reasoning think;
-    buf text[2];         /* content, reasoning of this call */
-    chat_delta delta[2];
+    pi_chat_parser *p;
+    chat_delta *delta;   /* of the last call */
+    size_t cap_delta;
+    int n_calls;         /* given out */
+    bool firm;           /* as in chat_state */
+    int end;             /* what pi_chat_parser_end returned */
 };
 
-chat_reader *chat_reader_new(const chat_state *c, const pi_engine *e)
+int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err)
 {
-    chat_reader *r = calloc(1, sizeof *r);
-    (void) e;
-    if (r) reasoning_start(&r->think, c->prompt ? c->prompt : "", c->n_prompt);
-    return r;
+    chat_reader *r = *out = calloc(1, sizeof *r);
+    if (!r) return no_memory(err);
+    r->firm = c->firm;
+    return pi_chat_parser_new(&r->p, e, c->tools, c->options, err);
 }
 
-static void take(void *ud, bool thought, const char *text, size_t n)
+static bool add(chat_reader *r, size_t *n, chat_delta d)
 {
-    chat_reader *r = ud;
-    buf_put(&r->text[thought], text, n);
+    if (!grow(&r->delta, &r->cap_delta, *n + 1, sizeof d)) return false;
+    r->delta[(*n)++] = d;
+    return true;
 }
 
-int chat_read(chat_reader *r, const char *text, size_t n, bool last, const chat_delta **out, size_t *n_out)
+static bool add_call(chat_reader *r, size_t *n, uint32_t index)
 {
-    r->text[0].n = r->text[1].n = 0;
-    reasoning_feed(&r->think, text, n, take, r);
-    if (last) reasoning_end(&r->think, take, r);
-    *out = r->delta;
-    *n_out = 0;
-    for (int i = 1; i >= 0; i--) { /* thoughts come first */
-        if (!r->text[i].n) continue;
-        r->delta[(*n_out)++] = (chat_delta) {.kind = i ? DELTA_REASONING : DELTA_CONTENT, .text = r->text[i].p,
-                                             .n = r->text[i].n};
+    pi_chat_call call = {.size = sizeof call};
+    uint32_t i = 0;
+    while (!pi_chat_parser_call(r->p, i, &call) && call.index != index) i++;
+    if (call.index != index || !call.id) return true;
+    const int k = r->n_calls++;
+    return add(r, n, (chat_delta) {.kind = DELTA_CALL, .call = k, .id = call.id, .name = call.name}) &&
+           add(r, n, (chat_delta) {.kind = DELTA_ARGS, .call = k, .text = call.arguments, .n = call.arguments_len});
+}
+
+static bool take(chat_reader *r, const pi_chat_delta *d, size_t *n)
+{
+    chat_delta t = {.kind = DELTA_CONTENT, .text = d->text, .n = d->text_len, .call = (int) d->index, .id = d->id,
+                    .name = d->name};
+    switch (d->kind) {
+    case PI_CHAT_CONTENT: break;
+    case PI_CHAT_REASONING: t.kind = DELTA_REASONING; break;
+    case PI_CHAT_CALL: t.kind = DELTA_CALL; break;
+    case PI_CHAT_ARGUMENTS: t.kind = DELTA_ARGS; break;
+    case PI_CHAT_CALL_END: return r->firm || add_call(r, n, d->index);
+    default: return true;
     }
-    return r->text[0].failed || r->text[1].failed ? PI_ENOMEM : PI_OK;
+    if ((t.kind == DELTA_CALL || t.kind == DELTA_ARGS) && !r->firm) return true;
+    return add(r, n, t);
 }
 
-bool chat_called(const chat_reader *r)
+int chat_read(chat_reader *r, const char *text, size_t n, int finish, const chat_delta **out, size_t *n_out)
 {
-    (void) r;
-    return false;
+    pi_chat_delta d = {.size = sizeof d};
+    bool ok = !n || pi_chat_parser_feed(r->p, text, n) == PI_OK;
+    *n_out = 0;
+    if (ok && finish) ok = (r->end = pi_chat_parser_end(r->p, finish)) >= 0;
+    while (ok && pi_chat_parser_next(r->p, &d)) ok = take(r, &d, n_out);
+    *out = r->delta;
+    return ok ? PI_OK : PI_ENOMEM;
 }
+
+bool chat_called(const chat_reader *r) { return r->end == PI_FINISH_TOOL_CALLS; }
 
 void chat_reader_free(chat_reader *r)
 {
     if (!r) return;
-    buf_free(&r->text[0]);
-    buf_free(&r->text[1]);
+    pi_chat_parser_free(r->p);
+    free(r->delta);
     free(r);
 }

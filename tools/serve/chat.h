@@ -22,25 +22,23 @@ typedef struct chat_delta {
 
 typedef struct chat_state { /* of a conversation */
     char *messages, *tools, *options; /* as JSON text; NULL: none */
-    char *prompt;                     /* rendered, where the reader needs to see it */
-    size_t n_prompt;
-    bool split;                       /* reasoning is told apart */
+    bool firm;                        /* a tool has to be called: what looks like a call is one */
 } chat_state;
 
 /* JSON text of the conversation; the engine is not needed yet. PI_ENOMEM or PI_OK. */
 int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, const json_t *vars, pi_error *err);
 /* The prompt of r. Any thread. */
-int chat_prompt(chat_state *c, const pi_engine *e, pi_request *r, pi_error *err);
+int chat_prompt(chat_state *c, pi_request *r, pi_error *err);
 /* The prompt as text, of /apply-template; free it. */
 int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_error *err);
 void chat_state_free(chat_state *c);
 
 typedef struct chat_reader chat_reader;
-/* Reads one answer. NULL: out of memory. */
-chat_reader *chat_reader_new(const chat_state *c, const pi_engine *e);
-/* Takes text; *out are the deltas that it comes to, valid until the next call. last: nothing follows. PI_ENOMEM or
- * PI_OK. */
-int chat_read(chat_reader *r, const char *text, size_t n, bool last, const chat_delta **out, size_t *n_out);
+/* Reads one answer. On failure *out is still to be freed. */
+int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err);
+/* Takes text, with control tokens in it; *out are the deltas that it comes to, valid until the next call. finish:
+ * PI_FINISH_* where nothing follows, else 0. PI_ENOMEM or PI_OK. */
+int chat_read(chat_reader *r, const char *text, size_t n, int finish, const chat_delta **out, size_t *n_out);
 /* true: the answer holds a tool call. */
 bool chat_called(const chat_reader *r);
 void chat_reader_free(chat_reader *r);

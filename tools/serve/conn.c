@@ -2,8 +2,8 @@
  *
  * Memory: a connection holds its request, up to IN_MAX bytes that the client sent ahead, and what is to be written.
  * What is to be written is bounded by those who write: a stream stops at its own bound (gen.c), other answers are made
- * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what comes
- * meanwhile goes with the next one. Threads: the loop's. */
+ * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what
+ * comes meanwhile goes with the next one. Threads: the loop's. */
 #include "serve/conn.h"
 
 #include <stdlib.h>
@@ -36,7 +36,9 @@ struct conn {
     buf ahead;            /* bytes behind it that were read */
     exchange *ex;         /* being answered, or NULL */
     buf out;              /* to be written */
+    buf cipher;           /* the same encrypted, with what TLS has to say itself; TLS only */
     buf writing;          /* being written */
+    tls *tls;             /* or NULL */
     uv_write_t write;     /* its request */
     size_t was_waiting;   /* bytes that had not left at the last look */
     size_t body_mark;     /* bytes of the body that had come when the deadline was set */
@@ -57,6 +59,8 @@ static void on_closed(uv_handle_t *h)
     buf_free(&c->ahead);
     buf_free(&c->out);
     buf_free(&c->writing);
+    buf_free(&c->cipher);
+    tls_free(c->tls);
     free(c);
 }
 
@@ -136,7 +140,7 @@ static void linger(conn *c)
     c->deadline = uv_now(c->net->loop) + LINGER_MS;
 }
 
-static size_t waiting(const conn *c) { return c->out.n + uv_stream_get_write_queue_size(&c->h.stream); }
+static size_t waiting(const conn *c) { return c->out.n + c->cipher.n + uv_stream_get_write_queue_size(&c->h.stream); }
 
 static void flush(conn *c)
 {
@@ -145,11 +149,20 @@ static void flush(conn *c)
         close_conn(c);
         return;
     }
-    if (c->out.n) {
-        buf t = c->writing;
-        c->writing = c->out;
-        c->out = t;
+    buf *from = c->tls ? &c->cipher : &c->out;
+    if (c->tls && c->out.n) {
+        bool ok = tls_write(c->tls, c->out.p, c->out.n, &c->cipher);
         c->out.n = 0;
+        if (!ok) {
+            close_conn(c);
+            return;
+        }
+    }
+    if (from->n) {
+        buf t = c->writing;
+        c->writing = *from;
+        *from = t;
+        from->n = 0;
         c->write.data = c;
         uv_buf_t b = uv_buf_init(c->writing.p, (unsigned) c->writing.n);
         if (uv_write(&c->write, &c->h.stream, &b, 1, on_written)) {
@@ -241,8 +254,8 @@ static const char *error_type(int status)
 
 json_t *error_json(int status, const char *param, const char *code, const char *message)
 {
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", error_type(status), "param", param,
-                     "code", code);
+    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", error_type(status), "param",
+                     param, "code", code);
 }
 
 void answer_json(exchange *ex, int status, json_t *root)
@@ -370,11 +383,15 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         return;
     }
     if (c->close_after) return;
-    buf_put(&c->ahead, b->base, (size_t) n);
-    if (c->ahead.failed) {
-        close_conn(c);
-        return;
+    bool ok = true;
+    if (c->tls) {
+        ok = tls_read(c->tls, b->base, (size_t) n, &c->ahead, &c->cipher);
+        if (ok) flush(c);
+    } else {
+        buf_put(&c->ahead, b->base, (size_t) n);
     }
+    if (!ok || c->ahead.failed) close_conn(c);
+    if (c->closing) return;
     process(c);
     if (!c->closing && c->ahead.n > IN_MAX && c->reading) {
         uv_read_stop(&c->h.stream);
@@ -400,11 +417,12 @@ static void on_accept(uv_stream_t *listener, int status)
     c->in.ud = n->ud;
     n->n_accepted++;
     rc = uv_accept(listener, &c->h.stream);
+    if (!rc && n->tls && !pipe && !(c->tls = tls_new(n->tls))) rc = UV_ENOMEM;
     if (n->n_conns >= n->max_conns) {
         static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
                                    "Content-Length: 0\r\n\r\n";
         uv_buf_t b = uv_buf_init((char *) full, sizeof full - 1);
-        if (!rc) uv_try_write(&c->h.stream, &b, 1);
+        if (!rc && !c->tls) uv_try_write(&c->h.stream, &b, 1);
         n->n_refused++;
         rc = UV_EMFILE;
     }
@@ -447,7 +465,8 @@ static void on_tick(uv_timer_t *t)
         if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* it moves */
         c->was_waiting = left;
         if (c->ex && !left) c->deadline = 0; /* the model's time, not the client's */
-        if (!c->reading && c->ahead.n <= IN_MAX / 2 && !uv_read_start(&c->h.stream, on_alloc, on_read)) c->reading = true;
+        if (!c->reading && c->ahead.n <= IN_MAX / 2 && !uv_read_start(&c->h.stream, on_alloc, on_read))
+            c->reading = true;
         if (c->deadline && now >= c->deadline) time_out(c);
     }
 }

@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "serve/http.h"
+#include "serve/tls.h"
 
 typedef struct conn conn;
 typedef struct exchange exchange;
@@ -40,6 +41,7 @@ struct net {
     unsigned idle_ms;                /* nothing moves on a connection for so long: it is closed */
     size_t max_conns;
     const char *cors;                /* Access-Control-Allow-Origin, "": none */
+    tls_config *tls;                 /* of connections that are not local sockets; NULL: none. Not owned */
     conn *conns;                     /* all of them */
     size_t n_conns;
     uint64_t n_accepted, n_refused;  /* so far */

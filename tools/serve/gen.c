@@ -1,8 +1,8 @@
 /* Generations (see gen.h): from a body to requests of the engine, and from its events to pieces of an answer.
  *
- * Memory: a generation has its body, the tokens so far, and the text that has not been given out. A client that does not
- * take its text makes that grow: at s->send_max bytes the generation is canceled. Events are only stored where they are
- * taken; generations are given out, and freed, when no event is at hand, since events point to them. */
+ * Memory: a generation has its body, the tokens so far, and the text that has not been given out. A client that does
+ * not take its text makes that grow: at s->send_max bytes the generation is canceled. Events are only stored where they
+ * are taken; generations are given out, and freed, when no event is at hand, since events point to them. */
 #include "serve/gen.h"
 
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
     if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
-    if (!rc && g->is_chat && g->chat.split) rc = pi_request_set(r, "special", "true", err);
+    if (!rc && g->is_chat) rc = pi_request_set(r, "special", "true", err); /* tags of thoughts and calls */
     return rc;
 }
 
@@ -72,7 +72,7 @@ static int make_request(gen *g, size_t i, pi_error *err)
     pi_request_set_user(r, &g->choices[i * (size_t) g->p.n]);
     if (g->is_chat) {
         g->p.bad_field = "messages";
-        return chat_prompt(&g->chat, g->s->e, r, err);
+        return chat_prompt(&g->chat, r, err);
     }
     const prompt *pr = &g->p.prompts[i];
     g->p.bad_field = "prompt";
@@ -118,10 +118,27 @@ static int read_body(gen *g, pi_error *err)
 static int make_readers(gen *g, pi_error *err)
 {
     if (!g->is_chat) return PI_OK;
-    for (size_t i = 0; i < g->n_choices; i++) {
-        if (!(g->choices[i].reader = chat_reader_new(&g->chat, g->s->e))) return params_no_memory(err);
-    }
-    return PI_OK;
+    int rc = PI_OK;
+    for (size_t i = 0; i < g->n_choices && !rc; i++) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
+    return rc;
+}
+
+/* --reasoning, --reasoning-budget and --reasoning-format, where the client says nothing of it. */
+static int reasoning_defaults(gen *g, pi_error *err)
+{
+    const cli *c = g->s->c;
+    const char *said = cli_str(c, "reasoning"), *format = cli_str(c, "reasoning-format");
+    const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
+    json_t **vars = &g->p.template_vars;
+    if (!g->is_chat) return PI_OK;
+    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
+    int rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    bool ok = true;
+    if ((on || off) && !json_object_get(*vars, "enable_thinking"))
+        ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
+    if (!strcmp(format, "none")) ok &= !json_object_set_new(*vars, "parse_reasoning", json_false());
+    g->hide_thoughts = !strcmp(format, "hidden");
+    return rc || ok ? rc : params_no_memory(err);
 }
 
 static void on_work(uv_work_t *w)
@@ -129,6 +146,7 @@ static void on_work(uv_work_t *w)
     gen *g = w->data;
     pi_error err = {0};
     int rc = read_body(g, &err);
+    if (!rc) rc = reasoning_defaults(g, &err);
     if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, &err);
     if (!rc) rc = make_salt(g, &err);
     if (!rc) rc = make_choices(g, &err);
@@ -140,7 +158,7 @@ static void on_work(uv_work_t *w)
     if (!rc) g->submitted = true;
     else if (!err.code) err.code = rc;
     if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
-    g->err = err;
+    g->work_err = err; /* g->err is the loop's: events may have come already */
 }
 
 /* ------------------------------------------------------------------------------------------------------------- ends */
@@ -150,6 +168,7 @@ static void free_choice(choice *ch)
     buf_free(&ch->text);
     buf_free(&ch->content);
     buf_free(&ch->reasoning);
+    buf_free(&ch->block_text);
     for (size_t i = 0; i < ch->n_calls; i++) {
         buf_free(&ch->calls[i].id);
         buf_free(&ch->calls[i].name);
@@ -158,9 +177,12 @@ static void free_choice(choice *ch)
     free(ch->calls);
     free(ch->ids);
     free(ch->end);
+    free(ch->chars);
     free(ch->probs);
     free(ch->prompt.ids);
     free(ch->prompt.probs);
+    free(ch->vector);
+    free(ch->shown);
     chat_reader_free(ch->reader);
 }
 
@@ -186,7 +208,7 @@ static void cancel(gen *g, const char *why)
     if (g->canceled) return;
     g->canceled = true;
     g->abort_why = why;
-    for (size_t i = 0; i < g->n_r && !g->working; i++) pi_request_cancel(g->r[i]);
+    for (size_t i = 0; !g->working && i < g->n_r; i++) pi_request_cancel(g->r[i]);
 }
 
 void gen_cancel_all(server *s, const char *why)
@@ -200,6 +222,7 @@ static void on_gone(exchange *ex)
     if (g->finished) return;
     g->s->metrics.gone_clients++;
     cancel(g, "the client went away");
+    gen_pump(g); /* it may be that all events have come already */
 }
 
 static void on_room(exchange *ex) { gen_pump(ex->job); }
@@ -207,7 +230,8 @@ static void on_room(exchange *ex) { gen_pump(ex->job); }
 static json_t *error_of(const gen *g, int status, const pi_error *err)
 {
     const char *code = err->code == PI_ETOOBIG ? "context_length_exceeded" : NULL;
-    return (g->w->error ? g->w->error : error_json)(status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code, err->msg);
+    return (g->w->error ? g->w->error : error_json)(status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code,
+                                                    err->msg);
 }
 
 /* Nothing follows: the log line, and the exchange's end. */
@@ -235,21 +259,17 @@ static void fail(gen *g)
 
 static void count_token_bytes(choice *ch, int32_t id)
 {
-    char small[256], out[8], *p = small;
-    bool special = ch->g->p.special || ch->g->chat.split;
-    size_t n = server_token_text(ch->g->s, id, special, small, sizeof small);
-    if (n > sizeof small) {
-        if (!(p = malloc(n))) n = 0;
-        else server_token_text(ch->g->s, id, special, p, n);
-    }
-    for (size_t i = 0; i < n; i++) ch->token_bytes += utf8_step(&ch->utf8, (unsigned char) p[i], out);
-    if (p != small) free(p);
+    bool special = ch->g->p.special || ch->g->is_chat;
+    ch->token_bytes += server_token_count(ch->g->s, id, special, &ch->utf8, &ch->token_chars);
 }
 
 static bool add_tokens(choice *ch, const pi_event *ev)
 {
     size_t n = ch->n_ids + ev->n_tokens, row = ev->n_logprobs;
-    if (!grow(&ch->ids, &ch->cap_ids, n, sizeof *ch->ids) || !grow(&ch->end, &ch->cap_end, n, sizeof *ch->end)) return false;
+    if (!grow(&ch->ids, &ch->cap_ids, n, sizeof *ch->ids) || !grow(&ch->end, &ch->cap_end, n, sizeof *ch->end) ||
+        !grow(&ch->chars, &ch->cap_chars, n, sizeof *ch->chars)) {
+        return false;
+    }
     if (row && !grow(&ch->probs, &ch->cap_probs, n * row, sizeof *ch->probs)) return false;
     if (row) {
         ch->n_probs = row;
@@ -257,6 +277,7 @@ static bool add_tokens(choice *ch, const pi_event *ev)
     }
     for (size_t i = 0; i < ev->n_tokens; i++) {
         count_token_bytes(ch, ev->tokens[i]);
+        ch->chars[ch->n_ids] = ch->token_chars;
         ch->end[ch->n_ids] = ch->utf8.n ? SIZE_MAX : ch->token_bytes;
         ch->ids[ch->n_ids++] = ev->tokens[i];
     }
@@ -322,6 +343,17 @@ static bool take_prompt(choice *ch, const pi_event *ev)
     return true;
 }
 
+static bool take_vector(choice *ch, const pi_event *ev)
+{
+    if (!(ch->vector = malloc(ev->n_embd * sizeof *ch->vector))) return false;
+    memcpy(ch->vector, ev->embedding, ev->n_embd * sizeof *ch->vector);
+    ch->n_vector = ev->n_embd;
+    return true;
+}
+
+/* What a choice has that was not given out, about as it will be written. */
+static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
+
 gen *gen_event(const pi_event *ev)
 {
     choice *ch = (choice *) ev->user + ev->index;
@@ -329,6 +361,8 @@ gen *gen_event(const pi_event *ev)
     bool ok = true;
     if (ev->kind == PI_EVENT_PROMPT) {
         ok = take_prompt(ch, ev);
+    } else if (ev->kind == PI_EVENT_EMBEDDING) {
+        ok = take_vector(ch, ev);
     } else {
         take_times(ch, ev);
         ok = add_tokens(ch, ev);
@@ -341,7 +375,7 @@ gen *gen_event(const pi_event *ev)
         if (!g->err.code) params_no_memory(&g->err);
         cancel(g, "out of memory");
     }
-    if (ch->text.n > g->s->send_max && g->p.stream && !g->canceled) {
+    if (waiting(ch) > g->s->send_max && g->p.stream && !g->canceled) {
         g->s->metrics.slow_clients++;
         g->too_slow = true;
         cancel(g, "the client is too slow");
@@ -399,17 +433,34 @@ static size_t aligned(const choice *ch, size_t *upto)
     return k;
 }
 
+/* Thoughts that nobody is to see. */
+static void drop_thoughts(choice *ch, piece *pc)
+{
+    size_t n = 0;
+    if (!grow(&ch->shown, &ch->cap_shown, pc->n_deltas, sizeof *ch->shown)) {
+        pc->n_deltas = 0;
+        ch->content.failed = true;
+        return;
+    }
+    for (size_t i = 0; i < pc->n_deltas; i++) {
+        if (pc->delta[i].kind != DELTA_REASONING) ch->shown[n++] = pc->delta[i];
+    }
+    pc->delta = ch->shown;
+    pc->n_deltas = n;
+}
+
 static void give(choice *ch, size_t k, size_t upto)
 {
     gen *g = ch->g;
     size_t n = upto - ch->text_out;
     chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
     piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
-    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, ch->done, &pc.delta, &pc.n_deltas)) {
+    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, ch->done ? ch->finish : 0, &pc.delta, &pc.n_deltas)) {
         if (!g->err.code) params_no_memory(&g->err);
         cancel(g, "out of memory");
     }
-    if (ch->done && ch->reader && ch->finish == PI_FINISH_STOP && chat_called(ch->reader)) ch->reason = "tool_calls";
+    if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
+    if (g->hide_thoughts) drop_thoughts(ch, &pc);
     pc.ids = ch->ids + ch->ids_carry;
     pc.n_ids = k - ch->ids_carry;
     pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;
@@ -487,6 +538,7 @@ static void after_work(uv_work_t *w, int status)
 {
     gen *g = w->data;
     g->working = false;
+    if (g->work_err.code) g->err = g->work_err;
     if (status < 0 && !g->err.code) params_no_memory(&g->err);
     if (!g->submitted) {
         if (!g->err.code) params_no_memory(&g->err);

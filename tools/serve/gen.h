@@ -67,21 +67,28 @@ struct choice {
     size_t text_in, text_out; /* bytes received so far, and given out */
     int32_t *ids;            /* all tokens so far */
     size_t *end;             /* bytes of text after each; SIZE_MAX: it ends within a character */
+    size_t *chars;           /* characters of text after each */
     pi_token_prob *probs;    /* n_probs of each */
-    size_t n_ids, cap_ids, cap_end, cap_probs;
+    size_t n_ids, cap_ids, cap_end, cap_chars, cap_probs;
     size_t n_probs;          /* entries a token; 0: none */
     size_t ids_out;          /* tokens given out */
     size_t ids_carry;        /* of these, the first whose text the chat parser has not let out yet */
     utf8_hold utf8;          /* an unfinished character at the end of the tokens */
-    size_t token_bytes;      /* bytes of text that the tokens so far make */
+    size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far make */
     prompt_probs prompt;     /* of the first choice of a prompt */
     chat_reader *reader;     /* of a chat; NULL: text is content */
     buf content, reasoning;  /* of a whole answer */
     tool_call *calls;
     size_t n_calls, cap_calls;
     uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
+    chat_delta *shown;       /* where thoughts are hidden: what is left of a piece */
+    size_t cap_shown;
+    float *vector;           /* of an embedding; owned */
+    size_t n_vector;
     int block, block_kind;   /* for wires: the open block, and what it is */
     size_t n_blocks;         /* and how many there were */
+    size_t block_call;       /* which tool call it is, if it is one */
+    buf block_text;          /* its text so far, where the wire repeats it at the end */
 };
 
 struct gen {
@@ -99,11 +106,13 @@ struct gen {
     choice *choices;         /* n of each prompt */
     size_t n_choices, n_done, n_ended;
     chat_state chat;         /* of a chat */
-    bool is_chat, working, submitted, streaming, canceled, pumping, too_slow;
+    bool is_chat, working, submitted, streaming, canceled, pumping, too_slow, hide_thoughts;
     bool dirty;              /* in the list of those to be pumped */
     bool finished;           /* everything was written */
     int status;              /* of an error */
     pi_error err;            /* the error itself; code 0: none */
+    pi_error work_err;       /* of the work on the pool */
+    uint64_t n_sent;         /* for wires: events so far */
     uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
     const char *abort_why;   /* why it was canceled; for the log */
 };
@@ -125,6 +134,6 @@ typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; }
 usage gen_usage(const gen *g);
 const char *gen_model(const gen *g);
 
-extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages;
+extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings;
 
 #endif

@@ -1,4 +1,5 @@
-/* Requests of HTTP/1.1 (see http.h). http-parser calls back as it reads; here the parts are put together and counted. */
+/* Requests of HTTP/1.1 (see http.h). http-parser calls back as it reads; here the parts are put together and counted.
+ */
 #include "serve/http.h"
 
 #include <ctype.h>
@@ -51,14 +52,13 @@ static int on_url(http_parser *p, const char *at, size_t n)
 static int on_field(http_parser *p, const char *at, size_t n)
 {
     http_in *in = p->data;
-    if (in->in_value) {
-        in->in_value = false;
-        in->n_name = 0;
-    }
+    if (in->in_value) in->n_name = 0;
+    in->in_value = false;
+    const size_t more = in->n_name ? 0 : 4; /* ": " and the line's end, once a field, which may come in parts */
     for (size_t i = 0; i < n; i++, in->n_name++) {
         if (in->n_name < sizeof in->name) in->name[in->n_name] = (char) tolower((unsigned char) at[i]);
     }
-    return count_header(in, n + 4); /* ": " and the line's end */
+    return count_header(in, n + more);
 }
 
 static int on_value(http_parser *p, const char *at, size_t n)
@@ -141,7 +141,7 @@ void http_take(http_in *in, http_request *out)
     in->req = (http_request) {0};
     in->whole = in->has_head = false;
     in->n_header = 0;
-    http_parser_pause(&in->parser, 0);
+    if (HTTP_PARSER_ERRNO(&in->parser) == HPE_PAUSED) http_parser_pause(&in->parser, 0);
 }
 
 bool http_is_idle(const http_in *in) { return !in->has_head && !in->n_header; }

@@ -1,7 +1,18 @@
-/* What the server says of itself: /health, /v1/models, /props, /slots. The loop's thread. */
+/* What the server says of itself: the page at /, /health, /v1/models, /props, /slots. The loop's thread. */
 #include <string.h>
 
 #include "serve/gen.h"
+
+/* Nothing but this page's own script, and requests to this server. */
+void handle_page(server *s, exchange *ex)
+{
+    static const char more[] =
+        "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+        "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
+    (void) s;
+    answer(ex, 200, "text/html; charset=utf-8", more, page_html, page_html_size);
+}
 
 void handle_health(server *s, exchange *ex)
 {
@@ -57,10 +68,10 @@ static json_t *defaults(const server *s)
 void handle_props(server *s, exchange *ex)
 {
     json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params", defaults(s));
-    json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings", general,
-                             "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias, "model_path",
-                             cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info", pi_version(),
-                             "is_sleeping", 0, "modalities", "vision", 0, "audio", 0);
+    json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
+                             general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
+                             "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",
+                             pi_version(), "is_sleeping", 0, "modalities", "vision", 0, "audio", 0);
     json_object_set_new(root, "device", json_string(s->info.device));
     json_object_set_new(root, "model_type", json_string(s->info.type_desc));
     answer_json(ex, 200, root);
@@ -72,15 +83,15 @@ void handle_slots(server *s, exchange *ex)
     json_t *list = json_array();
     int64_t n = 0, total = cli_int(s->c, "parallel");
     for (const gen *g = s->gens; g; g = g->next) {
-        for (size_t i = 0; i < g->n_choices && g->submitted && !g->working; i++) {
+        for (size_t i = 0; !g->working && g->submitted && i < g->n_choices; i++) {
             const choice *ch = &g->choices[i];
             if (ch->done) continue;
             pi_result res = {.size = sizeof res};
             pi_request_sample(ch->r, ch->sample, &res);
-            json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:i, s:b, s:I, s:I}", "id", (json_int_t) n++, "n_ctx",
-                                                  (json_int_t) s->info.ctx_size, "id_task", g->id, "index", (int) i,
-                                                  "is_processing", 1, "n_prompt_tokens", (json_int_t) res.prompt_tokens,
-                                                  "n_decoded", (json_int_t) ch->n_ids));
+            json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:i, s:b, s:I, s:I}", "id", (json_int_t) n++,
+                                                  "n_ctx", (json_int_t) s->info.ctx_size, "id_task", g->id, "index",
+                                                  (int) i, "is_processing", 1, "n_prompt_tokens",
+                                                  (json_int_t) res.prompt_tokens, "n_decoded", (json_int_t) ch->n_ids));
         }
     }
     for (; n < total; n++) {

@@ -43,11 +43,12 @@ static void hist(struct out *o, const char *name, const char *help, const histog
     head(o, name, "histogram", help);
     for (int i = 0; i < METRIC_BUCKETS; i++) {
         sum += h->count[i];
-        buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", o->prefix, name, o->labels, histogram_bounds[i], sum);
+        buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", o->prefix, name, o->labels, histogram_bounds[i],
+                sum);
     }
     sum += h->count[METRIC_BUCKETS];
-    buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n%s:%s_sum{%s} %.9g\n%s:%s_count{%s} %" PRIu64 "\n", o->prefix,
-            name, o->labels, sum, o->prefix, name, o->labels, h->sum, o->prefix, name, o->labels, sum);
+    buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n%s:%s_sum{%s} %.9g\n%s:%s_count{%s} %" PRIu64 "\n",
+            o->prefix, name, o->labels, sum, o->prefix, name, o->labels, h->sum, o->prefix, name, o->labels, sum);
 }
 
 /* The part in use of the pool that is the fullest. */
@@ -67,8 +68,8 @@ static void requests(struct out *o, const server *s)
     const metrics *m = &s->metrics;
     head(o, "request_success_total", "counter", "Answers that ended, by how.");
     for (int i = 0; i < N_ENDS; i++) {
-        buf_fmt(&o->b, "%s:request_success_total{%s,finished_reason=\"%s\"} %" PRIu64 "\n", o->prefix, o->labels, end[i],
-                m->ended[i]);
+        buf_fmt(&o->b, "%s:request_success_total{%s,finished_reason=\"%s\"} %" PRIu64 "\n", o->prefix, o->labels,
+                end[i], m->ended[i]);
     }
     hist(o, "time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
     hist(o, "inter_token_latency_seconds", "From one token of an answer to the next.", &m->inter_token);
@@ -84,16 +85,19 @@ static void engine_values(struct out *o, const server *s, const pi_stats *st)
     value(o, "num_requests_running", "gauge", "Answers in the batch.", st->n_running);
     value(o, "num_requests_waiting", "gauge", "Answers in the queue.", st->n_waiting);
     value(o, "kv_cache_usage_perc", "gauge", "Part of the cache's blocks that is in use, 0 to 1.", cache_usage(st));
-    value(o, "num_preemptions_total", "counter", "Times an answer lost its blocks and waited.", (double) st->n_preempted);
+    value(o, "num_preemptions_total", "counter", "Times an answer lost its blocks and waited.",
+          (double) st->n_preempted);
     value(o, "prompt_tokens_total", "counter", "Tokens of prompts.", (double) st->prompt_tokens);
     value(o, "generation_tokens_total", "counter", "Tokens sampled.", (double) st->generated_tokens);
-    value(o, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.", (double) st->prompt_tokens);
+    value(o, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
+          (double) st->prompt_tokens);
     value(o, "prefix_cache_hits_total", "counter", "Tokens found there.", (double) st->cached_tokens);
     value(o, "spec_decode_num_draft_tokens_total", "counter", "Drafts that were verified.", (double) st->n_drafted);
     value(o, "spec_decode_num_accepted_tokens_total", "counter", "Drafts that were right.", (double) st->n_accepted);
     head(o, "cache_config_info", "gauge", "Block size and number of blocks of the cache.");
-    buf_fmt(&o->b, "%s:cache_config_info{%s,block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", o->prefix, o->labels,
-            s->plan.n_groups ? s->plan.group[0].block_size : 0, s->plan.n_groups ? s->plan.group[0].n_blocks : 0);
+    buf_fmt(&o->b, "%s:cache_config_info{%s,block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", o->prefix,
+            o->labels, s->plan.n_groups ? s->plan.group[0].block_size : 0,
+            s->plan.n_groups ? s->plan.group[0].n_blocks : 0);
 }
 
 static void groups(struct out *o, const pi_stats *st)
@@ -103,11 +107,13 @@ static void groups(struct out *o, const pi_stats *st)
         {"blocks_cached", "Of the free ones, those that hold a prefix."}, {"blocks_shared", "Used by more than one."},
         {"blocks_evicted", "Prefixes forgotten so far."}};
     for (int k = 0; k < 6; k++) {
-        buf_fmt(&o->b, "# HELP pagedinfer:%s %s\n# TYPE pagedinfer:%s gauge\n", what[k].name, what[k].help, what[k].name);
+        buf_fmt(&o->b, "# HELP pagedinfer:%s %s\n# TYPE pagedinfer:%s gauge\n", what[k].name, what[k].help,
+                what[k].name);
         for (uint32_t i = 0; i < st->n_groups; i++) {
             const uint64_t v[] = {st->group[i].n_blocks, st->group[i].n_free,   st->group[i].n_used,
                                   st->group[i].n_cached, st->group[i].n_shared, st->group[i].n_evicted};
-            buf_fmt(&o->b, "pagedinfer:%s{%s,group=\"%s\"} %" PRIu64 "\n", what[k].name, o->labels, st->group_name[i], v[k]);
+            buf_fmt(&o->b, "pagedinfer:%s{%s,group=\"%s\"} %" PRIu64 "\n", what[k].name, o->labels, st->group_name[i],
+                    v[k]);
         }
     }
 }
@@ -116,10 +122,14 @@ static void groups(struct out *o, const pi_stats *st)
 static void native_values(struct out *o, const server *s, const pi_stats *st)
 {
     const metrics *m = &s->metrics;
-    const struct { const char *name, *type, *help; double v; } list[] = {
+    const struct {
+        const char *name, *type, *help;
+        double v;
+    } list[] = {
         {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.",
          (double) (st->prompt_tokens - st->cached_tokens)},
-        {"prompt_seconds_total", "counter", "Seconds from first step to first token, of all answers.", m->prompt_seconds},
+        {"prompt_seconds_total", "counter", "Seconds from first step to first token, of all answers.",
+         m->prompt_seconds},
         {"tokens_predicted_total", "counter", "Tokens sampled.", (double) st->generated_tokens},
         {"tokens_predicted_seconds_total", "counter", "Seconds from first token to last, of all.", m->decode_seconds},
         {"requests_processing", "gauge", "Answers in the batch.", st->n_running},
@@ -138,7 +148,8 @@ static void server_values(struct out *o, const server *s)
     o->prefix = "pagedinfer";
     head(o, "http_responses_total", "counter", "Answers of HTTP by status.");
     for (int i = 2; i < 6; i++) {
-        buf_fmt(&o->b, "pagedinfer:http_responses_total{%s,code=\"%dxx\"} %" PRIu64 "\n", o->labels, i, s->metrics.status[i]);
+        buf_fmt(&o->b, "pagedinfer:http_responses_total{%s,code=\"%dxx\"} %" PRIu64 "\n", o->labels, i,
+                s->metrics.status[i]);
     }
     value(o, "connections", "gauge", "Open connections.", (double) s->net.n_conns);
     value(o, "connections_accepted_total", "counter", "Connections so far.", (double) s->net.n_accepted);

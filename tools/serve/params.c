@@ -1,4 +1,5 @@
-/* Fields of a request (see params.h). Most are a row of a table: the field, what it must be, the option that it sets. */
+/* Fields of a request (see params.h). Most are a row of a table: the field, what it must be, the option that it sets.
+ */
 #include "serve/params.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ static const struct field {
     {"guided_regex", TEXT, "regex"},
 };
 
-enum { MAX_ALTERNATIVES = 20, MAX_N = 64, MAX_PROMPTS = 256 };
+enum { MAX_ALTERNATIVES = 20, MAX_N = 64, MAX_PROMPTS = 1024 };
 
 /* ------------------------------------------------------------------------------------------------------------ parts */
 
@@ -107,7 +108,8 @@ int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_
     if (!json_is_integer(v)) return params_fail(p, field, err, "'%s' must be an integer", field);
     *out = json_integer_value(v);
     if (*out >= lo && *out <= hi) return PI_OK;
-    return params_fail(p, field, err, "'%s' is %" PRId64 "; it must be from %" PRId64 " to %" PRId64, field, *out, lo, hi);
+    return params_fail(p, field, err, "'%s' is %" PRId64 "; it must be from %" PRId64 " to %" PRId64, field, *out, lo,
+                       hi);
 }
 
 int params_string(params *p, const json_t *o, const char *field, const char **out, pi_error *err)
@@ -249,7 +251,8 @@ static int read_breakers(params *p, pi_error *err)
     if (!json_is_array(v)) return params_fail(p, field, err, "'%s' must be a list of strings", field);
     if (!json_array_size(v)) return params_add(p, "dry-sequence-breaker", field, "none", err);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        if (!json_string_length(s))
+            return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
         int rc = params_add(p, "dry-sequence-breaker", field, json_string_value(s), err);
         if (rc) return rc;
     }
@@ -291,7 +294,8 @@ int params_prompts(params *p, const char *field, pi_error *err)
     if (!v) return params_fail(p, field, err, "'%s' is missing", field);
     bool many = json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
     size_t n = many ? json_array_size(v) : 1;
-    if (n > MAX_PROMPTS) return params_fail(p, field, err, "'%s' holds %zu prompts; %d are allowed", field, n, MAX_PROMPTS);
+    if (n > MAX_PROMPTS)
+        return params_fail(p, field, err, "'%s' holds %zu prompts; %d are allowed", field, n, MAX_PROMPTS);
     if (!(p->prompts = calloc(n, sizeof *p->prompts))) return params_no_memory(err);
     if (!many) return read_prompt(p, field, v, err);
     json_array_foreach(v, i, one) {
@@ -301,7 +305,8 @@ int params_prompts(params *p, const char *field, pi_error *err)
     return PI_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------- structured output */
+/* -------------------------------------------------------------------------------------------------- structured output
+ */
 
 int params_response_format(params *p, const json_t *f, const char *field, pi_error *err)
 {
@@ -315,7 +320,8 @@ int params_response_format(params *p, const json_t *f, const char *field, pi_err
         return params_add(p, "json-schema", field, "{\"type\":\"object\"}", err);
     }
     if (strcmp(type, "json_schema") != 0)
-        return params_fail(p, field, err, "'%s' has type %.40s; text, json_object and json_schema are known", field, type);
+        return params_fail(p, field, err, "'%s' has type %.40s; text, json_object and json_schema are known", field,
+                           type);
     if (!schema) schema = json_object_get(json_object_get(f, "json_schema"), "schema");
     if (!schema) return params_fail(p, field, err, "'%s' of type json_schema needs a schema", field);
     return params_add_json(p, "json-schema", field, schema, err);
@@ -376,7 +382,8 @@ static int read_switches(params *p, pi_error *err)
     const json_t *o = p->root, *so = given(o, "stream_options");
     int64_t n = 1;
     int rc = params_bool(p, o, "stream", &p->stream, err);
-    if (!rc && so && !json_is_object(so)) rc = params_fail(p, "stream_options", err, "'stream_options' must be an object");
+    if (!rc && so && !json_is_object(so))
+        rc = params_fail(p, "stream_options", err, "'stream_options' must be an object");
     if (!rc) rc = params_bool(p, so, "include_usage", &p->include_usage, err);
     if (!rc) rc = params_bool(p, so, "continuous_usage_stats", &p->usage_in_all, err);
     if (!rc) rc = params_bool(p, o, "echo", &p->echo, err);

@@ -52,7 +52,8 @@ int params_read(params *p, json_t *root, pi_error *err);
 void params_free(params *p);
 
 /* PI_EINVAL, and remembers the field. */
-int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 int params_no_memory(pi_error *err);
 /* An option for the requests; value is copied. */
 int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err);

@@ -15,6 +15,7 @@ static const struct route {
     void (*handle)(server *s, exchange *ex);
     const wire *w;
 } routes[] = {
+    {"/", HTTP_GET, PUBLIC | ANY_STATE, handle_page, NULL},
     {"/health", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
     {"/v1/health", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
     {"/metrics", HTTP_GET, ANY_STATE, handle_metrics, NULL},
@@ -28,6 +29,10 @@ static const struct route {
     {"/v1/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
     {"/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
     {"/v1/completions", HTTP_POST, 0, NULL, &wire_completions},
+    {"/v1/responses", HTTP_POST, 0, NULL, &wire_responses},
+    {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL},
+    {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages},
+    {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings},
     {"/completions", HTTP_POST, 0, NULL, &wire_native},
     {"/completion", HTTP_POST, 0, NULL, &wire_native},
 };
@@ -80,8 +85,10 @@ static void preflight(const server *s, exchange *ex)
     char more[512] = "Allow: GET, POST, OPTIONS\r\n";
     const char *asked = http_field(&ex->req, HTTP_FIELD_ASKED_HEADERS);
     if (*s->net.cors) {
-        snprintf(more, sizeof more, "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\nAccess-Control-Allow-Headers: %.300s"
-                 "\r\nAccess-Control-Max-Age: 600\r\n", asked && *asked ? asked : "Authorization, Content-Type");
+        snprintf(more, sizeof more,
+                 "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\nAccess-Control-Allow-Headers: %.300s"
+                 "\r\nAccess-Control-Max-Age: 600\r\n",
+                 asked && *asked ? asked : "Authorization, Content-Type");
     }
     answer(ex, 204, "", more, NULL, 0);
 }

@@ -6,6 +6,7 @@
  * nothing new, what runs may finish), ending (all of it done, the time for it over, or a second signal).
  *
  * Threads: the loop; libuv's pool; the loader until it is joined; the engine's own. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,6 +15,8 @@
 #include "serve/gen.h"
 #include "serve/log.h"
 #include "serve/notify.h"
+
+static const char STEP_TARGET_MS[] = "200"; /* unless the command line says something else */
 
 enum { TICK_MS = 200, EVENTS = 128, ROUNDS = 16, END_MS = 3000 };
 
@@ -25,6 +28,7 @@ typedef struct app {
     uv_poll_t events;        /* the engine has something */
     bool has_events;
     uv_thread_t loader;
+    atomic_bool stop_loading; /* the loader is to give up */
     bool loading;            /* it has not been joined */
     pi_options *o;           /* the loader's */
     pi_engine *engine;       /* its result */
@@ -38,7 +42,8 @@ typedef struct app {
 
 void server_new_id(server *s, const char *prefix, char out[64])
 {
-    uint64_t x = s->id_seed + ++s->n_ids * 0x9E3779B97F4A7C15u; /* splitmix64: ids that do not tell how many there were */
+    uint64_t x =
+        s->id_seed + ++s->n_ids * 0x9E3779B97F4A7C15u; /* splitmix64: ids that do not tell how many there were */
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     snprintf(out, 64, "%s%016llx%08llx", prefix, (unsigned long long) (x ^ (x >> 31)),
@@ -76,6 +81,23 @@ size_t server_token_text(const server *s, int32_t id, bool special, char *out, s
     return len;
 }
 
+size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars)
+{
+    char small[256], out[8], *p = small;
+    size_t n = server_token_text(s, id, special, small, sizeof small), bytes = 0;
+    if (n > sizeof small) {
+        if (!(p = malloc(n))) return 0;
+        server_token_text(s, id, special, p, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t k = utf8_step(h, (unsigned char) p[i], out);
+        for (size_t j = 0; j < k; j++) *chars += (out[j] & 0xC0) != 0x80;
+        bytes += k;
+    }
+    if (p != small) free(p);
+    return bytes;
+}
+
 int status_of(int pi_code)
 {
     switch (pi_code) {
@@ -101,11 +123,33 @@ static const char *read_keys(const cli *c, keys *k)
     return wrong;
 }
 
+static const char *read_tls(const cli *c, tls_config **out, char err[256])
+{
+    const char *cert = cli_str(c, "ssl-cert-file"), *key = cli_str(c, "ssl-key-file");
+    *out = NULL;
+    if (!*cert && !*key) return NULL;
+    if (!*cert || !*key) return "--ssl-cert-file and --ssl-key-file belong together";
+    *out = tls_open(cert, key, err, 256);
+    return *out ? NULL : err;
+}
+
+static void read_tls_again(server *s)
+{
+    char err[256];
+    tls_config *t;
+    const char *wrong = read_tls(s->c, &t, err);
+    if (wrong) log_line(s, PI_LOG_ERROR, "the certificate was not read again: %s; the one from before stays", wrong);
+    if (!t) return;
+    tls_close(s->net.tls);
+    s->net.tls = t;
+}
+
 static void on_hup(uv_signal_t *h, int sig)
 {
     server *s = h->data;
     keys k = {0};
     (void) sig;
+    read_tls_again(s);
     const char *wrong = read_keys(s->c, &k);
     if (wrong) {
         log_line(s, PI_LOG_ERROR, "API keys were not read again: %s; those from before stay", wrong);
@@ -163,10 +207,21 @@ static void on_events(uv_poll_t *h, int status, int what)
 
 /* ---------------------------------------------------------------------------------------------------------- loading */
 
+/* On the loader's thread. */
+static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
+{
+    app *a = ud;
+    (void) stage;
+    (void) done;
+    (void) total;
+    return atomic_load(&a->stop_loading);
+}
+
 static void load(void *ud)
 {
     app *a = ud;
     a->s.plan.size = sizeof a->s.plan;
+    pi_options_set_progress(a->o, on_progress, a);
     a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
     if (!a->load_rc) a->load_rc = pi_engine_plan(a->o, &a->s.plan, &a->err);
     uv_async_send(&a->loaded);
@@ -201,7 +256,7 @@ static void on_loaded(uv_async_t *h)
     uv_thread_join(&a->loader);
     a->loading = false;
     if (a->load_rc) {
-        s->exit_code = cli_pi_error(s->c, &a->err);
+        if (!s->exit_code) s->exit_code = cli_pi_error(s->c, &a->err);
         begin_end(a);
         return;
     }
@@ -236,6 +291,7 @@ static void begin_end(app *a)
     if (s->state == SERVE_ENDING) return;
     s->state = SERVE_ENDING;
     a->end_at = uv_now(&s->loop) + END_MS;
+    atomic_store(&a->stop_loading, true);
     gen_cancel_all(s, "the server is shutting down");
     net_close(&s->net);
 }
@@ -325,7 +381,8 @@ static int listen_all(app *a)
         return cli_error(c, CLI_OS, "%s port %d: %s%s", host, port, uv_strerror(rc),
                          rc == UV_EADDRINUSE ? "; give another --port" : "");
     }
-    log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on http://[%s]:%d" : "listening on http://%s:%d", host, port);
+    log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on %s://[%s]:%d" : "listening on %s://%s:%d",
+             s->net.tls ? "https" : "http", host, port);
     if (!s->keys.n && strcmp(host, "127.0.0.1") && strcmp(host, "localhost") && strcmp(host, "::1"))
         log_line(s, PI_LOG_WARN, "anyone who can reach this address may use the model: --api-key-file asks for a key");
     return CLI_OK;
@@ -378,7 +435,9 @@ static int serve(app *a)
     server *s = &a->s;
     const cli *c = s->c;
     const char *wrong = read_keys(c, &s->keys);
+    char err[256];
     if (wrong) return cli_error(c, CLI_CONFIG, "API keys: %s", wrong);
+    if ((wrong = read_tls(c, &s->net.tls, err))) return cli_error(c, CLI_CONFIG, "TLS: %s", wrong);
     int code = open_handles(a);
     if (!code) code = listen_all(a);
     if (!code && uv_thread_create(&a->loader, load, a)) code = cli_error(c, CLI_OS, "cannot start a thread");
@@ -396,13 +455,14 @@ int cmd_serve(const cli *c)
 {
     int code = CLI_OK;
     char threads[16];
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE");
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     app *a = calloc(1, sizeof *a); /* large: it holds a buffer for reading */
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
     setenv("UV_THREADPOOL_SIZE", threads, 0); /* read when the pool is first used */
     configure(a, c);
     a->o = cli_options(c, &code);
+    if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
     if (a->o && uv_loop_init(&a->s.loop)) {
         code = cli_error(c, CLI_OS, "cannot make an event loop");
     } else if (a->o) {
@@ -412,6 +472,7 @@ int cmd_serve(const cli *c)
     }
     pi_options_free(a->o);
     keys_free(&a->s.keys);
+    tls_close(a->s.net.tls);
     free(a);
     return code;
 }

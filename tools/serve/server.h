@@ -53,10 +53,17 @@ bool server_hangs(const server *s, const char **why);
 /* The bytes of one token, as they come in the middle of a text; the number, of which at most cap are written. Any
  * thread. */
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);
+/* Bytes of text that a token adds behind those held in h, and how many characters begin in them, added to *chars. */
+size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars);
 /* Status that an error of the library means to a client. */
 int status_of(int pi_code);
 
+/* page.html; made by CMake. */
+extern const unsigned char page_html[];
+extern const size_t page_html_size;
+
 /* ---- handlers, by file */
+void handle_page(server *s, exchange *ex);
 void handle_models(server *s, exchange *ex);
 void handle_props(server *s, exchange *ex);
 void handle_slots(server *s, exchange *ex);
@@ -64,6 +71,7 @@ void handle_health(server *s, exchange *ex);
 void handle_metrics(server *s, exchange *ex);
 void handle_tokenize(server *s, exchange *ex);
 void handle_detokenize(server *s, exchange *ex);
+void handle_count_tokens(server *s, exchange *ex);
 void handle_apply_template(server *s, exchange *ex);
 void route_request(void *ud, exchange *ex);
 int route_head(void *ud, const http_request *req, const char **why);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "serve/chat.h"
+#include "serve/convert.h"
 #include "serve/params.h"
 #include "serve/server.h"
 
@@ -71,7 +72,8 @@ static int run_detokenize(job *j, json_t **out)
     const prompt *t = &p->prompts[0];
     for (size_t i = 0; i < t->n_ids; i++) {
         if (t->ids[i] >= (int32_t) j->s->info.n_vocab)
-            return params_fail(p, "tokens", &j->err, "'tokens' holds %d; ids go to %u", t->ids[i], j->s->info.n_vocab - 1);
+            return params_fail(p, "tokens", &j->err, "'tokens' holds %d; ids go to %u", t->ids[i],
+                               j->s->info.n_vocab - 1);
     }
     int64_t n = pi_detokenize(j->s->e, t->ids, t->n_ids, PI_TOK_SPECIAL, NULL, 0);
     char *text = n < 0 ? NULL : malloc((size_t) n + 1);
@@ -101,6 +103,23 @@ static int run_template(job *j, json_t **out)
     json_decref(vars);
     chat_state_free(&c);
     return rc;
+}
+
+/* /v1/messages/count_tokens */
+static int run_count(job *j, json_t **out)
+{
+    params *p = &j->p;
+    chat_state c = {0};
+    char *text = NULL;
+    size_t n = 0;
+    int rc = convert_anthropic(p, &j->err);
+    if (!rc) rc = chat_prepare(&c, p->messages, p->tools, p->template_vars, &j->err);
+    if (!rc) rc = chat_render(&c, j->s->e, &text, &n, &j->err);
+    int64_t count = rc ? 0 : pi_tokenize(j->s->e, text, n, PI_TOK_BOS | PI_TOK_SPECIAL, NULL, 0);
+    if (!rc && count >= 0) *out = json_pack("{s:I}", "input_tokens", (json_int_t) count);
+    free(text);
+    chat_state_free(&c);
+    return rc ? rc : count < 0 ? (int) count : PI_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------ around it */
@@ -148,4 +167,5 @@ static void start(server *s, exchange *ex, int (*run)(job *, json_t **))
 
 void handle_tokenize(server *s, exchange *ex) { start(s, ex, run_tokenize); }
 void handle_detokenize(server *s, exchange *ex) { start(s, ex, run_detokenize); }
+void handle_count_tokens(server *s, exchange *ex) { start(s, ex, run_count); }
 void handle_apply_template(server *s, exchange *ex) { start(s, ex, run_template); }

@@ -35,12 +35,13 @@ static json_t *timings(const choice *ch)
 {
     const pi_result *r = &ch->res;
     double n_prompt = (double) (r->prompt_tokens - r->cached_tokens), n = r->generated_tokens;
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t) r->cached_tokens, "prompt_n",
-                     (json_int_t) n_prompt, "prompt_ms", r->prefill_ms, "prompt_per_token_ms",
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t) r->cached_tokens,
+                     "prompt_n", (json_int_t) n_prompt, "prompt_ms", r->prefill_ms, "prompt_per_token_ms",
                      n_prompt > 0 ? r->prefill_ms / n_prompt : 0, "prompt_per_second",
-                     r->prefill_ms > 0 ? n_prompt / r->prefill_ms * 1e3 : 0, "predicted_n", (json_int_t) r->generated_tokens,
-                     "predicted_ms", r->decode_ms, "predicted_per_token_ms", n > 0 ? r->decode_ms / n : 0,
-                     "predicted_per_second", r->decode_ms > 0 ? n / r->decode_ms * 1e3 : 0);
+                     r->prefill_ms > 0 ? n_prompt / r->prefill_ms * 1e3 : 0, "predicted_n",
+                     (json_int_t) r->generated_tokens, "predicted_ms", r->decode_ms, "predicted_per_token_ms",
+                     n > 0 ? r->decode_ms / n : 0, "predicted_per_second",
+                     r->decode_ms > 0 ? n / r->decode_ms * 1e3 : 0);
 }
 
 /* What the last event has beside its text. */
@@ -48,12 +49,12 @@ static void add_end(const gen *g, const choice *ch, json_t *o)
 {
     const pi_result *r = &ch->res;
     const char *type = ch->finish == PI_FINISH_LENGTH ? "limit" : *r->stop ? "word" : "eos";
-    json_t *more = json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:o}", "stop", 1, "stop_type", type,
-                             "stopping_word", r->stop, "model", gen_model(g), "tokens_predicted",
-                             (json_int_t) r->generated_tokens, "tokens_evaluated", (json_int_t) r->prompt_tokens,
-                             "tokens_cached", (json_int_t) (r->prompt_tokens + r->generated_tokens), "truncated", 0,
-                             "has_new_line", ch->content.n && memchr(ch->content.p, '\n', ch->content.n) != NULL, "timings",
-                             timings(ch));
+    json_t *more =
+        json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:o}", "stop", 1, "stop_type", type, "stopping_word",
+                  r->stop, "model", gen_model(g), "tokens_predicted", (json_int_t) r->generated_tokens,
+                  "tokens_evaluated", (json_int_t) r->prompt_tokens, "tokens_cached",
+                  (json_int_t) (r->prompt_tokens + r->generated_tokens), "truncated", 0, "has_new_line",
+                  ch->content.n && memchr(ch->content.p, '\n', ch->content.n) != NULL, "timings", timings(ch));
     json_object_update(o, more);
     json_decref(more);
 }
@@ -80,9 +81,9 @@ static void native_piece(gen *g, choice *ch, const piece *pc)
 static json_t *native_one(gen *g, choice *ch)
 {
     piece all = {.ids = ch->ids, .n_ids = ch->n_ids, .probs = ch->probs};
-    json_t *o = json_pack("{s:i, s:o, s:o, s:i}", "index", (int) ch->index, "content", text_json(ch->content.p, ch->content.n),
-                          "tokens", wants_tokens(g) ? ids_json(ch->ids, ch->n_ids) : json_array(), "id_slot",
-                          (int) ch->index);
+    json_t *o =
+        json_pack("{s:i, s:o, s:o, s:i}", "index", (int) ch->index, "content", text_json(ch->content.p, ch->content.n),
+                  "tokens", wants_tokens(g) ? ids_json(ch->ids, ch->n_ids) : json_array(), "id_slot", (int) ch->index);
     if (ch->n_probs) json_object_set_new(o, "completion_probabilities", probs_json(g, ch, &all));
     add_end(g, ch, o);
     return o;

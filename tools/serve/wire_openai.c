@@ -55,7 +55,8 @@ static struct text_probs text_probs_new(void)
 }
 
 /* row may be NULL: the first token of a prompt. */
-static void text_probs_add(const gen *g, struct text_probs *t, int32_t id, const pi_token_prob *row, size_t n_row, size_t at)
+static void text_probs_add(const gen *g, struct text_probs *t, int32_t id, const pi_token_prob *row, size_t n_row,
+                           size_t at)
 {
     json_array_append_new(t->tokens, token_json(g, id, NULL));
     json_array_append_new(t->probs, row ? logprob_json(row->logprob) : json_null());
@@ -82,10 +83,9 @@ static json_t *text_probs_json(struct text_probs *t)
 static json_t *text_logprobs(const gen *g, const choice *ch, size_t from, size_t n, size_t base)
 {
     struct text_probs t = text_probs_new();
-    size_t at = base + (from ? (ch->end[from - 1] == SIZE_MAX ? 0 : ch->end[from - 1]) : 0);
     for (size_t i = from; i < from + n; i++) {
+        const size_t at = base + (i ? ch->chars[i - 1] : 0);
         text_probs_add(g, &t, ch->ids[i], ch->probs + i * ch->n_probs, ch->n_probs, at);
-        if (ch->end[i] != SIZE_MAX) at = base + ch->end[i];
     }
     return text_probs_json(&t);
 }
@@ -96,17 +96,17 @@ static json_t *usage_json(const gen *g)
 {
     usage u = gen_usage(g);
     return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I, s:I}}", "prompt_tokens", (json_int_t) u.prompt,
-                     "completion_tokens", (json_int_t) u.completion, "total_tokens", (json_int_t) (u.prompt + u.completion),
-                     "prompt_tokens_details", "cached_tokens", (json_int_t) u.cached, "completion_tokens_details",
-                     "accepted_prediction_tokens", (json_int_t) u.accepted, "rejected_prediction_tokens",
-                     (json_int_t) (u.drafted - u.accepted));
+                     "completion_tokens", (json_int_t) u.completion, "total_tokens",
+                     (json_int_t) (u.prompt + u.completion), "prompt_tokens_details", "cached_tokens",
+                     (json_int_t) u.cached, "completion_tokens_details", "accepted_prediction_tokens",
+                     (json_int_t) u.accepted, "rejected_prediction_tokens", (json_int_t) (u.drafted - u.accepted));
 }
 
 /* What all answers and chunks begin with. */
 static json_t *envelope(const gen *g, const char *object)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", g->id, "object", object, "created", (json_int_t) g->created, "model",
-                     gen_model(g), "system_fingerprint", pi_version());
+    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", g->id, "object", object, "created", (json_int_t) g->created,
+                     "model", gen_model(g), "system_fingerprint", pi_version());
 }
 
 static void send_chunk(gen *g, const char *object, json_t *one)
@@ -134,8 +134,8 @@ static int no_feature(gen *g, const char *field, pi_error *err)
 /* "tool_choice" and what else the template or the prompt's making wants to know. */
 static int read_template_vars(gen *g, pi_error *err)
 {
-    static const char *const passed[] = {"add_generation_prompt", "tool_choice", "parallel_tool_calls", "enable_thinking",
-                                         "reasoning_effort"};
+    static const char *const passed[] = {"add_generation_prompt", "tool_choice", "parallel_tool_calls",
+                                         "enable_thinking", "reasoning_effort"};
     params *p = &g->p;
     json_t *own = json_object_get(p->root, "chat_template_kwargs");
     if (own && !json_is_null(own) && !json_is_object(own))
@@ -161,7 +161,8 @@ static int read_tools(gen *g, pi_error *err)
     json_array_foreach(tools, i, t) {
         const char *type = json_string_value(json_object_get(t, "type"));
         if (!type || strcmp(type, "function") != 0)
-            return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported", type ? type : "none");
+            return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported",
+                               type ? type : "none");
         if (!json_is_string(json_object_get(json_object_get(t, "function"), "name")))
             return params_fail(p, "tools", err, "'tools' has a function without a name");
     }
@@ -186,8 +187,8 @@ static int read_chat(gen *g, pi_error *err)
 
 static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool with_tokens, const char *finish)
 {
-    json_t *one = json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "delta", delta, "logprobs", "finish_reason",
-                            finish);
+    json_t *one = json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "delta", delta, "logprobs",
+                            "finish_reason", finish);
     if (with_tokens && pc->probs && pc->n_ids)
         json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->ids, pc->probs, pc->n_ids));
     if (with_tokens && g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
@@ -229,8 +230,8 @@ static json_t *calls_json(const choice *ch)
     json_t *list = json_array();
     for (size_t i = 0; i < ch->n_calls; i++) {
         const tool_call *t = &ch->calls[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", t->id.p ? t->id.p : "", "type", "function",
-                                              "function", "name", t->name.p ? t->name.p : "", "arguments",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", t->id.p ? t->id.p : "", "type",
+                                              "function", "function", "name", t->name.p ? t->name.p : "", "arguments",
                                               text_json(t->args.p, t->args.n)));
     }
     return list;
@@ -287,8 +288,9 @@ static int read_completion(gen *g, pi_error *err)
 static void text_piece(gen *g, choice *ch, const piece *pc)
 {
     const chat_delta *d = pc->n_deltas ? pc->delta : NULL;
-    json_t *one = json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "text", text_json(d ? d->text : "", d ? d->n : 0),
-                            "logprobs", "finish_reason", pc->last ? ch->reason : NULL);
+    json_t *one =
+        json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "text", text_json(d ? d->text : "", d ? d->n : 0),
+                  "logprobs", "finish_reason", pc->last ? ch->reason : NULL);
     if (pc->probs && pc->n_ids)
         json_object_set_new(one, "logprobs", text_logprobs(g, ch, (size_t) (pc->ids - ch->ids), pc->n_ids, 0));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
@@ -324,17 +326,18 @@ static json_t *echo_logprobs(const gen *g, const choice *ch, const choice *first
 {
     struct text_probs t = text_probs_new();
     const prompt_probs *pp = &first->prompt;
+    utf8_hold h = {{0}, 0};
     size_t at = 0;
     int32_t id = first_token(g, pr);
     if (id >= 0) text_probs_add(g, &t, id, NULL, 0, 0);
-    if (id >= 0) at += server_token_text(g->s, id, false, NULL, 0);
+    if (id >= 0) server_token_count(g->s, id, false, &h, &at);
     for (size_t i = 0; i < pp->n; i++) {
         text_probs_add(g, &t, pp->ids[i], pp->probs + i * pp->row, pp->row, at);
-        at += server_token_text(g->s, pp->ids[i], false, NULL, 0);
+        server_token_count(g->s, pp->ids[i], false, &h, &at);
     }
     for (size_t i = 0; i < ch->n_ids; i++) {
-        size_t from = i && ch->end[i - 1] != SIZE_MAX ? ch->end[i - 1] : 0;
-        text_probs_add(g, &t, ch->ids[i], ch->probs + i * ch->n_probs, ch->n_probs, base + from);
+        const size_t from = base + (i ? ch->chars[i - 1] : 0);
+        text_probs_add(g, &t, ch->ids[i], ch->probs + i * ch->n_probs, ch->n_probs, from);
     }
     return text_probs_json(&t);
 }
@@ -345,10 +348,11 @@ static json_t *text_choice(gen *g, choice *ch)
     size_t which = ch->index / (size_t) g->p.n;
     const prompt *pr = &g->p.prompts[which];
     if (g->p.echo) prompt_text(g, pr, &text);
-    size_t base = text.n;
+    size_t base = 0; /* characters of the prompt */
+    for (size_t i = 0; i < text.n; i++) base += (text.p[i] & 0xC0) != 0x80;
     buf_put(&text, ch->content.p, ch->content.n);
-    json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "text", text_json(text.p, text.n), "logprobs",
-                            "finish_reason", ch->reason);
+    json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "text", text_json(text.p, text.n),
+                            "logprobs", "finish_reason", ch->reason);
     buf_free(&text);
     const choice *first = &g->choices[which * (size_t) g->p.n];
     if (ch->n_probs && g->p.echo) json_object_set_new(one, "logprobs", echo_logprobs(g, ch, first, pr, base));

@@ -4,6 +4,7 @@
  * at a time; ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of the
  * last reserve(). */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/places.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,15 +85,17 @@ static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 
 /* --------------------------------------------------------------------------------------------------------------- steps */
 
-/* The step thread is thread 0 of every job: it is pinned like the others, when it first shows up. */
+/* The step thread is thread 0 of every job: it gets its place as the others do, when it first shows up. Steps in which
+ * every token has a logits row decode. */
 static const pi__batch *cpu_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     (void) kind;
     pi__cpu *cpu = (pi__cpu *) be;
-    if (!cpu->pin || (cpu->has_pinned && pthread_equal(cpu->pinned, pthread_self()))) return b;
-    pi__pool_pin_caller(cpu->pool);
-    cpu->pinned = pthread_self();
-    cpu->has_pinned = true;
+    pi__pool_use(cpu->pool, b->n_rows == b->n_tokens ? cpu->n_decode : cpu->n_prefill);
+    if (!pi__pool_has_places(cpu->pool) || (cpu->has_placed && pthread_equal(cpu->placed, pthread_self()))) return b;
+    pi__pool_place_thread(cpu->pool, 0);
+    cpu->placed = pthread_self();
+    cpu->has_placed = true;
     return b;
 }
 
@@ -110,7 +113,7 @@ static int cpu_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error 
 }
 
 static const char *cpu_describe(const pi__backend *be) { return ((const pi__cpu *) be)->desc; }
-static int32_t cpu_n_threads(const pi__backend *be) { return pi__pool_size(((const pi__cpu *) be)->pool); }
+static int32_t cpu_n_threads(const pi__backend *be) { return ((const pi__cpu *) be)->n_decode; }
 
 /* ---------------------------------------------------------------------------------------------------- create, destroy */
 
@@ -165,6 +168,33 @@ bool pi__cpu_tell(int32_t index, pi__device_info *out)
     return true;
 }
 
+/* What was asked for and is not to be had here. */
+static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
+{
+    cpu_set_t node[PI__MAX_NODES];
+    if (p->numa && p->affinity)
+        pi__logf(log, PI_LOG_INFO, "numa: cpu-mask and cpu-range say where threads run");
+    else if (p->numa && pi__numa_nodes(PI__NUMA_ROOT, node, PI__MAX_NODES) < 2)
+        pi__logf(log, PI_LOG_INFO, "numa: this process may use the processors of one node only, so nothing changes");
+    if (!pi__prio_allowed(p->prio))
+        pi__logf(log, PI_LOG_WARN, "prio %d: the system does not let this process have it: raise its limit (ulimit -%s, Limit%s "
+                 "of a service), or give CAP_SYS_NICE", p->prio, p->prio >= 3 ? "r" : "e", p->prio >= 3 ? "RTPRIO=" : "NICE=");
+}
+
+/* The pool is as large as the larger of the two; where one number is left to the pool, it is that of both. */
+static int make_pool(pi__cpu *cpu, const pi__cpu_params *p, pi_error *err)
+{
+    const int32_t t = p->n_threads, tb = p->n_batch;
+    const pi__pool_config config = {.n_threads = t > 0 && tb > t ? tb : t, .affinity = p->affinity, .poll = p->poll,
+                                    .strict = p->strict, .numa = p->numa, .prio = p->prio};
+    int rc = pi__pool_create_with(&cpu->pool, &config, err);
+    if (rc) return rc;
+    const int32_t all = pi__pool_size(cpu->pool);
+    cpu->n_decode = t > 0 ? t : all;
+    cpu->n_prefill = tb > 0 ? tb : cpu->n_decode;
+    return PI_OK;
+}
+
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     *out = NULL;
@@ -179,14 +209,14 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     cpu->attn = pi__cpu_attn_kernels_of(isa);
     cpu->gdn = pi__cpu_gdn_kernels_of(isa);
     cpu->sparse = pi__cpu_sparse_kernels_of(isa);
-    cpu->pin = p->affinity != 0;
     snprintf(cpu->desc, sizeof cpu->desc, "cpu (%s)", pi__isa_names[isa].desc);
-    rc = pi__pool_create(&cpu->pool, p->n_threads, p->affinity, p->poll, err);
+    rc = make_pool(cpu, p, err);
     if (rc) {
         cpu_destroy(&cpu->be);
         return rc;
     }
     pi__logf(log, PI_LOG_DEBUG, "%s, %d threads", cpu->desc, (int) pi__pool_size(cpu->pool));
+    tell_of_places(p, log);
     *out = &cpu->be;
     return PI_OK;
 }

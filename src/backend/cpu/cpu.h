@@ -26,9 +26,9 @@ typedef struct pi__cpu {
     pi__limits lim;                    /* of reserve() */
     char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
     size_t scratch_size;               /* bytes */
-    pthread_t pinned;                  /* thread that begin pinned as thread 0 */
-    bool has_pinned;                   /* pinned is valid */
-    bool pin;                          /* the pool has an affinity */
+    int32_t n_decode, n_prefill;       /* threads of steps that only decode, and of others */
+    pthread_t placed;                  /* thread that begin gave the place of thread 0 */
+    bool has_placed;                   /* placed is valid */
 } pi__cpu;
 
 /* isa.c */

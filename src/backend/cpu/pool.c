@@ -6,6 +6,10 @@
  *     caller   run: job.post ........ fn(0) ........ waits done.word
  *     worker        waits job.word .. fn(i) .. the last one: done.post
  *
+ * Of the threads a job may have fewer (pi__pool_use): those that are left out wait at a gate of their own, so that jobs do
+ * not wake them. What a worker needs to know of a job, its number and how many threads it has, is one word, so that one who
+ * comes late sees both of the same job, and no job twice.
+ *
  * A waiting thread spins for a bounded time and then sleeps. It sleeps at once when it sits on the core where another
  * thread of the pool was last seen: that one may be who it waits for. It never yields, as Linux makes a thread that
  * yields wait behind everyone else on the machine, while one that slept is let in first. Invariant: a sleeper counts
@@ -20,6 +24,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "backend/cpu/places.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -46,13 +51,17 @@ typedef struct worker {
 
 struct pi__pool {
     int32_t n;         /* threads, the caller included */
-    uint64_t affinity; /* bit per core, 0: not pinned */
+    int32_t active;    /* of them, those that jobs have; changes between jobs */
+    pi__pool_config config; /* as given */
+    cpu_set_t *place;  /* [n] where each thread runs, or NULL: anywhere */
     int64_t spin_ns;   /* how long a waiting thread spins */
     pi__job_fn fn;     /* the job: written before job is posted */
     void *arg;         /* its argument */
-    bool stop;         /* workers end; written before job is posted */
+    _Atomic bool stop; /* workers end; written before job and more are posted */
     int32_t n_created; /* workers that run */
     gate job;          /* a job is there */
+    gate more;         /* more threads than before have the next job */
+    _Alignas(64) _Atomic uint64_t told; /* the last job: its number << 32, threads it has */
     gate done;         /* all workers did it */
     gate barrier;      /* all threads arrived at a barrier */
     _Alignas(64) _Atomic int32_t pending; /* workers still in the job */
@@ -95,7 +104,8 @@ static bool changed(gate *g, uint32_t old) { return atomic_load_explicit(&g->wor
 static bool shares_core(const pi__pool *p, int32_t ith)
 {
     int cpu = sched_getcpu(), seen = 0;
-    for (int32_t i = 0; i < p->n; i++) {
+    const int32_t n = (int32_t) (uint32_t) atomic_load_explicit(&p->told, memory_order_relaxed);
+    for (int32_t i = 0; i < n; i++) {
         if (i != ith && atomic_load_explicit(&p->workers[i].cpu, memory_order_relaxed) == cpu) seen++;
     }
     return seen > (ith < 0);
@@ -171,24 +181,53 @@ static int32_t count_cores(bool threads)
     return n > 0 ? n : 1;
 }
 
-/* Pins the calling thread where thread ith of the pool belongs. false: the system refused. */
-static bool pin(const pi__pool *p, int32_t ith)
+/* Where threads run, by the mask of cores: a core each (strict), where there are enough (auto), or anywhere in it. */
+static void place_by_mask(pi__pool *p)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    bool own = __builtin_popcountll(p->affinity) >= p->n;
-    int32_t i = 0;
-    for (int core = 0; core < 64; core++) {
-        if (!(p->affinity >> core & 1)) continue;
-        if (!own || i == ith) CPU_SET(core, &set);
-        i++;
+    const uint64_t mask = p->config.affinity;
+    const int32_t n_cores = __builtin_popcountll(mask);
+    const bool own = p->config.strict == PI__STRICT_YES || (p->config.strict == PI__STRICT_AUTO && n_cores >= p->n);
+    for (int32_t ith = 0; ith < p->n; ith++) {
+        CPU_ZERO(&p->place[ith]);
+        for (int32_t core = 0, i = 0; core < 64; core++) {
+            if (!(mask >> core & 1)) continue;
+            if (!own || i == ith % n_cores) CPU_SET(core, &p->place[ith]);
+            i++;
+        }
     }
-    return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
 }
 
-void pi__pool_pin_caller(pi__pool *p)
+/* The same by NUMA nodes: thread after thread on the next one, or all on the one where this thread runs. */
+static void place_by_nodes(pi__pool *p, const cpu_set_t *node, int32_t n_nodes)
 {
-    if (p->affinity) pin(p, 0);
+    const int here = sched_getcpu();
+    int32_t own = 0;
+    for (int32_t i = 0; i < n_nodes; i++)
+        if (here >= 0 && CPU_ISSET(here, &node[i])) own = i;
+    for (int32_t ith = 0; ith < p->n; ith++) p->place[ith] = node[p->config.numa == PI__NUMA_ISOLATE ? own : ith % n_nodes];
+}
+
+static void choose_places(pi__pool *p, cpu_set_t *room)
+{
+    cpu_set_t node[PI__MAX_NODES];
+    int32_t n = 0;
+    if (p->config.affinity) {
+        p->place = room;
+        place_by_mask(p);
+        return;
+    }
+    if (p->config.numa == PI__NUMA_DISTRIBUTE || p->config.numa == PI__NUMA_ISOLATE)
+        n = pi__numa_nodes(PI__NUMA_ROOT, node, PI__MAX_NODES);
+    if (n < 2) return;
+    p->place = room;
+    place_by_nodes(p, node, n);
+}
+
+/* A refusal leaves the thread where the system puts it. */
+void pi__pool_place_thread(pi__pool *p, int32_t ith)
+{
+    if (p->place) pthread_setaffinity_np(pthread_self(), sizeof p->place[ith], &p->place[ith]);
+    if (p->config.prio) pi__prio_set(p->config.prio);
 }
 
 /* At least one core of the set is there and allowed. */
@@ -211,12 +250,23 @@ static void *worker_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "pi-cpu-%d", (int) w->ith);
     pthread_setname_np(pthread_self(), name);
-    if (p->affinity) pin(p, w->ith);
-    for (uint32_t seen = 0;; seen++) {
-        gate_wait(p, w->ith, &p->job, seen, p->spin_ns);
-        if (p->stop) return NULL;
+    pi__pool_place_thread(p, w->ith);
+    for (uint32_t seen = 0;;) {
+        const uint32_t more = atomic_load(&p->more.word);
+        const uint64_t told = atomic_load(&p->told);
+        const int32_t n = (int32_t) (uint32_t) told;
+        if (atomic_load(&p->stop)) return NULL;
+        if (w->ith >= n) { /* left out until more are wanted */
+            gate_wait(p, w->ith, &p->more, more, 0);
+            continue;
+        }
+        if ((uint32_t) (told >> 32) == seen) {
+            gate_wait(p, w->ith, &p->job, seen, p->spin_ns);
+            continue;
+        }
+        seen = (uint32_t) (told >> 32);
         atomic_store_explicit(&w->cpu, sched_getcpu(), memory_order_relaxed);
-        p->fn(p->arg, w->ith, p->n);
+        p->fn(p->arg, w->ith, n);
         if (atomic_fetch_sub(&p->pending, 1) == 1) gate_post(&p->done);
     }
 }
@@ -242,8 +292,19 @@ static int start_workers(pi__pool *p, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------------------- the pool */
 
+/* With its workers and their places. */
+static size_t pool_bytes(int32_t n) { return sizeof(pi__pool) + (size_t) n * (sizeof(worker) + sizeof(cpu_set_t)); }
+
 int pi__pool_create(pi__pool **out, int32_t n_threads, uint64_t affinity, int32_t poll, pi_error *err)
 {
+    return pi__pool_create_with(out, &(pi__pool_config) {.n_threads = n_threads, .affinity = affinity, .poll = poll}, err);
+}
+
+int pi__pool_create_with(pi__pool **out, const pi__pool_config *config, pi_error *err)
+{
+    int32_t n_threads = config->n_threads;
+    const int32_t poll = config->poll;
+    const uint64_t affinity = config->affinity;
     *out = NULL;
     if (n_threads == 0) n_threads = count_cores(false);
     if (n_threads < 1 || n_threads > MAX_THREADS) {
@@ -254,17 +315,19 @@ int pi__pool_create(pi__pool **out, int32_t n_threads, uint64_t affinity, int32_
         return pi__fail(err, PI_EINVAL, "cpu mask %llx: none of its cores may be used", (unsigned long long) affinity);
     }
     /* Pages, because gates want lines of their own and pi__malloc promises 16 bytes. */
-    size_t size = sizeof(pi__pool) + (size_t) n_threads * sizeof(worker);
+    size_t size = pool_bytes(n_threads);
     pi__pool *p = pi__map(size);
     if (!p) return pi__fail_mem(err, "the thread pool");
-    p->n = n_threads;
-    p->affinity = affinity;
+    p->n = p->active = n_threads;
+    p->config = *config;
+    choose_places(p, (cpu_set_t *) (void *) (p->workers + n_threads));
     /* With more threads than cores spinning only keeps the others from working. */
     p->spin_ns = n_threads > count_cores(true) ? 0 : (int64_t) poll * SPIN_UNIT_NS;
     for (int32_t i = 0; i < n_threads; i++) p->workers[i] = (worker){.pool = p, .ith = i, .cpu = -1};
     if (!gate_init(&p->job)) goto out_map;
     if (!gate_init(&p->done)) goto out_job;
     if (!gate_init(&p->barrier)) goto out_done;
+    if (!gate_init(&p->more)) goto out_barrier;
     int rc = start_workers(p, err);
     if (rc) {
         pi__pool_destroy(p);
@@ -273,6 +336,8 @@ int pi__pool_create(pi__pool **out, int32_t n_threads, uint64_t affinity, int32_
     *out = p;
     return PI_OK;
 
+out_barrier:
+    gate_free(&p->barrier);
 out_done:
     gate_free(&p->done);
 out_job:
@@ -285,39 +350,47 @@ out_map:
 void pi__pool_destroy(pi__pool *p)
 {
     if (!p) return;
-    p->stop = true;
+    atomic_store(&p->stop, true);
     gate_post(&p->job);
+    gate_post(&p->more);
     for (int32_t i = 1; i <= p->n_created; i++) pthread_join(p->workers[i].thread, NULL);
     gate_free(&p->job);
     gate_free(&p->done);
     gate_free(&p->barrier);
-    pi__unmap(p, sizeof(pi__pool) + (size_t) p->n * sizeof(worker));
+    gate_free(&p->more);
+    pi__unmap(p, pool_bytes(p->n));
 }
 
 int32_t pi__pool_size(const pi__pool *p) { return p->n; }
+bool pi__pool_has_places(const pi__pool *p) { return p->place || p->config.prio; }
+void pi__pool_use(pi__pool *p, int32_t n) { p->active = n < 1 ? 1 : n < p->n ? n : p->n; }
 
 void pi__pool_run(pi__pool *p, pi__job_fn fn, void *arg)
 {
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    if (p->n == 1) {
+    const int32_t n = p->active;
+    if (n == 1) {
         fn(arg, 0, 1);
         return;
     }
+    const uint64_t last = atomic_load_explicit(&p->told, memory_order_relaxed);
     p->fn = fn;
     p->arg = arg;
-    atomic_store_explicit(&p->pending, p->n - 1, memory_order_relaxed);
+    atomic_store_explicit(&p->pending, n - 1, memory_order_relaxed);
     uint32_t done = atomic_load_explicit(&p->done.word, memory_order_relaxed);
     atomic_store_explicit(&p->workers[0].cpu, sched_getcpu(), memory_order_relaxed);
+    atomic_store(&p->told, ((last >> 32) + 1) << 32 | (uint32_t) n);
+    if (n > (int32_t) (uint32_t) last) gate_post(&p->more);
     gate_post(&p->job);
-    fn(arg, 0, p->n);
+    fn(arg, 0, n);
     gate_wait(p, 0, &p->done, done, p->spin_ns / JOIN_SHARE);
 }
 
 void pi__pool_barrier(pi__pool *p)
 {
-    if (p->n == 1) return;
+    if (p->active == 1) return;
     uint32_t phase = atomic_load_explicit(&p->barrier.word, memory_order_relaxed);
-    if (atomic_fetch_add(&p->arrived, 1) == p->n - 1) {
+    if (atomic_fetch_add(&p->arrived, 1) == p->active - 1) {
         atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
         gate_post(&p->barrier);
     } else {

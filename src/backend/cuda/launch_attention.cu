@@ -1,38 +1,5 @@
-/* Launches of kernels/attention_kernels.cuh: variant, grid, shared memory (see kernels.h). */
-#include "backend/cuda/launch.cuh"
-#include "attention_kernels.cuh"
-
-/* Most KV splits of a tile of rows: its keys may begin and end within one. */
-static int32_t most_splits(const pi__k_attn *a) { return a->max_keys / KV_SPLIT + 2; }
-
-template <int D, bool SPLIT> static int run(void *stream, const pi__k_attn *a)
-{
-    constexpr int WIDE = SPLIT || D > 256 ? 1 : D > 128 ? 2 : 4; /* what shared memory holds */
-    int32_t group = a->n_head / a->cache.n_head_kv, rows = a->n_tokens * group, heads = a->cache.n_head_kv;
-    int32_t tiles = rows / 16 + a->n_seqs, wide = rows / (16 * WIDE) + a->n_seqs, splits = most_splits(a);
-    size_t units = (size_t) tiles * (size_t) heads * (size_t) splits, bytes = units * 16 * (D + 2) * sizeof(float);
-    if (a->n_sm && a->scratch && splits > 2 && tiles * heads < 2 * a->n_sm && units <= MAX_UNITS && bytes <= a->scratch_size) {
-        dim3 grid((unsigned) tiles, (unsigned) heads, (unsigned) splits);
-        int rc = pi_launch(stream, attention<D, 1, SPLIT, true>, grid, dim3(THREADS), shape<D, 1, SPLIT>::total, *a, splits);
-        if (rc) return rc;
-        return pi_launch(stream, combine<D>, dim3((unsigned) tiles, (unsigned) heads, 16), dim3(D), 0, *a, splits);
-    }
-    if (WIDE > 1 && rows > 32 * a->n_seqs && wide * heads >= a->n_sm) {
-        return pi_launch(stream, attention<D, WIDE, SPLIT, false>, dim3((unsigned) wide, (unsigned) heads), dim3(THREADS),
-                         shape<D, WIDE, SPLIT>::total, *a, splits);
-    }
-    return pi_launch(stream, attention<D, 1, SPLIT, false>, dim3((unsigned) tiles, (unsigned) heads), dim3(THREADS),
-                     shape<D, 1, SPLIT>::total, *a, splits);
-}
-
-template <int D> static int run_for(void *stream, const pi__k_attn *a)
-{
-    bool split = false;
-#define ROW(t, fn, side, minimum, wide) split = split || ((a->cache.type_k == PI__##t || a->cache.type_v == PI__##t) && wide);
-    PI__CACHE_TYPES(ROW)
-#undef ROW
-    return split ? run<D, true>(stream, a) : run<D, false>(stream, a);
-}
+/* Attention to the cache (kernels/attention_kernels.cuh), heads of up to 96 values, and the choice by head (see kernels.h). */
+#include "backend/cuda/launch_attention.cuh"
 
 int pi__k_attention_has(int32_t d) { return d == 32 || d == 64 || d == 96 || d == 128 || d == 192 || d == 256 || d == 512; }
 
@@ -43,9 +10,8 @@ int pi__k_attention(void *stream, const pi__k_attn *a)
     case 32: return run_for<32>(stream, a);
     case 64: return run_for<64>(stream, a);
     case 96: return run_for<96>(stream, a);
-    case 128: return run_for<128>(stream, a);
-    case 192: return run_for<192>(stream, a);
-    case 256: return run_for<256>(stream, a);
-    default: return run_for<512>(stream, a);
+    case 128:
+    case 192: return pi__k_attention_mid(stream, a);
+    default: return pi__k_attention_wide(stream, a);
     }
 }

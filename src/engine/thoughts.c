@@ -1,0 +1,211 @@
+/* Budgets of thought (see thoughts.h).
+ *
+ * A tag that the vocabulary has as one token is that token, wherever it stands. Others are text: they are looked for in
+ * the bytes of the answer, and an opening one only before anything else, so that an answer that talks about tags does not
+ * begin to think.
+ *
+ *     answer   <think> I  wonder  if  |  Enough. </think>  The answer is
+ *     counted           1   2      3  |  forced            free again
+ */
+#include "engine/thoughts.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { LONGEST_TAG = 32, MAX_TOKEN = 256 };
+enum { BEFORE, THOUGHT, ANSWER };
+
+static const struct {
+    const char *open, *close;
+} tags[] = {
+    {"<think>", "</think>"}, {"<|channel>thought", "<channel|>"}, {"[THINK]", "[/THINK]"},
+    {"<seed:think>", "</seed:think>"}, {"<thinking>", "</thinking>"},
+};
+enum { N_PAIRS = sizeof tags / sizeof *tags };
+
+typedef struct pair {
+    int32_t open, close; /* the tags' tokens; -1: they are text */
+    pi__ids forced;      /* message and closing tag */
+} pair;
+
+struct pi__thoughts {
+    const pi__vocab *v;
+    int32_t budget;         /* tokens of a thought */
+    pair pair[N_PAIRS];
+    int state;              /* BEFORE, THOUGHT, ANSWER */
+    int which;              /* THOUGHT: the pair whose opening tag was seen */
+    int32_t n_thought;      /* THOUGHT: tokens of the answer since */
+    size_t n_forced;        /* tokens that were forced so far */
+    bool forcing;           /* the next one is, too */
+    char tail[LONGEST_TAG]; /* the last bytes of prompt or answer */
+    size_t n_tail;          /* in tail */
+};
+
+/* The token that text is, -1: it is not one. */
+static int one_token(const pi__vocab *v, const char *text, int32_t *id)
+{
+    pi__ids ids = {0};
+    int rc = pi__tokenize(v, text, strlen(text), false, true, &ids);
+    *id = !rc && ids.n == 1 ? ids.p[0] : -1;
+    pi__free(ids.p);
+    return rc;
+}
+
+static int make_pair(pair *p, const pi__vocab *v, int i, const char *message)
+{
+    const size_t n_message = message ? strlen(message) : 0, n_close = strlen(tags[i].close);
+    char *text = pi__malloc(n_message + n_close + 1);
+    if (!text) return PI_ENOMEM;
+    if (n_message) memcpy(text, message, n_message);
+    memcpy(text + n_message, tags[i].close, n_close + 1);
+    int rc = pi__tokenize(v, text, n_message + n_close, false, true, &p->forced);
+    pi__free(text);
+    if (!rc) rc = one_token(v, tags[i].open, &p->open);
+    return rc ? rc : one_token(v, tags[i].close, &p->close);
+}
+
+void pi__thoughts_free(pi__thoughts *t)
+{
+    if (!t) return;
+    for (int i = 0; i < N_PAIRS; i++) pi__free(t->pair[i].forced.p);
+    pi__free(t);
+}
+
+static bool is_white(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+/* The token's bytes to the tail, of which the last are kept. */
+static void add_bytes(pi__thoughts *t, int32_t id)
+{
+    char bytes[LONGEST_TAG + MAX_TOKEN];
+    size_t n = pi__token_bytes(t->v, id, true, bytes + t->n_tail, MAX_TOKEN);
+    memcpy(bytes, t->tail, t->n_tail);
+    n = t->n_tail + (n < MAX_TOKEN ? n : MAX_TOKEN);
+    t->n_tail = n < LONGEST_TAG ? n : LONGEST_TAG;
+    memcpy(t->tail, bytes + n - t->n_tail, t->n_tail);
+}
+
+/* tag is in the last bytes. */
+static bool has(const pi__thoughts *t, const char *tag)
+{
+    const size_t len = strlen(tag);
+    for (size_t i = t->n_tail; i >= len; i--)
+        if (!memcmp(t->tail + i - len, tag, len)) return true;
+    return false;
+}
+
+static void enter(pi__thoughts *t, int state, int which)
+{
+    t->state = state;
+    t->which = which;
+    t->n_thought = 0;
+    t->n_tail = 0; /* what was seen is not seen again */
+}
+
+/* true: an opening tag ends with this token. text: those that are text count, too. */
+static bool opens(pi__thoughts *t, int32_t id, bool text)
+{
+    for (int i = 0; i < N_PAIRS; i++) {
+        if (t->pair[i].open >= 0 ? t->pair[i].open != id : !text || !has(t, tags[i].open)) continue;
+        enter(t, THOUGHT, i);
+        return true;
+    }
+    return false;
+}
+
+static bool closes(const pi__thoughts *t, int32_t id)
+{
+    const pair *p = &t->pair[t->which];
+    return p->close >= 0 ? p->close == id : has(t, tags[t->which].close);
+}
+
+/* The tail does not end within a character. */
+static bool whole_characters(const pi__thoughts *t)
+{
+    for (size_t back = 1; back <= 3 && back <= t->n_tail; back++) {
+        const unsigned char c = (unsigned char) t->tail[t->n_tail - back];
+        if (c < 0x80) return true;
+        if (c >= 0xC0) return back >= (c >= 0xF0 ? 4u : c >= 0xE0 ? 3u : 2u);
+    }
+    return true;
+}
+
+/* Whether the text of what has come so far may still become an opening tag. */
+static bool is_blank_or_begun(const pi__thoughts *t)
+{
+    size_t at = 0;
+    while (at < t->n_tail && is_white(t->tail[at])) at++;
+    const size_t n = t->n_tail - at;
+    if (!n) return true;
+    for (int i = 0; i < N_PAIRS; i++)
+        if (n < strlen(tags[i].open) && !memcmp(tags[i].open, t->tail + at, n)) return true;
+    return false;
+}
+
+/* Enough was thought: the closing tag, but not within a character. */
+static void look_at_budget(pi__thoughts *t)
+{
+    t->forcing = t->state == THOUGHT && t->n_thought >= t->budget && whole_characters(t);
+    t->n_forced = 0;
+}
+
+static bool is_blank(const pi__thoughts *t)
+{
+    for (size_t i = 0; i < t->n_tail; i++)
+        if (!is_white(t->tail[i])) return false;
+    return true;
+}
+
+/* A prompt may end in a thought: one that is not closed, or, of tags that are text, right behind one. */
+static void read_prompt(pi__thoughts *t, const int32_t *prompt, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        add_bytes(t, prompt[i]);
+        if (t->state == THOUGHT && (closes(t, prompt[i]) || (t->pair[t->which].open < 0 && !is_blank(t)))) enter(t, BEFORE, 0);
+        if (t->state == BEFORE) opens(t, prompt[i], true);
+    }
+    t->n_tail = 0;
+    look_at_budget(t);
+}
+
+void pi__thoughts_accept(pi__thoughts *t, int32_t id)
+{
+    if (t->forcing) {
+        if (++t->n_forced < t->pair[t->which].forced.n) return;
+        t->forcing = false;
+        enter(t, ANSWER, 0);
+        return;
+    }
+    add_bytes(t, id);
+    if (t->state == THOUGHT) {
+        t->n_thought++;
+        if (closes(t, id)) enter(t, ANSWER, 0);
+    } else if (!opens(t, id, t->state == BEFORE) && !is_blank_or_begun(t)) {
+        t->state = ANSWER;
+    }
+    look_at_budget(t);
+}
+
+int32_t pi__thoughts_forced(const pi__thoughts *t)
+{
+    return t && t->forcing ? t->pair[t->which].forced.p[t->n_forced] : -1;
+}
+
+int pi__thoughts_new(pi__thoughts **out, const pi__vocab *v, int32_t budget, const char *message, const int32_t *prompt,
+                     size_t n_prompt, pi_error *err)
+{
+    *out = NULL;
+    pi__thoughts *t = pi__calloc(1, sizeof *t);
+    int rc = t ? PI_OK : PI_ENOMEM;
+    if (t) *t = (pi__thoughts) {.v = v, .budget = budget};
+    for (int i = 0; i < N_PAIRS && !rc; i++) rc = make_pair(&t->pair[i], v, i, message);
+    if (!rc) {
+        read_prompt(t, prompt, n_prompt);
+        *out = t;
+        return PI_OK;
+    }
+    pi__thoughts_free(t);
+    return rc == PI_ENOMEM ? pi__fail_mem(err, "the budget of thoughts")
+                           : pi__fail(err, rc, "reasoning-budget-message: %s", pi_strerror(rc));
+}

@@ -1,0 +1,403 @@
+/* Answers told apart (see answer.h): thoughts, content, and the places where calls begin.
+ *
+ *     BEGIN    nothing but white space so far: thoughts may begin
+ *     THOUGHT  up to the closing tag
+ *     TEXT     up to what may begin a call
+ *     CALL     its form's steps; a call that fails is text again
+ *
+ * White space is held back until something follows: in front of a tag it is nobody's text. */
+#include "template/answer_impl.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum { BEGIN, THOUGHT, TEXT, CALL };
+
+/* ------------------------------------------------------------------------------------------------------------ text */
+
+void pi__answer_note(pi__answer *a, int kind, uint32_t call, size_t from, size_t n)
+{
+    pi__answer_delta *last = a->n_delta > a->next_delta ? &a->delta[a->n_delta - 1] : NULL;
+    if (last && n && last->kind == kind && last->call == call && last->from + last->n == from) {
+        last->n += n;
+        return;
+    }
+    if (!pi__grow(&a->delta, &a->cap_delta, a->n_delta + 1, sizeof *a->delta)) {
+        a->code = PI_ENOMEM;
+        return;
+    }
+    a->delta[a->n_delta++] = (pi__answer_delta) {kind, call, from, n};
+}
+
+static void put(pi__answer *a, bool thought, size_t n)
+{
+    const char *p = a->buf + a->at;
+    pi__text *t = thought ? &a->thoughts : &a->content;
+    a->at += n;
+    a->seek = a->at;
+    while (a->trim && n && pi__answer_white(*p)) p++, n--;
+    if (!n) return;
+    a->trim = false;
+    if (!thought) a->bare = false;
+    pi__text_add(t, p, n);
+    if (t->code) a->code = PI_ENOMEM;
+    else pi__answer_note(a, thought ? PI_CHAT_REASONING : PI_CHAT_CONTENT, 0, t->n - n, n);
+}
+
+void pi__answer_skip_white(pi__answer *a)
+{
+    while (a->at < a->n && pi__answer_white(a->buf[a->at])) a->at++;
+}
+
+/* How much of s is at buf + at: all of it 1, the beginning and nothing else 0, other bytes -1. */
+static int matches(const pi__answer *a, size_t at, const char *s)
+{
+    size_t len = strlen(s), n = a->n - at < len ? a->n - at : len;
+    return memcmp(a->buf + at, s, n) != 0 ? -1 : n == len;
+}
+
+int pi__answer_pick(pi__answer *a, const char *const *literal, int n)
+{
+    bool wait = false;
+    for (int i = 0; i < n; i++) {
+        int m = literal[i] ? matches(a, a->at, literal[i]) : -1;
+        if (m > 0) {
+            a->at += strlen(literal[i]);
+            return i;
+        }
+        wait |= !m;
+    }
+    return wait ? -1 : -2;
+}
+
+int pi__answer_until(const pi__answer *a, const char *s, size_t max, size_t *n)
+{
+    size_t room = a->n - a->at, len = strlen(s), look = room < max + len ? room : max + len;
+    const char *p = look ? memmem(a->buf + a->at, look, s, len) : NULL;
+    *n = p ? (size_t) (p - a->buf) - a->at : 0;
+    return p ? PI__GO : look == max + len ? PI__FAIL : PI__WAIT;
+}
+
+size_t pi__answer_find(pi__answer *a, const char *s)
+{
+    size_t len = strlen(s);
+    if (a->seek < a->at) a->seek = a->at;
+    const char *p = a->n > a->seek ? memmem(a->buf + a->seek, a->n - a->seek, s, len) : NULL;
+    if (p) return (size_t) (p - a->buf);
+    if (a->n >= len && a->n - len + 1 > a->seek) a->seek = a->n - len + 1;
+    return SIZE_MAX;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- markers */
+
+/* Looks for the first of n markers behind a->at. What is certainly before any goes to put; *hit is the marker that is
+ * at a->at then, behind white space, which is part of nothing; -1: there is none yet. */
+static void scan(pi__answer *a, bool thought, const char *const *marker, int n, int *hit)
+{
+    size_t i = a->seek > a->at ? a->seek : a->at, plain = a->at;
+    *hit = -1;
+    while (i < a->n) {
+        if (pi__answer_white(a->buf[i])) {
+            i++;
+            continue;
+        }
+        bool wait = false;
+        for (int k = 0; k < n && *hit < 0; k++) {
+            int m = matches(a, i, marker[k]);
+            if (m > 0) *hit = k;
+            wait |= !m;
+        }
+        if (*hit >= 0) break;
+        if (wait) {
+            if (plain > a->at) put(a, thought, plain - a->at);
+            return; /* a->seek stays: white space in front of it may be looked at again, a tag's length at most */
+        }
+        plain = ++i;
+    }
+    if (plain > a->at) put(a, thought, plain - a->at);
+    if (a->seek < i) a->seek = i;
+}
+
+/* Everything that may begin in a text. *n_calls: the first ones begin calls. */
+static int markers(const pi__answer *a, const char *out[4], int *n_calls)
+{
+    int n = 0;
+    if (a->form && a->form->open) out[n++] = a->form->open;
+    if (a->form && a->form->call) out[n++] = a->form->call;
+    *n_calls = n;
+    for (int i = 0; i < PI__N_THOUGHT_TAGS && a->tags >= 0; i++)
+        if (pi__thought_tags_of[i].anywhere) out[n++] = pi__thought_tags_of[i].open;
+    return n;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- states */
+
+static void enter(pi__answer *a, int state, bool trim)
+{
+    a->state = state;
+    a->trim = trim;
+    a->seek = a->at;
+}
+
+static bool begin(pi__answer *a)
+{
+    const char *open[PI__N_THOUGHT_TAGS];
+    size_t start = a->at;
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++) open[i] = pi__thought_tags_of[i].open;
+    pi__answer_skip_white(a);
+    int i = pi__answer_pick(a, open, PI__N_THOUGHT_TAGS);
+    if (i < 0) a->at = start;
+    if (i == -1) return false;
+    if (i >= 0) a->tags = i;
+    enter(a, i >= 0 ? THOUGHT : TEXT, i >= 0);
+    return true;
+}
+
+static bool thought(pi__answer *a)
+{
+    const char *close = pi__thought_tags_of[a->tags].close;
+    int hit;
+    scan(a, true, &close, 1, &hit);
+    if (hit < 0) return false;
+    pi__answer_skip_white(a);
+    a->at += strlen(close);
+    enter(a, TEXT, !a->content.n);
+    return true;
+}
+
+/* What begins at a->at, behind white space, is a call. */
+static void enter_call(pi__answer *a, int step, size_t n_marker)
+{
+    a->raw = a->at;
+    pi__answer_skip_white(a);
+    a->at += n_marker;
+    a->seek = a->at;
+    a->state = CALL;
+    a->step = step;
+}
+
+/* An answer that begins with '{', where that would be a call. */
+static int bare(pi__answer *a)
+{
+    size_t i = a->at;
+    if (!a->form || a->form->kind != PI__FORM_LLAMA || !a->bare) return PI__FAIL;
+    while (i < a->n && pi__answer_white(a->buf[i])) i++;
+    if (i == a->n) return PI__WAIT;
+    if (a->buf[i] != '{') return PI__FAIL;
+    enter_call(a, PI__STEP_BARE, 0);
+    return PI__GO;
+}
+
+static bool text(pi__answer *a)
+{
+    const char *marker[4];
+    int n_calls, hit, b = bare(a);
+    if (b != PI__FAIL) return b == PI__GO;
+    int n = markers(a, marker, &n_calls);
+    if (!n) put(a, false, a->n - a->at);
+    if (!n) return false;
+    scan(a, false, marker, n, &hit);
+    if (hit < 0) return false;
+    if (hit < n_calls) {
+        enter_call(a, marker[hit] == a->form->open ? PI__STEP_OPEN : PI__STEP_CALL, strlen(marker[hit]));
+        return true;
+    }
+    pi__answer_skip_white(a);
+    a->at += strlen(marker[hit]);
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
+        if (marker[hit] == pi__thought_tags_of[i].open) a->tags = i;
+    enter(a, THOUGHT, a->thoughts.n == 0);
+    return true;
+}
+
+/* From a->raw to a->at it is text. */
+static void fail_call(pi__answer *a)
+{
+    size_t n = a->at - a->raw;
+    pi__answer_drop_call(a);
+    a->at = a->raw;
+    a->state = TEXT;
+    put(a, false, n);
+}
+
+static bool call(pi__answer *a)
+{
+    int go = a->form->kind == PI__FORM_TAGS ? pi__answer_tags(a) : a->form->kind == PI__FORM_GEMMA ? pi__answer_gemma(a)
+           : a->form->kind == PI__FORM_MISTRAL ? pi__answer_mistral(a) : pi__answer_llama(a);
+    if (go == PI__FAIL) fail_call(a);
+    if (go == PI__LEAVE) enter(a, TEXT, a->trim);
+    return go != PI__WAIT;
+}
+
+static void run(pi__answer *a)
+{
+    bool more = true;
+    while (more && !a->code) {
+        switch (a->state) {
+        case BEGIN: more = begin(a); break;
+        case THOUGHT: more = thought(a); break;
+        case TEXT: more = text(a); break;
+        default: more = call(a);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ input */
+
+/* Drops what was taken, and deltas that were. */
+static void compact(pi__answer *a)
+{
+    size_t done = a->state == CALL ? 0 : a->at;
+    if (a->next_delta == a->n_delta) a->next_delta = a->n_delta = 0;
+    if (!done) return;
+    memmove(a->buf, a->buf + done, a->n - done);
+    a->n -= done;
+    a->at = 0;
+    a->seek = a->seek > done ? a->seek - done : 0;
+}
+
+int pi__answer_feed(pi__answer *a, const char *text, size_t n)
+{
+    size_t room;
+    if (a->code || a->ended) return a->code;
+    compact(a);
+    if (!pi__mul_ok(n + 4, 3, &room) || !pi__add_ok(room, a->n + 16, &room) ||
+        !pi__grow(&a->buf, &a->cap, room, 1))
+        return a->code = PI_ENOMEM;
+    a->n += pi__utf8_feed(&a->hold, text, n, a->buf + a->n);
+    run(a);
+    return a->code;
+}
+
+int pi__answer_tokens(pi__answer *a, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n && !a->code; i++) {
+        char small[256], *p = small;
+        if (pi__vocab_is_eog(a->c->v, ids[i])) continue;
+        size_t len = pi__token_bytes(a->c->v, ids[i], true, small, sizeof small);
+        if (len > sizeof small) {
+            if (!(p = pi__malloc(len))) return a->code = PI_ENOMEM;
+            pi__token_bytes(a->c->v, ids[i], true, p, len);
+        }
+        pi__answer_feed(a, p, len);
+        if (p != small) pi__free(p);
+    }
+    return a->code;
+}
+
+int pi__answer_end(pi__answer *a)
+{
+    if (a->code || a->ended) return a->code;
+    compact(a);
+    if (!pi__grow(&a->buf, &a->cap, a->n + 16, 1)) return a->code = PI_ENOMEM;
+    a->n += pi__utf8_flush(&a->hold, a->buf + a->n);
+    run(a);
+    a->ended = true;
+    if (a->code) return a->code;
+    if (a->state == CALL && pi__answer_only_close(a) && pi__answer_end_call(a)) return a->code;
+    if (a->state == CALL) {
+        a->at = a->open ? a->n : a->raw;
+        fail_call(a);
+    }
+    size_t white = a->at;
+    while (white < a->n && pi__answer_white(a->buf[white])) white++;
+    if (white == a->n && a->n_done && a->state == TEXT) return a->code; /* between calls and the end */
+    put(a, a->state == THOUGHT, a->n - a->at);
+    return a->code;
+}
+
+bool pi__answer_next(pi__answer *a, pi_chat_delta *out)
+{
+    if (a->next_delta == a->n_delta) return false;
+    const pi__answer_delta *d = &a->delta[a->next_delta++];
+    bool of_call = d->kind >= PI_CHAT_CALL;
+    const pi__call *c = of_call ? &a->call[d->call] : NULL;
+    const pi__text *t = of_call ? &c->args : d->kind == PI_CHAT_REASONING ? &a->thoughts : &a->content;
+    pi_chat_delta full = {.kind = d->kind, .index = d->call, .text = d->n ? t->p + d->from : "", .text_len = d->n,
+                          .id = of_call ? c->id : "", .name = of_call ? c->name : ""};
+    full.size = out->size < sizeof full ? out->size : (uint32_t) sizeof full;
+    memcpy(out, &full, full.size);
+    return true;
+}
+
+pi__str pi__answer_content(const pi__answer *a) { return (pi__str) {a->content.p ? a->content.p : "", a->content.n}; }
+
+pi__str pi__answer_reasoning(const pi__answer *a)
+{
+    return (pi__str) {a->thoughts.p ? a->thoughts.p : "", a->thoughts.n};
+}
+
+/* ------------------------------------------------------------------------------------------------------------- life */
+
+/* The tools, and what options say of them and of thoughts. */
+static int read_options(pi__answer *a, const char *options, bool *reasoning, pi_error *err)
+{
+    pi__val o, *v;
+    pi__chat_choice choice;
+    int rc = pi__chat_read_tools(&a->zone, a->json, options, &a->tools, &o, &choice, err);
+    if (rc) return rc;
+    v = pi__dict_get_str(o.map, "parse_reasoning");
+    if (v && v->type != PI__V_BOOL) return pi__fail(err, PI_EINVAL, "parse_reasoning: must be true or false");
+    *reasoning = !v || v->b;
+    bool calls = a->tools.type == PI__V_LIST && choice.kind != PI__CHOICE_NONE;
+    a->form = calls ? pi__chat_form_of(pi__jinja_text(a->c->t)) : NULL;
+    return PI_OK;
+}
+
+/* Renders a small prompt: whether thoughts are open at its end. */
+static int look_at_prompt(pi__answer *a, const char *options, int64_t now)
+{
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"?\"}]";
+    pi__text t = {0};
+    pi_error err;
+    int rc = pi__chat_render(a->c, messages, a->json, options, now, &t, &err);
+    int tags = rc ? -1 : pi__thought_open_at_end(t.p ? t.p : "", t.n);
+    pi__free(t.p);
+    if (tags >= 0) {
+        a->tags = tags;
+        enter(a, THOUGHT, true);
+    }
+    return rc == PI_ENOMEM ? rc : PI_OK; /* a template that refuses it has nothing open */
+}
+
+int pi__answer_new(pi__answer **out, const pi__chat *c, const char *tools, const char *options, int64_t now,
+                   pi_error *err)
+{
+    *out = NULL;
+    pi__answer *a = pi__calloc(1, sizeof *a);
+    bool reasoning = true;
+    if (!a) return pi__fail_mem(err, "the answer's parser");
+    a->c = c;
+    a->bare = true;
+    a->content.limit = a->thoughts.limit = SIZE_MAX / 4;
+    int rc = PI_OK;
+    if (tools && *tools && !(a->json = pi__strdup(tools))) rc = pi__fail_mem(err, "the answer's parser");
+    if (!rc) rc = read_options(a, options, &reasoning, err);
+    if (!rc && !reasoning) {
+        a->tags = -1;
+        enter(a, TEXT, false);
+    } else if (!rc && look_at_prompt(a, options, now)) {
+        rc = pi__fail_mem(err, "the answer's parser");
+    }
+    if (rc) {
+        pi__answer_free(a);
+        return rc;
+    }
+    *out = a;
+    return PI_OK;
+}
+
+void pi__answer_free(pi__answer *a)
+{
+    if (!a) return;
+    for (size_t i = 0; i < a->n_call; i++) pi__free(a->call[i].args.p);
+    pi__free(a->call);
+    pi__free(a->delta);
+    pi__free(a->content.p);
+    pi__free(a->thoughts.p);
+    pi__free(a->buf);
+    pi__free(a->json);
+    pi__zone_free(&a->zone);
+    pi__free(a);
+}

@@ -1,0 +1,566 @@
+/* Grammars for tool calls, in GBNF: what an answer must look like where a call is asked for, or once one has begun.
+ *
+ *     root ::= "\n"{0,2} call ("\n"? call)*         a call is required
+ *     root ::= rest ("\n"? call)*                   in the place behind a trigger, the tag that begins a call
+ *     call ::= <[151657]> rest
+ *     rest ::= "\n"? (t0 | t1) "\n"? <[151658]>
+ *     t0   ::= "{\"name\": \"get\", \"arguments\": " %json{...} "}"
+ *
+ * Tags that are control tokens are written by their ids, for their text is no text. Text up to a closing tag is written
+ * out as the regular expression of all texts without that tag. Parameters come in the order of the schema (Gemma's
+ * sorted, as its template sorts them); those that are not required may be left out. Memory: the texts, on the heap. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "template/answer_impl.h"
+
+enum { TAG_MAX = 64 }; /* characters of a closing tag */
+
+typedef struct writer {
+    const pi__chat *c;
+    const pi__chat_form *form;
+    pi__text *out;
+    pi__zone *zone;
+    const pi__val *root; /* the function's parameters */
+    bool lists;          /* Mistral: [{...}, ...] */
+} writer;
+
+static void put(writer *w, const char *s) { pi__text_str(w->out, s); }
+
+static void put_number(writer *w, const char *before, size_t n, const char *behind)
+{
+    pi__val v = pi__val_int((int64_t) n);
+    put(w, before);
+    pi__text_value(w->out, &v);
+    put(w, behind);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ texts */
+
+static void put_char(writer *w, const char *p, size_t n, bool class)
+{
+    char c = *p;
+    if (c == '\n' || c == '\r' || c == '\t') put(w, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+    else {
+        if (c == '\\' || (class ? c == ']' || c == '^' || c == '-' || c == '[' : c == '"')) put(w, "\\");
+        pi__text_add(w->out, p, n);
+    }
+}
+
+/* Length of the control token at p, the longest; 0: there is none. */
+static size_t control_at(const writer *w, const char *p, size_t n, int32_t *id)
+{
+    for (size_t len = n < TAG_MAX ? n : TAG_MAX; len > 1; len--) {
+        *id = pi__vocab_find(w->c->v, p, len);
+        if (*id >= 0 && pi__vocab_attr(w->c->v, *id) == PI__TOK_CONTROL) return len;
+    }
+    return 0;
+}
+
+static bool has_control(const writer *w, const char *s)
+{
+    int32_t id;
+    for (size_t n = strlen(s); n; s++, n--)
+        if (control_at(w, s, n, &id)) return true;
+    return false;
+}
+
+static void put_literal(writer *w, const char *p, size_t n)
+{
+    bool open = false;
+    for (size_t len; n; p += len, n -= len) {
+        int32_t id;
+        len = control_at(w, p, n, &id);
+        if (len || !open) put(w, open ? "\" " : len ? "" : "\"");
+        open = !len;
+        if (len) {
+            put_number(w, "<[", (size_t) id, "]> ");
+            continue;
+        }
+        len = pi__utf8_len((unsigned char) *p) <= n ? pi__utf8_len((unsigned char) *p) : 1;
+        put_char(w, p, len, false);
+    }
+    if (open) put(w, "\" ");
+}
+
+static void put_text(writer *w, const char *s) { put_literal(w, s, strlen(s)); }
+
+typedef struct tag {
+    const char *p[TAG_MAX]; /* [n] its characters */
+    size_t len[TAG_MAX], n;
+} tag;
+
+static void put_not(writer *w, const tag *t, size_t k)
+{
+    put(w, "[^");
+    put_char(w, t->p[0], t->len[0], true);
+    if (k) put_char(w, t->p[k], t->len[k], true);
+    put(w, "] ");
+}
+
+static void put_tag_char(writer *w, const tag *t, size_t k)
+{
+    put(w, "\"");
+    put_char(w, t->p[k], t->len[k], false);
+    put(w, "\" ");
+}
+
+/* Behind k characters of the tag: what breaks it off. */
+static void put_break(writer *w, const tag *t, size_t k)
+{
+    if (k + 1 == t->n) {
+        put_not(w, t, k);
+        return;
+    }
+    put(w, "( ");
+    put_not(w, t, k);
+    put(w, "| ");
+    put_tag_char(w, t, k);
+    put_break(w, t, k + 1);
+    put(w, ") ");
+}
+
+/* Beginnings of the tag, any number: each is broken off by the first character of the next one. */
+static void put_begun(writer *w, const tag *t)
+{
+    put(w, "( ");
+    for (size_t k = 0; k + 1 < t->n; k++) {
+        if (k) put(w, "( ");
+        put_tag_char(w, t, k);
+    }
+    for (size_t k = 1; k + 1 < t->n; k++) put(w, ")? ");
+    put(w, ")* ");
+}
+
+/* Any text without the tag, and the tag. Its first character is in it only once. */
+static void put_until(writer *w, const char *s)
+{
+    tag t = {.n = 0};
+    if (has_control(w, s)) {
+        put(w, ".* ");
+        put_text(w, s);
+        return;
+    }
+    for (size_t i = 0, n = strlen(s); i < n && t.n < TAG_MAX; i += t.len[t.n++]) {
+        t.p[t.n] = s + i;
+        t.len[t.n] = pi__utf8_len((unsigned char) s[i]);
+    }
+    put(w, "( ");
+    put_not(w, &t, 0);
+    put(w, "| ");
+    put_begun(w, &t);
+    put_tag_char(w, &t, 0);
+    put_break(w, &t, 1);
+    put(w, ")* ");
+    put_begun(w, &t);
+    put_text(w, s);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- schemas */
+
+/* A part of the parameters' schema as one of its own, with the definitions it may refer to. */
+static void put_schema(writer *w, const pi__val *schema)
+{
+    static const char *const defs[] = {"$defs", "definitions"};
+    const pi__json_style style = {.item_sep = pi__str_of(","), .key_sep = pi__str_of(":")};
+    const char *what;
+    pi__val v;
+    if (!schema || schema->type != PI__V_MAP) { /* no parameters are described: there are none */
+        put(w, "\"{}\" ");
+        return;
+    }
+    bool ok = pi__val_new_map(w->zone, &v);
+    for (size_t i = 0; ok && i < schema->map->n; i++)
+        ok = pi__dict_set(w->zone, v.map, schema->map->e[i].key, schema->map->e[i].value);
+    for (int i = 0; ok && i < 2 && w->root && w->root->type == PI__V_MAP; i++) {
+        const pi__val *d = pi__dict_get_str(w->root->map, defs[i]);
+        if (d && !pi__dict_get_str(v.map, defs[i])) ok = pi__dict_set_str(w->zone, v.map, defs[i], *d);
+    }
+    if (!ok && !w->out->code) w->out->code = w->zone->code;
+    put(w, "%json");
+    if (ok) pi__text_json(w->out, &v, &style, &what);
+    put(w, " ");
+}
+
+static const pi__val *properties(const pi__val *root)
+{
+    const pi__val *p = root && root->type == PI__V_MAP ? pi__dict_get_str(root->map, "properties") : NULL;
+    return p && p->type == PI__V_MAP && p->map->n ? p : NULL;
+}
+
+static bool is_required(const pi__val *root, const pi__val *key)
+{
+    const pi__val *r = pi__dict_get_str(root->map, "required");
+    for (size_t i = 0; r && r->type == PI__V_LIST && i < r->list->n; i++)
+        if (r->list->v[i].type == PI__V_STR && pi__str_eq(r->list->v[i].s, key->s)) return true;
+    return false;
+}
+
+/* The texts that a schema allows, where it lists them; NULL: it does not. */
+static const pi__list *texts_of(const pi__val *schema)
+{
+    const pi__val *e = schema->type == PI__V_MAP ? pi__dict_get_str(schema->map, "enum") : NULL;
+    if (!e || e->type != PI__V_LIST || !e->list->n) return NULL;
+    for (size_t i = 0; i < e->list->n; i++)
+        if (e->list->v[i].type != PI__V_STR) return NULL;
+    return e->list;
+}
+
+/* Text up to the closing tag, one of a list if there is one. */
+static void put_string(writer *w, const pi__val *schema, const char *close)
+{
+    const pi__list *l = texts_of(schema);
+    if (!l) {
+        put_until(w, close);
+        return;
+    }
+    put(w, "( ");
+    for (size_t i = 0; i < l->n; i++) {
+        if (i) put(w, "| ");
+        if (l->v[i].s.n) put_literal(w, l->v[i].s.p, l->v[i].s.n);
+        else put(w, "\"\" ");
+    }
+    put(w, w->form->newline ? ") \"\\n\"? " : ") ");
+    put_text(w, close);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tags */
+
+static void put_json_value(writer *w, const pi__val *schema)
+{
+    put_schema(w, schema);
+    if (w->form->newline) put(w, "\"\\n\"? ");
+    put_text(w, w->form->param_close);
+}
+
+/* Behind a key of form "attribute": text or JSON says the tag. */
+static void put_marked_value(writer *w, const pi__val *schema, unsigned types)
+{
+    bool text = !types || types & PI__T_STR, json = types != PI__T_STR;
+    put(w, "( ");
+    if (text) put_text(w, " string=\"true\">");
+    if (text) put_string(w, schema, w->form->param_close);
+    if (text && json) put(w, "| ");
+    if (json) put_text(w, " string=\"false\">");
+    if (json) put_json_value(w, schema);
+    put(w, ") ");
+}
+
+static void put_param(writer *w, const pi__entry *e)
+{
+    const pi__chat_form *f = w->form;
+    unsigned types = pi__schema_types(w->root, &e->value);
+    put_text(w, f->param);
+    put_literal(w, e->key.s.p, e->key.s.n);
+    put_text(w, f->key_end);
+    if (f->value) put(w, "\"\\n\"? ");
+    if (f->value) put_text(w, f->value);
+    if (f->newline) put(w, "\"\\n\" ");
+    if (f->attribute) put_marked_value(w, &e->value, types);
+    else if (!types || types & PI__T_STR) put_string(w, &e->value, f->param_close);
+    else put_json_value(w, &e->value);
+    put(w, "\"\\n\"? ");
+}
+
+/* The parameters of a tool without a list of them. */
+static void put_any_params(writer *w)
+{
+    const pi__chat_form *f = w->form;
+    put(w, "( ");
+    put_text(w, f->param);
+    put(w, "[a-zA-Z0-9_.]+ ");
+    put_text(w, f->key_end);
+    if (f->value) put(w, "\"\\n\"? ");
+    if (f->value) put_text(w, f->value);
+    if (f->attribute) put_text(w, " string=\"true\">");
+    put_until(w, f->param_close);
+    put(w, "\"\\n\"? )* ");
+}
+
+static void put_params(writer *w)
+{
+    const pi__val *p = properties(w->root);
+    if (!p && w->root && w->root->type == PI__V_MAP) put_any_params(w);
+    for (size_t i = 0; p && i < p->map->n; i++) {
+        bool required = is_required(w->root, &p->map->e[i].key);
+        if (!required) put(w, "( ");
+        put_param(w, &p->map->e[i]);
+        if (!required) put(w, ")? ");
+    }
+}
+
+static void put_tags(writer *w, pi__str name)
+{
+    const pi__chat_form *f = w->form;
+    if (f->call && f->body == PI__BODY_PARAMS) put_text(w, f->call);
+    put_literal(w, name.p, name.n);
+    if (f->call_end) put_text(w, f->call_end);
+    put(w, "\"\\n\"{0,2} ");
+    if (f->body == PI__BODY_PARAMS) put_params(w);
+    else put_schema(w, w->root);
+    put_text(w, f->call_close);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ Gemma */
+
+static const char gemma_rules[] =
+    "gnumber ::= \"-\"? (\"0\" | [1-9] [0-9]*) (\".\" [0-9]+)? ([eE] [+-]? [0-9]+)?\n"
+    "glist ::= \"[\" (gvalue (\",\" gvalue)*)? \"]\"\n"
+    "gmap ::= \"{\" (gkey \":\" gvalue (\",\" gkey \":\" gvalue)*)? \"}\"\n"
+    "gkey ::= [a-zA-Z0-9_.$-]+\n"
+    "gword ::= \"true\" | \"false\"\n"
+    "gvalue ::= gtext | gnumber | gword | \"null\" | glist | gmap\n";
+
+static void put_gemma_value(writer *w, const pi__val *schema)
+{
+    static const struct {
+        unsigned type;
+        const char *rule;
+    } rules[] = {{PI__T_NUM | PI__T_INT, "gnumber "}, {PI__T_BOOL, "gword "}, {PI__T_NULL, "\"null\" "},
+                 {PI__T_MAP, "gmap "}, {PI__T_LIST, "glist "}};
+    unsigned types = pi__schema_types(w->root, schema);
+    bool first = true;
+    if (!types) put(w, "gvalue ");
+    if (!types) return;
+    put(w, "( ");
+    if (types & PI__T_STR) {
+        if (texts_of(schema)) put_text(w, "<|\"|>"), put_string(w, schema, "<|\"|>");
+        else put(w, "gtext ");
+        first = false;
+    }
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!(types & rules[i].type)) continue;
+        put(w, first ? "" : "| ");
+        put(w, rules[i].rule);
+        first = false;
+    }
+    put(w, ") ");
+}
+
+/* Members in order, commas between those that are there: rule i is what may follow when something was before it (b) or
+ * not (a). */
+static void put_gemma_rules(writer *w, size_t tool, const pi__entry *const *e, size_t n)
+{
+    for (size_t i = 0; i <= n; i++) {
+        for (int before = 0; before < 2; before++) {
+            put_number(w, "t", tool, before ? "b" : "a");
+            put_number(w, "", i, " ::= ");
+            if (i == n) {
+                put(w, "\"\"\n");
+                continue;
+            }
+            if (before) put(w, "\",\" ");
+            put_literal(w, e[i]->key.s.p, e[i]->key.s.n);
+            put(w, "\":\" ");
+            put_gemma_value(w, &e[i]->value);
+            put_number(w, "t", tool, "b");
+            put_number(w, "", i + 1, "");
+            if (!is_required(w->root, &e[i]->key)) {
+                put_number(w, " | t", tool, before ? "b" : "a");
+                put_number(w, "", i + 1, "");
+            }
+            put(w, "\n");
+        }
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const pi__entry *const *x = a, *const *y = b;
+    int c = 0;
+    pi__val_compare(&(*x)->key, &(*y)->key, &c);
+    return c;
+}
+
+static void put_gemma_params(writer *w, size_t tool)
+{
+    const pi__val *p = properties(w->root);
+    const pi__entry **e = p ? pi__zone_take(w->zone, p->map->n * sizeof *e) : NULL;
+    if (!p || !e) {
+        if (p && !w->out->code) w->out->code = w->zone->code;
+        return;
+    }
+    for (size_t i = 0; i < p->map->n; i++) e[i] = &p->map->e[i];
+    qsort(e, p->map->n, sizeof *e, by_name);
+    put_gemma_rules(w, tool, e, p->map->n);
+}
+
+static void put_gemma(writer *w, size_t tool, pi__str name)
+{
+    put_text(w, "call:");
+    put_literal(w, name.p, name.n);
+    put(w, "\"{\" ");
+    if (properties(w->root)) put_number(w, "t", tool, "a0 ");
+    else if (w->root && w->root->type == PI__V_MAP) put(w, "(gkey \":\" gvalue (\",\" gkey \":\" gvalue)*)? ");
+    put(w, "\"}\" ");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+
+/* {"name": "f", "arguments": {...}} */
+static void put_json_call(writer *w, pi__str name, const char *word)
+{
+    const pi__json_style style = pi__json_plain();
+    const pi__val v = pi__val_str(name);
+    const char *what;
+    pi__text t = {.limit = SIZE_MAX / 4};
+    pi__text_str(&t, "{\"name\": ");
+    pi__text_json(&t, &v, &style, &what);
+    pi__text_str(&t, ", \"");
+    pi__text_str(&t, word);
+    pi__text_str(&t, "\": ");
+    if (t.code && !w->out->code) w->out->code = t.code;
+    else if (!t.code) put_literal(w, t.p, t.n);
+    pi__free(t.p);
+    put_schema(w, w->root);
+    put(w, "\"}\" ");
+}
+
+static void put_mistral(writer *w, pi__str name)
+{
+    if (w->lists) {
+        put_json_call(w, name, "arguments");
+        return;
+    }
+    put_literal(w, name.p, name.n);
+    if (pi__jinja_mentions(w->c->t, "[CALL_ID]")) {
+        put_text(w, "[CALL_ID]");
+        put(w, "[a-zA-Z0-9]{9} ");
+    }
+    put_text(w, "[ARGS]");
+    put_schema(w, w->root);
+}
+
+/* Rule t<i>: a call of function i, without the tags around it. */
+static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
+{
+    w->root = pi__dict_get_str(f, "parameters");
+    if (w->form->kind == PI__FORM_GEMMA) put_gemma_params(w, i);
+    put_number(w, "t", i, " ::= ");
+    if (w->form->kind == PI__FORM_GEMMA) put_gemma(w, i, name);
+    else if (w->form->kind == PI__FORM_MISTRAL) put_mistral(w, name);
+    else if (w->form->kind == PI__FORM_LLAMA) put_json_call(w, name, "parameters");
+    else if (w->form->body == PI__BODY_JSON) put_json_call(w, name, "arguments");
+    else put_tags(w, name);
+    put(w, "\n");
+}
+
+/* Rules "tool", one call, and t<i>. */
+static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *choice)
+{
+    pi__str name;
+    bool first = true;
+    for (size_t i = 0; i < tools->list->n; i++) {
+        const pi__dict *f = pi__chat_function(tools, i, &name);
+        if (f && (!choice->name.n || pi__str_eq(name, choice->name))) put_tool(w, i, f, name);
+    }
+    put(w, "tool ::= ");
+    for (size_t i = 0; i < tools->list->n; i++) {
+        const pi__dict *f = pi__chat_function(tools, i, &name);
+        if (!f || (choice->name.n && !pi__str_eq(name, choice->name))) continue;
+        put_number(w, first ? "t" : "| t", i, " ");
+        first = false;
+    }
+    put(w, "\n");
+    if (w->form->kind != PI__FORM_GEMMA) return;
+    put(w, "gtext ::= ");
+    put_text(w, "<|\"|>");
+    put_until(w, "<|\"|>");
+    put(w, "\n");
+    put(w, gemma_rules);
+}
+
+static const char *opening(const pi__chat_form *f)
+{
+    return f->kind == PI__FORM_TAGS && f->body == PI__BODY_ARGUMENTS ? f->call : f->open;
+}
+
+/* Rules "rest", what follows the opening tag, and "call". */
+static void put_calls(writer *w, bool many)
+{
+    const pi__chat_form *f = w->form;
+    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body == PI__BODY_PARAMS && !f->newline;
+    put(w, "rest ::= ");
+    if (w->lists) put(w, many ? "\"[\" tool (\", \" tool)* \"]\"" : "\"[\" tool \"]\"");
+    else if (inside) put(w, many ? "\"\\n\"? tool (\"\\n\"? tool)* \"\\n\"? " : "\"\\n\"? tool \"\\n\"? ");
+    else if (tags && f->close && f->body != PI__BODY_ARGUMENTS) put(w, "\"\\n\"? tool \"\\n\"? ");
+    else put(w, "tool ");
+    if (f->close && !(tags && f->body == PI__BODY_ARGUMENTS)) put_text(w, f->close);
+    put(w, "\ncall ::= ");
+    if (f->kind != PI__FORM_LLAMA) put_text(w, opening(f));
+    put(w, "rest\n");
+}
+
+static void put_root(writer *w, bool required, bool many, int thoughts)
+{
+    const pi__chat_form *f = w->form;
+    bool more = many && !w->lists && f->kind != PI__FORM_LLAMA;
+    put(w, "root ::= ");
+    if (thoughts >= 0) {
+        put(w, "( ");
+        put_text(w, pi__thought_tags_of[thoughts].open);
+        put_until(w, pi__thought_tags_of[thoughts].close);
+        put(w, ")? ");
+    }
+    put(w, required ? "\"\\n\"{0,2} call " : "rest ");
+    put(w, more ? "(\"\\n\"? call)*\n" : "\n");
+}
+
+/* Thoughts that a required call may follow: the tags that the template knows; -1: none. */
+static int thoughts_of(const pi__chat *c)
+{
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
+        if (pi__jinja_mentions(c->t, pi__thought_tags_of[i].open)) return i;
+    return -1;
+}
+
+static void put_trigger(pi__text *t, const char *s)
+{
+    const pi__json_style style = pi__json_plain();
+    const pi__val v = pi__val_str(pi__str_of(s));
+    const char *what;
+    pi__text_str(t, "[");
+    pi__text_json(t, &v, &style, &what);
+    pi__text_add(t, "]", 2);
+}
+
+static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, const pi__chat_choice *choice,
+                         int open_thought, pi__text *grammar, pi__text *trigger, pi_error *err)
+{
+    const pi__chat_form *f = pi__chat_form_of(pi__jinja_text(c->t));
+    bool required = choice->kind == PI__CHOICE_REQUIRED;
+    if (choice->kind == PI__CHOICE_NONE || tools->type != PI__V_LIST) return PI_OK;
+    if (!f && !required) return PI_OK;
+    if (!f)
+        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is known "
+                        "here: only \"auto\" and \"none\" are possible");
+    writer w = {.c = c, .form = f, .out = grammar, .zone = z};
+    w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
+    grammar->limit = trigger->limit = SIZE_MAX / 4;
+    put_root(&w, required, choice->parallel, required && open_thought < 0 ? thoughts_of(c) : -1);
+    put_calls(&w, choice->parallel);
+    put_tools(&w, tools, choice);
+    pi__text_add(grammar, "", 1);
+    if (!required) put_trigger(trigger, opening(f));
+    else if (open_thought >= 0) put_trigger(trigger, pi__thought_tags_of[open_thought].close);
+    if (!grammar->code && !trigger->code) return PI_OK;
+    if (grammar->code == PI_ETOOBIG || trigger->code == PI_ETOOBIG)
+        return pi__fail(err, PI_ETOOBIG, "the tools are too large for a grammar");
+    return pi__fail_mem(err, "the grammar of tool calls");
+}
+
+int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__text *grammar,
+                     pi__text *trigger, bool *required, pi_error *err)
+{
+    pi__zone z;
+    pi__val t, o;
+    pi__chat_choice choice;
+    int rc = pi__chat_read_tools(&z, tools, options, &t, &o, &choice, err);
+    *required = choice.kind == PI__CHOICE_REQUIRED;
+    if (!rc) rc = write_grammar(c, &z, &t, &choice, pi__thought_open_at_end(prompt.p, prompt.n), grammar, trigger, err);
+    pi__zone_free(&z);
+    return rc;
+}

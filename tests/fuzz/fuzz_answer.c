@@ -1,0 +1,89 @@
+/* Fuzzer of the parser of answers: the first byte chooses a form, the second how the text is cut, the rest is the text.
+ * Cut in two ways it gives the same content, thoughts and calls; arguments are JSON objects; without thoughts and calls
+ * the content is the text. */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/utf8.h"
+#include "template/answer.h"
+#include "vocab_seed.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define D "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
+
+static const char *const templates[] = {
+    "{{ 1 }}{# <tool_call> #}", "{{ 1 }}{# <tool_call> <function= <parameter= #}", "{{ 1 }}{# <function= #}",
+    "{{ 1 }}{# <|tool_call> #}", "{{ 1 }}{# [TOOL_CALLS] #}", "{{ 1 }}{# <|python_tag|> #}",
+    "{{ 1 }}{# <tool_call> <arg_key> #}", "{{ 1 }}{# " D " #}", "{{ 1 }}{# minimax:tool_call <invoke name= #}<think>",
+};
+enum { N_TEMPLATES = sizeof templates / sizeof *templates };
+
+static const char tools[] =
+    "[{\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, "
+    "\"b\": {\"type\": \"integer\"}, \"c\": {\"type\": \"object\"}, \"d\": {\"type\": [\"string\", \"null\"]}}}}]";
+
+static pi__vocab *vocab;
+static pi__chat *chat[N_TEMPLATES];
+
+static void check(bool ok)
+{
+    if (!ok) __builtin_trap();
+}
+
+static void load(void)
+{
+    seed s;
+    pi_error err;
+    seed_gpt2(&s);
+    check(!seed_load(&s, &vocab, &err));
+    for (int i = 0; i < N_TEMPLATES; i++) check(!pi__chat_new(&chat[i], vocab, templates[i], NULL, &err));
+}
+
+/* Everything fed in pieces of step bytes; deltas are taken, or left to the end. */
+static pi__answer *parse(const pi__chat *c, const char *text, size_t n, size_t step, bool take)
+{
+    pi__answer *a;
+    pi_error err;
+    pi_chat_delta d = {.size = sizeof d};
+    check(!pi__answer_new(&a, c, tools, NULL, 0, &err));
+    for (size_t at = 0; at < n; at += step) {
+        check(!pi__answer_feed(a, text + at, n - at < step ? n - at : step));
+        while (take && pi__answer_next(a, &d)) check(d.kind > 0);
+    }
+    check(!pi__answer_end(a));
+    while (pi__answer_next(a, &d)) check(d.kind > 0);
+    return a;
+}
+
+static bool same(pi__str a, pi__str b) { return pi__str_eq(a, b); }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!vocab) load();
+    if (size < 2) return 0;
+    const pi__chat *c = chat[data[0] % N_TEMPLATES];
+    size_t step = 1 + data[1] % 16, n = size - 2;
+    const char *text = (const char *) data + 2;
+    pi__answer *a = parse(c, text, n, n + 1, false), *b = parse(c, text, n, step, true);
+    check(same(pi__answer_content(a), pi__answer_content(b)) && same(pi__answer_reasoning(a), pi__answer_reasoning(b)));
+    check(pi__answer_calls(a) == pi__answer_calls(b));
+    for (uint32_t i = 0; i < pi__answer_calls(a); i++) {
+        pi_chat_call x = {.size = sizeof x}, y = {.size = sizeof y};
+        check(pi__answer_call(a, i, &x) && pi__answer_call(b, i, &y) && !strcmp(x.name, y.name) &&
+              !strcmp(x.arguments, y.arguments));
+        pi__zone z;
+        pi__val v;
+        pi__zone_init(&z, 1 << 26);
+        check(!pi__json_read(&z, x.arguments, x.arguments_len, "arguments", &v, NULL) && v.type == PI__V_MAP);
+        pi__zone_free(&z);
+    }
+    /* A tag of thoughts leaves no trace where there are none in it. */
+    bool tags = n && (memmem(text, n, "<", 1) || memmem(text, n, "[", 1) || data[0] % N_TEMPLATES == N_TEMPLATES - 1);
+    if (!tags && !pi__answer_calls(a) && pi__utf8_valid(text, n) == n)
+        check(same(pi__answer_content(a), (pi__str) {text, n}));
+    pi__answer_free(a);
+    pi__answer_free(b);
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* Fuzzer of request bodies: the first byte says which API reads the rest. What is refused has words, what is taken has
+ * options with texts, and prompts or messages. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/convert.h"
+#include "serve/params.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int read_as(int api, params *p, pi_error *err)
+{
+    switch (api % 3) {
+    case 0: return params_prompts(p, "prompt", err);
+    case 1: return convert_anthropic(p, err);
+    default: return convert_responses(p, err);
+    }
+}
+
+static void look(const params *p, int api)
+{
+    if (p->n < 1 || p->n > 64 || p->logprobs < -1 || p->logprobs > 64) __builtin_trap();
+    for (size_t i = 0; i < p->n_option; i++) {
+        if (!p->option[i].key || !p->option[i].field || !p->option[i].value) __builtin_trap();
+    }
+    for (size_t i = 0; i < p->n_prompts; i++) {
+        if (!p->prompts[i].text == !p->prompts[i].ids) __builtin_trap();
+    }
+    if (api % 3 == 0 ? !p->n_prompts : !json_is_array(p->messages) || !json_array_size(p->messages)) __builtin_trap();
+    if (p->tools && !json_array_size(p->tools)) __builtin_trap();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    params p;
+    pi_error err = {0};
+    if (!size) return 0;
+    json_t *root = json_loadb((const char *) data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);
+    if (!root) return 0;
+    int rc = params_read(&p, root, &err);
+    if (!rc) rc = read_as(data[0], &p, &err);
+    if (!rc) look(&p, data[0]);
+    else if (rc != err.code || !err.msg[0]) __builtin_trap();
+    params_free(&p);
+    return 0;
+}

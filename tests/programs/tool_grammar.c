@@ -1,0 +1,174 @@
+/* Structured output for check_schemas.py: tool_grammar MODEL.gguf
+ *
+ * Reads a command a line, a JSON list, and answers each with a line of JSON:
+ *     ["match", KIND, GRAMMAR, [TEXT, ...]]      [true, false, ...]: which texts are the grammar's
+ *     ["generate", KIND, GRAMMAR, SEED, N]       {"text": ..., "n": TOKENS, "done": BOOL}: random tokens under the masks
+ *     ["time", KIND, GRAMMAR, SEED, N]           the same without text, with times in milliseconds
+ * or {"error": ..., "code": PI_E...} where the grammar is refused. KIND: 0 GBNF, 1 JSON Schema, 2 regular expression, 3 choice. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "grammar/grammar.h"
+#include "template/value.h"
+
+static pi__vocab *vocab;
+static pi__grammars *grammars;
+
+static void say(const pi__val *v)
+{
+    pi__text t = {.limit = 64 << 20};
+    const pi__json_style style = pi__json_plain();
+    const char *what;
+    if (!pi__text_json(&t, v, &style, &what)) exit(2);
+    printf("%.*s\n", (int) t.n, t.p);
+    fflush(stdout);
+    pi__free(t.p);
+}
+
+static void set(pi__zone *z, pi__val *map, const char *key, pi__val v)
+{
+    if (!pi__dict_set_str(z, map->map, key, v)) exit(2);
+}
+
+/* The text, cut into the vocabulary's tokens, goes from the start to an end. */
+static bool matches(pi__grammar *g, pi__str text)
+{
+    pi__matcher *m;
+    pi__mask mask;
+    bool ok = true;
+    if (pi__matcher_create(&m, g, NULL)) exit(2);
+    for (size_t i = 0; i < text.n && ok; i++) { /* byte by byte: the tokenizer might put a space in front */
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned char) text.p[i]);
+        const int32_t id = pi__vocab_find(vocab, name, strlen(name));
+        ok = pi__matcher_mask(m, true, &mask, NULL) == PI_OK && mask.n && pi__mask_has(&mask, id) &&
+             !pi__matcher_accept(m, id, NULL);
+    }
+    ok = ok && pi__matcher_mask(m, true, &mask, NULL) == PI_OK && (!mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab)));
+    pi__matcher_free(m);
+    return ok;
+}
+
+static uint64_t rng;
+static uint32_t random31(void)
+{
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) (rng >> 33);
+}
+
+/* One of the allowed tokens; those that close something are preferred at times, so that texts come to an end. */
+static int32_t pick(const pi__mask *mask, size_t so_far)
+{
+    const bool close = random31() % 8 < 2 + so_far / 40;
+    int32_t best = -1;
+    uint32_t seen = 0;
+    for (int32_t id = 0; id < pi__vocab_size(vocab); id++) {
+        if (!pi__mask_has(mask, id)) continue;
+        char b[64];
+        const size_t n = pi__token_bytes(vocab, id, false, b, sizeof b);
+        const bool closes = pi__vocab_is_eog(vocab, id) || (n == 1 && strchr("\"}]", b[0]));
+        const uint32_t weight = close && closes ? 1000 : 1;
+        seen += weight;
+        if (random31() % seen < weight) best = id;
+    }
+    return best;
+}
+
+static void generate(pi__zone *z, pi__grammar *g, const pi__list *l, bool timed)
+{
+    pi__matcher *m;
+    pi__mask mask;
+    pi__text t = {.limit = 1 << 20};
+    pi__val out;
+    pi_error err = {0};
+    int64_t n = 0;
+    int rc = pi__matcher_create(&m, g, &err);
+    rng = (uint64_t) l->v[3].i * 7919 + 1;
+    while (!rc && n < l->v[4].i) {
+        char b[256];
+        rc = pi__matcher_mask(m, true, &mask, &err);
+        if (rc || !mask.n) break;
+        const int32_t id = pick(&mask, (size_t) n);
+        if (pi__vocab_is_eog(vocab, id)) {
+            if (!pi__matcher_accept(m, id, &err)) break;
+        }
+        rc = pi__matcher_accept(m, id, &err);
+        const size_t len = pi__token_bytes(vocab, id, false, b, sizeof b);
+        pi__text_add(&t, b, len < sizeof b ? len : sizeof b);
+        n++;
+    }
+    if (!pi__val_new_map(z, &out)) exit(2);
+    if (rc) set(z, &out, "error", pi__val_str(pi__str_of(err.msg)));
+    if (!timed) set(z, &out, "text", pi__val_str((pi__str) {t.p ? t.p : "", t.n}));
+    set(z, &out, "n", pi__val_int(n));
+    set(z, &out, "done", pi__val_bool(pi__matcher_is_over(m)));
+    if (timed) {
+        pi__grammar_counts c;
+        pi__grammar_count(g, &c);
+        set(z, &out, "compile_ms", pi__val_float(c.compile_ms));
+        set(z, &out, "masks", pi__val_int((int64_t) c.n_masks_made));
+        set(z, &out, "mask_ms", pi__val_float(c.n_masks_made ? c.mask_ms / (double) c.n_masks_made : 0));
+        set(z, &out, "mask_max_ms", pi__val_float(c.mask_max_ms));
+        set(z, &out, "states", pi__val_int((int64_t) c.n_states));
+    }
+    say(&out);
+    pi__free(t.p);
+    pi__matcher_free(m);
+}
+
+static void command(const char *line, size_t n)
+{
+    pi__zone z;
+    pi__val v, out;
+    pi_error err = {0};
+    pi__grammar *g = NULL;
+    pi__zone_init(&z, (size_t) 256 << 20);
+    if (pi__json_read(&z, line, n, "the command", &v, &err) || v.type != PI__V_LIST || v.list->n < 4) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(2);
+    }
+    const pi__list *l = v.list;
+    char *text = strndup(l->v[2].s.p, l->v[2].s.n);
+    const pi__grammar_spec spec = {(int) l->v[1].i, text, NULL};
+    if (pi__grammar_get(grammars, &spec, &g, &err)) {
+        if (!pi__val_new_map(&z, &out)) exit(2);
+        set(&z, &out, "code", pi__val_int(err.code));
+        set(&z, &out, "error", pi__val_str(pi__str_of(err.msg)));
+        say(&out);
+    } else if (pi__str_is(l->v[0].s, "match")) {
+        if (!pi__val_new_list(&z, 4, &out)) exit(2);
+        for (size_t i = 0; i < l->v[3].list->n; i++)
+            if (!pi__list_add(&z, out.list, pi__val_bool(matches(g, l->v[3].list->v[i].s)))) exit(2);
+        say(&out);
+    } else {
+        generate(&z, g, l, pi__str_is(l->v[0].s, "time"));
+    }
+    pi__grammar_release(g);
+    free(text);
+    pi__zone_free(&z);
+}
+
+int main(int argc, char **argv)
+{
+    pi_error err = {0};
+    pi__gguf *file;
+    if (argc < 2) return 2;
+    int rc = pi__gguf_open(&file, argv[1], PI__LOAD_MMAP, &err);
+    if (!rc) rc = pi__vocab_load(&vocab, file, &err);
+    if (!rc) rc = pi__grammars_create(&grammars, vocab, pi__vocab_size(vocab), NULL, 0, &err);
+    if (rc) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 2;
+    }
+    pi__gguf_close(file);
+    char *line = NULL;
+    size_t cap = 0;
+    for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;) command(line, (size_t) n);
+    free(line);
+    pi__grammars_free(grammars);
+    pi__vocab_free(vocab);
+    return 0;
+}

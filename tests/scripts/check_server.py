@@ -1,0 +1,801 @@
+#!/usr/bin/env python3
+"""pagedinfer serve as clients meet it.
+
+1. With raw sockets and a tiny random model: HTTP (keep-alive, pipelining, chunks, limits, garbage, half-open clients),
+   errors and their statuses, API keys, preflights, text aligned with token ids, cancel, draining, a model that is not
+   there yet, and for some seconds (30 minutes with PAGEDINFER_LONG=1) clients that misbehave in every way at once.
+   Afterwards the cache's pools are full again and nothing runs.
+2. With PyPI's openai package and SmolLM2: streams, stop, seed, n, logprobs, cancel, errors; the same part against
+   llama-server where PAGEDINFER_PEER names its program, to show that it asks for nothing of ours.
+3. With PyPI's anthropic package: /v1/messages.
+LangChain's client, where it is installed, has a round, too. Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
+could be run."""
+import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
+BIN = os.environ.get('PAGEDINFER_BIN', os.path.join(BUILD, 'pagedinfer'))
+CHAT, PEER = os.environ.get('PAGEDINFER_CHAT_MODEL', ''), os.environ.get('PAGEDINFER_PEER', '')
+SOAK = 1800 if os.environ.get('PAGEDINFER_LONG') else 5
+faults = []
+
+
+def fault(text):
+    faults.append(text)
+    if len(faults) < 30: print('  ' + text)
+
+
+def expect(what, got, want):
+    if got != want: fault(f'{what}: {str(got)[:300]!r}, not {str(want)[:300]!r}')
+
+
+class Server:
+    """One process, its port taken from the line that it prints."""
+    def __init__(self, model, *flags, ready=True, env=None):
+        self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
+        self.p = subprocess.Popen([BIN, 'serve', '-m', model, '--port', '0', *flags], stdout=subprocess.DEVNULL,
+                                  stderr=self.log, env={**os.environ, **(env or {})})
+        self.port = int(self.wait_for(r'listening on https?://127\.0\.0\.1:(\d+)')[1])
+        self.url = f'http://127.0.0.1:{self.port}'
+        if ready: self.wait_for(r'is ready')
+
+    def text(self):
+        with open(self.log.name, errors='replace') as f: return f.read()
+
+    def wait_for(self, pattern):
+        for _ in range(2400):
+            m = re.search(pattern, self.text())
+            if m: return m
+            if self.p.poll() is not None: break
+            time.sleep(0.025)
+        sys.exit(f'no {pattern!r} from the server (exit {self.p.poll()}): {self.text()[-2000:]}')
+
+    def end(self, how=signal.SIGTERM, code=0, within=30):
+        if self.p.poll() is None: self.p.send_signal(how)
+        try: self.p.wait(within)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            fault(f'the server did not end: {self.text()[-500:]}')
+            return
+        expect('exit status of the server', self.p.returncode, code)
+        if 'Sanitizer' in self.text(): fault(self.text()[-3000:])
+
+    def metrics(self):
+        with urllib.request.urlopen(self.url + '/metrics') as r: text = r.read().decode()
+        return {m[1] + (m[2] or ''): float(m[3]) for m in re.finditer(r'^([a-z_:]+)(?:\{model_name="[^"]*"(?:,([^}]*))?\})? (\S+)$',
+                                                                    text, re.M)}
+
+    def quiet(self, what):
+        """Nothing runs, and every block is free."""
+        for _ in range(200):
+            m = self.metrics()
+            blocks = sum(v for k, v in m.items() if k.startswith('pagedinfer:blocksgroup='))
+            free = sum(v for k, v in m.items() if k.startswith('pagedinfer:blocks_freegroup='))
+            if m['pagedinfer:generations'] == m['vllm:num_requests_running'] == 0 and blocks == free > 0: return
+            time.sleep(0.05)
+        fault(f'{what}: {m["pagedinfer:generations"]} requests left, {free} of {blocks} blocks free')
+
+
+def connect(s, timeout=20):
+    c = socket.create_connection(('127.0.0.1', s.port), timeout)
+    return c
+
+
+def read_all(c):
+    out = b''
+    try:
+        while True:
+            d = c.recv(65536)
+            if not d: return out
+            out += d
+    except (ConnectionError, TimeoutError, socket.timeout) as e:
+        return out + f'<{type(e).__name__}>'.encode()
+
+
+def read_answer(f):
+    """One response from a file of a socket: status, headers, body."""
+    line = f.readline()
+    if not line: return 0, {}, b''
+    status, headers = int(line.split()[1]), {}
+    while (line := f.readline().strip()):
+        k, v = line.split(b':', 1)
+        headers[k.decode().lower()] = v.strip().decode()
+    if headers.get('transfer-encoding') == 'chunked':
+        body = b''
+        while (n := int(f.readline(), 16)):
+            body += f.read(n)
+            f.readline()
+        f.readline()
+        return status, headers, body
+    return status, headers, f.read(int(headers.get('content-length', 0)))
+
+
+def request(method, path, body=b'', headers=''):
+    if isinstance(body, (dict, list)): body = json.dumps(body).encode()
+    length = f'Content-Length: {len(body)}\r\n' if body or method == 'POST' else ''
+    return f'{method} {path} HTTP/1.1\r\nHost: x\r\n{length}{headers}\r\n'.encode() + body
+
+
+def ask(s, path, body=None, headers='', method=None):
+    with connect(s) as c:
+        c.sendall(request(method or ('GET' if body is None else 'POST'), path, b'' if body is None else body, headers))
+        status, h, b = read_answer(c.makefile('rb'))
+    try: return status, h, json.loads(b)
+    except ValueError: return status, h, b
+
+
+def events(body):
+    return [json.loads(l[6:]) for l in body.decode().split('\n') if l.startswith('data: ') and l != 'data: [DONE]']
+
+
+# ---------------------------------------------------------------------------------------------------- 1. the tiny model
+
+def http_forms(s):
+    with connect(s) as c:
+        f = c.makefile('rb')
+        for i in range(3):  # keep-alive
+            c.sendall(request('GET', '/health'))
+            expect('keep-alive', read_answer(f)[0], 200)
+        # pipelined: answers come in order, though the first takes the longest
+        c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 20, 'ignore_eos': True}) +
+                  request('GET', '/health') + request('GET', '/none') + request('POST', '/tokenize', {'content': 'x'}))
+        got = [read_answer(f) for _ in range(4)]
+        expect('pipelined', [g[0] for g in got], [200, 200, 404, 200])
+        expect('the first of them', json.loads(got[0][2])['object'], 'text_completion')
+        # a body in chunks, byte by byte
+        body = b'{"content": "hello"}'
+        for b in (b'POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n' +
+                  b''.join(b'1\r\n%c\r\n' % x for x in body) + b'0\r\n\r\n'):
+            c.sendall(bytes([b]))
+        expect('a chunked body', read_answer(f)[0], 200)
+        c.sendall(request('HEAD', '/health'))
+        line = f.readline()
+        while f.readline().strip(): pass
+        expect('HEAD', line.split()[1], b'200')
+        c.sendall(request('POST', '/tokenize', b'', 'Expect: 100-continue\r\n').replace(b'Content-Length: 0', b'Content-Length: 15'))
+        expect('100-continue', f.readline(), b'HTTP/1.1 100 Continue\r\n')
+        f.readline()
+        c.sendall(b'{"content":"x"}')
+        expect('after it', read_answer(f)[0], 200)
+    with connect(s) as c:  # HTTP/1.0: no chunks, and the connection ends
+        body = json.dumps({'prompt': 'a', 'max_tokens': 4, 'stream': True, 'ignore_eos': True}).encode()
+        c.sendall(b'POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        got = read_all(c)
+        if b'chunked' in got or not got.endswith(b'data: [DONE]\n\n'): fault(f'HTTP/1.0: {got[-200:]!r}')
+
+
+def limits(s):
+    expect('a long header', ask(s, '/health', headers='X: ' + 'y' * 5000 + '\r\n')[0], 431)
+    expect('a long path', ask(s, '/' + 'y' * 5000)[0], 431)
+    with connect(s) as c:  # refused before it is sent
+        c.sendall(b'POST /tokenize HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n')
+        expect('a large body', read_answer(c.makefile('rb'))[0], 413)
+    with connect(s) as c:  # while it is sent: the answer arrives all the same
+        c.sendall(b'POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n')
+        try:
+            for _ in range(64): c.sendall(b'10000\r\n' + b'x' * 65536 + b'\r\n')
+        except ConnectionError: pass
+        expect('a large body in chunks', read_answer(c.makefile('rb'))[0], 413)
+    t = time.time()
+    with connect(s) as c:  # a header that never ends
+        c.sendall(b'GET /health HTTP/1.1\r\nX: ')
+        expect('a slow header', read_all(c)[:12], b'HTTP/1.1 408')
+    if not 0.5 < time.time() - t < 6: fault(f'a slow header: closed after {time.time() - t:.1f} s, not 1')
+    t = time.time()
+    with connect(s) as c: expect('an idle connection', read_all(c), b'')
+    if not 1 < time.time() - t < 8: fault(f'an idle connection: closed after {time.time() - t:.1f} s, not 2')
+    many = [connect(s) for _ in range(40)]
+    time.sleep(0.1)
+    with connect(s) as c:
+        c.sendall(request('GET', '/health'))
+        if not read_all(c).startswith(b'HTTP/1.1 503'): fault('too many connections: no 503')
+    for c in many: c.close()
+    time.sleep(0.2)
+    expect('after that', ask(s, '/health')[0], 200)
+
+
+def garbage(s):
+    r = random.Random(1)
+    for i in range(60):
+        text = (bytes(r.randrange(256) for _ in range(r.randrange(1, 400))) if i % 3 else
+                b'POST /v1/completions HTTP/1.1\r\n' + bytes(r.randrange(32, 127) for _ in range(50)) + b'\r\n\r\n')
+        with connect(s) as c:
+            c.sendall(text + b'\r\n\r\n')
+            c.shutdown(socket.SHUT_WR)
+            read_all(c)
+    for text in (b'GET / HTTP/2.0\r\n\r\n', b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', b'CONNECT a:1 HTTP/1.1\r\n\r\n', b'\x16\x03\x01\x02\x00',
+                 b'POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n', b'GET /health HTTP/1.1\r\nContent-Length: 5, 5\r\n\r\n',
+                 b'POST /tokenize HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'):
+        with connect(s) as c:
+            c.sendall(text)
+            got = read_all(c)
+            if not got.startswith(b'HTTP/1.1 4') and not got.startswith(b'HTTP/1.1 505'): fault(f'{text!r}: {got[:60]!r}')
+    expect('after garbage', ask(s, '/health')[0], 200)
+
+
+def errors(s):
+    c = '/v1/completions'
+    for what, status, path, body in [
+            ('no JSON', 400, c, b'{"prompt": '), ('not an object', 400, c, b'[1]'), ('an empty body', 400, c, b''),
+            ('no prompt', 400, c, {}), ('temperature as text', 400, c, {'prompt': 'a', 'temperature': 'hot'}),
+            ('temperature too high', 400, c, {'prompt': 'a', 'temperature': 1e9}), ('n of 0', 400, c, {'prompt': 'a', 'n': 0}),
+            ('an id outside', 400, c, {'prompt': [99999999]}), ('mixed ids', 400, c, {'prompt': [1, 'a']}),
+            ('a long prompt', 400, c, {'prompt': 'abcdefgh ' * 5000}), ('stop of numbers', 400, c, {'prompt': 'a', 'stop': [1]}),
+            ('suffix', 400, c, {'prompt': 'a', 'suffix': 'b'}), ('logit_bias', 400, c, {'prompt': 'a', 'logit_bias': {'x': 1}}),
+            ('surrogates', 400, c, b'{"prompt": "\\ud800"}'), ('bad UTF-8', 400, c, b'{"prompt": "\xff"}'),
+            ('deep JSON', 400, c, b'{"prompt":' + b'[' * 90000 + b']' * 90000 + b'}'),
+            ('no messages', 400, '/v1/chat/completions', {'messages': []}),
+            ('no such path', 404, '/v1/nothing', {}), ('no such model', 404, '/v1/models/none', None),
+            ('a wrong method', 405, c, None), ('images', 400, '/v1/chat/completions', {'messages': [
+                {'role': 'user', 'content': [{'type': 'image_url', 'image_url': {'url': 'x'}}]}]}),
+            ('a schema of nothing', 400, c, {'prompt': 'a', 'response_format': {'type': 'json_schema', 'json_schema': {
+                'schema': {'type': 'nonsense'}}}}), ('a grammar', 400, c, {'prompt': 'a', 'grammar': 'root ::= "a'}),
+            ('encoding_format', 400, '/v1/embeddings', {'input': 'a', 'encoding_format': 'x'}), ('no input', 400, '/v1/embeddings', {}),
+            ('previous_response_id', 400, '/v1/responses', {'input': 'a', 'previous_response_id': 'r'}),
+            ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5})]:
+        got, _, answer = ask(s, path, body)
+        expect(what, got, status)
+        e = answer.get('error', {}) if isinstance(answer, dict) else {}
+        if not e.get('message') or 'type' not in e: fault(f'{what}: {answer!r}')
+    expect('a field that is named', ask(s, c, {'prompt': 'a', 'top_k': 'x'})[2]['error']['param'], 'top_k')
+
+
+def aligned(s):
+    """Ids and text of every chunk belong together, on a model whose tokens are often parts of characters."""
+    def text_of(ids):
+        return ask(s, '/detokenize', {'tokens': ids})[2]['content']
+    for seed in range(12):
+        body = {'prompt': 'Hello', 'max_tokens': 60, 'seed': seed, 'temperature': 1.5, 'return_token_ids': True, 'logprobs': 1,
+                'ignore_eos': True, 'stop': ['" ', '\x20\x20']}
+        whole = ask(s, '/v1/completions', body)[2]['choices'][0]
+        chunks = [e['choices'][0] for e in events(ask(s, '/v1/completions', {**body, 'stream': True})[2])]
+        expect(f'seed {seed}: text', ''.join(c['text'] for c in chunks), whole['text'])
+        expect(f'seed {seed}: ids', [i for c in chunks for i in c['token_ids']], whole['token_ids'])
+        for c in chunks[:-1]:
+            ids = [0] * 0 + c['token_ids']
+            if not c['text'] and ids: fault(f'seed {seed}: ids without text {c}')
+            got = text_of([36] + ids)  # behind another token: by itself the first one loses its space
+            if '�' in got or '�' in c['text']: continue  # repaired characters depend on what is around them
+            if not got.endswith(c['text']): fault(f'seed {seed}: {ids} is {got!r}, with it came {c["text"]!r}')
+        for c in chunks:
+            if len(c['logprobs']['tokens'] if c['logprobs'] else []) != len(c['token_ids']): fault(f'seed {seed}: logprobs {c}')
+        expect('usage', ask(s, '/v1/completions', {**body, 'ignore_eos': False})[2]['usage']['prompt_tokens'], 6)
+
+
+def forms(s):
+    c = '/v1/completions'
+    two = ask(s, c, {'prompt': ['a', 'b'], 'n': 2, 'max_tokens': 5, 'seed': 3, 'temperature': 1})[2]['choices']
+    expect('indices', [x['index'] for x in two], [0, 1, 2, 3])
+    one = ask(s, c, {'prompt': 'b', 'n': 2, 'max_tokens': 5, 'seed': 3, 'temperature': 1})[2]['choices']
+    expect('the second prompt', [x['text'] for x in two[2:]], [x['text'] for x in one])
+    ids = ask(s, '/tokenize', {'content': 'b', 'add_special': True})[2]['tokens']
+    got = ask(s, c, {'prompt': ids, 'n': 2, 'max_tokens': 5, 'seed': 3, 'temperature': 1})[2]['choices']
+    expect('a prompt of ids', [x['text'] for x in got], [x['text'] for x in one])
+    echo = ask(s, c, {'prompt': 'abc', 'max_tokens': 3, 'echo': True, 'logprobs': 1, 'ignore_eos': True})[2]['choices'][0]
+    if not echo['text'].startswith('abc'): fault(f'echo: {echo}')
+    p = echo['logprobs']
+    if not len(p['tokens']) == len(p['token_logprobs']) == len(p['top_logprobs']) == len(p['text_offset']) > 5 or \
+            p['token_logprobs'][0] is not None or None in p['token_logprobs'][1:]: fault(f'echo: {p}')
+    end = events(ask(s, c, {'prompt': 'a', 'max_tokens': 3, 'stream': True, 'stream_options': {'include_usage': True},
+                            'ignore_eos': True})[2])[-1]
+    expect('usage of a stream', (end['choices'], end['usage']['completion_tokens']), ([], 3))
+    expect('a forbidden token', all(36 not in x['token_ids'] for x in ask(s, c, {
+        'prompt': 'a', 'n': 8, 'max_tokens': 30, 'return_token_ids': True, 'logit_bias': {'36': -100}})[2]['choices']), True)
+    got = ask(s, '/completion', {'prompt': 'a', 'n_predict': 4, 'ignore_eos': True, 'return_tokens': True})[2]
+    expect('/completion', (got['stop_type'], got['tokens_predicted'], len(got['tokens'])), ('limit', 4, 4))
+    got = events(ask(s, '/completion', {'prompt': 'a', 'n_predict': 4, 'ignore_eos': True, 'stream': True})[2])
+    expect('/completion as a stream', (got[-1]['stop'], sum(len(x['tokens']) for x in got)), (True, 4))
+    pieces = ask(s, '/tokenize', {'content': 'a ö', 'with_pieces': True})[2]['tokens']
+    if not any(isinstance(x['piece'], list) for x in pieces): fault(f'pieces: {pieces}')
+    models = ask(s, '/v1/models')[2]['data']
+    expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
+    expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)
+    expect('/slots', len(ask(s, '/slots')[2]), 8)
+    status, h, page = ask(s, '/')
+    expect('the page', (status, b'</html>' in page, "default-src 'none'" in h.get('content-security-policy', '')), (200, True, True))
+    if b'http://' in page or b'//cdn' in page: fault('the page names outside resources')
+    e = ask(s, '/v1/embeddings', {'input': ['a', 'b', [4, 5]]})[2]
+    expect('embeddings', [x['index'] for x in e['data']], [0, 1, 2])
+    if any(abs(sum(v * v for v in x['embedding']) - 1) > 1e-3 for x in e['data']): fault(f'embeddings: no unit vectors {e}')
+    packed = ask(s, '/v1/embeddings', {'input': 'b', 'encoding_format': 'base64'})[2]['data'][0]['embedding']
+    got = array.array('f', base64.b64decode(packed)).tolist()
+    if max(abs(a - b) for a, b in zip(got, e['data'][1]['embedding'])) > 1e-6: fault('embeddings: base64 says something else')
+    shape = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a'], 'additionalProperties': False}
+    got = ask(s, '/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'b'}], 'max_tokens': 60, 'response_format': {
+        'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': shape}}})[2]['choices'][0]
+    if got['finish_reason'] == 'stop' and list(json.loads(got['message']['content'])) != ['a']: fault(f'a schema: {got}')
+    expect('a choice', ask(s, c, {'prompt': 'a', 'guided_choice': ['left', 'right'], 'max_tokens': 20})[2]['choices'][0]['text']
+           in ('left', 'right'), True)
+    a = ask(s, '/v1/responses', {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True})[2]
+    expect('/v1/responses', (a['object'], a['status'], a['output'][-1]['type']), ('response', 'incomplete', 'message'))
+
+
+def cancel(s):
+    """A client that goes away ends its own request, and no other."""
+    before = s.metrics()['pagedinfer:gone_clients_total']
+    slow = {'prompt': 'a', 'max_tokens': 3500, 'ignore_eos': True, 'stream': True}
+    stay = connect(s, 60)
+    stay.sendall(request('POST', '/v1/completions', {**slow, 'max_tokens': 800}))
+    gone = [connect(s) for _ in range(4)]
+    for i, c in enumerate(gone): c.sendall(request('POST', '/v1/completions', {**slow, 'stream': i % 2 == 0}))
+    time.sleep(0.2)
+    for c in gone: c.close()
+    status, _, body = read_answer(stay.makefile('rb'))
+    ids = len(events(body))
+    if status != 200 or ids < 100: fault(f'who stayed: {status}, {ids} events')
+    s.quiet('after clients went away')
+    expect('clients that went away', s.metrics()['pagedinfer:gone_clients_total'] - before, 4)
+
+
+def slow_reader(s):
+    """A client that does not read: its request is canceled, and others go on."""
+    before = s.metrics()['pagedinfer:slow_clients_total']
+    with socket.socket() as c:
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.connect(('127.0.0.1', s.port))
+        c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'n': 8, 'max_tokens': 3900, 'ignore_eos': True,
+                                                      'stream': True, 'logprobs': 5}))
+        for _ in range(400):
+            if s.metrics()['pagedinfer:slow_clients_total'] > before: break
+            time.sleep(0.05)
+        else: fault('a slow reader was not ended')
+        expect('beside a slow reader', ask(s, '/v1/completions', {'prompt': 'b', 'max_tokens': 3})[0], 200)
+    s.quiet('after a slow reader')
+
+
+def keys(model):
+    with tempfile.NamedTemporaryFile('w', suffix='.keys') as f:
+        f.write('# mine\nalpha\n\nbeta\n')
+        f.flush()
+        s = Server(model, '--api-key-file', f.name, '--api-key', 'gamma', '--cache-salt-by-key', '--cors', '*', '-c', '4096')
+        body = {'prompt': 'a shared prefix that is longer than a block of the cache ' * 3, 'max_tokens': 2}
+        for path in ('/v1/models', '/v1/completions', '/none', '/metrics'):
+            for h in ('', 'Authorization: Bearer alph\r\n', 'Authorization: Bearer alphaa\r\n', 'Authorization: Bearer \r\n'):
+                expect(f'{path} with {h!r}', ask(s, path, headers=h)[0], 401)
+        expect('/health', ask(s, '/health')[0], 200)
+        with connect(s) as c:  # who has no key does not get to send a body
+            c.sendall(b'POST /v1/completions HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n')
+            expect('a body without a key', read_answer(c.makefile('rb'))[0], 401)
+        def cached(h):
+            status, _, a = ask(s, '/v1/completions', body, h)
+            return a['usage']['prompt_tokens_details']['cached_tokens'] > 0 if status == 200 else status
+        expect('the first', cached('Authorization: Bearer alpha\r\n'), False)
+        expect('the same key', cached('X-Api-Key: alpha\r\n'), True)
+        expect('another key', cached('Authorization: Bearer beta\r\n'), False)
+        body['cache_salt'] = 'x'
+        expect('another salt', cached('Authorization: Bearer alpha\r\n'), False)
+        f.seek(0)
+        f.truncate()
+        f.write('delta\n')
+        f.flush()
+        s.p.send_signal(signal.SIGHUP)
+        s.wait_for('read again')
+        expect('a key that was taken out', cached('Authorization: Bearer alpha\r\n'), 401)
+        expect('a new key', cached('Authorization: Bearer delta\r\n'), False)
+        status, h, _ = ask(s, '/v1/chat/completions', headers='Origin: http://a\r\nAccess-Control-Request-Headers: x-y\r\n',
+                           method='OPTIONS')
+        expect('a preflight', (status, h.get('access-control-allow-headers'), h.get('access-control-allow-origin')),
+               (204, 'x-y', '*'))
+        s.end()
+
+
+def life(model):
+    s = Server(model, '-c', '4096', '--parallel', '1', '--max-queue', '1', '--log-json', ready=False)
+    if ask(s, '/health')[0] not in (200, 503): fault('/health while loading')
+    s.wait_for('is ready')
+    slow = request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 3000, 'ignore_eos': True, 'stream': True})
+    running, waiting = connect(s, 60), connect(s, 60)
+    running.sendall(slow)
+    time.sleep(0.15)
+    waiting.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 2, 'ignore_eos': True}))
+    time.sleep(0.15)
+    status, h, _ = ask(s, '/v1/completions', {'prompt': 'a'})
+    expect('a full queue', (status, h.get('retry-after')), (429, '1'))
+    s.p.send_signal(signal.SIGTERM)
+    s.wait_for('shutting down')
+    expect('new while draining', ask(s, '/v1/completions', {'prompt': 'a'})[0], 503)
+    expect('/health while draining', ask(s, '/health')[0], 503)
+    status, _, body = read_answer(running.makefile('rb'))
+    if status != 200 or not body.endswith(b'data: [DONE]\n\n'): fault(f'a stream while draining: {body[-200:]!r}')
+    expect('who waited', read_answer(waiting.makefile('rb'))[0], 200)
+    s.end(0)  # no second signal
+    lines = [json.loads(l) for l in s.text().split('\n') if l.startswith('{')]
+    if not any(l.get('completion_tokens') == 3000 for l in lines): fault(f'--log-json: {lines[-3:]}')
+    s = Server(model, '-c', '32768')
+    c = connect(s)
+    c.sendall(slow.replace(b'3000', b'9000'))
+    c.recv(100)
+    s.p.send_signal(signal.SIGTERM)
+    s.wait_for('shutting down')
+    s.end(code=143, within=10)  # a second one is immediate
+    r = subprocess.run([BIN, 'serve', '-m', '/nowhere.gguf', '--port', '0'], capture_output=True, text=True, timeout=60)
+    expect('no such model', r.returncode, 66)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, 'sock')
+        p = subprocess.Popen([BIN, 'serve', '-m', model, '--unix-socket', path, '-c', '1024'], stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            if os.path.exists(path): break
+            time.sleep(0.05)
+        with socket.socket(socket.AF_UNIX) as c:
+            c.connect(path)
+            c.sendall(request('GET', '/health'))
+            if read_answer(c.makefile('rb'))[0] not in (200, 503): fault('--unix-socket')
+        time.sleep(1)
+        p.send_signal(signal.SIGTERM)
+        p.wait(20)
+        if os.path.exists(path): fault('the socket is left behind')
+
+
+def notified(model):
+    """systemd's protocols: readiness, watchdog, a socket that was opened before."""
+    with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as n, socket.socket() as l:
+        n.bind(os.path.join(d, 'notify'))
+        n.settimeout(20)
+        l.bind(('127.0.0.1', 0))
+        l.listen()
+        env = {**os.environ, 'NOTIFY_SOCKET': os.path.join(d, 'notify'), 'WATCHDOG_USEC': '400000', 'LISTEN_FDS': '1'}
+        def before():
+            os.dup2(l.fileno(), 3, inheritable=True)
+        sh = 'export LISTEN_PID=$$; exec "$@"'
+        p = subprocess.Popen(['sh', '-c', sh, 'sh', BIN, 'serve', '-m', model, '-c', '1024'], stderr=subprocess.DEVNULL,
+                             env=env, preexec_fn=before, close_fds=False)
+        seen = b''
+        while b'READY=1' not in seen or b'WATCHDOG=1' not in seen: seen += n.recv(400) + b'\n'
+        with socket.create_connection(l.getsockname(), 10) as c:
+            c.sendall(request('GET', '/health'))
+            expect('a socket of systemd', read_answer(c.makefile('rb'))[0], 200)
+        p.send_signal(signal.SIGTERM)
+        while b'STOPPING=1' not in seen: seen += n.recv(400)
+        expect('exit status', p.wait(20), 0)
+
+
+def encrypted(model):
+    """TLS, where it is built in and a certificate can be made."""
+    if not shutil.which('openssl'): return
+    with tempfile.TemporaryDirectory() as d:
+        cert, key = os.path.join(d, 'c.pem'), os.path.join(d, 'k.pem')
+        subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, '-days', '2', '-subj',
+                        '/CN=localhost'], check=True, capture_output=True)
+        flags = ['serve', '-m', model, '-c', '4096', '--port', '0', '--ssl-cert-file', cert]
+        r = subprocess.run([BIN, *flags, '--ssl-key-file', cert], capture_output=True, text=True, timeout=60)
+        expect('a key that is none', r.returncode, 78)
+        if 'this build has no TLS' in r.stderr: return
+        s = Server(model, '-c', '4096', '--ssl-cert-file', cert, '--ssl-key-file', key)
+        c = ssl.create_default_context(cafile=cert)
+        with c.wrap_socket(connect(s), server_hostname='localhost') as t:
+            f = t.makefile('rb')
+            t.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 900, 'ignore_eos': True, 'stream': True}) +
+                      request('POST', '/tokenize', {'content': 'b' * 100000}))
+            status, _, body = read_answer(f)
+            expect('a stream over TLS', (status, body[-14:]), (200, b'data: [DONE]\n\n'))
+            expect('a large body over TLS', len(json.loads(read_answer(f)[2])['tokens']) > 1000, True)
+        with connect(s) as t:
+            t.sendall(request('GET', '/health'))
+            expect('no TLS', read_all(t).startswith(b'HTTP'), False)
+        for i in range(20):
+            with connect(s) as t: t.sendall(b'\x16\x03\x01' + bytes(random.Random(i).randrange(256) for _ in range(300)))
+        s.p.send_signal(signal.SIGHUP)
+        s.wait_for('read again')
+        with c.wrap_socket(connect(s), server_hostname='localhost') as t:
+            t.sendall(request('GET', '/health'))
+            expect('after SIGHUP', read_answer(t.makefile('rb'))[0], 200)
+        s.end()
+
+
+# ------------------------------------------------------------------------------------------------------ misbehaviour
+
+def misbehave(s, seed, until, counts):
+    r = random.Random(seed)
+    body = lambda **k: request('POST', r.choice(['/v1/completions', '/v1/chat/completions', '/completion', '/v1/messages',
+                                                 '/v1/responses']),
+                               {'prompt': 'a' * r.randrange(1, 300), 'messages': [{'role': 'user', 'content': 'b'}], 'input': 'c',
+                                'max_tokens': r.randrange(1, 300), 'n': 1 + (r.random() < .1), **k})
+    def leave():
+        c.sendall(body(stream=True, ignore_eos=True))
+        c.recv(r.randrange(1, 2000))
+    def leave_at_once(): c.sendall(body(stream=r.random() < .5))
+    def garble(): c.sendall(bytes(r.randrange(256) for _ in range(r.randrange(2000))))
+    def half_open():
+        c.sendall(body()[:r.randrange(1, 200)])
+        time.sleep(r.random() * 0.5)
+    def half_closed():
+        c.sendall(body(stream=True))
+        c.shutdown(socket.SHUT_WR)
+        read_all(c)
+    def oversize(): c.sendall(b'POST /tokenize HTTP/1.1\r\nContent-Length: 400000000\r\n\r\n' + b'x' * r.randrange(100000))
+    def slow():
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        c.sendall(body(stream=True, ignore_eos=True, max_tokens=2000))
+        for _ in range(5):
+            c.recv(100)
+            time.sleep(0.1)
+    def pipeline():
+        n = r.randrange(2, 6)
+        c.sendall(b''.join(body(max_tokens=3) for _ in range(n)) + request('GET', '/health'))
+        if r.random() < .5: return
+        f = c.makefile('rb')
+        for _ in range(n): read_answer(f)
+        if read_answer(f)[0] != 200: fault('pipelined: the last answer is missing')
+    def well():
+        c.sendall(body(max_tokens=5))
+        if read_answer(c.makefile('rb'))[0] not in (200, 429, 503): fault('a good client was refused')
+    ways = [leave, leave_at_once, garble, half_open, half_closed, oversize, slow, pipeline, well, well]
+    while time.time() < until:
+        way = r.choice(ways)
+        try:
+            with connect(s) as c:
+                way()
+                counts[way.__name__] = counts.get(way.__name__, 0) + 1
+        except (OSError, ValueError, IndexError):
+            if way is well: counts['refused'] = counts.get('refused', 0) + 1
+
+
+def soak(s):
+    counts, until = {}, time.time() + SOAK
+    threads = [threading.Thread(target=misbehave, args=(s, i, until, counts)) for i in range(50)]
+    for t in threads: t.start()
+    while time.time() < until:
+        time.sleep(min(1, SOAK / 4))
+        try: expect('/health', ask(s, '/health')[0], 200)
+        except OSError as e: fault(f'/health: {e}')
+        if s.p.poll() is not None: sys.exit(f'the server died: {s.text()[-3000:]}')
+    for t in threads: t.join()
+    s.quiet('after all of that')
+    return sum(counts.values())
+
+
+def tiny(model):
+    common = ['-c', '4096', '--kv-cache-tokens', '65536', '--parallel', '8', '--chat-template', 'chatml', '--max-header', '4096']
+    s = Server(model, *common, '--max-connections', '40', '--header-timeout', '1', '--timeout', '2', '--max-body', '200000',
+               '--send-buffer', '40000')
+    for part in (http_forms, errors, forms, aligned, garbage, limits, cancel, slow_reader): part(s)
+    s.quiet('at the end')
+    s.end()
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write(HERMES)
+        f.flush()
+        s = Server(model, '-c', '4096', '--chat-template-file', f.name)
+        tools(s)
+        thinking(s)
+        s.quiet('after tools')
+        s.end()
+    keys(model)
+    life(model)
+    notified(model)
+    encrypted(model)
+    s = Server(model, *common, '--header-timeout', '1', '--timeout', '3', '--max-queue', '2000')
+    n = soak(s)
+    s.end()
+    return n
+
+
+# ------------------------------------------------------------------------------------------------------ tools
+
+HERMES = '''{%- if tools %}<|im_start|>system
+Functions: <tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>
+Call one with <tool_call>
+{"name": NAME, "arguments": OBJECT}
+</tool_call><|im_end|>
+{% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}'''
+CALL = 'root ::= "<tool_call>\\n{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Paris\\"}}\\n</tool_call>"'
+SCHEMA = {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city']}
+TOOLS = [{'type': 'function', 'function': {'name': 'weather', 'description': 'The weather', 'parameters': SCHEMA}}]
+
+
+def tools(s):
+    """Calls of functions in every form. A grammar writes the call, so that any model makes it."""
+    chat = {'messages': [{'role': 'user', 'content': 'Weather?'}], 'tools': TOOLS, 'grammar': CALL, 'max_tokens': 200}
+    a = ask(s, '/v1/chat/completions', chat)[2]['choices'][0]
+    m = a['message']
+    expect('a call', (a['finish_reason'], m['content'], m.get('tool_calls', [{}])[0].get('function')),
+           ('tool_calls', None, {'name': 'weather', 'arguments': '{"city": "Paris"}'}))
+    name = args = ''
+    chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**chat, 'stream': True, 'return_token_ids': True})[2])]
+    for c in chunks:
+        for t in c['delta'].get('tool_calls', []):
+            name += t['function'].get('name', '')
+            args += t['function']['arguments']
+            expect('index of the call', t['index'], 0)
+    expect('a call as a stream', (name, json.loads(args), chunks[-1]['finish_reason']), ('weather', {'city': 'Paris'}, 'tool_calls'))
+    if sum(len(c.get('token_ids', [])) for c in chunks) < 10: fault('a call as a stream: token ids are missing')
+    second = [*chat['messages'], m, {'role': 'tool', 'tool_call_id': m['tool_calls'][0]['id'], 'content': 'sunny'}]
+    expect('a second turn', ask(s, '/v1/chat/completions', {'messages': second, 'tools': TOOLS, 'max_tokens': 4})[0], 200)
+    none = ask(s, '/v1/chat/completions', {**chat, 'tool_choice': 'none'})[2]['choices'][0]
+    if none['finish_reason'] != 'stop' or 'weather' not in none['message']['content']: fault(f'tool_choice none: {none}')
+    cut = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 12})[2]['choices'][0]
+    if cut['finish_reason'] != 'length' or cut['message'].get('tool_calls'): fault(f'a call that was cut: {cut}')
+    a = ask(s, '/v1/responses', {'input': 'Weather?', 'tools': [{'type': 'function', **TOOLS[0]['function']}], 'grammar': CALL})[2]
+    call = a['output'][-1]
+    expect('a call of /v1/responses', (call['type'], call.get('name'), call.get('arguments')),
+           ('function_call', 'weather', '{"city": "Paris"}'))
+    back = [{'role': 'user', 'content': 'Weather?'}, call, {'type': 'function_call_output', 'call_id': call['call_id'], 'output': 'rain'}]
+    expect('its second turn', ask(s, '/v1/responses', {'input': back, 'max_output_tokens': 4})[0], 200)
+    k = {'max_tokens': 200, 'messages': [{'role': 'user', 'content': 'Weather?'}], 'grammar': CALL,
+         'tools': [{'name': 'weather', 'input_schema': SCHEMA}]}
+    a = ask(s, '/v1/messages', k)[2]
+    expect('a call of /v1/messages', (a['stop_reason'], a['content'][-1]['type'], a['content'][-1].get('input')),
+           ('tool_use', 'tool_use', {'city': 'Paris'}))
+    got = events(ask(s, '/v1/messages', {**k, 'stream': True})[2])
+    expect('its stream', json.loads(''.join(e['delta']['partial_json'] for e in got if e['type'] == 'content_block_delta'
+                                             and e['delta']['type'] == 'input_json_delta')), {'city': 'Paris'})
+    back = [*k['messages'], {'role': 'assistant', 'content': a['content']}, {'role': 'user', 'content': [
+        {'type': 'tool_result', 'tool_use_id': a['content'][-1]['id'], 'content': 'rain'}]}]
+    expect('its second turn', ask(s, '/v1/messages', {**k, 'messages': back, 'grammar': None, 'max_tokens': 4})[0], 200)
+
+
+def thinking(s):
+    """Thoughts are told apart, whatever they are told with."""
+    grammar = 'root ::= "<think>\\nhm\\n</think>\\n\\nyes"'
+    chat = {'messages': [{'role': 'user', 'content': 'a'}], 'grammar': grammar, 'max_tokens': 100}
+    m = ask(s, '/v1/chat/completions', chat)[2]['choices'][0]['message']
+    expect('thoughts', (m.get('reasoning_content', '').strip(), m['content'].strip()), ('hm', 'yes'))
+    for how, want in (('none', [None, True]), ('hidden', [None, False])):
+        m = ask(s, '/v1/chat/completions', {**chat, 'reasoning_format': how})[2]['choices'][0]['message']
+        expect(f'reasoning_format {how}', [m.get('reasoning_content'), 'hm' in m['content']], want)
+    deltas = [e['choices'][0]['delta'] for e in events(ask(s, '/v1/chat/completions', {**chat, 'stream': True})[2])]
+    expect('thoughts in a stream', ''.join(d.get('content') or '' for d in deltas).strip(), 'yes')
+    blocks = ask(s, '/v1/messages', {**chat})[2]['content']
+    expect('thoughts of /v1/messages', [b['type'] for b in blocks], ['thinking', 'text'])
+
+
+# ------------------------------------------------------------------------------------------------------ 2. openai
+
+def openai_part(url, model, ours):
+    import openai
+    o = openai.OpenAI(base_url=url + '/v1', api_key='none', max_retries=0, timeout=120)
+    m = [{'role': 'user', 'content': 'What is the capital of France?'}]
+    chat = lambda **k: o.chat.completions.create(**{'model': model, 'messages': m, 'temperature': 0, 'max_tokens': 24, **k})
+    a = chat()
+    reason = a.choices[0].finish_reason
+    if ours and ('Paris' not in a.choices[0].message.content or reason != 'stop'): fault(f'a chat: {a}')
+    text, finish, usage = '', None, None
+    for c in chat(stream=True, stream_options={'include_usage': True}):
+        if c.usage: usage = c.usage
+        if c.choices:
+            text += c.choices[0].delta.content or ''
+            finish = c.choices[0].finish_reason or finish
+    expect('a stream', (text, finish), (a.choices[0].message.content, reason))
+    expect('its usage', (usage.prompt_tokens, usage.completion_tokens), (a.usage.prompt_tokens, a.usage.completion_tokens))
+    expect('length', chat(max_tokens=2).choices[0].finish_reason, 'length')
+    stopped = chat(stop=['is']).choices[0]
+    if 'is' in stopped.message.content or stopped.finish_reason != 'stop': fault(f'stop: {stopped}')
+    one, two = (chat(temperature=1.2, seed=7).choices[0].message.content for _ in range(2))
+    expect('a seed', one, two)
+    p = chat(logprobs=True, top_logprobs=3, max_tokens=4).choices[0].logprobs.content
+    if len(p) != 4 or any(len(t.top_logprobs) != 3 or abs(t.top_logprobs[0].logprob - t.logprob) > 1e-4 for t in p):
+        fault(f'logprobs: {p}')
+    expect('their text', bytes(b for t in p for b in t.bytes).decode(), a.choices[0].message.content[:len(''.join(t.token for t in p))])
+    q = chat(messages=m + [{'role': 'assistant', 'content': a.choices[0].message.content},
+                           {'role': 'user', 'content': 'And of Italy?'}])
+    if 'Rome' not in q.choices[0].message.content and ours: fault(f'a second turn: {q}')
+    c = o.completions.create(model=model, prompt='The capital of France is', temperature=0, max_tokens=5)
+    if ours and 'Paris' not in c.choices[0].text: fault(f'a completion: {c}')
+    try: chat(messages='hello')
+    except openai.APIStatusError: pass
+    else: fault('messages that are none: no error')
+    stream = chat(stream=True, max_tokens=400)
+    next(iter(stream))
+    stream.close()  # leaves in the middle
+    if not ours: return
+    vectors = [o.embeddings.create(model=model, input=['Paris', 'Rome'], **k).data for k in ({}, {'encoding_format': 'float'})]
+    if max(abs(a - b) for x, y in zip(*vectors) for a, b in zip(x.embedding, y.embedding)) > 1e-6: fault('embeddings differ')
+    shape = {'type': 'object', 'properties': {'city': {'type': 'string', 'maxLength': 12}, 'large': {'type': 'boolean'}},
+             'required': ['city', 'large'], 'additionalProperties': False}
+    got = json.loads(chat(max_tokens=64, response_format={'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': shape}})
+                     .choices[0].message.content)
+    if sorted(got) != ['city', 'large'] or not isinstance(got['large'], bool): fault(f'a schema: {got}')
+    expect('cached tokens', chat().usage.prompt_tokens_details.cached_tokens >= 32, True)
+    n = chat(n=3, temperature=1.2, seed=5)
+    expect('n', len({c.message.content for c in n.choices}), 3)
+    chunks = list(chat(stream=True, extra_body={'return_token_ids': True}))
+    ids = [c.choices[0].model_extra.get('token_ids', []) for c in chunks]
+    whole = chat(extra_body={'return_token_ids': True}).choices[0].model_extra['token_ids']
+    expect('return_token_ids', sum(ids, []), whole)
+    try: o.models.retrieve('nothing')
+    except openai.NotFoundError: pass
+    else: fault('no such model: no error')
+    r = o.responses.create(model=model, input='What is the capital of France?', temperature=0, max_output_tokens=24)
+    expect('responses', r.output_text, a.choices[0].message.content)
+    kinds, text = [], ''
+    for e in o.responses.create(model=model, input='What is the capital of France?', temperature=0, stream=True):
+        kinds.append(e.type)
+        if e.type == 'response.output_text.delta': text += e.delta
+    expect('responses as a stream', (kinds[0], kinds[-1], text), ('response.created', 'response.completed', r.output_text))
+
+
+def anthropic_part(url, want):
+    import anthropic
+    a = anthropic.Anthropic(base_url=url, api_key='none', max_retries=0, timeout=120)
+    k = {'model': 'x', 'max_tokens': 40, 'extra_body': {'temperature': 0}, 'messages': [{'role': 'user', 'content': [
+        {'type': 'text', 'text': 'What is the capital of France?'}]}]}
+    got = a.messages.create(**k)
+    expect('/v1/messages', (got.content[0].text, got.stop_reason), (want, 'end_turn'))
+    with a.messages.stream(**k) as s: text = ''.join(s.text_stream)
+    final = s.get_final_message()
+    expect('its stream', (text, final.stop_reason, final.usage.output_tokens), (want, 'end_turn', got.usage.output_tokens))
+    expect('max_tokens', a.messages.create(**{**k, 'max_tokens': 2}).stop_reason, 'max_tokens')
+    expect('stop_sequences', a.messages.create(**k, stop_sequences=['France']).stop_sequence, 'France')
+    expect('count_tokens', a.messages.count_tokens(model='x', messages=k['messages']).input_tokens,
+           got.usage.input_tokens + (got.usage.cache_read_input_tokens or 0))
+    try: a.messages.create(**{**k, 'messages': [{'role': 'user', 'content': [{'type': 'image', 'source': {}}]}]})
+    except anthropic.BadRequestError: pass
+    else: fault('an image: no error')
+
+
+def langchain_part(url):
+    """One round, and a stream, where it is installed."""
+    from langchain_openai import ChatOpenAI
+    c = ChatOpenAI(base_url=url + '/v1', api_key='none', model='x', temperature=0, max_tokens=24, max_retries=0)
+    got = c.invoke('What is the capital of France?').content
+    if 'Paris' not in got: fault(f'LangChain: {got}')
+    expect('its stream', ''.join(x.content for x in c.stream('What is the capital of France?')), got)
+
+
+def have(package):
+    try:
+        __import__(package)
+        return True
+    except ImportError: pass
+    if os.environ.get('PAGEDINFER_NO_PIP'): return False
+    r = subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', '--no-input', '--retries', '2',
+                        package], capture_output=True, timeout=200)
+    return r.returncode == 0
+
+
+def clients():
+    if not CHAT or not os.path.exists(CHAT): return 'no chat model (PAGEDINFER_CHAT_MODEL)'
+    s, done = Server(CHAT, '-c', '2048', '--kv-cache-tokens', '8192'), []
+    if have('openai'):
+        openai_part(s.url, 'x', True)
+        done.append('openai')
+        if PEER: peer()
+    if importlib.util.find_spec('langchain_openai'):
+        langchain_part(s.url)
+        done.append('langchain')
+    if have('anthropic'):
+        k = {'messages': [{'role': 'user', 'content': 'What is the capital of France?'}], 'temperature': 0, 'max_tokens': 40}
+        anthropic_part(s.url, ask(s, '/v1/chat/completions', k)[2]['choices'][0]['message']['content'])
+        done.append('anthropic')
+    s.quiet('after the clients')
+    s.end()
+    return ' and '.join(done) if done else 'no client packages'
+
+
+def peer():
+    port = 18000 + os.getpid() % 1000
+    p = subprocess.Popen([PEER, '-m', CHAT, '-c', '2048', '--port', str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f'http://127.0.0.1:{port}/health')
+                break
+            except OSError: time.sleep(0.1)
+        openai_part(f'http://127.0.0.1:{port}', 'x', False)
+        print('the same against llama-server')
+    finally:
+        p.terminate()
+        p.wait(20)
+
+
+def main():
+    if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True, text=True).returncode == 69:
+        print('this build has no server')
+        return 77
+    maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
+    n = 0
+    if os.path.exists(maker):
+        with tempfile.TemporaryDirectory() as d:
+            model = os.path.join(d, 'tiny.gguf')
+            subprocess.run([maker, model, '32768'], check=True)
+            n = tiny(model)
+    with_clients = clients()
+    print(f'server: {n} clients that misbehave in {SOAK} s, {with_clients}, {len(faults)} faults')
+    return 1 if faults else 0
+
+
+if __name__ == '__main__': sys.exit(main())

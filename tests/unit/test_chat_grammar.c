@@ -1,0 +1,314 @@
+/* Grammars of tool calls: they take what models write in each form, refuse what is no call or none of the schema's, and
+ * agree with the parser of answers. Small and random: texts that a grammar leads to are calls. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "counting_alloc.h"
+#include "grammar/grammar.h"
+#include "template/answer.h"
+#include "template/chat_impl.h"
+#include "vocab_seed.h"
+
+#define D "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
+#define HERMES "{{ messages[0].content }} {# <tool_call> #}"
+#define QWEN "{{ messages[0].content }} {# <tool_call> <function= <parameter= #}"
+#define FUNCTIONS "{{ messages[0].content }} {# <function= #}"
+#define GEMMA "{{ messages[0].content }} {# <|tool_call> #}"
+#define MISTRAL "{{ messages[0].content }} {# [TOOL_CALLS] [ARGS] #}"
+#define LISTS "{{ messages[0].content }} {# [TOOL_CALLS] #}"
+#define LLAMA "{{ messages[0].content }} {# <|python_tag|> #}"
+#define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
+#define V4 "{{ messages[0].content }} {# " D " #}"
+#define THINKS "{{ messages[0].content }} {# <tool_call> #}<think>"
+
+static const char tools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"get\", \"parameters\": {\"type\": \"object\", \"properties\": {"
+    "\"city\": {\"type\": \"string\"}, \"days\": {\"type\": \"integer\"}, \"pick\": {\"enum\": [\"a\", \"b\"]},"
+    "\"where\": {\"$ref\": \"#/$defs/place\"}}, \"required\": [\"city\"],"
+    "\"$defs\": {\"place\": {\"type\": \"object\", \"properties\": {\"x\": {\"type\": \"boolean\"}}}}}}}, {\"name\": \"now\"}]";
+
+static pi__vocab *vocab;
+static pi__grammars *grammars;
+
+static int setup(void **state)
+{
+    (void) state;
+    static const char *const control[] = {"<tool_call>", "</tool_call>", "<|tool_call>", "<tool_call|>", "[TOOL_CALLS]",
+                                          "[ARGS]", "<|python_tag|>", D};
+    seed s;
+    pi_error err = {0};
+    seed_gpt2(&s);
+    for (size_t i = 0; i < sizeof control / sizeof *control; i++) seed_tok(&s, control[i], PI__TOK_CONTROL, 0);
+    seed_tok(&s, "<|\"|>", PI__TOK_USER, 0);
+    int rc = seed_load(&s, &vocab, &err);
+    return rc ? rc : pi__grammars_create(&grammars, vocab, pi__vocab_size(vocab), NULL, 0, &err);
+}
+
+static int teardown(void **state)
+{
+    (void) state;
+    pi__grammars_free(grammars);
+    pi__vocab_free(vocab);
+    return 0;
+}
+
+static pi__chat *chat_of(const char *template)
+{
+    pi__chat *c;
+    pi_error err = {0};
+    if (pi__chat_new(&c, vocab, template, NULL, &err)) fail_msg("%s: %s", template, err.msg);
+    return c;
+}
+
+/* A matcher for the grammar of template and options; *trigger: the JSON list, "" for none. */
+static pi__matcher *matcher_of(const char *template, const char *options, char *trigger, size_t cap)
+{
+    pi__chat *c = chat_of(template);
+    pi__text g = {0}, t = {0};
+    pi__grammar *compiled = NULL;
+    pi__matcher *m = NULL;
+    bool required;
+    pi_error err = {0};
+    pi__str prompt = pi__str_of(strstr(template, "<think>") ? "x<think>\n" : "x");
+    if (pi__chat_grammar(c, tools, options, prompt, &g, &t, &required, &err)) fail_msg("%s", err.msg);
+    assert_true(g.n > 0);
+    snprintf(trigger, cap, "%s", t.p ? t.p : "");
+    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, g.p, NULL}; /* what follows the trigger */
+    if (pi__grammar_get(grammars, &spec, &compiled, &err)) fail_msg("%s\n%s", err.msg, g.p);
+    assert_int_equal(pi__matcher_create(&m, compiled, &err), PI_OK);
+    pi__grammar_release(compiled);
+    pi__free(g.p);
+    pi__free(t.p);
+    pi__chat_free(c);
+    return m;
+}
+
+/* How many of the text's tokens the grammar takes, of *n; *over: the answer may end there. */
+static size_t taken(pi__matcher *m, const char *text, size_t *n, bool *over)
+{
+    pi__ids ids = {0};
+    pi__mask mask;
+    pi_error err;
+    size_t i = 0;
+    assert_int_equal(pi__tokenize(vocab, text, strlen(text), false, true, &ids), PI_OK);
+    for (; i < ids.n && !pi__matcher_accept(m, ids.p[i], &err); i++) {}
+    *n = ids.n;
+    *over = i == ids.n && (pi__matcher_is_over(m) || (!pi__matcher_mask(m, true, &mask, &err) &&
+            (!mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab)))));
+    pi__free(ids.p);
+    return i;
+}
+
+static uint32_t parsed(const char *template, const char *before, const char *text)
+{
+    pi__chat *c = chat_of(template);
+    pi__answer *a;
+    pi_error err;
+    assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+    pi__answer_feed(a, before, strlen(before));
+    pi__answer_feed(a, text, strlen(text));
+    pi__answer_end(a);
+    uint32_t n = pi__answer_content(a).n ? 0 : pi__answer_calls(a);
+    pi__answer_free(a);
+    pi__chat_free(c);
+    return n;
+}
+
+#define REQUIRED "{\"tool_choice\": \"required\"}"
+
+static void good(const char *template, const char *options, const char *text)
+{
+    char trigger[128];
+    size_t n;
+    bool over;
+    pi__matcher *m = matcher_of(template, options, trigger, sizeof trigger);
+    size_t k = taken(m, text, &n, &over);
+    if (k < n || !over) fail_msg("%s: %zu of %zu tokens, %s", text, k, n, over ? "over" : "not over");
+    pi__matcher_free(m);
+    if (!parsed(template, "", text)) fail_msg("%s: no call to the parser", text);
+}
+
+static void bad(const char *template, const char *options, const char *text)
+{
+    char trigger[128];
+    size_t n;
+    bool over;
+    pi__matcher *m = matcher_of(template, options, trigger, sizeof trigger);
+    if (taken(m, text, &n, &over) == n && over) fail_msg("%s: taken", text);
+    pi__matcher_free(m);
+}
+
+static void test_required(void **state)
+{
+    (void) state;
+    good(HERMES, REQUIRED, "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\":\"x</tool>\"}}\n</tool_call>");
+    good(HERMES, REQUIRED, "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>\n<tool_call>\n{\"name\": \"now\", "
+                           "\"arguments\": {}}\n</tool_call>");
+    good(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\nZ </p < <</parame\n</parameter>\n<parameter=days>\n3\n"
+                         "</parameter>\n</function>\n</tool_call>");
+    good(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\nx\n</parameter>\n<parameter=pick>\na\n</parameter>\n"
+                         "<parameter=where>\n{\"x\":true}\n</parameter>\n</function>\n</tool_call>");
+    good(QWEN, REQUIRED, "<tool_call>\n<function=now>\n</function>\n</tool_call>");
+    good(FUNCTIONS, REQUIRED, "<function=get>{\"city\":\"x\"}</function>");
+    good(GLM, REQUIRED, "<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>a\nb</arg_value>\n</tool_call>");
+    good(V4, REQUIRED, "\n\n<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"true\">1 <2</"
+                       D "parameter>\n<" D "parameter name=\"days\" string=\"false\">4</" D "parameter>\n</" D "invoke>\n<" D
+                       "invoke name=\"now\">\n\n</" D "invoke>\n</" D "tool_calls>");
+    good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a \"b\" <<|\"|>,pick:<|\"|>b<|\"|>,where:{x:true}}<tool_call|>");
+    good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,days:-2}<tool_call|><|tool_call>call:now{}<tool_call|>");
+    good(MISTRAL, REQUIRED, "[TOOL_CALLS]get[ARGS]{\"city\":\"x\"}[TOOL_CALLS]now[ARGS]{}");
+    good(LISTS, REQUIRED, "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"city\":\"x\"}}, {\"name\": \"now\", "
+                          "\"arguments\": {}}]");
+    good(LLAMA, REQUIRED, "{\"name\": \"get\", \"parameters\": {\"city\":\"x\"}}");
+}
+
+static void test_refused(void **state)
+{
+    (void) state;
+    static const char one[] = "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"now\"}}}";
+    static const char single[] = "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}";
+    bad(HERMES, REQUIRED, "Hello");
+    bad(HERMES, REQUIRED, "<tool_call>\n{\"name\": \"none\", \"arguments\": {}}\n</tool_call>");
+    bad(HERMES, REQUIRED, "<tool_call>\n{\"name\": \"get\", \"arguments\": {}}\n</tool_call>"); /* city is required */
+    bad(HERMES, one, "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\":\"x\"}}\n</tool_call>");
+    good(HERMES, one, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>");
+    bad(HERMES, single, "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call><tool_call>{\"name\": \"now\", "
+                        "\"arguments\": {}}</tool_call>");
+    bad(QWEN, REQUIRED, "<tool_call>\n<function=get>\n</function>\n</tool_call>");
+    bad(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\na</parameter>b\n</parameter>\n</function>\n</tool_call>");
+    bad(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\na\n</parameter>\n<parameter=days>\nx\n</parameter>\n"
+                        "</function>\n</tool_call>");
+    bad(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\na\n</parameter>\n<parameter=pick>\nc\n</parameter>\n"
+                        "</function>\n</tool_call>");
+    bad(GEMMA, REQUIRED, "<|tool_call>call:get{days:1}<tool_call|>");
+    bad(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,}<tool_call|>");
+    bad(LISTS, single, "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]");
+}
+
+/* Behind a trigger: what follows the tag that began a call. */
+static void test_triggers(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *template, *options, *trigger, *before, *text;
+    } cases[] = {
+        {HERMES, NULL, "[\"<tool_call>\"]", "<tool_call>", "\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"},
+        {FUNCTIONS, "{}", "[\"<function=\"]", "<function=", "now>{}</function>"},
+        {GEMMA, "{\"tool_choice\": \"auto\"}", "[\"<|tool_call>\"]", "<|tool_call>", "call:now{}<tool_call|>"},
+        {MISTRAL, NULL, "[\"[TOOL_CALLS]\"]", "[TOOL_CALLS]", "now[ARGS]{}"},
+        {LLAMA, NULL, "[\"<|python_tag|>\"]", "<|python_tag|>", "{\"name\": \"now\", \"parameters\": {}}"},
+        {THINKS, REQUIRED, "[\"</think>\"]", "Hm.</think>", "\n\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char trigger[128];
+        size_t n;
+        bool over;
+        pi__matcher *m = matcher_of(cases[i].template, cases[i].options, trigger, sizeof trigger);
+        assert_string_equal(trigger, cases[i].trigger);
+        size_t k = taken(m, cases[i].text, &n, &over);
+        if (k < n || !over) fail_msg("%s: %zu of %zu tokens", cases[i].text, k, n);
+        pi__matcher_free(m);
+        if (!parsed(cases[i].template, cases[i].before, cases[i].text)) fail_msg("%s: no call", cases[i].text);
+    }
+}
+
+static void test_none(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *template, *tools, *options;
+        int rc;
+    } cases[] = {
+        {HERMES, NULL, NULL, PI_OK}, {HERMES, tools, "{\"tool_choice\": \"none\"}", PI_OK}, {"{{ 1 }}", tools, NULL, PI_OK},
+        {"{{ 1 }}", tools, REQUIRED, PI_EUNSUPPORTED}, {HERMES, NULL, REQUIRED, PI_EINVAL}, {HERMES, "[", NULL, PI_EINVAL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi__chat *c = chat_of(cases[i].template);
+        pi__text g = {0}, t = {0};
+        bool required;
+        pi_error err = {0};
+        assert_int_equal(pi__chat_grammar(c, cases[i].tools, cases[i].options, pi__str_of("x"), &g, &t, &required, &err),
+                         cases[i].rc);
+        assert_int_equal(g.n + t.n, 0);
+        assert_true(!cases[i].rc || err.msg[0]);
+        pi__chat_free(c);
+    }
+}
+
+/* Random texts under the mask, until it lets them end: each is one call or more to the parser. */
+static void test_random(void **state)
+{
+    (void) state;
+    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA};
+    uint64_t rng = 7;
+    for (size_t k = 0; k < 8 * 6; k++) {
+        char trigger[128], text[4096] = "";
+        size_t n = 0;
+        pi__matcher *m = matcher_of(templates[k % 8], REQUIRED, trigger, sizeof trigger);
+        for (int step = 0; step < 3000 && n + 32 < sizeof text && !pi__matcher_is_over(m); step++) {
+            pi__mask mask;
+            pi_error err;
+            assert_int_equal(pi__matcher_mask(m, true, &mask, &err), PI_OK);
+            if (!mask.n) break;
+            int32_t id, tries = 0, size = pi__vocab_size(vocab);
+            do {
+                rng = rng * 6364136223846793005u + 1442695040888963407u;
+                id = (int32_t) ((rng >> 33) % (uint64_t) size);
+                if (step > 200 && tries == 0) id = pi__vocab_eos(vocab); /* an end, where there can be one */
+                if (step > 200 && tries == 1) id = '<'; /* the beginning of most tags; byte tokens come first, in order */
+                if (step > 200 && tries > 1 && tries < 90) id = "\"}]/,>\n"[tries % 7];
+            } while (!pi__mask_has(&mask, id) && tries++ < 100000);
+            if (pi__vocab_is_eog(vocab, id)) break;
+            assert_int_equal(pi__matcher_accept(m, id, &err), PI_OK);
+            n += pi__token_bytes(vocab, id, true, text + n, sizeof text - n);
+        }
+        bool over = pi__matcher_is_over(m);
+        pi__mask mask;
+        pi_error err;
+        if (!over && !pi__matcher_mask(m, true, &mask, &err)) over = !mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab));
+        text[n < sizeof text ? n : sizeof text - 1] = 0;
+        if (over && strlen(text) == n && !parsed(templates[k % 8], "", text)) fail_msg("%s: %s", templates[k % 8], text);
+        pi__matcher_free(m);
+    }
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void) state;
+    static const char *const templates[] = {QWEN, GEMMA};
+    for (int k = 0; k < 2; k++) {
+        pi__chat *c = chat_of(templates[k]);
+        counting_alloc heap;
+        long n = 0;
+        for (int rc = PI_ENOMEM; rc; n++) {
+            counting_use(&heap, n);
+            pi__text g = {0}, t = {0};
+            bool required;
+            pi_error err = {0};
+            rc = pi__chat_grammar(c, tools, REQUIRED, pi__str_of("x"), &g, &t, &required, &err);
+            if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s", n, err.msg);
+            pi__free(g.p);
+            pi__free(t.p);
+            assert_int_equal(heap.live, 0);
+        }
+        assert_true(n > 5);
+        pi_set_allocator(NULL);
+        pi__chat_free(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests_[] = {
+        cmocka_unit_test(test_required), cmocka_unit_test(test_refused), cmocka_unit_test(test_triggers),
+        cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests_, setup, teardown);
+}

@@ -1,0 +1,484 @@
+/* Answers told apart, for every way in which their text can be cut: thoughts, content, calls in each form, and what is
+ * no call. Forms of real templates are tried by check_answers.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "counting_alloc.h"
+#include "template/answer.h"
+#include "template/chat_form.h"
+#include "template/json_scan.h"
+#include "vocab_seed.h"
+
+static pi__vocab *bpe;
+
+static int setup(void **state)
+{
+    (void) state;
+    seed s;
+    pi_error err = {0};
+    seed_gpt2(&s);
+    seed_tok(&s, "<tool_call>", PI__TOK_CONTROL, 0);
+    return seed_load(&s, &bpe, &err);
+}
+
+static int teardown(void **state)
+{
+    (void) state;
+    pi__vocab_free(bpe);
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- harness */
+
+typedef struct got { /* what the deltas added up to */
+    char content[4096], thoughts[1024];
+    char args[8][1024];
+    bool open[8], done[8];
+    pi__json_scan scan[8];
+} got;
+
+static void add(char *to, size_t cap, const pi_chat_delta *d)
+{
+    assert_true(d->text_len > 0 && strlen(to) + d->text_len < cap);
+    strncat(to, d->text, d->text_len);
+}
+
+static void take(pi__answer *a, got *g)
+{
+    pi_chat_delta d = {.size = sizeof d};
+    int end;
+    while (pi__answer_next(a, &d)) {
+        assert_true(d.index < 8);
+        switch (d.kind) {
+        case PI_CHAT_CONTENT: add(g->content, sizeof g->content, &d); break;
+        case PI_CHAT_REASONING: add(g->thoughts, sizeof g->thoughts, &d); break;
+        case PI_CHAT_CALL:
+            assert_true(!g->open[d.index] && *d.id && *d.name);
+            g->open[d.index] = true;
+            pi__json_scan_start(&g->scan[d.index]);
+            break;
+        case PI_CHAT_ARGUMENTS: /* always the beginning of a JSON value */
+            assert_true(g->open[d.index] && !g->done[d.index]);
+            add(g->args[d.index], sizeof g->args[0], &d);
+            assert_int_equal(pi__json_scan_feed(&g->scan[d.index], d.text, d.text_len, &end), d.text_len);
+            assert_true(end >= 0);
+            break;
+        case PI_CHAT_CALL_END: g->done[d.index] = true; break;
+        default:
+            assert_int_equal(d.kind, PI_CHAT_CALL_DROPPED);
+            assert_true(g->open[d.index] && !g->done[d.index]);
+            g->open[d.index] = false;
+        }
+    }
+}
+
+/* "R:thoughts|C:content|name(arguments)|..." */
+static void show(const pi__answer *a, const got *g, char *out, size_t cap)
+{
+    pi__str r = pi__answer_reasoning(a), c = pi__answer_content(a);
+    pi_chat_call call = {.size = sizeof call};
+    uint32_t n = 0;
+    assert_int_equal(r.n, strlen(g->thoughts));
+    assert_memory_equal(r.p, g->thoughts, r.n);
+    assert_int_equal(c.n, strlen(g->content));
+    assert_memory_equal(c.p, g->content, c.n);
+    *out = 0;
+    if (r.n) snprintf(out, cap, "R:%s|", g->thoughts);
+    if (c.n) snprintf(out + strlen(out), cap - strlen(out), "C:%s|", g->content);
+    for (; pi__answer_call(a, n, &call); n++) {
+        assert_true(g->done[call.index]);
+        assert_string_equal(g->args[call.index], call.arguments);
+        assert_int_equal(strlen(call.arguments), call.arguments_len);
+        snprintf(out + strlen(out), cap - strlen(out), "%s(%s)|", call.name, call.arguments);
+    }
+    assert_int_equal(pi__answer_calls(a), n);
+    for (uint32_t i = 0; i < 8; i++) assert_true(!g->open[i] || g->done[i]);
+    for (uint32_t i = 0, k = 0; i < 8; i++) assert_true(!g->done[i] || ++k <= n);
+}
+
+static const char tools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"get\", \"parameters\": {\"type\": \"object\", \"properties\": {"
+    "\"city\": {\"type\": \"string\"}, \"days\": {\"type\": \"integer\"}, \"hot\": {\"type\": \"boolean\"},"
+    "\"maybe\": {\"type\": [\"string\", \"null\"]}, \"any\": {\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"string\"}]},"
+    "\"where\": {\"$ref\": \"#/$defs/place\"}, \"list\": {\"type\": \"array\"}, \"pick\": {\"enum\": [\"a\", \"b\"]},"
+    "\"one\": {\"enum\": [1, 2]}, \"n\": {\"type\": \"string\", \"nullable\": true}},"
+    "\"$defs\": {\"place\": {\"type\": \"object\"}}}}}, {\"name\": \"now\"}]";
+
+typedef struct form {
+    const char *template, *tools, *options;
+} form;
+
+static pi__chat *chat_of(const char *template)
+{
+    pi__chat *c;
+    pi_error err = {0};
+    if (pi__chat_new(&c, bpe, template, NULL, &err)) fail_msg("%s: %s", template, err.msg);
+    return c;
+}
+
+/* In pieces of up to 8 bytes, and cut in two at every place; deltas taken at once or at the end. */
+static void expect_form(form f, const char *text, const char *want)
+{
+    size_t len = strlen(text);
+    pi__chat *c = chat_of(f.template);
+    for (size_t cut = 0; cut <= len + 8; cut++) {
+        got *g = calloc(1, sizeof *g);
+        char all[8192];
+        pi__answer *a;
+        pi_error err = {0};
+        if (pi__answer_new(&a, c, f.tools, f.options, 0, &err)) fail_msg("%s", err.msg);
+        for (size_t at = 0, n; at < len; at += n) {
+            n = cut > len ? cut - len : at < cut ? cut - at : len - at;
+            if (n > len - at) n = len - at;
+            assert_int_equal(pi__answer_feed(a, text + at, n), PI_OK);
+            if (cut % 2) take(a, g);
+        }
+        assert_int_equal(pi__answer_end(a), PI_OK);
+        take(a, g);
+        show(a, g, all, sizeof all);
+        if (strcmp(all, want) != 0) fail_msg("%s\n  cut %zu: %s\n  want: %s", text, cut, all, want);
+        pi__answer_free(a);
+        free(g);
+    }
+    pi__chat_free(c);
+}
+
+static void plain(const char *text, const char *want) { expect_form((form) {"{{ 1 }}", NULL, NULL}, text, want); }
+
+#define HERMES "{{ messages[0].content }} {# <tool_call> #}"
+#define QWEN "{{ messages[0].content }} {# <tool_call> <function= <parameter= #}"
+#define FUNCTIONS "{{ messages[0].content }} {# <function= #}"
+#define GEMMA "{{ messages[0].content }} {# <|tool_call> #}"
+#define MISTRAL "{{ messages[0].content }} {# [TOOL_CALLS] #}"
+#define LLAMA "{{ messages[0].content }} {# <|python_tag|> #}"
+#define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
+#define D "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
+#define V4 "{{ messages[0].content }} {# " D " #}"
+
+static void expect(const char *template, const char *text, const char *want)
+{
+    expect_form((form) {template, tools, NULL}, text, want);
+}
+
+/* --------------------------------------------------------------------------------------------------------- thoughts */
+
+static void test_thoughts(void **state)
+{
+    (void) state;
+    plain("Hello.", "C:Hello.|");
+    plain("", "");
+    plain("\n Hello.\n", "C:\n Hello.\n|");
+    plain("\n <think>\nHm.\n</think>\n\nHello.\n", "R:Hm.|C:Hello.\n|");
+    plain("<think></think>Hello", "C:Hello|");
+    plain("<|channel>thought\nHm<channel|>Hello", "R:Hm|C:Hello|");
+    plain("A <|channel>thought\nHm<channel|>B", "R:Hm|C:AB|");
+    plain("[THINK]a[/THINK]b", "R:a|C:b|");
+    plain("<seed:think>a</seed:think>b", "R:a|C:b|");
+    plain("<thinking>a</think>b</thinking>c", "R:a</think>b|C:c|");
+    plain("<think>a < b </thin </think >x</think>c", "R:a < b </thin </think >x|C:c|");
+    plain("<think>never ends </thi", "R:never ends </thi|");
+    plain("<think>a<</think>b", "R:a<|C:b|");
+    plain("A <think>tag</think> in an answer", "C:A <think>tag</think> in an answer|");
+    plain("<thin", "C:<thin|");
+    plain("\xEF\xBD\x9C \xF0\x9F\x98\x80 \xC3", "C:\xEF\xBD\x9C \xF0\x9F\x98\x80 \xEF\xBF\xBD|");
+    /* The prompt ends within thoughts, or not. */
+    static const char open[] = "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>' }}";
+    expect_form((form) {open, NULL, "{\"enable_thinking\": true}"}, "Hm.\n</think>\n\nYes", "R:Hm.|C:Yes|");
+    expect_form((form) {open, NULL, "{\"enable_thinking\": false}"}, "Yes </think>", "C:Yes </think>|");
+    expect_form((form) {open, NULL, "{\"enable_thinking\": true, \"parse_reasoning\": false}"}, " Hm</think> Y",
+                "C: Hm</think> Y|");
+    expect_form((form) {"{{ 1 }}", NULL, "{\"parse_reasoning\": false}"}, "<think>a</think> b", "C:<think>a</think> b|");
+}
+
+/* ------------------------------------------------------------------------------------------------------------- JSON */
+
+static void test_hermes(void **state)
+{
+    (void) state;
+    expect(HERMES, "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"Z\xC3\xBCrich\", \"days\": 3}}\n</tool_call>",
+           "get({\"city\": \"Z\xC3\xBCrich\", \"days\": 3})|");
+    expect(HERMES, "I look.\n\n<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>\n"
+                   "<tool_call>{\"name\":\"now\"}</tool_call>\n", "C:I look.|now({})|now({})|");
+    expect(HERMES, "<think>x</think>\n\n<tool_call>{\"arguments\": {\"a\": [1, {}]}, \"name\": \"get\"}</tool_call> Done.",
+           "R:x|C:Done.|get({\"a\": [1, {}]})|");
+    expect(HERMES, "<tool_call>{\"name\":\"now\",\"arguments\":\"{\\\"a\\\": 1}\",\"id\":\"x\"}</tool_call>",
+           "now({\"a\": 1})|");
+    expect(HERMES, "<tool_call>{\"arguments\":null,\"name\":\"now\"}</tool_call>", "now({})|");
+    expect(HERMES, "<tool_call>{\"name\":\"now\",\"arguments\":{}}", "now({})|"); /* the end stands for the tag */
+    expect(HERMES, "<tool_call>\n<function=get>{\"city\": \"\\u00e9\"}</function></tool_call>", "get({\"city\": \"\\u00e9\"})|");
+}
+
+static void test_no_calls(void **state)
+{
+    (void) state;
+    static const char *const texts[] = {
+        "<tool_call>", "<tool_call>x</tool_call>", "<tool_call>{\"name\":\"none\",\"arguments\":{}}</tool_call>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":tru}}</tool_call>", "a <tool_call> b <tool_call>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":[1]}</tool_call>", "<tool_call>{\"name\":\"get\",\"name\":\"get\"}",
+        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":1", "\n <tool_call>\n{\"arguments\":{}}</tool_call>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":\"x\"}</tool_call>", "<tool_call>{}</tool_call>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":{}} and </tool_call>", "<tool_call>{\"name\":5}</tool_call>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":\"\\ud800\"}}</tool_call>", " \n", "<tool_call",
+        "<tool_call>{\"name\":\"get\",\"surprise\":1}</tool_call>", "<tool_call>{\"name\":\"get\",}</tool_call>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":01}}</tool_call>",
+        "<function=get>{\"a\":1}</funktion>", "<function=get><parameter=a>1</function>", "<function=none></function>",
+        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":\"b\nc\"}}</tool_call>",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[512];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(HERMES, texts[i], want);
+        expect(QWEN, texts[i], want);
+        expect_form((form) {HERMES, NULL, NULL}, texts[i], want);
+        expect_form((form) {HERMES, tools, "{\"tool_choice\": \"none\"}"}, texts[i], want);
+    }
+    static const char good[] = "<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>";
+    expect_form((form) {HERMES, NULL, NULL}, good, "C:<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>|");
+    expect("{{ 1 }}", good, "C:<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>|");
+    /* A good one behind a bad one, and in front of one. */
+    expect(HERMES, "<tool_call>oh <tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call> <tool_call>{",
+           "C:<tool_call>oh <tool_call>{|get({})|");
+    /* A name that is too long fails at the same byte however it comes. */
+    char text[2048], want[2048];
+    snprintf(text, sizeof text, "<tool_call>{\"%0300d<tool_call>{\"name\":\"now\"}</tool_call>", 0);
+    snprintf(want, sizeof want, "C:<tool_call>{\"%0300d|now({})|", 0);
+    expect(HERMES, text, want);
+    snprintf(text, sizeof text, "<function=%0300d<function=now></function>", 0);
+    snprintf(want, sizeof want, "C:<function=%0300d|now({})|", 0);
+    expect(QWEN, text, want);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tags */
+
+static void test_qwen(void **state)
+{
+    (void) state;
+    expect(QWEN, "Sure.\n\n<tool_call>\n<function=get>\n<parameter=city>\nZ\xC3\xBCrich \"x\"\n\n y<\n</parameter>\n"
+                 "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+           "C:Sure.|get({\"city\": \"Z\xC3\xBCrich \\\"x\\\"\\n\\n y<\", \"days\": 3})|");
+    expect(QWEN, "<tool_call>\n<function=now>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n"
+                 "</tool_call>\n", "now({})|now({})|");
+    expect(QWEN, "<function=get><parameter=hot>True</parameter><parameter=list>[1, \"a\"]</parameter>"
+                 "<parameter=where>{\"lat\": 1.5}</parameter></function>",
+           "get({\"hot\": true, \"list\": [1, \"a\"], \"where\": {\"lat\": 1.5}})|");
+    expect(QWEN, "<function=get><parameter=days>3.0</parameter><parameter=hot>maybe</parameter>"
+                 "<parameter=maybe>null</parameter><parameter=n>None</parameter><parameter=any>5</parameter>"
+                 "<parameter=pick>a</parameter><parameter=one>2</parameter><parameter=other>7</parameter></function>",
+           "get({\"days\": 3.0, \"hot\": \"maybe\", \"maybe\": null, \"n\": null, \"any\": 5, \"pick\": \"a\", \"one\": 2, "
+           "\"other\": \"7\"})|");
+    expect(QWEN, "<function=get><parameter=maybe>\nx\n</parameter><parameter=any>five</parameter>"
+                 "<parameter=city>\n</parameter></function> Then text.",
+           "C: Then text.|get({\"maybe\": \"x\", \"any\": \"five\", \"city\": \"\"})|");
+    expect(QWEN, "<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>", "now({})|");
+    expect(QWEN, "<tool_call><function=now></function><function=now></function></tool_call>", "now({})|now({})|");
+    expect(QWEN, "<function=now></function>\n</tool", "C:\n</tool|now({})|");
+    expect(FUNCTIONS, "<function=get>{\"city\": \"x\"}</function>", "get({\"city\": \"x\"})|");
+    expect(GLM, "<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>a\nb</arg_value>\n<arg_key>days</arg_key>\n"
+                "<arg_value>2</arg_value>\n</tool_call><tool_call>now\n</tool_call>",
+           "get({\"city\": \"a\\nb\", \"days\": 2})|now({})|");
+}
+
+static void test_deepseek(void **state)
+{
+    (void) state;
+    expect(V4, "Hi\n\n<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"true\">1 <2\n</"
+               D "parameter>\n<" D "parameter name=\"days\" string=\"false\">4</" D "parameter>\n</" D "invoke>\n<" D
+               "invoke name=\"now\">\n\n</" D "invoke>\n</" D "tool_calls>",
+           "C:Hi|get({\"city\": \"1 <2\\n\", \"days\": 4})|now({})|");
+    expect(V4, "<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"false\">no</" D
+               "parameter>\n</" D "invoke>\n</" D "tool_calls>",
+           "C:<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"false\">no</" D
+           "parameter>\n</" D "invoke>\n</" D "tool_calls>|");
+    expect(V4, "<\xEF\xBD\x9D <" D "tool", "C:<\xEF\xBD\x9D <" D "tool|");
+}
+
+/* ------------------------------------------------------------------------------------------------------ other forms */
+
+#define Q "<|\"|>"
+
+static void test_gemma(void **state)
+{
+    (void) state;
+    expect(GEMMA, "<|channel>thought\nHm\n<channel|><|tool_call>call:get{city:" Q "a \"b\"\n" Q ",days:-1.5e3,hot:true,"
+                  "list:[1," Q "x" Q ",[]],where:{lat:None," Q "l n" Q ":{}}}<tool_call|>",
+           "R:Hm|get({\"city\": \"a \\\"b\\\"\\n\", \"days\": -1.5e3, \"hot\": true, \"list\": [1, \"x\", []], "
+           "\"where\": {\"lat\": null, \"l n\": {}}})|");
+    expect(GEMMA, "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{}", "now({})|now({})|");
+    expect(GEMMA, "ok <|tool_call>call:get{city:\"x\"}<tool_call|> end", "C:ok end|get({\"city\": \"x\"})|");
+    static const char *const texts[] = {
+        "<|tool_call>call:get{city:Paris}<tool_call|>", "<|tool_call>call:none{}<tool_call|>", "<|tool_call>get{}",
+        "<|tool_call>call:get{city:" Q "x}<tool_call|>", "<|tool_call>call:get{a:1,}<tool_call|>", "<|tool_call>call:get{",
+        "<|tool_call>call:get{a:[1}]<tool_call|>", "<|tool_call>call:get{:1}<tool_call|>", "<|tool_call>call:get{a:1}x",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(GEMMA, texts[i], want);
+    }
+}
+
+static void test_mistral(void **state)
+{
+    (void) state;
+    expect(MISTRAL, "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"now\", \"arguments\": {}}]",
+           "get({\"city\": \"x\"})|now({})|");
+    expect(MISTRAL, "Wait. [TOOL_CALLS]get[ARGS]{\"a\": \"[TOOL_CALLS]\"}[TOOL_CALLS]now[CALL_ID]abcDEF123[ARGS]{}",
+           "C:Wait.|get({\"a\": \"[TOOL_CALLS]\"})|now({})|");
+    expect(MISTRAL, "[TOOL_CALLS]now{} x", "C: x|now({})|");
+    expect(MISTRAL, "[TOOL_CALLS] what [TOOL_CALLS]", "C:[TOOL_CALLS] what [TOOL_CALLS]|");
+    expect(MISTRAL, "[TOOL_CALLS][{\"name\": \"now\"}, x", "C: x|now({})|");
+    pi__chat *c = chat_of(MISTRAL);
+    pi__answer *a;
+    pi_error err;
+    pi_chat_call call = {.size = sizeof call};
+    assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+    pi__answer_feed(a, "[TOOL_CALLS]now[CALL_ID]abcDEF123[ARGS]{}[TOOL_CALLS]now[ARGS]{}", 64);
+    assert_true(pi__answer_call(a, 0, &call));
+    assert_string_equal(call.id, "abcDEF123");
+    assert_true(pi__answer_call(a, 1, &call));
+    assert_int_equal(strlen(call.id), 9);
+    assert_false(pi__answer_call(a, 2, &call));
+    pi__answer_free(a);
+    pi__chat_free(c);
+}
+
+static void test_llama(void **state)
+{
+    (void) state;
+    expect(LLAMA, "{\"name\": \"get\", \"parameters\": {\"city\": \"x\"}}", "get({\"city\": \"x\"})|");
+    expect(LLAMA, "<|python_tag|>{\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}", "now({})|");
+    expect(LLAMA, "<|python_tag|>get.call(city=\"x\", days=2)", "get({\"city\": \"x\", \"days\": 2})|");
+    expect(LLAMA, "<|python_tag|>now.call()", "now({})|");
+    expect(LLAMA, "<|python_tag|>print(1)", "C:<|python_tag|>print(1)|");
+    expect(LLAMA, "{\"city\": \"x\"}", "C:{\"city\": \"x\"}|");
+    expect(LLAMA, " {\"name\": \"none\"}", "C: {\"name\": \"none\"}|");
+    expect(LLAMA, "See {\"name\": \"now\"}", "C:See {\"name\": \"now\"}|");
+    expect(LLAMA, "{\"name\": \"now\"}\n{\"name\": \"now\"} x", "C: x|now({})|now({})|");
+}
+
+/* ----------------------------------------------------------------------------------------------------- other matters */
+
+static void test_tokens(void **state)
+{
+    (void) state;
+    static const char text[] = "\xC3\xA9<tool_call>{\"name\":\"now\"}</tool_call><|im_end|>";
+    pi__chat *c = chat_of(HERMES);
+    pi__answer *a;
+    pi_error err;
+    pi__ids ids = {0};
+    got g = {0};
+    char all[256];
+    assert_int_equal(pi__tokenize(bpe, text, sizeof text - 1, false, true, &ids), PI_OK);
+    assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+    for (size_t i = 0; i < ids.n; i++) assert_int_equal(pi__answer_tokens(a, ids.p + i, 1), PI_OK);
+    assert_int_equal(pi__answer_end(a), PI_OK);
+    take(a, &g);
+    show(a, &g, all, sizeof all);
+    assert_string_equal(all, "C:\xC3\xA9|now({})|");
+    pi__free(ids.p);
+    pi__answer_free(a);
+    pi__chat_free(c);
+}
+
+static void test_refused(void **state)
+{
+    (void) state;
+    static const char *const bad[][2] = {
+        {"{", NULL}, {"[{}", NULL}, {NULL, "["}, {NULL, "[]"}, {NULL, "{\"parse_reasoning\": 1}"},
+        {tools, "{\"tool_choice\": \"maybe\"}"}, {NULL, "{\"tool_choice\": \"required\"}"}, {"5", NULL},
+    };
+    pi__chat *c = chat_of(HERMES);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pi__answer *a;
+        pi_error err = {0};
+        assert_int_equal(pi__answer_new(&a, c, bad[i][0], bad[i][1], 0, &err), PI_EINVAL);
+        assert_true(err.msg[0] && !a);
+    }
+    pi__chat_free(c);
+}
+
+/* Much of what is worst for a parser that looks twice, byte by byte. */
+static void test_long(void **state)
+{
+    (void) state;
+    static const char *const pieces[] = {"\n", "<tool_call>{\"name\":\"now\",\"arguments\":{\"a\":\"", "<", "<|channel>thought"};
+    pi__chat *c = chat_of(HERMES);
+    for (size_t k = 0; k < 4; k++) {
+        pi__answer *a;
+        pi_error err;
+        size_t len = strlen(pieces[k]), n = 0;
+        assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+        for (; n < 1 << 15; n += len)
+            for (size_t i = 0; i < len; i++) assert_int_equal(pi__answer_feed(a, pieces[k] + i, 1), PI_OK);
+        assert_int_equal(pi__answer_end(a), PI_OK);
+        if (k < 3) assert_int_equal(pi__answer_content(a).n, n);
+        pi__answer_free(a);
+    }
+    pi__chat_free(c);
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void) state;
+    static const char text[] = "<think>a</think>b<tool_call><function=get><parameter=days>1</parameter></function></tool_call>"
+                               "<function=get><parameter=days>2</parameter> x";
+    pi__chat *c = chat_of(QWEN);
+    counting_alloc heap;
+    long n = 0;
+    for (int rc = PI_ENOMEM; rc; n++) {
+        counting_use(&heap, n);
+        pi__answer *a = NULL;
+        pi_error err = {0};
+        rc = pi__answer_new(&a, c, tools, "{\"tool_choice\": \"auto\"}", 0, &err);
+        assert_int_equal(err.code, rc);
+        if (!rc) rc = pi__answer_feed(a, text, sizeof text - 1);
+        if (!rc) rc = pi__answer_end(a);
+        if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %d", n, rc);
+        if (!rc) assert_int_equal(pi__answer_calls(a), 1);
+        pi__answer_free(a);
+        assert_int_equal(heap.live, 0);
+    }
+    assert_true(n > 15);
+    pi_set_allocator(NULL);
+    pi__chat_free(c);
+}
+
+static void test_scan(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *json;
+        int end;
+        size_t n;
+    } cases[] = {
+        {"{}", 1, 2}, {"[1, -2.5e+3, {\"a\": null}] x", 1, 25}, {"\"\\u00e9\\n\"", 1, 10}, {"12 ", 1, 2}, {"-", 0, 1},
+        {"01", -1, 1}, {"1.}", -1, 2}, {"tru ", -1, 3}, {"{\"a\"}", -1, 4}, {"[1,]", -1, 3}, {"{\"a\":1,}", -1, 7},
+        {"[}", -1, 1}, {"\"\n", -1, 1}, {"\"\\x", -1, 2}, {"nul", 0, 3}, {"x", -1, 0}, {"[1 2]", -1, 3}, {"1e5,", 1, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi__json_scan s;
+        int end;
+        pi__json_scan_start(&s);
+        size_t n = pi__json_scan_feed(&s, cases[i].json, strlen(cases[i].json), &end);
+        if (n != cases[i].n || end != cases[i].end) fail_msg("%s: %zu, %d", cases[i].json, n, end);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests_[] = {
+        cmocka_unit_test(test_scan), cmocka_unit_test(test_thoughts), cmocka_unit_test(test_hermes),
+        cmocka_unit_test(test_no_calls), cmocka_unit_test(test_qwen), cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral), cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests_, setup, teardown);
+}

@@ -1,0 +1,218 @@
+/* /v1/responses: OpenAI's newer form. An answer is a list of items, reasoning, message and function_call, one open at a
+ * time. Nothing is kept: a conversation is sent as a whole. Reading runs on the pool, writing on the loop (gen.h). */
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/convert.h"
+#include "serve/gen.h"
+
+static int read_responses(gen *g, pi_error *err)
+{
+    g->p.n = 1;
+    g->p.logprobs = -1;
+    return convert_responses(&g->p, err);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ items */
+
+static json_t *message_item(const gen *g, int number, const char *status, const buf *text)
+{
+    char id[96];
+    json_t *parts = json_array();
+    snprintf(id, sizeof id, "msg_%s_%d", g->id + 5, number);
+    if (text) json_array_append_new(parts, json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text",
+                                                     text_json(text->p, text->n), "annotations"));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", id, "status", status, "role", "assistant",
+                     "content", parts);
+}
+
+static json_t *reasoning_item(const gen *g, int number, const char *status, const buf *text)
+{
+    char id[96];
+    json_t *parts = json_array();
+    snprintf(id, sizeof id, "rs_%s_%d", g->id + 5, number);
+    if (text) json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "reasoning_text", "text",
+                                                     text_json(text->p, text->n)));
+    return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", id, "status", status, "summary",
+                     "content", parts);
+}
+
+static json_t *call_item(const gen *g, int number, const char *status, const char *call_id, const char *name,
+                         const buf *args)
+{
+    char id[96];
+    snprintf(id, sizeof id, "fc_%s_%d", g->id + 5, number);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "function_call", "id", id, "status", status, "call_id",
+                     call_id, "name", name, "arguments", text_json(args ? args->p : "", args ? args->n : 0));
+}
+
+static json_t *items(const gen *g, const choice *ch)
+{
+    json_t *list = json_array();
+    int n = 0;
+    if (ch->reasoning.n) json_array_append_new(list, reasoning_item(g, n++, "completed", &ch->reasoning));
+    if (ch->content.n || !ch->n_calls) json_array_append_new(list, message_item(g, n++, "completed", &ch->content));
+    for (size_t i = 0; i < ch->n_calls; i++) {
+        const tool_call *t = &ch->calls[i];
+        json_array_append_new(list, call_item(g, n++, "completed", t->id.p ? t->id.p : "", t->name.p ? t->name.p : "",
+                                              &t->args));
+    }
+    return list;
+}
+
+static json_t *usage_of(const gen *g)
+{
+    usage u = gen_usage(g);
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t) u.prompt, "input_tokens_details",
+                     "cached_tokens", (json_int_t) u.cached, "output_tokens", (json_int_t) u.completion,
+                     "output_tokens_details", "reasoning_tokens", (json_int_t) 0, "total_tokens",
+                     (json_int_t) (u.prompt + u.completion));
+}
+
+/* What was asked for is part of the answer. */
+static void copy_field(json_t *to, const gen *g, const char *field, json_t *otherwise)
+{
+    json_t *v = json_object_get(g->p.root, field);
+    json_object_set_new(to, field, v ? json_incref(v) : json_incref(otherwise));
+    json_decref(otherwise);
+}
+
+static json_t *response(const gen *g, const char *status, const choice *done)
+{
+    bool cut = done && !strcmp(done->reason, "length");
+    json_t *r =
+        json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:o?, s:b}", "id", g->id, "object", "response", "created_at",
+                  (json_int_t) g->created, "status", cut ? "incomplete" : status, "model", gen_model(g), "output",
+                  done ? items(g, done) : json_array(), "error", "usage", done ? usage_of(g) : NULL, "store", 0);
+    if (!r) return NULL;
+    json_object_set_new(r, "incomplete_details",
+                        cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
+    copy_field(r, g, "instructions", json_null());
+    copy_field(r, g, "max_output_tokens", json_null());
+    copy_field(r, g, "metadata", json_object());
+    copy_field(r, g, "parallel_tool_calls", json_true());
+    copy_field(r, g, "temperature", json_null());
+    copy_field(r, g, "top_p", json_null());
+    copy_field(r, g, "tool_choice", json_string("auto"));
+    copy_field(r, g, "tools", json_array());
+    json_object_set_new(r, "previous_response_id", json_null());
+    return r;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- streams */
+
+static void send_event(gen *g, const char *type, json_t *o)
+{
+    if (o) {
+        json_object_set_new(o, "type", json_string(type));
+        json_object_set_new(o, "sequence_number", json_integer((json_int_t) g->n_sent++));
+    }
+    gen_send(g, type, o);
+}
+
+static void responses_begin(gen *g)
+{
+    send_event(g, "response.created", json_pack("{s:o}", "response", response(g, "in_progress", NULL)));
+    send_event(g, "response.in_progress", json_pack("{s:o}", "response", response(g, "in_progress", NULL)));
+}
+
+static json_t *item_of(const gen *g, const choice *ch, const char *status, const buf *text)
+{
+    const tool_call *t = ch->n_calls ? &ch->calls[ch->block_call] : NULL;
+    if (ch->block_kind == DELTA_REASONING) return reasoning_item(g, ch->block, status, text);
+    if (ch->block_kind == DELTA_CONTENT) return message_item(g, ch->block, status, text);
+    return call_item(g, ch->block, status, t && t->id.p ? t->id.p : "", t && t->name.p ? t->name.p : "", text);
+}
+
+/* Fields that events of an open item share. */
+static json_t *place(const gen *g, const choice *ch)
+{
+    json_t *item = item_of(g, ch, "in_progress", NULL);
+    json_t *o = json_pack("{s:O?, s:i}", "item_id", json_object_get(item, "id"), "output_index", ch->block);
+    if (o && ch->block_kind != DELTA_CALL) json_object_set_new(o, "content_index", json_integer(0));
+    json_decref(item);
+    return o;
+}
+
+static json_t *part(const choice *ch)
+{
+    const buf *b = &ch->block_text;
+    if (ch->block_kind == DELTA_REASONING)
+        return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text_json(b->p, b->n));
+    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text_json(b->p, b->n), "annotations");
+}
+
+static void close_item(gen *g, choice *ch)
+{
+    const buf *b = &ch->block_text;
+    json_t *o;
+    if (ch->block < 0) return;
+    o = place(g, ch);
+    if (o) json_object_set_new(o, ch->block_kind == DELTA_CALL ? "arguments" : "text", text_json(b->p, b->n));
+    send_event(g, ch->block_kind == DELTA_CALL        ? "response.function_call_arguments.done"
+            : ch->block_kind == DELTA_REASONING ? "response.reasoning_text.done"
+                                                : "response.output_text.done", o);
+    if (ch->block_kind == DELTA_CONTENT) {
+        o = place(g, ch);
+        if (o) json_object_set_new(o, "part", part(ch));
+        send_event(g, "response.content_part.done", o);
+    }
+    send_event(g, "response.output_item.done", json_pack("{s:i, s:o}", "output_index", ch->block, "item",
+                                                   item_of(g, ch, "completed", b)));
+    ch->block = -1;
+}
+
+static void open_item(gen *g, choice *ch, int kind, int call)
+{
+    close_item(g, ch);
+    ch->block = (int) ch->n_blocks++;
+    ch->block_kind = kind;
+    ch->block_call = (size_t) call;
+    ch->block_text.n = 0;
+    send_event(g, "response.output_item.added", json_pack("{s:i, s:o}", "output_index", ch->block, "item",
+                                                    item_of(g, ch, "in_progress", NULL)));
+    if (kind != DELTA_CONTENT) return;
+    json_t *o = place(g, ch);
+    if (o) json_object_set_new(o, "part", part(ch));
+    send_event(g, "response.content_part.added", o);
+}
+
+static void one_delta(gen *g, choice *ch, const chat_delta *d)
+{
+    if (d->kind == DELTA_CALL) {
+        open_item(g, ch, DELTA_CALL, d->call);
+        return;
+    }
+    int kind = d->kind == DELTA_ARGS ? DELTA_CALL : d->kind;
+    if (ch->block < 0 || ch->block_kind != kind) open_item(g, ch, kind, d->call);
+    buf_put(&ch->block_text, d->text, d->n);
+    json_t *o = place(g, ch);
+    if (o) json_object_set_new(o, "delta", text_json(d->text, d->n));
+    send_event(g, kind == DELTA_CALL        ? "response.function_call_arguments.delta"
+            : kind == DELTA_REASONING ? "response.reasoning_text.delta"
+                                      : "response.output_text.delta", o);
+}
+
+static void responses_piece(gen *g, choice *ch, const piece *pc)
+{
+    for (size_t i = 0; i < pc->n_deltas; i++) one_delta(g, ch, &pc->delta[i]);
+    if (!pc->last) return;
+    if (!ch->n_blocks) open_item(g, ch, DELTA_CONTENT, 0);
+    close_item(g, ch);
+}
+
+static void responses_finish(gen *g)
+{
+    const choice *ch = &g->choices[0];
+    send_event(g, strcmp(ch->reason, "length") ? "response.completed" : "response.incomplete",
+         json_pack("{s:o}", "response", response(g, "completed", ch)));
+}
+
+static json_t *responses_whole(gen *g)
+{
+    const choice *ch = &g->choices[0];
+    return ch->content.failed ? NULL : response(g, "completed", ch);
+}
+
+const wire wire_responses = {.id_prefix = "resp_", .what = "response", .read = read_responses, .begin = responses_begin,
+                             .piece = responses_piece, .finish = responses_finish, .whole = responses_whole};
