@@ -164,8 +164,8 @@ static void collect_settings(const bench *b, fields *fs)
     add_int(fs, "no_op_offload", !bool_value(b, "op-offload"));
     add_bool(fs, "no_host", bool_value(b, "no-host"));
     add_bool(fs, "repack", true);
-    add_int(fs, "fit_target", 0);
-    add_int(fs, "fit_min_ctx", 0);
+    add_int(fs, "fit_target", int_value(b, "fit-target"));
+    add_int(fs, "fit_min_ctx", int_value(b, "fit-ctx"));
     add_int(fs, "block_size", int_value(b, "block-size"));
 }
 

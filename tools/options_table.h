@@ -107,9 +107,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
-    X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                \
+    X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                        \
       "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
-    X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")             \
+    X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")            \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print what running the model would take.")             \
     X("pure", BOOL, "false", "", "--pure", "", "quantize", true,                                                       \
@@ -398,7 +398,6 @@
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
-    LATER("--ssl-key-file --ssl-cert-file", "", "serve", "let a proxy in front of it speak TLS")                       \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \
