@@ -314,6 +314,40 @@ static void masks_are_exact(void **state)
     assert_true(checked > 20000 && n_texts > 500);
 }
 
+/* Masks take whole subtrees of the vocabulary where they may: what they say is what each token by itself gives. */
+static void masks_are_what_tokens_give(void **state)
+{
+    (void) state;
+    static const pi__grammar_spec forms[] = {
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}", NULL},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}", NULL},
+        {PI__GRAMMAR_SCHEMA, "{}", NULL},
+        {PI__GRAMMAR_REGEX, "[ab]{0,3}[ab\u00e9]{2}|[^b]{1,4}b*", NULL},
+        {PI__GRAMMAR_REGEX, "(a|[b\u00e9]){2,4}", NULL},
+        {PI__GRAMMAR_GBNF, "root ::= [ab]{1,2} root | . . | !<call>", NULL},
+        {PI__GRAMMAR_GBNF, "root ::= .+", "[\"ab\", \"<call>\"]"},
+    };
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        for (int walk = 0; walk < 6; walk++) {
+            pi__matcher *m = matcher(forms[f].kind, forms[f].text, forms[f].trigger);
+            for (int k = 0; k < 12 && !pi__matcher_is_over(m); k++) {
+                pi__mask mask;
+                int32_t id = -1, n = 0;
+                assert_int_equal(pi__matcher_mask(m, true, &mask, NULL), PI_OK);
+                for (int32_t t = 0; t < pi__vocab_size(vocab); t++) {
+                    const bool has = pi__mask_has(&mask, t);
+                    if (has != (pi__matcher_count(m, &t, 1) == 1)) fail_msg("form %zu, token %d: %d", f, t, has);
+                    const bool word = pi__vocab_attr(vocab, t) == PI__TOK_NORMAL; /* more often than bytes */
+                    if (has && (word || random31() % 16 == 0) && random31() % (uint32_t) ++n == 0) id = t;
+                }
+                if (id < 0) id = mask.only;
+                assert_int_equal(pi__matcher_accept(m, id, NULL), PI_OK);
+            }
+            pi__matcher_free(m);
+        }
+    }
+}
+
 /* Nested calls need a stack. */
 static void nesting(void **state)
 {
@@ -632,7 +666,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_are_exact), cmocka_unit_test(nesting), cmocka_unit_test(gbnf), cmocka_unit_test(regex),
+        cmocka_unit_test(masks_are_exact), cmocka_unit_test(masks_are_what_tokens_give), cmocka_unit_test(nesting),
+            cmocka_unit_test(gbnf), cmocka_unit_test(regex),
         cmocka_unit_test(refused), cmocka_unit_test(tokens), cmocka_unit_test(triggers), cmocka_unit_test(sharing),
         cmocka_unit_test(cleaning), cmocka_unit_test(hostile), cmocka_unit_test(out_of_memory),
     };
