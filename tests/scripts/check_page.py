@@ -52,7 +52,7 @@ class Browser:
         if 'exceptionDetails' in r: sys.exit(f'{code[:200]}: {r["exceptionDetails"]}')
         return r['result'].get('value')
 
-    def wait(self, code, seconds=30):
+    def wait(self, code, seconds=120):
         end = time.time() + seconds
         while time.time() < end:
             if self.js(f'!!({code})'): return True
