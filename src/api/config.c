@@ -121,12 +121,13 @@ static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
     const int n_dev = pi__devices_named(c->device, dev, index);
     pi__device_info info;
     const bool automatic = !*c->device || !strcasecmp(c->device, "auto");
-    const bool gpu = strcmp(dev[0]->name, "cpu") && dev[0]->tell(index[0], &info) && info.usable;
+    const int64_t main_gpu = c->tensor || !automatic ? 0 : pi__opt_int(s, PI__OPT_MAIN_GPU);
     double equal = 0;
     bool uneven = false;
-    if (!c->tensor && automatic && gpu && pi__opt_int(s, PI__OPT_MAIN_GPU) > 0)
-        one_device(c, dev[0], (int32_t) pi__opt_int(s, PI__OPT_MAIN_GPU));
-    if (!c->tensor || !n || !gpu) return PI_OK;
+    if (main_gpu <= 0 && (!c->tensor || !n)) return PI_OK; /* no driver is woken up for nothing */
+    if (!strcmp(dev[0]->name, "cpu") || !dev[0]->tell(index[0], &info) || !info.usable) return PI_OK;
+    if (main_gpu > 0) one_device(c, dev[0], (int32_t) main_gpu);
+    if (!c->tensor || !n) return PI_OK;
     if (n > PI__MAX_DEVICES) return pi__fail(err, PI_EINVAL, "tensor-split: %zu parts; there are at most %d devices", n, PI__MAX_DEVICES);
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -24,13 +25,14 @@ OURS = {'llama-cli': 'chat', 'llama-completion': 'run', 'llama-perplexity': 'eva
 KINDS = ('accepted', 'noted', 'not yet', 'no meaning')
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_', 'HF_'))}
 CLEAN['LLAMA_ARG_OFFLINE'] = '1'  # nothing is to be fetched
+SCRATCH = tempfile.TemporaryDirectory()  # for files that flags name
 faults = []
 
 
 def call(tool, *args, env=None):
     """By the tool's name, as a symlink would."""
-    r = subprocess.run([tool, *args], executable=BIN, stdin=subprocess.DEVNULL, capture_output=True, env={**CLEAN, **(env or {})},
-                       timeout=60)
+    r = subprocess.run([tool, *args], executable=BIN, stdin=subprocess.DEVNULL, capture_output=True, cwd=SCRATCH.name,
+                       env={**CLEAN, **(env or {})}, timeout=60)
     return r.returncode, r.stdout.decode(), r.stderr.decode()
 
 
