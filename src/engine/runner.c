@@ -78,8 +78,7 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
 }
 
 /* Token number n_gen of the answer may not end it. */
-static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos ||
-                                                          n_gen < s->params.min_tokens; }
+static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
 
 /* The topk request that suffices to sample token number n_gen of the answer; k 0: the whole row is needed. With a grammar
  * the best of the row may not be allowed, and log-probabilities are of what is. */
@@ -87,8 +86,8 @@ static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_
 {
     const pi__special *sp = r->config.special;
     const pi__rows *rows = r->config.rows;
-    const bool forbid = !s->matcher && forbids_end(s, n_gen), later = forbid && s->probs;
-        /* log-probabilities know of what is forbidden */
+    const bool forbid = !s->matcher && forbids_end(s, n_gen);
+    const bool later = forbid && s->probs; /* log-probabilities know of what is forbidden */
     bool sum;
     if (!rows->skip || s->call.on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
     if (s->matcher && s->probs) return (pi__topk_request) {0};
@@ -243,9 +242,8 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
     *ended = !rc;
     if (rc) return rc;
     if (id < 0) {
-        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, s->matcher
-               ? "no token that the grammar allows may be sampled: logit-bias or the "
-               "model's own logits forbid them all" : "the model gave no usable logits");
+        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, !s->matcher ? "the model gave no usable logits"
+               : "no token that the grammar allows may be sampled: logit-bias or the model's own logits forbid them all");
         return PI_OK;
     }
     *ended = append(r, s, id) || append_forced(r, s, NULL);

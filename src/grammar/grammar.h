@@ -47,8 +47,7 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
 /* The compiled grammar, with a reference for the caller: one that is known, or compiled now. PI_EINVAL: not a grammar
- * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large.
- * */
+ * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large. */
 int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err);
 pi__grammar *pi__grammar_retain(pi__grammar *g);
 void pi__grammar_release(pi__grammar *g); /* may be NULL */
@@ -80,9 +79,9 @@ bool pi__matcher_is_over(const pi__matcher *m);
 
 /* Tokens that it was asked for and masks that it made, for tests and reports. */
 typedef struct pi__grammar_counts {
-    uint64_t n_masks, n_masks_made, n_states, n_collections;
-        /* asked for; made; states made; times tables were cleaned */
-    double compile_ms, mask_ms, mask_max_ms;                 /* of compile; of all masks made; of the slowest */
+    uint64_t n_masks, n_masks_made;          /* asked for; made */
+    uint64_t n_states, n_collections;        /* states made; times tables were cleaned */
+    double compile_ms, mask_ms, mask_max_ms; /* of compile; of all masks made; of the slowest */
 } pi__grammar_counts;
 void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out);
 
