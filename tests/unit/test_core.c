@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -703,18 +704,29 @@ static long locked_kib(void)
     return n;
 }
 
+/* Sanitizers let mlock do nothing, and emulators may. */
+static bool locking_shows(void)
+{
+    static char page[65536];
+    const long before = locked_kib();
+    const bool shows = !mlock(page, sizeof page) && locked_kib() > before;
+    munlock(page, sizeof page);
+    return shows;
+}
+
 static void mlock_or_a_line(void **st)
 {
     (void) st;
     pi__config c = base_config();
     log_lines lines = {0};
+    const bool shows = locking_shows();
     const long before = locked_kib();
     c.device = "cpu";
     c.mlock = true;
     c.log = (pi__log) {count_warning, &lines, PI_LOG_WARN};
     pi__core *e = open_core(&c);
     if (lines.n) assert_non_null(strstr(lines.last, "ulimit -l"));
-    else assert_true(locked_kib() > before);
+    else assert_true(!shows || locked_kib() > before);
     pi__core_close(e);
     assert_int_equal(locked_kib(), before);
 }
