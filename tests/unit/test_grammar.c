@@ -263,9 +263,10 @@ static bool viable(const lang *l, int t)
 static void masks_are_exact(void **state)
 {
     (void) state;
+    const int n_rounds = getenv("PI_TEST_EMULATED") ? 60 : 400;
     char text[32768];
     int checked = 0, n_texts = 0;
-    for (int round = 0; round < (getenv("PI_TEST_EMULATED") ? 60 : 400); round++) {
+    for (int round = 0; round < n_rounds; round++) {
         pi_error err = {0};
         pi__grammar *g;
         pi__matcher *m;
@@ -311,7 +312,7 @@ static void masks_are_exact(void **state)
         }
         pi__grammar_release(g);
     }
-    assert_true(checked > 20000 && n_texts > 500);
+    assert_true(checked > 50 * n_rounds && n_texts > 5 * n_rounds / 4);
 }
 
 /* Masks take whole subtrees of the vocabulary where they may: what they say is what each token by itself gives. */
