@@ -84,7 +84,12 @@ fi
 sed -n 's/^--   \(CUDA .*yes:.*\|.* not found .*\)/      \1/p' $log >&2
 build_s=$((SECONDS - packages_s))
 
-pi_progress fetching build/wait.log wait $fetch || {
+# It may have ended long ago, when nobody waited for it: whether it printed a path tells how.
+fetched() {
+    while kill -0 $fetch 2>/dev/null; do sleep 0.2; done
+    [ -s build/model.path ]
+}
+pi_progress fetching build/wait.log fetched || {
     cat build/model.log >&2
     pi_die "no model: set PAGEDINFER_CHAT_MODEL=FILE to a GGUF with a chat template, or try again with a network"
 }
