@@ -13,17 +13,10 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "template/chat_form.h"
 
 enum { LONGEST_TAG = 32, MAX_TOKEN = 256 };
 enum { BEFORE, THOUGHT, ANSWER };
-
-static const struct {
-    const char *open, *close;
-} tags[] = {
-    {"<think>", "</think>"}, {"<|channel>thought", "<channel|>"}, {"[THINK]", "[/THINK]"},
-    {"<seed:think>", "</seed:think>"}, {"<thinking>", "</thinking>"},
-};
-enum { N_PAIRS = sizeof tags / sizeof *tags };
 
 typedef struct pair {
     int32_t open, close; /* the tags' tokens; -1: they are text */
@@ -33,7 +26,7 @@ typedef struct pair {
 struct pi__thoughts {
     const pi__vocab *v;
     int32_t budget;         /* tokens of a thought */
-    pair pair[N_PAIRS];
+    pair pair[PI__N_THOUGHT_TAGS];
     int state;              /* BEFORE, THOUGHT, ANSWER */
     int which;              /* THOUGHT: the pair whose opening tag was seen */
     int32_t n_thought;      /* THOUGHT: tokens of the answer since */
@@ -55,21 +48,21 @@ static int one_token(const pi__vocab *v, const char *text, int32_t *id)
 
 static int make_pair(pair *p, const pi__vocab *v, int i, const char *message)
 {
-    const size_t n_message = message ? strlen(message) : 0, n_close = strlen(tags[i].close);
+    const size_t n_message = message ? strlen(message) : 0, n_close = strlen(pi__thought_tags_of[i].close);
     char *text = pi__malloc(n_message + n_close + 1);
     if (!text) return PI_ENOMEM;
     if (n_message) memcpy(text, message, n_message);
-    memcpy(text + n_message, tags[i].close, n_close + 1);
+    memcpy(text + n_message, pi__thought_tags_of[i].close, n_close + 1);
     int rc = pi__tokenize(v, text, n_message + n_close, false, true, &p->forced);
     pi__free(text);
-    if (!rc) rc = one_token(v, tags[i].open, &p->open);
-    return rc ? rc : one_token(v, tags[i].close, &p->close);
+    if (!rc) rc = one_token(v, pi__thought_tags_of[i].open, &p->open);
+    return rc ? rc : one_token(v, pi__thought_tags_of[i].close, &p->close);
 }
 
 void pi__thoughts_free(pi__thoughts *t)
 {
     if (!t) return;
-    for (int i = 0; i < N_PAIRS; i++) pi__free(t->pair[i].forced.p);
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++) pi__free(t->pair[i].forced.p);
     pi__free(t);
 }
 
@@ -106,8 +99,8 @@ static void enter(pi__thoughts *t, int state, int which)
 /* true: an opening tag ends with this token. text: those that are text count, too. */
 static bool opens(pi__thoughts *t, int32_t id, bool text)
 {
-    for (int i = 0; i < N_PAIRS; i++) {
-        if (t->pair[i].open >= 0 ? t->pair[i].open != id : !text || !has(t, tags[i].open)) continue;
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++) {
+        if (t->pair[i].open >= 0 ? t->pair[i].open != id : !text || !has(t, pi__thought_tags_of[i].open)) continue;
         enter(t, THOUGHT, i);
         return true;
     }
@@ -117,7 +110,7 @@ static bool opens(pi__thoughts *t, int32_t id, bool text)
 static bool closes(const pi__thoughts *t, int32_t id)
 {
     const pair *p = &t->pair[t->which];
-    return p->close >= 0 ? p->close == id : has(t, tags[t->which].close);
+    return p->close >= 0 ? p->close == id : has(t, pi__thought_tags_of[t->which].close);
 }
 
 /* The tail does not end within a character. */
@@ -138,8 +131,8 @@ static bool is_blank_or_begun(const pi__thoughts *t)
     while (at < t->n_tail && is_white(t->tail[at])) at++;
     const size_t n = t->n_tail - at;
     if (!n) return true;
-    for (int i = 0; i < N_PAIRS; i++)
-        if (n < strlen(tags[i].open) && !memcmp(tags[i].open, t->tail + at, n)) return true;
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
+        if (n < strlen(pi__thought_tags_of[i].open) && !memcmp(pi__thought_tags_of[i].open, t->tail + at, n)) return true;
     return false;
 }
 
@@ -199,7 +192,7 @@ int pi__thoughts_new(pi__thoughts **out, const pi__vocab *v, int32_t budget, con
     pi__thoughts *t = pi__calloc(1, sizeof *t);
     int rc = t ? PI_OK : PI_ENOMEM;
     if (t) *t = (pi__thoughts) {.v = v, .budget = budget};
-    for (int i = 0; i < N_PAIRS && !rc; i++) rc = make_pair(&t->pair[i], v, i, message);
+    for (int i = 0; i < PI__N_THOUGHT_TAGS && !rc; i++) rc = make_pair(&t->pair[i], v, i, message);
     if (!rc) {
         read_prompt(t, prompt, n_prompt);
         *out = t;

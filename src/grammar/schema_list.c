@@ -162,18 +162,24 @@ static void collect_names(object *o)
 
 static pi__expr *rule_more(object *o, size_t i, uint32_t c);
 
-static uint32_t *slot(object *o, uint32_t *table, size_t i, uint32_t c) { return &table[i * (o->cap + 1) + (c < o->cap
-    ? c : o->cap)]; }
+/* The rule for place (i, c) of a table, c cut to what tells rules apart; *made: it is new, and its text is to be set. */
+static uint32_t rule_at(object *o, uint32_t *table, size_t i, uint32_t *c, bool *made)
+{
+    pi__builder *b = o->s->b;
+    if (*c > o->cap) *c = o->cap;
+    uint32_t *k = &table[i * (o->cap + 1) + *c];
+    *made = !*k && !b->code;
+    if (*made) *k = pi__rule_new(b) + 1;
+    return *k ? *k - 1 : 0;
+}
 
 /* Behind property number c, where i is the next. */
 static pi__expr *rule_rest(object *o, size_t i, uint32_t c)
 {
     pi__builder *b = o->s->b;
-    uint32_t *k = slot(o, o->rest, i, c);
-    if (c > o->cap) c = o->cap;
-    if (*k || b->code) return pi__x_rule(b, *k ? *k - 1 : 0);
-    *k = pi__rule_new(b) + 1;
-    const uint32_t rule = *k - 1;
+    bool made;
+    const uint32_t rule = rule_at(o, o->rest, i, &c, &made);
+    if (!made) return pi__x_rule(b, rule);
     pi__expr *alt = pi__x_alt(b);
     if (i >= o->last && c >= o->min) pi__x_add(b, alt, pi__x_empty(b));
     if (c < o->max && (i < o->n || o->other))
@@ -186,11 +192,9 @@ static pi__expr *rule_rest(object *o, size_t i, uint32_t c)
 static pi__expr *rule_more(object *o, size_t i, uint32_t c)
 {
     pi__builder *b = o->s->b;
-    uint32_t *k = slot(o, o->more, i, c);
-    if (c > o->cap) c = o->cap;
-    if (*k || b->code) return pi__x_rule(b, *k ? *k - 1 : 0);
-    *k = pi__rule_new(b) + 1;
-    const uint32_t rule = *k - 1;
+    bool made;
+    const uint32_t rule = rule_at(o, o->more, i, &c, &made);
+    if (!made) return pi__x_rule(b, rule);
     pi__expr *alt = pi__x_alt(b);
     if (i < o->n) {
         pi__x_add(b, alt, pi__x_cat2(b, o->p[i].x, rule_rest(o, i + 1, c + 1)));
