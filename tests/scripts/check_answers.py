@@ -3,15 +3,13 @@
 
     check_answers.py [--tool build/tests/tool_chat_answer] [--templates DIR] [--only NAME] [-v]
 
-Each template of llama.cpp's source tree (by default where the peer was unpacked) renders conversations that end in an
+Each template of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or where --templates says) renders conversations that end in an
 answer: with calls, content null and not, arguments as an object and as text, thoughts, and without any call. What the
 rendering has behind the prompt is parsed, whole and byte by byte: the same calls must come out, and the content. Templates
 whose form of calls is not known must give text only. Exits with 77 where the templates or the package gguf are not there.
 """
-import argparse
 import concurrent.futures
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -48,12 +46,7 @@ def answers():
 
 
 def main():
-    ap = argparse.ArgumentParser()
-    build = os.environ.get("PAGEDINFER_BUILD", "build")
-    peer = pathlib.Path("~/.cache/pagedinfer-peer/llama.cpp/models").expanduser()
-    ap.add_argument("--tool", default=os.path.join(build, "tests", "tool_chat_answer"))
-    ap.add_argument("--templates", type=pathlib.Path, default=peer / "templates")
-    ap.add_argument("--only", default="", help="part of a template's name")
+    ap = check_prompts.arguments("tool_chat_answer")
     ap.add_argument("-v", action="store_true", help="each template's form")
     args = ap.parse_args()
     try:

@@ -3,7 +3,7 @@
 
     check_prompts.py [--tool build/tests/tool_chat_tokens] [--templates DIR] [--per N] [--only NAME] [FILE.gguf ...]
 
-Templates are those of llama.cpp's source tree (by default where the peer was unpacked), each with a vocabulary made for
+Templates are those of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or where --templates says), each with a vocabulary made for
 it: bytes, and as control tokens all that looks like one in the template; some of them user-defined. Templates whose
 model's vocabulary lies in that tree are tried with that one, too, and GGUF files named with their own. N prompts (3) a
 conversation have the text of random control tokens in messages, tools and their results; PAGEDINFER_LONG=1: 10, more
@@ -79,14 +79,19 @@ def make_vocab(path, template):
     w.close()
 
 
-def main():
+def arguments(tool):
+    """What checks over the templates of llama.cpp's source tree take; PAGEDINFER_VOCAB names the folder that has them."""
     ap = argparse.ArgumentParser()
-    build = os.environ.get("PAGEDINFER_BUILD", "build")
-    peer = pathlib.Path("~/.cache/pagedinfer-peer/llama.cpp/models").expanduser()
-    ap.add_argument("--tool", default=os.path.join(build, "tests", "tool_chat_tokens"))
-    ap.add_argument("--templates", type=pathlib.Path, default=peer / "templates")
-    ap.add_argument("--per", type=int, default=10 if os.environ.get("PAGEDINFER_LONG") == "1" else 3)
+    build, vocab = os.environ.get("PAGEDINFER_BUILD", "build"), os.environ.get("PAGEDINFER_VOCAB", "models")
+    ap.add_argument("--tool", default=os.path.join(build, "tests", tool))
+    ap.add_argument("--templates", type=pathlib.Path, default=pathlib.Path(vocab) / "templates")
     ap.add_argument("--only", default="", help="part of a template's name")
+    return ap
+
+
+def main():
+    ap = arguments("tool_chat_tokens")
+    ap.add_argument("--per", type=int, default=10 if os.environ.get("PAGEDINFER_LONG") == "1" else 3)
     ap.add_argument("gguf", nargs="*", type=pathlib.Path, help="models to try with their own template")
     args = ap.parse_args()
     try:
