@@ -112,7 +112,7 @@ std::vector<uint64_t> count_blocks(bool (*probe)(dim3))
     const unsigned size[3] = {here.grid.x, here.grid.y, here.grid.z};
     const dim3 grid = here.grid;
     now->blocks = (double) size[0] * size[1] * size[2];
-    sampled = most && now->blocks > 2 * most;
+    sampled = most && now->blocks > 2 * most && !(options.count->whole && options.count->whole(now->kernel));
     if (!sampled) return which;
     launch_counts before = *now;
     for (int i = 0; i < 3; i++) {

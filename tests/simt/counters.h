@@ -49,6 +49,7 @@ struct launch_counts {
 /* Where launches are counted: simt::options.count. */
 struct counter {
     unsigned sample = 0;                 /* blocks of a dimension that are run at most; 0: all are */
+    bool (*whole)(const void *kernel) = nullptr; /* kernels that are never sampled */
     std::vector<launch_counts> launches; /* in order */
 };
 

@@ -57,11 +57,22 @@ struct copy {
     unsigned left; /* questions that find it under way */
 };
 
+/* Memory that nobody has written stays so where zeros are copied to it (config::untouched). */
+static void copy_touching_little(char *dst, const char *src, size_t n)
+{
+    static const char zeros[4096] = {0};
+    for (size_t at = 0, part; at < n; at += part) {
+        part = n - at < sizeof zeros ? n - at : sizeof zeros;
+        if (std::memcmp(src + at, zeros, part) || std::memcmp(dst + at, zeros, part)) std::memcpy(dst + at, src + at, part);
+    }
+}
+
 /* A copy between device and host. */
 static int move(void *dst, const void *src, size_t n)
 {
     simt::visible all;
-    std::memcpy(dst, src, n);
+    if (simt::options.untouched) copy_touching_little(static_cast<char *>(dst), static_cast<const char *>(src), n);
+    else std::memcpy(dst, src, n);
     return 0;
 }
 
@@ -168,7 +179,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     if (index) return NO_DEVICE;
     snprintf(info->name, sizeof info->name, "emu");
     info->memory = simt::watch.memory;
-    info->n_sm = 4;
+    info->n_sm = simt::watch.n_sm;
     info->arch = simt::watch.idle ? 0 : simt::options.arch;
     return counted();
 }
@@ -213,7 +224,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     simt::visible all;
     if (size <= free_bytes()) *out = simt::device_alloc(size);
     if (!*out) return 0;
-    std::memset(*out, 0, size);
+    if (!simt::options.untouched) std::memset(*out, 0, size);
     simt::watch.live++;
     return 0;
 }
