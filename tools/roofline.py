@@ -271,10 +271,10 @@ LAUNCH = 1.5e-6  # seconds from one kernel's end to the next one's work, in a gr
 L2_BYTES, ISSUES = 64, 4  # a multiprocessor moves and issues at most in a clock
 
 
-def loops_of_report():
-    """{kernel: {class: instructions}} of the main loops in docs/kernels.md."""
+def loops_of_report(path):
+    """{kernel: {class: instructions}} of the main loops that kernel_report.py wrote."""
     found = {}
-    for line in (ROOT / "docs" / "kernels.md").read_text().splitlines():
+    for line in path.read_text().splitlines():
         if m := re.match(r"\| `([^`]+)` \|.*\| \d+: ([^|]+) \|$", line):
             found[m[1]] = {c: int(n) for n, c in (part.split() for part in m[2].split(", "))}
     return found
@@ -428,8 +428,8 @@ def step_text(step, kernels, slots, loops):
     return lines + [""]
 
 
-def document(counts):
-    loops = loops_of_report()
+def document(counts, kernels):
+    loops = loops_of_report(kernels)
     cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
                       f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
                       (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
@@ -483,6 +483,7 @@ def main():
     p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
     p.add_argument("--json", type=Path, help="file of counts")
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
+    p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="where main loops are told")
     p.add_argument("--check", action="store_true")
     p.add_argument("--bless", action="store_true")
     p.add_argument("build", type=Path)
@@ -495,7 +496,7 @@ def main():
         known[name] = count_model(a.build, MODELS[name], steps_of(name))
         if a.json:
             a.json.write_text(json.dumps(known))
-    a.out.write_text(document(known))
+    a.out.write_text(document(known, a.kernels))
 
 
 if __name__ == "__main__":

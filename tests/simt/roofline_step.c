@@ -198,6 +198,18 @@ static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t ea
     b->logits_batch = last;
 }
 
+/* States are as at the last chunk boundary before the step (kernels/gdn.cuh: base comes first in a slot). */
+static void set_states(int32_t n_seqs, int32_t pos)
+{
+    for (int32_t i = 0; i < s.m->n_state; i++) {
+        const pi__state_layer *st = &s.m->state[i];
+        for (int32_t k = 0; k < n_seqs; k++) {
+            int32_t *base = (int32_t *) (void *) (st->base + (size_t) k * st->stride);
+            for (int32_t h = 0; h < st->n_v * (st->dim / 32); h++) base[h] = pos / PI__STATE_CHUNK * PI__STATE_CHUNK;
+        }
+    }
+}
+
 int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
 {
     pi__batch b, last;
@@ -208,6 +220,7 @@ int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
         return 1;
     }
     fill_batch(&b, &last, n_seqs, each, ctx);
+    set_states(n_seqs, ctx - each);
     const pi__batch *own = s.be->dev->begin(s.be, &b, each == 1 ? PI__STEP_DECODE : PI__STEP_ANY);
     roofline_layer(-1);
     s.m->arch->forward(s.m, own);
