@@ -369,12 +369,12 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
 /* All kernels come to the device now: it takes memory for them, and waits. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    bool all;
-    int code = pi__rt_load_kernels(c->rt, &all);
+    const char *lazy;
+    int code = pi__rt_load_kernels(c->rt, &lazy);
     if (code) return pi__fail(err, PI_EDEVICE, "the kernels cannot be loaded to %s: %.300s", c->desc, pi__rt_text(code));
-    if (!all) {
-        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used, as the driver is older than CUDA 12.4: "
-                 "some steps will be slower, and take memory that is not planned", c->desc);
+    if (lazy) {
+        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used (%.100s): some steps will be slower, and take "
+                 "memory that is not planned", c->desc, lazy);
     }
     return PI_OK;
 }
