@@ -42,7 +42,8 @@ private:
     T *p_;
 };
 
-/* f() in every order of threads and blocks, with late and with early copies. */
+/* f() in every order of threads and blocks, with late and with early copies; races between blocks, which are found in any
+ * order, are looked for in the first, and in the last three blocks run at a time. */
 template <class F> void in_all_modes(F f)
 {
     simt::config before = simt::options;
@@ -51,6 +52,8 @@ template <class F> void in_all_modes(F f)
         simt::options.threads = simt::options.blocks = o;
         simt::options.eager = i >= 3;
         simt::options.seed = (uint64_t) i + 1;
+        simt::options.between = i == 0;
+        simt::options.resident = i == 5 ? 3 : 1;
         f();
     }
     simt::options = before;
