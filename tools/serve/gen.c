@@ -76,6 +76,7 @@ static int make_request(gen *g, size_t i, pi_error *err)
     }
     const prompt *pr = &g->p.prompts[i];
     g->p.bad_field = "prompt";
+    if (pr->query) return pi_request_prompt_rank(r, pr->query, pr->query_len, pr->text, pr->len, err);
     return pr->ids ? pi_request_prompt_tokens(r, pr->ids, pr->n_ids, err)
                    : pi_request_prompt_text(r, pr->text, pr->len, err);
 }

@@ -9,7 +9,9 @@
 static const char *pooling(const server *s)
 {
     const char *said = cli_str(s->c, "pooling");
-    if (cli_given(s->c, "pooling") && strcmp(said, "none") && strcmp(said, "off")) return said;
+    const bool asked = cli_given(s->c, "pooling") && strcmp(said, "none") && strcmp(said, "off");
+    if (!strcmp(asked ? said : s->info.pooling, "rank")) return "last"; /* what the scores are made of */
+    if (asked) return said;
     return *s->info.pooling && strcmp(s->info.pooling, "none") != 0 ? "model" : "mean";
 }
 
