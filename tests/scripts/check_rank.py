@@ -149,6 +149,9 @@ def beside(s, want):
     expect('a completion', c['usage']['completion_tokens'], 4)
     v = s.ask('/v1/embeddings', {'input': 'the'})[1]['data'][0]['embedding']
     if len(v) != 96 or abs(sum(x * x for x in v) - 1) > 1e-4: fault(f'a vector of a reranker: {len(v)} values')
+    expect('/embeddings', s.ask('/embeddings', {'content': 'the'}), (200, [{'index': 0, 'embedding': [v]}]))
+    most = s.ask('/embedding', {'input': 'the', 'embd_normalize': 0})[1][0]['embedding'][0]
+    if abs(max(abs(x) for x in most) - 32760) > 1: fault(f'embd_normalize 0: {most}')
     text = s.ask('/metrics')[1]
     number = lambda pattern: float(re.search(pattern + r' (\S+)$', text, re.M)[1])
     steps = number('^llamacpp:n_decode_total')
@@ -165,7 +168,12 @@ def serve(model, plain, want):
     expect('exit status', s.end(), 0)
     r = subprocess.run([BIN, 'serve', '-m', plain, '--rerank', '--port', '0'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if r.returncode != 65 or 'no classifier' not in r.stdout: fault(f'--rerank of a plain model: {r.returncode} {r.stdout}')
-    s = Server([BIN, 'serve', '-m', plain], '/health')
+    s = Server([BIN, 'serve', '-m', plain, '--pooling', 'none'], '/health')
+    n = len(s.ask('/tokenize', {'content': 'you and the', 'add_special': True})[1]['tokens'])
+    rows = s.ask('/embeddings', {'input': ['you and the', 'on']})[1]
+    expect('vectors of tokens', (len(rows), len(rows[0]['embedding'])), (2, n))
+    expect('one vector of OpenAI', len(s.ask('/v1/embeddings', {'input': 'the'})[1]['data']), 1)
+    expect('a completion', s.ask('/v1/completions', {'prompt': 'the', 'max_tokens': 4, 'ignore_eos': True})[1]['usage']['completion_tokens'], 4)
     status, a = s.ask('/v1/rerank', {'query': 'a', 'documents': ['b']})
     if status != 400 or 'classifier' not in a['error']['message']: fault(f'rerank of a plain model: {status} {a}')
     s.end()

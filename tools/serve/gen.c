@@ -349,9 +349,10 @@ static bool take_prompt(choice *ch, const pi_event *ev)
 
 static bool take_vector(choice *ch, const pi_event *ev)
 {
-    if (!(ch->vector = malloc(ev->n_embd * sizeof *ch->vector))) return false;
-    memcpy(ch->vector, ev->embedding, ev->n_embd * sizeof *ch->vector);
-    ch->n_vector = ev->n_embd;
+    ch->n_vectors = ev->n_embeddings;
+    ch->n_vector = ev->n_embd * ev->n_embeddings;
+    if (!(ch->vector = malloc(ch->n_vector * sizeof *ch->vector))) return false;
+    memcpy(ch->vector, ev->embedding, ch->n_vector * sizeof *ch->vector);
     return true;
 }
 
