@@ -73,6 +73,8 @@ void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const 
 /* Wants n f32 values at dst, which is filled by load; with _or_not: stays as it is where they are absent. */
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);
+/* The same of n_rows rows of n values, of any type. */
+void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Wants a permutation of n numbers, I32 or I64 in the file, at dst. */
 void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer);
 /* Wants n_rows rows of n whole numbers from 0 to below - 1, I32 or I64 in the file, at dst. */

@@ -89,8 +89,9 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
 }
 
-/* By the number that files have; rank (4) is a classifier's, which no architecture here has. */
-static const char *const poolings[] = {"none", "mean", "cls", "last", ""};
+/* By the number that files have; behind them, what one says that has none. */
+enum { UNSAID = 5 };
+static const char *const poolings[] = {"none", "mean", "cls", "last", "rank", ""};
 
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err)
@@ -114,7 +115,8 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
-    m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", 4, 0, 4)];
+    m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
+    if (!target) pi__classifier_declare(m);
     if (pi__model_ok(m)) arch->declare(m);
     describe(m);
     m->placement = NULL;
