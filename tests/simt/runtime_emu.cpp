@@ -229,6 +229,17 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     return 0;
 }
 
+/* Not where device memory is hidden: then the host cannot reach it. */
+int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
+{
+    *out = nullptr;
+    int code = rt->call(true);
+    if (code) return code;
+    if (size <= free_bytes()) *out = simt::device_alloc(size);
+    simt::watch.live += *out != nullptr;
+    return 0;
+}
+
 void pi__rt_free(pi__rt *rt, void *p)
 {
     if (!p) return;
@@ -379,9 +390,9 @@ int pi__rt_wait(pi__rt *rt)
 
 extern "C" const void *const __start_pi__kernel_files[], *const __stop_pi__kernel_files[];
 
-int pi__rt_load_kernels(pi__rt *rt, bool *all)
+int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 {
-    *all = !simt::watch.lazy;
+    *lazy = simt::watch.lazy ? "the driver is older than CUDA 12.4" : nullptr;
     int code = rt->call(true);
     if (code) return code;
     rt->loaded.insert(__start_pi__kernel_files, __stop_pi__kernel_files);
@@ -390,6 +401,21 @@ int pi__rt_load_kernels(pi__rt *rt, bool *all)
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }
 void *pi__rt_stream(pi__rt *rt) { return static_cast<simt::stream *>(rt); }
+
+int pi__rt_stamp(pi__rt *rt, int) { return rt->call(true); }
+
+int pi__rt_stamped(pi__rt *rt, float *ms)
+{
+    *ms = 0;
+    return rt->call(true);
+}
+
+int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
+{
+    *out = pi__rt_facts();
+    out->block_shared = (int32_t) simt::options.max_shared;
+    return rt->call(true);
+}
 
 int pi__rt_capture(pi__rt *rt)
 {

@@ -14,6 +14,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "selftest/random.h"
 #include "simt.h"
 
 namespace simt_test {
@@ -64,25 +65,7 @@ template <class F> void in_all_modes(F f)
         if (call) fail_msg("%s", simt::last_error());                                                                   \
     } while (0)
 
-/* Pseudo-random numbers, the same on every machine. */
-struct random {
-    uint64_t state;
-    explicit random(uint64_t seed) : state(seed * 2862933555777941757u + 3037000493u) {}
-    uint32_t bits()
-    {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        return (uint32_t) (state >> 33) ^ (uint32_t) (state >> 61);
-    }
-    unsigned below(unsigned n) { return bits() % n; }
-    double uniform() { return (bits() & 0x7fffffff) / 2147483648.0; }
-    float normal() { return (float) (2 * (uniform() + uniform() + uniform()) - 3); }
-    std::vector<float> normals(size_t n)
-    {
-        std::vector<float> v(n);
-        for (float &x : v) x = normal();
-        return v;
-    }
-};
+using selftest::random;
 
 /* The struct of arguments that a launch takes by pointer, for as long as the call. */
 template <class T> const T *arguments(const T &a) { return &a; }
