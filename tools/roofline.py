@@ -445,13 +445,13 @@ def document(counts, kernels):
 
 SMALL = {"dense": {**gemma3(256, 512, 4, 1, 256, 512, {"window": 1, "global": 1}, Q8_0), "vocab": 1024},
          "experts": {**qwen(True, 256, 0, 4, 2, 16, {"delta": 1, "attention": 1}, 16, 64), "vocab": 1024}}
-SMALL_STEPS = [(1, 1, 300), (8, 1, 300), (1, 64, 300)]
+SMALL_STEPS = [(1, 1, 200), (8, 1, 200), (1, 40, 200)]
 
 
 def small_counts(build):
     out = {}
     for name, model in SMALL.items():
-        for step, parts in zip(SMALL_STEPS, run(build, model, list(model["layers"]), SMALL_STEPS, SAMPLE)):
+        for step, parts in zip(SMALL_STEPS, run(build, model, list(model["layers"]), SMALL_STEPS, 0)):
             sums = {}
             for kernels in parts.values():
                 add(sums, kernels, 1)
@@ -466,14 +466,14 @@ def small_counts(build):
 
 
 def check(build, bless):
-    """Nothing may be more than a hundredth above the file, whose numbers are one compiler's."""
+    """Nothing may be more than a twentieth above the file, whose numbers are one compiler's, and one choice of experts."""
     now = small_counts(build)
     if bless:
         BOUNDS.write_text(json.dumps(now, indent=1) + "\n")
         return
     before = json.loads(BOUNDS.read_text())
     worse = [f"{step}: {what} {n:,.0f}, where {BOUNDS.name} has {before[step][what]:,.0f}" for step, c in now.items()
-             for what, n in c.items() if n > 1.01 * before[step][what]]
+             for what, n in c.items() if n > 1.05 * before[step][what]]
     if worse:
         sys.exit("\n".join(worse) + "\nA step asks for more than before. Where that has a reason: tools/roofline.py --check --bless BUILD")
     print(f"{len(now)} steps ask for no more than {BOUNDS.name} says")
