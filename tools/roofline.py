@@ -358,7 +358,7 @@ random), caches and states once, the state of a delta net written every 16 token
 cache. **Operations**: of the tensor-core instructions, two for a multiplication with its addition; at least those of the products themselves.
 **Issue slots**: instructions of warps: the counted tensor-core instructions, or else the counted loads, stores and copies, each with what the
 main loop has beside it (docs/kernels.md): good to a quarter in the first case, to a factor of two in the second. For kernels whose loop is
-not told there, four for one counted (marked *).
+not told there, four for one counted (marked *). Attention's are too few: what lies between its inner loops is not in the loop that is told.
 
 **Time** is what follows for each kernel from the slowest of: bytes by the memory's bandwidth, requests by {l2} bytes a clock and
 multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;
