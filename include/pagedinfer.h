@@ -487,8 +487,8 @@ PI_API void pi_event_release(pi_event *ev);
 /* ---------------------------------------------------------------------------------------------------------- answers */
 
 /* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
- * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek V3.2 and V4, Llama 3,
- * Mistral, GLM, MiniMax, Seed, and functions in tags in general).
+ * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2 and V4,
+ * Llama 3, Mistral, GLM, MiniMax, Seed, and functions in tags in general).
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);

@@ -294,12 +294,13 @@ static void put_params(writer *w)
 static void put_tags(writer *w, pi__str name)
 {
     const pi__chat_form *f = w->form;
-    if (f->call && f->body == PI__BODY_PARAMS) put_text(w, f->call);
+    if (f->call && !f->lone) put_text(w, f->call);
     put_literal(w, name.p, name.n);
     if (f->call_end) put_text(w, f->call_end);
     put(w, "\"\\n\"{0,2} ");
     if (f->body == PI__BODY_PARAMS) put_params(w);
     else put_schema(w, w->root);
+    if (f->body == PI__BODY_ARGUMENTS && !f->lone) put(w, "\"\\n\"? ");
     put_text(w, f->call_close);
 }
 
@@ -479,20 +480,20 @@ static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *ch
 
 static const char *opening(const pi__chat_form *f)
 {
-    return f->kind == PI__FORM_TAGS && f->body == PI__BODY_ARGUMENTS ? f->call : f->open;
+    return f->lone ? f->call : f->open;
 }
 
 /* Rules "rest", what follows the opening tag, and "call". */
 static void put_calls(writer *w, bool many)
 {
     const pi__chat_form *f = w->form;
-    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body == PI__BODY_PARAMS && !f->newline;
+    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body != PI__BODY_JSON && !f->newline;
     put(w, "rest ::= ");
     if (w->lists) put(w, many ? "\"[\" tool (\", \" tool)* \"]\"" : "\"[\" tool \"]\"");
     else if (inside) put(w, many ? "\"\\n\"? tool (\"\\n\"? tool)* \"\\n\"? " : "\"\\n\"? tool \"\\n\"? ");
-    else if (tags && f->close && f->body != PI__BODY_ARGUMENTS) put(w, "\"\\n\"? tool \"\\n\"? ");
+    else if (tags && f->close && !f->lone) put(w, "\"\\n\"? tool \"\\n\"? ");
     else put(w, "tool ");
-    if (f->close && !(tags && f->body == PI__BODY_ARGUMENTS)) put_text(w, f->close);
+    if (f->close && !f->lone) put_text(w, f->close);
     put(w, "\ncall ::= ");
     if (f->kind != PI__FORM_LLAMA) put_text(w, opening(f));
     put(w, "rest\n");

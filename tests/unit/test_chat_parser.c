@@ -161,6 +161,14 @@ static void plain(const char *text, const char *want) { expect_form((form) {"{{ 
 #define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
 #define D "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
 #define V4 "{{ messages[0].content }} {# " D " #}"
+#define DEEP(words) "<\xEF\xBD\x9Ctool\xE2\x96\x81" words "\xEF\xBD\x9C>"
+#define CALLS DEEP("calls\xE2\x96\x81" "begin")
+#define CALLS_END DEEP("calls\xE2\x96\x81" "end")
+#define CALL DEEP("call\xE2\x96\x81" "begin")
+#define CALL_END DEEP("call\xE2\x96\x81" "end")
+#define SEP DEEP("sep")
+#define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
+#define V31 "{{ messages[0].content }} {# " CALLS " #}"
 
 static void expect(const char *template, const char *text, const char *want)
 {
@@ -297,6 +305,28 @@ static void test_deepseek(void **state)
            "C:<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"false\">no</" D
            "parameter>\n</" D "invoke>\n</" D "tool_calls>|");
     expect(V4, "<\xEF\xBD\x9D <" D "tool", "C:<\xEF\xBD\x9D <" D "tool|");
+}
+
+static void test_deepseek_arguments(void **state)
+{
+    (void) state;
+    expect(R1, "<think>\nHm\n</think>\n\nHi\n" CALLS CALL "function" SEP "get\n```json\n{\"city\": \"`\", \"days\": 3}\n```" CALL_END
+               "\n" CALL "function" SEP "now\n```json\n{}\n```" CALL_END CALLS_END,
+           "R:Hm|C:Hi|get({\"city\": \"`\", \"days\": 3})|now({})|");
+    expect(R1, CALL "function" SEP "now\n```json\n{}\n```" CALL_END, "now({})|"); /* what Qwen and Llama learnt of it */
+    expect(R1, CALLS CALL "function" SEP "now\n```json\n```" CALL_END CALLS_END " end", "C: end|now({})|");
+    expect(V31, "Hi" CALLS CALL "get" SEP "{\"list\": [1]}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END,
+           "C:Hi|get({\"list\": [1]})|now({})|");
+    static const char *const texts[] = {
+        CALLS, CALLS CALL "function" SEP "none\n```json\n{}\n```" CALL_END CALLS_END, CALLS CALL "tool" SEP "now\n",
+        CALL "function" SEP "now\n```json\n[]\n```" CALL_END, CALL "function" SEP "get\n```json\n{\"city\": \"x\"}\n``" CALL_END,
+        CALL "function" SEP "now\n```py\n{}\n```" CALL_END, "<\xEF\xBD\x9Ctool\xE2\x96\x81" "cal",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(R1, texts[i], want);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------ other forms */
@@ -476,9 +506,9 @@ int main(void)
     const struct CMUnitTest tests_[] = {
         cmocka_unit_test(test_scan), cmocka_unit_test(test_thoughts), cmocka_unit_test(test_hermes),
         cmocka_unit_test(test_no_calls), cmocka_unit_test(test_qwen), cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral), cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused), cmocka_unit_test(test_long),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_deepseek_arguments), cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_long), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);
 }

@@ -18,7 +18,7 @@ static const char *pooling(const server *s, bool tokens)
 }
 
 /* Fields and options of both forms. */
-static int read_input(gen *g, const char *input, const char *pooling, pi_error *err)
+static int read_input(gen *g, const char *input, const char *kind, pi_error *err)
 {
     params *p = &g->p;
     int64_t n = 0;
@@ -28,7 +28,7 @@ static int read_input(gen *g, const char *input, const char *pooling, pi_error *
     p->stream = p->echo = false;
     p->max_tokens = INT64_MIN;
     int rc = params_int(p, p->root, "dimensions", 1, 1 << 20, &n, err);
-    if (!rc) rc = params_add(p, "pooling", input, pooling, err);
+    if (!rc) rc = params_add(p, "pooling", input, kind, err);
     snprintf(text, sizeof text, "%d", (int) n);
     if (!rc && n) rc = params_add(p, "dimensions", "dimensions", text, err);
     return rc ? rc : params_prompts(p, input, err);
