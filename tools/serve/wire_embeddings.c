@@ -61,7 +61,11 @@ static int read_native(gen *g, pi_error *err)
 static json_t *numbers(const float *v, size_t n)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_real((double) v[i]));
+    for (size_t i = 0; i < n; i++) {
+        if (!json_array_append_new(list, json_real((double) v[i]))) continue;
+        json_decref(list);
+        return NULL;
+    }
     return list;
 }
 
@@ -103,14 +107,24 @@ static json_t *embeddings_whole(gen *g)
                      "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt);
 }
 
+/* All vectors of a text. */
+static json_t *vectors(const choice *ch)
+{
+    const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
+    json_t *rows = json_array();
+    for (size_t k = 0; k < ch->n_vectors; k++) {
+        if (!json_array_append_new(rows, numbers(ch->vector + k * width, width))) continue;
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}
+
 static json_t *native_whole(gen *g)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < g->n_choices; i++) {
-        const choice *ch = &g->choices[i];
-        const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
-        json_t *rows = json_array();
-        for (size_t k = 0; k < ch->n_vectors; k++) json_array_append_new(rows, numbers(ch->vector + k * width, width));
+        json_t *rows = vectors(&g->choices[i]);
         if (!json_array_append_new(list, json_pack("{s:i, s:o}", "index", (int) i, "embedding", rows))) continue;
         json_decref(list);
         list = NULL;
