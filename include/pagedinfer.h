@@ -488,7 +488,7 @@ PI_API void pi_event_release(pi_event *ev);
 
 /* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
  * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2 and V4,
- * Llama 3, Mistral, GLM, MiniMax, Seed, and functions in tags in general).
+ * Llama 3, Mistral, GLM, MiniMax, Seed, gpt-oss, and functions in tags in general).
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
@@ -498,7 +498,8 @@ PI_API void pi_event_release(pi_event *ev);
  * Set option "special" of the request: tags of thoughts and calls may be control tokens, which events print only then.
  * A call counts where it is complete, its name is that of a tool and its arguments are a JSON object. What is none is
  * content, markup and all: without calls and thoughts the content is the text that was fed, to the byte. However the
- * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody.
+ * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody,
+ * and of gpt-oss's messages their headers and ends neither.
  *
  * A parser belongs to one thread at a time and must be freed before its engine is closed. */
 typedef struct pi_chat_parser pi_chat_parser;

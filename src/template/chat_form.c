@@ -12,6 +12,7 @@
 #define SEP DEEP("tool" LOW "sep")
 
 static const pi__chat_form forms[] = {
+    {.name = "harmony", .kind = PI__FORM_HARMONY, .sign = {"<|channel|>", "<|message|>"}},
     {.name = "minimax-m3", .sign = {"]<]minimax[>["}},
     {.name = "apriel", .sign = {"<tool_calls>["}},
     {.name = "deepseek-v3.2", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {DSML, "function_calls>"},

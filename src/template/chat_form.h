@@ -10,6 +10,7 @@ enum pi__form_kind {
     PI__FORM_GEMMA,   /* open call:NAME{key:VALUE,...} close, strings between <|"|> */
     PI__FORM_MISTRAL, /* open [{"name", "arguments"}, ...], or open NAME [ARGS] {...} */
     PI__FORM_LLAMA,   /* {"name", "parameters"} as the whole answer, or behind open */
+    PI__FORM_HARMONY, /* a message with a header; thoughts and content are, too */
 };
 enum pi__form_body { /* what a call of PI__FORM_TAGS usually is; all of them are read */
     PI__BODY_JSON,      /* {"name": ..., "arguments": {...}} between open and close */

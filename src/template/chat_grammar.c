@@ -537,11 +537,12 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
 {
     const pi__chat_form *f = pi__chat_form_of(pi__jinja_text(c->t));
     bool required = choice->kind == PI__CHOICE_REQUIRED;
+    if (f && f->kind == PI__FORM_HARMONY) f = NULL; /* its calls are left to the parser */
     if (choice->kind == PI__CHOICE_NONE || tools->type != PI__V_LIST) return PI_OK;
     if (!f && !required) return PI_OK;
     if (!f)
-        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is known "
-                        "here: only \"auto\" and \"none\" are possible");
+        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is held "
+                        "to a grammar here: only \"auto\" and \"none\" are possible");
     writer w = {.c = c, .form = f, .out = grammar, .zone = z};
     w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
     grammar->limit = trigger->limit = SIZE_MAX / 4;

@@ -34,6 +34,7 @@
 #define SEP DEEP("sep")
 #define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
 #define V31 "{{ messages[0].content }} {# " CALLS " #}"
+#define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}"
 #define THINKS "{{ messages[0].content }} {# <tool_call> #}<think>"
 
 static const char tools[] =
@@ -242,6 +243,7 @@ static void test_none(void **state)
         int rc;
     } cases[] = {
         {HERMES, NULL, NULL, PI_OK}, {HERMES, tools, "{\"tool_choice\": \"none\"}", PI_OK}, {"{{ 1 }}", tools, NULL, PI_OK},
+        {HARMONY, tools, NULL, PI_OK}, {HARMONY, tools, REQUIRED, PI_EUNSUPPORTED},
         {"{{ 1 }}", tools, REQUIRED, PI_EUNSUPPORTED}, {HERMES, NULL, REQUIRED, PI_EINVAL}, {HERMES, "[", NULL, PI_EINVAL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

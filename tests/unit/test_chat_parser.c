@@ -331,6 +331,45 @@ static void test_deepseek_arguments(void **state)
 
 /* ------------------------------------------------------------------------------------------------------ other forms */
 
+/* Messages with headers. */
+static void test_harmony(void **state)
+{
+    (void) state;
+#define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}<|start|>assistant"
+#define ANALYSIS "<|channel|>analysis<|message|>"
+#define FINAL "<|channel|>final<|message|>"
+#define START "<|start|>assistant"
+#define TO "<|channel|>commentary to=functions."
+#define JSON " <|constrain|>json<|message|>"
+    expect(HARMONY, ANALYSIS "Hm, <b>.\n<|end|>" START FINAL "Hello < you.\n\nBye.<|return|>", "R:Hm, <b>.|C:Hello < you.\n\nBye.|");
+    expect(HARMONY, ANALYSIS "A<|end|>" START TO "get" JSON "{\"city\": \"x\"}<|call|>", "R:A|get({\"city\": \"x\"})|");
+    expect(HARMONY, ANALYSIS "A<|end|>" START TO "get" JSON "{\"city\": \"x\"}", "R:A|get({\"city\": \"x\"})|");
+    expect(HARMONY, " to=functions.now<|channel|>commentary json<|message|>{}<|call|>\n", "now({})|");
+    expect(HARMONY, "<|channel|>commentary<|message|>I look.<|end|>" START TO "now<|message|>{}<|end|>" START TO "now" JSON "{}",
+           "C:I look.|now({})|now({})|");
+    expect(HARMONY, "Plain.", "C:Plain.|");
+    expect(HARMONY, "\n to=x y", "C:\n to=x y|");
+    expect(HARMONY, ANALYSIS "never ends <|en", "R:never ends <|en|");
+    expect(HARMONY, "A" START FINAL "B", "C:AB|");
+    expect_form((form) {HARMONY, NULL, NULL}, ANALYSIS "A<|end|>" START FINAL "B", "R:A|C:B|");
+    expect_form((form) {HARMONY, NULL, "{\"parse_reasoning\": false}"}, ANALYSIS "A<|end|>" START FINAL "B",
+                "C:" ANALYSIS "A<|end|>B|");
+    static const char *const texts[] = { /* no calls: as they are */
+        TO "none" JSON "{}<|call|>", TO "now" JSON "[]<|call|>", TO "get" JSON "{\"city\": 1", "<|channel|>fin", "<|start|>x",
+        "<|channel|>commentary to=python<|message|>1 + 1 <|call|>",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(HARMONY, texts[i], want);
+    }
+    expect_form((form) {HARMONY, NULL, NULL}, TO "now" JSON "{}<|call|>", "C:" TO "now" JSON "{}<|call|>|");
+    char text[2048], want[2048];
+    snprintf(text, sizeof text, "<|channel|>%0600d<|message|>" ANALYSIS "A", 0); /* too long for a header */
+    snprintf(want, sizeof want, "R:A|C:<|channel|>%0600d<|message|>|", 0);
+    expect(HARMONY, text, want);
+}
+
 #define Q "<|\"|>"
 
 static void test_gemma(void **state)
@@ -507,7 +546,7 @@ int main(void)
         cmocka_unit_test(test_scan), cmocka_unit_test(test_thoughts), cmocka_unit_test(test_hermes),
         cmocka_unit_test(test_no_calls), cmocka_unit_test(test_qwen), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_deepseek_arguments), cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral),
-        cmocka_unit_test(test_llama), cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_long), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);
