@@ -222,8 +222,8 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     return sorted ? PI_OK : pi__fail_mem(err, "reading a tensor");
 }
 
-/* Whole numbers in range, or each once, so that whoever uses them stays inside. */
-static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
+/* Whole numbers in range, or each once, so that whoever uses them stays inside. to: [the tensor's] */
+static int read_numbers(pi__model *m, const pi__want *w, int32_t *to, stage *st, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
     const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
@@ -241,9 +241,21 @@ static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
         if (v < 0 || v >= below || (seen[v] && !w->below))
             rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected %s below %lld%s", t->cname, (long long) i,
                           (long long) v, w->below ? "one" : "each", (long long) below, w->below ? "" : " once");
-        else w->order[i] = (int32_t) v, seen[v] = 1;
+        else to[i] = (int32_t) v, seen[v] = 1;
     }
     pi__free(seen);
+    return rc;
+}
+
+/* The same, to dst on the device. */
+static int load_numbers(pi__model *m, const pi__want *w, int32_t *dst, stage *st, pi_error *err)
+{
+    int32_t *tmp = pi__calloc(w->size, 1);
+    if (!tmp) return pi__fail_mem(err, "reading a tensor");
+    const int rc = read_numbers(m, w, tmp, st, err);
+    pi__backend *be = pi__backend_at(m->be, w->placement);
+    if (!rc) be->dev->upload(be, dst, tmp, w->size);
+    pi__free(tmp);
     return rc;
 }
 
@@ -318,8 +330,11 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
         if (w->weight) w->weight->data = at;
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
-        rc = w->weight ? load_weight(m, w, st, err) : w->order ? load_order(m, w, st, err)
-                                                               : load_values(m, w, values, st, err);
+        else if (w->numbers) *w->numbers = (int32_t *) (void *) at;
+        if (w->weight) rc = load_weight(m, w, st, err);
+        else if (w->order) rc = read_numbers(m, w, w->order, st, err);
+        else if (w->numbers) rc = load_numbers(m, w, *w->numbers, st, err);
+        else rc = load_values(m, w, values, st, err);
         if (!rc && !w->weight) rc = pi__progress_add(p, file_bytes(w), err);
     }
     m->progress = NULL;

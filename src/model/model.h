@@ -24,8 +24,9 @@ typedef struct pi__want {
     float **vec;              /* f32 values on the device */
     float factor;             /* of vec: multiplies what is in the file */
     float *host;              /* f32 values in ordinary memory, for loaded() */
-    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length, */
-    int32_t below;            /* or not 0: any below this */
+    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length */
+    int32_t **numbers;        /* whole numbers on the device, */
+    int32_t below;            /* each below this */
     const int32_t *row;       /* of weight and vec: file row (value) of each of theirs, known before they are loaded; NULL: as
                                * in the file */
     size_t size;              /* bytes on the device */

@@ -4,7 +4,7 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
- *     [clusters][rows of delta nets][what the library of products works in][KV splits of attention]
+ *     [clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
  *
  * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -144,7 +144,8 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
 
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
-    size_t dim = (size_t) lim->max_head_dim, i = sizeof(int32_t), at = 0;
+    const int32_t wide = lim->max_row > lim->max_head_dim ? lim->max_row : lim->max_head_dim;
+    size_t dim = (size_t) wide, i = sizeof(int32_t), at = 0;
     size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / KV_SPLIT + 2);
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
@@ -159,6 +160,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
+    s.indexer = pi__cuda_take(&at, pi__cuda_indexer_bytes(lim));
     s.kv_splits = pi__cuda_take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
     s.total = at;
     return s;
@@ -267,6 +269,7 @@ static const pi__device_fns cuda_device = {
     .weight_size = cuda_weight_size,
     .weight_load = pi__cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,
+    .row_bytes = pi__cuda_row_bytes,
     .state_bytes = pi__cuda_state_bytes,
     .snapshot_bytes = pi__cuda_snapshot_bytes,
     .scratch_bytes = cuda_scratch_bytes,
@@ -369,12 +372,12 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
 /* All kernels come to the device now: it takes memory for them, and waits. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    bool all;
-    int code = pi__rt_load_kernels(c->rt, &all);
+    const char *lazy;
+    int code = pi__rt_load_kernels(c->rt, &lazy);
     if (code) return pi__fail(err, PI_EDEVICE, "the kernels cannot be loaded to %s: %.300s", c->desc, pi__rt_text(code));
-    if (!all) {
-        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used, as the driver is older than CUDA 12.4: "
-                 "some steps will be slower, and take memory that is not planned", c->desc);
+    if (lazy) {
+        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used (%.100s): some steps will be slower, and take "
+                 "memory that is not planned", c->desc, lazy);
     }
     return PI_OK;
 }
