@@ -33,6 +33,8 @@ typedef struct pi__call {
     pi__text args;             /* JSON, as far as it is known */
     bool done;                 /* complete */
     bool dropped;              /* it was none after all */
+    bool sure;                 /* a grammar sees to it that it becomes complete */
+    bool told;                 /* that it began was taken by the caller */
 } pi__call;
 
 typedef struct pi__answer_delta {
@@ -56,6 +58,7 @@ struct pi__answer {
     size_t raw;                /* in a call: where its text begins; behind the last one that is complete */
     size_t seek;               /* up to here it was looked at already, and nothing was found */
     bool ended;
+    bool bound;                /* pi__answer_bind was called */
 
     int state;                 /* answer.c */
     int tags;                  /* of thoughts: index */

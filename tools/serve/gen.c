@@ -103,7 +103,8 @@ static int read_body(gen *g, pi_error *err)
 {
     json_error_t je;
     const buf *b = &g->ex->req.body;
-    json_t *root = json_loadb(b->p ? b->p : "", b->n, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = text_parse(b->p, b->n, &je);
+    if (!root && text_failed()) return params_no_memory(err);
     if (!root) {
         *err = (pi_error) {.code = PI_EINVAL};
         snprintf(err->msg, sizeof err->msg, "the body is not JSON: %.150s (line %d, column %d)", je.text, je.line,
@@ -119,7 +120,6 @@ static int make_readers(gen *g, pi_error *err)
 {
     if (!g->is_chat) return PI_OK;
     int rc = PI_OK;
-    g->chat.firm &= g->p.stream; /* whole answers can wait for their calls to be complete */
     for (size_t i = 0; i < g->n_choices && !rc; i++) {
         rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
     }
@@ -155,6 +155,7 @@ static void on_work(uv_work_t *w)
     if (!rc) rc = make_choices(g, &err);
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, &err);
     if (!rc) rc = make_readers(g, &err);
+    if (!rc && text_failed()) rc = params_no_memory(&err);
     if (!rc) g->p.bad_field = NULL;
     for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = pi_request_submit(g->r[i], &err);
@@ -250,8 +251,8 @@ static void fail(gen *g)
     exchange *ex = g->ex;
     end(g);
     if (g->streaming) {
-        gen_send(g, "error", error_of(g, g->status, &g->err));
-        stream_end(ex);
+        if (gen_send(g, "error", error_of(g, g->status, &g->err))) stream_end(ex);
+        else exchange_abort(ex);
     } else {
         answer_json(ex, g->status, error_of(g, g->status, &g->err));
     }
@@ -369,6 +370,8 @@ gen *gen_event(const pi_event *ev)
     } else {
         take_times(ch, ev);
         ok = add_tokens(ch, ev);
+        if (ev->calls_bound && !ch->bound) ch->bound_at = ch->text_in;
+        ch->bound |= ev->calls_bound;
         if (ev->text_len) buf_put(&ch->text, ev->text, ev->text_len);
         ok &= !ch->text.failed;
         ch->text_in += ev->text_len;
@@ -388,14 +391,11 @@ gen *gen_event(const pi_event *ev)
 
 /* ---------------------------------------------------------------------------------------------------------- pieces */
 
-static void keep_call(choice *ch, const chat_delta *d)
+static bool keep_call(choice *ch, const chat_delta *d)
 {
     size_t n = (size_t) d->call + 1;
     if (n > ch->n_calls) {
-        if (!grow(&ch->calls, &ch->cap_calls, n, sizeof *ch->calls)) {
-            ch->content.failed = true;
-            return;
-        }
+        if (!grow(&ch->calls, &ch->cap_calls, n, sizeof *ch->calls)) return false;
         memset(ch->calls + ch->n_calls, 0, (n - ch->n_calls) * sizeof *ch->calls);
         ch->n_calls = n;
     }
@@ -406,17 +406,20 @@ static void keep_call(choice *ch, const chat_delta *d)
     } else {
         buf_put(&t->args, d->text, d->n);
     }
+    return !t->id.failed && !t->name.failed && !t->args.failed;
 }
 
-/* Of a whole answer, and of streams whose last event repeats it (/v1/responses). */
-static void keep(choice *ch, const piece *pc)
+/* Of a whole answer, and of streams whose last event repeats it (/v1/responses). false: out of memory. */
+static bool keep(choice *ch, const piece *pc)
 {
+    bool ok = true;
     for (size_t i = 0; i < pc->n_deltas; i++) {
         const chat_delta *d = &pc->delta[i];
         if (d->kind == DELTA_CONTENT) buf_put(&ch->content, d->text, d->n);
         else if (d->kind == DELTA_REASONING) buf_put(&ch->reasoning, d->text, d->n);
-        else keep_call(ch, d);
+        else ok &= keep_call(ch, d);
     }
+    return ok && !ch->content.failed && !ch->reasoning.failed;
 }
 
 /* The tokens whose text is here, as far as they end where the text does. */
@@ -436,20 +439,26 @@ static size_t aligned(const choice *ch, size_t *upto)
     return k;
 }
 
-/* Thoughts that nobody is to see. */
-static void drop_thoughts(choice *ch, piece *pc)
+/* Thoughts that nobody is to see. false: out of memory. */
+static bool drop_thoughts(choice *ch, piece *pc)
 {
     size_t n = 0;
     if (!grow(&ch->shown, &ch->cap_shown, pc->n_deltas, sizeof *ch->shown)) {
         pc->n_deltas = 0;
-        ch->content.failed = true;
-        return;
+        return false;
     }
     for (size_t i = 0; i < pc->n_deltas; i++) {
         if (pc->delta[i].kind != DELTA_REASONING) ch->shown[n++] = pc->delta[i];
     }
     pc->delta = ch->shown;
     pc->n_deltas = n;
+    return true;
+}
+
+static void no_memory(gen *g)
+{
+    if (!g->err.code) params_no_memory(&g->err);
+    cancel(g, "out of memory");
 }
 
 static void give(choice *ch, size_t k, size_t upto)
@@ -459,17 +468,17 @@ static void give(choice *ch, size_t k, size_t upto)
     chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
     piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
     const int end = ch->done ? ch->finish : 0;
-    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, end, &pc.delta, &pc.n_deltas)) {
-        if (!g->err.code) params_no_memory(&g->err);
-        cancel(g, "out of memory");
-    }
+    const bool bound = g->p.stream && ch->bound && upto > ch->bound_at; /* whole answers wait for complete calls */
+    bool ok = !ch->reader ||
+              !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, &pc.delta, &pc.n_deltas);
     if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
-    if (g->hide_thoughts) drop_thoughts(ch, &pc);
+    if (g->hide_thoughts) ok &= drop_thoughts(ch, &pc);
     pc.ids = ch->ids + ch->ids_carry;
     pc.n_ids = k - ch->ids_carry;
     pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;
     if (pc.n_deltas || pc.last) {
-        keep(ch, &pc);
+        ok &= keep(ch, &pc);
+        if (!ok) no_memory(g);
         if (g->p.stream && !g->err.code) g->w->piece(g, ch, &pc);
         ch->ids_carry = k;
     }
@@ -492,11 +501,20 @@ static void finish(gen *g)
 {
     exchange *ex = g->ex;
     if (g->p.stream) {
-        end(g);
+        g->finished = true;
         if (ex->conn) g->w->finish(g);
+        if (g->err.code) {
+            fail(g);
+            return;
+        }
+        end(g);
         stream_end(ex);
     } else {
         json_t *root = ex->conn ? g->w->whole(g) : NULL;
+        if (text_failed()) {
+            json_decref(root);
+            root = NULL;
+        }
         g->status = root || !ex->conn ? 200 : 503;
         end(g);
         answer_json(ex, 200, root);
@@ -577,21 +595,24 @@ void gen_start(server *s, exchange *ex, const wire *w)
 
 /* -------------------------------------------------------------------------------------------------------- for wires */
 
-void gen_send(gen *g, const char *event, json_t *root)
+bool gen_send(gen *g, const char *event, json_t *root)
 {
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     buf b = {0};
+    const bool whole = !text_failed() && text;
     json_decref(root);
-    if (event && text) buf_fmt(&b, "event: %s\n", event);
-    if (text) {
+    if (event && whole) buf_fmt(&b, "event: %s\n", event);
+    if (whole) {
         buf_str(&b, "data: ");
         buf_str(&b, text);
         buf_str(&b, "\n\n");
     }
-    if ((!text || b.failed) && !g->err.code) params_no_memory(&g->err);
-    else stream_put(g->ex, b.p, b.n);
+    const bool ok = whole && !b.failed;
+    if (ok) stream_put(g->ex, b.p, b.n);
+    else if (!g->err.code) params_no_memory(&g->err);
     buf_free(&b);
     free(text);
+    return ok;
 }
 
 json_t *ids_json(const int32_t *ids, size_t n)

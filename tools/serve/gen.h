@@ -65,6 +65,8 @@ struct choice {
     pi_result res;           /* once it is done */
     buf text;                /* received, not yet given out */
     size_t text_in, text_out; /* bytes received so far, and given out */
+    bool bound;              /* a grammar of calls holds the text behind */
+    size_t bound_at;         /* these bytes */
     int32_t *ids;            /* all tokens so far */
     size_t *end;             /* bytes of text after each; SIZE_MAX: it ends within a character */
     size_t *chars;           /* characters of text after each */
@@ -127,7 +129,8 @@ void gen_pump(gen *g);
 void gen_cancel_all(server *s, const char *why);
 
 /* ---- for wires */
-void gen_send(gen *g, const char *event, json_t *root); /* an event of a stream; takes root over, NULL: out of memory */
+/* An event of a stream; takes root over, NULL: out of memory. false: that, and g->err is set. */
+bool gen_send(gen *g, const char *event, json_t *root);
 json_t *ids_json(const int32_t *ids, size_t n);
 /* Sums over the requests. */
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;

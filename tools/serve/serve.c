@@ -50,10 +50,25 @@ void server_new_id(server *s, const char *prefix, char out[64])
              (unsigned long long) (s->n_ids & 0xFFFFFFFFu));
 }
 
-bool server_hangs(const server *s, const char **why)
+/* Steps are seen where an event came behind them, nearly all that decode, or where somebody asks. */
+static void look_at_steps(server *s)
 {
+    pi_stats st = {.size = sizeof st};
+    if (pi_engine_stats(s->e, &st)) return;
+    if (st.n_steps != s->last_steps) {
+        histogram_add(&s->metrics.step, st.last_step_ms / 1e3);
+        s->last_steps = st.n_steps;
+        s->step_at = uv_now(&s->loop);
+    }
+    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* nothing to do: nothing hangs */
+    else if (!s->step_at) s->step_at = uv_now(&s->loop);
+}
+
+bool server_hangs(server *s, const char **why)
+{
+    if (s->e) look_at_steps(s);
     if (s->e && pi_engine_state(s->e) == PI_STATE_FAILED) *why = "the engine failed";
-    else if (s->step_at && uv_now(&s->loop) - s->step_at > (uint64_t) cli_int(s->c, "hang-timeout") * 1000)
+    else if (s->step_at && (double) (uv_now(&s->loop) - s->step_at) > cli_float(s->c, "hang-timeout") * 1e3)
         *why = "a step takes too long";
     else return false;
     return true;
@@ -162,20 +177,6 @@ static void on_hup(uv_signal_t *h, int sig)
 }
 
 /* ----------------------------------------------------------------------------------------------------------- events */
-
-/* Steps are seen where an event came behind them: nearly all that decode. */
-static void look_at_steps(server *s)
-{
-    pi_stats st = {.size = sizeof st};
-    if (pi_engine_stats(s->e, &st)) return;
-    if (st.n_steps != s->last_steps) {
-        histogram_add(&s->metrics.step, st.last_step_ms / 1e3);
-        s->last_steps = st.n_steps;
-        s->step_at = uv_now(&s->loop);
-    }
-    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* nothing to do: nothing hangs */
-    else if (!s->step_at) s->step_at = uv_now(&s->loop);
-}
 
 /* Events are stored first; generations, which may go away, are pumped when none is at hand. */
 static int take_events(server *s)
@@ -349,7 +350,7 @@ static void on_tick(uv_timer_t *t)
 
 static void on_watchdog(uv_timer_t *t)
 {
-    const app *a = t->data;
+    app *a = t->data;
     const char *why;
     if (!server_hangs(&a->s, &why)) notify("WATCHDOG=1");
 }
@@ -460,6 +461,7 @@ int cmd_serve(const cli *c)
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
     setenv("UV_THREADPOOL_SIZE", threads, 0); /* read when the pool is first used */
+    text_watch_memory();
     configure(a, c);
     a->o = cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);

@@ -351,6 +351,7 @@ static json_t *text_choice(gen *g, choice *ch)
     size_t base = 0; /* characters of the prompt */
     for (size_t i = 0; i < text.n; i++) base += (text.p[i] & 0xC0) != 0x80;
     buf_put(&text, ch->content.p, ch->content.n);
+    if (text.failed) text_no_memory();
     json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "text", text_json(text.p, text.n),
                             "logprobs", "finish_reason", ch->reason);
     buf_free(&text);

@@ -186,6 +186,7 @@ static void one_delta(gen *g, choice *ch, const chat_delta *d)
     int kind = d->kind == DELTA_ARGS ? DELTA_CALL : d->kind;
     if (ch->block < 0 || ch->block_kind != kind) open_item(g, ch, kind, d->call);
     buf_put(&ch->block_text, d->text, d->n);
+    if (ch->block_text.failed) text_no_memory();
     json_t *o = place(g, ch);
     if (o) json_object_set_new(o, "delta", text_json(d->text, d->n));
     send_event(g, kind == DELTA_CALL        ? "response.function_call_arguments.delta"
