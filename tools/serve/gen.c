@@ -82,12 +82,12 @@ static int make_request(gen *g, size_t i, pi_error *err)
 
 static int make_choices(gen *g, pi_error *err)
 {
-    size_t n = (size_t) g->p.n;
-    g->n_r = g->is_chat ? 1 : g->p.n_prompts;
-    g->n_choices = g->n_r * n;
-    g->r = calloc(g->n_r, sizeof *g->r);
-    g->choices = calloc(g->n_choices, sizeof *g->choices);
+    const size_t n = (size_t) g->p.n, n_r = g->is_chat ? 1 : g->p.n_prompts;
+    g->r = calloc(n_r, sizeof *g->r);
+    g->choices = calloc(n_r * n, sizeof *g->choices);
     if (!g->r || !g->choices) return params_no_memory(err);
+    g->n_r = n_r;
+    g->n_choices = n_r * n;
     for (size_t i = 0; i < g->n_choices; i++) {
         choice *ch = &g->choices[i];
         ch->g = g;
@@ -155,7 +155,7 @@ static void on_work(uv_work_t *w)
     if (!rc) rc = make_choices(g, &err);
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, &err);
     if (!rc) rc = make_readers(g, &err);
-    if (!rc && text_failed()) rc = params_no_memory(&err);
+    if (text_failed()) rc = params_no_memory(&err); /* what looks wrong may only be missing */
     if (!rc) g->p.bad_field = NULL;
     for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = pi_request_submit(g->r[i], &err);
@@ -199,7 +199,7 @@ static void gen_free(gen *g)
     s->n_gens--;
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
     free(g->r);
-    for (size_t i = 0; g->choices && i < g->n_choices; i++) free_choice(&g->choices[i]);
+    for (size_t i = 0; i < g->n_choices; i++) free_choice(&g->choices[i]);
     free(g->choices);
     chat_state_free(&g->chat);
     params_free(&g->p);
@@ -285,7 +285,7 @@ static bool add_tokens(choice *ch, const pi_event *ev)
         ch->end[ch->n_ids] = ch->utf8.n ? SIZE_MAX : ch->token_bytes;
         ch->ids[ch->n_ids++] = ev->tokens[i];
     }
-    return true;
+    return !text_failed();
 }
 
 static void take_times(choice *ch, const pi_event *ev)
@@ -476,9 +476,10 @@ static void give(choice *ch, size_t k, size_t upto)
     pc.ids = ch->ids + ch->ids_carry;
     pc.n_ids = k - ch->ids_carry;
     pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;
-    if (pc.n_deltas || pc.last) {
-        ok &= keep(ch, &pc);
-        if (!ok) no_memory(g);
+    const bool some = pc.n_deltas || pc.last;
+    if (some) ok &= keep(ch, &pc);
+    if (!ok) no_memory(g);
+    if (some) {
         if (g->p.stream && !g->err.code) g->w->piece(g, ch, &pc);
         ch->ids_carry = k;
     }
@@ -534,7 +535,7 @@ void gen_pump(gen *g)
         stream_begin(g->ex, "text/event-stream");
         g->w->begin(g);
     }
-    for (size_t i = 0; i < g->n_choices && begun; i++) {
+    for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) { /* after an error nothing more is to be had */
         if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
         pump_choice(&g->choices[i]);
     }

@@ -82,14 +82,16 @@ size_t server_token_text(const server *s, int32_t id, bool special, char *out, s
     int flags = special ? PI_TOK_SPECIAL : 0;
     if (s->anchor < 0) {
         int64_t n = pi_detokenize(s->e, &id, 1, flags, out, cap);
+        if (n < 0) text_no_memory();
         return n < 0 ? 0 : (size_t) n;
     }
     int64_t n = pi_detokenize(s->e, two, 2, flags, buf, sizeof buf);
+    if (n < 0) text_no_memory();
     if (n < 0 || (size_t) n < s->anchor_len) return 0;
     size_t len = (size_t) n - s->anchor_len;
     if ((size_t) n > sizeof buf) {
-        if (!(p = malloc((size_t) n))) return 0;
-        pi_detokenize(s->e, two, 2, flags, p, (size_t) n);
+        if (!(p = malloc((size_t) n))) return text_no_memory(), 0;
+        if (pi_detokenize(s->e, two, 2, flags, p, (size_t) n) != n) text_no_memory();
     }
     if (len && cap) memcpy(out, p + s->anchor_len, len < cap ? len : cap);
     if (p != buf) free(p);
@@ -101,7 +103,7 @@ size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *
     char small[256], out[8], *p = small;
     size_t n = server_token_text(s, id, special, small, sizeof small), bytes = 0;
     if (n > sizeof small) {
-        if (!(p = malloc(n))) return 0;
+        if (!(p = malloc(n))) return text_no_memory(), 0;
         server_token_text(s, id, special, p, n);
     }
     for (size_t i = 0; i < n; i++) {

@@ -82,7 +82,7 @@ json_t *text_json(const char *p, size_t n)
 {
     json_t *s = json_stringn(n ? p : "", n); /* NULL: no UTF-8, or no memory */
     if (s) return s;
-    char *fixed = n < SIZE_MAX / 4 ? malloc(n * 3 + 8) : NULL;
+    char *fixed = n < SIZE_MAX / 4 ? watched_malloc(n * 3 + 8) : NULL;
     utf8_hold h = {{0}, 0};
     size_t o = 0;
     if (!fixed) return NULL;

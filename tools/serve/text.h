@@ -1,5 +1,5 @@
 /* UTF-8 for JSON: bytes of tokens become whole characters, and what is none becomes U+FFFD, one for each maximal part
- * that could have begun a character, which is what the library's events do. No memory but text_json's. */
+ * that could have begun a character, which is what the library's events do; and what became of memory for JSON. A thread's failures are its own. */
 #ifndef PAGEDINFER_SERVE_TEXT_H
 #define PAGEDINFER_SERVE_TEXT_H
 

@@ -134,7 +134,7 @@ static void on_work(uv_work_t *w)
     int rc = root ? params_read(&j->p, root, &j->err) : text_failed() ? PI_ENOMEM : PI_EINVAL;
     if (rc == PI_EINVAL && !root) snprintf(j->err.msg, sizeof j->err.msg, "the body is not JSON: %.150s (line %d)", je.text, je.line);
     if (!rc) rc = j->run(j, &j->answer);
-    if (!rc && (text_failed() || !j->answer)) rc = params_no_memory(&j->err);
+    if (text_failed() || (!rc && !j->answer)) rc = params_no_memory(&j->err);
     j->err.code = rc;
     if (rc && !*j->err.msg) snprintf(j->err.msg, sizeof j->err.msg, "%s", pi_strerror(rc));
 }

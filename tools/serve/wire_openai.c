@@ -12,6 +12,7 @@ static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
     char small[256], *p = small;
     size_t n = server_token_text(g->s, id, true, small, sizeof small);
     if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
+    if (!p) text_no_memory();
     json_t *s = p ? text_json(p, n) : NULL;
     if (bytes) {
         *bytes = json_array();
