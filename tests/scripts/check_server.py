@@ -10,7 +10,7 @@
 3. With PyPI's anthropic package: /v1/messages.
 LangChain's client, where it is installed, has a round, too. Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
 could be run."""
-import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
+import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, struct, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
@@ -557,6 +557,10 @@ def tiny(model):
         s = Server(model, '-c', '4096', '--chat-template-file', f.name)
         tools(s)
         thinking(s)
+        s.end()
+        with_tag(model, model + '.tag')
+        s = Server(model + '.tag', '-c', '4096', '--chat-template-file', f.name)
+        growing(s)
         s.quiet('after tools')
         s.end()
     keys(model)
@@ -637,6 +641,73 @@ def tools(s):
     back = [*k['messages'], {'role': 'assistant', 'content': a['content']}, {'role': 'user', 'content': [
         {'type': 'tool_result', 'tool_use_id': a['content'][-1]['id'], 'content': 'rain'}]}]
     expect('its second turn', ask(s, '/v1/messages', {**k, 'messages': back, 'grammar': None, 'max_tokens': 4})[0], 200)
+
+
+def with_tag(model, out):
+    """The tiny model with <tool_call> as its token 0; a key that is not needed gives the bytes."""
+    with open(model, 'rb') as f: b = f.read()
+    for old, new in ((b'<pad>', b'<tool_call>'), (b'tokenizer.ggml.add_space_prefix', b'tokenizer.ggml.add_space_')):
+        old, new = (struct.pack('<Q', len(x)) + x for x in (old, new))
+        if b.count(old) != 1: sys.exit(f'{old} in the tiny model: {b.count(old)} times')
+        b = b.replace(old, new)
+    with open(out, 'wb') as f: f.write(b)
+
+
+def growing(s):
+    """Under tool_choice auto a call that began grows in a stream, in every API. A bias makes the tag the first token, behind
+    which the library's grammar lets nothing but a call through."""
+    shape = {'type': 'object', 'properties': {'city': {'type': 'string', 'minLength': 12, 'maxLength': 40}, 'days': {'type': 'integer'}},
+             'required': ['city', 'days'], 'additionalProperties': False}
+    tool = {'name': 'weather', 'description': 'The weather', 'parameters': shape}
+    common = {'logit_bias': {'0': 100}, 'max_tokens': 400, 'temperature': 1, 'tool_choice': 'auto'}
+    messages = [{'role': 'user', 'content': 'Weather?'}]
+    chat = {**common, 'messages': messages, 'tools': [{'type': 'function', 'function': tool}]}
+    grown = 0
+    for seed in range(6):
+        for single in (False, True):
+            body = {**chat, 'seed': seed, 'parallel_tool_calls': not single}
+            a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
+            if a['finish_reason'] == 'length': continue  # numbers may be long
+            want = [c['function'] for c in a['message']['tool_calls']]
+            if single: expect(f'parallel_tool_calls false, seed {seed}', len(want), 1)
+            chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
+            got, pieces, ids = [], [], set()
+            for t in (t for c in chunks for t in c['delta'].get('tool_calls', [])):
+                if t['index'] == len(got):
+                    got.append({'name': t['function']['name'], 'arguments': ''})
+                    pieces.append(0)
+                    ids.add(t['id'])
+                    expect('the name comes first', t['function']['arguments'], '')
+                    continue
+                got[t['index']]['arguments'] += t['function']['arguments']
+                pieces[t['index']] += 1
+            expect(f'a growing call, seed {seed}', (got, chunks[-1]['finish_reason']), (want, 'tool_calls'))
+            expect('ids', len(ids), len(want))
+            for f in got:
+                value = json.loads(f['arguments'])
+                if sorted(value) != ['city', 'days'] or not 12 <= len(value['city']) <= 40: fault(f'arguments: {f}')
+            grown += min(pieces) > 3
+    if grown < 4: fault(f'calls that grew in a stream: {grown}')
+    cut = {**chat, 'seed': 1, 'max_tokens': 20}
+    chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**cut, 'stream': True})[2])]
+    text = ''.join(c['delta'].get('content') or '' for c in chunks)
+    whole = ask(s, '/v1/chat/completions', cut)[2]['choices'][0]
+    expect('a call that was cut', (chunks[-1]['finish_reason'], text, whole['finish_reason'], whole['message'].get('tool_calls')),
+           ('length', whole['message']['content'], 'length', None))
+    r = {**common, 'seed': 1, 'input': 'Weather?', 'tools': [{'type': 'function', **tool}], 'max_output_tokens': 400, 'parallel_tool_calls': False}
+    got = events(ask(s, '/v1/responses', {**r, 'stream': True})[2])
+    parts = [e['delta'] for e in got if e['type'] == 'response.function_call_arguments.delta']
+    done = [e['arguments'] for e in got if e['type'] == 'response.function_call_arguments.done']
+    if len(parts) < 4 or ''.join(parts) != ''.join(done): fault(f'/v1/responses, a growing call: {parts}, {done}')
+    k = {**common, 'seed': 1, 'messages': messages, 'tools': [{'name': 'weather', 'input_schema': shape}], 'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': True}}
+    got = events(ask(s, '/v1/messages', {**k, 'stream': True})[2])
+    inputs = {}
+    for e in got:
+        if e['type'] == 'content_block_delta' and e['delta']['type'] == 'input_json_delta':
+            inputs.setdefault(e['index'], []).append(e['delta']['partial_json'])
+    want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
+    if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
+    expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
 
 
 def thinking(s):

@@ -321,7 +321,8 @@ static void masks_are_what_tokens_give(void **state)
     (void) state;
     static const pi__grammar_spec forms[] = {
         {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}", NULL, 0},
-        {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}", NULL, 0},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}",
+         NULL, 0},
         {PI__GRAMMAR_SCHEMA, "{}", NULL, 0},
         {PI__GRAMMAR_REGEX, "[ab]{0,3}[ab\u00e9]{2}|[^b]{1,4}b*", NULL, 0},
         {PI__GRAMMAR_REGEX, "(a|[b\u00e9]){2,4}", NULL, 0},

@@ -1,5 +1,6 @@
 /* UTF-8 for JSON: bytes of tokens become whole characters, and what is none becomes U+FFFD, one for each maximal part
- * that could have begun a character, which is what the library's events do; and what became of memory for JSON. A thread's failures are its own. */
+ * that could have begun a character, which is what the library's events do; and whether JSON found the memory it asked
+ * for, which each thread is told of its own. */
 #ifndef PAGEDINFER_SERVE_TEXT_H
 #define PAGEDINFER_SERVE_TEXT_H
 

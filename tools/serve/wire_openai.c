@@ -310,8 +310,9 @@ static void prompt_text(const gen *g, const prompt *pr, buf *out)
         return;
     }
     int64_t n = pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, NULL, 0);
-    if (n <= 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1)) return;
-    out->n = (size_t) pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n);
+    out->failed = n < 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1) ||
+                  pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n) != n;
+    if (!out->failed) out->n = (size_t) n;
 }
 
 /* The first token of a prompt, which has no probability. */
@@ -319,7 +320,8 @@ static int32_t first_token(const gen *g, const prompt *pr)
 {
     int32_t id = -1;
     if (pr->ids) return pr->n_ids ? pr->ids[0] : -1;
-    pi_tokenize(g->s->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1);
+    if (pi_tokenize(g->s->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1) < 0)
+        text_no_memory();
     return id;
 }
 
