@@ -8,8 +8,8 @@
 2. With PyPI's openai package and SmolLM2: streams, stop, seed, n, logprobs, cancel, errors; the same part against
    llama-server where PAGEDINFER_PEER names its program, to show that it asks for nothing of ours.
 3. With PyPI's anthropic package: /v1/messages.
-LangChain's client, where it is installed, has a round, too. Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
-could be run."""
+LangChain's and LiteLLM's clients, where they are installed, have a round, too. Parts 2 and 3 are left out where a package
+(PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing could be run."""
 import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, struct, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -818,6 +818,23 @@ def langchain_part(url):
     expect('its stream', ''.join(x.content for x in c.stream('What is the capital of France?')), got)
 
 
+def litellm_part(url):
+    """Rounds by OpenAI's and Anthropic's forms, a stream, and vectors, where it is installed."""
+    os.environ.setdefault('LITELLM_LOCAL_MODEL_COST_MAP', 'True')  # or it asks the network
+    import litellm
+    litellm.suppress_debug_info = True
+    k = {'api_key': 'none', 'temperature': 0, 'max_tokens': 24, 'num_retries': 0,
+         'messages': [{'role': 'user', 'content': 'What is the capital of France?'}]}
+    got = litellm.completion(model='openai/x', api_base=url + '/v1', **k)
+    if 'Paris' not in got.choices[0].message.content: fault(f'LiteLLM: {got}')
+    text = ''.join(c.choices[0].delta.content or '' for c in litellm.completion(model='openai/x', api_base=url + '/v1', stream=True, **k))
+    expect('its stream', text, got.choices[0].message.content)
+    a = litellm.completion(model='anthropic/x', api_base=url, **k)
+    expect("LiteLLM by Anthropic's form", (a.choices[0].message.content, a.choices[0].finish_reason), (text, got.choices[0].finish_reason))
+    v = litellm.embedding(model='openai/x', api_base=url + '/v1', api_key='none', input=['Paris', 'Rome'], encoding_format='float').data
+    expect('its vectors', [len(x['embedding']) for x in v], [576, 576])
+
+
 def have(package):
     try:
         __import__(package)
@@ -839,6 +856,9 @@ def clients():
     if importlib.util.find_spec('langchain_openai'):
         langchain_part(s.url)
         done.append('langchain')
+    if importlib.util.find_spec('litellm'):
+        litellm_part(s.url)
+        done.append('litellm')
     if have('anthropic'):
         k = {'messages': [{'role': 'user', 'content': 'What is the capital of France?'}], 'temperature': 0, 'max_tokens': 40}
         anthropic_part(s.url, ask(s, '/v1/chat/completions', k)[2]['choices'][0]['message']['content'])
