@@ -287,6 +287,21 @@ def forms(s):
     expect('/completion as a stream', (got[-1]['stop'], sum(len(x['tokens']) for x in got)), (True, 4))
     pieces = ask(s, '/tokenize', {'content': 'a ö', 'with_pieces': True})[2]['tokens']
     if not any(isinstance(x['piece'], list) for x in pieces): fault(f'pieces: {pieces}')
+    got = ask(s, '/completion', {'prompt': [40, 41], 'n_predict': 3, 'mirostat': 2, 'mirostat_tau': 4.5, 'response_fields': [
+        'content', 'prompt', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'no/such', 'timings']})[2]
+    expect('response_fields', (sorted(got), got['prompt'], got['mirostat_tau'], got['n_predict'], got['timings']['predicted_n']),
+           (['content', 'mirostat_tau', 'n_predict', 'prompt', 'timings'], '$%', 4.5, 3, 3))
+    expect('n_cmpl', len(ask(s, '/completion', {'prompt': 'a', 'n_predict': 2, 'n_cmpl': 3})[2]), 3)
+    got = events(ask(s, c, {'prompt': 'a', 'max_tokens': 6, 'stream': True, 'ignore_eos': True, 'timings_per_token': True})[2])
+    expect('timings_per_token', ('timings' in got[0], got[-1]['timings']['predicted_n']), (True, 6))
+    expect('structured_outputs', (ask(s, c, {'prompt': 'a', 'structured_outputs': {'regex': '[0-9]{3}'}})[2]['choices'][0]['text'].isdigit(),
+                                  ask(s, c, {'prompt': 'a', 'structured_outputs': {'choice': 'x'}})[0]), (True, 400))
+    for skip, want in ((True, ''), (False, '<bos><bos>')):
+        expect(f'skip_special_tokens {skip}', ask(s, c, {'prompt': 'a', 'max_tokens': 2, 'logit_bias': {'2': 100}, 'skip_special_tokens': skip})
+               [2]['choices'][0]['text'], want)
+    v = ask(s, '/embedding', {'content': ['a', 'b']})[2]
+    expect('/embedding', ([x['index'] for x in v], v[1]['embedding'][0]),
+           ([0, 1], ask(s, '/v1/embeddings', {'input': 'b'})[2]['data'][0]['embedding']))
     models = ask(s, '/v1/models')[2]['data']
     expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
     expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)

@@ -43,7 +43,8 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
     if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
-    if (!rc && g->is_chat) rc = pi_request_set(r, "special", "true", err); /* tags of thoughts and calls */
+    if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
+        rc = pi_request_set(r, "special", "true", err);
     return rc;
 }
 
@@ -639,6 +640,27 @@ usage gen_usage(const gen *g)
         u.cached += res.cached_tokens;
     }
     return u;
+}
+
+json_t *gen_timings(const choice *ch)
+{
+    pi_result r = {.size = sizeof r};
+    const gen *g = ch->g;
+    if (ch->done) {
+        r = ch->res;
+    } else if (ch->r) {
+        pi_request_sample(ch->r, ch->sample, &r);
+        r.prefill_ms = g->first_at ? (double) (g->first_at - g->ex->began) / 1e6 : 0;
+        r.decode_ms = ch->token_at > g->first_at ? (double) (ch->token_at - g->first_at) / 1e6 : 0;
+    }
+    const double n_prompt = (double) r.prompt_tokens - (double) r.cached_tokens, n = r.generated_tokens;
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t) r.cached_tokens,
+                     "prompt_n", (json_int_t) n_prompt, "prompt_ms", r.prefill_ms, "prompt_per_token_ms",
+                     n_prompt > 0 ? r.prefill_ms / n_prompt : 0, "prompt_per_second",
+                     r.prefill_ms > 0 ? n_prompt / r.prefill_ms * 1e3 : 0, "predicted_n",
+                     (json_int_t) r.generated_tokens, "predicted_ms", r.decode_ms, "predicted_per_token_ms",
+                     n > 0 ? r.decode_ms / n : 0, "predicted_per_second",
+                     r.decode_ms > 0 ? n / r.decode_ms * 1e3 : 0);
 }
 
 const char *gen_model(const gen *g) { return g->s->alias; }

@@ -136,7 +136,11 @@ json_t *ids_json(const int32_t *ids, size_t n);
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
 usage gen_usage(const gen *g);
 const char *gen_model(const gen *g);
+json_t *gen_timings(const choice *ch); /* llama-server's object, so far or of all */
+/* The values of options in a request's fields, or with p NULL of one without any. */
+json_t *server_settings(const server *s, const params *p);
 
-extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings;
+extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings,
+    wire_embedding;
 
 #endif

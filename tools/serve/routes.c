@@ -33,6 +33,8 @@ static const struct route {
     {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL},
     {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages},
     {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings},
+    {"/embeddings", HTTP_POST, 0, NULL, &wire_embedding},
+    {"/embedding", HTTP_POST, 0, NULL, &wire_embedding},
     {"/completions", HTTP_POST, 0, NULL, &wire_native},
     {"/completion", HTTP_POST, 0, NULL, &wire_native},
 };

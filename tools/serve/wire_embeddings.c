@@ -1,4 +1,4 @@
-/* /v1/embeddings: vectors of texts, as OpenAI has them. Each text is a request with pooling, in the engine's batches
+/* /v1/embeddings: vectors of texts, as OpenAI has them; and /embedding, as llama-server has them. Each text is a request with pooling, in the engine's batches
  * with everybody's answers. Reading runs on the pool, writing on the loop (gen.h). */
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,8 @@ static int read_embeddings(gen *g, pi_error *err)
     if (!rc) rc = params_add(p, "pooling", "input", pooling(g->s), err);
     snprintf(text, sizeof text, "%d", (int) n);
     if (!rc && n) rc = params_add(p, "dimensions", "dimensions", text, err);
-    return rc ? rc : params_prompts(p, "input", err);
+    const bool content = g->w == &wire_embedding && json_object_get(p->root, "content");
+    return rc ? rc : params_prompts(p, content ? "content" : "input", err);
 }
 
 static json_t *numbers(const float *v, size_t n)
@@ -79,5 +80,19 @@ static json_t *embeddings_whole(gen *g)
                      "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt);
 }
 
+/* [{"index": 0, "embedding": [[...]]}]: a vector of all tokens is a list of one. */
+static json_t *embedding_whole(gen *g)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < g->n_choices; i++) {
+        const choice *ch = &g->choices[i];
+        json_array_append_new(list, json_pack("{s:i, s:[o]}", "index", (int) i, "embedding",
+                                              numbers(ch->vector, ch->n_vector)));
+    }
+    return list;
+}
+
+const wire wire_embedding = {.id_prefix = "emb-", .what = "embedding", .read = read_embeddings, .whole = embedding_whole,
+                             .raw_prompt = true};
 const wire wire_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_embeddings,
                               .whole = embeddings_whole, .raw_prompt = true};

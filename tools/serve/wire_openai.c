@@ -110,18 +110,19 @@ static json_t *envelope(const gen *g, const char *object)
                      "model", gen_model(g), "system_fingerprint", pi_version());
 }
 
-static void send_chunk(gen *g, const char *object, json_t *one)
+static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one)
 {
     json_t *root = envelope(g, object), *list = json_array();
     if (one) json_array_append_new(list, one);
     json_object_set_new(root, "choices", list);
     if (!one || g->p.usage_in_all) json_object_set_new(root, "usage", usage_json(g));
+    if (ch && g->p.timings) json_object_set_new(root, "timings", gen_timings(ch));
     gen_send(g, NULL, root);
 }
 
 static void send_end(gen *g, const char *object)
 {
-    if (g->p.include_usage) send_chunk(g, object, NULL);
+    if (g->p.include_usage) send_chunk(g, object, NULL, NULL);
     stream_put(g->ex, "data: [DONE]\n\n", 14);
 }
 
@@ -193,7 +194,7 @@ static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool 
     if (with_tokens && pc->probs && pc->n_ids)
         json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->ids, pc->probs, pc->n_ids));
     if (with_tokens && g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
-    send_chunk(g, "chat.completion.chunk", one);
+    send_chunk(g, "chat.completion.chunk", ch, one);
 }
 
 static json_t *delta_json(const gen *g, const chat_delta *d)
@@ -263,6 +264,7 @@ static json_t *chat_whole(gen *g)
     }
     json_object_set_new(root, "choices", list);
     json_object_set_new(root, "usage", usage_json(g));
+    if (g->p.timings) json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
     return root;
 }
 
@@ -296,7 +298,7 @@ static void text_piece(gen *g, choice *ch, const piece *pc)
         json_object_set_new(one, "logprobs", text_logprobs(g, ch, (size_t) (pc->ids - ch->ids), pc->n_ids, 0));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
     if (pc->last && ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", json_string(ch->res.stop));
-    send_chunk(g, "text_completion", one);
+    send_chunk(g, "text_completion", ch, one);
 }
 
 static void text_begin(gen *g) { (void) g; }
@@ -372,6 +374,7 @@ static json_t *text_whole(gen *g)
     for (size_t i = 0; i < g->n_choices; i++) json_array_append_new(list, text_choice(g, &g->choices[i]));
     json_object_set_new(root, "choices", list);
     json_object_set_new(root, "usage", usage_json(g));
+    if (g->p.timings) json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
     return root;
 }
 
