@@ -148,11 +148,14 @@ def no_memory(model, folder):
     return done
 
 
-def slow_step(model):
+def slow_step(maker, folder):
+    """A model that is large enough for steps of some tenths of a second, and a limit far below."""
+    model = os.path.join(folder, 'slow.gguf')
+    subprocess.run([maker, model, '32768', 'gemma3', '0', 'Q8_0', 'L=4 E=512 F=2048'], check=True)
     s = Server(model, '-c', '32768', '--hang-timeout', '0.02', '-t', '1', '-b', '32768', '--step-target-ms', '0')
     expect('/health at rest', ask(s, '/health')[0], 200)
     answer = []
-    body = {'prompt': [40 + i % 200 for i in range(30000)], 'max_tokens': 1}
+    body = {'prompt': [40 + i % 200 for i in range(1500)], 'max_tokens': 1}
     t = threading.Thread(target=lambda: answer.append(ask(s, '/v1/completions', body)[0]))
     t.start()
     said = []
@@ -216,7 +219,7 @@ def main():
         model = os.path.join(d, 'tiny.gguf')
         subprocess.run([maker, model, '32768'], check=True)
         n = no_memory(model, d)
-        slow_step(model)
+        slow_step(maker, d)
         tenants(model)
     print(f'server: {n} requests with allocations that fail, a slow step, tenants, {len(base.faults)} faults')
     return 1 if base.faults else 0

@@ -1,5 +1,5 @@
-/* /v1/embeddings: vectors of texts, as OpenAI has them; and /embedding, as llama-server has them. Each text is a request with pooling, in the engine's batches
- * with everybody's answers. Reading runs on the pool, writing on the loop (gen.h). */
+/* /v1/embeddings: vectors of texts, as OpenAI has them; and /embedding, as llama-server has them. Each text is a request
+ * with pooling, in the engine's batches with everybody's answers. Reading runs on the pool, writing on the loop (gen.h). */
 #include <stdlib.h>
 #include <string.h>
 
