@@ -323,6 +323,10 @@ def forms(s):
            in ('left', 'right'), True)
     a = ask(s, '/v1/responses', {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True})[2]
     expect('/v1/responses', (a['object'], a['status'], a['output'][-1]['type']), ('response', 'incomplete', 'message'))
+    k = {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True, 'top_logprobs': 2, 'include': ['message.output_text.logprobs']}
+    p = ask(s, '/v1/responses', k)[2]['output'][-1]['content'][0]['logprobs']
+    parts = [e['logprobs'] for e in events(ask(s, '/v1/responses', {**k, 'stream': True})[2]) if e['type'] == 'response.output_text.delta']
+    expect('logprobs of /v1/responses', ([len(t['top_logprobs']) for t in p], sum(parts, [])), ([2] * 8, p))
 
 
 def cancel(s):

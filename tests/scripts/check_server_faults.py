@@ -48,7 +48,7 @@ KINDS = {
     'native stream': ('/completion', {'prompt': 'a', 'temperature': 0, 'n_predict': 8, 'stream': True, 'n_probs': 2}),
     'schema': ('/v1/completions', {'prompt': 'a', 'temperature': 0, 'max_tokens': 20, 'guided_choice': ['left', 'right', 'middle']}),
     'responses': ('/v1/responses', {'input': 'a', 'temperature': 0, 'max_output_tokens': 8, 'metadata': {'a': 'b'}}),
-    'responses stream': ('/v1/responses', {'input': 'a', 'temperature': 0, 'max_output_tokens': 8, 'stream': True}),
+    'responses stream': ('/v1/responses', {'input': 'a', 'temperature': 0, 'max_output_tokens': 8, 'stream': True, 'top_logprobs': 1}),
     'messages': ('/v1/messages', {**CHAT, 'system': 'b'}),
     'messages stream': ('/v1/messages', {**CHAT, 'stream': True}),
     'count': ('/v1/messages/count_tokens', CHAT),

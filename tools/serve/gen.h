@@ -136,6 +136,8 @@ json_t *ids_json(const int32_t *ids, size_t n);
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
 usage gen_usage(const gen *g);
 const char *gen_model(const gen *g);
+/* [{"token", "logprob", "bytes", "top_logprobs"}] of n rows of probs. */
+json_t *gen_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n);
 json_t *gen_timings(const choice *ch); /* llama-server's object, so far or of all */
 /* The values of options in a request's fields, or with p NULL of one without any. */
 json_t *server_settings(const server *s, const params *p);

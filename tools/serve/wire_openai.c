@@ -31,11 +31,9 @@ static json_t *chat_entry(const gen *g, const pi_token_prob *p)
     return json_pack("{s:o, s:o, s:o}", "token", token, "logprob", logprob_json(p->logprob), "bytes", bytes);
 }
 
-/* {"content": [{"token", "logprob", "bytes", "top_logprobs"}]} */
-static json_t *chat_logprobs(const gen *g, const choice *ch, const int32_t *ids, const pi_token_prob *probs, size_t n)
+json_t *gen_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n)
 {
     json_t *list = json_array();
-    (void) ids;
     for (size_t i = 0; i < n; i++) {
         const pi_token_prob *row = probs + i * ch->n_probs;
         json_t *e = chat_entry(g, row), *top = json_array();
@@ -43,7 +41,12 @@ static json_t *chat_logprobs(const gen *g, const choice *ch, const int32_t *ids,
         json_object_set_new(e, "top_logprobs", top);
         json_array_append_new(list, e);
     }
-    return json_pack("{s:o, s:n}", "content", list, "refusal");
+    return list;
+}
+
+static json_t *chat_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n)
+{
+    return json_pack("{s:o, s:n}", "content", gen_logprobs(g, ch, probs, n), "refusal");
 }
 
 struct text_probs { /* of completions: lists side by side */
@@ -192,7 +195,7 @@ static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool 
     json_t *one = json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "delta", delta, "logprobs",
                             "finish_reason", finish);
     if (with_tokens && pc->probs && pc->n_ids)
-        json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->ids, pc->probs, pc->n_ids));
+        json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->probs, pc->n_ids));
     if (with_tokens && g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
     send_chunk(g, "chat.completion.chunk", ch, one);
 }
@@ -247,7 +250,7 @@ static json_t *chat_choice(gen *g, choice *ch)
     if (ch->n_calls) json_object_set_new(m, "tool_calls", calls_json(ch));
     json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "message", m, "logprobs", "finish_reason",
                             ch->reason);
-    if (ch->n_probs) json_object_set_new(one, "logprobs", chat_logprobs(g, ch, ch->ids, ch->probs, ch->n_ids));
+    if (ch->n_probs) json_object_set_new(one, "logprobs", chat_logprobs(g, ch, ch->probs, ch->n_ids));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(ch->ids, ch->n_ids));
     return one;
 }
