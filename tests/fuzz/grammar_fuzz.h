@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "grammar/grammar.h"
+#include "template/chat_form.h"
 #include "vocab_seed.h"
 
 enum { FUZZ_LONGEST = 4096, FUZZ_TOKENS = 24 };
