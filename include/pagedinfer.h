@@ -391,7 +391,9 @@ PI_API int pi_request_prompt_rank(pi_request *r, const char *query, size_t query
  * token, the ids are those of pi_chat_render and pi_request_prompt_text.
  * With tools the answer is held to a grammar of their calls, unless one of the options for an answer's form is set: where
  * "tool_choice" asks for a call it is one from the start (or behind the thoughts that the prompt opened); otherwise it is
- * free until a call begins, which then has the name of a tool and arguments by its schema. PI_EUNSUPPORTED: a call is
+ * free until, outside of thoughts, a call begins with the tag of the template's form; it then has the name of a tool and
+ * arguments by its schema, and nothing but calls follows. Llama's calls that are bare JSON, and those that lack the tag,
+ * stay free, and so do all where a schema has a keyword that no grammar can be made of. PI_EUNSUPPORTED: a call is
  * required, but the template's form of calls is not known, or a schema has a keyword that no grammar can be made of.
  * Needs 1 MiB of stack. */
 PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
@@ -471,6 +473,8 @@ struct pi_event {
     size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions"; with pooling rank the
                                       scores, n_labels of pi_info */
     size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
+    bool calls_bound;              /* in PI_EVENT_TEXT: the grammar of tool calls (pi_request_prompt_chat) held the last of
+                                      the tokens, and holds what follows: see pi_chat_parser_bind */
 };
 
 /* A pointer that its events carry. */
@@ -492,6 +496,7 @@ PI_API void pi_event_release(pi_event *ev);
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
+ *                      if (ev->calls_bound) pi_chat_parser_bind(p);
  *                      pi_chat_delta d = {sizeof d};  while (pi_chat_parser_next(p, &d)) ...
  *     pi_chat_parser_end(p, finish_reason), and deltas once more
  *
@@ -510,8 +515,8 @@ enum {
     PI_CHAT_CALL = 3,         /* call number index begins: id, name */
     PI_CHAT_ARGUMENTS = 4,    /* text: more of its arguments; all so far begin a JSON object */
     PI_CHAT_CALL_END = 5,     /* it is complete */
-    PI_CHAT_CALL_DROPPED = 6, /* it was no call after all: forget it, its text follows as content. With a grammar
-                                 (option "tool_choice") only where the answer was cut off */
+    PI_CHAT_CALL_DROPPED = 6, /* it was no call after all: forget it, its text follows as content. Of one that is sure
+                                 only where the answer was cut off */
 };
 typedef struct pi_chat_delta {
     uint32_t size;    /* sizeof(pi_chat_delta) */
@@ -521,6 +526,8 @@ typedef struct pi_chat_delta {
     uint32_t index;   /* of the call, from 0; never used again where it was dropped */
     const char *id;   /* of the call, made here unless the model gives one: "call_...", 9 letters for Mistral */
     const char *name; /* of its function */
+    bool sure;        /* of a call: a grammar sees to it that it becomes complete unless the answer is cut off, by
+                         max-tokens say. It may be shown while it grows; one that is not sure, when it is complete */
 } pi_chat_delta;
 
 /* A complete call. */
@@ -542,6 +549,8 @@ PI_API void pi_chat_parser_free(pi_chat_parser *p);
  * that end an answer; stop strings are not looked for. PI_OK, or PI_ENOMEM: then the answer is lost. */
 PI_API int pi_chat_parser_feed(pi_chat_parser *p, const char *text, size_t len);
 PI_API int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, size_t n);
+/* After the text of an event with calls_bound: the call that is open, and all that follow, are sure. */
+PI_API void pi_chat_parser_bind(pi_chat_parser *p);
 /* Nothing follows. Returns how it ended: PI_FINISH_TOOL_CALLS where finish is PI_FINISH_STOP and at least one call is
  * complete, finish otherwise; or PI_ENOMEM. */
 PI_API int pi_chat_parser_end(pi_chat_parser *p, int finish);

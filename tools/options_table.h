@@ -242,7 +242,7 @@
       "Bytes of an answer that may wait for a slow client before it is canceled.")                                     \
     X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
       "Seconds that running requests get to finish after SIGTERM.")                                                    \
-    X("hang-timeout", INT, "120", "1..86400", "--hang-timeout", "", "serve", false,                                    \
+    X("hang-timeout", FLOAT, "120", "0.01..86400", "--hang-timeout", "", "serve", false,                                    \
       "Seconds without a step after which /health says that the model hangs.")                                         \
     X("threads-http", INT, "2", "1..128", "--threads-http", "LLAMA_ARG_THREADS_HTTP", "serve", false,                  \
       "Threads that read and tokenise requests.")                                                                      \

@@ -289,6 +289,13 @@ int pi__answer_tokens(pi__answer *a, const int32_t *ids, size_t n)
     return a->code;
 }
 
+void pi__answer_bind(pi__answer *a)
+{
+    pi__call *c = a->open ? &a->call[a->n_call - 1] : NULL;
+    a->bound = true;
+    if (c) c->sure |= !c->told;
+}
+
 int pi__answer_end(pi__answer *a)
 {
     if (a->code || a->ended) return a->code;
@@ -315,10 +322,11 @@ bool pi__answer_next(pi__answer *a, pi_chat_delta *out)
     if (a->next_delta == a->n_delta) return false;
     const pi__answer_delta *d = &a->delta[a->next_delta++];
     bool of_call = d->kind >= PI_CHAT_CALL;
-    const pi__call *c = of_call ? &a->call[d->call] : NULL;
+    pi__call *c = of_call ? &a->call[d->call] : NULL;
     const pi__text *t = of_call ? &c->args : d->kind == PI_CHAT_REASONING ? &a->thoughts : &a->content;
     pi_chat_delta full = {.kind = d->kind, .index = d->call, .text = d->n ? t->p + d->from : "", .text_len = d->n,
-                          .id = of_call ? c->id : "", .name = of_call ? c->name : ""};
+                          .id = of_call ? c->id : "", .name = of_call ? c->name : "", .sure = of_call && c->sure};
+    if (d->kind == PI_CHAT_CALL) c->told = true;
     full.size = out->size < sizeof full ? out->size : (uint32_t) sizeof full;
     memcpy(out, &full, full.size);
     return true;

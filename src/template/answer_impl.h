@@ -34,6 +34,8 @@ typedef struct pi__call {
     pi__text args;             /* JSON, as far as it is known */
     bool done;                 /* complete */
     bool dropped;              /* it was none after all */
+    bool sure;                 /* a grammar sees to it that it becomes complete */
+    bool told;                 /* that it began was taken by the caller */
 } pi__call;
 
 typedef struct pi__answer_delta {
@@ -57,6 +59,7 @@ struct pi__answer {
     size_t raw;                /* in a call: where its text begins; behind the last one that is complete */
     size_t seek;               /* up to here it was looked at already, and nothing was found */
     bool ended;
+    bool bound;                /* pi__answer_bind was called */
 
     bool harmony;              /* it is in messages: state is MESSAGE where others have BEGIN, THOUGHT and TEXT */
     bool in_thought, kept;     /* the message's body is thoughts; its end is part of the content */

@@ -48,4 +48,12 @@ extern const pi__thought_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
 /* The tags whose opening one the text ends with, white space apart; -1: none. */
 int pi__thought_open_at_end(const char *text, size_t n);
 
+
+/* Where a text has thoughts, as the parser of answers sees them: at its beginning, and where tags may come anywhere. */
+enum {
+    PI__THOUGHTS_NONE, /* nothing is a thought */
+    PI__THOUGHTS_MAY,  /* they may begin */
+    PI__THOUGHTS_OPEN, /* + index of their tags: it begins within them */
+};
+
 #endif

@@ -76,25 +76,24 @@ static pi__chat *chat_of(const char *template)
     return c;
 }
 
-/* A matcher for the grammar of template and options; *trigger: the JSON list, "" for none. */
+/* A matcher for the grammar of template and options: of what follows the trigger, *trigger is the JSON list, "" for none;
+ * trigger NULL: of the whole answer. */
 static pi__matcher *matcher_of(const char *template, const char *options, char *trigger, size_t cap)
 {
     pi__chat *c = chat_of(template);
-    pi__text g = {0}, t = {0};
+    pi__call_form f;
     pi__grammar *compiled = NULL;
     pi__matcher *m = NULL;
-    bool required;
     pi_error err = {0};
     pi__str prompt = pi__str_of(strstr(template, "<think>") ? "x<think>\n" : "x");
-    if (pi__chat_grammar(c, tools, options, prompt, &g, &t, &required, &err)) fail_msg("%s", err.msg);
-    assert_true(g.n > 0);
-    snprintf(trigger, cap, "%s", t.p ? t.p : "");
-    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, g.p, NULL}; /* what follows the trigger */
-    if (pi__grammar_get(grammars, &spec, &compiled, &err)) fail_msg("%s\n%s", err.msg, g.p);
+    if (pi__chat_grammar(c, tools, options, prompt, &f, &err)) fail_msg("%s", err.msg);
+    assert_true(f.grammar.n > 0);
+    if (trigger) snprintf(trigger, cap, "%s", f.trigger.p ? f.trigger.p : "");
+    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, f.grammar.p, trigger ? NULL : f.trigger.p, trigger ? 0 : f.thoughts};
+    if (pi__grammar_get(grammars, &spec, &compiled, &err)) fail_msg("%s\n%s", err.msg, f.grammar.p);
     assert_int_equal(pi__matcher_create(&m, compiled, &err), PI_OK);
     pi__grammar_release(compiled);
-    pi__free(g.p);
-    pi__free(t.p);
+    pi__call_form_free(&f);
     pi__chat_free(c);
     return m;
 }
@@ -248,12 +247,10 @@ static void test_none(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__chat *c = chat_of(cases[i].template);
-        pi__text g = {0}, t = {0};
-        bool required;
+        pi__call_form f;
         pi_error err = {0};
-        assert_int_equal(pi__chat_grammar(c, cases[i].tools, cases[i].options, pi__str_of("x"), &g, &t, &required, &err),
-                         cases[i].rc);
-        assert_int_equal(g.n + t.n, 0);
+        assert_int_equal(pi__chat_grammar(c, cases[i].tools, cases[i].options, pi__str_of("x"), &f, &err), cases[i].rc);
+        assert_int_equal(f.grammar.n + f.trigger.n, 0);
         assert_true(!cases[i].rc || err.msg[0]);
         pi__chat_free(c);
     }
@@ -297,6 +294,162 @@ static void test_random(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- calls that may come */
+
+/* An answer that is generated: a matcher that says what may come, and the parser that reads what came. */
+typedef struct answer {
+    pi__matcher *m;
+    pi__chat *c;
+    pi__answer *a;
+    uint32_t n_begun, n_sure, n_dropped; /* calls that began; of these, sure ones; sure ones that were dropped */
+    size_t n_args;                       /* pieces of arguments of sure calls */
+    bool bound;
+} answer;
+
+static void answer_begin(answer *x, const char *template, const char *options)
+{
+    pi_error err;
+    *x = (answer) {.m = matcher_of(template, options, NULL, 0), .c = chat_of(template)};
+    assert_int_equal(pi__answer_new(&x->a, x->c, tools, options, 0, &err), PI_OK);
+}
+
+static void answer_free(answer *x)
+{
+    pi__answer_free(x->a);
+    pi__chat_free(x->c);
+    pi__matcher_free(x->m);
+}
+
+static void take_deltas(answer *x)
+{
+    pi_chat_delta d = {.size = sizeof d};
+    while (pi__answer_next(x->a, &d)) {
+        x->n_begun += d.kind == PI_CHAT_CALL;
+        x->n_sure += d.kind == PI_CHAT_CALL && d.sure;
+        x->n_args += d.kind == PI_CHAT_ARGUMENTS && d.sure;
+        x->n_dropped += d.kind == PI_CHAT_CALL_DROPPED && d.sure;
+    }
+}
+
+/* The engine's order: what held the token is what its event says. */
+static bool answer_token(answer *x, int32_t id)
+{
+    char text[64];
+    const bool bound = pi__matcher_is_bound(x->m);
+    pi_error err;
+    if (pi__matcher_accept(x->m, id, &err)) return false;
+    assert_int_equal(pi__answer_feed(x->a, text, pi__token_bytes(vocab, id, true, text, sizeof text)), PI_OK);
+    if (bound) pi__answer_bind(x->a);
+    x->bound = pi__matcher_is_bound(x->m);
+    take_deltas(x);
+    return true;
+}
+
+/* false: the grammar does not allow it. */
+static bool answer_text(answer *x, const char *text)
+{
+    pi__ids ids = {0};
+    bool ok = true;
+    assert_int_equal(pi__tokenize(vocab, text, strlen(text), false, true, &ids), PI_OK);
+    for (size_t i = 0; i < ids.n && ok; i++) ok = answer_token(x, ids.p[i]);
+    pi__free(ids.p);
+    return ok;
+}
+
+/* Triggers bind outside of thoughts alone, where the parser of answers sees a call. */
+static void test_thoughts(void **state)
+{
+    (void) state;
+    static const char call[] = "\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>", bad[] = "\nno call";
+    static const struct {
+        const char *template, *options, *free, *trigger, *rest;
+    } cases[] = {
+        {HERMES, NULL, "<think>I might <tool_call> no</think>So ", "<tool_call>", call},
+        {HERMES, NULL, " \n<think>\n<tool_call></think", "></think><tool_call>", call},
+        {HERMES, NULL, " \n<thinking>\n<tool_call></think></thinking>", "<tool_call>", call},
+        {HERMES, NULL, "<think <think>", "<tool_call>", call}, /* no thoughts in the middle of a text */
+        {HERMES, NULL, "<<<", "<tool_call>", call},
+        {HERMES, NULL, "a<think>", "<tool_call>", call},
+        {HERMES, NULL, "", "<tool_call>", call},
+        {HERMES, NULL, " \n", "<tool_call>", call},
+        {HERMES, "{\"parse_reasoning\": false}", "<think>", "<tool_call>", call},
+        {THINKS, NULL, "hm <tool_call> </thin </think> ", "<tool_call>", call},
+        {GEMMA, NULL, "a <|channel>thought\n<|tool_call><channel|> b<|channel>thought<channel|>", "<|tool_call>",
+         "call:now{}<tool_call|>"},
+        {FUNCTIONS, NULL, "<think><function=now></think><tool_call>", "<function=", "now>{}</function>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        answer x;
+        answer_begin(&x, cases[i].template, cases[i].options);
+        if (!answer_text(&x, cases[i].free) || x.bound) fail_msg("%s: not free", cases[i].free);
+        if (!answer_text(&x, cases[i].trigger) || !x.bound) fail_msg("%s: not bound", cases[i].free);
+        if (!answer_text(&x, cases[i].rest)) fail_msg("%s%s: refused", cases[i].free, cases[i].rest);
+        assert_int_equal(pi__answer_end(x.a), PI_OK);
+        take_deltas(&x);
+        if (pi__answer_calls(x.a) != 1 || x.n_sure != 1 || x.n_dropped) fail_msg("%s: no sure call", cases[i].free);
+        answer_free(&x);
+        answer_begin(&x, cases[i].template, cases[i].options);
+        assert_true(answer_text(&x, cases[i].free) && answer_text(&x, cases[i].trigger) && !answer_text(&x, bad));
+        answer_free(&x);
+    }
+}
+
+/* A token of the mask; closing: one that ends something, if there is one. -1: the answer is over. */
+static int32_t over_or(const pi__mask *mask, bool closing, uint64_t random)
+{
+    static const char closers[] = "\"}]<>/\n,0";
+    const int32_t n = pi__vocab_size(vocab), from = (int32_t) ((random >> 33) % (uint64_t) n);
+    if (!mask->n || (closing && pi__mask_has(mask, pi__vocab_eos(vocab)))) return -1;
+    for (size_t i = 0; closing && i < sizeof closers - 1; i++) {
+        const char c = closers[(i + (size_t) from) % (sizeof closers - 1)];
+        const int32_t id = pi__vocab_find(vocab, &c, 1);
+        if (id >= 0 && pi__mask_has(mask, id)) return id;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (pi__mask_has(mask, (from + i) % n) && !pi__vocab_is_eog(vocab, (from + i) % n)) return (from + i) % n;
+    return -1;
+}
+
+/* Random answers of words that begin and end thoughts and calls: a call that is sure is complete where the answer may
+ * end, and arguments grow. */
+static void test_sure(void **state)
+{
+    (void) state;
+    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA, FUNCTIONS, THINKS};
+    static const char *const words[] = {
+        "<tool_call>", "</tool_call>", "<think>", "</think>", "<|tool_call>", "<|channel>thought", "<channel|>",
+        "[TOOL_CALLS]", "<|python_tag|>", "<function=", "<" D "tool_calls>", " ", "\n", "a", "<", "<t", "{", "now",
+    };
+    uint64_t rng = 11;
+    uint32_t n_sure = 0;
+    size_t n_args = 0;
+    for (size_t k = 0; k < 10 * 20; k++) {
+        answer x;
+        bool over = false;
+        answer_begin(&x, templates[k % 10], NULL);
+        for (int step = 0; step < 600 && !over; step++) {
+            pi__mask mask;
+            pi_error err;
+            rng = rng * 6364136223846793005u + 1442695040888963407u;
+            if (!x.bound && step < 40) {
+                (void) answer_text(&x, words[(rng >> 33) % (sizeof words / sizeof *words)]);
+                continue;
+            }
+            assert_int_equal(pi__matcher_mask(x.m, true, &mask, &err), PI_OK);
+            const int32_t id = over_or(&mask, step > 100, rng);
+            over = id < 0;
+            if (!over) assert_true(answer_token(&x, id));
+        }
+        assert_int_equal(pi__answer_end(x.a), PI_OK);
+        take_deltas(&x);
+        if (over && x.n_dropped) fail_msg("%s, round %zu: a sure call was none", templates[k % 10], k);
+        n_sure += x.n_sure;
+        n_args += x.n_args;
+        answer_free(&x);
+    }
+    assert_true(n_sure > 50 && n_args > n_sure);
+}
+
 static void test_out_of_memory(void **state)
 {
     (void) state;
@@ -307,13 +460,11 @@ static void test_out_of_memory(void **state)
         long n = 0;
         for (int rc = PI_ENOMEM; rc; n++) {
             counting_use(&heap, n);
-            pi__text g = {0}, t = {0};
-            bool required;
+            pi__call_form f;
             pi_error err = {0};
-            rc = pi__chat_grammar(c, tools, REQUIRED, pi__str_of("x"), &g, &t, &required, &err);
+            rc = pi__chat_grammar(c, tools, REQUIRED, pi__str_of("x"), &f, &err);
             if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s", n, err.msg);
-            pi__free(g.p);
-            pi__free(t.p);
+            pi__call_form_free(&f);
             assert_int_equal(heap.live, 0);
         }
         assert_true(n > 5);
@@ -326,7 +477,8 @@ int main(void)
 {
     const struct CMUnitTest tests_[] = {
         cmocka_unit_test(test_required), cmocka_unit_test(test_refused), cmocka_unit_test(test_triggers),
-        cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_sure), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);
 }

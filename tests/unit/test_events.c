@@ -143,7 +143,7 @@ static pi__seq *live(int n)
 
 static bool give_token(pi__seq *s, int32_t id)
 {
-    const pi__token_out t = {id, id == TINY_EOS, NULL, 0};
+    const pi__token_out t = {id, id == TINY_EOS, NULL, 0, false};
     return s->job.on_token(s->job.ud, &t);
 }
 
@@ -424,7 +424,7 @@ static void logprobs_and_user_pointer(void **state)
     assert_int_equal(live(0)->job.params.n_logprobs, 1);
     for (int32_t i = 0; i < 20; i++) {
         const pi_token_prob probs[2] = {{i, -1.0f}, {i + 100, -2.0f}};
-        const pi__token_out t = {TINY_BYTE0 + 'a', false, probs, 2};
+        const pi__token_out t = {TINY_BYTE0 + 'a', false, probs, 2, false};
         live(0)->job.on_token(live(0)->job.ud, &t);
     }
     pi_event *ev;
@@ -1188,7 +1188,7 @@ static void out_of_memory_with_samples(void **state)
 static bool give_probable(pi__seq *s, int i)
 {
     const pi_token_prob prob = {i, -1.0f};
-    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1};
+    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1, false};
     return s->job.on_token(s->job.ud, &t);
 }
 

@@ -83,6 +83,7 @@ static json_t *base64(const float *v, size_t n)
                               k > 2 ? digit[x & 63] : '='};
         buf_put(&b, four, 4);
     }
+    if (b.failed) text_no_memory();
     json_t *s = b.failed ? NULL : json_stringn(b.p ? b.p : "", b.n);
     buf_free(&b);
     return s;
