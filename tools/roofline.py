@@ -6,8 +6,8 @@
 
 BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
 and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
-What one more layer of a kind adds is multiplied by how many the model has. Takes about a quarter of an hour; --models and --json
-allow parts: results are kept in the file, and those of other models stay.
+What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
+results are kept in the file of --json, and those of other models stay.
 
 --check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
 are an error. --bless writes that file anew.
@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = ROOT / "tests" / "simt" / "roofline_bounds.json"
 SMS = 188   # multiprocessors of the device that is emulated: an RTX PRO 6000
-SAMPLE = 5  # blocks of the grid's first dimension, of the others at most two
+SAMPLE = 2  # blocks of each dimension of a grid
 
 F32, Q8_0, Q4_K, NVFP4 = 0, 8, 12, 40  # GGUF types
 BLOCK = {F32: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), NVFP4: (64, 36)}  # values, bytes
@@ -137,12 +137,14 @@ MODELS = {
     "Gemma 3 270M, Q8_0": gemma3(640, 2048, 4, 1, 256, 512, {"window": 15, "global": 3}, Q8_0),
 }
 
-# Steps: name, parts of (sequences, tokens each, tokens in the cache then)
+# Steps: name, parts of (sequences, tokens each, tokens in the cache then), times how many. Positions are in the middle of a
+# chunk of delta-net layers. Of the four chunks of the longer prefill the first and the last are counted, twice each: what
+# attention reads grows evenly.
 CHUNK = 2048
-STEPS = {f"decode, {n}": [(n, 1, 2000)] for n in (1, 8, 32, 128)}
-STEPS["prefill of 2,048"] = [(1, CHUNK, CHUNK)]
-STEPS["prefill of 8,192"] = [(1, CHUNK, c) for c in range(CHUNK, 4 * CHUNK + 1, CHUNK)]
-LONG = {"decode, 1 at 128k": [(1, 1, 131000)]}
+STEPS = {f"decode, {n}": [((n, 1, 1992), 1)] for n in (1, 8, 32, 128)}
+STEPS["prefill of 2,048"] = [((1, CHUNK, CHUNK), 1)]
+STEPS["prefill of 8,192"] = [((1, CHUNK, CHUNK), 2), ((1, CHUNK, 4 * CHUNK), 2)]
+LONG = {"decode, 1 at 128k": [((1, 1, 131064), 1)]}
 
 
 def steps_of(name):
@@ -213,43 +215,289 @@ def write_model(path, model, kinds):
 
 # ---- counting
 
-def run(build, model, kinds, parts, sample):
-    """[{kernel: counts}] of the steps."""
+def run(build, model, kinds, steps, sample):
+    """[{part: {kernel: counts}}] of the steps."""
     with tempfile.TemporaryDirectory() as tmp:
         path = f"{tmp}/model.gguf"
         write_model(path, model, kinds)
-        command = [build / "tests" / "simt" / "roofline", path, str(sample), str(SMS), *(f"{s}x{n}x{c}" for s, n, c in parts)]
+        command = [build / "tests" / "simt" / "roofline", path, str(sample), str(SMS), *(f"{s}x{n}x{c}" for s, n, c in steps)]
         out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{out.stderr}")
-    return [json.loads(t)["kernels"] for t in re.split(r"\n(?=\{)", out.stdout.strip())]
+    return [json.loads("{" + t)["parts"] for t in out.stdout.split("\n{")] if out.stdout[0] != "{" else \
+        [json.loads("{" + t)["parts"] for t in ("\n" + out.stdout).split("\n{")[1:]]
 
 
-def added(a, b, factor=1.0):
-    """a + factor * b, by kernel."""
-    out = {k: dict(v) for k, v in a.items()}
-    for kernel, counts in b.items():
-        mine = out.setdefault(kernel, {})
+def add(total, part, factor):
+    """total + factor * part, by kernel."""
+    for kernel, counts in part.items():
+        mine = total.setdefault(kernel, {})
         for what, n in counts.items():
             mine[what] = mine.get(what, 0) + factor * n
-    return out
 
 
 def count_model(build, model, steps):
-    """{step: {kernel: counts}} of the whole model, from one layer of each kind, and one more of each."""
-    parts = list(dict.fromkeys(p for step in steps.values() for p in step))
+    """{step: {kernel: counts}} of the whole model: a layer of each kind, and the last one, of whose tokens few are needed."""
+    parts = list(dict.fromkeys(p for step in steps.values() for p, _ in step))
     kinds = list(model["layers"])
-    base = run(build, model, kinds, parts, SAMPLE)
-    total = [dict(b) for b in base]
-    for i, kind in enumerate(kinds):
-        more = run(build, model, kinds[:i] + [kind] + kinds[i:], parts, SAMPLE)
-        for p in range(len(parts)):
-            layer = added(more[p], base[p], -1)
-            total[p] = added(total[p], layer, model["layers"][kind] - 1)
+    kinds.append(kinds[-1])
+    many = [model["layers"][k] for k in kinds[:-1]] + [1]
+    many[-2] -= 1
+    counted = dict(zip(parts, run(build, model, kinds, parts, SAMPLE)))
     out = {}
     for name, step in steps.items():
         sums = {}
-        for p in step:
-            sums = added(sums, total[parts.index(p)])
-        out[name] = {k: {w: max(0, round(n)) for w, n in c.items()} for k, c in sums.items()}
+        for p, times in step:
+            for part, kernels in counted[p].items():
+                layer = int(part)
+                add(sums, kernels, times * (many[layer] if 0 <= layer < len(kinds) else 1))
+        out[name] = sums
     return out
+
+
+# ---- what is the least, and what time follows
+
+MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_s8_k16": (4096, "int8"), "mma_s8_k32": (8192, "int8"),
+       "mma_nvfp4": (16384, "fp4"), "mma_mxfp4": (16384, "fp4"), "mma_mx8": (8192, "fp8")}  # operations, rate by which they go
+MEMORY = ("ldmatrix", "lds", "sts", "ldg", "stg", "cp_async", "bulk")
+
+# Published: bytes a second, multiprocessors, clock, operations a second of dense products.
+CARDS = {
+    "GB10": dict(bytes=273e9, sms=48, clock=2.418e9, half=119e12, int8=238e12, fp8=238e12, fp4=475e12),
+    "RTX PRO 6000": dict(bytes=1.792e12, sms=188, clock=2.617e9, half=503.8e12, int8=1007.6e12, fp8=1007.6e12, fp4=2015.2e12),
+    "H100 SXM": dict(bytes=3.35e12, sms=132, clock=1.83e9, half=989.4e12, int8=1978.9e12, fp8=1978.9e12, fp4=None),
+}
+LAUNCH = 1.5e-6  # seconds from one kernel's end to the next one's work, in a graph: assumed
+L2_BYTES, ISSUES = 64, 4  # a multiprocessor moves and issues at most in a clock
+
+
+def loops_of_report(path):
+    """{kernel: {class: instructions}} of the main loops that kernel_report.py wrote."""
+    found = {}
+    for line in path.read_text().splitlines():
+        if m := re.match(r"\| `([^`]+)` \|.*\| \d+: ([^|]+) \|$", line):
+            found[m[1]] = {c: int(n) for n, c in (part.split() for part in m[2].split(", "))}
+    return found
+
+
+def issue_slots(kernel, counts, loops):
+    """Instructions of warps: what was counted, times what else the main loop has for each of those."""
+    seen = sum(counts.get(k, 0) for k in (*MMA, *MEMORY))
+    loop = loops.get(kernel)
+    mma = sum(counts.get(k, 0) for k in MMA)
+    if loop and loop.get("mma") and mma:
+        return mma * sum(loop.values()) / loop["mma"]
+    known = loop and loop.get("mma", 0) + loop.get("shared", 0) + loop.get("global", 0)
+    return seen * (sum(loop.values()) / known if known else 4)
+
+
+def bounds(counts, slots, card):
+    """{what: seconds} that each of a kernel's needs takes by itself."""
+    working = (counts["blocks"] - counts["empty"]) / max(1, counts["launches"])
+    sms = max(1.0, min(card["sms"], working))
+    part = sms / card["sms"]
+    out = {"memory": 32 * (counts["touched_read"] + counts["touched_written"]) / card["bytes"],
+           "L2": 32 * (counts["read"] + counts["written"]) / (L2_BYTES * card["clock"] * sms),
+           "shared memory": counts["wavefronts"] / (card["clock"] * sms),
+           "issue": slots / (ISSUES * card["clock"] * sms)}
+    rates = {}
+    for kind, (n, rate) in MMA.items():
+        rates[rate] = rates.get(rate, 0) + n * counts.get(kind, 0)
+    out["tensor cores"] = sum(n / ((card[r] or card["fp8"]) * part) for r, n in rates.items())
+    return out
+
+
+def least(model, step):
+    """Bytes and operations of a step at least: weights that are needed once, caches and states once, operations of the products."""
+    size = work = 0
+    for (seqs, each, ctx), times in step:
+        rows = seqs * each
+        logits = seqs
+        for kind, n_layers in model["layers"].items():
+            for name, t, dims in model["layer"](kind):
+                if len(dims) == 3:
+                    x = dims[2]
+                    share = 1 - (1 - model["used"] / x) ** rows
+                    size += times * n_layers * share * size_of(t, dims)
+                    work += times * n_layers * 2 * rows * model["used"] * dims[0] * dims[1]
+                else:
+                    size += times * n_layers * size_of(t, dims)
+                    work += times * n_layers * 2 * rows * math.prod(dims) if len(dims) == 2 else 0
+            if kind in model["state"]:
+                writes = 1 / 16 if each == 1 else 1
+                size += times * n_layers * seqs * 4 * model["state"][kind] * (1 + writes)
+                work += times * n_layers * rows * 6 * model["state"][kind]
+            if kind in model["attention"]:
+                h, g, d, window = model["attention"][kind]
+                held = min(ctx, window + each) if window else ctx
+                seen = sum(min(ctx - each + i + 1, window or ctx) for i in range(each))
+                size += times * n_layers * seqs * 4 * g * d * (held + each)
+                work += times * n_layers * seqs * seen * 4 * h * d
+        size += times * (size_of(Q8_0, [model["e"], model["vocab"]]) + 4 * logits * model["vocab"])
+        work += times * 2 * logits * model["e"] * model["vocab"]
+    return size, work
+
+
+# ---- the document
+
+HEAD = """# Rooflines
+
+Written by tools/roofline.py from counts of the emulator: nothing here was measured on a device. It says what a step of the backend, as it
+is, asks of one, and how far that is from the least that the model needs.
+
+**What was counted.** The backend runs the real step (forward and logits; tokens are not drawn) of a model with the real shapes on the
+emulator, set to sm_120 with {sms} multiprocessors; weights are zeros, caches F16, embeddings and output matrices Q8_0, and options are as by
+default (fp4-mma off). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in each
+dimension of the grid run, and stand for all (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
+what runs. Plain loads and stores are the host compiler's, which keeps fewer values in registers than nvcc does: their requests are an upper
+bound, by about a tenth in kernels of products, by more in the delta net's. Decode is at 1,992 tokens a sequence; steps are padded as captured
+ones are, so 1 and 8 sequences see 2,047 keys at most. A prefill step has 2,048 tokens; that of 8,192 is four.
+
+**Bytes**: what each launch touches, each 32-byte sector once a launch. **Least**: weights once (of experts those that so many rows choose at
+random), caches and states once, the state of a delta net written every 16 tokens. **Requested**: sectors by request, from the second-level
+cache. **Operations**: of the tensor-core instructions, two for a multiplication with its addition; at least those of the products themselves.
+**Issue slots**: instructions of warps, from the counted ones and what the main loop in docs/kernels.md has beside them: good to a quarter; for
+kernels whose loop is not told there, four for one counted (marked *).
+
+**Time** is what follows for each kernel from the slowest of: bytes by the memory's bandwidth, requests by {l2} bytes a clock and
+multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;
+and {launch} us a launch, which is assumed. No kernel reaches these, so a real step takes longer; H100's mma.sync reaches about two thirds of
+the peak, which is wgmma's. Peaks (dense): {cards}. They are NVIDIA's data sheets' (GB10's operations follow from 1 PFLOP of FP4 with sparsity).
+
+The DeepSeek V4 row is left out: its table is to be made when its ops run on the device.
+"""
+
+
+def number(n):
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if n >= limit:
+            return f"{n / limit:.3g} {unit}"
+    return f"{n:.3g}"
+
+
+def micro(seconds):
+    return f"{seconds * 1e6:,.0f}" if seconds < 0.01 else f"{seconds * 1e6:,.0f}"
+
+
+def times_of(kernels, slots, card):
+    """{kernel: (seconds, what it is bound by)} with launches."""
+    out = {}
+    for k, c in kernels.items():
+        b = bounds(c, slots[k], card)
+        what = max(b, key=b.get)
+        launches = c["launches"] * LAUNCH
+        out[k] = (b[what] + launches, what if b[what] > launches else "launches")
+    return out
+
+
+def model_text(name, counted, loops):
+    model = MODELS[name]
+    lines = [f"## {name}", "", "| step | launches | bytes | least | operations | least | issue slots | " +
+             " | ".join(f"{c}, ms | least" for c in CARDS) + " |", "|---" * (7 + 2 * len(CARDS)) + "|"]
+    details = []
+    for step, kernels in counted.items():
+        slots = {k: issue_slots(k, c, loops) for k, c in kernels.items()}
+        size = 32 * sum(c["touched_read"] + c["touched_written"] for c in kernels.values())
+        work = sum(n * c.get(k, 0) for c in kernels.values() for k, (n, _) in MMA.items())
+        least_size, least_work = least(model, steps_of(name)[step])
+        cells = [step, f"{sum(c['launches'] for c in kernels.values()):,.0f}", number(size) + "B", number(least_size) + "B",
+                 number(work), number(least_work), number(sum(slots.values()))]
+        for card in CARDS.values():
+            total = sum(t for t, _ in times_of(kernels, slots, card).values())
+            best = max(least_size / card["bytes"], least_work / (card["fp4"] if "NVFP4" in name and card["fp4"] else card["half"]))
+            cells += [f"{total * 1e3:,.2f}", f"{best * 1e3:,.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+        details += step_text(step, kernels, slots, loops)
+    return lines + [""] + details
+
+
+def step_text(step, kernels, slots, loops):
+    lines = [f"### {step}", "", "| kernel | launches | blocks a launch | empty | bytes | requested | mma | conflicts | issue slots | " +
+             " | ".join(f"{c}, us | by" for c in CARDS) + " |", "|---" * (9 + 2 * len(CARDS)) + "|"]
+    times = {c: times_of(kernels, slots, card) for c, card in CARDS.items()}
+    for k, c in sorted(kernels.items(), key=lambda i: -times["RTX PRO 6000"][i[0]][0]):
+        touched, asked = 32 * (c["touched_read"] + c["touched_written"]), 32 * (c["read"] + c["written"])
+        mma = sum(c.get(m, 0) for m in MMA)
+        cells = [f"`{k}`", f"{c['launches']:,.0f}", f"{c['blocks'] / c['launches']:,.0f}", f"{100 * c['empty'] / c['blocks']:.0f} %",
+                 number(touched) + "B", number(asked) + "B", number(mma) if mma else "",
+                 f"{c['wavefronts'] / c['least']:.2f}" if c["least"] else "", number(slots[k]) + ("" if k in loops else "*")]
+        for card in CARDS:
+            t, what = times[card][k]
+            cells += [f"{t * 1e6:,.0f}", what]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines + [""]
+
+
+def document(counts, kernels):
+    loops = loops_of_report(kernels)
+    cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
+                      f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
+                      (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
+    lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards)]
+    for name in MODELS:
+        if name in counts:
+            lines += model_text(name, counts[name], loops)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+# ---- the bound
+
+SMALL = {"dense": {**gemma3(256, 512, 4, 1, 256, 512, {"window": 1, "global": 1}, Q8_0), "vocab": 1024},
+         "experts": {**qwen(True, 256, 0, 4, 2, 16, {"delta": 1, "attention": 1}, 16, 64), "vocab": 1024}}
+SMALL_STEPS = [(1, 1, 300), (8, 1, 300), (1, 64, 300)]
+
+
+def small_counts(build):
+    out = {}
+    for name, model in SMALL.items():
+        for step, parts in zip(SMALL_STEPS, run(build, model, list(model["layers"]), SMALL_STEPS, SAMPLE)):
+            sums = {}
+            for kernels in parts.values():
+                add(sums, kernels, 1)
+            every = sums.values()
+            out[f"{name} {'x'.join(map(str, step))}"] = {
+                "launches": sum(c["launches"] for c in every),
+                "bytes": 32 * sum(c["touched_read"] + c["touched_written"] for c in every),
+                "requested": 32 * sum(c["read"] + c["written"] for c in every),
+                "conflicts": sum(c["wavefronts"] - c["least"] for c in every),
+                "mma": sum(c.get(m, 0) for c in every for m in MMA)}
+    return out
+
+
+def check(build, bless):
+    """Nothing may be more than a hundredth above the file, whose numbers are one compiler's."""
+    now = small_counts(build)
+    if bless:
+        BOUNDS.write_text(json.dumps(now, indent=1) + "\n")
+        return
+    before = json.loads(BOUNDS.read_text())
+    worse = [f"{step}: {what} {n:,.0f}, where {BOUNDS.name} has {before[step][what]:,.0f}" for step, c in now.items()
+             for what, n in c.items() if n > 1.01 * before[step][what]]
+    if worse:
+        sys.exit("\n".join(worse) + "\nA step asks for more than before. Where that has a reason: tools/roofline.py --check --bless BUILD")
+    print(f"{len(now)} steps ask for no more than {BOUNDS.name} says")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
+    p.add_argument("--json", type=Path, help="file of counts")
+    p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
+    p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="where main loops are told")
+    p.add_argument("--check", action="store_true")
+    p.add_argument("--bless", action="store_true")
+    p.add_argument("build", type=Path)
+    a = p.parse_args()
+    if a.check:
+        check(a.build, a.bless)
+        return
+    known = json.loads(a.json.read_text()) if a.json and a.json.exists() else {}
+    for name in [n for n in a.models.split(";") if n] if a.models is not None else MODELS:
+        known[name] = count_model(a.build, MODELS[name], steps_of(name))
+        if a.json:
+            a.json.write_text(json.dumps(known))
+    a.out.write_text(document(known, a.kernels))
+
+
+if __name__ == "__main__":
+    main()

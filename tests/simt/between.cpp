@@ -86,8 +86,13 @@ static bool have_words()
 
 void between_begin(uint64_t blocks)
 {
-    active = instrumented() && options.check && options.between && blocks > 1 && have_words();
+    active = instrumented() && options.check && options.between && blocks > 1;
     if (!active) return;
+    if (!have_words()) {
+        active = false;
+        fail(nullptr, 0, "no address space for what is known of device memory");
+        return;
+    }
     launch_number++;
     n_fences = 0;
     heard_at.clear();

@@ -15,21 +15,23 @@ namespace simt {
 enum { SECTOR = 32, MOST_PROBES = 4096 };
 enum { MOST_SAMPLED = 32 /* blocks: bits of a mark */ };
 
+/* An access of a lane. */
 struct event {
     const void *code;
-    const void *p;        /* global */
-    uint32_t shared;      /* address there */
-    uint32_t size;        /* bytes */
-    uint32_t from_global; /* of cp.async: bytes it reads */
-    int what;
+    uint64_t at;          /* address, global or shared */
+    uint32_t to;          /* of cp.async: shared address */
+    uint16_t size;        /* bytes */
+    uint8_t from_global;  /* of cp.async: bytes it reads */
+    uint8_t what;
 };
 
+/* What lanes of a warp access together. */
 struct request {
     int what;
     unsigned n;
-    uint64_t at[32]; /* global or shared addresses */
-    uint32_t to[32]; /* of cp.async: shared addresses */
-    uint32_t size[32], from_global[32];
+    unsigned lane[32];
+    uint64_t at[32];
+    uint32_t to[32], size[32], from_global[32];
 };
 
 static std::vector<event> events[1024]; /* of each thread since its last collective */
@@ -180,6 +182,7 @@ void count_launch(const void *kernel, dim3 grid, dim3 block, size_t shared)
     c.grid = grid;
     c.block = block;
     c.shared = shared;
+    c.part = options.count->part;
     options.count->launches.push_back(c);
     now = &options.count->launches.back();
     block_bit = 1;
@@ -229,27 +232,33 @@ void add_counts(launch_counts *sum, const launch_counts &more)
 
 /* ------------------------------------------------------------------------------------------------------------- requests */
 
-/* Wavefronts of the words of one phase, given by their addresses. */
-static unsigned conflicts(uint32_t *word, unsigned n)
+/* Wavefronts of the words of one phase, given by their addresses: a bank with most different ones. */
+static unsigned conflicts(const uint32_t *word, unsigned n)
 {
-    unsigned bank[32] = {0}, most = 0;
-    std::sort(word, word + n);
-    n = (unsigned) (std::unique(word, word + n) - word);
-    for (unsigned i = 0; i < n; i++) most = max(most, ++bank[word[i] % 32]);
+    uint32_t seen[32][32];
+    uint8_t in_bank[32] = {0};
+    unsigned most = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const unsigned bank = word[i] % 32;
+        unsigned k = 0;
+        while (k < in_bank[bank] && seen[bank][k] != word[i]) k++;
+        if (k < in_bank[bank]) continue;
+        if (k == 32) return 32;
+        seen[bank][k] = word[i];
+        most = max(most, (unsigned) ++in_bank[bank]);
+    }
     return most;
 }
 
-static void shared_request(const uint32_t *address, const uint32_t *size, unsigned n, const unsigned *lane)
+static void shared_request(const request &r, const uint32_t *address)
 {
     uint32_t widest = 4, word[32 * 4];
-    for (unsigned i = 0; i < n; i++) widest = max(widest, size[i]);
+    for (unsigned i = 0; i < r.n; i++) widest = max(widest, r.size[i]);
     const unsigned phase = 32 / (widest > 8 ? 4 : widest > 4 ? 2 : 1); /* lanes */
-    for (unsigned first = 0; first < 32; first += phase) {
+    for (unsigned first = 0, i = 0; first < 32; first += phase) {
         unsigned k = 0;
-        for (unsigned i = 0; i < n; i++) {
-            if (lane[i] / phase != first / phase) continue;
-            for (uint32_t b = address[i] / 4; b * 4 < address[i] + size[i] && k < 128; b++) word[k++] = b;
-        }
+        for (; i < r.n && r.lane[i] < first + phase; i++)
+            for (uint32_t b = address[i] / 4; b * 4 < address[i] + r.size[i] && k < 128; b++) word[k++] = b;
         if (!k) continue;
         now->wavefronts += conflicts(word, k);
         now->least++;
@@ -258,18 +267,18 @@ static void shared_request(const uint32_t *address, const uint32_t *size, unsign
 
 static unsigned sectors(const request &r, const uint32_t *size)
 {
-    uint64_t s[64];
+    uint64_t all[64];
     unsigned n = 0;
     for (unsigned i = 0; i < r.n; i++) {
         if (!size[i]) continue;
-        s[n++] = r.at[i] / SECTOR;
-        if ((r.at[i] + size[i] - 1) / SECTOR != s[n - 1]) s[n] = s[n - 1] + 1, n++;
+        for (uint64_t k = r.at[i] / SECTOR; k * SECTOR < r.at[i] + size[i] && n < 64; k++)
+            if (!n || all[n - 1] != k) all[n++] = k;
     }
-    std::sort(s, s + n);
-    return (unsigned) (std::unique(s, s + n) - s);
+    if (!std::is_sorted(all, all + n)) std::sort(all, all + n);
+    return (unsigned) (std::unique(all, all + n) - all);
 }
 
-static void finish(const request &r, const unsigned *lane)
+static void finish(const request &r)
 {
     uint32_t address[32];
     now->op[r.what]++;
@@ -278,7 +287,7 @@ static void finish(const request &r, const unsigned *lane)
     if (r.what == DO_CP_ASYNC) now->read += sectors(r, r.from_global);
     if (r.what == DO_LDG || r.what == DO_STG) return;
     for (unsigned i = 0; i < r.n; i++) address[i] = r.what == DO_CP_ASYNC ? r.to[i] : (uint32_t) r.at[i];
-    shared_request(address, r.size, r.n, lane);
+    shared_request(r, address);
 }
 
 /* Neighbouring words of 16 bytes that a lane accessed one after the other become one access. */
@@ -287,11 +296,9 @@ static void join(std::vector<event> &list)
     size_t n = 0;
     for (const event &e : list) {
         event *last = n ? &list[n - 1] : nullptr;
-        const uint64_t at = e.p ? (uint64_t) (uintptr_t) e.p : e.shared;
-        const uint64_t end = last ? (last->p ? (uint64_t) (uintptr_t) last->p : last->shared) + last->size : 0;
-        if (last && last->what == e.what && e.what != DO_CP_ASYNC && last->code != e.code && at == end &&
-            (end - last->size) % 16 + last->size + e.size <= 16) {
-            last->size += e.size;
+        if (last && last->what == e.what && e.what != DO_CP_ASYNC && last->code != e.code && e.at == last->at + last->size &&
+            last->at % 16 + last->size + e.size <= 16) {
+            last->size = (uint16_t) (last->size + e.size);
         } else {
             list[n++] = e;
         }
@@ -299,40 +306,72 @@ static void join(std::vector<event> &list)
     list.resize(n);
 }
 
-void count_meet(unsigned warp, unsigned mask)
+static void put(request &r, unsigned lane, const event &e)
+{
+    r.what = e.what;
+    r.lane[r.n] = lane;
+    r.at[r.n] = e.at;
+    r.to[r.n] = e.to;
+    r.size[r.n] = e.size;
+    r.from_global[r.n++] = e.from_global;
+}
+
+/* Lanes that went the same way: what one did n-th all did. */
+static bool same_way(const std::vector<event> &a, const std::vector<event> &b)
+{
+    if (a.size() != b.size()) return false;
+    for (size_t i = 0; i < a.size(); i++)
+        if (a[i].code != b[i].code) return false;
+    return true;
+}
+
+/* Lanes that did not. */
+static void meet_apart(const std::vector<event> *list, unsigned mask)
 {
     static std::vector<request> requests;
-    static std::vector<std::vector<unsigned>> lanes;
     static std::unordered_map<const void *, std::vector<size_t>> by_code; /* requests at a place, by time */
     static std::unordered_map<const void *, size_t> times;
     requests.clear();
-    lanes.clear();
     by_code.clear();
     for (unsigned l = 0; l < 32; l++) {
-        std::vector<event> &list = events[warp * 32 + l];
-        if (!(mask >> l & 1) || list.empty()) continue;
-        join(list);
+        if (!(mask >> l & 1)) continue;
         times.clear();
-        for (const event &e : list) {
+        for (const event &e : list[l]) {
             std::vector<size_t> &at = by_code[e.code];
             const size_t time = times[e.code]++;
             if (time == at.size()) {
                 at.push_back(requests.size());
                 requests.emplace_back();
-                requests.back().what = e.what;
                 requests.back().n = 0;
-                lanes.emplace_back();
             }
-            request &r = requests[at[time]];
-            r.at[r.n] = e.p ? (uint64_t) (uintptr_t) e.p : e.shared;
-            r.to[r.n] = e.shared;
-            r.size[r.n] = e.size;
-            r.from_global[r.n++] = e.from_global;
-            lanes[at[time]].push_back(l);
+            put(requests[at[time]], l, e);
         }
-        list.clear();
     }
-    for (size_t i = 0; i < requests.size(); i++) finish(requests[i], lanes[i].data());
+    for (const request &r : requests) finish(r);
+}
+
+void count_meet(unsigned warp, unsigned mask)
+{
+    std::vector<event> *list = &events[warp * 32];
+    const std::vector<event> *first = nullptr;
+    bool same = true;
+    for (unsigned l = 0; l < 32; l++) {
+        if (!(mask >> l & 1) || list[l].empty()) continue;
+        join(list[l]);
+        if (!first) first = &list[l];
+        else same = same && same_way(*first, list[l]);
+    }
+    if (!first) return;
+    if (!same) meet_apart(list, mask);
+    for (size_t i = 0; i < first->size() && same; i++) {
+        request r;
+        r.n = 0;
+        for (unsigned l = 0; l < 32; l++)
+            if ((mask >> l & 1) && !list[l].empty()) put(r, l, list[l][i]);
+        finish(r);
+    }
+    for (unsigned l = 0; l < 32; l++)
+        if (mask >> l & 1) list[l].clear();
 }
 
 void count_op(int what)
@@ -345,17 +384,17 @@ void count_op(int what)
 void count_access(unsigned lin, const void *p, size_t size, int what, const void *code)
 {
     const bool shared = what == DO_LDS || what == DO_STS;
+    const uint64_t first = shared ? shared_address(p) : (uint64_t) (uintptr_t) p;
     for (size_t at = 0; at < size; at += 16) {
-        const char *q = static_cast<const char *>(p) + at;
-        const uint32_t n = (uint32_t) min(size - at, (size_t) 16);
-        events[lin].push_back({code, shared ? nullptr : q, shared ? shared_address(q) : 0, n, 0, what});
+        const uint16_t n = (uint16_t) min(size - at, (size_t) 16);
+        events[lin].push_back({code, first + at, 0, n, 0, (uint8_t) what});
     }
     if (!shared) touch(what == DO_STG ? writes : reads, p, size);
 }
 
 void count_copy(unsigned lin, uint32_t dst, const void *src, unsigned size, unsigned n, const void *code)
 {
-    events[lin].push_back({code, src, dst, size, n, DO_CP_ASYNC});
+    events[lin].push_back({code, (uint64_t) (uintptr_t) src, dst, (uint16_t) size, (uint8_t) n, DO_CP_ASYNC});
     touch(reads, src, n);
     trial_worked = true;
 }

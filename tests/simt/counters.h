@@ -37,6 +37,7 @@ struct launch_counts {
     const void *kernel;
     dim3 grid, block;
     size_t shared;            /* bytes of a block */
+    int part;                 /* as the counter had it */
     uint64_t ran;             /* blocks */
     double blocks, empty;     /* of the launch; of them, with nothing to do */
     double op[N_COUNTED];     /* instructions of warps */
@@ -50,6 +51,7 @@ struct launch_counts {
 struct counter {
     unsigned sample = 0;                 /* blocks of a dimension that are run at most; 0: all are */
     bool (*whole)(const void *kernel) = nullptr; /* kernels that are never sampled */
+    int part = 0;                        /* a mark for the launches that come */
     std::vector<launch_counts> launches; /* in order */
 };
 

@@ -3,7 +3,7 @@
  *     roofline MODEL SAMPLE SMS SEQUENCESxTOKENSxCONTEXT...
  *
  * Of launches with more blocks than a few, SAMPLE blocks of a dimension run (counters.h); the device has SMS
- * multiprocessors. For each step a line of JSON: its launches summed up by kernel. */
+ * multiprocessors. For each step JSON: its launches summed up by kernel, apart for each layer. */
 #include "roofline.h"
 
 #include <cstdio>
@@ -18,6 +18,10 @@ static const char *const names[simt::N_COUNTED] = {
     "mma_bf16", "mma_f16", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4", "mma_mx8", "ldmatrix", "shuffle", "vote",
     "sync_warp", "barrier", "bulk", "cp_async", "lds", "sts", "ldg", "stg", "atomic"};
 
+static simt::counter c;
+
+void roofline_layer(int32_t layer) { c.part = layer; }
+
 /* Kernels whose results say what others do. */
 static bool decides(const char *name)
 {
@@ -30,27 +34,43 @@ static bool runs_whole(const void *kernel) { return decides(simt::source_of(kern
 static std::string kernel_name(const void *kernel)
 {
     std::string name = simt::source_of(kernel);
+    if (!name.compare(0, 5, "void ")) name.erase(0, 5);
     return name.substr(0, name.find(" at "));
 }
 
-static void print(const char *step, const simt::counter &c)
+static void print_kernels(const simt::counter &all, int part)
 {
     std::map<std::string, std::pair<unsigned, simt::launch_counts>> sums;
-    for (const simt::launch_counts &l : c.launches) {
+    for (const simt::launch_counts &l : all.launches) {
+        if (l.part != part) continue;
         auto &sum = sums.emplace(kernel_name(l.kernel), std::make_pair(0u, simt::launch_counts())).first->second;
         sum.first++;
         simt::add_counts(&sum.second, l);
     }
-    std::printf("{\"step\": \"%s\", \"kernels\": {", step);
     const char *between = "";
     for (const auto &k : sums) {
         const simt::launch_counts &l = k.second.second;
-        std::printf("%s\n  \"%s\": {\"launches\": %u, \"blocks\": %.0f, \"empty\": %.0f, \"ran\": %llu", between, k.first.c_str(),
-                    k.second.first, l.blocks, l.empty, (unsigned long long) l.ran);
+        std::printf("%s\n  \"%s\": {\"launches\": %u, \"blocks\": %.0f, \"empty\": %.0f", between, k.first.c_str(),
+                    k.second.first, l.blocks, l.empty);
         for (int i = 0; i < simt::N_COUNTED; i++)
             if (l.op[i] > 0) std::printf(", \"%s\": %.0f", names[i], l.op[i]);
         std::printf(", \"wavefronts\": %.0f, \"least\": %.0f, \"read\": %.0f, \"written\": %.0f, \"touched_read\": %.0f, "
                     "\"touched_written\": %.0f}", l.wavefronts, l.least, l.read, l.written, l.touched_read, l.touched_written);
+        between = ",";
+    }
+}
+
+/* Parts are layers by their number, -1 what comes before them, and the last what comes behind. */
+static void print(const char *step, const simt::counter &all)
+{
+    std::map<int, int> parts;
+    for (const simt::launch_counts &l : all.launches) parts[l.part]++;
+    std::printf("{\"step\": \"%s\", \"parts\": {", step);
+    const char *between = "";
+    for (const auto &p : parts) {
+        std::printf("%s\n \"%d\": {", between, p.first);
+        print_kernels(all, p.first);
+        std::printf("}");
         between = ",";
     }
     std::printf("}}\n");
@@ -71,7 +91,7 @@ int main(int n, char **arg)
         std::fprintf(stderr, "usage: %s MODEL SAMPLE SMS SEQUENCESxTOKENSxCONTEXT...\n", arg[0]);
         return 1;
     }
-    simt::counter c;
+    simt::options.eager = true; /* a launch runs in its turn, when c.part is its layer */
     simt::options.untouched = true;
     simt::options.check = false;
     simt::watch.n_sm = std::atoi(arg[3]);
@@ -81,9 +101,11 @@ int main(int n, char **arg)
     for (int i = 4; i < n && !rc; i++) {
         std::sscanf(arg[i], "%dx%dx%d", &s, &each, &ctx);
         simt::options.count = &c;
+        simt::options.no_mma = true;
         c.launches.clear();
         rc = roofline_step(s, each, ctx);
         simt::options.count = nullptr;
+        simt::options.no_mma = false;
         if (!rc) print(arg[i], c);
     }
     roofline_close();

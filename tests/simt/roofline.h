@@ -16,6 +16,9 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
 int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx);
 void roofline_close(void);
 
+/* Told before the launches of a layer: its number, -1 before the first, the number of layers behind the last. */
+void roofline_layer(int32_t layer);
+
 #ifdef __cplusplus
 }
 #endif

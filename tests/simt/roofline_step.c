@@ -26,10 +26,29 @@ typedef struct setup {
     int32_t *ints;                       /* the arrays of a batch */
 } setup;
 static setup s;
+static void (*device_linear)(pi__backend *be, const pi__batch *b, const pi__linear *a);
 
 static size_t kv_bytes(const pi__kv_layer *kv)
 {
     return s.be->dev->kv_bytes(s.be, PI__F16, PI__F16, kv->n_head_kv, kv->head_dim, BLOCK);
+}
+
+/* The layer that a matrix is of; -1: of none. */
+static int32_t layer_of(const pi__weight *w)
+{
+    int32_t layer = -1;
+    for (size_t i = 0; i < s.m->n_want; i++)
+        if (s.m->want[i].weight == w) sscanf(s.m->want[i].tensor->name.p, "blk.%d.", &layer);
+    return layer;
+}
+
+/* The device's own linear, which tells of a layer when its first matrices come: those that begin it. */
+static pi__op_fns told;
+static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+{
+    const int32_t layer = layer_of(a->lin[0].w);
+    roofline_layer(layer < 0 ? s.m->n_layer : layer);
+    device_linear(be, b, a);
 }
 
 /* A cache of F16 for max_blocks blocks in each group, and a state for each sequence. */
@@ -78,6 +97,12 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
     s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = PI__MAX_ROWS, .max_ctx = CTX};
     s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
     int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
+    if (!rc) {
+        told = *s.be->ops;
+        device_linear = told.linear;
+        told.linear = tell_linear;
+        s.be->ops = &told;
+    }
     if (!rc) rc = pi__gguf_open(&s.g, path, PI__LOAD_MMAP, &err);
     if (!rc) rc = pi__model_declare(&s.m, s.g, s.be, NULL, 0, NULL, &err);
     if (!rc) {
@@ -173,6 +198,18 @@ static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t ea
     b->logits_batch = last;
 }
 
+/* States are as at the last chunk boundary before the step (kernels/gdn.cuh: base comes first in a slot). */
+static void set_states(int32_t n_seqs, int32_t pos)
+{
+    for (int32_t i = 0; i < s.m->n_state; i++) {
+        const pi__state_layer *st = &s.m->state[i];
+        for (int32_t k = 0; k < n_seqs; k++) {
+            int32_t *base = (int32_t *) (void *) (st->base + (size_t) k * st->stride);
+            for (int32_t h = 0; h < st->n_v * (st->dim / 32); h++) base[h] = pos / PI__STATE_CHUNK * PI__STATE_CHUNK;
+        }
+    }
+}
+
 int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
 {
     pi__batch b, last;
@@ -183,7 +220,9 @@ int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
         return 1;
     }
     fill_batch(&b, &last, n_seqs, each, ctx);
+    set_states(n_seqs, ctx - each);
     const pi__batch *own = s.be->dev->begin(s.be, &b, each == 1 ? PI__STEP_DECODE : PI__STEP_ANY);
+    roofline_layer(-1);
     s.m->arch->forward(s.m, own);
     for (int32_t i = 0; i < b.n_rows; i += PI__MAX_ROWS) {
         const int32_t left = b.n_rows - i;

@@ -69,6 +69,7 @@ struct config {
     bool check = true;              /* what instrumented kernels access is checked */
     bool between = true;            /* and for races between blocks, which takes longest */
     counter *count = nullptr;       /* where launches are counted (counters.h) */
+    bool no_mma = false;            /* tensor-core instructions give nothing: they are only counted */
     bool untouched = false;         /* device memory is not filled: pages nobody writes take no memory, and are zeros */
     bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
     uint64_t seed = 1;              /* of the random orders */
