@@ -254,6 +254,15 @@ template <class T> SIMT_PLAIN T atomicAdd(T *p, T v, SIMT_AT)
     std::memcpy(p, &v, sizeof v);
     return old;
 }
+template <class T> SIMT_PLAIN T atomicOr(T *p, T v, SIMT_AT)
+{
+    simt::atomic_access(p, sizeof *p, file, line);
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    v |= old;
+    std::memcpy(p, &v, sizeof v);
+    return old;
+}
 SIMT_PLAIN inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v, SIMT_AT)
 {
     simt::atomic_access(p, sizeof *p, file, line);

@@ -61,7 +61,8 @@ struct span {
     size_t seq;
     int32_t from, to;
 };
-static std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there)
+static std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there,
+                              size_t scratch_size = (size_t) 1 << 24)
 {
     const config &c = w.c;
     size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
@@ -83,7 +84,7 @@ static std::vector<float> run(const fixture &w, const std::vector<span> &spans, 
     }
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table);
-    buffer<char> scratch((size_t) 1 << 24);
+    buffer<char> scratch(scratch_size);
     pi__k_attn a = {};
     a.q = dq.get();
     a.ldq = (int64_t) nq;
@@ -220,6 +221,55 @@ static void test_same_bits(void **)
     check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 250);
 }
 
+/* Heads of 80 and 112 values, in caches without groups of 32: in every mode, the right numbers and the same bits. */
+static void test_odd_heads(void **)
+{
+    for (int32_t dim : {80, 112}) {
+        for (int32_t type : {PI__F16, PI__BF16, PI__F32}) {
+            const config c = {type, type == PI__BF16 ? PI__F16 : type, 4, 2, dim, 0, 0, false, type == PI__F16, 0, 0};
+            fixture w = make_fixture(c, {300, 40}, 32);
+            const std::vector<span> spans = {{0, 297, 300}, {1, 30, 40}};
+            std::vector<float> want = run(w, spans, 0, false);
+            check(w, spans, want, tolerance_of(c));
+            for (int32_t n_sm : {1, 1000}) {
+                std::vector<float> got = run(w, spans, n_sm, true);
+                assert_memory_equal(want.data(), got.data(), got.size() * 4);
+            }
+        }
+    }
+}
+
+/* More keys than a span has: a block does all of them, a span, or a split, all kv heads at once or one after the other,
+ * tiles have 8 rows (of heads of 256) or 16, a chunk begins anywhere. Launches tell which it was. */
+static void check_spans(const config &c, int32_t len)
+{
+    fixture w = make_fixture(c, {len}, 64);
+    const span last = {0, len - 1, len};
+    std::vector<float> want = run(w, {last}, 0, false);
+    check(w, {last}, want, tolerance_of(c));
+    const size_t head = (size_t) (c.n_head / c.n_head_kv) * (size_t) (c.dim + 2) * 4;
+    const struct { int32_t n_sm; size_t scratch; unsigned long launches /* 4: two a kv head */; } ways[] = {
+        {1000, 1 << 22, 2}, {1000, head * ((size_t) len / 256 + 2), 4}, {c.n_head_kv, 1 << 22, 2}, {c.n_head_kv, head * 5, 4},
+        {1000, head * 5, 4}, {1000, head, 1}};
+    for (auto &way : ways) {
+        unsigned long before = simt::n_launches;
+        std::vector<float> got = run(w, {last}, way.n_sm, true, way.scratch);
+        assert_int_equal(simt::n_launches - before, way.launches == 4 ? 2 * (unsigned long) c.n_head_kv : way.launches);
+        assert_memory_equal(want.data(), got.data(), got.size() * 4);
+    }
+    const size_t row = want.size();
+    std::vector<float> rows = run(w, {{0, len - 5, len}}, 0, false), some = run(w, {{0, len - 5, len}}, 1000, true);
+    assert_memory_equal(rows.data(), some.data(), rows.size() * 4);
+    assert_memory_equal(&rows[4 * row], want.data(), row * 4);
+}
+
+static void test_spans(void **)
+{
+    check_spans({PI__F16, PI__F16, 6, 1, 256, 0, 0, false, true, 0, 0}, 1800);
+    check_spans({PI__Q8_0, PI__F16, 6, 2, 32, 2100, 0, true, false, 0, 0}, 2900);
+    check_spans({PI__F32, PI__F32, 2, 2, 32, 0, 20, false, false, 1030, 1}, 2120);
+}
+
 /* There really was a KV split in the test above: fewer launches would have done. */
 static void test_splits(void **)
 {
@@ -233,6 +283,7 @@ static void test_splits(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_splits)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_splits),
+                                cmocka_unit_test(test_odd_heads), cmocka_unit_test(test_spans)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
