@@ -20,57 +20,11 @@
 #define PI_MOE_KERNELS_CUH
 
 #include "moe.cuh"
+#include "route.cuh"
 
 enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* ------------------------------------------------------------------------------------------------------------- routing */
-
-/* A logit and its index as one number, the better the larger: by value, then the lower index; NaN is the worst. */
-PI_FN uint64_t rank_key(float f, int32_t i)
-{
-    return (uint64_t) rank_of(f) << 32 | (0xffffffffu - (uint32_t) i);
-}
-
-/* The lane's best logit that is worse than `than`; 0: none. */
-PI_FN uint64_t next_best(const float *logits, int32_t n, uint64_t than)
-{
-    uint64_t best = 0;
-    for (int32_t i = (int32_t) threadIdx.x % 32; i < n; i += 32) {
-        uint64_t k = rank_key(logits[i], i);
-        if (k < than && k > best) best = k;
-    }
-    return best;
-}
-
-/* A warp: experts of a row and their weights. */
-PI_FN void route_row(const pi__k_routes &a, int64_t r)
-{
-    const float *logits = a.logits + r * a.ldl;
-    int32_t *id = a.id + r * a.n_used;
-    float *weight = a.weight + r * a.n_used, most = 0, all = 0, sum = 0;
-    int lane = (int) threadIdx.x % 32;
-    uint64_t mine = next_best(logits, a.n_expert, ~UINT64_C(0));
-    for (int32_t k = 0; k < a.n_used; k++) {
-        uint64_t best = mine;
-        for (int o = 16; o; o >>= 1) {
-            uint64_t v = __shfl_xor_sync(PI_FULL, best, o);
-            best = v > best ? v : best;
-        }
-        int32_t e = (int32_t) (0xffffffffu - (uint32_t) best);
-        if (k == 0) {
-            most = logits[e];
-            for (int32_t i = lane; i < a.n_expert; i += 32) all += expf(logits[i] - most);
-            all = warp_sum(all);
-        }
-        float w = expf(logits[e] - most) / all;
-        sum += w;
-        if (lane == 0) id[k] = e, weight[k] = w;
-        if (mine == best) mine = next_best(logits, a.n_expert, best);
-    }
-    if (sum < PI__K_LEAST_SUM) sum = PI__K_LEAST_SUM;
-    __syncwarp();
-    for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
-}
 
 /* The tiles of expert e, whose n columns begin with `first`. */
 PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n)

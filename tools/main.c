@@ -46,7 +46,8 @@ const cli_command cli_commands[] = {
      "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
     {"embed", "llama-embedding", "vectors of texts", "-m MODEL (-p TEXT | -f FILE) [options]",
      "Prints a vector for each text; a line is a text (--embd-separator). Vectors are made as the model's metadata says, or "
-     "of its last token, or as --pooling says, and have length 1 (--embd-normalize).",
+     "of its last token, or as --pooling says, and have length 1 (--embd-normalize). Of a reranker, or with --pooling "
+     "rank, it prints scores: a line is a query and a document, between them a tab (--cls-separator).",
      "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
      "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "

@@ -67,8 +67,9 @@ typedef struct pi__batch {
     const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
     const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
     const int32_t *logits_indices; /* [n_rows] tokens of the logits rows, ascending */
-    const int32_t *owner;     /* where the embedding is sharded: [n_tokens] a token's row of the gathered ones;
-                               * else NULL */
+    const int32_t *embd_row;  /* where the embedding is sharded: [n_tokens] a token's row of this shard, any where it is
+                               * another's; else NULL: its id */
+    const int32_t *owner;     /* and its row of the gathered ones; else NULL */
     const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
@@ -154,7 +155,7 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
     return a;
 }
 
-/* out[i] = row token[i] of w, times scale. */
+/* out[i] = row token[i] of w (batch.embd_row[i], where that is), times scale. */
 typedef struct pi__embed {
     const pi__weight *w; /* [V, n_in] */
     float scale;         /* of the result */
@@ -288,8 +289,8 @@ typedef struct pi__moe {
     float limit;            /* of SWIGLU, as in pi__lin_in */
     int gating;             /* PI__GATE_*; with SQRT_SOFTPLUS, of at most PI__MAX_EXPERTS: */
     const float *bias;      /* [n_expert] added to routing weights for the choice alone; NULL: none */
-    const int32_t *table;   /* [n_vocab, n_used] experts of each token, which are not chosen then; NULL: none */
-    const int32_t *token;   /* [n_rows] with table */
+    const int32_t *table;   /* [n_vocab, n_used] experts of each token of the batch, whose rows these are then: they are
+                             * not chosen; NULL: none, and no batch */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
     const struct pi__moe_shard *shard; /* NULL: these are the whole matrices */
@@ -480,8 +481,10 @@ typedef struct pi__state_copy {
     OP(norm, pi__norm)                                                                                                  \
     OP(add_gated, pi__add_gated)                                                                                        \
     OP(softcap, pi__softcap)                                                                                            \
-    OP(copy_2d, pi__copy_2d)
-/* Of transformers and delta nets, which every backend has. */
+    OP(copy_2d, pi__copy_2d)                                                                                            \
+    OP(hyper_pre, pi__hyper)                                                                                            \
+    OP(hyper_post, pi__hyper)
+/* All others that every backend has. */
 #define PI__OPS_ALL(OP)                                                                                                 \
     PI__OPS_ROWS(OP)                                                                                                    \
     OP(embed, pi__embed)                                                                                                \
@@ -494,18 +497,14 @@ typedef struct pi__state_copy {
     OP(centroid_head, pi__centroid_head)                                                                                \
     OP(gdn, pi__gdn)                                                                                                    \
     OP(state_save, pi__state_copy)                                                                                      \
-    OP(state_load, pi__state_copy)
-/* Of DeepSeek V4: the CPU has them. */
-#define PI__OPS_CPU(OP)                                                                                                 \
-    OP(hyper_pre, pi__hyper)                                                                                            \
-    OP(hyper_post, pi__hyper)                                                                                           \
+    OP(state_load, pi__state_copy)                                                                                      \
     OP(mla_qkv, pi__mla_qkv)                                                                                            \
     OP(compress, pi__compress)                                                                                          \
     OP(indexer, pi__indexer)                                                                                            \
     OP(sparse, pi__sparse)
 /* Of samplers, run where the logits are: devices have them. */
 #define PI__OPS_DEVICE(OP) OP(topk, pi__topk)
-#define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_CPU(OP) PI__OPS_DEVICE(OP)
+#define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_DEVICE(OP)
 
 #define PI__OP_ID(name, type) PI__OP_##name,
 typedef enum pi__op_id { PI__OPS(PI__OP_ID) PI__N_OPS } pi__op_id;

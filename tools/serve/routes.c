@@ -33,6 +33,13 @@ static const struct route {
     {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL},
     {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages},
     {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings},
+    {"/embeddings", HTTP_POST, 0, NULL, &wire_native_embeddings},
+    {"/embedding", HTTP_POST, 0, NULL, &wire_native_embeddings},
+    {"/v1/rerank", HTTP_POST, 0, NULL, &wire_rerank},
+    {"/v2/rerank", HTTP_POST, 0, NULL, &wire_rerank},
+    {"/rerank", HTTP_POST, 0, NULL, &wire_rerank},
+    {"/v1/reranking", HTTP_POST, 0, NULL, &wire_rerank},
+    {"/reranking", HTTP_POST, 0, NULL, &wire_rerank},
     {"/completions", HTTP_POST, 0, NULL, &wire_native},
     {"/completion", HTTP_POST, 0, NULL, &wire_native},
 };

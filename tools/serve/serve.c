@@ -163,13 +163,12 @@ static void on_hup(uv_signal_t *h, int sig)
 
 /* ----------------------------------------------------------------------------------------------------------- events */
 
-/* Steps are seen where an event came behind them: nearly all that decode. */
+/* When the engine last got on, for /health. */
 static void look_at_steps(server *s)
 {
     pi_stats st = {.size = sizeof st};
     if (pi_engine_stats(s->e, &st)) return;
     if (st.n_steps != s->last_steps) {
-        histogram_add(&s->metrics.step, st.last_step_ms / 1e3);
         s->last_steps = st.n_steps;
         s->step_at = uv_now(&s->loop);
     }
@@ -263,6 +262,11 @@ static void on_loaded(uv_async_t *h)
     s->e = a->engine;
     s->info.size = sizeof s->info;
     pi_engine_info(s->e, &s->info);
+    if (cli_bool(s->c, "reranking") && !s->info.n_labels) {
+        s->exit_code = cli_error(s->c, CLI_DATA, "--reranking: the model has no classifier: give a reranker");
+        begin_end(a);
+        return;
+    }
     find_anchor(s);
     s->has_structure = knows_option("json-schema");
     int rc = uv_poll_init(&s->loop, &a->events, pi_poll_fd(s->e));
@@ -463,6 +467,7 @@ int cmd_serve(const cli *c)
     configure(a, c);
     a->o = cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
+    if (a->o) pi_options_set(a->o, "pooling", "off", NULL); /* it is of /v1/embeddings alone, which sets it */
     if (a->o && uv_loop_init(&a->s.loop)) {
         code = cli_error(c, CLI_OS, "cannot make an event loop");
     } else if (a->o) {

@@ -4,7 +4,7 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
- *     [clusters][rows of delta nets][what the library of products works in][KV splits of attention]
+ *     [clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
  *
  * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -143,17 +143,20 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
 }
 
 /* Bytes for the sums of rows over some of their keys (kernels/attention_kernels.cuh): keys are split while tiles of 16 rows are
- * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. */
+ * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. Of rows of 16 heads
+ * (kernels/sparse_kernels.cuh) splits are all of them. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8 };
     const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx, all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
-    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), n;
+    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), sparse = rows * (ctx / LEAST_KEYS + 2), n;
     if (rows > all) rows = all;
     n = rows * (ctx / SPAN_KEYS + 2);
     if (fine > BLOCKS * n_sm * 16) fine = BLOCKS * n_sm * 16;
     if (n < fine) n = fine;
-    return (n < MOST ? n : MOST) * ((size_t) lim->max_head_dim + 2) * sizeof(float);
+    n = (n < MOST ? n : MOST) * ((size_t) lim->max_head_dim + 2);
+    sparse = (sparse < MOST ? sparse : MOST) * (lim->max_row ? (size_t) lim->max_row + 2 : 0);
+    return (n > sparse ? n : sparse) * sizeof(float);
 }
 
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
@@ -172,6 +175,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
+    s.indexer = pi__cuda_take(&at, pi__cuda_indexer_bytes(lim));
     s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
     s.total = at;
     return s;
@@ -280,6 +284,7 @@ static const pi__device_fns cuda_device = {
     .weight_size = cuda_weight_size,
     .weight_load = pi__cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,
+    .row_bytes = pi__cuda_row_bytes,
     .state_bytes = pi__cuda_state_bytes,
     .snapshot_bytes = pi__cuda_snapshot_bytes,
     .scratch_bytes = cuda_scratch_bytes,
@@ -382,12 +387,12 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
 /* All kernels come to the device now: it takes memory for them, and waits. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    bool all;
-    int code = pi__rt_load_kernels(c->rt, &all);
+    const char *lazy;
+    int code = pi__rt_load_kernels(c->rt, &lazy);
     if (code) return pi__fail(err, PI_EDEVICE, "the kernels cannot be loaded to %s: %.300s", c->desc, pi__rt_text(code));
-    if (!all) {
-        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used, as the driver is older than CUDA 12.4: "
-                 "some steps will be slower, and take memory that is not planned", c->desc);
+    if (lazy) {
+        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used (%.100s): some steps will be slower, and take "
+                 "memory that is not planned", c->desc, lazy);
     }
     return PI_OK;
 }

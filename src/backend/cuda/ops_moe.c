@@ -82,7 +82,6 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
 
 void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
-    (void) b;
     pi__cuda *c = (pi__cuda *) be;
     const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in, n_out = a->down->n_out;
     if (a->n_rows < 1) return;
@@ -95,7 +94,8 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     float *h = (float *) (void *) (c->scratch + p.out);
     pi__k_routes r = {
         .logits = a->logits, .ldl = a->ldl, .n_rows = a->n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
-        .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
+        .gating = a->gating, .bias = a->bias, .table = a->table,
+        .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL, .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
         .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
         .marks = (uint32_t *) (void *) (c->scratch + p.marks), .first = (int32_t *) (void *) (c->scratch + p.first),
@@ -104,7 +104,8 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     PI__QUEUE(c, pi__k_route(stream, &r));
     gate_up(c, a, &r, h);
     if (a->shard) a->shard->complete(a->shard, h, a->n_rows * a->n_used, n_ff);
-    const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff};
+    const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff,
+                             .limit = a->limit};
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
     const int form = pi__cuda_form(c->fp4, down.w.type, n_ff);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, a->n_rows * a->n_used, n_ff, mid));
