@@ -629,6 +629,15 @@ typedef bool (*pi_op_time_fn)(void *ud, const pi_op_time *t);
  * Qwen 3.5 9B. Takes some seconds and 16 sequences' states of memory. PI_EINVAL, PI_EUNSUPPORTED, PI_ENOMEM. */
 PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err);
 
+/* Checks a device: every kernel of the build on real and on odd shapes against references on the host, replay of captured
+ * work, copies, two devices where there are two; and how fast it is beside what is published. Of the options, device (one)
+ * and those of threads and kernels are used; there is no model. checks: words separated by commas, a family ("linear",
+ * "attention", "rates"...) or one of its checks ("linear.formats"); NULL or "": all, which takes a minute or two and some
+ * GiB on a GPU. fn gets the report, a page of text to paste, line by line on the calling thread. On the CPU it covers the
+ * products of each instruction set. PI_OK: all is right. PI_EDEVICE: something is not, the report says what; PI_EINVAL,
+ * PI_EUNSUPPORTED, PI_ENOMEM: it could not be done. */
+PI_API int pi_selftest(const pi_options *o, const char *checks, pi_line_fn fn, void *ud, pi_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -107,6 +107,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
+    X("checks", STRING, "", "", "--checks", "", "selftest", true,                                                      \
+      "Check these alone, separated by commas: families as the report names them, or one check, linear.formats; rates:" \
+      " measure alone.")                                                                                               \
     X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                        \
       "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
     X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")            \

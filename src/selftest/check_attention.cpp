@@ -275,7 +275,7 @@ void test_spans()
 void test_splits()
 {
     fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
-    if (!now->emu) skip_check("launches are counted on an emulator only");
+    if (!now->emu || !now->emu->launched) skip_check("launches are counted on an emulator only");
     unsigned long before = now->emu->launched();
     run(w, {{0, 599, 600}}, 1000, true);
     expect_equal(now->emu->launched() - before, 2);

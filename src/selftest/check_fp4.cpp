@@ -182,7 +182,7 @@ void test_not_numbers()
         buffer<float> x(v);
         std::vector<float> y = product(w, x.get(), 3);
         for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
-        if (!now->emu) continue;
+        if (!now->emu || !now->emu->arch) continue;
         now->emu->arch(90);
         y = product(w, x.get() + 128, 1);
         now->emu->arch(0);
