@@ -93,6 +93,13 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
 }
 
 void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
+const pi__classifier *pi__core_classifier(const pi__core *e)
+{
+    static const pi__classifier none;
+    (void) e;
+    return &none;
+}
+
 int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
 {
     (void) e, (void) spec, (void) out;
