@@ -226,7 +226,10 @@ typedef struct pi_info {
     const char *device;    /* "cpu (avx512-vnni)" */
     int32_t bos, eos;      /* token ids, -1: none */
     const char *chat_template; /* the GGUF's template text, or "" */
-    const char *pooling;   /* what the model's vectors are made of by its metadata: "none", "mean", "cls", "last"; "": unsaid */
+    const char *pooling;   /* what the model's vectors are made of by its metadata: "none", "mean", "cls", "last", "rank";
+                              "": unsaid */
+    uint32_t n_labels;     /* scores that its classifier gives a text (option "pooling", rank); 0: it has none */
+    const char *const *labels; /* [n_labels] their names, "" for one without */
 } pi_info;
 PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
 /* Metadata of the model's file ("general.license", "llama.context_length"), with what option "override-kv" made of it, as
@@ -237,6 +240,7 @@ PI_API int64_t pi_engine_meta(const pi_engine *e, const char *key, char *out, si
 /* Key number i, from 0, in the order of the file, in the same way; PI_ENOENT past the last. */
 PI_API int64_t pi_engine_meta_key(const pi_engine *e, size_t i, char *out, size_t cap);
 
+enum { PI_N_STEP_BOUNDS = 20 };
 /* A snapshot; each number is exact at some moment of the call, not all at the same one. Lock free. A request counts as
  * many times as it has answers (option "n"). */
 typedef struct pi_stats {
@@ -265,6 +269,9 @@ typedef struct pi_stats {
     uint64_t disk_reads, disk_writes;  /* blocks and snapshots taken from there, and put there */
     uint64_t host_entries, host_bytes; /* what the device evicted and the host keeps (cache-ram); 0 on the CPU */
     uint64_t host_reads, host_writes;  /* blocks and snapshots taken from there, and put there */
+    double step_total_ms;              /* durations of all steps, added up */
+    double step_bound_ms[PI_N_STEP_BOUNDS];    /* bounds of durations, ascending; the same for the engine's life */
+    uint64_t step_count[PI_N_STEP_BOUNDS + 1]; /* steps of at most bound i, above the one before; last: above them all */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 
@@ -372,6 +379,12 @@ PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_
  * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
 PI_API int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err);
+/* A query and a document as the prompt of a reranker, whose score says how well the one answers the other (option "pooling",
+ * rank): in the model's template "rerank", or else as [BOS] query [EOS] [SEP] document [EOS] with the tokens that its
+ * metadata asks for. What query and document spell never becomes a control token of the template. PI_EUNSUPPORTED: the
+ * model has no form for pairs. */
+PI_API int pi_request_prompt_rank(pi_request *r, const char *query, size_t query_len, const char *document,
+                                  size_t document_len, pi_error *err);
 /* A conversation as the prompt: arguments and errors of pi_chat_render, but tokenised here, where it is known of every
  * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
  * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
@@ -433,7 +446,7 @@ enum {
                             behind "logits-from"), logprobs theirs. Once, before any text of sample 0; not where there is
                             no such token or the request ended before. That end of the prompt is computed, not taken from
                             the cache */
-    PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt. Once, before PI_EVENT_DONE */
+    PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt, or its scores. Once, before PI_EVENT_DONE */
 };
 
 typedef struct pi_token_prob {
@@ -457,7 +470,8 @@ struct pi_event {
     uint32_t index;                /* the sample that it is about; 0 unless option "n" is above 1 */
     uint32_t n_left;               /* in PI_EVENT_DONE: samples that have not ended; 0: the request's last event */
     const float *embedding;        /* [n_embeddings, n_embd] in PI_EVENT_EMBEDDING */
-    size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions" */
+    size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions"; with pooling rank the
+                                      scores, n_labels of pi_info */
     size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
     bool calls_bound;              /* in PI_EVENT_TEXT: the grammar of tool calls (pi_request_prompt_chat) held the last of
                                       the tokens, and holds what follows: see pi_chat_parser_bind */
@@ -477,8 +491,8 @@ PI_API void pi_event_release(pi_event *ev);
 /* ---------------------------------------------------------------------------------------------------------- answers */
 
 /* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
- * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek V3.2 and V4, Llama 3,
- * Mistral, GLM, MiniMax, Seed, and functions in tags in general).
+ * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2 and V4,
+ * Llama 3, Mistral, GLM, MiniMax, Seed, gpt-oss, and functions in tags in general).
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
@@ -489,7 +503,8 @@ PI_API void pi_event_release(pi_event *ev);
  * Set option "special" of the request: tags of thoughts and calls may be control tokens, which events print only then.
  * A call counts where it is complete, its name is that of a tool and its arguments are a JSON object. What is none is
  * content, markup and all: without calls and thoughts the content is the text that was fed, to the byte. However the
- * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody.
+ * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody,
+ * and of gpt-oss's messages their headers and ends neither.
  *
  * A parser belongs to one thread at a time and must be freed before its engine is closed. */
 typedef struct pi_chat_parser pi_chat_parser;
@@ -613,6 +628,15 @@ typedef bool (*pi_op_time_fn)(void *ud, const pi_op_time *t);
  * model; fn gets each time on the calling thread. shape: "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", NULL or "": those of
  * Qwen 3.5 9B. Takes some seconds and 16 sequences' states of memory. PI_EINVAL, PI_EUNSUPPORTED, PI_ENOMEM. */
 PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err);
+
+/* Checks a device: every kernel of the build on real and on odd shapes against references on the host, replay of captured
+ * work, copies, two devices where there are two; and how fast it is beside what is published. Of the options, device (one)
+ * and those of threads and kernels are used; there is no model. checks: words separated by commas, a family ("linear",
+ * "attention", "rates"...) or one of its checks ("linear.formats"); NULL or "": all, which takes a minute or two and some
+ * GiB on a GPU. fn gets the report, a page of text to paste, line by line on the calling thread. On the CPU it covers the
+ * products of each instruction set. PI_OK: all is right. PI_EDEVICE: something is not, the report says what; PI_EINVAL,
+ * PI_EUNSUPPORTED, PI_ENOMEM: it could not be done. */
+PI_API int pi_selftest(const pi_options *o, const char *checks, pi_line_fn fn, void *ud, pi_error *err);
 
 #ifdef __cplusplus
 }

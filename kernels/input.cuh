@@ -6,9 +6,10 @@
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
-/* gelu by its tanh form, or silu, times the other half. */
-PI_FN float gated(int32_t kind, float x, float up)
+/* gelu by its tanh form, or silu, times the other half. limit: of silu and its other half, or 0. */
+PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
+    if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up; /* a NaN comes through */
     if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
 }
@@ -17,20 +18,20 @@ PI_FN float gated(int32_t kind, float x, float up)
 struct input_row {
     const float *x, *x2, *w;
     int32_t kind;
-    float norm;
+    float norm, limit;
 
     __device__ __forceinline__ float at(int64_t i) const
     {
         float v = x[i];
         if (kind == PI__IN_RMSNORM) v = v * norm * w[i];
-        return x2 ? gated(kind, v, x2[i]) : v;
+        return x2 ? gated(kind, v, x2[i], limit) : v;
     }
 };
 
 /* scratch: as block_sum. All threads of the block call it, for the same row. */
 PI_FN input_row open_row(const pi__k_input &in, int64_t row, int64_t n_in, bool there, float *scratch)
 {
-    input_row r = {in.x + row * in.ldx, in.x2 ? in.x2 + row * in.ldx2 : nullptr, in.w, in.kind, 1.0f};
+    input_row r = {in.x + row * in.ldx, in.x2 ? in.x2 + row * in.ldx2 : nullptr, in.w, in.kind, 1.0f, in.limit};
     if (in.kind != PI__IN_RMSNORM) return r;
     float s = 0;
     for (int64_t i = threadIdx.x; i < n_in && there; i += blockDim.x) s = fmaf(r.x[i], r.x[i], s);

@@ -156,9 +156,10 @@ needs() {
 }
 
 layout() { check layout 120 bash tests/scripts/check_layout.sh; }
-# Kernels for every target; and the host code that only a build with CUDA compiles, whose twins for the emulator the other
-# builds have.
+# What steps ask of a device, by counts of the emulator; kernels for every target; and the host code that only a build with
+# CUDA compiles, whose twins for the emulator the other builds have.
 cuda() {
+    check roofline 120 python3 tools/roofline.py --check "$work/release"
     check cuda 600 python3 tools/kernel_report.py --check "$work/release"
     local nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
     [ -x "$nvcc" ] || return

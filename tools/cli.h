@@ -52,6 +52,7 @@ int cmd_quantize(const cli *c);
 int cmd_inspect(const cli *c);
 void quantize_print_types(FILE *f); /* the list of --help */
 int cmd_tokenize(const cli *c);
+int cmd_selftest(const cli *c);
 
 /* ---- what was asked for; key as in the table */
 

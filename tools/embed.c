@@ -1,4 +1,4 @@
-/* pagedinfer embed: the vectors of texts, printed as llama-embedding prints them.
+/* pagedinfer embed: the vectors of texts, or scores of a reranker, printed as llama-embedding prints them.
  *
  * The prompt is split at --embd-separator; so many texts are under way at once as fill the engine's batches, and their vectors
  * are printed in the order of the texts. */
@@ -28,7 +28,21 @@ struct embed {
     float *kept;      /* [n_all, width] of format json+, for similarities */
     size_t cap_kept;  /* floats allocated */
     const char *format;
+    pi_info info;     /* of the model */
+    bool rank;        /* scores instead of vectors: a text may be a query and a document with cls_separator between */
+    char cls_separator[256];
+    size_t n_cls_separator;
 };
+
+/* A text as it is, or in the model's form of a query and a document. */
+static int set_prompt(const struct embed *u, pi_request *r, const char *text, size_t len, pi_error *err)
+{
+    const size_t n = u->n_cls_separator;
+    const char *sep = u->rank && n ? memmem(text, len, u->cls_separator, n) : NULL;
+    if (!sep) return pi_request_prompt_text(r, text, len, err);
+    const char *document = sep + n;
+    return pi_request_prompt_rank(r, text, (size_t) (sep - text), document, (size_t) (text + len - document), err);
+}
 
 static int start(struct embed *u, const char *text, size_t len)
 {
@@ -37,7 +51,7 @@ static int start(struct embed *u, const char *text, size_t len)
     *it = (struct item) {.r = pi_request_new(u->e)};
     if (!it->r) return cli_error(u->c, CLI_OS, "out of memory");
     pi_request_set_user(it->r, it);
-    int rc = pi_request_prompt_text(it->r, text, len, &err);
+    int rc = set_prompt(u, it->r, text, len, &err);
     if (!rc && !cli_given(u->c, "pooling")) rc = pi_request_set(it->r, "pooling", "model", &err);
     if (!rc) rc = pi_request_submit(it->r, &err);
     u->n_started += !rc;
@@ -72,6 +86,16 @@ static void print_values(const float *v, size_t n, const char *between)
     for (size_t i = 0; i < n; i++) printf("%s%.9g", i ? between : "", (double) v[i]);
 }
 
+static void print_scores(const struct embed *u, const float *v, size_t n)
+{
+    for (uint32_t i = 0; i < u->info.n_labels; i++) {
+        printf("rerank score %zu: %8.3f", n, (double) v[i]);
+        if (u->info.n_labels > 1 && *u->info.labels[i]) printf(" [%s]", u->info.labels[i]);
+        else if (u->info.n_labels > 1) printf(" [%u]", i);
+        putchar('\n');
+    }
+}
+
 /* Vector number n of all. */
 static void print_row(const struct embed *u, const float *v, size_t width, size_t n)
 {
@@ -87,6 +111,8 @@ static void print_row(const struct embed *u, const float *v, size_t width, size_
                n ? "," : "{\n  \"object\": \"list\",\n  \"data\": [", n);
         print_values(v, width, ",");
         printf("]\n    }");
+    } else if (u->rank) {
+        print_scores(u, v, n);
     } else {
         printf("embedding %zu: ", n);
         print_values(v, width, " ");
@@ -166,10 +192,23 @@ static int wait_some(struct embed *u, size_t *width)
     return print_done(u, width);
 }
 
+/* Whether there will be scores, and what pairs look like. */
+static void learn_form(struct embed *u)
+{
+    const char *pooling = cli_str(u->c, "pooling");
+    const bool by_model = !cli_given(u->c, "pooling") || !strcmp(pooling, "model");
+    u->info.size = sizeof u->info;
+    pi_engine_info(u->e, &u->info);
+    u->rank = !strcmp(by_model ? u->info.pooling : pooling, "rank") && u->info.n_labels;
+    snprintf(u->cls_separator, sizeof u->cls_separator, "%s", cli_str(u->c, "cls-separator"));
+    u->n_cls_separator = cli_unescape(u->cls_separator, strlen(u->cls_separator));
+}
+
 static int embed_all(struct embed *u, const char *text, size_t len)
 {
     char sep[256];
     size_t width = 0;
+    learn_form(u);
     snprintf(sep, sizeof sep, "%s", cli_str(u->c, "embd-separator"));
     const size_t n_sep = cli_unescape(sep, strlen(sep));
     int code = cli_catch_signals();

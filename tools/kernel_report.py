@@ -5,7 +5,8 @@
 
 Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with tests:
 BUILD/tests/simt/launches tells how blocks are launched. --check compiles and compares with the file instead of writing it,
-where the file comes from the same toolkit. A kernel that spills registers is an error.
+where the file comes from the same toolkit. A kernel that spills registers is an error. What main loops are made of is told where
+there is nvdisasm (sass.py says where it is looked for).
 """
 import argparse
 import os
@@ -17,8 +18,11 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import sass
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
+LOOPS = "sm_120a"  # whose main loops are told
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
          "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
@@ -54,7 +58,7 @@ def demangle(names):
 
 
 def compile_one(nvcc, source, target, out):
-    """{mangled kernel: (registers, stack bytes, spilled bytes)}"""
+    """{mangled kernel: (registers, stack bytes, spilled bytes)}; the cubin stays at out"""
     run = subprocess.run([nvcc, *FLAGS, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
     text = run.stdout + run.stderr
     if run.returncode:
@@ -97,34 +101,44 @@ def occupancy(target, registers, threads, shared):
     return 100 * min(blocks, most // 32 // warps, by_registers, by_shared) * warps * 32 // most
 
 
+def compile_and_read(nvcc, nvdisasm, source, target, out):
+    found = compile_one(nvcc, source, target, out)
+    return found, sass.loops_of(nvdisasm, out) if nvdisasm and target == LOOPS else {}
+
+
 def report(nvcc, build):
-    shapes = launched(build)
+    shapes, nvdisasm = launched(build), sass.find_nvdisasm()
     version = re.search(r"release [\d.]+, V([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True,
                                                                      check=True).stdout)[1]
     lines = ["# Kernels", "",
              f"Written by tools/kernel_report.py with nvcc {version}. Threads and the most bytes of shared memory of a block at "
              "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
-             "share of a multiprocessor's warps that can be resident. No kernel spills.", ""]
+             "share of a multiprocessor's warps that can be resident. No kernel spills. " +
+             (f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)." if nvdisasm else
+              "What main loops are made of is left out: there was no nvdisasm."), ""]
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
-        jobs = {(s, t): pool.submit(compile_one, nvcc, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
+        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
         files = list(dict.fromkeys(kernels_of(s) for s in sources))
         for file in files:
-            seen, parts = {}, [s for s in sources if kernels_of(s) == file]
+            seen, loops, parts = {}, {}, [s for s in sources if kernels_of(s) == file]
             for source, t in ((s, t) for s in parts for t in TARGETS):
-                for name, (regs, stack, spill) in jobs[source, t].result().items():
+                counts, some = jobs[source, t].result()
+                loops.update(some)
+                for name, (regs, stack, spill) in counts.items():
                     if spill:
                         sys.exit(f"kernels/{file}: {name} spills {spill} bytes for {t}")
                     seen.setdefault(name, {})[t] = (regs, stack)
             names = demangle(sorted(seen))
-            lines += [f"## kernels/{file}", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + " |",
-                      "|---" * (len(TARGETS) + 3) + "|"]
+            lines += [f"## kernels/{file}", "", "| kernel | threads | shared | " + " | ".join(TARGETS) + (" | main loop |" if nvdisasm else " |"),
+                      "|---" * (len(TARGETS) + 3 + bool(nvdisasm)) + "|"]
             for n in sorted(seen):
                 if names[n] not in shapes:
                     sys.exit(f"kernels/{file}: tests/simt/launches.cpp does not launch {names[n]}")
                 threads, shared = shapes[names[n]]
                 cells = [f"{r}" + (f" + {s} B" if s else "") + f", {occupancy(t, r, threads, shared)} %"
                          for t, (r, s) in ((t, seen[n][t]) for t in TARGETS)]
+                cells += [sass.cell(loops[n])] if nvdisasm else []
                 lines.append(f"| `{names[n]}` | {threads} | {shared} | " + " | ".join(cells) + " |")
             lines.append("")
     return "\n".join(lines).rstrip() + "\n", version
@@ -141,7 +155,7 @@ def main():
         a.out.write_text(text)
         return
     old = a.out.read_text() if a.out.exists() else ""
-    if f"nvcc {version}." in old and old != text:
+    if f"nvcc {version}." in old and ("main loop |" in old) == ("main loop |" in text) and old != text:
         sys.exit(f"{a.out} is out of date: run tools/kernel_report.py")
     print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(TARGETS)} without spills")
 

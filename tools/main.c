@@ -46,7 +46,8 @@ const cli_command cli_commands[] = {
      "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
     {"embed", "llama-embedding", "vectors of texts", "-m MODEL (-p TEXT | -f FILE) [options]",
      "Prints a vector for each text; a line is a text (--embd-separator). Vectors are made as the model's metadata says, or "
-     "of its last token, or as --pooling says, and have length 1 (--embd-normalize).",
+     "of its last token, or as --pooling says, and have length 1 (--embd-normalize). Of a reranker, or with --pooling "
+     "rank, it prints scores: a line is a query and a document, between them a tab (--cls-separator).",
      "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
      "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "
@@ -60,6 +61,12 @@ const cli_command cli_commands[] = {
      "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
      "vocabulary alone.",
      "tokenize prompt model download general", 0, false, cmd_tokenize},
+    {"selftest", "", "check a device, and how fast it is", "[--device NAME] [--checks WORDS]",
+     "Runs every kernel of this build on the device, against references on the host: formats, shapes that fit nothing, "
+     "replay of captured work, two devices where there are two; then measures memory and products beside what is "
+     "published. Prints a page to paste into a report; the exit status is 0 where all is right. No model is needed. On "
+     "the CPU it checks the products of each instruction set.",
+     "selftest model cpu general", 0, false, cmd_selftest},
     {0},
 };
 

@@ -107,6 +107,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
+    X("checks", STRING, "", "", "--checks", "", "selftest", true,                                                      \
+      "Check these alone, separated by commas: families as the report names them, or one check, linear.formats; rates:" \
+      " measure alone.")                                                                                               \
     X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                        \
       "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
     X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")            \
@@ -130,6 +133,8 @@
       "How vectors are printed: lines (the default, raw: bare), JSON arrays, JSON as OpenAI's, with similarities"      \
       " (json+).")                                                                                                     \
     X("embd-separator", STRING, "\\n", "", "--embd-separator", "", "embed", true, "What stands between two texts.")    \
+    X("cls-separator", STRING, "\\t", "", "--cls-separator", "", "embed", false,                                       \
+      "What stands between a query and a document, which a reranker scores.")                                          \
     X("tensor-type-file", STRING, "", "", "--tensor-type-file", "", "quantize", true,                                  \
       "File of such rules, NAME=TYPE, separated by spaces or newlines.")                                               \
     X("quantize-override-kv", LIST, "", "", "--override-kv", "", "quantize", false,                                    \
@@ -248,6 +253,8 @@
       "Log lines are JSON objects.")                                                                                   \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
       "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
+    X("reranking", BOOL, "false", "", "--reranking --rerank", "", "serve", false,                                      \
+      "Refuse a model that has no classifier to score documents with (POST /v1/rerank).")                              \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
       "requests always join and leave the batch at each step")                                                         \
     X("kv-unified", BOOL, "true", "", "-kvu --kv-unified -no-kvu=false", "", "compat", false,                          \
@@ -337,6 +344,8 @@
       "--snapshot-interval says how far apart snapshots of recurrent layers are")                                      \
     X("cache-reuse", STRING, "", "", "--cache-reuse", "", "compat", false,                                             \
       "what is reused is the whole common prefix, block by block")                                                     \
+    X("embedding", BOOL, "false", "", "--embedding --embeddings", "", "compat", false,                                 \
+      "a server answers /v1/embeddings beside everything else")                                                        \
     X("cache-idle-slots", BOOL, "true", "", "--cache-idle-slots", "", "compat", false,                                 \
       "there are no slots: what a request computed stays in the cache until the room is needed")                       \
     X("kv-unified-per-slot", STRING, "", "", "--kv-unified-per-slot", "", "compat", false,                             \
@@ -397,7 +406,6 @@
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
-    LATER("--embedding --embeddings --pooling --embd-normalize --rerank --reranking", "", "serve", "answers are text") \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \

@@ -12,6 +12,7 @@
 #include "api/config.h"
 #include "api/events.h"
 #include "api/objects.h"
+#include "api/rank.h"
 #include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -87,6 +88,14 @@ static int log_plan(const pi__config *c, pi_error *err)
 
 /* ----------------------------------------------------------------------------------------------------- open, close */
 
+static void free_parts(pi_engine *e)
+{
+    pi__chat_free(e->chat);
+    pi__free(e->rank_template);
+    pi__free(e->rank_markup);
+    pi__core_close(e->core);
+}
+
 int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
 {
     if (!out) return pi__fail(err, PI_EINVAL, "pi_engine_open: out must not be NULL");
@@ -107,8 +116,9 @@ int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
     if (pi__opt_copy(&e->defaults, &o->set, true)) rc = pi__fail_mem(err, "options");
     if (!rc) rc = pi__core_open(&e->core, &c, err);
     if (!rc) rc = pi__engine_open_chat(e, o, err);
+    if (!rc) rc = pi__engine_open_rank(e, err);
     if (rc) {
-        if (e->core) pi__core_close(e->core);
+        free_parts(e);
         pi__opt_clear(&e->defaults);
         pi__events_destroy(e);
         pi__free(e);
@@ -127,9 +137,8 @@ void pi_engine_close(pi_engine *e)
     pthread_mutex_unlock(&e->lock);
     pi__core_drain(e->core, -1);
     pi__dispatch_stop(e);
-    pi__chat_free(e->chat);
-    pi__core_close(e->core);
     pi__breakers_put(e, e->breakers);
+    free_parts(e);
     pi__sampler_scratch_free(e->row_scratch);
     pi__opt_clear(&e->defaults);
     pi__events_destroy(e);

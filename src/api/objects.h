@@ -38,7 +38,7 @@ typedef struct pi__node { /* an event and its memory */
     char *text;              /* [cap_text] ev.text, NUL terminated */
     int32_t *ids;            /* [cap_ids] ev.tokens */
     pi_token_prob *probs;    /* [cap_probs] ev.logprobs */
-    float *values;           /* ev.embedding */
+    float *values;           /* ev.embedding, and room for a vector to score */
     size_t cap_text, cap_ids, cap_probs;
 } pi__node;
 
@@ -54,6 +54,8 @@ struct pi_engine {
     pi__opt_set defaults;  /* of requests */
     pi__chat *chat;        /* the chat template, or NULL */
     pi_error chat_err;     /* why there is none */
+    char *rank_template;   /* text with {query} and {document}, or NULL */
+    uint8_t *rank_markup;  /* of the template: see pi__trust */
     pthread_mutex_t lock;  /* guards all that follows, and requests as said there */
     pthread_cond_t polled; /* something for pi_poll: an event, or nothing left to wait for */
     pthread_cond_t pushed; /* something for the dispatch thread */
@@ -115,7 +117,7 @@ struct pi_request {
     int32_t n_prompt_probs;   /* entries a token of the prompt: 1 + option prompt-logprobs, 0: none */
     pi__node prompt_event;    /* with them, or with vectors; filled on the step thread, until it is queued */
     int32_t pooling;          /* enum pi__pooling: what its vectors are made of, 0: it has none */
-    double *sums;             /* [n_embd] of pooling mean */
+    double *sums;             /* [n_embd] of pooling mean, and of rank where the classifier wants the mean */
     uint32_t n_samples;       /* option n, at least 1 */
     pi__sample first;         /* sample 0 */
     pi__sample *more;         /* [n_samples - 1] the others, or NULL */

@@ -200,8 +200,9 @@
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \
       "With logits=all and prompt-logprobs: only the rows of positions from this one on.")                             \
-    X(POOLING, "pooling", ENUM, "off", "off|model|none|mean|cls|last", "--pooling", "", "generation", false,           \
-      "Vectors of the prompt instead of an answer: of each token, their mean, the first's, the last's, as the model says.") \
+    X(POOLING, "pooling", ENUM, "off", "off|model|none|mean|cls|last|rank", "--pooling", "", "generation", false,      \
+      "Vectors of the prompt instead of an answer: of each token, their mean, the first's, the last's, as the model"   \
+      " says; rank: the scores of its classifier.")                                                                    \
     X(EMBD_NORMALIZE, "embd-normalize", INT, "2", "-1..64", "--embd-normalize", "", "generation", false,               \
       "How vectors are normalised: -1 not, 0 the largest value is 32760, 1 the sum, 2 the length, P the P-norm is 1.") \
     X(DIMENSIONS, "dimensions", INT, "0", "0..1048576", "--dimensions", "", "generation", false,                       \

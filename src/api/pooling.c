@@ -2,6 +2,7 @@
  *
  *     none   each token's own           mean   their mean
  *     cls    the first token's          last   the last token's
+ *     rank   what the model's classifier (model/classifier.h) makes of the last token's, or of their mean: scores
  *
  * Sums are made in double precision in the order of positions, whatever the chunks: a vector is the same to the bit alone
  * and in a batch. Where the last token suffices, the prompt's beginning may come from the cache; else all of it is computed.
@@ -26,37 +27,62 @@ static int check(const pi_request *r, pi_error *err)
     return pi__fail(err, PI_EINVAL, "pooling gives vectors of the prompt and nothing else: leave out option %s", wrong);
 }
 
+/* What is asked for: enum pi__pooling, or negative PI_E*. */
+static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
+{
+    static const char *const words[] = {[PI__POOL_MEAN] = "mean", [PI__POOL_CLS] = "cls", [PI__POOL_LAST] = "last",
+                                        [PI__POOL_RANK] = "rank"};
+    int64_t kind = pi__opt_int(&r->set, PI__OPT_POOLING);
+    if (kind == PI__POOL_RANK && !info->n_labels)
+        return pi__fail(err, PI_EUNSUPPORTED, "pooling rank: the model has no classifier (tensor cls.output.weight): give "
+                        "a reranker, converted by a llama.cpp that knows it as one, or pooling last for a vector");
+    if (kind != PI__POOL_MODEL) return kind;
+    for (kind = PI__POOL_MEAN; kind <= PI__POOL_RANK; kind++)
+        if (info->pooling && !strcmp(info->pooling, words[kind]) && (kind != PI__POOL_RANK || info->n_labels)) return kind;
+    return PI__POOL_LAST;
+}
+
+/* Values of an event: a vector's, of which there are `dims`, or the scores. */
+static size_t width_of(const pi_request *r, const pi_info *info, int64_t kind, pi_error *err)
+{
+    const int64_t dims = pi__opt_int(&r->set, PI__OPT_DIMENSIONS);
+    if (kind == PI__POOL_RANK) return info->n_labels;
+    if (dims <= info->n_embd) return dims ? (size_t) dims : info->n_embd;
+    pi__fail(err, PI_EINVAL, "dimensions is %lld; the model's vectors have %u values", (long long) dims, info->n_embd);
+    return 0;
+}
+
 int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
 {
-    int64_t kind = pi__opt_int(&r->set, PI__OPT_POOLING), dims = pi__opt_int(&r->set, PI__OPT_DIMENSIONS);
     r->pooling = PI__POOL_OFF;
-    if (kind == PI__POOL_OFF) return PI_OK;
+    if (pi__opt_int(&r->set, PI__OPT_POOLING) == PI__POOL_OFF) return PI_OK;
     int rc = check(r, err);
     if (rc) return rc;
     pi_info info = {.size = sizeof info};
     rc = pi__core_info(r->e->core, &info);
     if (rc) return rc;
-    if (kind == PI__POOL_MODEL) kind = info.pooling && !strcmp(info.pooling, "mean") ? PI__POOL_MEAN
-                                       : info.pooling && !strcmp(info.pooling, "cls") ? PI__POOL_CLS : PI__POOL_LAST;
-    if (dims > info.n_embd)
-        return pi__fail(err, PI_EINVAL, "dimensions is %lld; the model's vectors have %u values", (long long) dims, info.n_embd);
-    if (!dims) dims = info.n_embd;
+    const int64_t kind = kind_of(r, &info, err);
+    if (kind < 0) return (int) kind;
+    const size_t dims = width_of(r, &info, kind, err);
+    if (!dims) return PI_EINVAL;
+    const bool mean = kind == PI__POOL_MEAN || (kind == PI__POOL_RANK && pi__core_classifier(r->e->core)->mean);
+    const size_t room = kind == PI__POOL_RANK && info.n_embd > dims ? info.n_embd : dims; /* of what is scored, too */
     const size_t n = kind == PI__POOL_NONE ? r->n_prompt : 1;
     size_t bytes;
     pi__node *d = &r->prompt_event;
     pi__free(d->values); /* of an earlier submit that was refused */
     pi__free(r->sums);
     r->sums = NULL;
-    d->values = pi__mul_ok(n, (size_t) dims * sizeof *d->values, &bytes) ? pi__malloc(bytes) : NULL;
-    if (kind == PI__POOL_MEAN) r->sums = pi__calloc((size_t) dims, sizeof *r->sums);
-    if (!d->values || (kind == PI__POOL_MEAN && !r->sums)) return pi__fail_mem(err, "the vectors of the prompt");
+    d->values = pi__mul_ok(n, room * sizeof *d->values, &bytes) ? pi__malloc(bytes) : NULL;
+    if (mean) r->sums = pi__calloc(room, sizeof *r->sums);
+    if (!d->values || (mean && !r->sums)) return pi__fail_mem(err, "the vectors of the prompt");
     d->embedded = true;
     d->ev = (pi_event) {.size = sizeof d->ev, .kind = PI_EVENT_EMBEDDING, .request = r, .text = "", .embedding = d->values,
-                        .n_embd = (size_t) dims, .n_embeddings = n};
+                        .n_embd = dims, .n_embeddings = n};
     r->pooling = (int32_t) kind;
     p->hidden = true;
     p->max_tokens = 0;
-    p->logits = kind == PI__POOL_LAST ? PI__LOGITS_LAST : PI__LOGITS_ALL;
+    p->logits = kind == PI__POOL_LAST || (kind == PI__POOL_RANK && !mean) ? PI__LOGITS_LAST : PI__LOGITS_ALL;
     p->logits_from = 0;
     return PI_OK;
 }
@@ -77,21 +103,27 @@ static void normalize(float *v, size_t n, int64_t how)
     for (size_t i = 0; i < n; i++) v[i] = sum > 0 ? (float) (v[i] / sum) : 0.0f;
 }
 
+/* The mean of n values of all rows, once the last is added. */
+static void add_to_mean(const pi_request *r, const float *row, size_t n, bool is_last, float *v)
+{
+    for (size_t i = 0; i < n; i++) r->sums[i] += (double) row[i];
+    for (size_t i = 0; i < n && is_last; i++) v[i] = (float) (r->sums[i] / (double) r->n_prompt);
+}
+
 void pi__pooling_row(pi_request *r, uint32_t pos, const float *row)
 {
     pi__node *d = &r->prompt_event;
-    const size_t n = d->ev.n_embd, last = r->n_prompt - 1;
-    const int64_t how = pi__opt_int(&r->set, PI__OPT_EMBD_NORMALIZE);
+    const pi__classifier *head = pi__core_classifier(r->e->core);
+    const size_t n = r->pooling == PI__POOL_RANK ? (size_t) head->n_in : d->ev.n_embd;
+    const bool is_last = pos == r->n_prompt - 1;
     float *v = d->values + (r->pooling == PI__POOL_NONE ? pos * n : 0);
-    if (r->pooling == PI__POOL_MEAN) {
-        for (size_t i = 0; i < n; i++) r->sums[i] += (double) row[i];
-        for (size_t i = 0; i < n && pos == last; i++) v[i] = (float) (r->sums[i] / (double) r->n_prompt);
-    } else if (r->pooling == PI__POOL_NONE || (r->pooling == PI__POOL_CLS && !pos) ||
-               (r->pooling == PI__POOL_LAST && pos == last)) {
-        memcpy(v, row, n * sizeof *v);
-    }
-    if (r->pooling == PI__POOL_NONE || pos == last) normalize(v, n, how);
-    if (pos != last) return;
+    const bool own = r->pooling == PI__POOL_NONE || (r->pooling == PI__POOL_CLS && !pos) ||
+                     ((r->pooling == PI__POOL_LAST || r->pooling == PI__POOL_RANK) && is_last);
+    if (r->sums) add_to_mean(r, row, n, is_last, v);
+    else if (own) memcpy(v, row, n * sizeof *v);
+    if (r->pooling == PI__POOL_RANK && is_last) pi__classifier_scores(head, v, v);
+    else if (r->pooling == PI__POOL_NONE || is_last) normalize(v, n, pi__opt_int(&r->set, PI__OPT_EMBD_NORMALIZE));
+    if (!is_last) return;
     pthread_mutex_lock(&r->e->lock);
     pi__event_prompt(r);
     pthread_mutex_unlock(&r->e->lock);

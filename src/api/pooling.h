@@ -4,7 +4,9 @@
 
 #include "api/objects.h"
 
-enum pi__pooling { PI__POOL_OFF, PI__POOL_MODEL, PI__POOL_NONE, PI__POOL_MEAN, PI__POOL_CLS, PI__POOL_LAST }; /* as the words */
+enum pi__pooling { /* as the words of the option */
+    PI__POOL_OFF, PI__POOL_MODEL, PI__POOL_NONE, PI__POOL_MEAN, PI__POOL_CLS, PI__POOL_LAST, PI__POOL_RANK
+};
 
 /* Memory for what the options of r ask for, and what the core has to give for it in *p; r->pooling says whether it is
  * anything. */

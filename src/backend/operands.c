@@ -139,8 +139,7 @@ static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
     WEIGHT(up);
     WEIGHT(down);
     VECTOR(bias);
-    HOST(table);
-    HOST(token);
+    VECTOR(table);
     WRITE(y, a->n_rows, a->ldy, a->down->n_out);
 }
 

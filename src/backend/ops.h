@@ -67,8 +67,9 @@ typedef struct pi__batch {
     const int32_t *seq_start; /* [n_seqs + 1] first token of each sequence */
     const int32_t *seq_len;   /* [n_seqs] tokens in the cache after this step: last position + 1 */
     const int32_t *logits_indices; /* [n_rows] tokens of the logits rows, ascending */
-    const int32_t *owner;     /* where the embedding is sharded: [n_tokens] a token's row of the gathered ones;
-                               * else NULL */
+    const int32_t *embd_row;  /* where the embedding is sharded: [n_tokens] a token's row of this shard, any where it is
+                               * another's; else NULL: its id */
+    const int32_t *owner;     /* and its row of the gathered ones; else NULL */
     const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
@@ -90,7 +91,7 @@ typedef struct pi__kv_layer {
     int32_t type_k;    /* one of formats/cache_types.h */
     int32_t type_v;    /* the same, chosen separately */
     int32_t n_head_kv; /* heads */
-    int32_t head_dim;  /* values a head, of K and of V; a multiple of 32 */
+    int32_t head_dim;  /* values a head, of K and of V; a multiple of 16, of 32 where types have groups of 32 */
     int32_t placement; /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
@@ -103,10 +104,11 @@ typedef struct pi__kv_layer {
  * holds the state at its last chunk boundary and what is needed of the rows since; dropping rows of the last step (drafts
  * that were not accepted) is giving the next step a smaller first position. */
 enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
+enum { PI__LEAST_CONV = 2, PI__MOST_CONV = 8 };
 typedef struct pi__state_layer {
     int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
     int32_t dim;        /* values a head */
-    int32_t n_conv;     /* taps of the convolution */
+    int32_t n_conv;     /* taps of the convolution, PI__LEAST_CONV to PI__MOST_CONV */
     int32_t n_draft;    /* most drafts a sequence brings to a step */
     int32_t placement;  /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;         /* slot i is at base + i * stride */
@@ -153,7 +155,7 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
     return a;
 }
 
-/* out[i] = row token[i] of w, times scale. */
+/* out[i] = row token[i] of w (batch.embd_row[i], where that is), times scale. */
 typedef struct pi__embed {
     const pi__weight *w; /* [V, n_in] */
     float scale;         /* of the result */
@@ -287,8 +289,8 @@ typedef struct pi__moe {
     float limit;            /* of SWIGLU, as in pi__lin_in */
     int gating;             /* PI__GATE_*; with SQRT_SOFTPLUS, of at most PI__MAX_EXPERTS: */
     const float *bias;      /* [n_expert] added to routing weights for the choice alone; NULL: none */
-    const int32_t *table;   /* [n_vocab, n_used] experts of each token, which are not chosen then; NULL: none */
-    const int32_t *token;   /* [n_rows] with table */
+    const int32_t *table;   /* [n_vocab, n_used] experts of each token of the batch, whose rows these are then: they are
+                             * not chosen; NULL: none, and no batch */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
     const struct pi__moe_shard *shard; /* NULL: these are the whole matrices */
@@ -479,8 +481,10 @@ typedef struct pi__state_copy {
     OP(norm, pi__norm)                                                                                                  \
     OP(add_gated, pi__add_gated)                                                                                        \
     OP(softcap, pi__softcap)                                                                                            \
-    OP(copy_2d, pi__copy_2d)
-/* Of transformers and delta nets, which every backend has. */
+    OP(copy_2d, pi__copy_2d)                                                                                            \
+    OP(hyper_pre, pi__hyper)                                                                                            \
+    OP(hyper_post, pi__hyper)
+/* All others that every backend has. */
 #define PI__OPS_ALL(OP)                                                                                                 \
     PI__OPS_ROWS(OP)                                                                                                    \
     OP(embed, pi__embed)                                                                                                \
@@ -493,18 +497,14 @@ typedef struct pi__state_copy {
     OP(centroid_head, pi__centroid_head)                                                                                \
     OP(gdn, pi__gdn)                                                                                                    \
     OP(state_save, pi__state_copy)                                                                                      \
-    OP(state_load, pi__state_copy)
-/* Of DeepSeek V4: the CPU has them. */
-#define PI__OPS_CPU(OP)                                                                                                 \
-    OP(hyper_pre, pi__hyper)                                                                                            \
-    OP(hyper_post, pi__hyper)                                                                                           \
+    OP(state_load, pi__state_copy)                                                                                      \
     OP(mla_qkv, pi__mla_qkv)                                                                                            \
     OP(compress, pi__compress)                                                                                          \
     OP(indexer, pi__indexer)                                                                                            \
     OP(sparse, pi__sparse)
 /* Of samplers, run where the logits are: devices have them. */
 #define PI__OPS_DEVICE(OP) OP(topk, pi__topk)
-#define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_CPU(OP) PI__OPS_DEVICE(OP)
+#define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_DEVICE(OP)
 
 #define PI__OP_ID(name, type) PI__OP_##name,
 typedef enum pi__op_id { PI__OPS(PI__OP_ID) PI__N_OPS } pi__op_id;

@@ -484,10 +484,10 @@ static size_t tensor_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 static void free_rank_scratch(rank *k)
 {
     if (k->stage) k->be->dev->free(k->be, k->stage, k->t->stage_floats * sizeof(float));
-    pi__free(k->token);
+    pi__free(k->embd_row);
     pi__free(k->owner);
     k->stage = NULL;
-    k->token = k->owner = NULL;
+    k->embd_row = k->owner = NULL;
 }
 
 /* Joins the devices, which may take long and is not needed for a plan. */
@@ -511,9 +511,9 @@ static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
         rc = k->be->dev->reserve(k->be, lim, err);
         if (rc) return rc;
         k->stage = k->be->dev->alloc(k->be, t->stage_floats * sizeof(float));
-        k->token = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->token);
+        k->embd_row = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->embd_row);
         k->owner = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->owner);
-        if (!k->stage || !k->token || !k->owner) rc = pi__fail_mem(err, "results on their way between devices");
+        if (!k->stage || !k->embd_row || !k->owner) rc = pi__fail_mem(err, "results on their way between devices");
     }
     return rc;
 }

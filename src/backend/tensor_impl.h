@@ -25,7 +25,7 @@ typedef struct rank {
     pi__backend *be;        /* its device */
     float *stage;           /* device memory: the shards of a result, until they are copied to their columns */
     pi__batch batch, logits_batch; /* the step's, with the tokens as this rank looks them up */
-    int32_t *token;         /* [2 * max_tokens] those tokens, of both */
+    int32_t *embd_row;      /* [2 * max_tokens] their rows of this rank's embedding, of both */
     int32_t *owner;         /* [2 * max_tokens] which row of the stage their embeddings are */
     const pi__batch *b;     /* what the device's begin made of batch */
     bool lost;              /* it has left: nothing more is done up to the end of the runs */

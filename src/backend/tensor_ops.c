@@ -52,18 +52,18 @@ static void complete(rank *k, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 
 /* --------------------------------------------------------------------------------------------------------------- begin */
 
-/* The tokens as this rank's rows of the embedding number them; those that others have become any. owner: the row of the
- * stage, of n tokens a rank with padding, that a token's owner looked up for it. */
-static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *token, int32_t *owner)
+/* row: the tokens as this rank's rows of the embedding number them; those that others have become any. owner: the row of
+ * the stage, of n tokens a rank with padding, that a token's owner looked up for it. */
+static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *row, int32_t *owner)
 {
     const int64_t rows = k->t->embd_rows[k->t->kind], first = k->i * rows;
     if (!rows) return;
     for (int32_t i = 0; i < b->n_tokens; i++) {
         const int64_t id = b->token[i] - first;
-        token[i] = id >= 0 && id < rows ? (int32_t) id : 0;
+        row[i] = id >= 0 && id < rows ? (int32_t) id : 0;
         owner[i] = (int32_t) (b->token[i] / rows) * n + i;
     }
-    b->token = token;
+    b->embd_row = row;
     b->owner = owner;
 }
 
@@ -72,10 +72,10 @@ static void run_begin(rank *k, const call *c)
     const pi__tensor *t = k->t;
     (void) c;
     k->batch = *t->given;
-    number_tokens(k, &k->batch, t->b.n_tokens, k->token, k->owner);
+    number_tokens(k, &k->batch, t->b.n_tokens, k->embd_row, k->owner);
     if (k->batch.logits_batch) {
         k->logits_batch = *k->batch.logits_batch;
-        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->token + t->max_tokens, k->owner + t->max_tokens);
+        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->max_tokens, k->owner + t->max_tokens);
         k->batch.logits_batch = &k->logits_batch;
     }
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
@@ -335,6 +335,7 @@ static void run_moe(rank *k, const call *c)
     a.in.w = at(k, a.in.w);
     a.logits = at(k, a.logits);
     a.bias = at(k, a.bias);
+    a.table = at(k, a.table);
     float *y = at(k, a.y);
     piece gate[MAX_FUSED], up[MAX_FUSED], down[MAX_FUSED];
     const pi__moe_shard part = {k->i, k->t->n, complete_h, k};
@@ -346,7 +347,7 @@ static void run_moe(rank *k, const call *c)
     a.shard = &part;
     a.y = shard_of(k, y, a.n_rows, down[0].n);
     a.ldy = down[0].n;
-    pi__op_moe(k->be, NULL, &a);
+    pi__op_moe(k->be, c->op.b ? batch_of(k, c->op.b) : NULL, &a);
     complete(k, a.n_rows, down[0].n, y, ldy);
 }
 

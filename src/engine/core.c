@@ -337,10 +337,9 @@ static void run_step(pi__core *e, pi__step_plan *plan)
     pi_error err = {0};
     int rc = pi__runner_step(&e->runner, plan, &err);
     if (rc) fail_step(e, plan, rc, err.msg);
-    e->stats.n_steps++;
     const double ms = pi__now_ms() - t0;
     pi__pace_measure(&e->pace, n_prefill, n_decode, ms);
-    e->stats.last_step_us = (unsigned long long) (ms * 1e3);
+    pi__stats_step(&e->stats, ms);
     update_stats(e);
 }
 
@@ -413,7 +412,7 @@ static size_t host_bytes(pi__setup *s)
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
-    n += pi__runner_bytes(&step, s->m->n_vocab);
+    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
     if (s->drafter) n += pi__drafting_bytes(&draft);
     return n + pi__tiering_bytes(&tiering);
 }
@@ -633,6 +632,7 @@ int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **ou
 {
     return pi__grammar_get(e->grammars, spec, out, err);
 }
+const pi__classifier *pi__core_classifier(const pi__core *e) { return &e->setup.m->classifier; }
 const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 
 int pi__core_info(const pi__core *e, pi_info *out)
@@ -645,6 +645,7 @@ int pi__core_info(const pi__core *e, pi_info *out)
         .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
         .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
         .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "", .pooling = m->pooling,
+        .n_labels = (uint32_t) m->classifier.n_labels, .labels = m->classifier.labels,
     };
     memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
     return PI_OK;

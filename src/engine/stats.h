@@ -29,6 +29,8 @@ typedef struct pi__stats {
     PI__COUNTERS(PI__MEMBER)
 #undef PI__MEMBER
     atomic_ullong last_step_us;   /* how long the last step took */
+    atomic_ullong step_total_ns;  /* how long all steps took */
+    atomic_ullong step_count[PI_N_STEP_BOUNDS + 1]; /* as in pi_stats */
     atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from whole rows */
     atomic_ullong n_forced;       /* tokens that their grammar left no choice about */
     struct {
@@ -41,6 +43,8 @@ typedef struct pi__stats {
 
 /* Publishes the counts of the cache's pools. */
 void pi__stats_pools(pi__stats *st, const pi__cache *c);
+/* A step took so long. */
+void pi__stats_step(pi__stats *st, double ms);
 /* Fills the members of out that are counted here. */
 void pi__stats_tell(const pi__stats *st, int32_t n_groups, pi_stats *out);
 

@@ -160,13 +160,13 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
 }
 
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
-                         const int32_t *token, float *y)
+                         const pi__batch *b, float *y)
 {
     const pi__moe moe = {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
                          .weights_scale = e->weights_scale, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
                          .down = &e->down, .act = e->act, .limit = e->limit, .gating = e->gating, .bias = e->bias,
-                         .table = e->table, .token = token, .y = y, .ldy = m->n_embd};
-    pi__op_moe(m->be, NULL, &moe);
+                         .table = e->table, .y = y, .ldy = m->n_embd};
+    pi__op_moe(m->be, e->table ? b : NULL, &moe);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- head */

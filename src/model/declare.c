@@ -309,13 +309,18 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
     add_want(m, (pi__want) {.tensor = t, .order = dst});
 }
 
-void pi__want_numbers(pi__model *m, int32_t *dst, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer)
+/* Where values are that ops of any backend read. */
+static int32_t everywhere(const pi__model *m) { return m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE; }
+
+void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer)
 {
     char full[96];
+    *numbers = NULL;
     const pi__tensor *t = need(m, name, layer, full);
     if (!t || !shaped(m, t, full, n, n_rows, 1)) return;
     if (t->type != PI__I32 && t->type != PI__I64) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be I32 or I64", full);
-    add_want(m, (pi__want) {.tensor = t, .order = dst, .below = below});
+    const size_t size = (size_t) (n * n_rows) * sizeof **numbers;
+    add_want(m, (pi__want) {.tensor = t, .numbers = numbers, .below = below, .size = size, .placement = everywhere(m)});
 }
 
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
@@ -325,16 +330,6 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
     at_least32(&l->max_used, n_used);
     if (n_in > l->max_in_exp) l->max_in_exp = n_in;
     if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
-}
-
-void pi__need_op(pi__model *m, pi__op_id id)
-{
-    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) {
-        const pi__backend *be = pi__backend_at(m->be, placement);
-        if (!pi__op_has(be, id))
-            pi__model_refuse(m, PI_EUNSUPPORTED, "%s models run on the CPU only so far, not on %s: set device to cpu",
-                             m->arch->name, be->dev->describe(be));
-    }
 }
 
 /* A tensor for want's vec or host: rows of n values. */
@@ -352,7 +347,7 @@ static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, i
     else if (!any && t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
     want.size = want.vec ? (size_t) (n * n_rows) * sizeof(float) : 0;
-    want.placement = m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE;
+    want.placement = everywhere(m);
     add_want(m, want);
 }
 
@@ -384,6 +379,11 @@ void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const 
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__want) {.host = dst, .factor = 1.0f}, false, n, 1, name, layer);
+}
+
+void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer)
+{
+    want_values(m, (pi__want) {.host = dst, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
 void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer)

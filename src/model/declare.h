@@ -73,18 +73,18 @@ void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const 
 /* Wants n f32 values at dst, which is filled by load; with _or_not: stays as it is where they are absent. */
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);
+/* The same of n_rows rows of n values, of any type. */
+void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Wants a permutation of n numbers, I32 or I64 in the file, at dst. */
 void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer);
-/* Wants n_rows rows of n whole numbers from 0 to below - 1, I32 or I64 in the file, at dst. */
-void pi__want_numbers(pi__model *m, int32_t *dst, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer);
+/* Wants n_rows rows of n whole numbers from 0 to below - 1, I32 or I64 in the file, on the device. */
+void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer);
 /* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones, of which each of several devices has all. Rows
  * are those that row names (filled by a tensor that was wanted before), or with row NULL in the order of the file. */
 void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                        const char *name, int layer);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
-/* Refuses where a device of those it runs on has not this op. */
-void pi__need_op(pi__model *m, pi__op_id id);
 /* Refuses the file where it has a tensor whose name ends so and which was not declared. */
 void pi__refuse_unwanted(pi__model *m, const char *suffix);
 

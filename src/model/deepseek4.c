@@ -59,7 +59,8 @@ typedef struct layer {
     pi__weight index_q, index_w; /* [I*J, Q], [I, E] */
     float *ffn_norm;            /* [E] */
     pi__weight router;          /* [X, E] */
-    float *bias;                /* [X] for the choice; NULL: chosen by experts.table */
+    float *bias;                /* [X] for the choice; NULL: chosen by table */
+    int32_t *table;             /* [V, K] experts of each token, or NULL */
     pi__experts experts;
     pi__mlp shared;             /* the expert that is always there */
 } layer;
@@ -299,9 +300,7 @@ static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__want_vec(m, &l->ffn_norm, m->n_embd, "ffn_norm.weight", i);
     pi__want_weight(m, &l->router, m->n_embd, X, "ffn_gate_inp.weight", i);
     if (i < p->n_hash) {
-        int32_t *table = pi__model_calloc(m, (size_t) m->n_vocab * (size_t) K, sizeof *table, "the experts of tokens");
-        if (table) pi__want_numbers(m, table, m->n_vocab, K, X, "ffn_gate_tid2eid.weight", i);
-        l->experts.table = table;
+        pi__want_numbers(m, &l->table, m->n_vocab, K, X, "ffn_gate_tid2eid.weight", i);
     } else {
         pi__want_vec(m, &l->bias, X, "exp_probs_b.bias", i);
     }
@@ -348,7 +347,6 @@ static void check_target(pi__model *m)
 static void declare(pi__model *m)
 {
     deepseek4 *p = m->arch_data;
-    pi__need_op(m, PI__OP_sparse);
     if (m->target) check_target(m);
     read_params(m, p);
     m->no_draft = !m->target;
@@ -362,7 +360,10 @@ static void declare(pi__model *m)
 static void loaded(pi__model *m)
 {
     deepseek4 *p = m->arch_data;
-    for (int32_t i = 0; i < p->n_layer; i++) p->layers[i].experts.bias = p->layers[i].bias;
+    for (int32_t i = 0; i < p->n_layer; i++) {
+        p->layers[i].experts.bias = p->layers[i].bias;
+        p->layers[i].experts.table = p->layers[i].table;
+    }
     for (int32_t i = 0; i < p->n_layer; i++)
         for (int32_t g = 0; g < p->n_group; g++) {
             layer *l = &p->layers[i];
@@ -486,7 +487,7 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
                             .lin = {{&l->shared.gate, p->ff, 2 * F}, {&l->shared.up, p->ff + F, 2 * F},
                                     {&l->router, p->routes, X}}};
     pi__op_linear(m->be, NULL, &all);
-    pi__experts_forward(m, &l->experts, &all.in, n, p->routes, X, b->token, p->routed);
+    pi__experts_forward(m, &l->experts, &all.in, n, p->routes, X, b, p->routed);
     pi__mlp_down(m, &l->shared, p->ff, n, p->y);
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->y, .y = p->routed, .scale = 1.0f, .n_rows = n, .n = E});
 }

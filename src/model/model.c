@@ -89,8 +89,9 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
 }
 
-/* By the number that files have; rank (4) is a classifier's, which no architecture here has. */
-static const char *const poolings[] = {"none", "mean", "cls", "last", ""};
+/* By the number that files have; behind them, what one says that has none. */
+enum { UNSAID = 5 };
+static const char *const poolings[] = {"none", "mean", "cls", "last", "rank", ""};
 
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
                       pi__model *target, pi_error *err)
@@ -114,7 +115,8 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
-    m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", 4, 0, 4)];
+    m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
+    if (!target) pi__classifier_declare(m);
     if (pi__model_ok(m)) arch->declare(m);
     describe(m);
     m->placement = NULL;
@@ -220,8 +222,8 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     return sorted ? PI_OK : pi__fail_mem(err, "reading a tensor");
 }
 
-/* Whole numbers in range, or each once, so that whoever uses them stays inside. */
-static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
+/* Whole numbers in range, or each once, so that whoever uses them stays inside. to: [the tensor's] */
+static int read_numbers(pi__model *m, const pi__want *w, int32_t *to, stage *st, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
     const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
@@ -239,9 +241,21 @@ static int load_order(pi__model *m, const pi__want *w, stage *st, pi_error *err)
         if (v < 0 || v >= below || (seen[v] && !w->below))
             rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected %s below %lld%s", t->cname, (long long) i,
                           (long long) v, w->below ? "one" : "each", (long long) below, w->below ? "" : " once");
-        else w->order[i] = (int32_t) v, seen[v] = 1;
+        else to[i] = (int32_t) v, seen[v] = 1;
     }
     pi__free(seen);
+    return rc;
+}
+
+/* The same, to dst on the device. */
+static int load_numbers(pi__model *m, const pi__want *w, int32_t *dst, stage *st, pi_error *err)
+{
+    int32_t *tmp = pi__calloc(w->size, 1);
+    if (!tmp) return pi__fail_mem(err, "reading a tensor");
+    const int rc = read_numbers(m, w, tmp, st, err);
+    pi__backend *be = pi__backend_at(m->be, w->placement);
+    if (!rc) be->dev->upload(be, dst, tmp, w->size);
+    pi__free(tmp);
     return rc;
 }
 
@@ -316,8 +330,11 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
         if (w->weight) w->weight->data = at;
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
-        rc = w->weight ? load_weight(m, w, st, err) : w->order ? load_order(m, w, st, err)
-                                                               : load_values(m, w, values, st, err);
+        else if (w->numbers) *w->numbers = (int32_t *) (void *) at;
+        if (w->weight) rc = load_weight(m, w, st, err);
+        else if (w->order) rc = read_numbers(m, w, w->order, st, err);
+        else if (w->numbers) rc = load_numbers(m, w, *w->numbers, st, err);
+        else rc = load_values(m, w, values, st, err);
         if (!rc && !w->weight) rc = pi__progress_add(p, file_bytes(w), err);
     }
     m->progress = NULL;

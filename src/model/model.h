@@ -13,9 +13,8 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "gguf/gguf.h"
+#include "model/classifier.h"
 #include "model/placement.h"
-
-typedef struct pi__model pi__model;
 
 /* A tensor that the graph reads; exactly one of weight, scale, vec, host and order is set. */
 typedef struct pi__want {
@@ -25,8 +24,9 @@ typedef struct pi__want {
     float **vec;              /* f32 values on the device */
     float factor;             /* of vec: multiplies what is in the file */
     float *host;              /* f32 values in ordinary memory, for loaded() */
-    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length, */
-    int32_t below;            /* or not 0: any below this */
+    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length */
+    int32_t **numbers;        /* whole numbers on the device, */
+    int32_t below;            /* each below this */
     const int32_t *row;       /* of weight and vec: file row (value) of each of theirs, known before they are loaded; NULL: as
                                * in the file */
     size_t size;              /* bytes on the device */
@@ -116,7 +116,8 @@ struct pi__model {
     bool check_tensors;        /* load refuses values that are no numbers */
     pi__progress *progress;    /* of load, while it runs; or NULL */
     pi__hash128 digest;        /* of the bytes of all tensors that were loaded */
-    const char *pooling;       /* what its vectors are made of: "none", "mean", "cls", "last"; "": the file does not say */
+    const char *pooling;       /* what its vectors are made of: "none", "mean", "cls", "last", "rank"; "": the file does not say */
+    pi__classifier classifier; /* head that scores texts; n_labels 0: none */
     char desc[96];             /* "gemma3 270M Q4_K - Medium" */
     char name[64];             /* general.name */
 };

@@ -100,7 +100,7 @@ int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, 
     int rc = pi__chat_render(c, messages, tools, options, now, text, err);
     if (rc) return rc;
     const pi__trust trust = {pi__text_trust(text), c->markup};
-    rc = pi__tokenize_trusted(c->v, text->p ? text->p : "", text->n, &trust, out);
+    rc = pi__tokenize_trusted(c->v, text->p ? text->p : "", text->n, true, &trust, out);
     return rc ? pi__fail(err, rc, "tokenizing the conversation: %s", pi_strerror(rc)) : PI_OK;
 }
 

@@ -295,12 +295,13 @@ static void put_params(writer *w)
 static void put_tags(writer *w, pi__str name)
 {
     const pi__chat_form *f = w->form;
-    if (f->call && f->body == PI__BODY_PARAMS) put_text(w, f->call);
+    if (f->call && !f->lone) put_text(w, f->call);
     put_literal(w, name.p, name.n);
     if (f->call_end) put_text(w, f->call_end);
     put(w, "\"\\n\"{0,2} ");
     if (f->body == PI__BODY_PARAMS) put_params(w);
     else put_schema(w, w->root);
+    if (f->body == PI__BODY_ARGUMENTS && !f->lone) put(w, "\"\\n\"? ");
     put_text(w, f->call_close);
 }
 
@@ -480,20 +481,20 @@ static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *ch
 
 static const char *opening(const pi__chat_form *f)
 {
-    return f->kind == PI__FORM_TAGS && f->body == PI__BODY_ARGUMENTS ? f->call : f->open;
+    return f->lone ? f->call : f->open;
 }
 
 /* Rules "rest", what follows the opening tag, and "call". */
 static void put_calls(writer *w, bool many)
 {
     const pi__chat_form *f = w->form;
-    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body == PI__BODY_PARAMS && !f->newline;
+    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body != PI__BODY_JSON && !f->newline;
     put(w, "rest ::= ");
     if (w->lists) put(w, many ? "\"[\" tool (\", \" tool)* \"]\"" : "\"[\" tool \"]\"");
     else if (inside) put(w, many ? "\"\\n\"? tool (\"\\n\"? tool)* \"\\n\"? " : "\"\\n\"? tool \"\\n\"? ");
-    else if (tags && f->close && f->body != PI__BODY_ARGUMENTS) put(w, "\"\\n\"? tool \"\\n\"? ");
+    else if (tags && f->close && !f->lone) put(w, "\"\\n\"? tool \"\\n\"? ");
     else put(w, "tool ");
-    if (f->close && !(tags && f->body == PI__BODY_ARGUMENTS)) put_text(w, f->close);
+    if (f->close && !f->lone) put_text(w, f->close);
     put(w, "\ncall ::= ");
     if (f->kind != PI__FORM_LLAMA) put_text(w, opening(f));
     put(w, "rest\n");
@@ -544,12 +545,13 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
                          int open_thought, pi__call_form *out, pi_error *err)
 {
     const pi__chat_form *f = pi__chat_form_of(pi__jinja_text(c->t));
+    if (f && f->kind == PI__FORM_HARMONY) f = NULL; /* its calls are left to the parser */
     pi__text *grammar = &out->grammar, *trigger = &out->trigger;
     if (choice->kind == PI__CHOICE_NONE || tools->type != PI__V_LIST) return PI_OK;
     if (!f && !out->required) return PI_OK;
     if (!f)
-        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is known "
-                        "here: only \"auto\" and \"none\" are possible");
+        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is held "
+                        "to a grammar here: only \"auto\" and \"none\" are possible");
     writer w = {.c = c, .form = f, .out = grammar, .zone = z};
     w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
     grammar->limit = trigger->limit = SIZE_MAX / 4;

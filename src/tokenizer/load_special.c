@@ -78,7 +78,7 @@ static int load_ids(pi__vocab *v, const pi__gguf *g, pi_error *err)
     } ids[] = {
         {KEY "bos_token_id", spm ? 1 : -1, &v->bos}, {KEY "eos_token_id", spm ? 2 : -1, &v->eos},
         {KEY "unknown_token_id", spm ? 0 : -1, &v->unk}, {KEY "eot_token_id", -1, &v->eot},
-        {KEY "eom_token_id", -1, &v->eom},
+        {KEY "eom_token_id", -1, &v->eom}, {KEY "seperator_token_id", -1, &v->sep}, /* spelled so in files */
     };
     int rc = PI_OK;
     for (size_t i = 0; !rc && i < sizeof ids / sizeof *ids; i++)

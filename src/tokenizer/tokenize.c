@@ -159,9 +159,10 @@ int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_spec
     return tokenize(v, text, len, add_special, parse_special, NULL, out);
 }
 
-int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, const pi__trust *trust, pi__ids *out)
+int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, bool add_special, const pi__trust *trust,
+                         pi__ids *out)
 {
-    return tokenize(v, text, len, true, true, trust, out);
+    return tokenize(v, text, len, add_special, true, trust, out);
 }
 
 static bool is_markup(pi__str s, const char *template, size_t n)

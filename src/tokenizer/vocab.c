@@ -296,6 +296,7 @@ static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
     }
     rc = pi__gguf_get_bool(g, KEY "add_bos_token", &v->add_bos, v->add_bos, err);
     if (!rc) rc = pi__gguf_get_bool(g, KEY "add_eos_token", &v->add_eos, false, err);
+    if (!rc) rc = pi__gguf_get_bool(g, KEY "add_sep_token", &v->add_sep, false, err);
     if (!rc && v->kind == PI__VOCAB_SPM)
         rc = pi__gguf_get_bool(g, KEY "add_space_prefix", &v->add_space_prefix, v->add_space_prefix, err);
     if (v->kind == PI__VOCAB_GEMMA4) v->add_bos = true; /* early files say false; the model needs it */
@@ -348,6 +349,9 @@ int32_t pi__vocab_bos(const pi__vocab *v) { return v->bos; }
 int32_t pi__vocab_eos(const pi__vocab *v) { return v->eos; }
 int32_t pi__vocab_eot(const pi__vocab *v) { return v->eot; }
 bool pi__vocab_add_bos(const pi__vocab *v) { return v->add_bos && v->bos >= 0; }
+int32_t pi__vocab_sep(const pi__vocab *v) { return v->sep; }
+bool pi__vocab_add_eos(const pi__vocab *v) { return v->add_eos; }
+bool pi__vocab_add_sep(const pi__vocab *v) { return v->add_sep; }
 bool pi__vocab_is_eog(const pi__vocab *v, int32_t id) { return in_range(v, id) && (v->flags[id] & PI__TOKF_EOG); }
 int32_t pi__vocab_attr(const pi__vocab *v, int32_t id) { return in_range(v, id) ? v->attr[id] : PI__TOK_UNUSED; }
 

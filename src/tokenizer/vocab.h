@@ -21,8 +21,11 @@ void pi__vocab_free(pi__vocab *v);
 int32_t pi__vocab_size(const pi__vocab *v);
 int32_t pi__vocab_bos(const pi__vocab *v); /* -1: none; the same for the others */
 int32_t pi__vocab_eos(const pi__vocab *v);
+int32_t pi__vocab_sep(const pi__vocab *v); /* between two texts */
 int32_t pi__vocab_eot(const pi__vocab *v);
-bool pi__vocab_add_bos(const pi__vocab *v);
+bool pi__vocab_add_bos(const pi__vocab *v); /* there is one, and texts begin with it */
+bool pi__vocab_add_eos(const pi__vocab *v); /* texts end with EOS, or whatever stands for it */
+bool pi__vocab_add_sep(const pi__vocab *v); /* SEP stands between two texts */
 bool pi__vocab_is_eog(const pi__vocab *v, int32_t id); /* ends a generation: eos, eot, eom and their well-known texts */
 int32_t pi__vocab_attr(const pi__vocab *v, int32_t id);
 /* The token as the file spells it (no byte decoding). */
@@ -49,10 +52,11 @@ typedef struct pi__trust {
     const char *flag;      /* [len] 1: the byte is trusted */
     const uint8_t *markup; /* bit id: a user-defined token that counts as control here (pi__trust_markup) */
 } pi__trust;
-/* As pi__tokenize with add_special and parse_special, but that control tokens are made of trusted bytes alone; all the
+/* As pi__tokenize with parse_special, but that control tokens are made of trusted bytes alone; all the
  * rest is split and merged as there, across the borders too. So the ids are the same where the other bytes hold no
  * such text. */
-int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, const pi__trust *trust, pi__ids *out);
+int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, bool add_special, const pi__trust *trust,
+                         pi__ids *out);
 /* Which user-defined tokens are markup: spelled in angle or square brackets, and either with a bar ("<|start|>") or in
  * the text of the template ("<think>"). A bit a token, pi__free; NULL: out of memory. */
 uint8_t *pi__trust_markup(const pi__vocab *v, const char *template, size_t n);

@@ -48,8 +48,8 @@ typedef struct pi__pretok pi__pretok; /* compiled split expressions (pretok.c) *
 struct pi__vocab {
     int32_t kind;  /* enum pi__vocab_kind */
     int32_t n_tok; /* tokens of the file */
-    bool add_space_prefix, add_bos, add_eos, ignore_merges;
-    int32_t bos, eos, eot, eom, unk; /* -1: none */
+    bool add_space_prefix, add_bos, add_eos, add_sep, ignore_merges;
+    int32_t bos, eos, sep, eot, eom, unk; /* -1: none */
 
     char *pool; /* bytes of all pieces */
     size_t pool_n, pool_cap;

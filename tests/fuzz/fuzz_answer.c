@@ -16,7 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char *const templates[] = {
     "{{ 1 }}{# <tool_call> #}", "{{ 1 }}{# <tool_call> <function= <parameter= #}", "{{ 1 }}{# <function= #}",
     "{{ 1 }}{# <|tool_call> #}", "{{ 1 }}{# [TOOL_CALLS] #}", "{{ 1 }}{# <|python_tag|> #}",
-    "{{ 1 }}{# <tool_call> <arg_key> #}", "{{ 1 }}{# " D " #}", "{{ 1 }}{# minimax:tool_call <invoke name= #}<think>",
+    "{{ 1 }}{# <tool_call> <arg_key> #}", "{{ 1 }}{# " D " #}",
+    "{{ 1 }}{# <\xEF\xBD\x9Ctool\xE2\x96\x81" "calls\xE2\x96\x81" "begin\xEF\xBD\x9C> ```json #}",
+    "{{ 1 }}{# <|channel|> <|message|> #}", "{{ 1 }}{# minimax:tool_call <invoke name= #}<think>",
 };
 enum { N_TEMPLATES = sizeof templates / sizeof *templates };
 

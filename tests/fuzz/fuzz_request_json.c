@@ -11,9 +11,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int read_as(int api, params *p, pi_error *err)
 {
-    switch (api % 3) {
+    switch (api % 4) {
     case 0: return params_prompts(p, "prompt", err);
     case 1: return convert_anthropic(p, err);
+    case 3: return params_pairs(p, "query", "documents", err);
     default: return convert_responses(p, err);
     }
 }
@@ -25,9 +26,9 @@ static void look(const params *p, int api)
         if (!p->option[i].key || !p->option[i].field || !p->option[i].value) __builtin_trap();
     }
     for (size_t i = 0; i < p->n_prompts; i++) {
-        if (!p->prompts[i].text == !p->prompts[i].ids) __builtin_trap();
+        if (!p->prompts[i].text == !p->prompts[i].ids || !p->prompts[i].query != (api % 4 != 3)) __builtin_trap();
     }
-    if (api % 3 == 0 ? !p->n_prompts : !json_is_array(p->messages) || !json_array_size(p->messages)) __builtin_trap();
+    if (api % 4 == 0 || api % 4 == 3 ? !p->n_prompts : !json_is_array(p->messages) || !json_array_size(p->messages)) __builtin_trap();
     if (p->tools && !json_array_size(p->tools)) __builtin_trap();
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_layout.sh: the rules of docs/DESIGN.md that a text search can see.
 #     bash tests/scripts/check_layout.sh
-# 1. includes in src/ point down the list api engine sampler grammar cache model template tokenizer gguf backend formats base, or sideways inside a folder
+# 1. includes in src/ point down the list api selftest engine sampler grammar cache model template tokenizer gguf backend formats base, or sideways inside a folder
 # 2. tools/ and examples see the public header only
 # 3. src/ calls nothing that prints or ends the process
 # 4. kernels/ has PTX in ptx.cuh, __shared__ in device.cuh, and no launches; these are in src/backend/cuda/launch*, <<<>>> in launch.cuh
@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
 
-order=" api engine sampler grammar cache model template tokenizer gguf backend formats base "
+order=" api selftest engine sampler grammar cache model template tokenizer gguf backend formats base "
 rank() { local head=${order%% "$1" *}; [ "$head" = "$order" ] && echo -1 || echo "$head" | wc -w; }
 
 while IFS=: read -r file line text; do

@@ -75,6 +75,12 @@ class Server:
             time.sleep(0.05)
         fault(f'{what}: {m["pagedinfer:generations"]} requests left, {free} of {blocks} blocks free')
 
+    def until(self, name, value):
+        for _ in range(400):
+            if self.metrics().get(name) == value: return
+            time.sleep(0.01)
+        fault(f'{name} is never {value}')
+
 
 def connect(s, timeout=20):
     c = socket.create_connection(('127.0.0.1', s.port), timeout)
@@ -405,9 +411,9 @@ def life(model):
     slow = request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 3000, 'ignore_eos': True, 'stream': True})
     running, waiting = connect(s, 60), connect(s, 60)
     running.sendall(slow)
-    time.sleep(0.15)
+    s.until('vllm:num_requests_running', 1)
     waiting.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 2, 'ignore_eos': True}))
-    time.sleep(0.15)
+    s.until('vllm:num_requests_waiting', 1)
     status, h, _ = ask(s, '/v1/completions', {'prompt': 'a'})
     expect('a full queue', (status, h.get('retry-after')), (429, '1'))
     s.p.send_signal(signal.SIGTERM)

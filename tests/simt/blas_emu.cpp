@@ -18,12 +18,19 @@ struct pi__blas {
     size_t size;     /* bytes of it */
 };
 
+/* The library's calls name their device (blas.h). */
+static int given(simt::stream *queue, std::function<int()> work)
+{
+    simt::current_device = queue->device();
+    return queue->take(std::move(work));
+}
+
 int pi__blas_open(pi__blas **out, pi__rt *rt)
 {
     *out = nullptr;
     if (simt::watch.no_library) return 0;
     simt::stream *queue = static_cast<simt::stream *>(pi__rt_stream(rt));
-    int code = queue->take([] { return 0; });
+    int code = given(queue, [] { return 0; });
     if (code) return code;
     *out = new pi__blas{queue, nullptr, 0};
     simt::watch.live++;
@@ -43,7 +50,7 @@ int pi__blas_use(pi__blas *b, void *workspace, size_t size)
 {
     b->workspace = static_cast<char *>(workspace);
     b->size = size;
-    return b->queue->take([] { return 0; });
+    return given(b->queue, [] { return 0; });
 }
 
 static float value(const pi__gemm &g, const void *p, size_t i)
@@ -81,5 +88,5 @@ int pi__blas_gemm(pi__blas *b, const pi__gemm *g)
     if (simt::watch.wrong_products) copy.n_rows--;
     char *workspace = b->workspace;
     size_t size = b->size;
-    return b->queue->take([=] { return run(copy, workspace, size); });
+    return given(b->queue, [=] { return run(copy, workspace, size); });
 }

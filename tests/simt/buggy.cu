@@ -109,6 +109,84 @@ __global__ void chain(float *y)
     y[b] = (b ? y[b - 1] : 0.0f) + 1.0f;
 }
 
+/* The sum of a block's values in every thread of warp 0. */
+PI_FN float block_sum(const float *x, int n, float *part)
+{
+    float s = 0;
+    for (int i = (int) threadIdx.x; i < n; i += (int) blockDim.x) s += x[i];
+    for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(PI_FULL, s, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    return part[0] + part[1];
+}
+
+__global__ void folded(int bug, const float *x, float *part, unsigned *count, float *y, int n)
+{
+    PI_SMEM(raw);
+    float *warp = (float *) raw;
+    unsigned *last = (unsigned *) (raw + 8);
+    const unsigned b = blockIdx.x, t = threadIdx.x;
+    float s = block_sum(x + (size_t) b * (size_t) n, n, warp);
+    if (bug == BUG_READS_OTHERS && t == 0 && b) y[b] = part[b - 1];
+    if (t == 0) {
+        part[bug == BUG_BOTH_WRITE ? b / 2 : b] = s;
+        if (bug != BUG_NO_FENCE) __threadfence();
+        *last = atomicAdd(count, 1u) + 1 == gridDim.x;
+        if (bug == BUG_ANY_ORDER) {
+            atomicAdd(y, s);
+            *last = 0;
+        }
+        if (bug != BUG_NO_FENCE_LAST) __threadfence();
+    }
+    if (bug == BUG_NO_BLOCK_BARRIER) __syncwarp();
+    else __syncthreads();
+    if (t < 32 || bug == BUG_NO_BLOCK_BARRIER) {
+        if (bug != BUG_NO_BLOCK_BARRIER && !*last) return;
+        if (bug == BUG_NO_BLOCK_BARRIER && (t < 32 || b + 1 < gridDim.x)) return;
+        float all = 0;
+        for (unsigned i = 0; i < gridDim.x; i++) all += part[i];
+        if (t % 32 == 0) *y = all;
+    }
+}
+
+__global__ void passed_on(int bug, float *y, unsigned *flag, unsigned *ticket)
+{
+    const unsigned b = bug == BUG_NEVER ? blockIdx.x : atomicAdd(ticket, 1u);
+    const unsigned before = bug == BUG_NEVER ? (b + 1) % gridDim.x : b - 1;
+    if (b || bug == BUG_NEVER)
+        while (!atomicAdd(&flag[before], 0u)) {}
+    __threadfence();
+    y[b] = (b ? y[b - 1] : 0.0f) + 1.0f;
+    __threadfence();
+    atomicExch(&flag[b], 1u);
+}
+
+__global__ void strided(int bytes, int stride, float *y)
+{
+    PI_SMEM(raw);
+    const int l = (int) threadIdx.x;
+    for (int i = l; i < 2048; i += 32) ((uint32_t *) raw)[i] = 0;
+    __syncwarp();
+    const unsigned char *p = raw + l * stride;
+    float v = 0;
+    if (bytes == 4) v = *(const float *) p;
+    if (bytes == 8) v = ((const float2 *) p)->x + ((const float2 *) p)->y;
+    if (bytes == 16) v = ((const float4 *) p)->x + ((const float4 *) p)->y + ((const float4 *) p)->z + ((const float4 *) p)->w;
+    __syncwarp();
+    y[l] = v;
+}
+
+__global__ void rows(int stride, float *y)
+{
+    PI_SMEM(raw);
+    uint32_t r[4];
+    const int l = (int) threadIdx.x;
+    for (int i = l; i < 2048; i += 32) ((uint32_t *) raw)[i] = 0;
+    __syncwarp();
+    ptx_ldmatrix_x4(r, ptx_shared(raw + l * stride));
+    y[l] = (float) r[0];
+}
+
 int launch_sum(int bug, const float *x, float *y, int n, int blocks)
 {
     return pi_launch(nullptr, sum, dim3((unsigned) blocks), dim3(64), 16, bug, x, y, n);
@@ -124,3 +202,21 @@ int launch_bulk(int bug, const float *x, float *y, int n_tiles)
 int launch_swap(int bug, const float *x, float *y) { return pi_launch(nullptr, swap, dim3(1), dim3(32), 128, bug, x, y); }
 int launch_count(int bug, const int *x, int *y) { return pi_launch(nullptr, count, dim3(1), dim3(64), 4, bug, x, y); }
 int launch_chain(float *y, int blocks) { return pi_launch(nullptr, chain, dim3((unsigned) blocks), dim3(1), 0, y); }
+int launch_folded(int bug, const float *x, float *part, unsigned *count, float *y, int n, int blocks)
+{
+    return pi_launch(nullptr, folded, dim3((unsigned) blocks), dim3(64), 16, bug, x, part, count, y, n);
+}
+int launch_passed_on(int bug, float *y, unsigned *flag, unsigned *ticket, int blocks)
+{
+    return pi_launch(nullptr, passed_on, dim3((unsigned) blocks), dim3(1), 0, bug, y, flag, ticket);
+}
+int launch_strided(int bytes, int stride, float *y)
+{
+    return pi_launch(nullptr, strided, dim3(1), dim3(32), 8192, bytes, stride, y);
+}
+int launch_rows(int stride, float *y) { return pi_launch(nullptr, rows, dim3(1), dim3(32), 8192, stride, y); }
+int launch_elsewhere(void *stream, float *y)
+{
+    const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
+    return simt::queue(static_cast<simt::stream *>(stream), from, chain, dim3(1), dim3(1), 0, y);
+}

@@ -28,7 +28,14 @@ enum bug {
     BUG_BULK_TOO_FEW,    /* bulk: expects fewer bytes than come */
     BUG_BULK_TWICE,      /* bulk: one arrival more than was announced */
     BUG_BULK_SKIPS,      /* bulk: leaves a phase out */
-    BUG_BULK_LEFT        /* bulk: ends with a copy under way */
+    BUG_BULK_LEFT,       /* bulk: ends with a copy under way */
+    BUG_BOTH_WRITE,      /* folded: two blocks write a word */
+    BUG_READS_OTHERS,    /* folded: a block reads what another has written, and nothing orders them */
+    BUG_NO_FENCE,        /* folded: it counts itself before its part is there to be seen */
+    BUG_NO_FENCE_LAST,   /* folded: the last block sees the count, and not what came before it */
+    BUG_NO_BLOCK_BARRIER, /* folded: other threads of the last block do not wait for the one that saw it */
+    BUG_ANY_ORDER,       /* folded: parts are added in the order in which blocks come */
+    BUG_NEVER            /* passed_on: waits for a block that does not come */
 };
 
 /* y[block] = sum of the block's n values of x; 64 threads, 16 bytes of shared memory. */
@@ -43,5 +50,17 @@ int launch_swap(int bug, const float *x, float *y);
 int launch_count(int bug, const int *x, int *y);
 /* y[b] = y[b - 1] + 1, blocks relying on their order. */
 int launch_chain(float *y, int blocks);
+/* *y = sum of all n values a block of x, added up by the block that comes last: part [blocks], *count is 0 before. 64
+ * threads, 16 bytes. */
+int launch_folded(int bug, const float *x, float *part, unsigned *count, float *y, int n, int blocks);
+/* y[b] = y[b - 1] + 1, each block waiting for the one before it by flag [blocks], zeros before; it takes blocks in the
+ * order in which they come, by *ticket, 0 before. */
+int launch_passed_on(int bug, float *y, unsigned *flag, unsigned *ticket, int blocks);
+/* Each of 32 lanes moves `bytes` (4, 8, 16) of shared memory, `stride` bytes apart. One warp. */
+int launch_strided(int bytes, int stride, float *y);
+/* ldmatrix of rows that lie stride bytes apart. */
+int launch_rows(int stride, float *y);
+/* A launch for the stream's device, whatever the current one is. */
+int launch_elsewhere(void *stream, float *y);
 
 #endif

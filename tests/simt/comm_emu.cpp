@@ -18,6 +18,7 @@ static bool emu_gather(pi__link *link, int32_t rank, float *buf, size_t count)
 {
     emu_link *l = reinterpret_cast<emu_link *>(link);
     simt::stream *queue = static_cast<simt::stream *>(pi__rt_stream(l->rt[rank]));
+    simt::current_device = queue->device();
     return queue->take([=] {
         if (l->local->ops->gather(l->local, rank, buf, count)) return 0;
         l->lost[rank] = true;

@@ -9,6 +9,8 @@
  * The exponent of a product is the sum of its factors' exponents, its significand is not brought back below 2; a zero
  * counts with exponent -126, as the smallest float. */
 #include "ptx.h"
+
+#include "counters.h"
 #include "simt_impl.h"
 
 namespace simt {
@@ -153,6 +155,8 @@ static uint8_t scale_b(void **arg, int n, int i)
 
 template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
 {
+    count_op(EB == 8 ? DO_MMA_BF16 : DO_MMA_F16);
+    if (options.no_mma) return;
     uint32_t a[16][64], b[8][64];
     term ta[16][16], tb[8][16], t[17];
     gather(arg, 16, 16, a, b);
@@ -172,6 +176,8 @@ template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
 
 template <int K> static void do_mma_s8(void **arg, const char *, int)
 {
+    count_op(K == 32 ? DO_MMA_S8_K32 : DO_MMA_S8_K16);
+    if (options.no_mma) return;
     uint32_t a[16][64], b[8][64];
     gather(arg, 8, K, a, b);
     for (int l = 0; l < 32; l++) {
@@ -189,6 +195,8 @@ template <int K> static void do_mma_s8(void **arg, const char *, int)
 /* E2m1 by e2m1, scales a block: of 16 (nvf4: ue4m3) or 32 (ue8m0). */
 template <bool NV> static void do_mma_fp4(void **arg, const char *, int)
 {
+    count_op(NV ? DO_MMA_NVFP4 : DO_MMA_MXFP4);
+    if (options.no_mma) return;
     static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     uint32_t a[16][64], b[8][64];
     gather(arg, 4, 64, a, b);
@@ -213,6 +221,8 @@ template <bool NV> static void do_mma_fp4(void **arg, const char *, int)
 
 static void do_mma_mx8(void **arg, const char *, int)
 {
+    count_op(DO_MMA_MX8);
+    if (options.no_mma) return;
     uint32_t a[16][64], b[8][64];
     gather(arg, 8, 32, a, b);
     mx type_a = of(arg, 0)->type_a, type_b = of(arg, 0)->type_b;

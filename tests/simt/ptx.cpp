@@ -4,6 +4,8 @@
  * late as possible, so that a wait too few leaves old bytes, or (simt::options.eager) at once, so that a buffer still in
  * use is overwritten under its readers. */
 #include "ptx.h"
+
+#include "counters.h"
 #include "simt_impl.h"
 
 namespace simt {
@@ -24,6 +26,8 @@ void cp_async(uint32_t dst, const void *src, unsigned size, unsigned n, const ch
     } else if (n && in_device_region(src) && !in_device_memory(src, n)) {
         fail(file, line, "out of bounds: cp.async of %u bytes from %p, in no allocation", n, src);
     } else {
+        if (counting()) count_copy(self->lin, dst, src, size, n, SIMT_CODE);
+        between_access(src, n, access::read, SIMT_CODE, file, line);
         shadow_access(self->lin, d, size, access::copy_issued, file, line);
         async_copy c = {d, src, size, n, current()->group};
         if (options.eager) land(c);
@@ -62,27 +66,32 @@ struct transfer {
     uint64_t phase;  /* in which it landed */
     uint32_t seen;   /* 1 + barriers of the block before a thread first saw that it had; 0: none did */
 };
-static std::vector<mbarrier> barriers; /* of the block */
-static std::vector<transfer> transfers;
+struct bulk_state { /* of a block */
+    std::vector<mbarrier> barriers;
+    std::vector<transfer> transfers;
+};
+static bulk_state bulk_states[MOST_RESIDENT], *bulk = bulk_states;
 static const uint64_t magic = UINT64_C(0x6d62617272696572);
 enum : int64_t { MOST_TX = (1 << 20) - 1 };
 
+void bulk_select(unsigned resident) { bulk = &bulk_states[resident]; }
+
 void bulk_begin()
 {
-    barriers.clear();
-    transfers.clear();
+    bulk->barriers.clear();
+    bulk->transfers.clear();
 }
 
 void bulk_end()
 {
-    for (const transfer &t : transfers) {
+    for (const transfer &t : bulk->transfers) {
         if (!t.seen) fail(nullptr, 0, "a bulk copy of %u bytes is under way when its block ends", t.c.size);
     }
 }
 
 bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch)
 {
-    const transfer &t = transfers[copy];
+    const transfer &t = bulk->transfers[copy];
     const std::vector<uint64_t> &seen = thread_of(lin)->seen;
     return (t.barrier < seen.size() && seen[t.barrier] > t.phase) || (t.seen && t.seen <= block_epoch);
 }
@@ -92,8 +101,8 @@ static size_t find(uint32_t at, const char *file, int line)
 {
     size_t i = 0;
     uint64_t word;
-    while (i < barriers.size() && barriers[i].at != at) i++;
-    if (i == barriers.size()) {
+    while (i < bulk->barriers.size() && bulk->barriers[i].at != at) i++;
+    if (i == bulk->barriers.size()) {
         fail(file, line, "no mbarrier at shared address %u", at);
         return 0;
     }
@@ -109,17 +118,17 @@ void mbarrier_init(uint32_t at, unsigned count, const char *file, int line)
     if (!count || count >= 1 << 20) fail(file, line, "an mbarrier of %u arrivals", count);
     shadow_access(self->lin, shared_pointer(at), 8, access::write, file, line);
     std::memcpy(shared_pointer(at), &magic, 8);
-    barriers.push_back({at, self->lin, false, count, count, 0, 0});
+    bulk->barriers.push_back({at, self->lin, false, count, count, 0, 0});
 }
 
 void fence_async()
 {
-    for (mbarrier &b : barriers) b.fenced |= b.owner == self->lin;
+    for (mbarrier &b : bulk->barriers) b.fenced |= b.owner == self->lin;
 }
 
 static void end_phase(size_t i)
 {
-    mbarrier &b = barriers[i];
+    mbarrier &b = bulk->barriers[i];
     if (b.pending || b.tx) return;
     b.phase++;
     b.pending = b.count;
@@ -131,27 +140,27 @@ static void end_phase(size_t i)
 
 static void count_bytes(size_t i, int64_t n, const char *file, int line)
 {
-    mbarrier &b = barriers[i];
+    mbarrier &b = bulk->barriers[i];
     b.tx += n;
     if (b.tx > MOST_TX || b.tx < -MOST_TX) fail(file, line, "an mbarrier cannot count %lld bytes", (long long) b.tx);
 }
 
 static void bring(size_t k, const char *file, int line)
 {
-    transfer &t = transfers[k];
+    transfer &t = bulk->transfers[k];
     land(t.c);
     shadow_arrival(t.c.dst, t.c.size, k);
     t.landed = true;
-    t.phase = barriers[t.barrier].phase;
+    t.phase = bulk->barriers[t.barrier].phase;
     count_bytes(t.barrier, -(int64_t) t.c.size, file, line);
 }
 
 /* Late copies: now that a thread waits and only they are missing. */
 static void bring_all(size_t i, const char *file, int line)
 {
-    if (barriers[i].pending) return;
-    for (size_t k = transfers.size(); k-- > 0;) {
-        if (transfers[k].barrier == i && !transfers[k].landed) bring(k, file, line);
+    if (bulk->barriers[i].pending) return;
+    for (size_t k = bulk->transfers.size(); k-- > 0;) {
+        if (bulk->transfers[k].barrier == i && !bulk->transfers[k].landed) bring(k, file, line);
     }
     end_phase(i);
 }
@@ -167,9 +176,9 @@ static bool awaited(size_t i)
 void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int line)
 {
     size_t i = find(at, file, line);
-    if (!barriers[i].pending) fail(file, line, "phase overflow: more arrivals than the mbarrier's %u", barriers[i].count);
+    if (!bulk->barriers[i].pending) fail(file, line, "phase overflow: more arrivals than the mbarrier's %u", bulk->barriers[i].count);
     count_bytes(i, bytes, file, line);
-    barriers[i].pending--;
+    bulk->barriers[i].pending--;
     end_phase(i);
     if (awaited(i)) bring_all(i, file, line);
 }
@@ -178,16 +187,18 @@ void bulk_copy(uint32_t dst, const void *src, unsigned size, uint32_t at, const 
 {
     size_t i = find(at, file, line);
     unsigned char *d = shared_pointer(dst);
-    if (!barriers[i].fenced) {
+    if (!bulk->barriers[i].fenced) {
         fail(file, line, "a bulk copy counted by an mbarrier that no fence has made visible to it");
     } else if (!size || size % 16 || dst % 16 || (uintptr_t) src % 16) {
         fail(file, line, "misaligned: bulk copy of %u bytes from %p to shared address %u", size, src, dst);
     } else if (in_device_region(src) && !in_device_memory(src, size)) {
         fail(file, line, "out of bounds: bulk copy of %u bytes from %p, in no allocation", size, src);
     }
+    if (counting()) count_bulk(src, size);
+    between_access(src, size, access::read, SIMT_CODE, file, line);
     shadow_access(self->lin, d, size, access::copy_issued, file, line);
-    transfers.push_back({{d, src, size, size, 0}, i, false, 0, 0});
-    if (options.eager) bring(transfers.size() - 1, file, line);
+    bulk->transfers.push_back({{d, src, size, size, 0}, i, false, 0, 0});
+    if (options.eager) bring(bulk->transfers.size() - 1, file, line);
     end_phase(i);
     if (awaited(i)) bring_all(i, file, line);
 }
@@ -196,20 +207,20 @@ void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line)
 {
     fiber *me = current();
     size_t i = find(at, file, line);
-    if (me->seen.size() < barriers.size()) me->seen.resize(barriers.size());
-    while ((barriers[i].phase & 1) == (parity & 1)) {
+    if (me->seen.size() < bulk->barriers.size()) me->seen.resize(bulk->barriers.size());
+    while ((bulk->barriers[i].phase & 1) == (parity & 1)) {
         bring_all(i, file, line);
-        if ((barriers[i].phase & 1) != (parity & 1)) break;
+        if ((bulk->barriers[i].phase & 1) != (parity & 1)) break;
         me->st = state::at_mbarrier;
         me->waits_for = i;
         me->file = file;
         me->line = line;
         wait();
-        if (barriers[i].phase > me->seen[i] + 1) break;
+        if (bulk->barriers[i].phase > me->seen[i] + 1) break;
     }
-    if (barriers[i].phase > me->seen[i] + 1) fail(file, line, "phase overflow: a phase that this thread waits for has passed");
-    me->seen[i] = barriers[i].phase;
-    for (transfer &t : transfers) {
+    if (bulk->barriers[i].phase > me->seen[i] + 1) fail(file, line, "phase overflow: a phase that this thread waits for has passed");
+    me->seen[i] = bulk->barriers[i].phase;
+    for (transfer &t : bulk->transfers) {
         if (t.barrier == i && t.landed && t.phase < me->seen[i] && !t.seen) t.seen = shadow_epoch() + 1;
     }
 }
@@ -234,9 +245,18 @@ static const unsigned char *row(load *const *all, int m, int i, unsigned size, u
     return p;
 }
 
+static void count_load(load *const *all)
+{
+    uint32_t address[32];
+    for (int i = 0; i < 8 * all[0]->n; i++) address[i] = all[i]->address;
+    count_op(DO_LDMATRIX);
+    if (counting()) count_rows(address, all[0]->n);
+}
+
 static void do_ldmatrix(void **arg, const char *file, int line)
 {
     load *const *all = reinterpret_cast<load *const *>(arg);
+    count_load(all);
     for (int l = 0; l < 32; l++) {
         for (int m = 0; m < all[0]->n; m++) {
             uint16_t half[2];
@@ -258,6 +278,7 @@ void ldmatrix(uint32_t *r, int n, bool trans, uint32_t address, const char *file
 static void do_ldmatrix_b4(void **arg, const char *file, int line)
 {
     load *const *all = reinterpret_cast<load *const *>(arg);
+    count_load(all);
     for (int l = 0; l < 32; l++) {
         for (int m = 0; m < all[0]->n; m++) {
             const unsigned char *p = row(all, m, l >> 2, 8, all[l]->lin, file, line) + 2 * (l & 3);

@@ -4,6 +4,9 @@
  * it runs when it is queued. While a queue is captured nothing runs, and what a real capture refuses is an error.
  * An error of queued work stays: every later call of the device gives it.
  *
+ * As with CUDA's runtime a thread has a current device. The calls of runtime.h make their device the current one, save the
+ * end of a capture; a launch goes to the current one, and is an error where its queue is another's.
+ *
  * Asynchronous copies beside the queue are as bad as they may be: one half of the bytes moves at once, the other when
  * the copy is said to have ended, some questions later. */
 #include "runtime_emu.h"
@@ -25,7 +28,7 @@ runtime_watch watch;
 
 const char *const pi__rt_kind = "emu";
 
-enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED };
+enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE };
 
 typedef std::function<int()> work;
 
@@ -42,6 +45,11 @@ static int counted()
 
 static char not_loaded[300]; /* text of NOT_LOADED */
 
+thread_local int simt::current_device;
+
+/* The code for what is given to a device while another is the current one. */
+static int wrong_device(int index) { return index == simt::current_device ? 0 : OTHER_DEVICE; }
+
 struct copy {
     char *dst;
     const char *src;
@@ -49,11 +57,22 @@ struct copy {
     unsigned left; /* questions that find it under way */
 };
 
+/* Memory that nobody has written stays so where zeros are copied to it (config::untouched). */
+static void copy_touching_little(char *dst, const char *src, size_t n)
+{
+    static const char zeros[4096] = {0};
+    for (size_t at = 0, part; at < n; at += part) {
+        part = n - at < sizeof zeros ? n - at : sizeof zeros;
+        if (std::memcmp(src + at, zeros, part) || std::memcmp(dst + at, zeros, part)) std::memcpy(dst + at, src + at, part);
+    }
+}
+
 /* A copy between device and host. */
 static int move(void *dst, const void *src, size_t n)
 {
     simt::visible all;
-    std::memcpy(dst, src, n);
+    if (simt::options.untouched) copy_touching_little(static_cast<char *>(dst), static_cast<const char *>(src), n);
+    else std::memcpy(dst, src, n);
     return 0;
 }
 
@@ -70,10 +89,12 @@ struct pi__rt : simt::stream {
     int32_t index = 0;                               /* number of the device */
     std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
 
+    int device() const override { return index; }
     /* Counts a call; now: it is one that cannot be captured. */
     int call(bool now)
     {
         int code = counted();
+        simt::current_device = index;
         if (!code) code = failed;
         if (!code && now && recording) {
             code = NOT_IN_RECORDING;
@@ -106,7 +127,8 @@ struct pi__rt : simt::stream {
     }
     int take(std::function<int()> w) override
     {
-        int code = call(false);
+        int code = wrong_device(index);
+        if (!code) code = call(false);
         simt::watch.n_launched += !recording;
         if (simt::watch.idle) w = [] { return 0; };
         return code ? code : add(std::move(w));
@@ -146,6 +168,7 @@ const char *pi__rt_text(int code)
     case BAD_ADDRESS: return "a copy leaves device memory";
     case NO_DEVICE: return "no such device";
     case NOT_LOADED: return not_loaded;
+    case OTHER_DEVICE: return "a launch, or the end of a capture, for a device that is not the thread's current one";
     default: return simt::last_error();
     }
 }
@@ -156,7 +179,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     if (index) return NO_DEVICE;
     snprintf(info->name, sizeof info->name, "emu");
     info->memory = simt::watch.memory;
-    info->n_sm = 4;
+    info->n_sm = simt::watch.n_sm;
     info->arch = simt::watch.idle ? 0 : simt::options.arch;
     return counted();
 }
@@ -168,7 +191,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     *out = code ? nullptr : new pi__rt;
     if (code) return code;
     info->page = simt::options.page;
-    (*out)->index = index;
+    (*out)->index = simt::current_device = index;
     simt::watch.live++;
     return 0;
 }
@@ -201,8 +224,19 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     simt::visible all;
     if (size <= free_bytes()) *out = simt::device_alloc(size);
     if (!*out) return 0;
-    std::memset(*out, 0, size);
+    if (!simt::options.untouched) std::memset(*out, 0, size);
     simt::watch.live++;
+    return 0;
+}
+
+/* Not where device memory is hidden: then the host cannot reach it. */
+int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
+{
+    *out = nullptr;
+    int code = rt->call(true);
+    if (code) return code;
+    if (size <= free_bytes()) *out = simt::device_alloc(size);
+    simt::watch.live += *out != nullptr;
     return 0;
 }
 
@@ -279,7 +313,7 @@ int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     bool now = !in_host_memory(src);
     int code = rt->call(now);
-    if (!code && !simt::in_device_memory(dst, n)) code = BAD_ADDRESS;
+    if (!code && !simt::device_holds(dst, n)) code = BAD_ADDRESS;
     if (code) return code;
     work copy = [=] { return move(dst, src, n); };
     code = rt->add(copy);
@@ -291,7 +325,7 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     int code = rt->call(!in_host_memory(dst));
     simt::watch.n_down += (long) n;
-    if (!code && !simt::in_device_memory(src, n)) code = BAD_ADDRESS;
+    if (!code && !simt::device_holds(src, n)) code = BAD_ADDRESS;
     if (code) return code;
     return rt->add([=] { return move(dst, src, n); });
 }
@@ -356,9 +390,9 @@ int pi__rt_wait(pi__rt *rt)
 
 extern "C" const void *const __start_pi__kernel_files[], *const __stop_pi__kernel_files[];
 
-int pi__rt_load_kernels(pi__rt *rt, bool *all)
+int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 {
-    *all = !simt::watch.lazy;
+    *lazy = simt::watch.lazy ? "the driver is older than CUDA 12.4" : nullptr;
     int code = rt->call(true);
     if (code) return code;
     rt->loaded.insert(__start_pi__kernel_files, __stop_pi__kernel_files);
@@ -367,6 +401,21 @@ int pi__rt_load_kernels(pi__rt *rt, bool *all)
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }
 void *pi__rt_stream(pi__rt *rt) { return static_cast<simt::stream *>(rt); }
+
+int pi__rt_stamp(pi__rt *rt, int) { return rt->call(true); }
+
+int pi__rt_stamped(pi__rt *rt, float *ms)
+{
+    *ms = 0;
+    return rt->call(true);
+}
+
+int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
+{
+    *out = pi__rt_facts();
+    out->block_shared = (int32_t) simt::options.max_shared;
+    return rt->call(true);
+}
 
 int pi__rt_capture(pi__rt *rt)
 {
@@ -383,7 +432,8 @@ int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
     *out = nullptr;
     std::shared_ptr<std::vector<work>> list;
     list.swap(rt->recording); /* it ends even where the call fails */
-    int code = rt->call(false);
+    int code = wrong_device(rt->index);
+    if (!code) code = rt->call(false);
     if (!code && (!list || rt->spoiled)) code = NOT_IN_RECORDING;
     if (code) return code;
     *out = new pi__rt_graph{list};

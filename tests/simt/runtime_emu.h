@@ -13,6 +13,7 @@ struct runtime_watch {
     std::atomic<bool> dead{false};   /* and so do all that come later */
     std::atomic<bool> idle{false};   /* kernels are counted, but not run */
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of a device; all devices share them */
+    std::atomic<int> n_sm{4};        /* multiprocessors that a device has */
     std::atomic<bool> lazy{false};   /* devices say that they load kernels as they are launched */
     std::atomic<bool> no_library{false};     /* there is none for products (blas.h) */
     std::atomic<bool> wrong_products{false}; /* it multiplies wrongly */

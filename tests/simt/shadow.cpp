@@ -7,6 +7,7 @@
  * whatever order they happened to run in. Shuffles and tensor-core instructions order registers, not memory.
  *
  * Memory: the records of one block. Threads: those of simt::run, one at a time. */
+#include "counters.h"
 #include "simt_impl.h"
 
 namespace simt {
@@ -22,67 +23,74 @@ struct cell {
     uint32_t r_block, r_warp;        /* the same for the last read */
 };
 
-static std::vector<cell> cells;
-static uint32_t block_epoch, warp_epoch[32];
+struct shadow_state { /* of a block */
+    std::vector<cell> cells;
+    uint32_t block_epoch, warp_epoch[32];
+};
+static shadow_state states[MOST_RESIDENT], *sh = states;
 
 extern "C" __attribute__((weak)) void __tsan_init();
 bool instrumented() { return __tsan_init != nullptr; }
+static bool checks() { return instrumented() && options.check; }
+
+void shadow_select(unsigned resident) { sh = &states[resident]; }
 
 void shadow_begin(size_t shared_size)
 {
-    if (!instrumented()) return;
-    cells.assign(shared_size, cell());
-    block_epoch = 1;
-    for (uint32_t &e : warp_epoch) e = 1;
+    if (!checks()) return;
+    sh->cells.assign(shared_size, cell());
+    sh->block_epoch = 1;
+    for (uint32_t &e : sh->warp_epoch) e = 1;
 }
-void shadow_block_barrier() { block_epoch++; }
-void shadow_warp_barrier(unsigned warp) { warp_epoch[warp]++; }
-uint32_t shadow_epoch() { return block_epoch; }
+void shadow_block_barrier() { sh->block_epoch++; }
+void shadow_warp_barrier(unsigned warp) { sh->warp_epoch[warp]++; }
+uint32_t shadow_epoch() { return sh->block_epoch; }
+uint32_t shadow_warp_epoch(unsigned warp) { return sh->warp_epoch[warp]; }
 
 void shadow_arrival(const void *p, size_t size, size_t copy)
 {
-    if (!instrumented()) return;
+    if (!checks()) return;
     size_t at = (size_t) (static_cast<const unsigned char *>(p) - here.shared);
     for (size_t i = at; i < at + size; i++) {
-        cells[i] = cell();
-        cells[i].written = true;
-        cells[i].bulk = (uint32_t) copy + 1;
+        sh->cells[i] = cell();
+        sh->cells[i].written = true;
+        sh->cells[i].bulk = (uint32_t) copy + 1;
     }
 }
 
 static bool unordered(unsigned lin, unsigned other, uint32_t block, uint32_t warp)
 {
-    if (!other || other - 1 == lin || block != block_epoch) return false;
-    return (other - 1) / 32 != lin / 32 || warp == warp_epoch[lin / 32];
+    if (!other || other - 1 == lin || block != sh->block_epoch) return false;
+    return (other - 1) / 32 != lin / 32 || warp == sh->warp_epoch[lin / 32];
 }
 
 static bool unordered_reader(unsigned lin, const cell &c)
 {
-    if (!c.reader || c.r_block != block_epoch) return false;
+    if (!c.reader || c.r_block != sh->block_epoch) return false;
     if (c.many_warps) return true;
     bool same_warp = (unsigned) (c.reader - 1) / 32 == lin / 32;
-    if (same_warp && c.many_lanes) return c.r_warp == warp_epoch[lin / 32];
+    if (same_warp && c.many_lanes) return c.r_warp == sh->warp_epoch[lin / 32];
     return unordered(lin, c.reader, c.r_block, c.r_warp);
 }
 
 static void note_read(unsigned lin, cell &c)
 {
-    bool fresh = !c.reader || c.r_block != block_epoch;
+    bool fresh = !c.reader || c.r_block != sh->block_epoch;
     bool same_warp = !fresh && (unsigned) (c.reader - 1) / 32 == lin / 32;
     if (fresh) c.many_lanes = c.many_warps = false;
     else if (!same_warp) c.many_warps = true;
-    else if (c.r_warp != warp_epoch[lin / 32]) c.many_lanes = false;
+    else if (c.r_warp != sh->warp_epoch[lin / 32]) c.many_lanes = false;
     else if (c.reader != lin + 1) c.many_lanes = true;
     c.reader = (uint16_t) (lin + 1);
-    c.r_block = block_epoch;
-    c.r_warp = warp_epoch[lin / 32];
+    c.r_block = sh->block_epoch;
+    c.r_warp = sh->warp_epoch[lin / 32];
 }
 
 static void note_write(unsigned lin, cell &c, access kind)
 {
     c.writer = (uint16_t) (lin + 1);
-    c.w_block = block_epoch;
-    c.w_warp = warp_epoch[lin / 32];
+    c.w_block = sh->block_epoch;
+    c.w_warp = sh->warp_epoch[lin / 32];
     c.atomic = kind == access::atomic;
     c.in_flight = kind == access::copy_issued;
     c.written = true;
@@ -97,12 +105,12 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
              here.shared_size);
         return;
     }
-    if (!instrumented()) return;
+    if (!checks()) return;
     for (size_t i = at; i < at + size; i++) {
-        cell &c = cells[i];
+        cell &c = sh->cells[i];
         if (c.in_flight && kind != access::copy_done) {
             fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
-        } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, block_epoch)) {
+        } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, sh->block_epoch)) {
             fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
         } else if (kind == access::read && !c.written) {
             fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
@@ -118,14 +126,24 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
     }
 }
 
-void atomic_access(const void *p, size_t size, const char *file, int line)
+void atomic_access(const void *p, size_t size, bool polls, const char *file, int line)
 {
     const unsigned char *c = static_cast<const unsigned char *>(p);
+    fiber *me = current();
+    count_op(DO_ATOMIC);
+    me->file = file;
+    me->line = line;
     if (here.shared && c >= here.shared && c < here.shared + here.shared_size) {
+        if (polls) step_aside(true);
         shadow_access(self->lin, p, size, access::atomic, file, line);
-    } else if (in_device_region(p) && !in_device_memory(p, size)) {
+        return;
+    }
+    if (in_device_region(p) && !in_device_memory(p, size)) {
         fail(file, line, "out of bounds: %zu bytes at %p, in no allocation", size, p);
     }
+    step_aside(polls);
+    between_access(p, size, access::atomic, nullptr, file, line);
+    between_atomic(p);
 }
 
 /* The page behind the arena, and a little in front of it, belong to shared memory when bounds are checked. */
@@ -143,10 +161,14 @@ void compiled_access(const void *p, size_t size, bool write, bool aligned, const
     current()->pc = pc;
     if (aligned && (uintptr_t) p % size) {
         fail(nullptr, 0, "misaligned: %zu bytes at %s %p", size, shared ? "shared" : "global", p);
-    } else if (shared) {
+    }
+    if (counting()) count_access(self->lin, p, size, shared ? write ? DO_STS : DO_LDS : write ? DO_STG : DO_LDG, pc);
+    if (shared) {
         shadow_access(self->lin, p, size, write ? access::write : access::read, nullptr, 0);
     } else if (!in_device_memory(p, size)) {
         fail(nullptr, 0, "out of bounds: %zu bytes at %p, in no allocation", size, p);
+    } else {
+        between_access(p, size, write ? access::write : access::read, pc, nullptr, 0);
     }
 }
 

@@ -1,19 +1,21 @@
-/* The emulator's scheduler: fibers, barriers, warp collectives, launches, device memory.
+/* The emulator's scheduler: fibers, barriers, warp collectives, launches.
  *
  * A thread of a block is a fiber with a stack of its own; switching is a dozen instructions. The scheduler lets a warp
  * run until all of its lanes wait, then goes to the next warp; in which order is the configuration's choice, because an
  * order that hides a missing barrier is easily found by accident. When a whole round makes no progress, the block can
  * never end, and the error says where each thread waits.
  *
- * Memory: stacks and the block's arena are mapped once and kept. Threads: run() takes a lock. */
+ * Blocks that run at the same time are residents: each has fibers and shared memory of its own, and a round in its turn.
+ * A thread that polls memory steps aside until something else has moved, in its block or in another; when nothing has in
+ * all residents, they wait for a block that is not there.
+ *
+ * Memory: stacks and the blocks' arenas are mapped once and kept. Threads: run() takes a lock. */
+#include "counters.h"
 #include "simt_impl.h"
 
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
-#include <dlfcn.h>
-#include <map>
-#include <mutex>
 #include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -85,24 +87,34 @@ static const int saved_words = 20, entry_word = 11, frame_words = 20;
 namespace simt {
 
 enum { STACK = 256 << 10, PAGE = 64 << 10 /* of any kernel */, MAX_THREADS = 1024 };
-enum : uint64_t { DEVICE_REGION = UINT64_C(1) << 35 };
 
 config options;
 unsigned long n_launches, n_switches;
 thread_view *self;
 block_view here;
 
-static fiber threads[MAX_THREADS];
-static unsigned n_threads;     /* of the block that runs; 0: none */
+std::mutex launch_lock;
+
+/* A place where a block runs. */
+struct place {
+    fiber threads[MAX_THREADS];
+    block_view view;       /* of its block */
+    bool live;             /* there is one */
+    uint32_t number;       /* of the block in the grid */
+    unsigned char *arena;  /* shared memory ends at its end, where an inaccessible page begins */
+    size_t arena_size;
+};
+static place places[MOST_RESIDENT];
+static place *busy = places;   /* the one that runs */
+static fiber *threads = places[0].threads;
+static unsigned n_threads;     /* of the blocks that run; 0: none */
 static void *scheduler_sp;     /* while a fiber runs */
-static bool failed;            /* the block is given up */
+static bool failed;            /* the launch is given up */
 static char error_text[4096];
+static const void *kernel_code;
 static void (*thread_main)(void *);
 static void *thread_arg;
 static uint64_t rng;
-static std::mutex lock;
-static unsigned char *arena;   /* shared memory ends at its end, where an inaccessible page begins */
-static size_t arena_size;
 
 const char *last_error() { return error_text; }
 void clear_error() { error_text[0] = 0; }
@@ -110,6 +122,18 @@ fiber *current() { return static_cast<fiber *>(self); }
 fiber *thread_of(unsigned lin) { return &threads[lin]; }
 unsigned block_threads() { return n_threads; }
 unsigned lane() { return self->lin & 31; }
+unsigned resident() { return (unsigned) (busy - places); }
+uint32_t block_number() { return busy->number; }
+const void *kernel() { return kernel_code; }
+
+static void select(place *p)
+{
+    busy = p;
+    threads = p->threads;
+    here = p->view;
+    shadow_select(resident());
+    bulk_select(resident());
+}
 
 /* --------------------------------------------------------------------------------------------------------------- errors */
 
@@ -123,17 +147,9 @@ static size_t append(size_t at, const char *fmt, ...)
     return at + (n > 0 ? (size_t) n : 0);
 }
 
-/* What addr2line understands: the offset in the program's file. */
-static const void *program_counter(const void *pc)
-{
-    Dl_info info;
-    if (!dladdr(pc, &info)) return pc;
-    return reinterpret_cast<const void *>(static_cast<const char *>(pc) - static_cast<const char *>(info.dli_fbase));
-}
-
 void fail(const char *file, int line, const char *fmt, ...)
 {
-    char text[512];
+    char text[1600];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -142,7 +158,7 @@ void fail(const char *file, int line, const char *fmt, ...)
         size_t at = append(0, "%s", text);
         if (self) at = append(at, ", thread %u of block (%u,%u,%u)", self->lin, here.idx.x, here.idx.y, here.idx.z);
         if (file) append(at, ", %s:%d", file, line);
-        else if (self && current()->pc) append(at, ", code at %p", program_counter(current()->pc));
+        else if (self && current()->pc) append(at, ", %s", source_of(current()->pc));
     }
     failed = true;
     if (self) simt_switch(&current()->sp, scheduler_sp);
@@ -150,7 +166,8 @@ void fail(const char *file, int line, const char *fmt, ...)
 
 static void fail_stuck()
 {
-    static const char *const names[] = {"could run", "a warp collective", "a barrier", "an mbarrier", "has ended"};
+    static const char *const names[] = {"could run", "a warp collective", "a barrier", "an mbarrier",
+                                        "could run", "what another block has not done", "has ended"};
     failed = true;
     size_t at = append(0, "deadlock in block (%u,%u,%u): no thread can go on;", here.idx.x, here.idx.y, here.idx.z);
     for (unsigned i = 0; i < n_threads; i++) {
@@ -167,6 +184,14 @@ static void fail_stuck()
 /* ------------------------------------------------------------------------------------------------------------- waiting */
 
 void wait() { simt_switch(&current()->sp, scheduler_sp); }
+
+void step_aside(bool polls)
+{
+    fiber *me = current();
+    if (!me || (!polls && options.resident < 2)) return;
+    me->st = polls ? state::polls : state::aside;
+    wait();
+}
 
 void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line)
 {
@@ -188,6 +213,7 @@ void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line)
         }
         args[i] = f.arg;
     }
+    if (counting()) count_meet(me->lin / 32, mask);
     fn(args, file, line);
     for (unsigned i = 0; i < 32; i++) {
         if (mask >> i & 1) warp[i].st = state::runs;
@@ -203,11 +229,16 @@ void barrier(const char *file, int line)
     wait();
 }
 
-static void do_sync_warp(void **, const char *, int) { shadow_warp_barrier(self->lin / 32); }
+static void do_sync_warp(void **, const char *, int)
+{
+    count_op(DO_SYNC_WARP);
+    shadow_warp_barrier(self->lin / 32);
+}
 void sync_warp(unsigned mask, const char *file, int line) { warp_op(mask, do_sync_warp, nullptr, file, line); }
 
 static void do_shuffle(void **arg, const char *file, int line)
 {
+    count_op(DO_SHUFFLE);
     for (int i = 0; i < 32; i++) {
         shuffle_arg *a = static_cast<shuffle_arg *>(arg[i]);
         if (!a) continue;
@@ -221,6 +252,7 @@ void shuffle(unsigned mask, shuffle_arg *a, const char *file, int line) { warp_o
 static void do_vote(void **arg, const char *, int)
 {
     unsigned out = 0;
+    count_op(DO_VOTE);
     for (unsigned i = 0; i < 32; i++) {
         if (arg[i] && static_cast<vote_arg *>(arg[i])->in) out |= 1u << i;
     }
@@ -233,6 +265,7 @@ void vote(unsigned mask, vote_arg *a, const char *file, int line) { warp_op(mask
 static void do_sum(void **arg, const char *, int)
 {
     unsigned out = 0;
+    count_op(DO_VOTE);
     for (int i = 0; i < 32; i++)
         if (arg[i]) out += static_cast<sum_arg *>(arg[i])->in;
     for (int i = 0; i < 32; i++)
@@ -253,20 +286,27 @@ unsigned char *shared_pointer(uint32_t address) { return here.shared + (int64_t)
 
 /* An arena whose first byte is as aligned as on the device, with as little as possible between its end and the page
  * that faults. */
-static bool map_arena(size_t size)
+static bool map_arena(place *w, size_t size)
 {
     size_t need = (size + PAGE - 1) / PAGE * PAGE;
-    if (need > arena_size) {
-        if (arena) munmap(arena, arena_size + PAGE);
+    if (need > w->arena_size) {
+        if (w->arena) munmap(w->arena, w->arena_size + PAGE);
         void *p = mmap(nullptr, need + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        arena = p == MAP_FAILED ? nullptr : static_cast<unsigned char *>(p);
-        arena_size = arena ? need : 0;
-        if (!arena) return false;
-        mprotect(arena + need, PAGE, PROT_NONE);
+        w->arena = p == MAP_FAILED ? nullptr : static_cast<unsigned char *>(p);
+        w->arena_size = w->arena ? need : 0;
+        if (!w->arena) return false;
+        mprotect(w->arena + need, PAGE, PROT_NONE);
     }
-    here.shared = size ? arena + (arena_size - size) / 128 * 128 : nullptr;
-    here.shared_size = size;
+    w->view.shared = size ? w->arena + (w->arena_size - size) / 128 * 128 : nullptr;
+    w->view.shared_size = size;
     return true;
+}
+
+static bool map_arenas(size_t size)
+{
+    bool all = true;
+    for (unsigned i = 0; i < MOST_RESIDENT && (!i || i < options.resident); i++) all = all && map_arena(&places[i], size);
+    return all;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- blocks */
@@ -307,24 +347,29 @@ static bool start_thread(unsigned i, dim3 dim)
     f.group = 0;
     f.async.clear();
     f.seen.clear();
+    f.order = between_thread();
     return true;
 }
 
-/* Runs a warp until none of its lanes can. Returns whether any did. */
+/* Runs a warp until none of its lanes can. Returns whether any did something else than to ask again. */
 static bool run_warp(unsigned warp)
 {
     bool any = false, again = true;
-    while (again && !failed) {
+    for (unsigned t = warp * 32; t < warp * 32 + 32 && t < n_threads; t++)
+        if (threads[t].st == state::aside) threads[t].st = state::runs;
+    for (bool first = true; again && !failed; first = false) {
         again = false;
         unsigned turn = options.threads == order::random ? random_below(32) : 0;
         for (unsigned i = 0; i < 32 && !failed; i++) {
             unsigned t = warp * 32 + (options.threads == order::reverse ? 31 - i : (i + turn) % 32);
-            if (t >= n_threads || threads[t].st != state::runs) continue;
+            if (t >= n_threads || !(threads[t].st == state::runs || (first && threads[t].st == state::polls))) continue;
+            const bool polled = threads[t].st == state::polls;
+            threads[t].st = state::runs;
             self = &threads[t];
             n_switches++;
             simt_switch(&scheduler_sp, threads[t].sp);
             self = nullptr;
-            again = any = true;
+            again = any |= !polled || threads[t].st != state::polls;
         }
     }
     return any;
@@ -339,61 +384,118 @@ static bool open_barrier(unsigned live)
     for (unsigned i = 0; i < n_threads; i++) {
         if (threads[i].st == state::at_barrier) threads[i].st = state::runs;
     }
+    if (counting()) {
+        for (unsigned w = 0; w * 32 < n_threads; w++) {
+            count_op(DO_BARRIER);
+            count_meet(w, ~0u);
+        }
+    }
     shadow_block_barrier();
+    between_barrier();
     return true;
 }
 
-static void run_block()
+static dim3 index_of(uint64_t b)
 {
+    return dim3((unsigned) (b % here.grid.x), (unsigned) (b / here.grid.x % here.grid.y),
+                (unsigned) (b / here.grid.x / here.grid.y));
+}
+
+/* Begins block b in the place that is selected. */
+static bool start_block(uint64_t b)
+{
+    here.idx = busy->view.idx = index_of(b);
+    busy->live = true;
+    busy->number = (uint32_t) b;
     if (here.shared_size) std::memset(here.shared, 0xff, here.shared_size);
     shadow_begin(here.shared_size);
     bulk_begin();
+    between_block();
+    if (counting()) count_block(here.idx);
     for (unsigned i = 0; i < n_threads; i++) {
         if (!start_thread(i, here.dim)) {
             fail(nullptr, 0, "no memory for the stacks of %u threads", n_threads);
-            return;
+            return false;
         }
     }
-    unsigned n_warps = (n_threads + 31) / 32;
-    for (;;) {
-        bool progress = false;
-        unsigned turn = options.threads == order::random ? random_below(n_warps) : 0, live = 0;
-        for (unsigned i = 0; i < n_warps && !failed; i++) {
-            unsigned w = options.threads == order::reverse ? n_warps - 1 - i : (i + turn) % n_warps;
-            progress |= run_warp(w);
-        }
-        if (failed) return;
-        for (unsigned i = 0; i < n_threads; i++) live += threads[i].st != state::done;
-        if (!live) {
-            bulk_end();
-            return;
-        }
-        progress |= open_barrier(live);
-        if (!progress) {
-            fail_stuck();
-            return;
-        }
+    return true;
+}
+
+/* Lets each warp run once; true: some thread went on, or ended. */
+static bool run_round()
+{
+    unsigned n_warps = (n_threads + 31) / 32, live = 0;
+    bool progress = false;
+    unsigned turn = options.threads == order::random ? random_below(n_warps) : 0;
+    for (unsigned i = 0; i < n_warps && !failed; i++) {
+        unsigned w = options.threads == order::reverse ? n_warps - 1 - i : (i + turn) % n_warps;
+        progress |= run_warp(w);
     }
+    if (failed) return true;
+    for (unsigned i = 0; i < n_threads; i++) live += threads[i].st != state::done;
+    if (live) return open_barrier(live) || progress;
+    bulk_end();
+    if (counting()) count_block_end();
+    busy->live = false;
+    return true;
+}
+
+/* Runs thread 0 of a block until it waits: true, or until it has ended: false, if it changed nothing. */
+static bool would_work(dim3 idx)
+{
+    bool ended = false;
+    select(places);
+    const size_t shared = here.shared_size;
+    here.idx = idx;
+    if (shared) std::memset(here.shared, 0xff, shared);
+    shadow_begin(shared);
+    bulk_begin();
+    between_block();
+    count_block(idx);
+    if (start_thread(0, here.dim)) {
+        self = &threads[0];
+        simt_switch(&scheduler_sp, threads[0].sp);
+        self = nullptr;
+        ended = threads[0].st == state::done;
+    }
+    return !ended || count_trial();
+}
+
+static std::vector<uint64_t> block_order(uint64_t total)
+{
+    std::vector<uint64_t> some = counting() ? count_blocks(would_work) : std::vector<uint64_t>();
+    if (!some.empty() || failed) return some;
+    if (options.blocks == order::forward) return some;
+    for (uint64_t i = 0; i < total; i++) some.push_back(options.blocks == order::reverse ? total - 1 - i : i);
+    for (uint64_t i = total; i > 1 && options.blocks == order::random; i--)
+        std::swap(some[i - 1], some[random_below((unsigned) i)]);
+    return some;
 }
 
 static void run_blocks(uint64_t total)
 {
-    std::vector<uint64_t> random;
-    if (options.blocks == order::random) {
-        for (uint64_t i = 0; i < total; i++) random.push_back(i);
-        for (uint64_t i = total; i > 1; i--) std::swap(random[i - 1], random[random_below((unsigned) i)]);
-    }
-    for (uint64_t i = 0; i < total && !failed; i++) {
-        uint64_t b = options.blocks == order::reverse ? total - 1 - i : random.empty() ? i : random[i];
-        here.idx = dim3((unsigned) (b % here.grid.x), (unsigned) (b / here.grid.x % here.grid.y),
-                        (unsigned) (b / here.grid.x / here.grid.y));
-        run_block();
+    const std::vector<uint64_t> which = block_order(total); /* empty: all, in order */
+    const unsigned n = counting() ? 1 : max(1u, min(options.resident, (unsigned) MOST_RESIDENT));
+    uint64_t next = 0, live = 0, end = which.empty() ? total : which.size();
+    unsigned idle = 0; /* rounds in a row without progress */
+    for (unsigned turn = 0; !failed && (next < end || live); turn = n > 1 ? random_below(n) : 0) {
+        select(&places[turn]);
+        if (!busy->live && next == end) continue;
+        if (!busy->live) {
+            if (!start_block(which.empty() ? next : which[next])) return;
+            next++;
+            live++;
+        }
+        idle = run_round() ? 0 : idle + 1;
+        live -= !busy->live;
+        if (failed || !idle) continue;
+        if (n == 1 || idle > 64 * n) fail_stuck();
     }
 }
 
-int run(dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
+int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
 {
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<std::mutex> guard(launch_lock);
     uint64_t n = (uint64_t) block.x * block.y * block.z, total = (uint64_t) grid.x * grid.y * grid.z;
     failed = false;
     n_launches++;
@@ -402,168 +504,30 @@ int run(dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
              block.z);
     } else if (shared > options.max_shared) {
         fail(nullptr, 0, "%zu bytes of shared memory, where a block may have %zu", shared, options.max_shared);
-    } else if (!map_arena(shared)) {
+    } else if (!map_arenas(shared)) {
         fail(nullptr, 0, "no memory for %zu bytes of shared memory", shared);
     } else {
-        here.grid = grid;
-        here.dim = block;
+        for (place &p : places) {
+            p.view.grid = grid;
+            p.view.dim = block;
+            p.live = false;
+        }
+        select(places);
+        kernel_code = kernel;
         n_threads = (unsigned) n;
         thread_main = thread;
         thread_arg = arg;
         rng = options.seed;
         visible all;
         if (options.on_launch) options.on_launch(true);
+        between_begin(total);
+        if (options.count) count_launch(kernel, grid, block, shared);
         run_blocks(total);
+        if (counting()) count_end();
         if (options.on_launch) options.on_launch(false);
         n_threads = 0;
     }
     return failed ? 1 : 0;
-}
-
-/* ------------------------------------------------------------------------------------------------------- device memory */
-
-struct allocation {
-    size_t size;  /* bytes asked for */
-    char *map;    /* first page */
-    size_t pages; /* bytes mapped */
-    bool mapped;  /* by device_map */
-};
-static std::map<char *, allocation> allocations; /* by first byte */
-static std::map<char *, size_t> reservations; /* bytes, by first one */
-static char *region;        /* reserved address space */
-static size_t region_used;  /* bytes of it handed out; from the start again when nothing is allocated or reserved */
-
-static bool have_region()
-{
-    if (region) return true;
-    void *p = mmap(nullptr, DEVICE_REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return false;
-    region = static_cast<char *>(p);
-    return true;
-}
-
-void *device_alloc(size_t size)
-{
-    std::lock_guard<std::mutex> guard(lock);
-    if (!have_region()) return nullptr;
-    if (!size || size > DEVICE_REGION || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return nullptr;
-    size_t used = (size + 255) / 256 * 256, pages = (used + PAGE - 1) / PAGE * PAGE;
-    if (region_used + pages + PAGE > DEVICE_REGION) return nullptr;
-    char *map = region + region_used;
-    if (mprotect(map, pages, PROT_READ | PROT_WRITE)) return nullptr;
-    region_used += pages + PAGE;
-    char *p = map + pages - used;
-    std::memset(p, 0xff, used);
-    allocations[p] = {size, map, pages, false};
-    return p;
-}
-
-static void give_back(std::map<char *, allocation>::iterator it)
-{
-    madvise(it->second.map, it->second.pages, MADV_DONTNEED);
-    mprotect(it->second.map, it->second.pages, PROT_NONE);
-    allocations.erase(it);
-    if (allocations.empty() && reservations.empty()) region_used = 0;
-}
-
-void device_free(void *p)
-{
-    std::lock_guard<std::mutex> guard(lock);
-    auto it = allocations.find(static_cast<char *>(p));
-    if (it != allocations.end() && !it->second.mapped) give_back(it);
-}
-
-void *device_reserve(size_t size)
-{
-    std::lock_guard<std::mutex> guard(lock);
-    const size_t page = options.page;
-    if (!page || !size || size % page || size > DEVICE_REGION || !have_region()) return nullptr;
-    char *p = region + region_used;
-    p += (page - (uintptr_t) p % page) % page;
-    size_t end = (size_t) (p - region) + size + PAGE;
-    if (end > DEVICE_REGION) return nullptr;
-    region_used = end;
-    reservations[p] = size;
-    return p;
-}
-
-/* The first allocation that reaches into the bytes from p on, or the end. */
-static std::map<char *, allocation>::iterator first_in(char *p, size_t size)
-{
-    auto it = allocations.upper_bound(p);
-    if (it != allocations.begin() && std::prev(it)->first + std::prev(it)->second.size > p) return std::prev(it);
-    return it != allocations.end() && it->first < p + size ? it : allocations.end();
-}
-
-bool device_unreserve(void *p)
-{
-    std::lock_guard<std::mutex> guard(lock);
-    auto it = reservations.find(static_cast<char *>(p));
-    if (it == reservations.end() || first_in(it->first, it->second) != allocations.end()) return false;
-    reservations.erase(it);
-    if (allocations.empty() && reservations.empty()) region_used = 0;
-    return true;
-}
-
-bool device_map(void *p, size_t size)
-{
-    std::lock_guard<std::mutex> guard(lock);
-    char *c = static_cast<char *>(p);
-    auto it = reservations.upper_bound(c);
-    if (it == reservations.begin() || !size || (uintptr_t) p % options.page || size % options.page) return false;
-    --it;
-    size_t at = (size_t) (c - it->first);
-    if (at > it->second || size > it->second - at || first_in(c, size) != allocations.end()) return false;
-    if (options.fail_alloc >= 0 && options.fail_alloc-- == 0) return false;
-    if (mprotect(c, size, PROT_READ | PROT_WRITE)) return false;
-    allocations[c] = {size, c, size, true};
-    return true;
-}
-
-bool device_unmap(void *p, size_t size)
-{
-    std::lock_guard<std::mutex> guard(lock);
-    auto it = allocations.find(static_cast<char *>(p));
-    if (it == allocations.end() || !it->second.mapped || it->second.size != size) return false;
-    give_back(it);
-    return true;
-}
-
-size_t device_bytes()
-{
-    std::lock_guard<std::mutex> guard(lock);
-    size_t n = 0;
-    for (const auto &a : allocations) n += a.second.size;
-    return n;
-}
-
-static void device_protect(int prot)
-{
-    for (const auto &a : allocations) mprotect(a.second.map, a.second.pages, prot);
-}
-visible::visible()
-{
-    if (options.hide) device_protect(PROT_READ | PROT_WRITE);
-}
-visible::~visible()
-{
-    if (options.hide) device_protect(PROT_NONE);
-}
-
-bool in_device_region(const void *p)
-{
-    const char *c = static_cast<const char *>(p);
-    return region && c >= region && c < region + DEVICE_REGION;
-}
-
-bool in_device_memory(const void *p, size_t size)
-{
-    char *c = const_cast<char *>(static_cast<const char *>(p));
-    auto it = allocations.upper_bound(c);
-    if (it == allocations.begin()) return false;
-    --it;
-    size_t at = (size_t) (c - it->first);
-    return at <= it->second.size && size <= it->second.size - at;
 }
 
 } // namespace simt

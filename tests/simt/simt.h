@@ -1,16 +1,18 @@
 /* CUDA's device language for the host compiler: what kernels see when they are built against the emulator.
  *
  * A kernel file compiles unchanged with a C++17 host compiler when kernels/device.cuh includes this header instead of
- * CUDA's. A launch runs its blocks one after the other; the threads of a block are fibers of one OS thread, so a kernel
- * can be stepped through with a debugger and every run with the same simt::config is the same to the last bit.
+ * CUDA's. A launch runs its blocks one after the other, or a few at a time (config::resident); the threads of a block are
+ * fibers of one OS thread, so a kernel can be stepped through with a debugger and every run with the same simt::config is
+ * the same to the last bit.
  *
  * What is modelled: barriers, warp collectives (they wait for every lane of their mask), one dynamic shared memory a
  * block, asynchronous copies at the earliest or the latest moment the program allows, tensor-core arithmetic to the bit
  * (mma.cpp). What is found: a collective that some lane never reaches, shuffles from lanes that take no part, misaligned
  * addresses, shared memory past its end; and in builds whose kernels are instrumented (shadow.cpp) races between
- * threads, reads of shared memory nobody wrote, and global accesses outside of any allocation.
- * What is not: speed, registers, bank conflicts, weak ordering of global memory between blocks, blocks that wait for
- * each other.
+ * threads, of a block in shared and of different blocks in global memory (between.cpp), reads of shared memory nobody
+ * wrote, and global accesses outside of any allocation. What is counted, when it is asked for: counters.h.
+ * What is not modelled: speed, registers, values that stay unseen by other blocks for want of a fence (the missing fence
+ * is found all the same).
  *
  * Threads: one launch at a time in the process; launches from several threads take turns. Errors never end the process:
  * the launch stops at the first one and returns it. */
@@ -57,10 +59,18 @@ enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_MMA16 = 2, SPOIL_FP4 = 4 };
 
 enum class order { forward, reverse, random };
 
+struct counter;
+
 /* How launches run from now on. */
 struct config {
     order threads = order::forward; /* order in which a block's warps and lanes run while they may */
     order blocks = order::forward;  /* order of the grid's blocks */
+    unsigned resident = 1;          /* blocks that run at the same time, at most MOST_RESIDENT, in turns by the seed */
+    bool check = true;              /* what instrumented kernels access is checked */
+    bool between = true;            /* and for races between blocks, which takes longest */
+    counter *count = nullptr;       /* where launches are counted (counters.h) */
+    bool no_mma = false;            /* tensor-core instructions give nothing: they are only counted */
+    bool untouched = false;         /* device memory is not filled: pages nobody writes take no memory, and are zeros */
     bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
     uint64_t seed = 1;              /* of the random orders */
     long fail_alloc = -1;           /* device_alloc and device_map: after so many, one fails */
@@ -75,6 +85,7 @@ struct config {
     void (*list)(const void *kernel, unsigned threads, size_t shared) = nullptr; /* called instead of launching */
 };
 extern config options;
+enum { MOST_RESIDENT = 4 };
 
 /* The error that the last failed launch stopped at, with the source line where it is known; "" when there was none. */
 const char *last_error();
@@ -113,8 +124,8 @@ struct block_view {
 extern thread_view *self; /* the running thread; NULL outside of kernels */
 extern block_view here;   /* its block */
 
-/* 0, or 1 after an error (last_error()). thread(arg) runs once for each thread. */
-int run(dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg);
+/* 0, or 1 after an error (last_error()). thread(arg) runs once for each thread of that kernel. */
+int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg);
 
 template <class... P, class... A>
 int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
@@ -127,7 +138,7 @@ int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args
         void (*kernel)(P...);
         std::tuple<P...> args;
     } c{kernel, std::tuple<P...>(static_cast<P>(args)...)};
-    return run(grid, block, shared, [](void *p) {
+    return run(reinterpret_cast<const void *>(kernel), grid, block, shared, [](void *p) {
         call *c = static_cast<call *>(p);
         std::apply(c->kernel, c->args);
     }, &c);
@@ -139,8 +150,12 @@ struct kernel_file {
     const void *mark;
 };
 
+/* The device that the calling thread's launches go to, as the runtime's current one. */
+extern thread_local int current_device;
+
 /* The queue of launches that are not run at once: see runtime_emu.cpp. */
 struct stream {
+    virtual int device() const = 0; /* number of its device */
     virtual int take(std::function<int()> work) = 0;
     virtual int need(kernel_file from) = 0; /* 0, or a code: its kernels are not loaded */
     virtual ~stream() = default;
@@ -193,8 +208,12 @@ template <class T> T shuffled(unsigned mask, T v, unsigned src, const char *file
     return v;
 }
 
-/* Atomics run whole: fibers switch only in collectives. They are no race, whatever else accesses the word. */
-void atomic_access(const void *p, size_t size, const char *file, int line);
+/* Atomics run whole. They are no race with each other; where blocks run at the same time, another may go on before one.
+ * polls: it only asks, as long as the answer is the same: its thread can go on when another has. */
+void atomic_access(const void *p, size_t size, bool polls, const char *file, int line);
+/* Of all memory: what this thread and those ordered before it wrote is to be seen by who sees its next atomic, and
+ * what others wrote before the atomics that it saw is seen by it. */
+void fence();
 
 } // namespace simt
 
@@ -207,7 +226,7 @@ void atomic_access(const void *p, size_t size, const char *file, int line);
 
 inline void __syncthreads(SIMT_AT) { simt::barrier(file, line); }
 inline void __syncwarp(unsigned mask = ~0u, SIMT_AT) { simt::sync_warp(mask, file, line); }
-inline void __threadfence() {}
+inline void __threadfence() { simt::fence(); }
 
 template <class T> T __shfl_sync(unsigned mask, T v, int src, int width = 32, SIMT_AT)
 {
@@ -247,17 +266,35 @@ inline unsigned __reduce_add_sync(unsigned mask, unsigned v, SIMT_AT)
 
 template <class T> SIMT_PLAIN T atomicAdd(T *p, T v, SIMT_AT)
 {
-    simt::atomic_access(p, sizeof *p, file, line);
+    simt::atomic_access(p, sizeof *p, v == 0, file, line);
     T old;
     std::memcpy(&old, p, sizeof old);
     v = old + v;
     std::memcpy(p, &v, sizeof v);
     return old;
 }
+template <class T> SIMT_PLAIN T atomicOr(T *p, T v, SIMT_AT)
+{
+    simt::atomic_access(p, sizeof *p, v == 0, file, line);
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    v |= old;
+    std::memcpy(p, &v, sizeof v);
+    return old;
+}
+template <class T> SIMT_PLAIN T atomicExch(T *p, T v, SIMT_AT)
+{
+    simt::atomic_access(p, sizeof *p, false, file, line);
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    std::memcpy(p, &v, sizeof v);
+    return old;
+}
 SIMT_PLAIN inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v, SIMT_AT)
 {
-    simt::atomic_access(p, sizeof *p, file, line);
     unsigned old;
+    std::memcpy(&old, p, sizeof old);
+    simt::atomic_access(p, sizeof *p, old != expected || v == expected, file, line);
     std::memcpy(&old, p, sizeof old);
     if (old == expected) std::memcpy(p, &v, sizeof v);
     return old;

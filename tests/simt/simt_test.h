@@ -14,6 +14,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "selftest/random.h"
 #include "simt.h"
 
 namespace simt_test {
@@ -41,7 +42,8 @@ private:
     T *p_;
 };
 
-/* f() in every order of threads and blocks, with late and with early copies. */
+/* f() in every order of threads and blocks, with late and with early copies; races between blocks, which are found in any
+ * order, are looked for in the first, and in the last three blocks run at a time. */
 template <class F> void in_all_modes(F f)
 {
     simt::config before = simt::options;
@@ -50,6 +52,8 @@ template <class F> void in_all_modes(F f)
         simt::options.threads = simt::options.blocks = o;
         simt::options.eager = i >= 3;
         simt::options.seed = (uint64_t) i + 1;
+        simt::options.between = i == 0;
+        simt::options.resident = i == 5 ? 3 : 1;
         f();
     }
     simt::options = before;
@@ -61,25 +65,7 @@ template <class F> void in_all_modes(F f)
         if (call) fail_msg("%s", simt::last_error());                                                                   \
     } while (0)
 
-/* Pseudo-random numbers, the same on every machine. */
-struct random {
-    uint64_t state;
-    explicit random(uint64_t seed) : state(seed * 2862933555777941757u + 3037000493u) {}
-    uint32_t bits()
-    {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        return (uint32_t) (state >> 33) ^ (uint32_t) (state >> 61);
-    }
-    unsigned below(unsigned n) { return bits() % n; }
-    double uniform() { return (bits() & 0x7fffffff) / 2147483648.0; }
-    float normal() { return (float) (2 * (uniform() + uniform() + uniform()) - 3); }
-    std::vector<float> normals(size_t n)
-    {
-        std::vector<float> v(n);
-        for (float &x : v) x = normal();
-        return v;
-    }
-};
+using selftest::random;
 
 /* The struct of arguments that a launch takes by pointer, for as long as the call. */
 template <class T> const T *arguments(const T &a) { return &a; }

@@ -1,7 +1,16 @@
 /* Packing of matrices: every type and every number of rows, against codes put one by one where pack.h says. */
-#include "matrix_ref.h"
+#include <csetjmp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
 
-using namespace simt_test;
+extern "C" {
+#include <cmocka.h>
+}
+
+#include "selftest/matrix_ref.h"
+
+using namespace selftest;
 
 enum { N_IN = 512 };
 
@@ -73,7 +82,7 @@ static std::vector<uint8_t> planes(int32_t type, const pi__cuda_shape &s, const 
 /* Codes are where they belong, and every byte of a tile is written, whatever was in it; rows that are not there are zeros. */
 static void test_tiles(void **)
 {
-    simt_test::random r(11);
+    selftest::random r(11);
     for (int32_t type : types) {
         pi__cuda_shape s;
         bool table;

@@ -3,7 +3,9 @@
 #include "simt_test.h"
 
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/runtime.h"
 #include "buggy.cuh"
+#include "counters.h"
 
 using simt_test::buffer;
 using simt_test::in_all_modes;
@@ -20,6 +22,8 @@ static std::vector<float> numbers(size_t n)
     for (size_t i = 0; i < n; i++) v[i] = (float) (i % 97);
     return v;
 }
+
+static void nothing() {}
 
 /* True when sum's results are right. */
 static bool run_sum(int bug)
@@ -176,19 +180,181 @@ static void test_deadlock_text(void **)
     assert_non_null(strstr(simt::last_error(), "has ended"));
 }
 
+/* True when the sum over blocks is right. */
+static bool run_folded(int bug)
+{
+    const int n = 100, blocks = 7;
+    buffer<float> x(numbers((size_t) (n * blocks))), part((size_t) blocks), y((size_t) blocks);
+    buffer<unsigned> count(std::vector<unsigned>(1));
+    float sum = 0;
+    for (size_t i = 0; i < (size_t) (n * blocks); i++) sum += x[i];
+    part.fill(0);
+    y.fill(0);
+    return !launch_folded(bug, x.get(), part.get(), count.get(), y.get(), n, blocks) && y[0] == sum;
+}
+
+static bool run_passed_on(int bug)
+{
+    const size_t blocks = 9;
+    buffer<float> y(blocks);
+    buffer<unsigned> flag((std::vector<unsigned>(blocks))), ticket(std::vector<unsigned>(1));
+    return !launch_passed_on(bug, y.get(), flag.get(), ticket.get(), (int) blocks) && y[blocks - 1] == (float) blocks;
+}
+
+/* The race is found whatever the order, and the text names the kernel and both places. */
+static void must_race(int bug, const char *what)
+{
+    simt::clear_error();
+    for (simt::order o : {simt::order::forward, simt::order::reverse, simt::order::random}) {
+        simt::config before = simt::options;
+        simt::options.threads = simt::options.blocks = o;
+        if (run_folded(bug)) fail_msg("bug %d, order %d: not found", bug, (int) o);
+        simt::options = before;
+        if (!strstr(simt::last_error(), "race between blocks in folded") || !strstr(simt::last_error(), what) ||
+            !strstr(strstr(simt::last_error(), "which thread"), "buggy.cu:"))
+            fail_msg("bug %d, order %d: %s", bug, (int) o, simt::last_error());
+    }
+}
+
+static void test_races_between_blocks(void **)
+{
+    in_all_modes([] {
+        simt::options.between = true;
+        simt::clear_error();
+        if (!run_folded(BUG_NONE)) fail_msg("folded: %s", simt::last_error());
+        if (!run_passed_on(BUG_NONE)) fail_msg("passed_on: %s", simt::last_error());
+    });
+    if (!race_build) return;
+    must_race(BUG_BOTH_WRITE, "writes global memory");
+    must_race(BUG_READS_OTHERS, "global memory");
+    must_race(BUG_NO_FENCE, "reads global memory");
+    must_race(BUG_NO_FENCE_LAST, "reads global memory");
+    must_race(BUG_NO_BLOCK_BARRIER, "global memory");
+}
+
+/* Blocks that are there at the same time can wait for each other, and come in more orders than one after the other. */
+static void test_resident_blocks(void **)
+{
+    simt::config before = simt::options;
+    simt::clear_error();
+    assert_false(run_passed_on(BUG_NEVER)); /* the next one never comes while this one waits */
+    assert_non_null(strstr(simt::last_error(), "another block"));
+    simt::options.between = false;
+    float sums[10]; /* one after the other in order, in reverse; then interleaved */
+    int others = 0;
+    for (int i = 0; i < 10; i++) {
+        simt::options.blocks = i == 1 ? simt::order::reverse : simt::order::forward;
+        simt::options.resident = i > 1 ? 4 : 1;
+        simt::options.seed = (uint64_t) i;
+        std::vector<float> v(8, 1.0f);
+        v[0] = 16777216.0f; /* 1 is lost beside it */
+        buffer<float> x(v), part(8), y(std::vector<float>(8));
+        buffer<unsigned> count(std::vector<unsigned>(1));
+        must_run(launch_folded(BUG_ANY_ORDER, x.get(), part.get(), count.get(), y.get(), 1, 8));
+        sums[i] = y[0];
+        others += i > 1 && sums[i] != sums[0];
+    }
+    assert_true(sums[0] != sums[1] && others > 0);
+    simt::options = before;
+}
+
+static simt::launch_counts counted_launch(int (*launch)(int, int, float *), int a, int b)
+{
+    simt::counter c;
+    buffer<float> y(32);
+    simt::options.count = &c;
+    must_run(launch(a, b, y.get()));
+    simt::options.count = nullptr;
+    assert_int_equal(c.launches.size(), 1);
+    return c.launches[0];
+}
+
+static void test_counts(void **)
+{
+    auto rows = [](int stride, int, float *y) { return launch_rows(stride, y); };
+    simt::launch_counts c = counted_launch(rows, 16, 0);
+    assert_int_equal(c.op[simt::DO_LDMATRIX], 1);
+    const double filled = c.wavefronts - 4; /* zeroing the rows, which takes no conflicts; 0 where that is not seen */
+    assert_true(filled == (race_build ? 64 : 0) && c.wavefronts == c.least);
+    c = counted_launch(rows, 128, 0); /* all rows in the same 4 banks: 8 ways */
+    assert_true(c.wavefronts == filled + 32 && c.least == filled + 4);
+    c = counted_launch(rows, 144, 0);
+    assert_true(c.wavefronts == c.least);
+    if (!race_build) return;
+    const struct { int bytes, stride; double wavefronts, least; } cases[] = {
+        {4, 4, 1, 1}, {4, 32, 8, 1}, {4, 128, 32, 1}, {4, 0, 1, 1}, {8, 8, 2, 2}, {8, 64, 16, 2}, {16, 16, 4, 4}, {16, 32, 8, 4},
+    };
+    for (const auto &k : cases) {
+        c = counted_launch(launch_strided, k.bytes, k.stride);
+        assert_int_equal(c.op[simt::DO_LDS], 1);
+        assert_int_equal(c.wavefronts - 64, k.wavefronts);
+        assert_int_equal(c.least - 64, k.least);
+        assert_int_equal(c.op[simt::DO_STG], 1);
+        assert_int_equal(c.written, 4);
+        assert_int_equal(c.touched_written, 4);
+    }
+}
+
+/* A sample of a grid counts what the whole of it does. */
+static void test_sampled_counts(void **)
+{
+    const int n = 96, blocks = 200;
+    buffer<float> x((size_t) (n * blocks)), y((size_t) blocks);
+    x.fill(0);
+    simt::launch_counts c[2];
+    for (unsigned i = 0; i < 2; i++) {
+        simt::counter count;
+        count.sample = i ? 5 : 0;
+        simt::options.count = &count;
+        must_run(launch_sum(BUG_NONE, x.get(), y.get(), n, blocks));
+        simt::options.count = nullptr;
+        c[i] = count.launches[0];
+    }
+    assert_int_equal(c[0].ran, blocks);
+    assert_int_equal(c[1].ran, 5);
+    for (int i = 0; i < simt::N_COUNTED; i++) assert_true(c[0].op[i] == c[1].op[i]);
+    assert_true(c[0].read == c[1].read && c[0].touched_read == c[1].touched_read);
+    assert_true(c[0].op[simt::DO_BARRIER] == 2 * blocks && c[0].op[simt::DO_SHUFFLE] == 10 * blocks);
+    if (race_build) assert_true(c[0].read == n * blocks / 8 && c[0].touched_read == n * blocks / 8);
+}
+
+/* A launch for a device while another is the current one. */
+static void test_current_device(void **)
+{
+    pi__rt *rt[2];
+    pi__rt_info info;
+    buffer<float> y(1);
+    bool all;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pi__rt_open(&rt[i], i, &info), 0);
+        assert_int_equal(pi__rt_load_kernels(rt[i], &all), 0);
+    }
+    const int code = launch_elsewhere(pi__rt_stream(rt[0]), y.get());
+    assert_non_null(strstr(pi__rt_text(code), "current"));
+    assert_int_equal(launch_elsewhere(pi__rt_stream(rt[1]), y.get()), 0);
+    assert_int_equal(pi_launch(pi__rt_stream(rt[0]), nothing, dim3(1), dim3(1), 0), 0); /* which says where */
+    for (pi__rt *r : rt) {
+        assert_int_equal(pi__rt_wait(r), 0);
+        pi__rt_close(r);
+    }
+}
+
 static void test_block_order(void **)
 {
     buffer<float> y(8);
     int right = 0;
+    if (race_build) {
+        assert_int_not_equal(launch_chain(y.get(), 8), 0);
+        assert_non_null(strstr(simt::last_error(), "race between blocks in chain"));
+    }
     in_all_modes([&] {
+        simt::options.between = false;
         y.fill(0);
         must_run(launch_chain(y.get(), 8));
         right += y[7] == 8;
     });
     assert_true(right > 0 && right < 6);
 }
-
-static void nothing() {}
 
 static void test_launch_limits(void **)
 {
@@ -219,7 +385,9 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_correct_kernels), cmocka_unit_test(test_missing_barriers),
         cmocka_unit_test(test_memory_errors),   cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_bulk_copies),
+        cmocka_unit_test(test_bulk_copies),     cmocka_unit_test(test_races_between_blocks),
+        cmocka_unit_test(test_resident_blocks), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_sampled_counts),  cmocka_unit_test(test_current_device),
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_launch_limits),   cmocka_unit_test(test_device_memory),
     };

@@ -153,6 +153,25 @@ static void put_bpe(writer *b, const char *pre)
     put_bool(b, "tokenizer.ggml.add_bos_token", !strcmp(pre, "llama-bpe"));
 }
 
+/* Of a classifier head: names of its rows, and how pairs become prompts, by a template or with EOS behind each text. */
+static void put_classifier(writer *b)
+{
+    static const char *const names[] = {"yes", "no", "maybe"};
+    enum { MOST = sizeof names / sizeof *names };
+    const char *arch = b->row->arch ? b->row->arch : b->row->name;
+    const uint32_t n = (uint32_t) b->v['j'];
+    pi__str labels[MOST];
+    char key[96];
+    if (!n) return;
+    for (uint32_t i = 0; i < MOST; i++) labels[i] = str(names[i]);
+    snprintf(key, sizeof key, "%s.pooling_type", arch);
+    put_u32(b, key, 4);
+    snprintf(key, sizeof key, "%s.classifier.output_labels", arch);
+    if (n > 1 && n <= MOST) pi__gguf_put_arr(b->w, key, PI__GGUF_STR, n, labels);
+    if (!strcmp(b->row->vocab, "spm")) put_bool(b, "tokenizer.ggml.add_eos_token", 1);
+    else put_text(b, "tokenizer.chat_template.rerank", "<|im_start|>q {query}\nd {document}<|im_end|>");
+}
+
 /* ---- tensors */
 
 /* n values at p, of a row's type (F32, I32, I64, or one that numbers are quantised to). */
@@ -219,6 +238,7 @@ static void put_model(writer *b, bool data)
         put_tensors(b, r->layer, r->prefix ? r->prefix : prefix);
     }
     put_tensors(b, r->tail, "");
+    put_tensors(b, tiny_classifier, "");
 }
 
 static const tiny_row *find_row(const char *name)
@@ -251,6 +271,7 @@ int tiny_write(const char *path, const tiny_spec *s, pi_error *err)
     put_keys(&b, r->more_keys);
     if (!strcmp(r->vocab, "spm")) put_spm(&b);
     else put_bpe(&b, r->vocab);
+    put_classifier(&b);
     if (!s->vocab_only) put_model(&b, false);
     if (!b.rc) b.rc = pi__gguf_writer_begin(b.w, err);
     if (!b.rc && !s->vocab_only) put_model(&b, true);

@@ -267,6 +267,11 @@ static const tiny_tensor ds4_mtp_tail[] = {
 #define DS4 .arch = "deepseek4", .keys = ds4_keys, .layer = ds4_layer, .per_layer = ds4_per_layer, .vocab = "spm"
 #define DS4_SIZES "E=64 H=4 D=48 K=32 Q=2 O=24 I=17 J=32 X=5 T=2 F=32 W=24"
 
+/* Heads that score texts, beside any architecture. */
+const tiny_tensor tiny_classifier[] = {
+    T("jq", "cls.weight", M, "E q"), T("jqy", "cls.bias", B, "q"), T("jq", "cls.output.weight", M, "q j"),
+    T("j!q", "cls.output.weight", M, "E j"), T("jy", "cls.output.bias", B, "j"), {0}};
+
 const tiny_row tiny_rows[] = {
     {"gemma3", DENSE, .more_keys = gemma3_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=32 P=3 k=1 n=1 p=1"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm", .type = Q8,

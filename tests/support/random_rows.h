@@ -6,6 +6,7 @@
  *     L layers  E embedding  H heads  G key-value heads  D head size  F feed-forward  V vocabulary  C context
  *     W window  P each so-manyth layer is global
  *     u output matrix of its own   k head size in the metadata   b biases of q, k, v   n norms of q and k
+ *     j rows of a classifier head, behind a dense layer of q rows, y with biases (of any architecture, zeros unless asked for)
  *     f q, k and v are one matrix   X experts, two a token   p norms behind attention and feed-forward   r rope_freqs.weight, of R numbers
  *
  * A size is a sum of products of numbers and letters: "40", "HD", "HD+2GD". A condition lists letters that must all be
@@ -47,6 +48,7 @@ typedef struct tiny_row {
     const char *prefix;                  /* of the first layer's tensors where it is not blk.N; NULL */
 } tiny_row;
 
+extern const tiny_tensor tiny_classifier[];
 extern const tiny_row tiny_rows[];
 extern const size_t tiny_n_rows;
 

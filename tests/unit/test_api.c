@@ -609,6 +609,33 @@ static void samples_share_the_prompt(void **state)
     }
 }
 
+/* Each step is in the histogram of steps, and a caller with an older pi_stats gets what it has room for. */
+static void steps_are_counted_by_duration(void **state)
+{
+    (void) state;
+    pi_engine *e = open_with(NULL);
+    pi_request *r = start(e, long_prompt, LIST("max-tokens=9", "ignore-eos=true"));
+    assert_int_equal(result_of(r).generated_tokens, 9);
+    pi_request_free(r);
+    pi_stats s = {.size = sizeof s};
+    uint64_t n = 0;
+    for (int tries = 0; tries < 1000 && n < 9; tries++) { /* the last step is counted after its events */
+        usleep(tries ? 1000 : 0);
+        assert_int_equal(pi_engine_stats(e, &s), PI_OK);
+        n = s.n_steps;
+    }
+    assert_true(n >= 9 && s.step_total_ms > 0);
+    for (int i = 0; i <= PI_N_STEP_BOUNDS; i++) n -= s.step_count[i];
+    assert_int_equal(n, 0);
+    for (int i = 1; i < PI_N_STEP_BOUNDS; i++) assert_true(s.step_bound_ms[i] > s.step_bound_ms[i - 1]);
+    pi_stats old;
+    memset(&old, 0xA5, sizeof old);
+    old.size = offsetof(pi_stats, step_total_ms);
+    assert_int_equal(pi_engine_stats(e, &old), PI_OK);
+    assert_true(old.n_steps == s.n_steps && old.step_count[0] == UINT64_C(0xA5A5A5A5A5A5A5A5));
+    pi_engine_close(e);
+}
+
 static void a_random_seed_differs_for_each_sample(void **state)
 {
     (void) state;
@@ -985,6 +1012,7 @@ int main(void)
         cmocka_unit_test(the_prompt_is_scored),
         cmocka_unit_test(refusals_say_why),
         cmocka_unit_test(deadlines_and_cancels),
+        cmocka_unit_test(steps_are_counted_by_duration),
         cmocka_unit_test(samples_share_the_prompt),
         cmocka_unit_test(a_random_seed_differs_for_each_sample),
         cmocka_unit_test(a_stop_string_ends_its_sample_only),

@@ -27,6 +27,15 @@
 #define LLAMA "{{ messages[0].content }} {# <|python_tag|> #}"
 #define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
 #define V4 "{{ messages[0].content }} {# " D " #}"
+#define DEEP(words) "<\xEF\xBD\x9Ctool\xE2\x96\x81" words "\xEF\xBD\x9C>"
+#define CALLS DEEP("calls\xE2\x96\x81" "begin")
+#define CALLS_END DEEP("calls\xE2\x96\x81" "end")
+#define CALL DEEP("call\xE2\x96\x81" "begin")
+#define CALL_END DEEP("call\xE2\x96\x81" "end")
+#define SEP DEEP("sep")
+#define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
+#define V31 "{{ messages[0].content }} {# " CALLS " #}"
+#define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}"
 #define THINKS "{{ messages[0].content }} {# <tool_call> #}<think>"
 
 static const char tools[] =
@@ -161,6 +170,9 @@ static void test_required(void **state)
     good(V4, REQUIRED, "\n\n<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"true\">1 <2</"
                        D "parameter>\n<" D "parameter name=\"days\" string=\"false\">4</" D "parameter>\n</" D "invoke>\n<" D
                        "invoke name=\"now\">\n\n</" D "invoke>\n</" D "tool_calls>");
+    good(R1, REQUIRED, CALLS CALL "function" SEP "get\n```json\n{\"city\":\"`x\"}\n```" CALL_END "\n" CALL "function" SEP
+                       "now\n```json\n{}\n```" CALL_END CALLS_END);
+    good(V31, REQUIRED, CALLS CALL "get" SEP "{\"city\":\"x\"}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END);
     good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a \"b\" <<|\"|>,pick:<|\"|>b<|\"|>,where:{x:true}}<tool_call|>");
     good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,days:-2}<tool_call|><|tool_call>call:now{}<tool_call|>");
     good(MISTRAL, REQUIRED, "[TOOL_CALLS]get[ARGS]{\"city\":\"x\"}[TOOL_CALLS]now[ARGS]{}");
@@ -187,6 +199,9 @@ static void test_refused(void **state)
                         "</function>\n</tool_call>");
     bad(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\na\n</parameter>\n<parameter=pick>\nc\n</parameter>\n"
                         "</function>\n</tool_call>");
+    bad(R1, REQUIRED, CALLS CALL "function" SEP "get\n```json\n{}\n```" CALL_END CALLS_END);
+    bad(R1, REQUIRED, CALL "function" SEP "now\n```json\n{}\n```" CALL_END);
+    bad(V31, single, CALLS CALL "now" SEP "{}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END);
     bad(GEMMA, REQUIRED, "<|tool_call>call:get{days:1}<tool_call|>");
     bad(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,}<tool_call|>");
     bad(LISTS, single, "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]");
@@ -202,6 +217,7 @@ static void test_triggers(void **state)
         {HERMES, NULL, "[\"<tool_call>\"]", "<tool_call>", "\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"},
         {FUNCTIONS, "{}", "[\"<function=\"]", "<function=", "now>{}</function>"},
         {GEMMA, "{\"tool_choice\": \"auto\"}", "[\"<|tool_call>\"]", "<|tool_call>", "call:now{}<tool_call|>"},
+        {V31, NULL, "[\"" CALLS "\"]", CALLS, CALL "now" SEP "{}" CALL_END CALLS_END},
         {MISTRAL, NULL, "[\"[TOOL_CALLS]\"]", "[TOOL_CALLS]", "now[ARGS]{}"},
         {LLAMA, NULL, "[\"<|python_tag|>\"]", "<|python_tag|>", "{\"name\": \"now\", \"parameters\": {}}"},
         {THINKS, REQUIRED, "[\"</think>\"]", "Hm.</think>", "\n\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
@@ -227,6 +243,7 @@ static void test_none(void **state)
         int rc;
     } cases[] = {
         {HERMES, NULL, NULL, PI_OK}, {HERMES, tools, "{\"tool_choice\": \"none\"}", PI_OK}, {"{{ 1 }}", tools, NULL, PI_OK},
+        {HARMONY, tools, NULL, PI_OK}, {HARMONY, tools, REQUIRED, PI_EUNSUPPORTED},
         {"{{ 1 }}", tools, REQUIRED, PI_EUNSUPPORTED}, {HERMES, NULL, REQUIRED, PI_EINVAL}, {HERMES, "[", NULL, PI_EINVAL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -244,12 +261,13 @@ static void test_none(void **state)
 static void test_random(void **state)
 {
     (void) state;
-    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA};
+    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA, R1, V31};
+    enum { N = sizeof templates / sizeof *templates };
     uint64_t rng = 7;
-    for (size_t k = 0; k < 8 * 6; k++) {
+    for (size_t k = 0; k < N * 6; k++) {
         char trigger[128], text[4096] = "";
         size_t n = 0;
-        pi__matcher *m = matcher_of(templates[k % 8], REQUIRED, trigger, sizeof trigger);
+        pi__matcher *m = matcher_of(templates[k % N], REQUIRED, trigger, sizeof trigger);
         for (int step = 0; step < 3000 && n + 32 < sizeof text && !pi__matcher_is_over(m); step++) {
             pi__mask mask;
             pi_error err;
@@ -272,7 +290,7 @@ static void test_random(void **state)
         pi_error err;
         if (!over && !pi__matcher_mask(m, true, &mask, &err)) over = !mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab));
         text[n < sizeof text ? n : sizeof text - 1] = 0;
-        if (over && strlen(text) == n && !parsed(templates[k % 8], "", text)) fail_msg("%s: %s", templates[k % 8], text);
+        if (over && strlen(text) == n && !parsed(templates[k % N], "", text)) fail_msg("%s: %s", templates[k % N], text);
         pi__matcher_free(m);
     }
 }

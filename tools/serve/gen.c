@@ -77,6 +77,7 @@ static int make_request(gen *g, size_t i, pi_error *err)
     }
     const prompt *pr = &g->p.prompts[i];
     g->p.bad_field = "prompt";
+    if (pr->query) return pi_request_prompt_rank(r, pr->query, pr->query_len, pr->text, pr->len, err);
     return pr->ids ? pi_request_prompt_tokens(r, pr->ids, pr->n_ids, err)
                    : pi_request_prompt_text(r, pr->text, pr->len, err);
 }
@@ -350,9 +351,10 @@ static bool take_prompt(choice *ch, const pi_event *ev)
 
 static bool take_vector(choice *ch, const pi_event *ev)
 {
-    if (!(ch->vector = malloc(ev->n_embd * sizeof *ch->vector))) return false;
-    memcpy(ch->vector, ev->embedding, ev->n_embd * sizeof *ch->vector);
-    ch->n_vector = ev->n_embd;
+    ch->n_vectors = ev->n_embeddings;
+    ch->n_vector = ev->n_embd * ev->n_embeddings;
+    if (!(ch->vector = malloc(ch->n_vector * sizeof *ch->vector))) return false;
+    memcpy(ch->vector, ev->embedding, ch->n_vector * sizeof *ch->vector);
     return true;
 }
 

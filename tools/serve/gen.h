@@ -85,8 +85,8 @@ struct choice {
     uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
     chat_delta *shown;       /* where thoughts are hidden: what is left of a piece */
     size_t cap_shown;
-    float *vector;           /* of an embedding; owned */
-    size_t n_vector;
+    float *vector;           /* of an embedding, one behind the other where there are several; or scores; owned */
+    size_t n_vector, n_vectors; /* values of all of them; how many */
     int block, block_kind;   /* for wires: the open block, and what it is */
     size_t n_blocks;         /* and how many there were */
     size_t block_call;       /* which tool call it is, if it is one */
@@ -143,6 +143,6 @@ json_t *gen_timings(const choice *ch); /* llama-server's object, so far or of al
 json_t *server_settings(const server *s, const params *p);
 
 extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings,
-    wire_embedding;
+                  wire_native_embeddings, wire_rerank;
 
 #endif

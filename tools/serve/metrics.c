@@ -37,18 +37,24 @@ static void value(struct out *o, const char *name, const char *type, const char 
     buf_fmt(&o->b, "%s:%s{%s} %.17g\n", o->prefix, name, o->labels, v);
 }
 
-static void hist(struct out *o, const char *name, const char *help, const histogram *h)
+/* count: by upper bound, times the unit of all but the last one, which is of what is above; total is in seconds. */
+static void put_hist(struct out *o, const char *name, const char *help, const uint64_t *count, const double *bound,
+                     double unit, int n, double total)
 {
     uint64_t sum = 0;
     head(o, name, "histogram", help);
-    for (int i = 0; i < METRIC_BUCKETS; i++) {
-        sum += h->count[i];
-        buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", o->prefix, name, o->labels, histogram_bounds[i],
-                sum);
+    for (int i = 0; i < n; i++) {
+        sum += count[i];
+        buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", o->prefix, name, o->labels, bound[i] * unit, sum);
     }
-    sum += h->count[METRIC_BUCKETS];
+    sum += count[n];
     buf_fmt(&o->b, "%s:%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n%s:%s_sum{%s} %.9g\n%s:%s_count{%s} %" PRIu64 "\n",
-            o->prefix, name, o->labels, sum, o->prefix, name, o->labels, h->sum, o->prefix, name, o->labels, sum);
+            o->prefix, name, o->labels, sum, o->prefix, name, o->labels, total, o->prefix, name, o->labels, sum);
+}
+
+static void hist(struct out *o, const char *name, const char *help, const histogram *h)
+{
+    put_hist(o, name, help, h->count, histogram_bounds, 1, METRIC_BUCKETS, h->sum);
 }
 
 /* The part in use of the pool that is the fullest. */
@@ -77,7 +83,6 @@ static void requests(struct out *o, const server *s)
     hist(o, "request_prefill_time_seconds", "From the first step to the first token.", &m->prefill);
     hist(o, "request_decode_time_seconds", "From the first token to the last.", &m->decode);
     hist(o, "e2e_request_latency_seconds", "From a request's arrival to its end.", &m->request);
-    hist(o, "step_time_seconds", "Steps of the engine, of those after which an event came.", &m->step);
 }
 
 static void engine_values(struct out *o, const server *s, const pi_stats *st)
@@ -94,6 +99,8 @@ static void engine_values(struct out *o, const server *s, const pi_stats *st)
     value(o, "prefix_cache_hits_total", "counter", "Tokens found there.", (double) st->cached_tokens);
     value(o, "spec_decode_num_draft_tokens_total", "counter", "Drafts that were verified.", (double) st->n_drafted);
     value(o, "spec_decode_num_accepted_tokens_total", "counter", "Drafts that were right.", (double) st->n_accepted);
+    put_hist(o, "step_time_seconds", "Steps of the engine.", st->step_count, st->step_bound_ms, 1e-3, PI_N_STEP_BOUNDS,
+             st->step_total_ms * 1e-3);
     head(o, "cache_config_info", "gauge", "Block size and number of blocks of the cache.");
     buf_fmt(&o->b, "%s:cache_config_info{%s,block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", o->prefix,
             o->labels, s->plan.n_groups ? s->plan.group[0].block_size : 0,

@@ -316,6 +316,26 @@ int params_prompts(params *p, const char *field, pi_error *err)
     return PI_OK;
 }
 
+int params_pairs(params *p, const char *query_field, const char *list_field, pi_error *err)
+{
+    const json_t *query = given(p->root, query_field), *list = given(p->root, list_field), *one;
+    const size_t n = json_array_size(list);
+    size_t i;
+    if (!json_is_string(query)) return params_fail(p, query_field, err, "'%s' must be a string", query_field);
+    if (!n) return params_fail(p, list_field, err, "'%s' must be a list of texts that is not empty", list_field);
+    if (n > MAX_PROMPTS)
+        return params_fail(p, list_field, err, "'%s' holds %zu texts; %d are allowed", list_field, n, MAX_PROMPTS);
+    if (!(p->prompts = calloc(n, sizeof *p->prompts))) return params_no_memory(err);
+    json_array_foreach(list, i, one) {
+        const json_t *text = json_is_object(one) ? json_object_get(one, "text") : one;
+        if (!json_is_string(text))
+            return params_fail(p, list_field, err, "'%s' must hold texts, or objects with a \"text\"", list_field);
+        p->prompts[p->n_prompts++] = (prompt) {.text = json_string_value(text), .len = json_string_length(text),
+                                               .query = json_string_value(query), .query_len = json_string_length(query)};
+    }
+    return PI_OK;
+}
+
 /* -------------------------------------------------------------------------------------------------- structured output
  */
 

@@ -13,6 +13,8 @@
 typedef struct prompt {
     const char *text;  /* or NULL: ids */
     size_t len;        /* bytes of text */
+    const char *query; /* the text is a document that is scored for it; or NULL */
+    size_t query_len;  /* bytes of query */
     int32_t *ids;      /* owned */
     size_t n_ids;
 } prompt;
@@ -70,6 +72,8 @@ json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud
 
 /* "prompt": text, ids, or a list of either. */
 int params_prompts(params *p, const char *field, pi_error *err);
+/* A query, and documents: texts, or objects with a "text". */
+int params_pairs(params *p, const char *query_field, const char *list_field, pi_error *err);
 /* {"type": "json_schema" | "json_object" | "text", ...}. */
 int params_response_format(params *p, const json_t *format, const char *field, pi_error *err);
 

@@ -266,6 +266,11 @@ static void on_loaded(uv_async_t *h)
     s->e = a->engine;
     s->info.size = sizeof s->info;
     pi_engine_info(s->e, &s->info);
+    if (cli_bool(s->c, "reranking") && !s->info.n_labels) {
+        s->exit_code = cli_error(s->c, CLI_DATA, "--reranking: the model has no classifier: give a reranker");
+        begin_end(a);
+        return;
+    }
     find_anchor(s);
     s->has_structure = knows_option("json-schema");
     int rc = uv_poll_init(&s->loop, &a->events, pi_poll_fd(s->e));
@@ -467,6 +472,7 @@ int cmd_serve(const cli *c)
     configure(a, c);
     a->o = cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
+    if (a->o) pi_options_set(a->o, "pooling", "off", NULL); /* it is of /v1/embeddings alone, which sets it */
     if (a->o && uv_loop_init(&a->s.loop)) {
         code = cli_error(c, CLI_OS, "cannot make an event loop");
     } else if (a->o) {

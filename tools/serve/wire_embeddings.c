@@ -1,43 +1,71 @@
-/* /v1/embeddings: vectors of texts, as OpenAI has them; and /embedding, as llama-server has them. Each text is a request
- * with pooling, in the engine's batches with everybody's answers. Reading runs on the pool, writing on the loop (gen.h). */
+/* /v1/embeddings: vectors of texts, as OpenAI has them; /embeddings: as llama-server has them, lists of vectors, which are
+ * those of all tokens where the server is asked for it (--pooling none: they can be many). Each text is a request with
+ * pooling, in the engine's batches with everybody's answers. Reading runs on the pool, writing on the loop (gen.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/gen.h"
 
-/* What vectors are made of: what the command line says, or the model; the mean where neither does. */
-static const char *pooling(const server *s)
+/* What vectors are made of: what the command line says, or the model; the mean where neither does. tokens: there may be one
+ * for each token. */
+static const char *pooling(const server *s, bool tokens)
 {
-    const char *said = cli_str(s->c, "pooling");
-    if (cli_given(s->c, "pooling") && strcmp(said, "none") && strcmp(said, "off")) return said;
-    return *s->info.pooling && strcmp(s->info.pooling, "none") != 0 ? "model" : "mean";
+    const char *said = cli_given(s->c, "pooling") ? cli_str(s->c, "pooling") : "model";
+    if (tokens && !strcmp(said, "none")) return said;
+    if (!strcmp(said, "off") || !strcmp(said, "model") || !strcmp(said, "none")) said = s->info.pooling;
+    if (!strcmp(said, "rank")) return "last"; /* what the scores are made of */
+    return *said && strcmp(said, "none") != 0 ? said : "mean";
 }
 
-static int read_embeddings(gen *g, pi_error *err)
+/* Fields and options of both forms. */
+static int read_input(gen *g, const char *input, const char *kind, pi_error *err)
 {
     params *p = &g->p;
-    const char *format = "float";
     int64_t n = 0;
     char text[32];
     p->n = 1;
     p->logprobs = -1;
     p->stream = p->echo = false;
     p->max_tokens = INT64_MIN;
+    int rc = params_int(p, p->root, "dimensions", 1, 1 << 20, &n, err);
+    if (!rc) rc = params_add(p, "pooling", input, kind, err);
+    snprintf(text, sizeof text, "%d", (int) n);
+    if (!rc && n) rc = params_add(p, "dimensions", "dimensions", text, err);
+    return rc ? rc : params_prompts(p, input, err);
+}
+
+static int read_embeddings(gen *g, pi_error *err)
+{
+    params *p = &g->p;
+    const char *format = "float";
     int rc = params_string(p, p->root, "encoding_format", &format, err);
     if (!rc && strcmp(format, "float") && strcmp(format, "base64"))
         rc = params_fail(p, "encoding_format", err, "'encoding_format' must be float or base64");
-    if (!rc) rc = params_int(p, p->root, "dimensions", 1, 1 << 20, &n, err);
-    if (!rc) rc = params_add(p, "pooling", "input", pooling(g->s), err);
-    snprintf(text, sizeof text, "%d", (int) n);
-    if (!rc && n) rc = params_add(p, "dimensions", "dimensions", text, err);
-    const bool content = g->w == &wire_embedding && json_object_get(p->root, "content");
-    return rc ? rc : params_prompts(p, content ? "content" : "input", err);
+    return rc ? rc : read_input(g, "input", pooling(g->s, false), err);
+}
+
+/* Vectors of tokens are as they are; others have the norm that embd_normalize says. */
+static int read_native(gen *g, pi_error *err)
+{
+    params *p = &g->p;
+    const char *kind = pooling(g->s, true), *input = json_object_get(p->root, "input") ? "input" : "content";
+    int64_t norm = 2;
+    char text[32];
+    int rc = params_int(p, p->root, "embd_normalize", -1, 64, &norm, err);
+    snprintf(text, sizeof text, "%d", strcmp(kind, "none") ? (int) norm : -1);
+    const bool said = json_object_get(p->root, "embd_normalize") || !strcmp(kind, "none");
+    if (!rc && said) rc = params_add(p, "embd-normalize", "embd_normalize", text, err);
+    return rc ? rc : read_input(g, input, kind, err);
 }
 
 static json_t *numbers(const float *v, size_t n)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_real((double) v[i]));
+    for (size_t i = 0; i < n; i++) {
+        if (!json_array_append_new(list, json_real((double) v[i]))) continue;
+        json_decref(list);
+        return NULL;
+    }
     return list;
 }
 
@@ -80,19 +108,32 @@ static json_t *embeddings_whole(gen *g)
                      "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt);
 }
 
-/* [{"index": 0, "embedding": [[...]]}]: a vector of all tokens is a list of one. */
-static json_t *embedding_whole(gen *g)
+/* All vectors of a text. */
+static json_t *vectors(const choice *ch)
+{
+    const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
+    json_t *rows = json_array();
+    for (size_t k = 0; k < ch->n_vectors; k++) {
+        if (!json_array_append_new(rows, numbers(ch->vector + k * width, width))) continue;
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}
+
+static json_t *native_whole(gen *g)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < g->n_choices; i++) {
-        const choice *ch = &g->choices[i];
-        json_array_append_new(list, json_pack("{s:i, s:[o]}", "index", (int) i, "embedding",
-                                              numbers(ch->vector, ch->n_vector)));
+    for (size_t i = 0; list && i < g->n_choices; i++) {
+        json_t *rows = vectors(&g->choices[i]);
+        if (!json_array_append_new(list, json_pack("{s:i, s:o}", "index", (int) i, "embedding", rows))) continue;
+        json_decref(list);
+        list = NULL;
     }
     return list;
 }
 
-const wire wire_embedding = {.id_prefix = "emb-", .what = "embedding", .read = read_embeddings, .whole = embedding_whole,
-                             .raw_prompt = true};
+const wire wire_native_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_native, .whole = native_whole,
+                                     .raw_prompt = true};
 const wire wire_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_embeddings,
                               .whole = embeddings_whole, .raw_prompt = true};

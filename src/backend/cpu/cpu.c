@@ -153,7 +153,7 @@ static const pi__device_fns cpu_device = {
 };
 
 #define FN(name, type) .name = pi__cpu_##name,
-static const pi__op_fns cpu_fns = {PI__OPS_ALL(FN) PI__OPS_CPU(FN)};
+static const pi__op_fns cpu_fns = {PI__OPS_ALL(FN)};
 #undef FN
 
 bool pi__cpu_tell(int32_t index, pi__device_info *out)

@@ -76,7 +76,6 @@ size_t pi__cpu_indexer_scratch(const pi__cpu *cpu, const pi__limits *lim);
  * the start of cpu->scratch. */
 #define PI__CPU_OP(name, type) void pi__cpu_##name(pi__backend *be, const pi__batch *b, const type *a);
 PI__OPS_ALL(PI__CPU_OP)
-PI__OPS_CPU(PI__CPU_OP)
 #undef PI__CPU_OP
 
 #endif

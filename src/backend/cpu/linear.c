@@ -359,9 +359,10 @@ static void embed_main(void *arg, int32_t ith, int32_t nth)
 {
     const embed_job *job = arg;
     const int64_t n = job->w->n_in, n_tokens = job->b->n_tokens;
+    const int32_t *row = job->b->embd_row ? job->b->embd_row : job->b->token;
     for (int64_t i = n_tokens * ith / nth; i < n_tokens * (ith + 1) / nth; i++) {
         float *out = job->out + i * n;
-        embed_row(job->cpu, job->w, &job->s, job->b->token[i], out);
+        embed_row(job->cpu, job->w, &job->s, row[i], out);
         if (job->w->scale)
             for (int64_t k = 0; k < n; k++) out[k] *= job->w->scale[0];
         for (int64_t k = 0; k < n; k++) out[k] *= job->scale;

@@ -45,6 +45,7 @@ typedef struct pass {
 
 typedef struct moe_job {
     pi__cpu *cpu;
+    const int32_t *token; /* of rows, with a table */
     const pi__moe *a;
     int32_t n_rows;   /* rows */
     int32_t n_pair;   /* n_rows * n_used */
@@ -123,12 +124,12 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
 /* sqrt(log(1 + e^x)) */
 static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
 
-/* Experts of row r, and their weights before they are divided by the sum. */
-static float choose_softplus(const pi__moe *a, const float *logits, int32_t r, int32_t *id, float *weight)
+/* Experts of a row, and their weights before they are divided by the sum. token: its own, with a table. */
+static float choose_softplus(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
     float p[PI__MAX_EXPERTS], sum = 0;
     if (a->table) {
-        memcpy(id, a->table + (size_t) a->token[r] * (size_t) a->n_used, (size_t) a->n_used * sizeof *id);
+        memcpy(id, a->table + (size_t) token * (size_t) a->n_used, (size_t) a->n_used * sizeof *id);
     } else {
         for (int32_t e = 0; e < a->n_expert; e++) p[e] = sqrt_softplus(logits[e]) + (a->bias ? a->bias[e] : 0);
         pi__cpu_best_of(p, a->n_expert, a->n_used, id);
@@ -154,7 +155,7 @@ static void route_row(const moe_job *m, int32_t r)
     int32_t *id = m->id + (size_t) r * (size_t) a->n_used;
     float *weight = m->weight + (size_t) r * (size_t) a->n_used;
     float sum = a->gating == PI__GATE_SOFTMAX ? choose_softmax(a, logits, id, weight)
-                                              : choose_softplus(a, logits, r, id, weight);
+                                              : choose_softplus(a, logits, m->token ? m->token[r] : 0, id, weight);
     if (sum < LEAST_SUM) sum = LEAST_SUM;
     for (int32_t i = 0; i < a->n_used; i++) weight[i] = weight[i] / sum * a->weights_scale;
 }
@@ -376,10 +377,10 @@ static bool pass_add(pass *p, acts *x, const pi__weight *w)
 
 void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
-    (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
     moe_job m = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_pair = a->n_rows * a->n_used};
     if (a->n_rows <= 0) return;
+    if (a->table) m.token = b->token;
     m.row.n_in = a->gate->n_in;
     m.mid.n_in = a->down->n_in;
     if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||

@@ -4,7 +4,7 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
- *     [clusters][rows of delta nets][what the library of products works in][KV splits of attention]
+ *     [clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
  *
  * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { KV_SPLIT = 256, MAX_UNITS = 4096 };
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
@@ -135,17 +134,34 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     for (int i = 0; i < 2; i++) {
         int32_t t = types[i];
         if (pi__kv_index(t) < 0) return 0;
-        if (head_dim > 0 && head_dim % 32 == 0) row += pi__row_size(pi__type_info_of(t), head_dim);
+        if (head_dim < 1 || head_dim % pi__type_info_of(t)->blck_size) return 0;
+        row += pi__row_size(pi__type_info_of(t), head_dim);
     }
     if (!pi__k_attention_has(head_dim) || n_head_kv < 1) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
+/* Bytes for the sums of rows over some of their keys (kernels/attention_kernels.cuh): keys are split while tiles of 16 rows are
+ * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. Of rows of 16 heads
+ * (kernels/sparse_kernels.cuh) splits are all of them. */
+static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
+{
+    enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8 };
+    const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx, all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
+    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), sparse = rows * (ctx / LEAST_KEYS + 2), n;
+    if (rows > all) rows = all;
+    n = rows * (ctx / SPAN_KEYS + 2);
+    if (fine > BLOCKS * n_sm * 16) fine = BLOCKS * n_sm * 16;
+    if (n < fine) n = fine;
+    n = (n < MOST ? n : MOST) * ((size_t) lim->max_head_dim + 2);
+    sparse = (sparse < MOST ? sparse : MOST) * (lim->max_row ? (size_t) lim->max_row + 2 : 0);
+    return (n > sparse ? n : sparse) * sizeof(float);
+}
+
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
-    size_t dim = (size_t) lim->max_head_dim, i = sizeof(int32_t), at = 0;
-    size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / KV_SPLIT + 2);
+    size_t i = sizeof(int32_t), at = 0;
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
     s.batch = pi__cuda_take(&at, pi__cuda_image_ints(lim) * i);
@@ -159,7 +175,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
-    s.kv_splits = pi__cuda_take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
+    s.indexer = pi__cuda_take(&at, pi__cuda_indexer_bytes(lim));
+    s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
     s.total = at;
     return s;
 }
@@ -267,6 +284,7 @@ static const pi__device_fns cuda_device = {
     .weight_size = cuda_weight_size,
     .weight_load = pi__cuda_weight_load,
     .kv_bytes = cuda_kv_bytes,
+    .row_bytes = pi__cuda_row_bytes,
     .state_bytes = pi__cuda_state_bytes,
     .snapshot_bytes = pi__cuda_snapshot_bytes,
     .scratch_bytes = cuda_scratch_bytes,
@@ -369,12 +387,12 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
 /* All kernels come to the device now: it takes memory for them, and waits. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    bool all;
-    int code = pi__rt_load_kernels(c->rt, &all);
+    const char *lazy;
+    int code = pi__rt_load_kernels(c->rt, &lazy);
     if (code) return pi__fail(err, PI_EDEVICE, "the kernels cannot be loaded to %s: %.300s", c->desc, pi__rt_text(code));
-    if (!all) {
-        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used, as the driver is older than CUDA 12.4: "
-                 "some steps will be slower, and take memory that is not planned", c->desc);
+    if (lazy) {
+        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used (%.100s): some steps will be slower, and take "
+                 "memory that is not planned", c->desc, lazy);
     }
     return PI_OK;
 }

@@ -13,7 +13,8 @@ enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rotation */, PI__CUDA_MAX_ROPES = 8
 /* A batch as ops are given it, and its arrays in device memory: see pi__batch. */
 typedef struct cuda_batch {
     pi__batch host;         /* arrays in the image */
-    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *owner, *n_verified, *state_slot, *save_start;
+    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *n_verified, *state_slot,
+        *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
@@ -46,7 +47,7 @@ typedef struct cuda_freq {
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, kv_splits, blas, total; /* bytes */
+    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, indexer, kv_splits, blas, total; /* bytes */
 } cuda_scratch;
 
 /* Host memory and threads of loading (load.c). */
@@ -153,6 +154,10 @@ void pi__cuda_load_end(pi__cuda *c);
 bool pi__cuda_is_float(int32_t type);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
+/* Most keys that a sequence's tokens see between them, through a window where that is not 0. */
+int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window);
+/* Where the frequencies at freq are on the device: copied when they are seen for the first time. NULL: no room. */
+const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n);
 
 /* Form of a matrix's prepared input: integers of 15 bits, floats, FP4, terms of 16-bit floats, hi and lo rows for a
  * library. All but the first two depend on its type. */
@@ -178,6 +183,10 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);
 
+/* ops_mla.c: the ops of DeepSeek V4, and the scratch of indexer */
+size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
+size_t pi__cuda_indexer_bytes(const pi__limits *lim);
+
 /* ops_centroid_head.c */
 size_t pi__cuda_centroid_bytes(const pi__limits *lim);
 
@@ -186,7 +195,8 @@ size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cuda_gdn_scratch(const pi__limits *lim);
 
-/* The ops (ops.h): those of transformers are in ops.c, of delta nets in ops_gdn.c, experts in ops_moe.c. */
+/* The ops (ops.h): those of transformers are in ops.c, of delta nets in ops_gdn.c, experts in ops_moe.c,
+ * of DeepSeek V4 in ops_mla.c. */
 #define PI__CUDA_OP(name, type) void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a);
 PI__OPS_ALL(PI__CUDA_OP)
 PI__OPS_DEVICE(PI__CUDA_OP)

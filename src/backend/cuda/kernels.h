@@ -54,8 +54,8 @@ typedef struct pi__k_cache {
     int32_t type_k;     /* enum pi__type, one of cache_types.h */
     int32_t type_v;     /* the same, chosen separately */
     int32_t n_head_kv;  /* heads */
-    int32_t head_dim;   /* values a head, a multiple of 32 up to 512 */
-    int32_t block_size; /* tokens a block: 16, 32 or 64 */
+    int32_t head_dim;   /* values a head, a multiple of 16 up to 512; of 32 where types have sides */
+    int32_t block_size; /* tokens a block: 16, 32 or 64; of pi__k_rows any */
 } pi__k_cache;
 
 /* ---- launch_qkv.cu: fields as in pi__qkv of ops.h */
@@ -95,11 +95,11 @@ typedef struct pi__k_attn {
     int32_t max_keys;           /* most keys that the tokens of a sequence see between them, first to last */
     pi__k_cache cache;
     void *scratch;              /* partial results of KV splits; NULL: keys are never split over blocks */
-    size_t scratch_size;        /* bytes: what is not there is not split */
+    size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
-/* Not 0: there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
+/* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
@@ -108,7 +108,7 @@ typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     size_t stride;
     char *snap;         /* snapshot i is at snap + i * snap_stride */
     size_t snap_stride;
-    int32_t n_k, n_v, dim, n_draft;
+    int32_t n_k, n_v, dim, n_draft, n_conv;
 } pi__k_state;
 
 typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
@@ -134,8 +134,8 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     float *scratch;            /* pi__k_gdn_scratch() bytes */
 } pi__k_gdn;
 
-/* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, and
- * no fewer value heads than key heads). */
+/* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, no
+ * fewer value heads than key heads, PI__LEAST_CONV to PI__MOST_CONV taps). */
 size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
@@ -143,6 +143,61 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
 /* Outside of a step, see state_save and state_load of ops.h. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
+
+/* ---- of DeepSeek V4. The structs have the op's own (ops.h), whose caches are not read but those beside it */
+
+/* A layer that keeps rows (pi__kv_layer with a ratio). Row r is of tokens r * ratio.. of a sequence. */
+typedef struct pi__k_rows {
+    pi__k_cache cache;    /* one head, K alone: head_dim values of a row, with zeros up to a multiple of 32; block_size: rows
+                           * a block. base NULL: there are none */
+    int32_t ratio;        /* tokens a row */
+    const int32_t *slot;  /* [n_tokens] of tokens; negative: not stored. NULL: none is */
+    const int32_t *table; /* [n_seqs, table_stride] blocks */
+    int32_t table_stride;
+} pi__k_rows;
+
+/* launch_mla.cu */
+typedef struct pi__k_mla_qkv {
+    pi__mla_qkv a;
+    pi__k_rows rows;
+    int32_t n_tokens;
+} pi__k_mla_qkv;
+int pi__k_mla_qkv_run(void *stream, const pi__k_mla_qkv *a);
+
+typedef struct pi__k_compress {
+    pi__compress a;       /* freq: device memory */
+    pi__k_rows recent, entries;
+    int32_t n_tokens;
+    const int32_t *pos, *seq; /* [n_tokens] */
+} pi__k_compress;
+int pi__k_compress_run(void *stream, const pi__k_compress *a);
+
+/* launch_indexer.cu */
+typedef struct pi__k_indexer {
+    pi__indexer a;
+    pi__k_rows entries;
+    int32_t n_tokens;
+    const int32_t *pos, *seq; /* [n_tokens] */
+    int32_t most;         /* most entries that a token sees */
+    void *scratch;
+    size_t scratch_size;  /* bytes, at least pi__k_indexer_scratch() of one token: how many tokens go at once */
+    int32_t n_sm;         /* as in pi__k_attn */
+} pi__k_indexer;
+size_t pi__k_indexer_scratch(int32_t most); /* of a token that sees so many entries */
+int pi__k_indexer_run(void *stream, const pi__k_indexer *a);
+
+/* launch_sparse.cu */
+typedef struct pi__k_sparse {
+    pi__sparse a;
+    pi__k_rows rows, entries;
+    int32_t n_tokens;
+    const int32_t *pos, *seq; /* [n_tokens] */
+    int32_t most;         /* most rows that a token attends to */
+    void *scratch;        /* as in pi__k_attn */
+    size_t scratch_size;
+    int32_t n_sm;
+} pi__k_sparse;
+int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 
 /* ---- launch_linear.cu: matrices, packed as pack.h says */
 typedef struct pi__k_matrix {
@@ -162,6 +217,7 @@ typedef struct pi__k_input {
     int64_t ldx2;
     const float *w;
     float eps;
+    float limit; /* of SWIGLU; 0: none */
 } pi__k_input;
 
 /* Bytes of n_rows prepared rows, for packed types or (floats) for F32, F16 and BF16. */
@@ -213,16 +269,24 @@ typedef struct pi__k_routes {
     int64_t ldl;
     int32_t n_rows, n_expert, n_used;
     float weights_scale;
-    int32_t *id;          /* [n_rows, n_used] experts by rank: the largest logits, equal ones by index */
-    float *weight;        /* [n_rows, n_used] softmax over all, divided by the sum of those used, times weights_scale */
+    int32_t gating;       /* PI__GATE_* of ops.h; bias, table and token are of SQRT_SOFTPLUS */
+    const float *bias;    /* [n_expert] added to gates for the choice, or NULL */
+    const int32_t *table; /* [any, n_used] experts of each token, or NULL */
+    const int32_t *token; /* [n_rows], with table */
+    int32_t *id;          /* [n_rows, n_used] experts by rank, the best first, equal ones by index; or the table's */
+    float *weight;        /* [n_rows, n_used] gates, divided by the sum of those used, times weights_scale */
     int32_t *column;      /* [n_rows, n_used] of the pair */
     int32_t *row;         /* [n_rows * n_used] of the column */
     pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL: none, as of centroid heads */
     int32_t *n_tile;      /* [3] how many there are */
+    uint32_t *marks;      /* [pi__k_marks] work of pi__k_route */
+    int32_t *first;       /* [pi__k_marks] the same */
 } pi__k_routes;
 
-/* Most tiles of a list (0..2) that there can be. */
+/* Most tiles of a list (0..2) that there can be: an expert has one for what is left of full ones, if anything. */
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
+/* Words that sorting so many rows takes; 0: none, as it is done in one block. */
+size_t pi__k_marks(int32_t n_rows, int32_t n_expert);
 int pi__k_route(void *stream, const pi__k_routes *a);
 
 /* One matrix an expert, or two of the same shape and type. */

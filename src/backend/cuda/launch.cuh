@@ -8,9 +8,20 @@
 
 #ifdef __CUDACC__
 
+/* The calling thread's launches go to the stream's device: an engine may have several, and a thread is not told which it
+ * had last. */
+static inline int pi_use_device_of(void *stream)
+{
+    int device;
+    cudaError_t e = cudaStreamGetDevice((cudaStream_t) stream, &device);
+    return (int) (e ? e : cudaSetDevice(device));
+}
+
 template <class... P, class... A>
 int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
+    int code = pi_use_device_of(stream);
+    if (code) return code;
     if (shared > 48 << 10) { /* what a block gets without asking */
         cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared);
         if (e != cudaSuccess) return (int) e;
@@ -25,6 +36,7 @@ template <class... P, class... A>
 static int pi_launch(void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
     const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
+    if (stream) simt::current_device = static_cast<simt::stream *>(stream)->device();
     if (stream) return simt::queue(static_cast<simt::stream *>(stream), from, kernel, grid, block, shared, args...);
     return simt::launch(kernel, grid, block, shared, args...);
 }

@@ -17,14 +17,16 @@ pi__k_matrix pi__cuda_matrix(const pi__weight *w)
 pi__k_input pi__cuda_input(const pi__lin_in *in)
 {
     const bool glu = in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU;
-    return (pi__k_input) {in->kind, in->x, in->ldx, glu ? in->x2 : NULL, in->ldx2, in->w, in->eps};
+    return (pi__k_input) {in->kind, in->x, in->ldx, glu ? in->x2 : NULL, in->ldx2, in->w, in->eps, in->limit};
 }
 
 void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
     pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    const int32_t *row = d->embd_row ? d->embd_row : d->token;
     pi__k_matrix m = pi__cuda_matrix(a->w);
-    PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, pi__cuda_batch_of(c, b)->token, b->n_tokens, a->scale, a->out));
+    PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, row, b->n_tokens, a->scale, a->out));
 }
 
 int pi__cuda_form(bool fp4, int32_t type, int64_t n_in)
@@ -98,8 +100,7 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 PI__OPS_ROWS(ROW_OP)
 #undef ROW_OP
 
-/* Where the frequencies at freq are on the device: copied when they are seen for the first time. NULL: no room. */
-static const float *frequencies(pi__cuda *c, const float *freq, int32_t n)
+const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n)
 {
     for (int32_t i = 0; i < PI__CUDA_MAX_ROPES && n <= PI__CUDA_MAX_FREQ; i++) {
         cuda_freq *f = &c->freq[i];
@@ -117,7 +118,7 @@ static const float *frequencies(pi__cuda *c, const float *freq, int32_t n)
 void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cuda *c = (pi__cuda *) be;
-    const float *f = frequencies(c, a->freq, a->n_freq);
+    const float *f = pi__cuda_frequencies(c, a->freq, a->n_freq);
     PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, a->n_freq, a->mscale, a->table));
 }
 
@@ -143,7 +144,7 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
 }
 
 /* Keys from the first that a sequence's first token sees to the last of its last. */
-static int32_t most_keys(const pi__batch *b, int32_t window)
+int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
     for (int32_t s = 0; s < b->n_seqs; s++) {
@@ -167,7 +168,7 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(d->keys, a->window) : most_keys(b, a->window), .cache = cache_of(b, a->kv),
+        .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));

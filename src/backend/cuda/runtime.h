@@ -22,7 +22,18 @@ typedef struct pi__rt_info {
     int32_t n_sm;   /* multiprocessors */
     int32_t arch;   /* 80, 90, 120, 121: compute capability; 0: an emulated device that runs no kernels */
     size_t page;    /* bytes of the pages that map takes, a power of two; 0: it cannot, or was not opened */
+    bool integrated; /* its memory is the host's */
 } pi__rt_info;
+
+/* What a report says of a device beside that; 0: not known. */
+typedef struct pi__rt_facts {
+    int32_t driver, runtime;     /* CUDA of the driver, of this build: 12080 is 12.8 */
+    int32_t clock, memory_clock; /* highest, MHz */
+    int32_t bus;                 /* bits to its memory */
+    int32_t l2;                  /* KiB */
+    int32_t block_shared;        /* bytes of shared memory that a block may have */
+    bool ecc;
+} pi__rt_facts;
 
 enum { PI__RT_MAX = 16 }; /* devices that work together */
 
@@ -34,17 +45,20 @@ int pi__rt_tell(int32_t index, pi__rt_info *info);
 /* Opens it, with the same codes. */
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info);
 void pi__rt_close(pi__rt *rt);
-/* Loads every kernel, so that no launch takes memory or waits; before the first launch. *all: false where the driver
- * cannot, and does so at the first launch of each. */
-int pi__rt_load_kernels(pi__rt *rt, bool *all);
+/* Loads every kernel, so that no launch takes memory or waits; before the first launch. *lazy: NULL, or why some are loaded
+ * at their first launch instead. A code: kernels cannot run at all. */
+int pi__rt_load_kernels(pi__rt *rt, const char **lazy);
 /* Text of a code; never NULL. */
 const char *pi__rt_text(int code);
+int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out);
 
 /* Bytes of the device's memory that can still be had; 0 after an error. */
 int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes);
 /* Zeroed device memory, aligned to 256 bytes. 0 with *out NULL: none left. */
 int pi__rt_alloc(pi__rt *rt, void **out, size_t size);
-/* What is queued is done first; so it is after an error, whose code a later call gives. */
+/* Memory that kernels and the host reach, the host only while nothing is queued; what is in it is not said. */
+int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size);
+/* Of both. What is queued is done first; so it is after an error, whose code a later call gives. */
 void pi__rt_free(pi__rt *rt, void *p);
 /* Addresses without memory, a multiple of the page. 0 with *out NULL: none left. */
 int pi__rt_reserve(pi__rt *rt, void **out, size_t size);
@@ -79,8 +93,12 @@ void pi__rt_unpin(pi__rt *rt, void *p);
 int pi__rt_wait(pi__rt *rt);
 /* The device's number. */
 int32_t pi__rt_index(const pi__rt *rt);
-/* The queue, as kernels take it. */
+/* The queue, as kernels take it. Its device becomes the one of the calling thread: ask for it where something is
+ * launched, so that a thread may use several devices. */
 void *pi__rt_stream(pi__rt *rt);
+/* Takes down when the queue comes here, i below 2; and the time from 0 to 1 once the queue is empty, 0: there is no clock. */
+int pi__rt_stamp(pi__rt *rt, int i);
+int pi__rt_stamped(pi__rt *rt, float *ms);
 
 /* Capture: from now on what is queued is taken down instead of being done: kernels with their arguments, copies to and
  * from memory of host_alloc. Nothing else may be called until the end. */

@@ -41,6 +41,7 @@ struct pi__rt {
     cudaStream_t copies;        /* those */
     cudaEvent_t fence[PI__RT_FENCES]; /* in the stream */
     cudaEvent_t order;          /* what was queued before a copy is done */
+    cudaEvent_t stamp[2];       /* with a time; NULL: not yet asked for */
     cudaEvent_t mark[N_MARKS];  /* a ring: in the stream of copies, after so many of them: */
     uint64_t mark_at[N_MARKS];  /* how many */
     int first_mark, n_marks;    /* those that were not seen to have passed */
@@ -76,6 +77,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     info->memory = prop.totalGlobalMem;
     info->n_sm = prop.multiProcessorCount;
     info->arch = prop.major * 10 + prop.minor;
+    info->integrated = prop.integrated;
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 
@@ -114,22 +116,20 @@ static CUmemAllocationProp memory_of(const pi__rt *rt)
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rt->device}};
 }
 
-/* *page: of the device's memory; 0: it cannot be mapped. Codes of the driver are the runtime's. */
-static int find_page(pi__rt *rt, size_t *page)
+/* The page of the device's memory; 0: it cannot be mapped. */
+static size_t find_page(pi__rt *rt)
 {
     const driver *d = &rt->fn;
     const CUmemAllocationProp prop = memory_of(rt);
     CUdevice device;
+    size_t page = 0;
     int can = 0;
-    *page = 0;
     if (!d->device || !d->attribute || !d->granularity || !d->reserve || !d->unreserve || !d->create || !d->release ||
         !d->map || !d->unmap || !d->set_access) return 0;
     CUresult e = d->device(&device, rt->device);
     if (!e) e = d->attribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
-    if (!e && can) e = d->granularity(page, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (*page & (*page - 1)) *page = 0;
-    rt->page = *page;
-    return (int) e;
+    if (!e && can) e = d->granularity(&page, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    return e || (page & (page - 1)) ? 0 : page;
 }
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
@@ -142,7 +142,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     rt->device = index;
     e = cudaSetDevice(index);
     if (!e) find_all(&rt->fn);
-    if (!e) e = (cudaError_t) find_page(rt, &info->page);
+    if (!e) info->page = rt->page = find_page(rt);
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
@@ -164,6 +164,8 @@ void pi__rt_close(pi__rt *rt)
         if (rt->mark[i]) cudaEventDestroy(rt->mark[i]);
     for (int i = 0; i < PI__RT_FENCES; i++)
         if (rt->fence[i]) cudaEventDestroy(rt->fence[i]);
+    for (int i = 0; i < 2; i++)
+        if (rt->stamp[i]) cudaEventDestroy(rt->stamp[i]);
     if (rt->order) cudaEventDestroy(rt->order);
     if (rt->copies) cudaStreamDestroy(rt->copies);
     if (rt->stream) cudaStreamDestroy(rt->stream);
@@ -200,6 +202,17 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
         *out = NULL;
     }
     return (int) e;
+}
+
+int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
+{
+    *out = NULL;
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaMallocManaged(out, size, cudaMemAttachGlobal);
+    if (e) *out = NULL;
+    if (e != cudaErrorMemoryAllocation) return (int) e;
+    cudaGetLastError(); /* as above */
+    return 0;
 }
 
 void pi__rt_free(pi__rt *rt, void *p)
@@ -367,8 +380,8 @@ int pi__rt_wait(pi__rt *rt)
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
 }
 
-/* All kernels of the module (what was compiled from one file) that this one is of. */
-static int load_module(const driver *d, CUfunction one)
+/* All kernels of the module (what was compiled from one file) that this one is of; a code of the driver. */
+static CUresult load_module(const driver *d, CUfunction one)
 {
     CUmodule module;
     unsigned n = 0;
@@ -379,24 +392,68 @@ static int load_module(const driver *d, CUfunction one)
     if (!e) e = d->list_functions(f, n, module);
     for (unsigned i = 0; i < n && !e; i++) e = d->load_function(f[i]);
     pi__free(f);
-    return (int) e; /* the driver's numbers are the runtime's */
-}
-
-int pi__rt_load_kernels(pi__rt *rt, bool *all)
-{
-    const driver *d = &rt->fn;
-    int e = (int) cudaSetDevice(rt->device);
-    *all = d->module_of && d->count_functions && d->list_functions && d->load_function;
-    for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && *all && !e; k++) {
-        cudaFunction_t f;
-        e = (int) cudaGetFuncBySymbol(&f, *k);
-        if (!e) e = load_module(d, (CUfunction) f);
-    }
     return e;
 }
 
+/* A file without code for the device is an error. That its kernels cannot be listed or loaded beforehand is none: the first
+ * launch of each loads it. */
+int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
+{
+    const driver *d = &rt->fn;
+    const bool can = d->module_of && d->count_functions && d->list_functions && d->load_function;
+    cudaError_t e = cudaSetDevice(rt->device);
+    *lazy = can ? NULL : "the driver is older than CUDA 12.4";
+    for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !e; k++) {
+        cudaFunction_t f;
+        e = cudaGetFuncBySymbol(&f, *k);
+        const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f);
+        if (code) *lazy = cudaGetErrorString((cudaError_t) code); /* the driver's numbers are the runtime's */
+    }
+    if (*lazy) cudaGetLastError(); /* that is not an error of the next kernel */
+    return (int) e;
+}
+
 int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
-void *pi__rt_stream(pi__rt *rt) { return rt->stream; }
+
+/* An error of this is the launch's, too. */
+void *pi__rt_stream(pi__rt *rt)
+{
+    cudaSetDevice(rt->device);
+    return rt->stream;
+}
+
+int pi__rt_stamp(pi__rt *rt, int i)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e && !rt->stamp[i]) e = cudaEventCreateWithFlags(&rt->stamp[i], cudaEventDefault);
+    return (int) (e ? e : cudaEventRecord(rt->stamp[i], rt->stream));
+}
+
+int pi__rt_stamped(pi__rt *rt, float *ms)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    *ms = 0;
+    if (!e) e = cudaEventSynchronize(rt->stamp[1]);
+    return (int) (e ? e : cudaEventElapsedTime(ms, rt->stamp[0], rt->stamp[1]));
+}
+
+int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
+{
+    int ecc = 0, khz = 0, memory_khz = 0, l2 = 0;
+    const struct { int *to; enum cudaDeviceAttr what; } asked[] = {
+        {&khz, cudaDevAttrClockRate}, {&memory_khz, cudaDevAttrMemoryClockRate}, {&l2, cudaDevAttrL2CacheSize},
+        {&out->bus, cudaDevAttrGlobalMemoryBusWidth}, {&out->block_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin},
+        {&ecc, cudaDevAttrEccEnabled}};
+    *out = (pi__rt_facts) {0};
+    cudaError_t e = cudaDriverGetVersion(&out->driver);
+    if (!e) e = cudaRuntimeGetVersion(&out->runtime);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked && !e; i++) {
+        if (cudaDeviceGetAttribute(asked[i].to, asked[i].what, rt->device)) cudaGetLastError(); /* it is not known */
+    }
+    out->clock = khz / 1000, out->memory_clock = memory_khz / 1000, out->l2 = l2 / 1024;
+    out->ecc = ecc;
+    return (int) e;
+}
 
 /* Other threads may go on allocating: that is not captured. */
 int pi__rt_capture(pi__rt *rt)
@@ -410,6 +467,7 @@ int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     *out = NULL;
+    cudaSetDevice(rt->device); /* capture has to end, whatever happens */
     cudaError_t e = cudaStreamEndCapture(rt->stream, &graph);
     if (!e) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);

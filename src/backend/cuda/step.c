@@ -37,7 +37,7 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
-    return 9 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
+    return 11 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- image */
@@ -95,6 +95,7 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     d->seq = put(c, &h->seq, n, added, 0, 0);
     for (int32_t i = 0; h->seq && i < added; i++) c->image[h->seq - c->image + n + i] = b->n_seqs + i / each;
     d->seq_start = put(c, &h->seq_start, b->n_seqs + 1, more, n + each, each);
+    d->embd_row = put(c, &h->embd_row, n, added, 0, 0);
     d->owner = put(c, &h->owner, n, added, n, 1);
     h->n_tokens = n + added;
 }
@@ -128,7 +129,8 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     cuda_batch *d = &c->batch[1];
     pi__batch *h = &d->host;
     *d = c->batch[0];
-    h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start, h->owner = w->owner;
+    h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
+    h->embd_row = w->embd_row, h->owner = w->owner;
     put_tokens(c, d, w, more, each);
     h->logits_indices = d->logits_indices = NULL;
     h->n_rows = 0;

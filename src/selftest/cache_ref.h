@@ -1,15 +1,15 @@
 /* A paged cache for the tests of kernels, read and written by the plain description in backend/cuda/kernels.h. */
-#ifndef CACHE_REF_H
-#define CACHE_REF_H
+#ifndef PI__SELFTEST_CACHE_REF_H
+#define PI__SELFTEST_CACHE_REF_H
 
-#include "simt_test.h"
+#include "selftest/check.h"
 
 #include "backend/cuda/kernels.h"
 extern "C" {
 #include "formats/formats.h"
 }
 
-namespace simt_test {
+namespace selftest {
 
 /* A cache in device memory: blocks of one layer with another layer's bytes of the block behind it, full of NaN. */
 struct paged {
@@ -75,6 +75,6 @@ struct paged {
     }
 };
 
-} // namespace simt_test
+} // namespace selftest
 
 #endif

@@ -1,10 +1,12 @@
 /* linear kernels against double precision for every format, and batch-invariant. */
-#include "matrix_ref.h"
+#include "selftest/matrix_ref.h"
+#include "selftest/checks.h"
 
-using namespace simt_test;
+namespace selftest {
+namespace {
 
 /* Rounding of x to 15 bits moves a product by at most half a step of its block for each weight. */
-static void check(const matrix &w, const std::vector<double> &x, const std::vector<float> &y, int32_t n_rows)
+void check(const matrix &w, const std::vector<double> &x, const std::vector<float> &y, int32_t n_rows)
 {
     size_t n = (size_t) w.m.n_in;
     for (size_t r = 0; r < (size_t) n_rows; r++) {
@@ -18,22 +20,22 @@ static void check(const matrix &w, const std::vector<double> &x, const std::vect
                 bound += std::fabs(v) * ((is_float(w.m.type) ? 0 : most / 16256 * 0.51) + 1e-6 * most);
             }
             double got = y[r * (size_t) w.m.n_out + o];
-            if (!(std::fabs(got - want) <= bound)) {
-                fail_msg("%s %lldx%lld row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name,
+            if (!within(std::fabs(got - want), bound)) {
+                fail_check("%s %lldx%lld row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name,
                          (long long) w.m.n_in, (long long) w.m.n_out, r, n_rows, o, got, want, bound);
             }
         }
     }
 }
 
-static void test_formats(void **)
+void test_formats()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } cases[] = {{1, 1, 1}, {3, 33, 9}, {5, 16, 3}, {9, 50, 8}, {2, 17, 33}};
     for (int32_t type : types) {
         int64_t unit = is_float(type) ? 13 : (int64_t) pi__type_info_of(type)->blck_size;
         for (auto c : cases) {
             matrix w = make_matrix(type, c.blocks * unit, c.n_out);
-            simt_test::random r((uint64_t) c.rows);
+            random r((uint64_t) c.rows);
             std::vector<float> x0 = r.normals((size_t) (c.rows * w.m.n_in));
             std::vector<double> xd(x0.begin(), x0.end());
             buffer<float> x(x0);
@@ -42,36 +44,36 @@ static void test_formats(void **)
             check(w, xd, y, c.rows);
             for (int32_t i = 0; i < c.rows; i += 4) { /* a row alone */
                 pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0};
-                assert_memory_equal(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
+                expect_bytes(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
             }
         }
     }
 }
 
-static void test_modes(void **)
+void test_modes()
 {
     for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__F16}) {
         matrix w = make_matrix(type, 512, 20);
-        simt_test::random r(1);
+        random r(1);
         buffer<float> x(r.normals(11 * 512));
         pi__k_input in = {PLAIN, x.get(), 512, nullptr, 0, nullptr, 0};
         std::vector<float> first;
         in_all_modes([&] {
             std::vector<float> y = multiply(w, in, 11);
             if (first.empty()) first = y;
-            assert_memory_equal(first.data(), y.data(), y.size() * 4);
+            expect_bytes(first.data(), y.data(), y.size() * 4);
         });
     }
 }
 
 /* Norm and gates on the way in, and the factor on the way out. */
-static void test_inputs(void **)
+void test_inputs()
 {
     for (int32_t type : {PI__Q8_0, PI__F32}) {
         const int32_t rows = 5;
         const int64_t n = 288, ld = 600;
         matrix w = make_matrix(type, n, 9);
-        simt_test::random r(7);
+        random r(7);
         std::vector<float> v = r.normals((size_t) (rows * ld)), nw = r.normals((size_t) n);
         buffer<float> x(v), norm(nw), factor(std::vector<float>{0.5f});
         w.m.scale = factor.get();
@@ -95,41 +97,41 @@ static void test_inputs(void **)
     }
 }
 
-static void test_embed(void **)
+void test_embed()
 {
     for (int32_t type : types) {
         matrix w = make_matrix(type, is_float(type) ? 77 : 512, 35);
         buffer<int32_t> token(std::vector<int32_t>{34, 0, 15, 16, 7});
         buffer<float> out((size_t) (5 * w.m.n_in));
-        must_run(pi__k_embed(nullptr, &w.m, token.get(), 5, 3.0f, out.get()));
+        must_run(pi__k_embed(stream(), &w.m, token.get(), 5, 3.0f, out.get()));
         for (size_t i = 0; i < out.size(); i++) {
             float v = w.values[(size_t) token[i / (size_t) w.m.n_in] * (size_t) w.m.n_in + i % (size_t) w.m.n_in] * 3.0f;
-            if (!(std::fabs(out[i] - v) <= 1e-6f * std::fabs(v))) fail_msg("type %d value %zu: %g, expected %g", type, i,
+            if (!within(std::fabs(out[i] - v), 1e-6f * std::fabs(v))) fail_check("type %d value %zu: %g, expected %g", type, i,
                                                                           (double) out[i], (double) v);
         }
     }
 }
 
 /* NaN and infinity stay with their row. */
-static void test_not_numbers(void **)
+void test_not_numbers()
 {
     matrix w = make_matrix(PI__Q8_0, 64, 16);
-    simt_test::random r(3);
+    random r(3);
     std::vector<float> v = r.normals(3 * 64);
     v[5] = NAN;
     v[64 + 40] = INFINITY;
     buffer<float> x(v);
     pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0};
     std::vector<float> y = multiply(w, in, 3);
-    for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
+    for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
 
 /* Matrices in one call give what each gives alone. */
-static void test_together(void **)
+void test_together()
 {
     for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__IQ3_S, PI__F32}) {
         const int64_t n_in = 768, n_out[] = {9, 128, 16, 33};
-        simt_test::random r(11);
+        random r(11);
         buffer<float> x(r.normals(40 * n_in)), factor(std::vector<float>{0.25f});
         pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0};
         std::vector<matrix> w;
@@ -137,34 +139,36 @@ static void test_together(void **)
         w[2].m.scale = factor.get();
         for (int32_t rows : {1, 8, 9, 32, 40}) {
             buffer<char> prepared(pi__k_prepared_bytes(rows, n_in, is_float(type)));
-            must_run(pi__k_prepare(nullptr, &in, rows, n_in, is_float(type), prepared.get()));
+            must_run(pi__k_prepare(stream(), &in, rows, n_in, is_float(type), prepared.get()));
             buffer<float> y((size_t) rows * 200);
             pi__k_product p[4];
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 200};
-            must_run(pi__k_linear(nullptr, p, 4, prepared.get(), rows));
+            must_run(pi__k_linear(stream(), p, 4, prepared.get(), rows));
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) {
                 std::vector<float> want = multiply(w[(size_t) i], in, rows);
                 for (int32_t k = 0; k < rows; k++)
-                    assert_memory_equal(&want[(size_t) (k * n_out[i])], &y[(size_t) (k * 200 + at)], (size_t) n_out[i] * 4);
+                    expect_bytes(&want[(size_t) (k * n_out[i])], &y[(size_t) (k * 200 + at)], (size_t) n_out[i] * 4);
             }
         }
     }
 }
 
-static void test_unsupported(void **)
+void test_unsupported()
 {
     pi__cuda_shape s;
-    assert_false(pi__cuda_shape_of(PI__I32, 256, 16, &s));
-    assert_false(pi__cuda_shape_of(PI__Q4_K, 128, 16, &s));
-    assert_false(pi__cuda_shape_of(PI__Q8_0, 0, 16, &s));
-    assert_false(pi__cuda_shape_of(PI__Q8_0, 32, INT64_C(1) << 40, &s));
+    expect_true(!pi__cuda_shape_of(PI__I32, 256, 16, &s));
+    expect_true(!pi__cuda_shape_of(PI__Q4_K, 128, 16, &s));
+    expect_true(!pi__cuda_shape_of(PI__Q8_0, 0, 16, &s));
+    expect_true(!pi__cuda_shape_of(PI__Q8_0, 32, INT64_C(1) << 40, &s));
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_inputs),  cmocka_unit_test(test_embed),
-                                cmocka_unit_test(test_not_numbers), cmocka_unit_test(test_together),
-                                cmocka_unit_test(test_unsupported)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"formats", test_formats}, {"modes", test_modes}, {"inputs", test_inputs}, {"embed", test_embed},
+    {"not_numbers", test_not_numbers}, {"together", test_together}, {"unsupported", test_unsupported},
+};
+
+} // namespace
+
+const family checks_of_linear = {"linear", "products with few rows, embeddings", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

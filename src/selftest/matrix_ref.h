@@ -1,8 +1,8 @@
 /* Matrices for the tests of kernels: random blocks of every format, packed on the device and as floats. */
-#ifndef MATRIX_REF_H
-#define MATRIX_REF_H
+#ifndef PI__SELFTEST_MATRIX_REF_H
+#define PI__SELFTEST_MATRIX_REF_H
 
-#include "simt_test.h"
+#include "selftest/check.h"
 
 #include <algorithm>
 #include <memory>
@@ -12,7 +12,7 @@ extern "C" {
 #include "formats/formats.h"
 }
 
-namespace simt_test {
+namespace selftest {
 
 enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of ops.h */
 
@@ -81,13 +81,13 @@ inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector
     size_t row = pi__row_size(pi__type_info_of(type), n_in);
     w.values.resize((size_t) (n_in * n_out));
     for (int64_t i = 0; i < n_out; i++) {
-        assert_true(pi__dequantize_row(type, &bytes[(size_t) i * row], &w.values[(size_t) (i * n_in)], n_in));
+        expect_true(pi__dequantize_row(type, &bytes[(size_t) i * row], &w.values[(size_t) (i * n_in)], n_in));
     }
     w.m = {};
     w.m.type = pi__cuda_packed_type(type);
     w.m.n_in = n_in;
     w.m.n_out = n_out;
-    assert_true(pi__cuda_shape_of(type, n_in, n_out, &w.m.shape));
+    expect_true(pi__cuda_shape_of(type, n_in, n_out, &w.m.shape));
     if (!is_float(type)) {
         std::vector<uint8_t> packed(w.m.shape.mat_bytes);
         for (int64_t i = 0; i < n_out; i += 16) {
@@ -96,7 +96,7 @@ inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector
         }
         bytes = packed;
     }
-    assert_int_equal(bytes.size(), w.m.shape.mat_bytes);
+    expect_equal(bytes.size(), w.m.shape.mat_bytes);
     w.memory.reset(new buffer<uint8_t>(bytes));
     w.m.data = w.memory->get();
     return w;
@@ -113,18 +113,18 @@ inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32
     int floats = is_float(w.m.type);
     buffer<char> prepared(pi__k_prepared_bytes(n_rows, w.m.n_in, floats));
     buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
-    must_run(pi__k_prepare(nullptr, &in, n_rows, w.m.n_in, floats, prepared.get()));
+    must_run(pi__k_prepare(stream(), &in, n_rows, w.m.n_in, floats, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out + 3};
-    must_run(pi__k_linear(nullptr, &one, 1, prepared.get(), n_rows));
+    must_run(pi__k_linear(stream(), &one, 1, prepared.get(), n_rows));
     std::vector<float> out;
     for (int64_t r = 0; r < n_rows; r++) {
         const float *row = &y[(size_t) (r * (w.m.n_out + 3))];
         out.insert(out.end(), row, row + w.m.n_out);
-        for (int i = 0; i < 3; i++) assert_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* untouched */
+        for (int i = 0; i < 3; i++) expect_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* untouched */
     }
     return out;
 }
 
-} // namespace simt_test
+} // namespace selftest
 
 #endif

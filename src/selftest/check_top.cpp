@@ -1,5 +1,5 @@
 /* top kernels against a sort: rows of all sizes and kinds, with wishes of their own, in every mode; sums as the sampler has them. */
-#include "simt_test.h"
+#include "selftest/checks.h"
 
 #include <algorithm>
 
@@ -10,12 +10,12 @@ float pi__row_max(const float *x, int32_t n, bool *odd);
 double pi__row_exp_sum(const float *x, int32_t n, float max);
 }
 
-using simt_test::buffer;
-using simt_test::in_all_modes;
+namespace selftest {
+namespace {
 
 /* kind 0: bell shaped; 1: ties; 2: all the same; 3: zeros of both signs; 4: with NaN; 5: with infinities; 6: nothing;
  * 7: ascending */
-static std::vector<float> row_of(simt_test::random &r, int64_t n, int kind)
+std::vector<float> row_of(random &r, int64_t n, int kind)
 {
     std::vector<float> v = r.normals((size_t) n);
     for (size_t i = 0; i < v.size(); i++) {
@@ -31,7 +31,7 @@ static std::vector<float> row_of(simt_test::random &r, int64_t n, int kind)
     return v;
 }
 
-static uint64_t key_of(float f, uint32_t i)
+uint64_t key_of(float f, uint32_t i)
 {
     uint32_t u;
     f += 0.0f;
@@ -41,7 +41,7 @@ static uint64_t key_of(float f, uint32_t i)
 }
 
 /* The expected top-k result of a row. */
-static void check_row(const std::vector<float> &v, const int32_t *request, const uint64_t *out)
+void check_row(const std::vector<float> &v, const int32_t *request, const uint64_t *out)
 {
     std::vector<uint64_t> want;
     bool odd = false, some = false;
@@ -52,18 +52,18 @@ static void check_row(const std::vector<float> &v, const int32_t *request, const
     const float max = pi__row_max(v.data(), (int32_t) v.size(), &odd);
     std::sort(want.begin(), want.end());
     if (want.size() > (size_t) request[0]) want.resize((size_t) request[0]);
-    assert_int_equal((uint32_t) out[0], (size_t) request[0] - want.size());
-    assert_int_equal(out[0] >> 32, odd);
-    for (size_t i = 0; i < want.size(); i++) assert_int_equal(out[2 + i], want[i]);
+    expect_equal((uint32_t) out[0], (size_t) request[0] - want.size());
+    expect_equal(out[0] >> 32, odd);
+    for (size_t i = 0; i < want.size(); i++) expect_equal(out[2 + i], want[i]);
     if (!request[2] || odd || !some) return;
     const double sum = pi__row_exp_sum(v.data(), (int32_t) v.size(), max);
-    assert_memory_equal(&out[1], &sum, sizeof sum);
+    expect_bytes(&out[1], &sum, sizeof sum);
 }
 
 /* Rows of n values of so many kinds, from `kind` on; each row wants something else, at most k. */
-static void run_rows(int64_t n, int kind, int n_rows, int k)
+void run_rows(int64_t n, int kind, int n_rows, int k)
 {
-    simt_test::random r((uint64_t) (n + kind));
+    random r((uint64_t) (n + kind));
     const std::vector<int32_t> skipped = {(int32_t) n - 1, 0, (int32_t) (n / 2)};
     std::vector<float> all;
     std::vector<int32_t> wishes;
@@ -90,41 +90,44 @@ static void run_rows(int64_t n, int kind, int n_rows, int k)
         a.sum = 1;
         a.scratch = scratch.get();
         a.out = out.get();
-        must_run(pi__k_top_run(nullptr, &a));
+        must_run(pi__k_top_run(stream(), &a));
         for (int i = 0; i < n_rows; i++)
             if (wishes[(size_t) i * 3]) check_row(rows[(size_t) i], &wishes[(size_t) i * 3], out.get() + i * (2 + k));
     });
 }
 
-static void test_sizes(void **)
+void test_sizes()
 {
     for (int64_t n : {1, 2, 63, 64, 65, 255, 257, 1000, 2048, 2049}) run_rows(n, (int) n % 8, 3, 40);
 }
 
-static void test_kinds(void **)
+void test_kinds()
 {
     for (int kind = 0; kind < 8; kind++) run_rows(777, kind, 1, 100);
     run_rows(777, 3, 8, 17);
 }
 
-static void test_greedy(void **)
+void test_greedy()
 {
     for (int64_t n : {1, 65, 3001}) run_rows(n, 0, 8, 1);
 }
 
 /* More threads, and more groups than values are asked for. */
-static void test_long(void **)
+void test_long()
 {
     run_rows(20011, 0, 1, PI__K_TOP);
-    if (getenv("PI_TEST_EMULATED")) return;
+    if (slow()) return;
     run_rows(20011, 1, 1, PI__K_TOP);
     run_rows(20011, 2, 1, 3);
     run_rows(270001, 1, 1, 50);
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_kinds), cmocka_unit_test(test_greedy),
-                                cmocka_unit_test(test_long)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"sizes", test_sizes}, {"kinds", test_kinds}, {"greedy", test_greedy}, {"long", test_long},
+};
+
+} // namespace
+
+const family checks_of_top = {"top", "largest values", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

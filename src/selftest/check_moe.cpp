@@ -1,21 +1,17 @@
 /* moe kernels: routing against double precision and by its own rules; the CUDA backend's op against double precision
  * for every format, to the bit against linear kernels, and batch-invariant. */
-#include "op_ref.h"
+#include "selftest/op_ref.h"
 
 #include <cfloat>
+#include "selftest/checks.h"
 
-using simt_test::buffer;
-using simt_test::device;
-using simt_test::dot;
-using simt_test::in_all_modes;
-using simt_test::is_float;
-using simt_test::stack;
-using simt_test::types;
+namespace selftest {
+namespace {
 
 /* ------------------------------------------------------------------------------------------------------------- routing */
 
 /* The reference's: ids by rank, and their weights. */
-static void route(const float *logits, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
+void route(const float *logits, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
                   std::vector<double> &weight)
 {
     double all = 0, sum = 0, most = -DBL_MAX;
@@ -40,20 +36,24 @@ struct routes {
     buffer<int32_t> id, column, row, n_tile;
     buffer<float> weight, logits;
     buffer<pi__k_tile> few, some, many;
+    buffer<uint32_t> marks;
+    buffer<int32_t> first;
 
     routes(const std::vector<float> &l, int32_t n_rows, int32_t n_expert, int32_t n_used)
         : a(), id(n(n_rows, n_used)), column(n(n_rows, n_used)), row(n(n_rows, n_used)), n_tile(3), weight(n(n_rows, n_used)),
           logits(l), few((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
-          some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2))
+          some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2)),
+          marks(pi__k_marks(n_rows, n_expert)), first(marks.size())
     {
-        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
+        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(),
+             weight.get(), column.get(), row.get(),
+             {few.get(), some.get(), many.get()}, n_tile.get(), marks.get(), first.get()};
     }
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
 
 /* Columns are sorted by expert, then row; each is in one tile, and the tile of its expert. */
-static void check_columns(routes &t)
+void check_columns(routes &t)
 {
     size_t pairs = t.id.size();
     std::vector<std::pair<int32_t, int32_t>> order;
@@ -61,38 +61,38 @@ static void check_columns(routes &t)
     std::sort(order.begin(), order.end());
     for (size_t p = 0; p < pairs; p++) {
         size_t c = (size_t) t.column[p];
-        assert_true(c < pairs && order[c].first == t.id[p] && order[c].second == (int32_t) p / t.a.n_used);
-        assert_int_equal(t.row[c], order[c].second);
+        expect_true(c < pairs && order[c].first == t.id[p] && order[c].second == (int32_t) p / t.a.n_used);
+        expect_equal(t.row[c], order[c].second);
     }
     std::vector<int> seen(pairs);
     for (int k = 0; k < 3; k++) {
-        assert_true(t.n_tile[(size_t) k] <= pi__k_max_tiles(t.a.n_rows, t.a.n_expert, t.a.n_used, k));
+        expect_true(t.n_tile[(size_t) k] <= pi__k_max_tiles(t.a.n_rows, t.a.n_expert, t.a.n_used, k));
         for (int32_t i = 0; i < t.n_tile[(size_t) k]; i++) {
             const pi__k_tile tile = t.a.tile[k][i];
-            assert_in_range(tile.n, k == 2 ? 33 : k ? 9 : 1, k == 2 ? 64 : k ? 32 : 8);
+            expect_true(tile.n >= (k == 2 ? 33 : k ? 9 : 1) && tile.n <= (k == 2 ? 64 : k ? 32 : 8));
             for (int32_t c = tile.first; c < tile.first + tile.n; c++) {
-                assert_true(order[(size_t) c].first == tile.expert);
+                expect_true(order[(size_t) c].first == tile.expert);
                 seen[(size_t) c]++;
             }
         }
     }
-    assert_true(std::count(seen.begin(), seen.end(), 1) == (long) pairs);
+    expect_true(std::count(seen.begin(), seen.end(), 1) == (long) pairs);
 }
 
-static void test_routing(void **)
+void test_routing()
 {
     const struct { int32_t rows, experts, used; int kind; } cases[] = {
-        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40,
-                                                                                                                    64, 33, 0}};
+        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40, 64, 33, 0},
+        {70, 1100, 2, 0}, {9, 600, 3, 1}};
     for (auto c : cases) {
-        simt_test::random r((uint64_t) (c.rows + c.experts));
+        random r((uint64_t) (c.rows + c.experts));
         std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));
         for (size_t i = 0; i < l.size(); i++) { /* 1: many ties, zeros of both signs; 2: almost all rows to a few experts */
             if (c.kind == 1) l[i] = r.below(3) ? (float) r.below(2) : -0.0f;
             if (c.kind == 2 && i % 7) l[i] += (int32_t) i % (c.experts + 1) < c.used ? 9 : 0;
         }
         routes t(l, c.rows, c.experts, c.used);
-        must_run(pi__k_route(nullptr, &t.a));
+        must_run(pi__k_route(stream(), &t.a));
         check_columns(t);
         for (int32_t i = 0; i < c.rows; i++) {
             std::vector<int32_t> id;
@@ -101,31 +101,52 @@ static void test_routing(void **)
             for (size_t k = 0; k < id.size(); k++) {
                 size_t at = (size_t) (i * c.used) + k;
                 if (t.id[at] != id[k] || !(std::fabs(t.weight[at] - weight[k]) <= 2e-6 * weight[k]))
-                    fail_msg("%d of %d experts, row %d rank %zu: %d (%g), expected %d (%g)", c.used, c.experts, i, k, t.id[at],
+                    fail_check("%d of %d experts, row %d rank %zu: %d (%g), expected %d (%g)", c.used, c.experts, i, k, t.id[at],
                              (double) t.weight[at], id[k], weight[k]);
             }
         }
     }
 }
 
+/* Lists have room for every way to spread pairs over experts, and not for what cannot be: 2,048 rows, 8 of 256 experts. */
+void test_tile_bounds()
+{
+    const int32_t want[] = {256, 256, 380};
+    for (int k = 0; k < 3; k++) expect_equal(pi__k_max_tiles(2048, 256, 8, k), want[k]);
+    random r(3);
+    for (int i = 0; i < 3000; i++) {
+        const int32_t rows = 1 + (int32_t) r.below(i % 2 ? 40 : 400), experts = 1 + (int32_t) r.below(20);
+        const int32_t used = 1 + (int32_t) r.below((unsigned) experts);
+        int32_t left = rows * used, n_tile[3] = {0, 0, 0};
+        for (int32_t e = experts; e; e--) { /* as many columns as others can leave it, often where a list's tile begins */
+            const int32_t least = std::max(0, left - (e - 1) * rows), edges[] = {1, 9, 33, 65, 97, least, rows};
+            const int32_t n = e == 1 ? left : std::min(std::min(left, rows), std::max(least, edges[r.below(7)])), rest = n % 64;
+            left -= n;
+            n_tile[2] += n / 64 + (rest > 32);
+            if (rest && rest <= 32) n_tile[rest > 8]++;
+        }
+        for (int k = 0; k < 3; k++) expect_true(n_tile[k] <= pi__k_max_tiles(rows, experts, used, k));
+    }
+}
+
 /* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are
  * is an error. */
-static void test_odd_logits(void **)
+void test_odd_logits()
 {
     std::vector<float> l(3 * 5, NAN);
     l[2] = -INFINITY;
     for (size_t i = 5; i < 9; i++) l[i] = i == 6 ? NAN : (float) i;
     routes t(l, 3, 4, 3);
-    must_run(pi__k_route(nullptr, &t.a));
+    must_run(pi__k_route(stream(), &t.a));
     const int32_t want[] = {2, 0, 1, 3, 2, 0, 0, 1, 2};
-    for (size_t i = 0; i < 9; i++) assert_int_equal(t.id[i], want[i]);
+    for (size_t i = 0; i < 9; i++) expect_equal(t.id[i], want[i]);
     check_columns(t);
 
     routes many(std::vector<float>(20001, 1.0f), 1, 20000, 1);
-    must_run(pi__k_route(nullptr, &many.a));
-    assert_true(std::fabs(many.weight[0] - 0.5 / 20000 / PI__K_LEAST_SUM) < 1e-6);
+    must_run(pi__k_route(stream(), &many.a));
+    expect_true(std::fabs(many.weight[0] - 0.5 / 20000 / PI__K_LEAST_SUM) < 1e-6);
     t.a.n_used = 5;
-    assert_int_equal(pi__k_route(nullptr, &t.a), 1);
+    expect_equal(pi__k_route(stream(), &t.a), 1);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- the op */
@@ -141,8 +162,8 @@ struct fixture {
 
     fixture(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused,
           bool fp4 = false)
-        : d(fp4), max_rows(rows), x0(simt_test::random(1).normals((size_t) (rows * E))), w0(simt_test::random(2).normals((size_t) E)),
-          l0(simt_test::random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0), y((size_t) (rows * (E + 2)))
+        : d(fp4), max_rows(rows), x0(random(1).normals((size_t) (rows * E))), w0(random(2).normals((size_t) E)),
+          l0(random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0), y((size_t) (rows * (E + 2)))
     {
         pi__limits lim = {};
         lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = std::max(E, F);
@@ -176,20 +197,20 @@ struct fixture {
             int64_t r = (int64_t) i / a.ldy;
             bool inside = r >= first && r < first + n && (int64_t) i % a.ldy < E();
             if (inside) out.push_back(y[i]);
-            else assert_true(y[i] != y[i]); /* untouched */
+            else expect_true(y[i] != y[i]); /* untouched */
         }
         return out;
     }
 };
 
-static double activated(int act, double v)
+double activated(int act, double v)
 {
     if (act == PI__IN_SWIGLU) return v / (1 + std::exp(-v));
     return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
 /* y += weight * expert e of x; bound grows by how far off that may be. */
-static void add_expert(const fixture &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
+void add_expert(const fixture &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
                        std::vector<double> &bound)
 {
     std::vector<double> mid, off;
@@ -207,7 +228,7 @@ static void add_expert(const fixture &t, int32_t e, double weight, const std::ve
     }
 }
 
-static void check_row(const fixture &t, int32_t r, const std::vector<float> &got)
+void check_row(const fixture &t, int32_t r, const std::vector<float> &got)
 {
     const size_t E = (size_t) t.E(), first = (size_t) r * E;
     std::vector<double> x(t.x0.begin() + (long) first, t.x0.begin() + (long) (first + E)), y(E), bound(E, 1e-6), weight;
@@ -218,16 +239,16 @@ static void check_row(const fixture &t, int32_t r, const std::vector<float> &got
     route(&t.l0[(size_t) (r * t.a.ldl)], t.a.n_expert, t.a.n_used, t.a.weights_scale, id, weight);
     for (size_t k = 0; k < id.size(); k++) add_expert(t, id[k], weight[k], x, y, bound);
     for (size_t i = 0; i < E; i++) {
-        if (!(std::fabs(got[first + i] - y[i]) <= bound[i]))
-            fail_msg("%s, row %d of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(t.gate->w.type)->name, r, t.max_rows,
+        if (!within(std::fabs(got[first + i] - y[i]), bound[i]))
+            fail_check("%s, row %d of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(t.gate->w.type)->name, r, t.max_rows,
                      i, (double) got[first + i], y[i], bound[i]);
     }
 }
 
-static int64_t unit_of(int32_t type) { return std::max<int64_t>(32, pi__type_info_of(type)->blck_size); }
+int64_t unit_of(int32_t type) { return std::max<int64_t>(32, pi__type_info_of(type)->blck_size); }
 
 /* Every format for gate, up and down, with sizes that fit no tile. */
-static void test_formats(void **)
+void test_formats()
 {
     const int n = sizeof types / sizeof *types;
     const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
@@ -246,7 +267,7 @@ static void test_formats(void **)
 }
 
 /* Rows that go to few experts make tiles of every width; the last experts get none. */
-static void test_many_rows(void **)
+void test_many_rows()
 {
     fixture t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
     for (int32_t kind = 0; kind < 2; kind++) {
@@ -263,24 +284,24 @@ static void test_many_rows(void **)
 struct columns {
     device d;
     stack s;
-    simt_test::matrix one;
+    matrix one;
     int32_t rows;
     std::unique_ptr<routes> t;
     buffer<float> want, got;
     std::unique_ptr<buffer<char>> prepared;
 
     columns(int32_t type, int64_t E, int64_t F, int32_t n)
-        : s(d, type, E, F, 3), one(simt_test::make_matrix(type, E, F)), rows(n), want((size_t) (n * F)), got((size_t) (n * F))
+        : s(d, type, E, F, 3), one(make_matrix(type, E, F)), rows(n), want((size_t) (n * F)), got((size_t) (n * F))
     {
-        simt_test::random random(5);
+        random random(5);
         buffer<float> x(random.normals((size_t) (rows * E)));
         std::vector<float> l;
         for (int32_t r = 0; r < rows; r++) l.insert(l.end(), {0, r % 10 ? 1.0f : -1.0f, -2, 0});
         t.reset(new routes(l, rows, 3, 1));
-        must_run(pi__k_route(nullptr, &t->a));
+        must_run(pi__k_route(stream(), &t->a));
         pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0};
         prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, is_float(type))));
-        must_run(pi__k_prepare(nullptr, &in, rows, E, is_float(type), prepared->get()));
+        must_run(pi__k_prepare(stream(), &in, rows, E, is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
     }
     void run()
@@ -290,7 +311,7 @@ struct columns {
         e.row = t->row.get();
         e.y = got.get(), e.ldy = one.m.n_out;
         got.fill(0xff);
-        must_run(pi__k_experts_run(nullptr, &t->a, &e, prepared->get()));
+        must_run(pi__k_experts_run(stream(), &t->a, &e, prepared->get()));
     }
     /* An expert's columns are rows times a matrix: the bits of linear kernels, and of gemm kernels. */
     void check()
@@ -300,15 +321,15 @@ struct columns {
             pi__k_matrix m = one.m;
             m.data += (size_t) k * m.shape.mat_bytes;
             const pi__k_product product = {m, want.get(), F};
-            must_run(pi__k_linear(nullptr, &product, 1, prepared->get(), rows));
+            must_run(pi__k_linear(stream(), &product, 1, prepared->get(), rows));
             for (int32_t r = 0; r < rows; r++)
                 if ((r % 10 != 0) == k)
-                    assert_memory_equal(want.get() + r * F, got.get() + t->column[(size_t) r] * F, (size_t) F * 4);
+                    expect_bytes(want.get() + r * F, got.get() + t->column[(size_t) r] * F, (size_t) F * 4);
         }
     }
 };
 
-static void test_linear(void **)
+void test_linear()
 {
     for (int32_t type : types) {
         columns c(type, 512, 137, 109);
@@ -318,20 +339,16 @@ static void test_linear(void **)
 }
 
 /* The same in every order of threads and copies, with copies of 16 bytes and in bulk. */
-static void test_modes(void **)
+void test_modes()
 {
     for (int32_t type : {PI__Q4_K, PI__Q8_0}) {
         columns c(type, 256, 140, 50);
-        for (int arch : {80, 90}) {
-            simt::options.arch = arch;
-            in_all_modes([&] { c.run(), c.check(); });
-        }
-        simt::options.arch = 120;
+        on_all_archs([&] { in_all_modes([&] { c.run(), c.check(); }); });
     }
 }
 
 /* Alone, in any batch, in every order of threads and blocks: the same bits. */
-static void test_batch_composition(void **)
+void test_batch_composition()
 {
     const int32_t kinds[][3] = {{PI__Q4_K, PI__Q4_K, PI__Q5_1}, {PI__Q6_K, PI__NVFP4, PI__IQ4_NL}, {PI__BF16, PI__BF16, PI__F32}};
     for (auto &k : kinds) {
@@ -341,45 +358,45 @@ static void test_batch_composition(void **)
         for (int32_t first = 0; first < t.max_rows; first += 12) {
             for (int32_t n : {1, 11}) {
                 n = std::min(n, t.max_rows - first);
-                assert_memory_equal(t.run(first, n).data(), &all[(size_t) first * E], (size_t) n * E * 4);
+                expect_bytes(t.run(first, n).data(), &all[(size_t) first * E], (size_t) n * E * 4);
             }
         }
-        if (getenv("PI_TEST_EMULATED")) return; /* an emulator in an emulator */
-        if (k[0] == PI__Q4_K) in_all_modes([&] { assert_memory_equal(t.run(0, t.max_rows).data(), all.data(), all.size() * 4); });
+        if (slow()) return; /* an emulator in an emulator */
+        if (k[0] == PI__Q4_K) in_all_modes([&] { expect_bytes(t.run(0, t.max_rows).data(), all.data(), all.size() * 4); });
     }
 }
 
 /* A row times matrix e of a stack: in FP4 or by 16-bit tensor cores, where the type has it. */
-static std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
+std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
 {
     pi__k_matrix m = {};
     m.type = s.w.type, m.n_in = s.w.n_in, m.n_out = s.w.n_out, m.scale = s.scale->get() + e;
-    assert_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
+    expect_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
     m.data = (const uint8_t *) s.w.data + (size_t) e * m.shape.mat_bytes;
     buffer<char> prepared(pi__k_mma16_prepared_bytes(PI__BF16, 1, m.n_in)); /* the most */
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
-        must_run(pi__k_fp4_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
-        must_run(pi__k_fp4_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
+        must_run(pi__k_fp4_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_fp4_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));
     } else if (pi__k_mma16_has(m.type, m.n_in)) {
-        must_run(pi__k_mma16_prepare(nullptr, &in, m.type, 1, m.n_in, prepared.get()));
-        must_run(pi__k_mma16_linear(nullptr, &m, prepared.get(), 1, y.get(), m.n_out));
+        must_run(pi__k_mma16_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_mma16_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));
     } else {
-        must_run(pi__k_prepare(nullptr, &in, 1, m.n_in, is_float(m.type), prepared.get()));
+        must_run(pi__k_prepare(stream(), &in, 1, m.n_in, is_float(m.type), prepared.get()));
         const pi__k_product one = {m, y.get(), m.n_out};
-        must_run(pi__k_linear(nullptr, &one, 1, prepared.get(), 1));
+        must_run(pi__k_linear(stream(), &one, 1, prepared.get(), 1));
     }
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
 /* Row r of the op, made of products of single rows. */
-static std::vector<float> in_steps(const fixture &t, int32_t r)
+std::vector<float> in_steps(const fixture &t, int32_t r)
 {
     const int64_t E = t.E(), F = t.F(), ldl = t.a.ldl;
     std::vector<float> sum((size_t) E), logits(t.l0.begin() + r * ldl, t.l0.begin() + (r + 1) * ldl);
     routes way(logits, 1, t.a.n_expert, t.a.n_used);
     way.a.weights_scale = t.a.weights_scale;
-    must_run(pi__k_route(nullptr, &way.a));
+    must_run(pi__k_route(stream(), &way.a));
     for (size_t k = 0; k < (size_t) t.a.n_used; k++) {
         const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps};
         std::vector<float> h = multiply(*t.gate, way.id[k], in);
@@ -396,7 +413,7 @@ static std::vector<float> in_steps(const fixture &t, int32_t r)
 
 /* With fp4-mma: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. So are 16-bit
  * floats. */
-static void test_fp4(void **)
+void test_fp4()
 {
     const int32_t kinds[][3] = {{PI__NVFP4, PI__NVFP4, PI__NVFP4}, {PI__MXFP4, PI__MXFP4, PI__MXFP4},
                                 {PI__MXFP4, PI__NVFP4, PI__Q8_0},  {PI__NVFP4, PI__Q4_K, PI__F32},
@@ -410,16 +427,16 @@ static void test_fp4(void **)
         t.set_logits(std::vector<float>(t.l0));
         std::vector<float> all = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 10) {
-            assert_memory_equal(in_steps(t, r).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
-            assert_memory_equal(t.run(r, 1).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
+            expect_bytes(in_steps(t, r).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
+            expect_bytes(t.run(r, 1).data(), &all[(size_t) (r * t.E())], (size_t) t.E() * 4);
         }
     }
     fixture exact(kinds[0], 64, 64, 2, 1, 1, false), rounded(kinds[0], 64, 64, 2, 1, 1, false, true);
-    assert_memory_not_equal(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256);
+    expect_true(std::memcmp(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256));
 }
 
 /* NaN and infinity stay with their row. */
-static void test_not_numbers(void **)
+void test_not_numbers()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 12, false);
     std::vector<float> before = t.run(0, 12), l = t.l0;
@@ -428,34 +445,37 @@ static void test_not_numbers(void **)
     t.x[5 * 32 + 7] = NAN;
     std::vector<float> y = t.run(0, 12);
     for (size_t r = 0; r < 12; r++) {
-        if (r < 3 || r > 5) assert_memory_equal(&y[r * 32], &before[r * 32], 128);
-        else for (size_t i = 0; i < 32; i++) assert_false(std::isfinite(y[r * 32 + i]));
+        if (r < 3 || r > 5) expect_bytes(&y[r * 32], &before[r * 32], 128);
+        else for (size_t i = 0; i < 32; i++) expect_true(!std::isfinite(y[r * 32 + i]));
     }
 }
 
 /* More rows than there is room for, and types without kernels, are errors. */
-static void test_refused(void **)
+void test_refused()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);
     pi__weight w = {};
     pi_error err;
     w.type = PI__F64, w.n_in = 256, w.n_out = 16, w.n_mat = 4;
-    assert_int_equal(t.d.be->dev->weight_size(t.d.be, &w), 0);
+    expect_equal(t.d.be->dev->weight_size(t.d.be, &w), 0);
     t.a.n_rows = 400;
     pi__op_moe(t.d.be, NULL, &t.a);
-    assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
+    expect_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
     t.a.n_used = 5;
     t.a.n_rows = 1;
     pi__op_moe(t.d.be, NULL, &t.a);
-    assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_EDEVICE);
+    expect_equal(t.d.be->dev->finish(t.d.be, &err), PI_EDEVICE);
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_routing), cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
-                                cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_linear),     cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_batch_composition), cmocka_unit_test(test_fp4),
-                                cmocka_unit_test(test_not_numbers),
-                                cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"routing", test_routing}, {"tile_bounds", test_tile_bounds}, {"odd_logits", test_odd_logits}, {"formats", test_formats},
+    {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
+    {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"not_numbers", test_not_numbers},
+    {"refused", test_refused},
+};
+
+} // namespace
+
+const family checks_of_moe = {"moe", "routed experts", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

@@ -1,19 +1,21 @@
 /* Products with many rows of x: to the bit what few rows give, for every packed format; races and copies in every mode. */
-#include "matrix_ref.h"
+#include "selftest/matrix_ref.h"
+#include "selftest/checks.h"
 
-using namespace simt_test;
+namespace selftest {
+namespace {
 
-static const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
+const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
     {1, 1, 33}, {3, 130, 65}, {2, 17, 129}, {17, 33, 40},
 };
 
-static pi__k_input rows_of(const buffer<float> &x, int64_t n_in, int64_t first)
+pi__k_input rows_of(const buffer<float> &x, int64_t n_in, int64_t first)
 {
     return {PLAIN, x.get() + first * n_in, n_in, nullptr, 0, nullptr, 0};
 }
 
 /* The same product, 32 rows at a time. */
-static std::vector<float> in_pieces(const matrix &w, const buffer<float> &x, int32_t rows)
+std::vector<float> in_pieces(const matrix &w, const buffer<float> &x, int32_t rows)
 {
     std::vector<float> all;
     for (int32_t i = 0; i < rows; i += 32) {
@@ -23,19 +25,19 @@ static std::vector<float> in_pieces(const matrix &w, const buffer<float> &x, int
     return all;
 }
 
-static void test_same_bits(void **)
+void test_same_bits()
 {
     for (int32_t type : types) {
         if (is_float(type)) continue;
         for (auto c : shapes) {
             int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
             matrix w = make_matrix(type, unit > 64 ? (c.blocks + 3) / 4 * unit : c.blocks * unit, c.n_out);
-            simt_test::random r((uint64_t) (c.rows + c.n_out));
+            random r((uint64_t) (c.rows + c.n_out));
             buffer<float> x(r.normals((size_t) (c.rows * w.m.n_in)));
             std::vector<float> some = in_pieces(w, x, c.rows), all = multiply(w, rows_of(x, w.m.n_in, 0), c.rows);
             for (size_t i = 0; i < all.size(); i++) {
                 if (std::memcmp(&all[i], &some[i], 4)) {
-                    fail_msg("%s %lldx%lld, row %zu of %d, result %zu: %a, and alone %a", pi__type_info_of(type)->name,
+                    fail_check("%s %lldx%lld, row %zu of %d, result %zu: %a, and alone %a", pi__type_info_of(type)->name,
                              (long long) w.m.n_in, (long long) c.n_out, i / (size_t) c.n_out, c.rows, i % (size_t) c.n_out,
                              (double) all[i], (double) some[i]);
                 }
@@ -44,38 +46,40 @@ static void test_same_bits(void **)
     }
 }
 
-static void test_modes(void **)
+void test_modes()
 {
     for (int32_t type : {PI__Q4_K, PI__Q8_0, PI__NVFP4}) {
         matrix w = make_matrix(type, 256, 140);
-        simt_test::random r(1);
+        random r(1);
         buffer<float> x(r.normals(36 * 256));
         std::vector<float> want = in_pieces(w, x, 36);
-        for (int arch : {80, 90}) { /* copies of 16 bytes, copies in bulk */
-            simt::options.arch = arch;
+        on_all_archs([&] {
             in_all_modes([&] {
                 std::vector<float> y = multiply(w, rows_of(x, 256, 0), 36);
-                assert_memory_equal(want.data(), y.data(), y.size() * 4);
+                expect_bytes(want.data(), y.data(), y.size() * 4);
             });
-        }
+        });
     }
 }
 
 /* A row of x that is not a number leaves the others alone. */
-static void test_not_numbers(void **)
+void test_not_numbers()
 {
     matrix w = make_matrix(PI__Q5_K, 256, 40);
-    simt_test::random r(3);
+    random r(3);
     std::vector<float> v = r.normals(48 * 256);
     v[256 * 20 + 7] = NAN;
     buffer<float> x(v);
     std::vector<float> y = multiply(w, rows_of(x, 256, 0), 48);
-    for (size_t i = 0; i < y.size(); i++) assert_int_equal(std::isfinite(y[i]), i / 40 != 20);
+    for (size_t i = 0; i < y.size(); i++) expect_equal(std::isfinite(y[i]), i / 40 != 20);
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_not_numbers)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"same_bits", test_same_bits}, {"modes", test_modes}, {"not_numbers", test_not_numbers},
+};
+
+} // namespace
+
+const family checks_of_gemm = {"gemm", "products with many rows", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

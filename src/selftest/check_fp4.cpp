@@ -1,15 +1,15 @@
 /* fp4 kernels: products with FP4 activations against double precision over a plain description of their rounding, and
  * batch-invariant: to the bit against themselves in every batch composition. */
-#include "expert_ref.h"
+#include "selftest/expert_ref.h"
+#include "selftest/checks.h"
 
-#include "ptx.h"
-
-using namespace simt_test;
+namespace selftest {
+namespace {
 
 /* Random blocks without NVFP4's scale 480, which the instruction has not. */
-static matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
+matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
 {
-    simt_test::random r((uint64_t) (n_in + n_out) + seed);
+    random r((uint64_t) (n_in + n_out) + seed);
     std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
     for (size_t i = 0; i < bytes.size() && type == PI__NVFP4; i++) {
         if (i % 36 < 4 && bytes[i] == 0xff) bytes[i] = 0xfe;
@@ -17,26 +17,40 @@ static matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t see
     return pack_matrix(type, n_in, n_out, bytes);
 }
 
-static std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
+std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
 {
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0};
     buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
-    must_run(pi__k_fp4_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
-    must_run(pi__k_fp4_linear(nullptr, &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
+    must_run(pi__k_fp4_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(pi__k_fp4_linear(stream(), &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
-static double e2m1_value(uint8_t c)
+double e2m1_value(uint8_t c)
 {
     static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     return c & 8 ? -values[c & 7] : values[c & 7];
 }
 
-static double e4m3_value(uint8_t d) { return d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10); }
+double e4m3_value(uint8_t d) { return d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10); }
+
+/* The code from 0 to last whose value is nearest, of two the even one; value ascends. */
+uint8_t nearest(double (*value)(uint8_t), uint8_t last, double x)
+{
+    uint8_t c = 0;
+    while (c < last && value((uint8_t) (c + 1)) <= x) c++;
+    if (c == last || !(x > 0)) return c;
+    const double below = x - value(c), above = value((uint8_t) (c + 1)) - x;
+    return (uint8_t) (c + (above < below || (above == below && c % 2)));
+}
+
+/* As the instructions round: to the nearest, what is too large to the largest. Scales have no sign. */
+uint8_t to_e4m3(float f) { return nearest(e4m3_value, 126, f); }
+uint8_t to_e2m1(float f) { return (uint8_t) (nearest(e2m1_value, 7, std::fabs(f)) | (std::signbit(f) ? 8 : 0)); }
 
 /* A row as the format rounds it. */
-static std::vector<double> rounded(int32_t type, const float *x, size_t n)
+std::vector<double> rounded(int32_t type, const float *x, size_t n)
 {
     std::vector<double> out(n);
     float row = 0;
@@ -49,9 +63,9 @@ static std::vector<double> rounded(int32_t type, const float *x, size_t n)
         if (type == PI__NVFP4 && factor > 0) {
             double least = INFINITY;
             for (float top : {6.0f, 4.0f}) {
-                double s = e4m3_value(simt::to_e4m3(most / factor / top)), error = 0;
+                double s = e4m3_value(to_e4m3(most / factor / top)), error = 0;
                 for (size_t j = i; j < i + unit && s > 0; j++) {
-                    double d = x[j] / factor - e2m1_value(simt::to_e2m1(x[j] / factor * (float) (1 / s))) * s;
+                    double d = x[j] / factor - e2m1_value(to_e2m1(x[j] / factor * (float) (1 / s))) * s;
                     error += d * d;
                 }
                 if (s > 0 && error < least * (1 - 1e-6)) scale = s * factor, least = error;
@@ -60,13 +74,13 @@ static std::vector<double> rounded(int32_t type, const float *x, size_t n)
             scale = std::exp2(std::ceil(std::log2((double) most / 6)));
         }
         for (size_t j = i; j < i + unit && scale > 0; j++) {
-            out[j] = e2m1_value(simt::to_e2m1(x[j] / factor * (float) (1.0 / (scale / factor)))) * scale;
+            out[j] = e2m1_value(to_e2m1(x[j] / factor * (float) (1.0 / (scale / factor)))) * scale;
         }
     }
     return out;
 }
 
-static void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t n_rows)
+void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t n_rows)
 {
     size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
     for (size_t r = 0; r < (size_t) n_rows; r++) {
@@ -74,22 +88,22 @@ static void check(const matrix &w, const float *x, const std::vector<float> &y, 
         for (size_t o = 0; o < n_out; o++) {
             double want = 0, size = 1e-30;
             for (size_t i = 0; i < n; i++) want += w.values[o * n + i] * xr[i], size += std::fabs(w.values[o * n + i] * xr[i]);
-            if (!(std::fabs(y[r * n_out + o] - want) <= 2e-6 * size)) {
-                fail_msg("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
+            if (!within(std::fabs(y[r * n_out + o] - want), 2e-6 * size)) {
+                fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
                          n_out, r, n_rows, o, (double) y[r * n_out + o], want, 2e-6 * size);
             }
         }
     }
 }
 
-static void test_values(void **)
+void test_values()
 {
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         for (auto c : shapes) {
             int64_t n_in = type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* half a chunk too */
             matrix w = fp4_matrix(type, n_in, c.n_out, 0);
-            simt_test::random r((uint64_t) c.rows);
+            random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * n_in));
             for (size_t i = 0; i < v.size(); i++) v[i] *= std::exp2((float) (i / (size_t) n_in) - (float) (i / 16 % 7));
             if (c.rows > 2) std::fill(v.begin() + n_in, v.begin() + 2 * n_in, 0.0f);
@@ -98,26 +112,26 @@ static void test_values(void **)
             check(w, v.data(), y, c.rows);
             for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a batch of nine */
                 size_t bytes = (size_t) c.n_out * 4;
-                assert_memory_equal(product(w, x.get() + i * n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
+                expect_bytes(product(w, x.get() + i * n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
-                assert_memory_equal(product(w, x.get() + i * n_in, 9).data(), &y[(size_t) (i * c.n_out)], 9 * bytes);
+                expect_bytes(product(w, x.get() + i * n_in, 9).data(), &y[(size_t) (i * c.n_out)], 9 * bytes);
             }
         }
     }
 }
 
-static void test_modes(void **)
+void test_modes()
 {
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         matrix w = fp4_matrix(type, 448, 140, 0);
-        simt_test::random r(1);
+        random r(1);
         buffer<float> x(r.normals(40 * 448));
         for (int32_t rows : {3, 40}) {
             std::vector<float> first;
             in_all_modes([&] {
                 std::vector<float> y = product(w, x.get(), rows);
                 if (first.empty()) first = y;
-                assert_memory_equal(first.data(), y.data(), y.size() * 4);
+                expect_bytes(first.data(), y.data(), y.size() * 4);
             });
         }
     }
@@ -125,12 +139,12 @@ static void test_modes(void **)
 
 /* -------------------------------------------------------------------------------------------------------------- experts */
 
-static void check_one(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1); }
+void check_one(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1); }
 
-static const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
+const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
                            pi__k_fp4_prepare, pi__k_fp4_linear, pi__k_fp4_experts, check_one};
 
-static void test_experts(void **)
+void test_experts()
 {
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 23}, {704, 20, 9}, {192, 140, 90}};
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
@@ -142,7 +156,7 @@ static void test_experts(void **)
 }
 
 /* Scales of files: 0x7f stands for 0, bit 7 for nothing, 0xff for 480, which becomes 448. */
-static void test_odd_scales(void **)
+void test_odd_scales()
 {
     std::vector<uint8_t> bytes(3 * 36, 0x22); /* codes 2: 1.0 */
     for (size_t i = 0; i < 4; i++) bytes[i] = 0x7f, bytes[36 + i] = 0xb8, bytes[72 + i] = 0xff;
@@ -151,33 +165,38 @@ static void test_odd_scales(void **)
     std::vector<float> y = product(w, x.get(), 1), exact = multiply(w, {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0}, 1);
     const float want[] = {0, 6 * 64, 6 * 64 * 448}, as_read[] = {0, 6 * 64, 6 * 64 * 480};
     for (size_t i = 0; i < 3; i++) {
-        assert_true(std::fabs(y[i] - want[i]) <= 1e-5f * want[i]);
-        assert_true(std::fabs(exact[i] - as_read[i]) <= 1e-4f * as_read[i]);
+        expect_true(std::fabs(y[i] - want[i]) <= 1e-5f * want[i]);
+        expect_true(std::fabs(exact[i] - as_read[i]) <= 1e-4f * as_read[i]);
     }
 }
 
 /* NaN and infinity stay with their row; an architecture that has no instructions for FP4 leaves results alone. */
-static void test_not_numbers(void **)
+void test_not_numbers()
 {
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         matrix w = fp4_matrix(type, 64, 16, 0);
-        simt_test::random r(3);
+        random r(3);
         std::vector<float> v = r.normals(3 * 64);
         v[5] = NAN;
         v[64 + 40] = INFINITY;
         buffer<float> x(v);
         std::vector<float> y = product(w, x.get(), 3);
-        for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
-        simt::options.arch = 90;
+        for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
+        if (!now->emu || !now->emu->arch) continue;
+        now->emu->arch(90);
         y = product(w, x.get() + 128, 1);
-        simt::options.arch = 120;
-        for (float f : y) assert_true(f != f);
+        now->emu->arch(0);
+        for (float f : y) expect_true(f != f);
     }
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_experts), cmocka_unit_test(test_odd_scales), cmocka_unit_test(test_not_numbers)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"values", test_values}, {"modes", test_modes}, {"experts", test_experts}, {"odd_scales", test_odd_scales},
+    {"not_numbers", test_not_numbers},
+};
+
+} // namespace
+
+const family checks_of_fp4 = {"fp4", "products in FP4", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

@@ -1,23 +1,17 @@
 /* centroid_head kernels: selected clusters against a sort; the CUDA backend's op against double precision and the
  * CPU's, to the bit against linear, and batch-invariant, captured or not. */
-#include "op_ref.h"
+#include "selftest/op_ref.h"
 
 #include <numeric>
+#include "selftest/checks.h"
 
-#include "runtime_emu.h"
-
-using simt_test::buffer;
-using simt_test::device;
-using simt_test::dot;
-using simt_test::in_all_modes;
-using simt_test::stack;
-
-static const bool slow = getenv("PI_TEST_EMULATED") != nullptr; /* fewer rounds */
+namespace selftest {
+namespace {
 
 /* A permutation of the numbers below n. */
-static std::vector<int32_t> shuffled(size_t n, uint64_t seed)
+std::vector<int32_t> shuffled(size_t n, uint64_t seed)
 {
-    simt_test::random r(seed);
+    random r(seed);
     std::vector<int32_t> v(n);
     std::iota(v.begin(), v.end(), 0);
     for (size_t i = n; i > 1; i--) std::swap(v[i - 1], v[r.below((unsigned) i)]);
@@ -27,7 +21,7 @@ static std::vector<int32_t> shuffled(size_t n, uint64_t seed)
 /* ------------------------------------------------------------------------------------------------------------- kernels */
 
 /* The n_pick best of n scores: by value, then the lower index; NaN is the worst. */
-static std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
+std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
 {
     std::vector<int32_t> id((size_t) n);
     std::iota(id.begin(), id.end(), 0);
@@ -37,7 +31,7 @@ static std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
 }
 
 /* Kinds of scores: 0 bell shaped, 1 many ties, zeros of both signs, infinities, 2 with NaN, 3 all the same. */
-static float score_of(simt_test::random &r, int kind)
+float score_of(random &r, int kind)
 {
     const float f = r.normal();
     if (kind == 1) return r.below(9) ? (float) ((int) r.below(5) - 2) * 0.0f : r.below(2) ? INFINITY : -INFINITY;
@@ -45,9 +39,9 @@ static float score_of(simt_test::random &r, int kind)
     return kind == 3 ? -1.5f : f;
 }
 
-static void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
+void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
 {
-    simt_test::random r((uint64_t) (n_mat + n_pick));
+    random r((uint64_t) (n_mat + n_pick));
     const size_t pairs = (size_t) (n_rows * n_pick);
     buffer<float> scores((size_t) (n_rows * n_mat));
     buffer<int32_t> pick(pairs), row(pairs), n_tile(3);
@@ -57,40 +51,40 @@ static void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
     pi__k_routes to = {};
     a.scores = scores.get(), a.n_rows = n_rows, a.n_mat = n_mat, a.n_pick = n_pick, a.pick = pick.get();
     to.row = row.get(), to.tile[0] = tile.get(), to.n_tile = n_tile.get();
-    must_run(pi__k_pick_centroids(nullptr, &a, &to));
-    assert_true(n_tile[0] == (int32_t) pairs && !n_tile[1] && !n_tile[2]);
+    must_run(pi__k_pick_centroids(stream(), &a, &to));
+    expect_true(n_tile[0] == (int32_t) pairs && !n_tile[1] && !n_tile[2]);
     for (int32_t i = 0; i < n_rows; i++) {
         const std::vector<int32_t> want = best(scores.get() + i * n_mat, n_mat, n_pick);
         for (int32_t k = 0; k < n_pick; k++) {
             const int32_t p = i * n_pick + k;
             const pi__k_tile t = tile[(size_t) p];
             if (pick[(size_t) p] != want[(size_t) k])
-                fail_msg("%d of %d, kind %d, row %d: pick %d is %d, expected %d", n_pick, n_mat, kind, i, k, pick[(size_t) p],
+                fail_check("%d of %d, kind %d, row %d: pick %d is %d, expected %d", n_pick, n_mat, kind, i, k, pick[(size_t) p],
                          want[(size_t) k]);
-            assert_true(row[(size_t) p] == i && t.expert == want[(size_t) k] && t.first == p && t.n == 1);
+            expect_true(row[(size_t) p] == i && t.expert == want[(size_t) k] && t.first == p && t.n == 1);
         }
     }
 }
 
-static void test_picks(void **)
+void test_picks()
 {
     const struct { int32_t rows, mats, picks; int kind; } cases[] = {{1, 1, 1, 0},    {3, 31, 31, 1}, {2, 33, 5, 2},
                                                                      {5, 100, 7, 3},
                                                                      {1, 2048, 32, 0}, {2, 2080, 40, 1}, {1, 4500, 3, 2}};
     for (auto c : cases) check_picks(c.rows, c.mats, c.picks, c.kind);
-    if (!slow) in_all_modes([] { check_picks(2, 2051, 9, 1); });
+    if (!slow()) in_all_modes([] { check_picks(2, 2051, 9, 1); });
     pi__k_centroids a = {};
     pi__k_routes to = {};
     a.n_rows = 1, a.n_mat = 4, a.n_pick = 5;
-    assert_int_equal(pi__k_pick_centroids(nullptr, &a, &to), 1);
+    expect_equal(pi__k_pick_centroids(stream(), &a, &to), 1);
     a.n_rows = 9, a.n_mat = a.n_pick = 8000;
-    assert_int_equal(pi__k_pick_centroids(nullptr, &a, &to), 1);
+    expect_equal(pi__k_pick_centroids(stream(), &a, &to), 1);
 }
 
 /* Vocabularies of one block and of several; values that are no numbers are put where they belong. */
-static void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t n, bool nan)
+void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t n, bool nan)
 {
-    simt_test::random r(7);
+    random r(7);
     const size_t V = (size_t) (n_mat * n), N = (size_t) (n_pick * n);
     const std::vector<int32_t> order0 = shuffled(V, 3);
     buffer<float> some(r.normals((size_t) n_rows * N)), logits((size_t) n_rows * V);
@@ -103,7 +97,7 @@ static void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t 
     pi__k_centroids a = {};
     a.n_rows = n_rows, a.n_mat = n_mat, a.n_pick = n_pick, a.n = n, a.pick = pick.get(), a.some = some.get();
     a.order = order.get(), a.logits = logits.get();
-    must_run(pi__k_scatter_logits(nullptr, &a));
+    must_run(pi__k_scatter_logits(stream(), &a));
     for (size_t i = 0; i < (size_t) n_rows; i++) {
         float least = INFINITY;
         for (size_t k = 0; k < N; k++) least = some[i * N + k] < least ? some[i * N + k] : least;
@@ -112,16 +106,16 @@ static void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t 
             const int32_t c = pick[i * (size_t) n_pick + k / (size_t) n];
             want[(size_t) order[(size_t) (c * n) + k % (size_t) n]] = some[i * N + k];
         }
-        assert_memory_equal(want.data(), &logits[i * V], V * sizeof(float));
+        expect_bytes(want.data(), &logits[i * V], V * sizeof(float));
     }
 }
 
-static void test_spread(void **)
+void test_spread()
 {
     check_spread(1, 1, 1, 1, false);
     check_spread(3, 50, 9, 7, true);
     check_spread(2, 90, 11, 200, false);
-    if (!slow) in_all_modes([] { check_spread(1, 70, 9, 120, true); });
+    if (!slow()) in_all_modes([] { check_spread(1, 70, 9, 120, true); });
 }
 
 /* -------------------------------------------------------------------------------------------------------------- the op */
@@ -144,8 +138,8 @@ struct fixture {
     pi__centroid_head a = {};
 
     explicit fixture(const shape &s_, const char *name = "emu", bool fp4 = false)
-        : s(s_), d(fp4, name), x0(simt_test::random(1).normals((size_t) (s.rows * s.E))),
-          w0(simt_test::random(2).normals((size_t) s.E)), order(shuffled(V(), 5)), x(x0), w(w0),
+        : s(s_), d(fp4, name), x0(random(1).normals((size_t) (s.rows * s.E))),
+          w0(random(2).normals((size_t) s.E)), order(shuffled(V(), 5)), x(x0), w(w0),
           scores((size_t) (s.rows * s.n_mat)), some((size_t) (s.rows * s.n_pick * s.per)), logits((size_t) s.rows * V()),
           pick((size_t) (s.rows * s.n_pick))
     {
@@ -182,7 +176,7 @@ struct fixture {
         pi__weight one = head->w;
         pi__cuda_shape shape;
         buffer<float> y((size_t) s.per);
-        assert_true(pi__cuda_shape_of(one.type, one.n_in, one.n_out, &shape));
+        expect_true(pi__cuda_shape_of(one.type, one.n_in, one.n_out, &shape));
         one.n_mat = 1;
         one.data = (char *) one.data + (size_t) c * shape.mat_bytes;
         pi__lin_in in = a.in;
@@ -196,7 +190,7 @@ struct fixture {
 };
 
 /* Row r of a run of all, whose picks are still there. */
-static void check_row(fixture &t, int32_t r, const std::vector<float> &all)
+void check_row(fixture &t, int32_t r, const std::vector<float> &all)
 {
     const size_t E = (size_t) t.s.E;
     const float *got = &all[(size_t) r * t.V()];
@@ -207,7 +201,7 @@ static void check_row(fixture &t, int32_t r, const std::vector<float> &all)
     const float *scores = t.scores.get() + r * t.s.n_mat;
     for (int32_t c = 0; c < t.s.n_mat; c++) {
         const double want = dot(*t.centroids, 0, c, x, &off);
-        if (!(std::fabs(scores[c] - want) <= off + 1e-5)) fail_msg("score %d: %g, expected %g", c, (double) scores[c], want);
+        if (!within(std::fabs(scores[c] - want), off + 1e-5)) fail_check("score %d: %g, expected %g", c, (double) scores[c], want);
     }
     const std::vector<int32_t> picks = best(scores, t.s.n_mat, t.s.n_pick);
     float least = INFINITY;
@@ -217,24 +211,24 @@ static void check_row(fixture &t, int32_t r, const std::vector<float> &all)
         for (int64_t i = 0; i < t.s.per; i++) {
             const size_t token = (size_t) t.order[(size_t) (c * t.s.per + i)];
             const double want = dot(*t.head, c, i, x, &off);
-            if (!(std::fabs(got[token] - want) <= off + 1e-5))
-                fail_msg("%s, row %d, cluster %d, token %zu: %g, expected %g +- %g", pi__type_info_of(t.s.type)->name, r, c, token,
+            if (!within(std::fabs(got[token] - want), off + 1e-5))
+                fail_check("%s, row %d, cluster %d, token %zu: %g, expected %g +- %g", pi__type_info_of(t.s.type)->name, r, c, token,
                          (double) got[token], want, off);
-            assert_memory_equal(&got[token], &one[(size_t) i], sizeof(float));
+            expect_bytes(&got[token], &one[(size_t) i], sizeof(float));
             least = std::min(least, got[token]);
             seen[token] = true;
         }
     }
-    for (size_t i = 0; i < t.V(); i++) assert_true(seen[i] || got[i] == least - 1.0f);
+    for (size_t i = 0; i < t.V(); i++) expect_true(seen[i] || got[i] == least - 1.0f);
 }
 
-static const shape shapes[] = {{PI__F32, 45, 1, 97, 5, 3},     {PI__BF16, 96, 24, 10, 10, 9}, {PI__Q8_0, 256, 17, 40, 7, 20},
+const shape shapes[] = {{PI__F32, 45, 1, 97, 5, 3},     {PI__BF16, 96, 24, 10, 10, 9}, {PI__Q8_0, 256, 17, 40, 7, 20},
                                {PI__Q4_K, 256, 16, 5, 1, 1},   {PI__F16, 64, 40, 7, 3, 33},   {PI__BF16, 45, 5, 9, 4, 2},
                                {PI__NVFP4, 64, 33, 6, 4, 5},   {PI__IQ2_XXS, 256, 3, 12, 6, 2}};
 
-static void test_values(void **)
+void test_values()
 {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += slow ? 3 : 1) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += slow() ? 3 : 1) {
         fixture t(shapes[i]);
         const std::vector<float> all = t.run(0, t.s.rows);
         for (int32_t r = 0; r < t.s.rows; r += 8) check_row(t, r, all);
@@ -242,46 +236,46 @@ static void test_values(void **)
 }
 
 /* Alone, some together and all together: the same bits; also with products in FP4. */
-static void test_batch_composition(void **)
+void test_batch_composition()
 {
     for (const shape &s : {shapes[1], shapes[2], shapes[6]}) {
-        if (slow && s.type == PI__Q8_0) continue;
+        if (slow() && s.type == PI__Q8_0) continue;
         fixture t(s, "emu", s.type == PI__NVFP4);
         const std::vector<float> all = t.run(0, s.rows);
-        for (int32_t r = 0; r < s.rows; r += slow ? 9 : 4) {
-            assert_memory_equal(t.run(r, 1).data(), &all[(size_t) r * t.V()], t.V() * sizeof(float));
+        for (int32_t r = 0; r < s.rows; r += slow() ? 9 : 4) {
+            expect_bytes(t.run(r, 1).data(), &all[(size_t) r * t.V()], t.V() * sizeof(float));
             const int32_t n = std::min(3, s.rows - r);
-            assert_memory_equal(t.run(r, n).data(), &all[(size_t) r * t.V()], (size_t) n * t.V() * sizeof(float));
+            expect_bytes(t.run(r, n).data(), &all[(size_t) r * t.V()], (size_t) n * t.V() * sizeof(float));
         }
     }
-    if (slow) return;
+    if (slow()) return;
     in_all_modes([] {
         static std::vector<float> first;
         fixture t(shapes[4]);
         const std::vector<float> all = t.run(0, 10);
         if (first.empty()) first = all;
-        assert_memory_equal(first.data(), all.data(), all.size() * sizeof(float));
+        expect_bytes(first.data(), all.data(), all.size() * sizeof(float));
     });
 }
 
 /* The CPU's op looks at the same clusters (no scores here are that close), and gives nearly the same. */
-static void test_cpu(void **)
+void test_cpu()
 {
     for (const shape &s : {shapes[3], shapes[0], shapes[2]}) {
-        if (slow && s.type != PI__Q4_K) continue;
+        if (slow() && s.type != PI__Q4_K) continue;
         fixture emu(s), cpu(s, "cpu");
         const std::vector<float> got = emu.run(0, s.rows), want = cpu.run(0, s.rows);
         float most = 0;
         for (float f : want) most = std::max(most, std::fabs(f));
         for (size_t i = 0; i < got.size(); i++)
-            if (!(std::fabs(got[i] - want[i]) <= 2e-3f * most))
-                fail_msg("%s, row %zu, token %zu: %g, the CPU has %g", pi__type_info_of(s.type)->name, i / emu.V(), i % emu.V(),
+            if (!within(std::fabs(got[i] - want[i]), 2e-3f * most))
+                fail_check("%s, row %zu, token %zu: %g, the CPU has %g", pi__type_info_of(s.type)->name, i / emu.V(), i % emu.V(),
                          (double) got[i], (double) want[i]);
     }
 }
 
 /* A step with it can be captured, and is the same when it is replayed; another order takes effect. */
-static void test_recorded(void **)
+void test_recorded()
 {
     fixture t(shapes[1]);
     static const int32_t zero[2] = {0, 0}, ones[2] = {0, 1};
@@ -290,45 +284,49 @@ static void test_recorded(void **)
     b.token = b.pos = b.seq = b.seq_start = b.logits_indices = b.state_slot = b.save_start = zero;
     b.seq_len = b.n_verified = ones + 1, b.seq_start = ones;
     const std::vector<float> want = t.run(2, 3), other = t.run(5, 3);
-    const long before = simt::watch.n_replayed;
+    const long before = now->emu && now->emu->replayed ? now->emu->replayed() : 0;
     for (int i = 0; i < 4; i++) {
         std::copy_n(t.x0.begin() + (i < 3 ? 2 : 5) * t.s.E, 3 * t.s.E, t.x.get());
         t.logits.fill(0xff);
         const bool replayed = !t.d.be->dev->begin(t.d.be, &b, PI__STEP_DECODE);
-        assert_int_equal(replayed, i > 1);
+        expect_equal(replayed, i > 1);
         t.a.n_rows = 3;
         if (!replayed) pi__op_centroid_head(t.d.be, NULL, &t.a);
         t.d.finish();
-        assert_memory_equal(t.logits.get(), i < 3 ? want.data() : other.data(), want.size() * sizeof(float));
+        expect_bytes(t.logits.get(), i < 3 ? want.data() : other.data(), want.size() * sizeof(float));
     }
-    assert_int_equal(simt::watch.n_replayed - before, 3);
+    if (now->emu && now->emu->replayed) expect_equal(now->emu->replayed() - before, 3);
     std::vector<int32_t> turned(t.order.rbegin(), t.order.rend());
     t.a.order = turned.data();
     const std::vector<float> again = t.run(0, 1);
     t.a.order = t.order.data();
     const std::vector<float> first = t.run(0, 1);
-    for (size_t i = 0; i < turned.size(); i++) assert_true(again[(size_t) turned[i]] == first[(size_t) t.order[i]]);
-    assert_memory_not_equal(again.data(), first.data(), first.size() * sizeof(float));
+    for (size_t i = 0; i < turned.size(); i++) expect_true(again[(size_t) turned[i]] == first[(size_t) t.order[i]]);
+    expect_true(std::memcmp(again.data(), first.data(), first.size() * sizeof(float)));
 }
 
 /* More than there is room for is an error. */
-static void test_refused(void **)
+void test_refused()
 {
     fixture t(shapes[1]);
     pi_error err;
     t.a.n_rows = t.s.rows + 1;
     pi__op_centroid_head(t.d.be, NULL, &t.a);
-    assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
+    expect_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
     t.a.n_pick++;
     t.a.n_rows = 1;
     pi__op_centroid_head(t.d.be, NULL, &t.a);
-    assert_int_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
+    expect_equal(t.d.be->dev->finish(t.d.be, &err), PI_ENOMEM);
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_picks),   cmocka_unit_test(test_spread), cmocka_unit_test(test_values),
-                                cmocka_unit_test(test_batch_composition), cmocka_unit_test(test_cpu),    cmocka_unit_test(test_recorded),
-                                cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"picks", test_picks}, {"spread", test_spread}, {"values", test_values},
+    {"batch_composition", test_batch_composition}, {"cpu", test_cpu}, {"recorded", test_recorded},
+    {"refused", test_refused},
+};
+
+} // namespace
+
+const family checks_of_centroid_head = {"centroid_head", "heads in clusters", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

@@ -1,14 +1,14 @@
 /* For the tests of ops: an emulated device, and stacked matrices on it and in double precision. */
-#ifndef OP_REF_H
-#define OP_REF_H
+#ifndef PI__SELFTEST_OP_REF_H
+#define PI__SELFTEST_OP_REF_H
 
-#include "matrix_ref.h"
+#include "selftest/matrix_ref.h"
 
 extern "C" {
 #include "backend/device.h"
 }
 
-namespace simt_test {
+namespace selftest {
 
 /* A device: emulated, or the CPU. */
 struct device {
@@ -18,17 +18,17 @@ struct device {
         pi__cpu_params cpu = {};
         cpu.fp4 = fp4;
         pi_error err;
-        if (pi__device_create(&be, name, false, &cpu, nullptr, &err)) fail_msg("%s", err.msg);
+        if (pi__device_create(&be, name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
     }
     void reserve(const pi__limits &lim)
     {
         pi_error err;
-        if (be->dev->reserve(be, &lim, &err)) fail_msg("%s", err.msg);
+        if (be->dev->reserve(be, &lim, &err)) fail_check("%s", err.msg);
     }
     void finish()
     {
         pi_error err;
-        if (be->dev->finish(be, &err)) fail_msg("%s", err.msg);
+        if (be->dev->finish(be, &err)) fail_check("%s", err.msg);
     }
     ~device() { be->dev->destroy(be); }
 };
@@ -50,7 +50,7 @@ struct stack {
             pi__dequantize_row(type, &bytes[(size_t) i * row], &values[(size_t) (i * n_in)], n_in);
         w.type = type, w.n_in = n_in, w.n_out = n_out, w.n_mat = n_mat;
         w.size = d.be->dev->weight_size(d.be, &w);
-        assert_true(w.size > 0);
+        expect_true(w.size > 0);
         memory.reset(new buffer<char>(w.size));
         w.data = memory->get();
         for (int64_t m = 0; m < n_mat; m++) {
@@ -85,6 +85,6 @@ inline double dot(const stack &s, int32_t e, int64_t o, const std::vector<double
     return sum * s.factors[(size_t) e];
 }
 
-} // namespace simt_test
+} // namespace selftest
 
 #endif

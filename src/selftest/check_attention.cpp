@@ -1,12 +1,12 @@
 /* attention kernels against double precision, and batch-invariant: the same bits alone and in a batch, in every
  * chunking of the prefill, with a KV split over thread blocks and without, for every block size of the cache. */
-#include "cache_ref.h"
+#include "selftest/cache_ref.h"
 
 #include <memory>
+#include "selftest/checks.h"
 
-using simt_test::buffer;
-using simt_test::in_all_modes;
-using simt_test::paged;
+namespace selftest {
+namespace {
 
 struct config {
     int32_t type_k, type_v, n_head, n_head_kv, dim, window;
@@ -30,7 +30,7 @@ struct fixture {
     std::vector<float> sinks;
 };
 
-static fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
+fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
 {
     fixture w = {c, block_size, {}, nullptr, {}};
     int32_t blocks = 1;
@@ -38,7 +38,7 @@ static fixture make_fixture(const config &c, const std::vector<int32_t> &lens, i
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
     int32_t next = blocks - 1; /* from the end, so that no table is a row of numbers that ascend */
     for (size_t i = 0; i < lens.size(); i++) {
-        simt_test::random r(i + 10);
+        random r(i + 10);
         size_t n = (size_t) lens[i], nq = n * (size_t) (c.n_head * c.dim), nk = n * (size_t) (c.n_head_kv * c.dim);
         sequence s = {lens[i], r.normals(nq), r.normals(nk), r.normals(nk), r.normals(nq), {}};
         for (float &f : s.q) f *= 2 / std::sqrt((float) c.dim);
@@ -61,7 +61,8 @@ struct span {
     size_t seq;
     int32_t from, to;
 };
-static std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there)
+std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there,
+                       size_t scratch_size = (size_t) 1 << 24)
 {
     const config &c = w.c;
     size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
@@ -83,7 +84,7 @@ static std::vector<float> run(const fixture &w, const std::vector<span> &spans, 
     }
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table);
-    buffer<char> scratch((size_t) 1 << 24);
+    buffer<char> scratch(scratch_size);
     pi__k_attn a = {};
     a.q = dq.get();
     a.ldq = (int64_t) nq;
@@ -108,11 +109,11 @@ static std::vector<float> run(const fixture &w, const std::vector<span> &spans, 
     a.scratch = scratch_there ? scratch.get() : nullptr;
     a.scratch_size = scratch_there ? scratch.size() : 0;
     a.n_sm = n_sm;
-    must_run(pi__k_attention(nullptr, &a));
+    must_run(pi__k_attention(stream(), &a));
     return std::vector<float>(out.get(), out.get() + out.size());
 }
 
-static void check(const fixture &w, const std::vector<span> &spans, const std::vector<float> &got, double tolerance)
+void check(const fixture &w, const std::vector<span> &spans, const std::vector<float> &got, double tolerance)
 {
     const config &c = w.c;
     size_t row = 0;
@@ -144,8 +145,8 @@ static void check(const fixture &w, const std::vector<span> &spans, const std::v
                 for (int32_t d = 0; d < c.dim; d++) {
                     double want = o[(size_t) d] * (c.gate ? 1 / (1 + std::exp(-(double) g[d])) : 1);
                     double have = got[(row * (size_t) c.n_head + (size_t) h) * (size_t) c.dim + (size_t) d];
-                    if (!(std::fabs(have - want) <= tolerance)) {
-                        fail_msg("k %d v %d heads %d/%d dim %d window %d: sequence %zu token %d head %d: %g, expected %g",
+                    if (!within(std::fabs(have - want), tolerance)) {
+                        fail_check("k %d v %d heads %d/%d dim %d window %d: sequence %zu token %d head %d: %g, expected %g",
                                  c.type_k, c.type_v, c.n_head, c.n_head_kv, c.dim, c.window, s.seq, t, h, have, want);
                     }
                 }
@@ -155,9 +156,9 @@ static void check(const fixture &w, const std::vector<span> &spans, const std::v
 }
 
 /* 11 bits of P, and of K and V where the cache has more, as against an F32 cache. */
-static double tolerance_of(const config &c) { return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : 2e-3; }
+double tolerance_of(const config &c) { return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : 2e-3; }
 
-static void test_shapes(void **)
+void test_shapes()
 {
     const config cases[] = {
         {PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0},     {PI__F16, PI__F16, 8, 2, 64, 20, 0, false, false, 0, 0},
@@ -175,13 +176,13 @@ static void test_shapes(void **)
         in_all_modes([&] {
             std::vector<float> got = run(w, spans, 0, false);
             if (first.empty()) check(w, spans, first = got, tolerance_of(c));
-            assert_memory_equal(got.data(), first.data(), got.size() * 4);
+            expect_bytes(got.data(), first.data(), got.size() * 4);
         });
     }
 }
 
 /* Every way of computing the same rows gives the same bits. */
-static void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
+void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
 {
     fixture w = make_fixture(c, lens, 16);
     std::vector<span> all;
@@ -197,20 +198,20 @@ static void check_same(const config &c, const std::vector<int32_t> &lens, int32_
             t = to;
         }
     }
-    assert_memory_equal(want.data(), one.data(), want.size() * 4);
-    assert_memory_equal(want.data(), split.data(), want.size() * 4);
+    expect_bytes(want.data(), one.data(), want.size() * 4);
+    expect_bytes(want.data(), split.data(), want.size() * 4);
     std::vector<float> wide = run(w, all, 1, true); /* more rows a block */
-    assert_memory_equal(want.data(), wide.data(), want.size() * 4);
+    expect_bytes(want.data(), wide.data(), want.size() * 4);
     for (int32_t size : {32, 64}) {
         fixture other = make_fixture(c, lens, size);
         std::vector<float> got = run(other, all, 0, false);
-        assert_memory_equal(want.data(), got.data(), want.size() * 4);
+        expect_bytes(want.data(), got.data(), want.size() * 4);
     }
 }
 
-static void test_same_bits(void **)
+void test_same_bits()
 {
-    if (getenv("PI_TEST_EMULATED")) { /* an emulator in an emulator */
+    if (slow()) { /* an emulator in an emulator */
         check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 280);
         return;
     }
@@ -220,19 +221,75 @@ static void test_same_bits(void **)
     check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 250);
 }
 
-/* There really was a KV split in the test above: fewer launches would have done. */
-static void test_splits(void **)
+/* Heads of 80 and 112 values, in caches without groups of 32: in every mode, the right numbers and the same bits. */
+void test_odd_heads()
 {
-    fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
-    unsigned long before = simt::n_launches;
-    run(w, {{0, 599, 600}}, 1000, true);
-    assert_int_equal(simt::n_launches - before, 2);
-    run(w, {{0, 599, 600}}, 1000, false);
-    assert_int_equal(simt::n_launches - before, 3);
+    for (int32_t dim : {80, 112}) {
+        for (int32_t type : {PI__F16, PI__BF16, PI__F32}) {
+            const config c = {type, type == PI__BF16 ? PI__F16 : type, 4, 2, dim, 0, 0, false, type == PI__F16, 0, 0};
+            fixture w = make_fixture(c, {300, 40}, 32);
+            const std::vector<span> spans = {{0, 297, 300}, {1, 30, 40}};
+            std::vector<float> want = run(w, spans, 0, false);
+            check(w, spans, want, tolerance_of(c));
+            for (int32_t n_sm : {1, 1000}) {
+                std::vector<float> got = run(w, spans, n_sm, true);
+                expect_bytes(want.data(), got.data(), got.size() * 4);
+            }
+        }
+    }
 }
 
-int main()
+/* More keys than a span has: a block does all of them, a span, or a split, all kv heads at once or one after the other,
+ * tiles have 8 rows (of heads of 256) or 16, a chunk begins anywhere. Launches tell which it was. */
+void check_spans(const config &c, int32_t len)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_splits)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
+    fixture w = make_fixture(c, {len}, 64);
+    const span last = {0, len - 1, len};
+    std::vector<float> want = run(w, {last}, 0, false);
+    check(w, {last}, want, tolerance_of(c));
+    const size_t head = (size_t) (c.n_head / c.n_head_kv) * (size_t) (c.dim + 2) * 4;
+    const struct { int32_t n_sm; size_t scratch; unsigned long launches /* 4: two a kv head */; } ways[] = {
+        {1000, 1 << 22, 2}, {1000, head * ((size_t) len / 256 + 2), 4}, {c.n_head_kv, 1 << 22, 2}, {c.n_head_kv, head * 5, 4},
+        {1000, head * 5, 4}, {1000, head, 1}};
+    for (auto &way : ways) {
+        const unsigned long before = now->emu ? now->emu->launched() : 0;
+        const unsigned long want_launches = way.launches == 4 ? 2 * (unsigned long) c.n_head_kv : way.launches;
+        std::vector<float> got = run(w, {last}, way.n_sm, true, way.scratch);
+        if (now->emu) expect_equal(now->emu->launched() - before, want_launches);
+        expect_bytes(want.data(), got.data(), got.size() * 4);
+    }
+    const size_t row = want.size();
+    std::vector<float> rows = run(w, {{0, len - 5, len}}, 0, false), some = run(w, {{0, len - 5, len}}, 1000, true);
+    expect_bytes(rows.data(), some.data(), rows.size() * 4);
+    expect_bytes(&rows[4 * row], want.data(), row * 4);
 }
+
+void test_spans()
+{
+    check_spans({PI__F16, PI__F16, 6, 1, 256, 0, 0, false, true, 0, 0}, 1800);
+    check_spans({PI__Q8_0, PI__F16, 6, 2, 32, 2100, 0, true, false, 0, 0}, 2900);
+    check_spans({PI__F32, PI__F32, 2, 2, 32, 0, 20, false, false, 1030, 1}, 2120);
+}
+
+/* There really was a KV split in the test above: fewer launches would have done. */
+void test_splits()
+{
+    fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
+    if (!now->emu || !now->emu->launched) skip_check("launches are counted on an emulator only");
+    unsigned long before = now->emu->launched();
+    run(w, {{0, 599, 600}}, 1000, true);
+    expect_equal(now->emu->launched() - before, 2);
+    run(w, {{0, 599, 600}}, 1000, false);
+    expect_equal(now->emu->launched() - before, 3);
+}
+
+const entry checks[] = {
+    {"shapes", test_shapes}, {"same_bits", test_same_bits}, {"splits", test_splits},
+    {"odd_heads", test_odd_heads}, {"spans", test_spans},
+};
+
+} // namespace
+
+const family checks_of_attention = {"attention", "attention over the paged cache", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

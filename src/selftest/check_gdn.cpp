@@ -1,21 +1,20 @@
 /* gdn kernels: against the plain recurrence in double precision, and batch-invariant: the same bits in every
  * chunking, batch composition and fate of drafts. Slots and snapshots begin as NaN; nothing is written between them. */
-#include "simt_test.h"
+#include "selftest/check.h"
 
 #include <algorithm>
 
 #include "backend/device.h"
 #include "backend/cuda/kernels.h"
+#include "selftest/checks.h"
 
-using simt_test::buffer;
-using simt_test::in_all_modes;
-
+namespace selftest {
 namespace {
 
 const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
 
 struct shape {
-    int32_t n_k, n_v, dim, n_draft;
+    int32_t n_k, n_v, dim, n_draft, n_conv = 4;
 };
 
 /* A sequence, and what came out for it. */
@@ -39,9 +38,9 @@ public:
 
     fixture(const shape &s, const std::vector<int> &lens)
         : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)), r_((uint64_t) s.dim),
-          state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft},
+          state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv},
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
-          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * 4)), dt_((size_t) s.n_v),
+          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)), dt_((size_t) s.n_v),
           a_((size_t) s.n_v), norm_((size_t) s.dim)
     {
         state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;
@@ -49,7 +48,7 @@ public:
         for (size_t i = 0; i < dt_.size(); i++) dt_[i] = r_.normal() - 2, a_[i] = -std::exp(2 * r_.normal() - 1);
         for (size_t i = 0; i < norm_.size(); i++) norm_[i] = 1 + 0.2f * r_.normal();
         for (size_t i = 0; i < lens.size(); i++) {
-            simt_test::random own(1000 + i);
+            random own(1000 + i);
             size_t n = (size_t) lens[i];
             int slot = (int) (i * 2 + 1) % SLOTS;
             seq.push_back({lens[i], 0, slot, own.normals(n * channels), own.normals(n * values),
@@ -93,7 +92,7 @@ public:
         a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) verified.size();
         a.pos = d_pos.get(), a.seq_start = d_start.get(), a.n_verified = d_sure.get(), a.state_slot = d_slot.get();
         a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get();
-        must_run(pi__k_gdn_run(nullptr, &a));
+        must_run(pi__k_gdn_run(stream(), &a));
         for (size_t t = 0; t < T; t++) {
             if (rows[t].at < 0) continue;
             sequence &s = seq[rows[t].s];
@@ -127,15 +126,15 @@ public:
         return *this;
     }
 
-    void save(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_save(nullptr, &state_, seq[i].slot, pos, snap)); }
-    void load(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_load(nullptr, &state_, seq[i].slot, pos, snap)); }
+    void save(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_save(stream(), &state_, seq[i].slot, pos, snap)); }
+    void load(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_load(stream(), &state_, seq[i].slot, pos, snap)); }
     float *snapshot(int32_t i) { return &snaps_[(size_t) i * snap_floats_]; }
     size_t snapshot_floats() const { return snap_floats_ - GAP; }
 
     void check_reference() const
     {
         for (size_t i = 0; i < seq.size(); i++) {
-            assert_int_equal(seq[i].done, seq[i].len);
+            expect_equal(seq[i].done, seq[i].len);
             for (int h = 0; h < c.n_v; h++) reference(i, h);
         }
     }
@@ -153,7 +152,7 @@ public:
     }
 
 private:
-    simt_test::random r_;
+    random r_;
     pi__k_state state_;
     size_t slot_floats_, snap_floats_;
     buffer<float> slots_, snaps_, conv_, dt_, a_, norm_;
@@ -175,7 +174,7 @@ private:
         for (size_t k = from; k < to; k++) {
             uint32_t u;
             std::memcpy(&u, p + k, 4);
-            assert_int_equal(u, 0xffffffffu);
+            expect_equal(u, 0xffffffffu);
         }
     }
 
@@ -201,8 +200,9 @@ private:
         std::vector<double> y((size_t) c.dim);
         for (size_t i = 0; i < y.size(); i++) {
             double sum = 0;
-            for (int k = std::max(0, 3 - t); k < 4; k++) {
-                sum += (double) conv_[(from + i) * 4 + (size_t) k] * s.qkv[(size_t) (t - 3 + k) * channels + from + i];
+            for (int back = 0; back < c.n_conv && back <= t; back++) { /* the last tap is for the token itself */
+                size_t tap = (from + i) * (size_t) c.n_conv + (size_t) (c.n_conv - 1 - back);
+                sum += (double) conv_[tap] * s.qkv[(size_t) (t - back) * channels + from + i];
             }
             y[i] = sum * sigmoid(sum);
         }
@@ -243,29 +243,27 @@ private:
                 size_t at = ((size_t) t * nv + (size_t) h) * n + b;
                 double z = s.z[at], want = o[b] * norm_[b] / std::sqrt(ss / (double) n + 1e-6) * z * sigmoid(z);
                 if (std::fabs(s.out[at] - want) <= 1e-4 * (1 + std::fabs(want))) continue;
-                fail_msg("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v, c.dim, i,
+                fail_check("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v, c.dim, i,
                          t, h, b, (double) s.out[at], want);
             }
         }
     }
 };
 
-void assert_same(const fixture &a, const fixture &b, const char *what, int with)
+void same_results(const fixture &a, const fixture &b, const char *what, int with)
 {
     for (size_t i = 0; i < a.seq.size(); i++) {
         const sequence &x = a.seq[i], &y = b.seq[i];
-        assert_int_equal(y.done, y.len);
+        expect_equal(y.done, y.len);
         if (!std::memcmp(x.out.data(), y.out.data(), x.out.size() * 4)) continue;
         size_t k = 0;
         while (!std::memcmp(&x.out[k], &y.out[k], 4)) k++;
-        fail_msg("%s %d, dim %d, %d drafts: sequence %zu token %zu: %a is not %a", what, with, a.c.dim, a.c.n_draft, i,
+        fail_check("%s %d, dim %d, %d drafts: sequence %zu token %zu: %a is not %a", what, with, a.c.dim, a.c.n_draft, i,
                  k / a.values, (double) x.out[k], (double) y.out[k]);
     }
 }
 
-} // namespace
-
-static void test_reference(void **)
+void test_reference()
 {
     const shape shapes[] = {{2, 4, 32, 0}, {1, 3, 64, 2}, {2, 2, 96, 0}, {1, 1, 128, 3}};
     for (const shape &c : shapes) {
@@ -279,7 +277,7 @@ static void test_reference(void **)
 }
 
 /* Every order of threads and blocks: the same bits. */
-static void test_modes(void **)
+void test_modes()
 {
     const shape c = {1, 2, 32, 2};
     fixture a(c, {21, 3});
@@ -289,12 +287,12 @@ static void test_modes(void **)
         w.run({{9, 0, 0, {}}, {2, 0, 1, {}}});
         w.run({{1, 1, 1, {}}, {1, 0, 0, {}}});
         w.run({{10, 0, 0, {{16, 0}}}, {}});
-        assert_same(a, w, "modes", 0);
+        same_results(a, w, "modes", 0);
         w.check_gaps();
     });
 }
 
-static void test_cuts(void **)
+void test_cuts()
 {
     const shape shapes[] = {{1, 2, 32, 0}, {1, 1, 128, 5}};
     const std::vector<int> lens = {41, 33, 16, 1};
@@ -306,21 +304,21 @@ static void test_cuts(void **)
             fixture b(c, lens);
             b.padded = cut % 2 == 0;
             b.run_in_cuts(cut);
-            assert_same(a, b, "cut", cut);
+            same_results(a, b, "cut", cut);
             b.check_gaps();
         }
     }
 }
 
 /* Steps of one token and drafts, of which every number is accepted, with prefill chunks of others in the same steps. */
-static void test_drafts(void **)
+void test_drafts()
 {
     const std::vector<int> lens = {90, 35, 60};
     for (int n_draft : {1, 5, 19}) {
         shape c = {1, 1, 32, n_draft};
         fixture a(c, lens), b(c, lens);
         a.alone();
-        simt_test::random r((uint64_t) n_draft);
+        random r((uint64_t) n_draft);
         for (int left = 1; left;) {
             std::vector<turn> turns(lens.size());
             left = 0;
@@ -335,13 +333,13 @@ static void test_drafts(void **)
             }
             b.run(turns);
         }
-        assert_same(a, b, "drafts", n_draft);
+        same_results(a, b, "drafts", n_draft);
         b.check_gaps();
     }
 }
 
 /* For positions of the one sure token around the ends of chunks and numbers of drafts, each number of accepted ones. */
-static void test_draft_counts(void **)
+void test_draft_counts()
 {
     const int most = 18, len = 16 + 16 + 1 + most;
     const shape c = {1, 1, 32, most};
@@ -355,7 +353,7 @@ static void test_draft_counts(void **)
                 b.run({{1, right, drafts - right, {}}});
                 if (b.seq[0].done < len) b.run({{1, 0, 0, {}}});
                 if (b.seq[0].done < len) b.run({{len - b.seq[0].done, 0, 0, {}}});
-                assert_same(a, b, "accepted drafts", right);
+                same_results(a, b, "accepted drafts", right);
             }
         }
     }
@@ -363,7 +361,7 @@ static void test_draft_counts(void **)
 
 /* As many rows between base and the end of a step as there can be: heads of one key head, whose blocks run one after the
  * other, write no row that another still reads. */
-static void test_longest_rings(void **)
+void test_longest_rings()
 {
     for (int n_draft : {1, 3, 4}) {
         const shape c = {1, 2, 32, n_draft};
@@ -376,14 +374,14 @@ static void test_longest_rings(void **)
                 b.run({{1, right, n_draft - right, {}}});
                 b.run({{1, 0, n_draft, {}}});
                 b.run({{40 - b.seq[0].done, 0, 0, {}}});
-                assert_same(a, b, "drafts after accepted ones", right);
+                same_results(a, b, "drafts after accepted ones", right);
             }
         }
     }
 }
 
 /* Snapshots taken in a prefill step, in decode, outside of steps and after accepted drafts: the same. */
-static void test_snapshots(void **)
+void test_snapshots()
 {
     const shape c = {1, 2, 32, 20};
     const std::vector<int> lens = {70};
@@ -399,9 +397,9 @@ static void test_snapshots(void **)
         if (to % 32 == 16) b.save(0, to, to / 16);
         if (to % 16 == 9 && to > 16) b.save(0, to / 16 * 16, 4 + to / 16);
     }
-    for (int i = 1; i <= 4; i++) assert_memory_equal(a.snapshot(i), b.snapshot(i), bytes);
-    for (int i = 1; i <= 3; i++) assert_memory_equal(a.snapshot(i), b.snapshot(4 + i), bytes);
-    assert_same(a, b, "saved from", 0);
+    for (int i = 1; i <= 4; i++) expect_bytes(a.snapshot(i), b.snapshot(i), bytes);
+    for (int i = 1; i <= 3; i++) expect_bytes(a.snapshot(i), b.snapshot(4 + i), bytes);
+    same_results(a, b, "saved from", 0);
     for (int from : {15, 27, 31}) {
         for (int right : {0, 1, 5, 20}) {
             fixture d(c, lens);
@@ -410,18 +408,40 @@ static void test_snapshots(void **)
             int pos = d.seq[0].done / 16 * 16;
             if (pos == 0) continue;
             d.save(0, pos, 7);
-            assert_memory_equal(a.snapshot(pos / 16), d.snapshot(7), bytes);
+            expect_bytes(a.snapshot(pos / 16), d.snapshot(7), bytes);
             d.run({{70 - d.seq[0].done, 0, 0, {{pos, 8}}}});
-            assert_memory_equal(a.snapshot(pos / 16), d.snapshot(8), bytes);
-            assert_same(a, d, "saved after drafts", right);
+            expect_bytes(a.snapshot(pos / 16), d.snapshot(8), bytes);
+            same_results(a, d, "saved after drafts", right);
             d.check_gaps();
         }
     }
     b.check_gaps();
 }
 
+/* Convolutions of every length: the recurrence, in every cut, with drafts, and from a snapshot on. */
+void test_taps()
+{
+    for (int32_t taps = PI__LEAST_CONV; taps <= PI__MOST_CONV; taps++) {
+        const shape c = {1, 2, 32, taps % 3, taps};
+        const std::vector<int> lens = {37, 18};
+        fixture a(c, lens), b(c, lens), d(c, lens);
+        a.run({{37, 0, 0, {{32, 1}}}, {18, 0, 0, {}}});
+        a.check_reference();
+        b.run_in_cuts(taps % 2 ? 1 : 7);
+        assert_same(a, b, "taps", taps);
+        d.run({{37, 0, 0, {}}, {18, 0, 0, {}}});
+        std::memcpy(d.snapshot(2), a.snapshot(1), a.snapshot_floats() * 4);
+        d.load(0, 32, 2);
+        d.seq[0].done = 32;
+        d.run({{1, 0, c.n_draft, {}}, {}});
+        d.run_in_cuts(2);
+        assert_same(a, d, "loaded, taps", taps);
+        for (const fixture *f : {&a, &b, &d}) f->check_gaps();
+    }
+}
+
 /* A sequence that goes on from a snapshot, in a slot that another one left. */
-static void test_load(void **)
+void test_load()
 {
     const shape c = {1, 2, 64, 3};
     const std::vector<int> lens = {50};
@@ -434,33 +454,37 @@ static void test_load(void **)
         b.load(0, pos, 5);
         b.seq[0].done = pos;
         b.run({{1, 0, 3, {{pos, 6}}}});
-        assert_memory_equal(b.snapshot(6), b.snapshot(5), a.snapshot_floats() * 4);
+        expect_bytes(b.snapshot(6), b.snapshot(5), a.snapshot_floats() * 4);
         b.run_in_cuts(pos == 16 ? 1 : 30);
-        assert_same(a, b, "loaded", pos);
+        same_results(a, b, "loaded", pos);
         b.check_gaps();
     }
 }
 
-static void test_sizes(void **)
+void test_sizes()
 {
-    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0};
+    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4};
     size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
-    assert_int_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels);
-    assert_int_equal(pi__k_state_bytes(&st), 128 * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 128 * 16 * 4 + (4 + 2 * 3) * channels);
-    const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0},
-                               {nullptr, 0, nullptr, 0, 16, 32, 0, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0},
-                               {nullptr, 0, nullptr, 0, 16, 8, 128, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1}};
+    expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels);
+    expect_equal(pi__k_state_bytes(&st), 128 * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 128 * 16 * 4 + (4 + 2 * 3) * channels);
+    const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4},
+                               {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4},
+                               {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4},
+                               {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9}};
     for (const pi__k_state &b : bad) {
-        assert_int_equal(pi__k_state_bytes(&b), 0);
-        assert_int_equal(pi__k_snapshot_bytes(&b), 0);
+        expect_equal(pi__k_state_bytes(&b), 0);
+        expect_equal(pi__k_snapshot_bytes(&b), 0);
     }
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_cuts),      cmocka_unit_test(test_drafts),
-                                cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_longest_rings), cmocka_unit_test(test_snapshots),
-                                cmocka_unit_test(test_load),      cmocka_unit_test(test_sizes)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"reference", test_reference}, {"modes", test_modes}, {"cuts", test_cuts}, {"drafts", test_drafts},
+    {"draft_counts", test_draft_counts}, {"longest_rings", test_longest_rings}, {"snapshots", test_snapshots},
+    {"taps", test_taps}, {"load", test_load}, {"sizes", test_sizes},
+};
+
+} // namespace
+
+const family checks_of_gdn = {"gdn", "delta nets", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

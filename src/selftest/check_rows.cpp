@@ -1,18 +1,18 @@
 /* rows kernels and qkv kernels against double precision, over odd shapes, in every mode. */
-#include "cache_ref.h"
+#include "selftest/cache_ref.h"
+#include "selftest/checks.h"
 
-using simt_test::buffer;
-using simt_test::in_all_modes;
-using simt_test::paged;
+namespace selftest {
+namespace {
 
-static void check_near(double got, double want, double tolerance, const char *what, size_t i)
+void check_near(double got, double want, double tolerance, const char *what, size_t i)
 {
-    if (!(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)))) fail_msg("%s %zu: %g, expected %g", what, i, got, want);
+    if (!(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)))) fail_check("%s %zu: %g, expected %g", what, i, got, want);
 }
 
-static void test_add_norm(void **)
+void test_add_norm()
 {
-    simt_test::random r(1);
+    random r(1);
     for (int64_t n : {1, 31, 64, 257, 640, 1025}) {
         for (int with_w = 0; with_w < 2; with_w++) {
             const int32_t rows = 3;
@@ -21,7 +21,7 @@ static void test_add_norm(void **)
             std::vector<float> first;
             in_all_modes([&] {
                 buffer<float> x(x0);
-                must_run(pi__k_add_norm(nullptr, simt_test::arguments(pi__add_norm{x.get(), y.get(),
+                must_run(pi__k_add_norm(stream(), arguments(pi__add_norm{x.get(), y.get(),
                                                                                    with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n})));
                 for (int64_t i = 0; i < rows * n; i++) {
                     double s = 0;
@@ -31,7 +31,7 @@ static void test_add_norm(void **)
                 }
                 if (with_w) {
                     buffer<float> out((size_t) (rows * (n + 2)));
-                    must_run(pi__k_norm(nullptr, simt_test::arguments(pi__norm{out.get(), n + 2, y.get(), w.get(),
+                    must_run(pi__k_norm(stream(), arguments(pi__norm{out.get(), n + 2, y.get(), w.get(),
                                                                                1e-6f, rows, n})));
                     for (int64_t i = 0; i < rows * n; i++) { /* as add_norm has it: x is what is added */
                         double want = x[(size_t) i] * 2 - x0[(size_t) i];
@@ -40,13 +40,13 @@ static void test_add_norm(void **)
                 }
                 std::vector<float> now(x.get(), x.get() + x.size());
                 if (first.empty()) first = now;
-                assert_memory_equal(first.data(), now.data(), first.size() * 4);
+                expect_bytes(first.data(), now.data(), first.size() * 4);
             });
         }
     }
 }
 
-static void test_rope(void **)
+void test_rope()
 {
     for (int32_t n_freq : {1, 16, 129, 256}) {
         std::vector<float> f((size_t) n_freq);
@@ -54,7 +54,7 @@ static void test_rope(void **)
         buffer<int32_t> pos(std::vector<int32_t>{0, 1, 77, 40000});
         buffer<float> freq(f), table((size_t) (8 * n_freq));
         in_all_modes([&] {
-            must_run(pi__k_rope(nullptr, pos.get(), 4, freq.get(), n_freq, 1.5f, table.get()));
+            must_run(pi__k_rope(stream(), pos.get(), 4, freq.get(), n_freq, 1.5f, table.get()));
             for (size_t t = 0; t < 4; t++) {
                 for (size_t i = 0; i < (size_t) n_freq; i++) {
                     double angle = (float) pos[t] * f[i];
@@ -66,18 +66,18 @@ static void test_rope(void **)
     }
 }
 
-static void test_gather_softcap(void **)
+void test_gather_softcap()
 {
-    simt_test::random r(2);
+    random r(2);
     for (int64_t n : {1, 63, 640, 1031}) {
         buffer<float> x(r.normals((size_t) (5 * n))), out((size_t) (4 * n));
         buffer<int32_t> row(std::vector<int32_t>{1, 4, 4, -1});
         in_all_modes([&] {
             out.fill(0xff);
-            must_run(pi__k_gather_rows(nullptr, x.get(), row.get(), 4, n, out.get()));
-            for (size_t i = 0; i < 3; i++) assert_memory_equal(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
-            for (size_t i = 0; i < (size_t) n; i++) assert_true(out[(size_t) (3 * n) + i] == 0);
-            must_run(pi__k_softcap(nullptr, simt_test::arguments(pi__softcap{out.get(), 0.7f, 3, n})));
+            must_run(pi__k_gather_rows(stream(), x.get(), row.get(), 4, n, out.get()));
+            for (size_t i = 0; i < 3; i++) expect_bytes(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
+            for (size_t i = 0; i < (size_t) n; i++) expect_true(out[(size_t) (3 * n) + i] == 0);
+            must_run(pi__k_softcap(stream(), arguments(pi__softcap{out.get(), 0.7f, 3, n})));
             for (size_t i = 0; i < (size_t) (3 * n); i++) {
                 double v = x[(size_t) row[i / (size_t) n] * (size_t) n + i % (size_t) n];
                 check_near(out[i], 0.7 * std::tanh(v / 0.7), 1e-6, "softcap", i);
@@ -86,15 +86,15 @@ static void test_gather_softcap(void **)
     }
 }
 
-static void test_add_gated(void **)
+void test_add_gated()
 {
-    simt_test::random r(4);
+    random r(4);
     for (int64_t n : {1, 63, 640, 1031}) {
         std::vector<float> y0 = r.normals((size_t) (3 * n)), gate0 = {0, 9, 1.5f, 9, -200, 9};
         buffer<float> x(r.normals((size_t) (3 * n))), gate(gate0);
         in_all_modes([&] {
             buffer<float> y(y0);
-            must_run(pi__k_add_gated(nullptr, simt_test::arguments(pi__add_gated{y.get(), x.get(), gate.get(), 2, 3, n})));
+            must_run(pi__k_add_gated(stream(), arguments(pi__add_gated{y.get(), x.get(), gate.get(), 2, 3, n})));
             for (size_t i = 0; i < y0.size(); i++) {
                 double g = 1 / (1 + std::exp(-(double) gate0[i / (size_t) n * 2]));
                 check_near(y[i], y0[i] + g * x[i], 1e-6, "add_gated", i);
@@ -111,7 +111,7 @@ struct qkv_case {
 };
 
 /* Row x as q or k is worked on. */
-static std::vector<double> prepared(const float *x, const float *bias, const float *w, bool norm, const float *rope,
+std::vector<double> prepared(const float *x, const float *bias, const float *w, bool norm, const float *rope,
                                     const qkv_case &c)
 {
     const int32_t n = c.dim;
@@ -130,7 +130,7 @@ static std::vector<double> prepared(const float *x, const float *bias, const flo
 }
 
 /* The cache's row differs from want by no more than the format's rounding. */
-static void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
+void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
 {
     for (size_t i = 0; i < want.size(); i++) {
         double most = 0, step, low = want[i], top = want[i];
@@ -149,16 +149,16 @@ static void check_stored(int32_t type, const std::vector<float> &got, const std:
         case PI__Q4_0: step = most / 8 * 1.01; break; /* the side that ends at 7 loses up to one step */
         default: step = 0; break;
         }
-        if (!(std::fabs(got[i] - want[i]) <= step + 2e-6 * (1 + most))) {
-            fail_msg("type %d value %zu: %g, expected %g", type, i, (double) got[i], want[i]);
+        if (!within(std::fabs(got[i] - want[i]), step + 2e-6 * (1 + most))) {
+            fail_check("type %d value %zu: %g, expected %g", type, i, (double) got[i], want[i]);
         }
     }
 }
 
-static void run_qkv(const qkv_case &c)
+void run_qkv(const qkv_case &c)
 {
     const int32_t T = 5, Q = c.n_head * c.dim, KV = c.n_head_kv * c.dim, ld = Q + 2 * KV + 4;
-    simt_test::random r((uint64_t) (c.dim + c.type_k));
+    random r((uint64_t) (c.dim + c.type_k));
     std::vector<float> x0 = r.normals((size_t) (T * ld)), table((size_t) (T * c.n_rot));
     for (size_t t = 0; t < (size_t) T; t++) {
         for (size_t i = 0; i < (size_t) c.n_rot / 2; i++) {
@@ -193,7 +193,7 @@ static void run_qkv(const qkv_case &c)
         a.q_scale = 0.25f;
         a.slot = slot.get();
         a.cache = cache.c;
-        must_run(pi__k_qkv_run(nullptr, &a));
+        must_run(pi__k_qkv_run(stream(), &a));
         for (size_t t = 0; t < (size_t) T; t++) {
             const float *row = &x0[t * (size_t) ld], *rp = c.n_rot ? &table[t * (size_t) c.n_rot] : nullptr;
             for (int32_t h = 0; h < c.n_head; h++) {
@@ -210,14 +210,14 @@ static void run_qkv(const qkv_case &c)
                              prepared(row + Q + KV + h * c.dim, bias.get() + Q + KV + h * c.dim, nullptr, c.v_norm, nullptr, c));
             }
         }
-        assert_memory_equal(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v stay as they are */
+        expect_bytes(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v stay as they are */
         for (size_t b = 1; b < 2; b++) { /* block 1 is in no slot */
-            for (size_t i = 0; i < cache.c.stride; i++) assert_int_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
+            for (size_t i = 0; i < cache.c.stride; i++) expect_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
         }
     });
 }
 
-static void test_qkv(void **)
+void test_qkv()
 {
     const qkv_case cases[] = {
         {PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true},     {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false},
@@ -229,7 +229,7 @@ static void test_qkv(void **)
 }
 
 /* Values that a quantised cache cannot hold. */
-static void test_qkv_limits(void **)
+void test_qkv_limits()
 {
     for (int32_t type : {PI__Q8_0, PI__Q5_1, PI__Q5_0, PI__Q4_1, PI__Q4_0, PI__IQ4_NL}) {
         std::vector<float> x0(96, 1.0f);
@@ -248,19 +248,22 @@ static void test_qkv_limits(void **)
         a.q_scale = 1;
         a.slot = slot.get();
         a.cache = cache.c;
-        must_run(pi__k_qkv_run(nullptr, &a));
+        must_run(pi__k_qkv_run(stream(), &a));
         std::vector<float> k = cache.read(false, 0, 0), v = cache.read(true, 0, 0);
-        for (float f : k) assert_true(std::isfinite(f));
-        for (float f : v) assert_true(std::isfinite(f));
+        for (float f : k) expect_true(std::isfinite(f));
+        for (float f : v) expect_true(std::isfinite(f));
         const float zero = type == PI__IQ4_NL ? 65504.0f / 127 : 0; /* it has none */
-        assert_true(std::fabs(k[0]) <= zero * 1.01f && k[1] > 57000 && v[0] < -65000);
+        expect_true(std::fabs(k[0]) <= zero * 1.01f && k[1] > 57000 && v[0] < -65000);
     }
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_add_norm),       cmocka_unit_test(test_rope),
-                                cmocka_unit_test(test_gather_softcap), cmocka_unit_test(test_add_gated),
-                                cmocka_unit_test(test_qkv),            cmocka_unit_test(test_qkv_limits)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"add_norm", test_add_norm}, {"rope", test_rope}, {"gather_softcap", test_gather_softcap},
+    {"add_gated", test_add_gated}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
+};
+
+} // namespace
+
+const family checks_of_rows = {"rows", "norms, rotations, the cache", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

@@ -1,11 +1,11 @@
 /* Experts for the tests of kernels that multiply them: each pair's results are to the bit what its matrices make of its row
  * alone. */
-#ifndef EXPERT_REF_H
-#define EXPERT_REF_H
+#ifndef PI__SELFTEST_EXPERT_REF_H
+#define PI__SELFTEST_EXPERT_REF_H
 
-#include "matrix_ref.h"
+#include "selftest/matrix_ref.h"
 
-namespace simt_test {
+namespace selftest {
 
 /* How rows are prepared and multiplied; check is of one row with one matrix, against double precision. */
 struct way {
@@ -24,28 +24,32 @@ struct concurrency {
     buffer<float> logits, weight;
     buffer<int32_t> id, column, row, n_tile;
     buffer<pi__k_tile> few, some, many;
+    buffer<uint32_t> marks;
+    buffer<int32_t> first;
 
     explicit concurrency(int32_t n)
         : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3), few(tiles(n, 0)),
-          some(tiles(n, 1)), many(tiles(n, 2))
+          some(tiles(n, 1)), many(tiles(n, 2)),
+          marks(pi__k_marks(n, EXPERTS)), first(marks.size())
     {
         for (int32_t r = 0; r < n; r++)
             for (int32_t e = 0; e < EXPERTS; e++)
                 logits[(size_t) (r * EXPERTS + e)] = e == 2 ? 5.0f : e == (r % 9 == 0 ? 0 : r % 5 == 0 ? 3 : 1) ? 4.0f : 0.0f;
-        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
-        must_run(pi__k_route(nullptr, &a));
+        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(), weight.get(),
+             column.get(), row.get(),
+             {few.get(), some.get(), many.get()}, n_tile.get(), marks.get(), first.get()};
+        must_run(pi__k_route(stream(), &a));
     }
     static size_t pairs(int32_t n) { return (size_t) n * USED; }
     static size_t tiles(int32_t n, int list) { return (size_t) pi__k_max_tiles(n, EXPERTS, USED, list); }
 };
 
 /* Matrices of a shape, one behind the other. */
-struct stack {
+struct expert_stack {
     std::vector<matrix> one;
     buffer<uint8_t> memory;
 
-    stack(const way &how, int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
+    expert_stack(const way &how, int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
         : one(), memory(fill(one, how, type, n_in, n_out, seed)) {}
     static std::vector<uint8_t> fill(std::vector<matrix> &one, const way &how, int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
     {
@@ -61,7 +65,7 @@ struct stack {
 /* Rows, and two stacks of matrices that read them. */
 struct experts {
     const way &how;
-    stack w, w2;
+    expert_stack w, w2;
     concurrency c;
     std::vector<float> factors, x0;
     buffer<float> x, scale;
@@ -76,7 +80,7 @@ struct experts {
         const pi__k_matrix &m = w.one[0].m;
         pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0};
         std::unique_ptr<buffer<char>> p(new buffer<char>(how.bytes(m.type, n, m.n_in)));
-        must_run(how.prepare(nullptr, &in, m.type, n, m.n_in, p->get()));
+        must_run(how.prepare(stream(), &in, m.type, n, m.n_in, p->get()));
         return p;
     }
     /* By column, of both. gathered: rows are prepared, not columns. */
@@ -91,7 +95,7 @@ struct experts {
         e.data2 = w2.memory.get();
         e.row = gathered ? c.row.get() : nullptr;
         e.y = y.get(), e.y2 = y.get() + n_out, e.ldy = ldy;
-        must_run(how.experts(nullptr, &c.a, &e, p));
+        must_run(how.experts(stream(), &c.a, &e, p));
         return std::vector<float>(y.get(), y.get() + y.size());
     }
     void compare(const std::vector<float> &y)
@@ -105,11 +109,11 @@ struct experts {
             for (int k = 0; k < 2; k++) {
                 matrix &m = k ? w2.one[e] : w.one[e];
                 m.m.scale = k ? nullptr : scale.get() + e;
-                must_run(how.linear(nullptr, &m.m, alone->get(), 1, out.get(), (int64_t) n_out));
-                assert_memory_equal(got + (size_t) k * n_out, out.get(), n_out * 4);
+                must_run(how.linear(stream(), &m.m, alone->get(), 1, out.get(), (int64_t) n_out));
+                expect_bytes(got + (size_t) k * n_out, out.get(), n_out * 4);
                 if (k && r % 4 == 0) how.check(m, &x0[r * n_in], std::vector<float>(out.get(), out.get() + n_out));
             }
-            assert_true(got[2 * n_out] != got[2 * n_out]); /* untouched */
+            expect_true(got[2 * n_out] != got[2 * n_out]); /* untouched */
         }
     }
     void test()
@@ -123,7 +127,7 @@ struct experts {
         }
         buffer<float> columns(sorted);
         std::vector<float> again = run(false, prepare(columns.get(), (int32_t) c.row.size())->get());
-        assert_memory_equal(again.data(), y.data(), y.size() * 4);
+        expect_bytes(again.data(), y.data(), y.size() * 4);
     }
     /* In every order of threads and copies. */
     void test_modes()
@@ -133,11 +137,11 @@ struct experts {
         in_all_modes([&] {
             std::vector<float> y = run(true, p->get());
             if (first.empty()) first = y;
-            assert_memory_equal(first.data(), y.data(), y.size() * 4);
+            expect_bytes(first.data(), y.data(), y.size() * 4);
         });
     }
 };
 
-} // namespace simt_test
+} // namespace selftest
 
 #endif

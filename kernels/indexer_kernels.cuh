@@ -1,0 +1,261 @@
+/* The lightning indexer of DeepSeek V4: a score for each entry that a token sees, and the n_top best of them (op indexer,
+ * which ops.h defines).
+ *
+ * index_scores. A block takes a token and some of its entries. S = Q K^T is one 16x8 piece for 16 heads and 8 entries; each
+ * lane applies relu and the heads' weights to its values and adds them up, then lanes add theirs:
+ *
+ *     shared memory  Q of 64 heads as hi + lo f16, in the order in which lanes want it: 16 bytes a lane and load
+ *     registers      K, 16 bytes a lane and load, straight from the cache: lane 4 g + t has values 8 t .. 8 t + 7 of 32 of
+ *                    entry g. Which column of the instruction they are is the same for Q, so nothing is moved
+ *
+ * A head's query is multiplied by a power of two, so that hi + lo has all 22 bits, and the head's weight divided by it. A
+ * score is a sum of one order whichever block makes it: batch-invariant.
+ *
+ * pick_some, pick_rest. The n-th largest is found bit by bit, from the highest: how many are at least this? Then whatever
+ * is above it is taken, and of those that equal it the first. Values are in registers, 16 a thread; of a token with more
+ * than 16 K entries each block finds the best of 16 K, and one the best of those: the same choice, as the best of all are
+ * among the best of their part. */
+#ifndef PI_INDEXER_KERNELS_CUH
+#define PI_INDEXER_KERNELS_CUH
+
+#include "ptx.cuh"
+#include "row_cache.cuh"
+#include "warp.cuh"
+
+enum {
+    SCORE_WARPS = 4,
+    PICK_THREADS = 1024,
+    EACH = 16,            /* values of a thread in registers */
+    PART = PICK_THREADS * EACH,
+};
+
+PI_FN int32_t entries_seen(const pi__k_indexer &k, int32_t token) { return (k.pos[token] + 1) / k.entries.ratio; }
+
+/* ------------------------------------------------------------------------------------------------------------- scores */
+
+/* Words of a lane in Q: [tiles][blocks of 32 values][hi, lo][two steps of 16 values][lanes]. */
+PI_FN uint32_t word_of(int tile, int32_t n_block, int32_t block, int plane, int step, int lane)
+{
+    return (uint32_t) ((((tile * n_block + block) * 2 + plane) * 2 + step) * 32 + lane);
+}
+
+PI_FN uint32_t halves(float a, float b, uint32_t *rest)
+{
+    const uint16_t x = float_to_half(a), y = float_to_half(b);
+    *rest = float_to_half(a - half_to_float(x)) | (uint32_t) float_to_half(b - half_to_float(y)) << 16;
+    return x | (uint32_t) y << 16;
+}
+
+/* `heads` heads of the token's queries, from first on, to q, and their weights to w: a warp a head. */
+PI_FN void load_queries(const pi__indexer &a, int32_t token, int32_t first, int heads, int32_t n_block, uint32_t *q,
+                        float *w)
+{
+    const int lane = (int) threadIdx.x % 32;
+    for (int h = (int) threadIdx.x / 32; h < heads; h += SCORE_WARPS) {
+        const bool there = first + h < a.n_head;
+        const float *x = a.q + token * a.ldq + (int64_t) (first + h) * a.dim;
+        float most = 0;
+        for (int32_t i = lane; i < a.dim && there; i += 32) most = fmaxf(most, fabsf(x[i]));
+        uint32_t e = __float_as_uint(warp_max(most)) >> 23; /* up = 2^(135 - e): the largest becomes 256 to 512 */
+        e = e == 255 ? 135 : max(e, 20u);
+        const float up = __uint_as_float((262 - e) << 23), down = __uint_as_float((e - 8) << 23);
+        if (lane == 0) w[h] = there ? a.w[token * a.ldw + first + h] * a.scale * down : 0.0f;
+        for (int32_t i = 2 * lane; i < 32 * n_block; i += 64) {
+            const bool in = there && i < a.dim; /* dim is even */
+            uint32_t low, high = halves(in ? clean(x[i] * up) : 0.0f, in ? clean(x[i + 1] * up) : 0.0f, &low);
+            /* value i of its block: lane i / 8, step i % 8 / 4, word i % 4 / 2; heads 8 to 15 of a tile: words 1 and 3 */
+            const int at = h % 8 * 4 + i % 32 / 8, word = i % 4 / 2 * 2 + h % 16 / 8;
+            q[word_of(h / 16, n_block, i / 32, 0, i % 8 / 4, at) * 4 + (uint32_t) word] = high;
+            q[word_of(h / 16, n_block, i / 32, 1, i % 8 / 4, at) * 4 + (uint32_t) word] = low;
+        }
+    }
+}
+
+/* Values 8 i .. 8 i + 7 of a row as f16: hi, and lo where rows are of F32. */
+template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, uint4 &high, uint4 &low)
+{
+    high = low = {0, 0, 0, 0};
+    if (!row.codes) return;
+    if (!SPLIT && type == PI__F16) {
+        high = ((const uint4 *) row.codes)[i];
+        return;
+    }
+    float f[8];
+    cache_get8(type, row, i, f);
+    high.x = halves(clean(f[0]), clean(f[1]), &low.x);
+    high.y = halves(clean(f[2]), clean(f[3]), &low.y);
+    high.z = halves(clean(f[4]), clean(f[5]), &low.z);
+    high.w = halves(clean(f[6]), clean(f[7]), &low.w);
+}
+
+/* Two steps of 16 values: a of Q, b of K. */
+PI_FN void multiply(const uint4 (&a)[2], uint4 b, float (&acc)[4])
+{
+    ptx_mma_f16(acc, {a[0].x, a[0].y, a[0].z, a[0].w}, {b.x, b.y});
+    ptx_mma_f16(acc, {a[1].x, a[1].y, a[1].z, a[1].w}, {b.z, b.w});
+}
+
+/* acc = the tiles of heads times 8 N entries; the lane 4 g + t has the row of entry g of each 8, or none. */
+template <bool SPLIT, int TILES, int N>
+PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_row (&row)[N], float (&acc)[TILES][N][4])
+{
+    const int lane = (int) threadIdx.x % 32;
+    const int32_t n_block = k.entries.cache.head_dim / 32;
+#pragma unroll
+    for (int i = 0; i < TILES * N * 4; i++) acc[i / 4 / N][i / 4 % N][i % 4] = 0;
+#pragma unroll 1
+    for (int32_t c = 0; c < n_block; c++) {
+        uint4 high[N], low[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) load_key<SPLIT>(k.entries.cache.type_k, row[n], 4 * c + lane % 4, high[n], low[n]);
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            uint4 qh[2], ql[2];
+            for (int s = 0; s < 2; s++) {
+                qh[s] = q[word_of(tile, n_block, c, 0, s, lane)];
+                ql[s] = q[word_of(tile, n_block, c, 1, s, lane)];
+            }
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                if (SPLIT) multiply(qh, low[n], acc[tile][n]);
+                multiply(ql, high[n], acc[tile][n]);
+                multiply(qh, high[n], acc[tile][n]);
+            }
+        }
+    }
+}
+
+/* Scores of entries of the token first + blockIdx.y, `each` of them a block, to score [tokens, room]; 16 TILES heads at
+ * once. */
+template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32)
+index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t room)
+{
+    PI_SMEM(raw);
+    constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries of a warp */
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token), n_block = k.entries.cache.head_dim / 32;
+    const int32_t from = (int32_t) blockIdx.x * each, to = min(n, from + each);
+    if (n <= k.a.n_top || from >= n) return;
+    uint4 *q = (uint4 *) raw;
+    float *w = (float *) (q + TILES * n_block * 4 * 32);
+    score += (int64_t) blockIdx.y * room;
+    for (int32_t h0 = 0; h0 < k.a.n_head; h0 += 16 * TILES) {
+        __syncthreads(); /* all are done with the heads before */
+        load_queries(k.a, token, h0, 16 * TILES, n_block, (uint32_t *) q, w);
+        __syncthreads();
+        for (int32_t e = from + warp * 8 * N; e < to; e += SCORE_WARPS * 8 * N) {
+            cache_row row[N];
+            float acc[TILES][N][4];
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const int32_t at = e + 8 * i + lane / 4;
+                row[i] = {nullptr, nullptr};
+                if (at < to) row[i] = row_of(k.entries, k.seq[token], at);
+            }
+            multiply_heads<SPLIT, TILES, N>(k, q, row, acc);
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++) { /* entries 8 (i / 2) + 2 t + i % 2 */
+                float sum = 0;
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) {
+                    sum = fmaf(fmaxf(acc[tile][i / 2][i % 2], 0.0f), w[16 * tile + lane / 4], sum);
+                    sum = fmaf(fmaxf(acc[tile][i / 2][2 + i % 2], 0.0f), w[16 * tile + lane / 4 + 8], sum);
+                }
+                for (int o = 4; o < 32; o *= 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
+                const int32_t at = e + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+                if (lane < 4 && at < to) score[at] = h0 ? score[at] + sum : sum;
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- choice */
+
+/* Numbers of the block's warps, used in turn. */
+struct counts {
+    uint32_t of_warp[2][32];
+};
+
+/* The k best of n values, n > k, by threads of a block: value(i); put(i, j) is told that i is the j-th of them, ascending. */
+template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PUT &put)
+{
+    uint32_t v[EACH], edge = 0, c = 0;
+    int turn = 0;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int32_t at = i * PICK_THREADS + (int32_t) threadIdx.x;
+        v[i] = at < n ? rank_of(value(at)) : 0;
+    }
+    auto count = [&](uint32_t least) {
+        uint32_t own = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) own += v[i] >= least;
+        for (int32_t at = PART + (int32_t) threadIdx.x; at < n; at += PICK_THREADS) own += rank_of(value(at)) >= least;
+        uint32_t *of_warp = s->of_warp[turn ^= 1];
+        own = __reduce_add_sync(PI_FULL, own);
+        if (lane == 0) of_warp[warp] = own;
+        __syncthreads();
+        return __reduce_add_sync(PI_FULL, of_warp[lane]);
+    };
+    for (uint32_t bit = 1u << 31; bit && c != k; bit >>= 1) { /* at least edge are k or more */
+        const uint32_t now = count(edge | bit);
+        if (now >= k) edge |= bit, c = now;
+    }
+    uint32_t left = k - count(edge + 1), above = 0, equal = 0; /* left: of those that equal edge */
+    for (int32_t first = 0; first < n; first += PICK_THREADS) {
+        const int32_t at = first + (int32_t) threadIdx.x;
+        const uint32_t x = at < n ? rank_of(value(at)) : 0;
+        const bool is_above = at < n && x > edge, is_equal = at < n && x == edge;
+        const uint32_t a = __ballot_sync(PI_FULL, is_above), b = __ballot_sync(PI_FULL, is_equal), lower = (1u << lane) - 1;
+        uint32_t *of_warp = s->of_warp[turn ^= 1];
+        if (lane == 0) of_warp[warp] = (uint32_t) __popc(a) << 16 | (uint32_t) __popc(b);
+        __syncthreads();
+        const uint32_t before = __reduce_add_sync(PI_FULL, lane < warp ? of_warp[lane] : 0);
+        const uint32_t e = equal + (before & 0xffff) + (uint32_t) __popc(b & lower);
+        const uint32_t j = above + (before >> 16) + (uint32_t) __popc(a & lower) + min(e, left);
+        if (is_above || (is_equal && e < left)) put(at, (int32_t) j);
+        const uint32_t all = __reduce_add_sync(PI_FULL, of_warp[lane]);
+        above += all >> 16;
+        equal += all & 0xffff;
+    }
+}
+
+/* The best of the token's PART entries blockIdx.x: to pick where that is all of them, else to some [tokens, room]. */
+__global__ void __launch_bounds__(PICK_THREADS)
+pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int32_t *some, int64_t room_some)
+{
+    PI_SMEM(raw);
+    const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token), top = k.a.n_top;
+    const int32_t from = (int32_t) blockIdx.x * PART, own = min((int32_t) PART, n - from);
+    int32_t *to = k.a.pick + (size_t) token * (size_t) top;
+    if (own <= 0) return;
+    if (n > PART) to = some + (int64_t) blockIdx.y * room_some + (int64_t) blockIdx.x * min((int32_t) PART, top);
+    score += (int64_t) blockIdx.y * room + from;
+    if (own <= top) {
+        for (int32_t i = (int32_t) threadIdx.x; i < own; i += PICK_THREADS) to[i] = from + i;
+        return;
+    }
+    choose(own, (uint32_t) top, (counts *) raw, [=](int32_t i) { return score[i]; }, [=](int32_t i, int32_t j) { to[j] = from + i; });
+}
+
+/* The best of what pick_some left of a token with more entries. */
+__global__ void __launch_bounds__(PICK_THREADS)
+pick_rest(pi__k_indexer k, int32_t first, const float *score, int64_t room, const int32_t *some, int64_t room_some)
+{
+    PI_SMEM(raw);
+    const int32_t token = first + (int32_t) blockIdx.x, n = entries_seen(k, token), top = k.a.n_top, most = min((int32_t) PART, top);
+    int32_t *pick = k.a.pick + (size_t) token * (size_t) top;
+    if (n <= PART) return;
+    const int32_t has = n / PART * most + min(n % PART, most);
+    score += (int64_t) blockIdx.x * room;
+    some += (int64_t) blockIdx.x * room_some;
+    if (has <= top) {
+        for (int32_t i = (int32_t) threadIdx.x; i < has; i += PICK_THREADS) pick[i] = some[i];
+        return;
+    }
+    choose(has, (uint32_t) top, (counts *) raw, [=](int32_t i) { return score[some[i]]; },
+           [=](int32_t i, int32_t j) { pick[j] = some[i]; });
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* What DeepSeek V4's attention reads: queries and latent rows with their norms, rotations and the write to the cache, and
+ * entries made of the tokens of a window (ops mla_qkv and compress, which ops.h defines).
+ *
+ * mla_qkv     a warp takes one head of a token, or its row, which lies in the warp's shared memory meanwhile, as in
+ *             qkv_kernels.cuh
+ * keep_recent the values and scores of tokens go to the cache of recent rows, which is of F32
+ * make_entry  then a block makes the entry of each token that is the last of its window, from that cache alone: so it does
+ *             not matter in which steps the window's tokens came. A thread has one value of the entry, and adds the
+ *             window's tokens in order */
+#ifndef PI_MLA_KERNELS_CUH
+#define PI_MLA_KERNELS_CUH
+
+#include "row_cache.cuh"
+#include "warp.cuh"
+
+enum { MLA_WARPS = 4, KEEP_THREADS = 256, MAX_SLOTS = 128, MAX_ENTRY = 512 };
+
+/* Values first.. of the row: its last n_rot, in pairs of neighbours. */
+PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *table, int lane, int n_lane)
+{
+    for (int32_t i = lane; i < n_rot / 2; i += n_lane)
+        rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
+}
+
+__global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
+{
+    PI_SMEM(raw);
+    const pi__mla_qkv &a = k.a;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const int32_t token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * MLA_WARPS + warp, width = (a.dim + 31) / 32 * 32;
+    const bool is_q = head < a.n_head;
+    if (head > a.n_head || (!is_q && (!a.row || k.rows.slot[token] < 0))) return;
+    float *row = (float *) raw + warp * width, *q = a.q + token * a.ldq + (int64_t) head * a.dim, f = 1.0f, s = 0;
+    const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
+    for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
+    for (int32_t i = lane; i < width; i += 32) s = fmaf(row[i], row[i], s);
+    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) a.dim + a.eps);
+    if (is_q) f *= a.q_scale;
+    for (int32_t i = lane; i < a.dim; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
+    __syncwarp();
+    rotate_tail(row, a.dim - a.n_rot, a.n_rot, a.rope + (size_t) token * (size_t) a.n_rot, lane, 32);
+    __syncwarp();
+    if (is_q) {
+        for (int32_t i = lane; i < a.dim; i += 32) q[i] = row[i];
+    } else {
+        const cache_row to = row_at(k.rows, k.rows.slot[token]);
+        for (int32_t g = 0; g < width / 32; g++) cache_put(k.rows.cache.type_k, to, g, row[g * 32 + lane], lane);
+    }
+}
+
+/* A block: a token. */
+__global__ void __launch_bounds__(KEEP_THREADS) keep_recent(pi__k_compress k, int32_t width)
+{
+    const int32_t t = (int32_t) blockIdx.x, slot = k.recent.slot[t];
+    if (slot < 0) return;
+    const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
+    float *to = (float *) row_at(k.recent, slot).codes;
+    for (int32_t i = (int32_t) threadIdx.x; i < 2 * width; i += KEEP_THREADS) to[i] = i < width ? x[i] : x[i] + ape[i - width];
+}
+
+/* The softmax of n scores weighs n values, `apart` floats behind them. */
+PI_FN float pooled(const float *const *value, int32_t n, int32_t apart, int32_t d)
+{
+    float top = __uint_as_float(0xff800000u), all = 0, sum = 0;
+#pragma unroll 4
+    for (int32_t i = 0; i < n; i++) top = fmaxf(top, value[i][apart + d]);
+#pragma unroll 4
+    for (int32_t i = 0; i < n; i++) {
+        const float e = expf(value[i][apart + d] - top);
+        all += e;
+        sum = fmaf(e, value[i][d], sum);
+    }
+    return sum / all;
+}
+
+/* A block, of a thread a value: the entry whose last token is blockIdx.x, if it is one's. */
+__global__ void __launch_bounds__(MAX_ENTRY) make_entry(pi__k_compress k, int32_t width)
+{
+    PI_SMEM(raw);
+    const pi__compress &a = k.a;
+    const float **value = (const float **) raw;            /* [MAX_SLOTS] of the window's tokens */
+    float *row = (float *) (value + MAX_SLOTS), *scratch = row + blockDim.x;
+    const int32_t t = (int32_t) blockIdx.x, d = (int32_t) threadIdx.x, slot = k.entries.slot[t], pos = k.pos[t];
+    const int32_t start = pos + 1 - a.ratio, first = a.overlap && start > 0 ? start - a.ratio : start, n = pos + 1 - first;
+    if (slot < 0 || (pos + 1) % a.ratio) return;
+    for (int32_t i = d; i < n; i += (int32_t) blockDim.x)
+        value[i] = (const float *) row_of(k.recent, k.seq[t], first + i).codes + (a.overlap && first + i >= start ? a.dim : 0);
+    __syncthreads();
+    const float x = d < a.dim ? pooled(value, n, width, d) : 0.0f;
+    const float f = 1.0f / sqrtf(block_sum(x * x, scratch) / (float) a.dim + a.eps);
+    row[d] = d < a.dim ? x * f * a.norm[d] : 0.0f;
+    __syncthreads();
+    if (d < a.n_rot / 2) {
+        const float angle = (float) start * a.freq[d];
+        float *p = row + a.dim - a.n_rot + 2 * d;
+        rotate_pair(p[0], p[1], cosf(angle), sinf(angle));
+    }
+    __syncthreads();
+    cache_put(k.entries.cache.type_k, row_at(k.entries, slot), d / 32, row[d], d % 32);
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* Where rows of a sequence lie in a cache of rows (pi__k_rows of kernels.h), and rotation of their last values. */
+#ifndef PI_ROW_CACHE_CUH
+#define PI_ROW_CACHE_CUH
+
+#include "cache.cuh"
+
+/* Row `row` of a sequence, which is there. */
+PI_FN cache_row row_of(const pi__k_rows &k, int32_t seq, int32_t row)
+{
+    const int32_t n = k.cache.block_size, block = k.table[(size_t) seq * (size_t) k.table_stride + (size_t) (row / n)];
+    return cache_token(k.cache, false, block, 0, row % n);
+}
+
+/* The row that a token's slot is in. */
+PI_FN cache_row row_at(const pi__k_rows &k, int32_t slot)
+{
+    const int32_t n = k.cache.block_size, row = slot / k.ratio;
+    return cache_token(k.cache, false, row / n, 0, row % n);
+}
+
+/* Rotates a pair of neighbours. */
+PI_FN void rotate_pair(float &a, float &b, float c, float s)
+{
+    const float x = a;
+    a = x * c - b * s;
+    b = x * s + b * c;
+}
+
+#endif

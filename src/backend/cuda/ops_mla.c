@@ -1,0 +1,79 @@
+/* The ops of DeepSeek V4 that are not on rows alone: structs of ops.h turned into the kernels' and queued (see kernels.h).
+ * No memory; the step thread. */
+#include "backend/cuda/impl.h"
+#include "formats/formats.h"
+
+enum { MAX_ROW = 2048 /* values of a row */, INDEXER_ROOM = 64 << 20 /* bytes of scores, if not for a few tokens */, FEW = 8 };
+
+/* Values of a row in the cache. */
+static int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
+
+size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
+{
+    (void) be;
+    if (pi__kv_index(type) < 0 || n < 16 || n > MAX_ROW || n % 16 || n_rows < 1) return 0;
+    return ((size_t) n_rows * pi__row_size(pi__type_info_of(type), width_of(n)) + 63) & ~(size_t) 63;
+}
+
+/* kv NULL: no rows. */
+static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_layer *kv)
+{
+    if (!kv) return (pi__k_rows) {.ratio = 1};
+    const pi__kv_batch *kb = &b->kv[kv->group];
+    return (pi__k_rows) {.cache = {kv->base, kv->stride, kv->type_k, kv->type_k, 1, width_of(kv->head_dim), kb->block_size / kv->ratio},
+                         .ratio = kv->ratio, .slot = d->slot[kv->group], .table = d->table[kv->group],
+                         .table_stride = kb->table_stride};
+}
+
+/* Most tokens that one of the step sees: what shapes of captured steps have in common. */
+static int32_t most_seen(const cuda_batch *d, const pi__batch *b) { return d->keys ? d->keys : pi__cuda_most_keys(b, 0); }
+
+void pi__cuda_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__k_mla_qkv k = {.a = *a, .rows = rows_of(pi__cuda_batch_of(c, b), b, a->rows), .n_tokens = b->n_tokens};
+    if (!k.rows.slot) k.a.row = NULL;
+    PI__QUEUE(c, pi__k_mla_qkv_run(pi__rt_stream(c->rt), &k));
+}
+
+void pi__cuda_compress(pi__backend *be, const pi__batch *b, const pi__compress *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    pi__k_compress k = {.a = *a, .recent = rows_of(d, b, a->recent), .entries = rows_of(d, b, a->entries),
+                        .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq};
+    k.a.freq = pi__cuda_frequencies(c, a->freq, a->n_rot / 2);
+    PI__QUEUE(c, pi__k_compress_run(pi__rt_stream(c->rt), &k));
+}
+
+size_t pi__cuda_indexer_bytes(const pi__limits *lim)
+{
+    if (!lim->indexer_head) return 0;
+    const size_t one = pi__k_indexer_scratch(lim->max_ctx / lim->indexer_ratio + 1);
+    size_t n = INDEXER_ROOM / one;
+    if (n < FEW) n = FEW;
+    return one * (n < (size_t) lim->max_tokens ? n : (size_t) lim->max_tokens);
+}
+
+void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    pi__k_indexer k = {.a = *a, .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq,
+                       .most = most_seen(d, b) / a->entries->ratio, .scratch = c->scratch + c->at.indexer,
+                       .scratch_size = c->at.kv_splits - c->at.indexer, .n_sm = c->info.n_sm};
+    PI__QUEUE(c, pi__k_indexer_run(pi__rt_stream(c->rt), &k));
+}
+
+void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    const int32_t seen = most_seen(d, b), window = seen < a->window ? seen : a->window;
+    int32_t entries = a->entries ? seen / a->entries->ratio : 0;
+    if (a->pick && entries > a->n_top) entries = a->n_top;
+    pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
+                      .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
+                      .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm};
+    PI__QUEUE(c, pi__k_sparse_run(pi__rt_stream(c->rt), &k));
+}

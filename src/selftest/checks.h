@@ -1,0 +1,22 @@
+/* The families of checks, a file check_NAME.cpp each, and what runs one. */
+#ifndef PI__SELFTEST_CHECKS_H
+#define PI__SELFTEST_CHECKS_H
+
+#include "selftest/check.h"
+
+namespace selftest {
+
+#define PI__SELFTEST_FAMILIES(X)                                                                                        \
+    X(runtime) X(linear) X(gemm) X(mma16) X(fp4) X(attention) X(rows) X(gdn) X(moe) X(top) X(centroid_head)
+#define PI__SELFTEST_FAMILY(name) extern const family checks_of_##name;
+PI__SELFTEST_FAMILIES(PI__SELFTEST_FAMILY)
+#undef PI__SELFTEST_FAMILY
+
+enum outcome { CHECK_OK, CHECK_FAILED, CHECK_SKIPPED };
+
+/* Runs a check on the target; text is why it failed or was skipped. */
+outcome run_check(target &t, const entry &c, char *text, size_t size);
+
+} // namespace selftest
+
+#endif

@@ -1,0 +1,216 @@
+/* Races in global memory between blocks of one launch, in instrumented kernels.
+ *
+ * Every word of device memory has a record of its last writer and readers in this launch. Accesses of a word by two
+ * blocks, one of them a write, are ordered if the earlier was released and that was acquired: its thread, or a thread of
+ * its block behind a barrier, calls __threadfence() and then an atomic on some word; the later one's thread, or one
+ * before a barrier of its block, sees that word by an atomic and calls __threadfence(). If not, that is a race, in
+ * whatever order the blocks happened to run: a kernel that has one may be right on one device and wrong on another.
+ *
+ *     writer block:  data = ..  __syncthreads()  thread 0: __threadfence()  atomicAdd(flag)
+ *     reader block:  thread 0: atomicAdd(flag, 0)  __threadfence()  __syncthreads()  .. = data
+ *
+ * Of several blocks that read a word one is remembered. Where a launch has fences, a write after several readers is not
+ * judged: whether all of them were waited for is not known.
+ *
+ * Memory: address space for all records, of which pages are used where memory is; the lists of one launch. Threads: those
+ * of simt::run, one at a time. */
+#include "simt_impl.h"
+
+#include <cstdio>
+#include <sys/mman.h>
+#include <unordered_map>
+
+namespace simt {
+
+enum { WORD = 4 };
+
+/* Who accessed a word last. Numbers of barriers and fences are those before it. */
+struct mark {
+    uint32_t block;          /* + 1; 0: nobody */
+    uint16_t lin, fence;     /* thread */
+    uint16_t epoch, warp;    /* barriers of the block, of the warp */
+    uint32_t code;           /* where: of a place */
+};
+struct word {
+    uint32_t launch;         /* of which this tells */
+    uint8_t written, read;   /* bytes of the word, bits */
+    bool atomic, many;       /* the write was one; more than one block has read */
+    mark writer, reader;
+};
+
+static word *words;                                          /* of the region */
+static uint32_t launch_number;
+static bool active;                                          /* this launch is checked */
+static unsigned long n_fences;                               /* in the launch */
+static std::unordered_map<const void *, std::vector<released>> heard_at; /* by words of atomics */
+static std::vector<released> block_has[MOST_RESIDENT];       /* acquired before the last barrier */
+
+/* Places in the source that the marks tell of. */
+struct spot {
+    const void *code; /* or NULL: */
+    const char *file;
+    int line;
+};
+static std::vector<spot> spots;
+static std::unordered_map<uint64_t, uint32_t> spot_numbers;
+
+static uint32_t spot_number(const void *code, const char *file, int line)
+{
+    static uint64_t last_key;
+    static uint32_t last;
+    const uint64_t key = code ? (uint64_t) (uintptr_t) code : (uint64_t) (uintptr_t) file << 20 ^ (uint64_t) line;
+    if (key == last_key && last < spots.size()) return last;
+    auto added = spot_numbers.emplace(key, (uint32_t) spots.size());
+    if (added.second) spots.push_back({code, file, line});
+    last_key = key;
+    return last = added.first->second;
+}
+
+static const char *text_of(uint32_t number, char *text, size_t size)
+{
+    const spot &s = spots[number];
+    if (s.code) snprintf(text, size, "%s", source_of(s.code));
+    else snprintf(text, size, "%s:%d", s.file, s.line);
+    return text;
+}
+
+static bool have_words()
+{
+    if (words) return true;
+    void *p = mmap(nullptr, DEVICE_REGION / WORD * sizeof(word), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    words = static_cast<word *>(p);
+    return true;
+}
+
+void between_begin(uint64_t blocks)
+{
+    active = instrumented() && options.check && options.between && blocks > 1;
+    if (!active) return;
+    if (!have_words()) {
+        active = false;
+        fail(nullptr, 0, "no address space for what is known of device memory");
+        return;
+    }
+    launch_number++;
+    n_fences = 0;
+    heard_at.clear();
+}
+
+void between_block() { block_has[resident()].clear(); }
+
+/* What any thread of the block has acquired, all have from now on. */
+void between_barrier()
+{
+    if (!active || !n_fences) return;
+    std::vector<released> &all = block_has[resident()];
+    for (unsigned i = 0; i < block_threads(); i++) {
+        std::vector<released> &own = thread_of(i)->order.acquired;
+        all.insert(all.end(), own.begin(), own.end());
+        own.clear();
+    }
+}
+
+void fence()
+{
+    if (!self || !active) return;
+    between_thread &t = current()->order;
+    n_fences++;
+    t.fences++;
+    t.block = (uint16_t) shadow_epoch();
+    t.warp = (uint16_t) shadow_warp_epoch(self->lin / 32);
+    t.acquired.insert(t.acquired.end(), t.heard.begin(), t.heard.end());
+    t.heard.clear();
+}
+
+static void add(std::vector<released> &to, const released &r)
+{
+    for (released &o : to) {
+        if (o.block_id != r.block_id || o.lin != r.lin) continue;
+        o = r; /* a thread's releases come in order */
+        return;
+    }
+    to.push_back(r);
+}
+
+/* The word of an atomic passes on what its thread has released, and the thread hears what others have. */
+void between_atomic(const void *p)
+{
+    if (!active || !n_fences) return;
+    between_thread &t = current()->order;
+    std::vector<released> &at = heard_at[p];
+    for (const released &r : at) add(t.heard, r);
+    if (!t.fences) return;
+    for (const released &r : block_has[resident()]) add(at, r);
+    for (const released &r : t.acquired) add(at, r);
+    add(at, {block_number(), t.block, t.warp, t.fences, (uint16_t) self->lin});
+}
+
+static bool covers(const released &r, const mark &m)
+{
+    if (r.block_id + 1 != m.block) return false;
+    if (m.epoch < r.block) return true;
+    if (m.lin / 32 == r.lin / 32 && m.warp < r.warp) return true;
+    return m.lin == r.lin && m.fence < r.fence;
+}
+
+/* Whether the access before comes before this thread's. */
+static bool ordered(const mark &m)
+{
+    if (!m.block || m.block == block_number() + 1) return true;
+    if (!n_fences) return false;
+    for (const released &r : current()->order.acquired)
+        if (covers(r, m)) return true;
+    for (const released &r : block_has[resident()])
+        if (covers(r, m)) return true;
+    return false;
+}
+
+static void tell(const void *p, const mark &m, bool reads, bool read, const mark &now)
+{
+    char here_text[300], there[300];
+    fail(nullptr, -1, "race between blocks in %s: %s global memory %p at %s, which thread %u of block %u %s at %s, and nothing "
+         "orders them", source_of(kernel()), reads ? "reads" : "writes", p, text_of(now.code, here_text, sizeof here_text),
+         m.lin, m.block - 1, read ? "reads" : "writes", text_of(m.code, there, sizeof there));
+}
+
+static void judge(word &w, const char *p, access kind, uint8_t bytes, const mark &now)
+{
+    const bool reads = kind == access::read;
+    if (w.launch != launch_number) {
+        w = word();
+        w.launch = launch_number;
+    }
+    const bool fine = kind == access::atomic && w.atomic;
+    if ((w.written & bytes) && !fine && !ordered(w.writer)) tell(p, w.writer, reads, false, now);
+    if (!reads && (w.read & bytes) && !(w.many && n_fences) && (w.many || !ordered(w.reader)))
+        tell(p, w.reader, false, true, now);
+    if (reads) {
+        w.many |= w.reader.block && w.reader.block != now.block;
+        w.reader = now;
+        w.read |= bytes;
+    } else {
+        if (w.writer.block != now.block) w.written = 0;
+        w.writer = now;
+        w.written |= bytes;
+        w.atomic = kind == access::atomic;
+        if (w.read & bytes) w.read = 0, w.many = false, w.reader = mark();
+    }
+}
+
+void between_access(const void *p, size_t size, access kind, const void *code, const char *file, int line)
+{
+    if (!active || !size || !in_device_region(p)) return;
+    const mark now = {block_number() + 1, (uint16_t) self->lin, current()->order.fences, (uint16_t) shadow_epoch(),
+                      (uint16_t) shadow_warp_epoch(self->lin / 32), spot_number(code, file, line)};
+    const size_t at = device_offset(p), end = at + size;
+    for (size_t w = at / WORD; w * WORD < end; w++) {
+        uint8_t bytes = 15;
+        if (w * WORD < at) bytes = (uint8_t) (bytes & 15u << (at - w * WORD));
+        if ((w + 1) * WORD > end) bytes = (uint8_t) (bytes & 15u >> ((w + 1) * WORD - end));
+        judge(words[w], static_cast<const char *>(p) + (w * WORD > at ? w * WORD - at : 0), kind, bytes, now);
+    }
+}
+
+} // namespace simt

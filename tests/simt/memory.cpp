@@ -1,0 +1,172 @@
+/* Device memory of the emulator: allocations and mapped pages in one reserved region of addresses, each ending at a page
+ * that faults where nothing lies behind it.
+ *
+ * Memory: the pages of what is allocated; the region's addresses are kept. Threads: any; under the lock of launches. */
+#include "simt_impl.h"
+
+#include <map>
+#include <sys/mman.h>
+
+namespace simt {
+
+enum { PAGE = 64 << 10 /* of any kernel */ };
+
+struct allocation {
+    size_t size;  /* bytes asked for */
+    char *map;    /* first page */
+    size_t pages; /* bytes mapped */
+    bool mapped;  /* by device_map */
+};
+static std::map<char *, allocation> allocations; /* by first byte */
+static std::map<char *, size_t> reservations; /* bytes, by first one */
+static char *region;        /* reserved address space */
+static char *last_begin, *last_end; /* of an allocation: the one found last */
+static size_t region_used;  /* bytes of it handed out; from the start again when nothing is allocated or reserved */
+
+static bool have_region()
+{
+    if (region) return true;
+    void *p = mmap(nullptr, DEVICE_REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    region = static_cast<char *>(p);
+    return true;
+}
+
+void *device_alloc(size_t size)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    if (!have_region()) return nullptr;
+    if (!size || size > DEVICE_REGION || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return nullptr;
+    size_t used = (size + 255) / 256 * 256, pages = (used + PAGE - 1) / PAGE * PAGE;
+    if (region_used + pages + PAGE > DEVICE_REGION) return nullptr;
+    char *map = region + region_used;
+    if (mprotect(map, pages, PROT_READ | PROT_WRITE)) return nullptr;
+    region_used += pages + PAGE;
+    char *p = map + pages - used;
+    if (!options.untouched) std::memset(p, 0xff, used);
+    allocations[p] = {size, map, pages, false};
+    return p;
+}
+
+static void give_back(std::map<char *, allocation>::iterator it)
+{
+    madvise(it->second.map, it->second.pages, MADV_DONTNEED);
+    mprotect(it->second.map, it->second.pages, PROT_NONE);
+    allocations.erase(it);
+    last_begin = last_end = nullptr;
+    if (allocations.empty() && reservations.empty()) region_used = 0;
+}
+
+void device_free(void *p)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    auto it = allocations.find(static_cast<char *>(p));
+    if (it != allocations.end() && !it->second.mapped) give_back(it);
+}
+
+void *device_reserve(size_t size)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    const size_t page = options.page;
+    if (!page || !size || size % page || size > DEVICE_REGION || !have_region()) return nullptr;
+    char *p = region + region_used;
+    p += (page - (uintptr_t) p % page) % page;
+    size_t end = (size_t) (p - region) + size + PAGE;
+    if (end > DEVICE_REGION) return nullptr;
+    region_used = end;
+    reservations[p] = size;
+    return p;
+}
+
+/* The first allocation that reaches into the bytes from p on, or the end. */
+static std::map<char *, allocation>::iterator first_in(char *p, size_t size)
+{
+    auto it = allocations.upper_bound(p);
+    if (it != allocations.begin() && std::prev(it)->first + std::prev(it)->second.size > p) return std::prev(it);
+    return it != allocations.end() && it->first < p + size ? it : allocations.end();
+}
+
+bool device_unreserve(void *p)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    auto it = reservations.find(static_cast<char *>(p));
+    if (it == reservations.end() || first_in(it->first, it->second) != allocations.end()) return false;
+    reservations.erase(it);
+    if (allocations.empty() && reservations.empty()) region_used = 0;
+    return true;
+}
+
+bool device_map(void *p, size_t size)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    char *c = static_cast<char *>(p);
+    auto it = reservations.upper_bound(c);
+    if (it == reservations.begin() || !size || (uintptr_t) p % options.page || size % options.page) return false;
+    --it;
+    size_t at = (size_t) (c - it->first);
+    if (at > it->second || size > it->second - at || first_in(c, size) != allocations.end()) return false;
+    if (options.fail_alloc >= 0 && options.fail_alloc-- == 0) return false;
+    if (mprotect(c, size, PROT_READ | PROT_WRITE)) return false;
+    allocations[c] = {size, c, size, true};
+    return true;
+}
+
+bool device_unmap(void *p, size_t size)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    auto it = allocations.find(static_cast<char *>(p));
+    if (it == allocations.end() || !it->second.mapped || it->second.size != size) return false;
+    give_back(it);
+    return true;
+}
+
+size_t device_bytes()
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    size_t n = 0;
+    for (const auto &a : allocations) n += a.second.size;
+    return n;
+}
+
+static void device_protect(int prot)
+{
+    for (const auto &a : allocations) mprotect(a.second.map, a.second.pages, prot);
+}
+visible::visible()
+{
+    if (options.hide) device_protect(PROT_READ | PROT_WRITE);
+}
+visible::~visible()
+{
+    if (options.hide) device_protect(PROT_NONE);
+}
+
+bool in_device_region(const void *p)
+{
+    const char *c = static_cast<const char *>(p);
+    return region && c >= region && c < region + DEVICE_REGION;
+}
+
+bool in_device_memory(const void *p, size_t size)
+{
+    char *c = const_cast<char *>(static_cast<const char *>(p));
+    if (c < last_begin || c >= last_end) {
+        auto it = allocations.upper_bound(c);
+        if (it == allocations.begin()) return false;
+        --it;
+        if (c >= it->first + it->second.size) return false;
+        last_begin = it->first;
+        last_end = it->first + it->second.size;
+    }
+    return size <= (size_t) (last_end - c);
+}
+
+bool device_holds(const void *p, size_t size)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    return in_device_memory(p, size);
+}
+
+size_t device_offset(const void *p) { return (size_t) (static_cast<const char *>(p) - region); }
+
+} // namespace simt

@@ -1,0 +1,234 @@
+/* A model on the emulated device, and steps of it, without the engine around: what the engine would give the model's graph
+ * for so many sequences with so many tokens in the cache. For roofline.cpp; opened once a process.
+ *
+ * Activations begin as random values: of a sampled launch most rows stay what they were, and routers see them. */
+#include "roofline.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "formats/formats.h"
+#include "model/model.h"
+
+enum { BLOCK = 16, CTX = 131072 };
+
+typedef struct setup {
+    pi__gguf *g;
+    pi__backend *be;
+    pi__model *m;
+    pi__limits lim;
+    float *logits;                       /* [MAX_ROWS, n_vocab] on the device */
+    char *pool[PI__MAX_GROUPS];          /* NULL: no layer keeps blocks there */
+    size_t block_bytes[PI__MAX_GROUPS];  /* of all layers of the group */
+    size_t slot_bytes;                   /* of all recurrent layers */
+    size_t max_blocks;                   /* of a pool */
+    int32_t *ints;                       /* the arrays of a batch */
+} setup;
+static setup s;
+static void (*device_linear)(pi__backend *be, const pi__batch *b, const pi__linear *a);
+
+static size_t kv_bytes(const pi__kv_layer *kv)
+{
+    return s.be->dev->kv_bytes(s.be, PI__F16, PI__F16, kv->n_head_kv, kv->head_dim, BLOCK);
+}
+
+/* The layer that a matrix is of; -1: of none. */
+static int32_t layer_of(const pi__weight *w)
+{
+    int32_t layer = -1;
+    for (size_t i = 0; i < s.m->n_want; i++)
+        if (s.m->want[i].weight == w) sscanf(s.m->want[i].tensor->name.p, "blk.%d.", &layer);
+    return layer;
+}
+
+/* The device's own linear, which tells of a layer when its first matrices come: those that begin it. */
+static pi__op_fns told;
+static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+{
+    const int32_t layer = layer_of(a->lin[0].w);
+    roofline_layer(layer < 0 ? s.m->n_layer : layer);
+    device_linear(be, b, a);
+}
+
+/* A cache of F16 for max_blocks blocks in each group, and a state for each sequence. */
+static int caches(pi_error *err)
+{
+    size_t at[PI__MAX_GROUPS] = {0};
+    for (int32_t i = 0; i < s.m->n_kv; i++) s.block_bytes[s.m->kv[i].group] += kv_bytes(&s.m->kv[i]);
+    for (int32_t g = 0; g < s.m->n_groups; g++) {
+        if (!s.block_bytes[g]) continue;
+        s.pool[g] = s.be->dev->alloc(s.be, s.block_bytes[g] * s.max_blocks);
+        if (!s.pool[g]) return pi__fail_mem(err, "a cache");
+    }
+    for (int32_t i = 0; i < s.m->n_kv; i++) {
+        pi__kv_layer *kv = &s.m->kv[i];
+        kv->type_k = kv->type_v = PI__F16;
+        kv->base = s.pool[kv->group] + at[kv->group];
+        kv->stride = s.block_bytes[kv->group];
+        at[kv->group] += kv_bytes(kv);
+    }
+    for (int32_t i = 0; i < s.m->n_state; i++) s.slot_bytes += s.be->dev->state_bytes(s.be, &s.m->state[i]);
+    char *slots = s.slot_bytes ? s.be->dev->alloc(s.be, s.slot_bytes * (size_t) s.lim.max_seqs) : NULL;
+    if (s.slot_bytes && !slots) return pi__fail_mem(err, "states");
+    for (int32_t i = 0; i < s.m->n_state; i++) {
+        s.m->state[i].base = slots;
+        s.m->state[i].stride = s.slot_bytes;
+        slots += s.be->dev->state_bytes(s.be, &s.m->state[i]);
+    }
+    return PI_OK;
+}
+
+static void fill_scratch(void)
+{
+    uint64_t rng = 1;
+    float *p = (float *) (void *) s.m->scratch;
+    for (size_t i = 0; i < s.m->scratch_size / sizeof *p; i++) {
+        rng = rng * 6364136223846793005u + 1442695040888963407u;
+        p[i] = (float) (int32_t) (rng >> 32) / 2147483648.0f;
+    }
+}
+
+int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t cache_tokens)
+{
+    const pi__cpu_params p = {.n_threads = 1, .poll = 1};
+    const pi__log log = {0};
+    pi_error err = {0};
+    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = PI__MAX_ROWS, .max_ctx = CTX};
+    s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
+    int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
+    if (!rc) {
+        told = *s.be->ops;
+        device_linear = told.linear;
+        told.linear = tell_linear;
+        s.be->ops = &told;
+    }
+    if (!rc) rc = pi__gguf_open(&s.g, path, PI__LOAD_MMAP, &err);
+    if (!rc) rc = pi__model_declare(&s.m, s.g, s.be, NULL, 0, NULL, &err);
+    if (!rc) {
+        (void) pi__model_scratch(s.m, &s.lim);
+        s.lim.n_vocab = s.m->n_vocab;
+        rc = s.be->dev->reserve(s.be, &s.lim, &err);
+    }
+    if (!rc) rc = pi__model_load(s.m, &s.lim, NULL, &err);
+    if (!rc) rc = caches(&err);
+    if (!rc) {
+        s.logits = s.be->dev->alloc(s.be, (size_t) PI__MAX_ROWS * (size_t) s.m->n_vocab * sizeof(float));
+        s.ints = pi__calloc(1, ((size_t) max_tokens * 6 + (size_t) max_seqs * 12 + 64 + s.max_blocks * 2) * sizeof *s.ints *
+                            PI__MAX_GROUPS);
+        if (!s.logits || !s.ints) rc = pi__fail_mem(&err, "logits");
+    }
+    if (!rc) rc = s.be->dev->finish(s.be, &err);
+    if (rc) fprintf(stderr, "%s: %s\n", path, err.msg);
+    else fill_scratch();
+    return rc;
+}
+
+void roofline_close(void)
+{
+    pi__free(s.ints);
+    pi__model_free(s.m);
+    pi__gguf_close(s.g);
+    for (int32_t g = 0; g < PI__MAX_GROUPS; g++)
+        if (s.pool[g]) s.be->dev->free(s.be, s.pool[g], s.block_bytes[g] * s.max_blocks);
+    if (s.m && s.m->n_state) s.be->dev->free(s.be, s.m->state[0].base, s.slot_bytes * (size_t) s.lim.max_seqs);
+    if (s.logits) s.be->dev->free(s.be, s.logits, (size_t) PI__MAX_ROWS * (size_t) s.m->n_vocab * sizeof(float));
+    if (s.be) s.be->dev->destroy(s.be);
+}
+
+static int32_t *take(int32_t **at, int32_t n)
+{
+    int32_t *p = *at;
+    *at += n;
+    return p;
+}
+
+/* Blocks of the sequences one behind the other; -1 behind a window. */
+static void group(pi__batch *b, int32_t g, int32_t **at, int32_t ctx, int32_t window)
+{
+    const int32_t width = ctx / BLOCK + 1, each = b->n_tokens / b->n_seqs;
+    int32_t *table = take(at, b->n_seqs * width), *slot = take(at, b->n_tokens);
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        for (int32_t k = 0; k < width; k++) {
+            const bool seen = !window || (k + 1) * BLOCK > ctx - each - window;
+            table[i * width + k] = seen && k * BLOCK < ctx ? i * width + k : -1;
+        }
+        for (int32_t k = 0; k < each; k++) {
+            const int32_t pos = ctx - each + k;
+            slot[i * each + k] = table[i * width + pos / BLOCK] * BLOCK + pos % BLOCK;
+        }
+    }
+    b->kv[g] = (pi__kv_batch) {BLOCK, width, table, slot};
+}
+
+/* The logits rows as a batch of their own: one a sequence, its last token. */
+static void fill_rows(pi__batch *rows, const pi__batch *b, int32_t **at)
+{
+    int32_t *token = take(at, b->n_rows), *pos = take(at, b->n_rows), *seq = take(at, b->n_rows),
+            *start = take(at, b->n_seqs + 1);
+    for (int32_t i = 0; i <= b->n_seqs; i++) start[i] = i;
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        token[i] = b->token[b->logits_indices[i]];
+        pos[i] = b->pos[b->logits_indices[i]];
+        seq[i] = i;
+    }
+    *rows = *b;
+    rows->token = token, rows->pos = pos, rows->seq = seq, rows->seq_start = start;
+    rows->n_tokens = b->n_rows;
+    rows->n_rows = 0;
+    rows->logits_indices = NULL;
+    for (int32_t g = 0; g < b->n_groups; g++) rows->kv[g].slot = NULL;
+}
+
+static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t each, int32_t ctx)
+{
+    const int32_t n = n_seqs * each, rows = each == 1 ? n_seqs : 1;
+    int32_t *at = s.ints, *token = take(&at, n), *pos = take(&at, n), *seq = take(&at, n), *start = take(&at, n_seqs + 1),
+            *len = take(&at, n_seqs), *index = take(&at, rows), *verified = take(&at, n_seqs), *slot = take(&at, n_seqs),
+            *save = take(&at, n_seqs + 1);
+    for (int32_t i = 0; i < n; i++) token[i] = i % 64, seq[i] = i / each, pos[i] = ctx - each + i % each;
+    for (int32_t i = 0; i <= n_seqs; i++) start[i] = i * each, save[i] = 0;
+    for (int32_t i = 0; i < n_seqs; i++) len[i] = ctx, verified[i] = each, slot[i] = i;
+    for (int32_t i = 0; i < rows; i++) index[i] = each == 1 ? i : n - 1;
+    *b = (pi__batch) {.n_tokens = n, .n_seqs = n_seqs, .n_rows = rows, .n_groups = s.m->n_groups, .token = token, .pos = pos,
+                      .seq = seq, .seq_start = start, .seq_len = len, .logits_indices = index, .n_verified = verified,
+                      .state_slot = slot, .save_start = save};
+    for (int32_t g = 0; g < b->n_groups; g++) group(b, g, &at, ctx, s.m->group[g].window);
+    fill_rows(last, b, &at);
+    b->logits_batch = last;
+}
+
+/* States are as at the last chunk boundary before the step (kernels/gdn.cuh: base comes first in a slot). */
+static void set_states(int32_t n_seqs, int32_t pos)
+{
+    for (int32_t i = 0; i < s.m->n_state; i++) {
+        const pi__state_layer *st = &s.m->state[i];
+        for (int32_t k = 0; k < n_seqs; k++) {
+            int32_t *base = (int32_t *) (void *) (st->base + (size_t) k * st->stride);
+            for (int32_t h = 0; h < st->n_v * (st->dim / 32); h++) base[h] = pos / PI__STATE_CHUNK * PI__STATE_CHUNK;
+        }
+    }
+}
+
+int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
+{
+    pi__batch b, last;
+    pi_error err = {0};
+    if (n_seqs * each > s.lim.max_tokens || n_seqs > s.lim.max_seqs || each > ctx || ctx > CTX ||
+        (size_t) n_seqs * (size_t) (ctx / BLOCK + 1) > s.max_blocks) {
+        fprintf(stderr, "a step of %d sequences with %d tokens each of %d is more than was asked for\n", n_seqs, each, ctx);
+        return 1;
+    }
+    fill_batch(&b, &last, n_seqs, each, ctx);
+    set_states(n_seqs, ctx - each);
+    const pi__batch *own = s.be->dev->begin(s.be, &b, each == 1 ? PI__STEP_DECODE : PI__STEP_ANY);
+    roofline_layer(-1);
+    s.m->arch->forward(s.m, own);
+    for (int32_t i = 0; i < b.n_rows; i += PI__MAX_ROWS) {
+        const int32_t left = b.n_rows - i;
+        s.m->arch->logits(s.m, i, left < PI__MAX_ROWS ? left : PI__MAX_ROWS, s.logits);
+    }
+    const int rc = s.be->dev->finish(s.be, &err);
+    if (rc) fprintf(stderr, "%s\n", err.msg);
+    return rc;
+}

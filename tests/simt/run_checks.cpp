@@ -1,0 +1,64 @@
+/* The checks of kernels (src/selftest/check_FAMILY.cpp) on the emulator: each is a test, in every order of threads and
+ * copies; the programs test_kernels_FAMILY are this file with one family each. Where kernels are instrumented, races and
+ * what lies outside of memory are errors, too. */
+#include <csetjmp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#include "runtime_emu.h"
+#include "selftest/checks.h"
+#include "simt.h"
+
+static simt::config before;
+
+static bool set_mode(int i)
+{
+    if (i == 0) before = simt::options;
+    if (i < 0 || i >= 6) {
+        simt::options = before;
+        return false;
+    }
+    const simt::order o = static_cast<simt::order>(i % 3);
+    simt::options.threads = simt::options.blocks = o;
+    simt::options.eager = i >= 3;
+    simt::options.seed = (uint64_t) i + 1;
+    return true;
+}
+
+static void set_arch(int arch) { simt::options.arch = before.arch = arch ? arch : 120; }
+static unsigned long launched() { return simt::n_launches; }
+static long replayed() { return simt::watch.n_replayed; }
+
+static void run(void **state)
+{
+    const selftest::emulation emu = {set_mode, set_arch, launched, replayed, getenv("PI_TEST_EMULATED") != nullptr};
+    selftest::target t = {};
+    char text[400];
+    const char *lazy;
+    t.name = "emu";
+    t.emu = &emu;
+    assert_int_equal(pi__rt_open(&t.rt, 0, &t.info), 0);
+    assert_int_equal(pi__rt_load_kernels(t.rt, &lazy), 0);
+    const long live = simt::watch.live;
+    const selftest::outcome o = selftest::run_check(t, *static_cast<const selftest::entry *>(*state), text, sizeof text);
+    const bool leaks = simt::watch.live != live;
+    pi__rt_close(t.rt);
+    if (o != selftest::CHECK_OK) fail_msg("%s", text);
+    assert_false(leaks);
+}
+
+int main()
+{
+    const selftest::family &f = selftest::FAMILY;
+    std::vector<CMUnitTest> tests;
+    for (int i = 0; i < f.n; i++)
+        tests.push_back({f.checks[i].name, run, nullptr, nullptr, const_cast<selftest::entry *>(&f.checks[i])});
+    return _cmocka_run_group_tests(f.name, tests.data(), tests.size(), nullptr, nullptr);
+}

@@ -1,0 +1,503 @@
+#!/usr/bin/env python3
+"""Counts what a step of large models launches on the CUDA backend, without a device and without the models, and says what is the least.
+
+    tools/roofline.py [--models NAME,...] [--json FILE] [--out docs/roofline.md] BUILD
+    tools/roofline.py --check [--bless] BUILD
+
+BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
+and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
+What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
+results are kept in the file of --json, and those of other models stay.
+
+--check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
+are an error. --bless writes that file anew.
+"""
+import argparse
+import json
+import math
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BOUNDS = ROOT / "tests" / "simt" / "roofline_bounds.json"
+SMS = 188   # multiprocessors of the device that is emulated: an RTX PRO 6000
+SAMPLE = 2  # blocks of each dimension of a grid
+
+F32, Q8_0, Q4_K, NVFP4 = 0, 8, 12, 40  # GGUF types
+BLOCK = {F32: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), NVFP4: (64, 36)}  # values, bytes
+
+
+def size_of(kind, dims):
+    values, size = BLOCK[kind]
+    return math.prod(dims) // values * size
+
+
+# ---- models: keys, tensors, kinds of layers. A tensor: name, type, dimensions (first the columns)
+
+def qwen(moe, e, f, h, g, u, layers, x=0, y=0, weights=NVFP4):
+    d, t, s = 256, 16, 128
+
+    def keys(kinds):
+        k = {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
+             "attention.value_length": d, "rope.dimension_count": 64, "ssm.conv_kernel": 4, "ssm.state_size": s,
+             "ssm.group_count": t, "ssm.time_step_rank": u, "ssm.inner_size": u * s, "rope.freq_base": 1e7,
+             "attention.recurrent_layers": [i == "delta" for i in kinds]}
+        more = {"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y,
+                "expert_shared_feed_forward_length": y} if moe else {"feed_forward_length": f}
+        return {**k, **more}
+
+    def layer(kind):
+        out = [("attn_norm.weight", F32, [e]), ("post_attention_norm.weight", F32, [e])]
+        if kind == "delta":
+            c = (2 * t + u) * s
+            out += [("attn_qkv.weight", weights, [e, c]), ("attn_gate.weight", weights, [e, u * s]),
+                    ("ssm_alpha.weight", Q8_0, [e, u]), ("ssm_beta.weight", Q8_0, [e, u]), ("ssm_conv1d.weight", F32, [4, c]),
+                    ("ssm_dt.bias", F32, [u]), ("ssm_a", F32, [u]), ("ssm_norm.weight", F32, [s]),
+                    ("ssm_out.weight", weights, [u * s, e])]
+        else:
+            out += [("attn_q.weight", weights, [e, 2 * h * d]), ("attn_k.weight", weights, [e, g * d]),
+                    ("attn_v.weight", weights, [e, g * d]), ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]),
+                    ("attn_output.weight", weights, [h * d, e])]
+        if not moe:
+            return out + [("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]),
+                          ("ffn_down.weight", weights, [f, e])]
+        return out + [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_exps.weight", weights, [e, y, x]),
+                      ("ffn_up_exps.weight", weights, [e, y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
+                      ("ffn_gate_inp_shexp.weight", F32, [e]), ("ffn_gate_shexp.weight", weights, [e, y]),
+                      ("ffn_up_shexp.weight", weights, [e, y]), ("ffn_down_shexp.weight", weights, [y, e])]
+
+    # attention: heads of queries, of keys, their size, window; delta: values of a state
+    return dict(arch="qwen35moe" if moe else "qwen35", keys=keys, layer=layer, e=e, vocab=248320, tied=False,
+                head=[("output_norm.weight", F32, [e])], layers=layers, used=8 if moe else 0, experts=x,
+                attention={"attention": (h, g, d, 0)}, state={"delta": u * s * s})
+
+
+def gemma4(e, f, h, g, layers, x=0, y=0, weights=NVFP4):
+    small, large = 256, 512
+
+    def keys(kinds):
+        local = [k == "window" for k in kinds]
+        k = {"embedding_length": e, "attention.head_count": h, "attention.key_length": large, "attention.value_length": large,
+             "attention.key_length_swa": small, "attention.value_length_swa": small, "rope.dimension_count": large,
+             "rope.dimension_count_swa": small, "attention.sliding_window": 1024, "attention.shared_kv_layers": 0,
+             "embedding_length_per_layer_input": 0, "attention.sliding_window_pattern": local,
+             "attention.head_count_kv": [g[0] if i else g[1] for i in local], "feed_forward_length": f,
+             "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "final_logit_softcapping": 30.0}
+        return {**k, **({"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y} if x else {})}
+
+    def layer(kind):
+        d, n = (small, g[0]) if kind == "window" else (large, g[1])
+        out = [(f"{i}.weight", F32, [e]) for i in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
+        out += [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, n * d]), ("attn_q_norm.weight", F32, [d]),
+                ("attn_k_norm.weight", F32, [d]), ("attn_output.weight", weights, [h * d, e]),
+                ("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e]),
+                ("layer_output_scale.weight", F32, [1])]
+        if kind == "window":
+            out.append(("attn_v.weight", weights, [e, n * d]))
+        if x:
+            out += [(f"{i}.weight", F32, [e]) for i in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")]
+            out += [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_inp.scale", F32, [e]),
+                    ("ffn_gate_up_exps.weight", weights, [e, 2 * y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
+                    ("ffn_down_exps.scale", F32, [x])]
+        return out
+
+    return dict(arch="gemma4", keys=keys, layer=layer, e=e, vocab=262144, tied=True, used=8 if x else 0, experts=x,
+                head=[("output_norm.weight", F32, [e]), ("rope_freqs.weight", F32, [large // 2])], layers=layers,
+                attention={"window": (h, g[0], small, 1024), "global": (h, g[1], large, 0)}, state={})
+
+
+def gemma3(e, f, h, g, d, window, layers, weights):
+    def keys(kinds):
+        return {"embedding_length": e, "feed_forward_length": f, "attention.head_count": h, "attention.head_count_kv": g,
+                "attention.key_length": d, "attention.value_length": d, "attention.sliding_window": window,
+                "attention.sliding_window_pattern": [k == "window" for k in kinds], "rope.freq_base": 1e6}
+
+    def layer(_):
+        out = [(f"{i}.weight", F32, [e]) for i in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
+        return out + [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, g * d]),
+                      ("attn_v.weight", weights, [e, g * d]), ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]),
+                      ("attn_output.weight", weights, [h * d, e]), ("ffn_gate.weight", weights, [e, f]),
+                      ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e])]
+
+    return dict(arch="gemma3", keys=keys, layer=layer, e=e, vocab=262144, tied=True, used=0, experts=0,
+                head=[("output_norm.weight", F32, [e])], layers=layers,
+                attention={"window": (h, g, d, window), "global": (h, g, d, 0)}, state={})
+
+
+MODELS = {
+    "Qwen3.6-27B, NVFP4": qwen(False, 5120, 17408, 24, 4, 48, {"delta": 48, "attention": 16}),
+    "Qwen3.6-35B-A3B, NVFP4": qwen(True, 2048, 0, 16, 2, 32, {"delta": 30, "attention": 10}, 256, 512),
+    "Gemma 4 31B, Q4_K": gemma4(5376, 21504, 32, (16, 4), {"window": 50, "global": 10}, weights=Q4_K),
+    "Gemma 4 26B-A4B, NVFP4": gemma4(2816, 2112, 16, (8, 2), {"window": 25, "global": 5}, 128, 704),
+    "Gemma 3 270M, Q8_0": gemma3(640, 2048, 4, 1, 256, 512, {"window": 15, "global": 3}, Q8_0),
+}
+
+# Steps: name, parts of (sequences, tokens each, tokens in the cache then), times how many. Positions are in the middle of a
+# chunk of delta-net layers. Of the four chunks of the longer prefill the first and the last are counted, twice each: what
+# attention reads grows evenly.
+CHUNK = 2048
+STEPS = {f"decode, {n}": [((n, 1, 1992), 1)] for n in (1, 8, 32, 128)}
+STEPS["prefill of 2,048"] = [((1, CHUNK, CHUNK), 1)]
+STEPS["prefill of 8,192"] = [((1, CHUNK, CHUNK), 2), ((1, CHUNK, 4 * CHUNK), 2)]
+LONG = {"decode, 1 at 128k": [((1, 1, 131064), 1)]}
+
+
+def steps_of(name):
+    return {**STEPS, **(LONG if name.startswith("Qwen3.6-27B") else {})}
+
+
+# ---- files with holes
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def value(v):
+    if isinstance(v, str):
+        return struct.pack("<I", 8) + text(v)
+    if isinstance(v, list) and isinstance(v[0], bool):
+        return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
+    if isinstance(v, list):
+        return struct.pack("<IIQ", 9, 5, len(v)) + struct.pack(f"<{len(v)}i", *v)
+    return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
+
+
+def floats(rng, n):
+    """Between -1 and -0.5 or 0.5 and 1."""
+    bits = int.from_bytes(rng.randbytes(4 * n), "little")
+    keep = int.from_bytes(struct.pack("<I", 0x807fffff) * n, "little")
+    return (bits & keep | int.from_bytes(struct.pack("<I", 0x3f000000) * n, "little")).to_bytes(4 * n, "little")
+
+
+def contents(name, kind, dims, rng):
+    """What has to be there: vectors; routers, and rows of tokens, that differ; of the rest holes will do."""
+    if name == "token_embd.weight":
+        return b"".join(b"\0\x24" + rng.randbytes(32) for _ in range(dims[0] // 32 * 64))
+    if name.endswith("ffn_gate_inp.weight"):
+        return floats(rng, math.prod(dims))
+    if kind == F32:
+        return struct.pack("<f", -0.1 if name.endswith("ssm_a") else 1.0) * math.prod(dims)
+    return b""
+
+
+def tensors_of(model, kinds):
+    e, v = model["e"], model["vocab"]
+    out = [("token_embd.weight", Q8_0, [e, v])] + ([] if model["tied"] else [("output.weight", Q8_0, [e, v])]) + model["head"]
+    for i, kind in enumerate(kinds):
+        out += [(f"blk.{i}.{name}", t, dims) for name, t, dims in model["layer"](kind)]
+    return out
+
+
+def write_model(path, model, kinds):
+    rng, arch = random.Random(1), model["arch"]
+    keys = {"general.architecture": arch, "general.alignment": 32, f"{arch}.block_count": len(kinds),
+            f"{arch}.context_length": 262144, f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+            **{f"{arch}.{k}": v for k, v in model["keys"](kinds).items()}}
+    tensors, at, infos, places = tensors_of(model, kinds), 0, b"", []
+    for name, kind, dims in tensors:
+        infos += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}QIQ", *dims, kind, at)
+        places.append(at)
+        at += -(-size_of(kind, dims) // 32) * 32
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(text(k) + value(v) for k, v in keys.items()) + infos
+    start = -(-len(head) // 32) * 32
+    with open(path, "wb") as f:
+        f.write(head)
+        for (name, kind, dims), place in zip(tensors, places):
+            f.seek(start + place)
+            f.write(contents(name, kind, dims, rng))
+        f.truncate(start + at)
+
+
+# ---- counting
+
+def run(build, model, kinds, steps, sample):
+    """[{part: {kernel: counts}}] of the steps."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path = f"{tmp}/model.gguf"
+        write_model(path, model, kinds)
+        command = [build / "tests" / "simt" / "roofline", path, str(sample), str(SMS), *(f"{s}x{n}x{c}" for s, n, c in steps)]
+        out = subprocess.run(command, capture_output=True, text=True)
+    if out.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{out.stderr}")
+    return [json.loads("{" + t)["parts"] for t in out.stdout.split("\n{")] if out.stdout[0] != "{" else \
+        [json.loads("{" + t)["parts"] for t in ("\n" + out.stdout).split("\n{")[1:]]
+
+
+def add(total, part, factor):
+    """total + factor * part, by kernel."""
+    for kernel, counts in part.items():
+        mine = total.setdefault(kernel, {})
+        for what, n in counts.items():
+            mine[what] = mine.get(what, 0) + factor * n
+
+
+def count_model(build, model, steps):
+    """{step: {kernel: counts}} of the whole model: a layer of each kind, and the last one, of whose tokens few are needed."""
+    parts = list(dict.fromkeys(p for step in steps.values() for p, _ in step))
+    kinds = list(model["layers"])
+    kinds.append(kinds[-1])
+    many = [model["layers"][k] for k in kinds[:-1]] + [1]
+    many[-2] -= 1
+    counted = dict(zip(parts, run(build, model, kinds, parts, SAMPLE)))
+    out = {}
+    for name, step in steps.items():
+        sums = {}
+        for p, times in step:
+            for part, kernels in counted[p].items():
+                layer = int(part)
+                add(sums, kernels, times * (many[layer] if 0 <= layer < len(kinds) else 1))
+        out[name] = sums
+    return out
+
+
+# ---- what is the least, and what time follows
+
+MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_s8_k16": (4096, "int8"), "mma_s8_k32": (8192, "int8"),
+       "mma_nvfp4": (16384, "fp4"), "mma_mxfp4": (16384, "fp4"), "mma_mx8": (8192, "fp8")}  # operations, rate by which they go
+MEMORY = ("ldmatrix", "lds", "sts", "ldg", "stg", "cp_async", "bulk")
+
+# Published: bytes a second, multiprocessors, clock, operations a second of dense products.
+CARDS = {
+    "GB10": dict(bytes=273e9, sms=48, clock=2.418e9, half=119e12, int8=238e12, fp8=238e12, fp4=475e12),
+    "RTX PRO 6000": dict(bytes=1.792e12, sms=188, clock=2.617e9, half=503.8e12, int8=1007.6e12, fp8=1007.6e12, fp4=2015.2e12),
+    "H100 SXM": dict(bytes=3.35e12, sms=132, clock=1.83e9, half=989.4e12, int8=1978.9e12, fp8=1978.9e12, fp4=None),
+}
+LAUNCH = 1.5e-6  # seconds from one kernel's end to the next one's work, in a graph: assumed
+L2_BYTES, ISSUES = 64, 4  # a multiprocessor moves and issues at most in a clock
+
+
+def loops_of_report(path):
+    """{kernel: {class: instructions}} of the main loops that kernel_report.py wrote."""
+    found = {}
+    for line in path.read_text().splitlines():
+        if m := re.match(r"\| `([^`]+)` \|.*\| \d+: ([^|]+) \|$", line):
+            found[m[1]] = {c: int(n) for n, c in (part.split() for part in m[2].split(", "))}
+    return found
+
+
+def issue_slots(kernel, counts, loops):
+    """Instructions of warps: what was counted, times what else the main loop has for each of those."""
+    seen = sum(counts.get(k, 0) for k in (*MMA, *MEMORY))
+    loop = loops.get(kernel)
+    mma = sum(counts.get(k, 0) for k in MMA)
+    if loop and loop.get("mma") and mma:
+        return mma * sum(loop.values()) / loop["mma"]
+    known = loop and loop.get("mma", 0) + loop.get("shared", 0) + loop.get("global", 0)
+    return seen * (sum(loop.values()) / known if known else 4)
+
+
+def bounds(counts, slots, card):
+    """{what: seconds} that each of a kernel's needs takes by itself."""
+    working = (counts["blocks"] - counts["empty"]) / max(1, counts["launches"])
+    sms = max(1.0, min(card["sms"], working))
+    part = sms / card["sms"]
+    out = {"memory": 32 * (counts["touched_read"] + counts["touched_written"]) / card["bytes"],
+           "L2": 32 * (counts["read"] + counts["written"]) / (L2_BYTES * card["clock"] * sms),
+           "shared memory": counts["wavefronts"] / (card["clock"] * sms),
+           "issue": slots / (ISSUES * card["clock"] * sms)}
+    rates = {}
+    for kind, (n, rate) in MMA.items():
+        rates[rate] = rates.get(rate, 0) + n * counts.get(kind, 0)
+    out["tensor cores"] = sum(n / ((card[r] or card["fp8"]) * part) for r, n in rates.items())
+    return out
+
+
+def least(model, step):
+    """Bytes and operations of a step at least: weights that are needed once, caches and states once, operations of the products."""
+    size = work = 0
+    for (seqs, each, ctx), times in step:
+        rows = seqs * each
+        logits = seqs
+        for kind, n_layers in model["layers"].items():
+            for name, t, dims in model["layer"](kind):
+                if len(dims) == 3:
+                    x = dims[2]
+                    share = 1 - (1 - model["used"] / x) ** rows
+                    size += times * n_layers * share * size_of(t, dims)
+                    work += times * n_layers * 2 * rows * model["used"] * dims[0] * dims[1]
+                else:
+                    size += times * n_layers * size_of(t, dims)
+                    work += times * n_layers * 2 * rows * math.prod(dims) if len(dims) == 2 else 0
+            if kind in model["state"]:
+                writes = 1 / 16 if each == 1 else 1
+                size += times * n_layers * seqs * 4 * model["state"][kind] * (1 + writes)
+                work += times * n_layers * rows * 6 * model["state"][kind]
+            if kind in model["attention"]:
+                h, g, d, window = model["attention"][kind]
+                held = min(ctx, window + each) if window else ctx
+                seen = sum(min(ctx - each + i + 1, window or ctx) for i in range(each))
+                size += times * n_layers * seqs * 4 * g * d * (held + each)
+                work += times * n_layers * seqs * seen * 4 * h * d
+        size += times * (size_of(Q8_0, [model["e"], model["vocab"]]) + 4 * logits * model["vocab"])
+        work += times * 2 * logits * model["e"] * model["vocab"]
+    return size, work
+
+
+# ---- the document
+
+HEAD = """# Rooflines
+
+Written by tools/roofline.py from counts of the emulator: nothing here was measured on a device. It says what a step of the backend, as it
+is, asks of one, and how far that is from the least that the model needs.
+
+**What was counted.** The backend runs the real step (forward and logits; tokens are not drawn) of a model with the real shapes on the
+emulator, set to sm_120 with {sms} multiprocessors; weights are zeros, caches F16, embeddings and output matrices Q8_0, and options are as by
+default (fp4-mma off). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in each
+dimension of the grid run, and stand for all (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
+what runs. Plain loads and stores are the host compiler's, which keeps fewer values in registers than nvcc does: their requests are an upper
+bound, by about a tenth in kernels of products, by more in the delta net's. Decode is at 1,992 tokens a sequence; steps are padded as captured
+ones are, so 1 and 8 sequences see 2,047 keys at most. A prefill step has 2,048 tokens; that of 8,192 is four.
+
+**Bytes**: what each launch touches, each 32-byte sector once a launch. **Least**: weights once (of experts those that so many rows choose at
+random), caches and states once, the state of a delta net written every 16 tokens. **Requested**: sectors by request, from the second-level
+cache. **Operations**: of the tensor-core instructions, two for a multiplication with its addition; at least those of the products themselves.
+**Issue slots**: instructions of warps, from the counted ones and what the main loop in docs/kernels.md has beside them: good to a quarter; for
+kernels whose loop is not told there, four for one counted (marked *).
+
+**Time** is what follows for each kernel from the slowest of: bytes by the memory's bandwidth, requests by {l2} bytes a clock and
+multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;
+and {launch} us a launch, which is assumed. No kernel reaches these, so a real step takes longer; H100's mma.sync reaches about two thirds of
+the peak, which is wgmma's. Peaks (dense): {cards}. They are NVIDIA's data sheets' (GB10's operations follow from 1 PFLOP of FP4 with sparsity).
+
+The DeepSeek V4 row is left out: its table is to be made when its ops run on the device.
+"""
+
+
+def number(n):
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if n >= limit:
+            return f"{n / limit:.3g} {unit}"
+    return f"{n:.3g}"
+
+
+def micro(seconds):
+    return f"{seconds * 1e6:,.0f}" if seconds < 0.01 else f"{seconds * 1e6:,.0f}"
+
+
+def times_of(kernels, slots, card):
+    """{kernel: (seconds, what it is bound by)} with launches."""
+    out = {}
+    for k, c in kernels.items():
+        b = bounds(c, slots[k], card)
+        what = max(b, key=b.get)
+        launches = c["launches"] * LAUNCH
+        out[k] = (b[what] + launches, what if b[what] > launches else "launches")
+    return out
+
+
+def model_text(name, counted, loops):
+    model = MODELS[name]
+    lines = [f"## {name}", "", "| step | launches | bytes | least | operations | least | issue slots | " +
+             " | ".join(f"{c}, ms | least" for c in CARDS) + " |", "|---" * (7 + 2 * len(CARDS)) + "|"]
+    details = []
+    for step, kernels in counted.items():
+        slots = {k: issue_slots(k, c, loops) for k, c in kernels.items()}
+        size = 32 * sum(c["touched_read"] + c["touched_written"] for c in kernels.values())
+        work = sum(n * c.get(k, 0) for c in kernels.values() for k, (n, _) in MMA.items())
+        least_size, least_work = least(model, steps_of(name)[step])
+        cells = [step, f"{sum(c['launches'] for c in kernels.values()):,.0f}", number(size) + "B", number(least_size) + "B",
+                 number(work), number(least_work), number(sum(slots.values()))]
+        for card in CARDS.values():
+            total = sum(t for t, _ in times_of(kernels, slots, card).values())
+            best = max(least_size / card["bytes"], least_work / (card["fp4"] if "NVFP4" in name and card["fp4"] else card["half"]))
+            cells += [f"{total * 1e3:,.2f}", f"{best * 1e3:,.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+        details += step_text(step, kernels, slots, loops)
+    return lines + [""] + details
+
+
+def step_text(step, kernels, slots, loops):
+    lines = [f"### {step}", "", "| kernel | launches | blocks a launch | empty | bytes | requested | mma | conflicts | issue slots | " +
+             " | ".join(f"{c}, us | by" for c in CARDS) + " |", "|---" * (9 + 2 * len(CARDS)) + "|"]
+    times = {c: times_of(kernels, slots, card) for c, card in CARDS.items()}
+    for k, c in sorted(kernels.items(), key=lambda i: -times["RTX PRO 6000"][i[0]][0]):
+        touched, asked = 32 * (c["touched_read"] + c["touched_written"]), 32 * (c["read"] + c["written"])
+        mma = sum(c.get(m, 0) for m in MMA)
+        cells = [f"`{k}`", f"{c['launches']:,.0f}", f"{c['blocks'] / c['launches']:,.0f}", f"{100 * c['empty'] / c['blocks']:.0f} %",
+                 number(touched) + "B", number(asked) + "B", number(mma) if mma else "",
+                 f"{c['wavefronts'] / c['least']:.2f}" if c["least"] else "", number(slots[k]) + ("" if k in loops else "*")]
+        for card in CARDS:
+            t, what = times[card][k]
+            cells += [f"{t * 1e6:,.0f}", what]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines + [""]
+
+
+def document(counts, kernels):
+    loops = loops_of_report(kernels)
+    cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
+                      f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
+                      (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
+    lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards)]
+    for name in MODELS:
+        if name in counts:
+            lines += model_text(name, counts[name], loops)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+# ---- the bound
+
+SMALL = {"dense": {**gemma3(256, 512, 4, 1, 256, 512, {"window": 1, "global": 1}, Q8_0), "vocab": 1024},
+         "experts": {**qwen(True, 256, 0, 4, 2, 16, {"delta": 1, "attention": 1}, 16, 64), "vocab": 1024}}
+SMALL_STEPS = [(1, 1, 300), (8, 1, 300), (1, 64, 300)]
+
+
+def small_counts(build):
+    out = {}
+    for name, model in SMALL.items():
+        for step, parts in zip(SMALL_STEPS, run(build, model, list(model["layers"]), SMALL_STEPS, SAMPLE)):
+            sums = {}
+            for kernels in parts.values():
+                add(sums, kernels, 1)
+            every = sums.values()
+            out[f"{name} {'x'.join(map(str, step))}"] = {
+                "launches": sum(c["launches"] for c in every),
+                "bytes": 32 * sum(c["touched_read"] + c["touched_written"] for c in every),
+                "requested": 32 * sum(c["read"] + c["written"] for c in every),
+                "conflicts": sum(c["wavefronts"] - c["least"] for c in every),
+                "mma": sum(c.get(m, 0) for c in every for m in MMA)}
+    return out
+
+
+def check(build, bless):
+    """Nothing may be more than a hundredth above the file, whose numbers are one compiler's."""
+    now = small_counts(build)
+    if bless:
+        BOUNDS.write_text(json.dumps(now, indent=1) + "\n")
+        return
+    before = json.loads(BOUNDS.read_text())
+    worse = [f"{step}: {what} {n:,.0f}, where {BOUNDS.name} has {before[step][what]:,.0f}" for step, c in now.items()
+             for what, n in c.items() if n > 1.01 * before[step][what]]
+    if worse:
+        sys.exit("\n".join(worse) + "\nA step asks for more than before. Where that has a reason: tools/roofline.py --check --bless BUILD")
+    print(f"{len(now)} steps ask for no more than {BOUNDS.name} says")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
+    p.add_argument("--json", type=Path, help="file of counts")
+    p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
+    p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="where main loops are told")
+    p.add_argument("--check", action="store_true")
+    p.add_argument("--bless", action="store_true")
+    p.add_argument("build", type=Path)
+    a = p.parse_args()
+    if a.check:
+        check(a.build, a.bless)
+        return
+    known = json.loads(a.json.read_text()) if a.json and a.json.exists() else {}
+    for name in [n for n in a.models.split(";") if n] if a.models is not None else MODELS:
+        known[name] = count_model(a.build, MODELS[name], steps_of(name))
+        if a.json:
+            a.json.write_text(json.dumps(known))
+    a.out.write_text(document(known, a.kernels))
+
+
+if __name__ == "__main__":
+    main()
