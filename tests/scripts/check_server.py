@@ -843,6 +843,29 @@ def langchain_part(url):
     expect('its stream', ''.join(x.content for x in c.stream('What is the capital of France?')), got)
 
 
+def calls_of_a_model():
+    """A model that was shown how others called makes a call by itself, behind words of its own; both stream."""
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write(HERMES)
+        f.flush()
+        s = Server(CHAT, '-c', '2048', '--chat-template-file', f.name)
+    messages = []
+    for city in ('Rome', 'Oslo', 'Madrid'):
+        messages += [{'role': 'user', 'content': f'Weather in {city}?'},
+                     {'role': 'assistant', 'content': 'Let me look.\n', 'tool_calls': [{'id': 'a', 'type': 'function', 'function': {
+                         'name': 'weather', 'arguments': json.dumps({'city': city})}}]},
+                     {'role': 'tool', 'tool_call_id': 'a', 'content': 'sunny'}, {'role': 'assistant', 'content': f'It is sunny in {city}.'}]
+    body = {'messages': messages + [{'role': 'user', 'content': 'Weather in Paris?'}], 'tools': TOOLS, 'max_tokens': 80, 'temperature': 0}
+    a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
+    deltas = [e['choices'][0]['delta'] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
+    args = [t['function']['arguments'] for d in deltas for t in d.get('tool_calls', []) if not t['index']]
+    expect('a call of the model', (a['message']['content'], a['message']['tool_calls'][0]['function'], a['finish_reason']),
+           ('Let me look.', {'name': 'weather', 'arguments': '{"city": "Paris"}'}, 'tool_calls'))
+    expect('the same as a stream', (''.join(d.get('content') or '' for d in deltas).strip(), ''.join(args), len(args) > 3),
+           ('Let me look.', '{"city": "Paris"}', True))
+    s.end()
+
+
 def litellm_part(url):
     """Rounds by OpenAI's and Anthropic's forms, a stream, and vectors, where it is installed."""
     os.environ.setdefault('LITELLM_LOCAL_MODEL_COST_MAP', 'True')  # or it asks the network
@@ -890,6 +913,7 @@ def clients():
         done.append('anthropic')
     s.quiet('after the clients')
     s.end()
+    calls_of_a_model()
     return ' and '.join(done) if done else 'no client packages'
 
 
