@@ -106,7 +106,12 @@ int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **ou
     return pi__fail(err, PI_EUNSUPPORTED, "no grammars here");
 }
 
-const pi__gguf_copy *pi__core_metadata(const pi__core *e) { (void) e; return NULL; }
+const pi__gguf_copy *pi__core_metadata(const pi__core *e)
+{
+    static const pi__gguf_copy nothing;
+    (void) e;
+    return &nothing;
+}
 
 int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err)
 {

@@ -1,22 +1,22 @@
 /* The kernels of DeepSeek V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every mode; what
  * lies in a cache and was not written is NaN. */
-#include "cache_ref.h"
+#include "selftest/cache_ref.h"
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 
-using simt_test::arguments;
-using simt_test::buffer;
-using simt_test::in_all_modes;
-using simt_test::paged;
+#include "selftest/checks.h"
 
-static void check_near(double got, double want, double tolerance, const char *what, size_t i)
+namespace selftest {
+namespace {
+
+void check_near(double got, double want, double tolerance, const char *what, size_t i)
 {
-    if (!(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)))) fail_msg("%s %zu: %g, expected %g", what, i, got, want);
+    if (!within(std::fabs(got - want), tolerance * (1 + std::fabs(want)))) fail_check("%s %zu: %g, expected %g", what, i, got, want);
 }
 
-static int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
+int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
 
 /* Rows of two sequences in blocks of `block` tokens, in no order. */
 struct rows {
@@ -49,7 +49,7 @@ struct rows {
     }
     std::vector<float> read(int32_t seq, int32_t row) const { return memory.read(false, slot_of(seq, row * ratio) / ratio, 0); }
     void write(int32_t seq, int32_t row, const float *x) { memory.write(false, slot_of(seq, row * ratio) / ratio, 0, x); }
-    void fill(simt_test::random &r, int32_t n, int32_t n_rows)
+    void fill(random &r, int32_t n, int32_t n_rows)
     {
         for (int32_t s = 0; s < SEQS; s++)
             for (int32_t i = 0; i < n_rows; i++) {
@@ -61,7 +61,7 @@ struct rows {
 };
 
 /* Cosines and sines for the tokens, halves of n_rot. */
-static std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_rot)
+std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_rot)
 {
     std::vector<float> t;
     for (int32_t p : pos)
@@ -70,7 +70,7 @@ static std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_ro
     return t;
 }
 
-static void rotate(std::vector<double> &x, int32_t dim, const float *rope, int32_t n_rot, double sign)
+void rotate(std::vector<double> &x, int32_t dim, const float *rope, int32_t n_rot, double sign)
 {
     for (int32_t i = 0; i < n_rot / 2; i++) {
         double &a = x[(size_t) (dim - n_rot + 2 * i)], &b = x[(size_t) (dim - n_rot + 2 * i + 1)], c = rope[i];
@@ -80,7 +80,7 @@ static void rotate(std::vector<double> &x, int32_t dim, const float *rope, int32
     }
 }
 
-static std::vector<double> normed(const float *x, int32_t n, const float *w, double eps)
+std::vector<double> normed(const float *x, int32_t n, const float *w, double eps)
 {
     double s = 0;
     for (int32_t i = 0; i < n; i++) s += (double) x[i] * x[i];
@@ -90,23 +90,23 @@ static std::vector<double> normed(const float *x, int32_t n, const float *w, dou
 }
 
 /* A stored row is what it should be, but for the format's rounding; behind its n values are zeros. */
-static void check_row(int32_t type, const std::vector<float> &got, const std::vector<double> &want, double tolerance)
+void check_row(int32_t type, const std::vector<float> &got, const std::vector<double> &want, double tolerance)
 {
     double most = 0;
     for (double v : want) most = std::fmax(most, std::fabs(v));
     for (size_t i = 0; i < got.size(); i++) {
         const double w = i < want.size() ? want[i] : 0;
         const double off = type == PI__F32 ? 0 : type == PI__F16 ? std::fabs(w) * 0x1p-11 : type == PI__Q8_0 ? most / 120 : most / 7;
-        if (!(std::fabs(got[i] - w) <= off + tolerance * (1 + std::fabs(w)))) fail_msg("row value %zu: %g, expected %g", i, (double) got[i], w);
+        if (!(std::fabs(got[i] - w) <= off + tolerance * (1 + std::fabs(w)))) fail_check("row value %zu: %g, expected %g", i, (double) got[i], w);
     }
 }
 
 /* --------------------------------------------------------------------------------------------------------------- hyper */
 
-static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 /* post, comb of a row. */
-static std::vector<double> mixing(const float *m, double f, const float *scale, const float *base, double eps, int32_t n_iter)
+std::vector<double> mixing(const float *m, double f, const float *scale, const float *base, double eps, int32_t n_iter)
 {
     std::vector<double> c(20);
     for (int i = 0; i < 4; i++) c[(size_t) i] = 2 * sigmoid(m[4 + i] * f * scale[1] + base[4 + i]);
@@ -126,9 +126,9 @@ static std::vector<double> mixing(const float *m, double f, const float *scale, 
     return c;
 }
 
-static void test_hyper(void **)
+void test_hyper()
 {
-    simt_test::random r(1);
+    random r(1);
     for (int32_t n : {4, 100, 640}) {
         const int32_t R = 3, n_iter = n == 100 ? 0 : 20, M = n_iter ? 24 : 4;
         std::vector<float> x0 = r.normals((size_t) (R * 4 * n)), y0 = r.normals((size_t) (R * n));
@@ -136,10 +136,10 @@ static void test_hyper(void **)
         in_all_modes([&] {
             buffer<float> x(x0), y((size_t) (R * n)), coef((size_t) (R * 20));
             pi__hyper a = {R, x.get(), n, mix.get(), scale.get(), base.get(), 1e-6f, 1e-6f, n_iter, coef.get(), y.get()};
-            must_run(pi__k_hyper_pre(nullptr, &a));
+            must_run(pi__k_hyper_pre(stream(), &a));
             if (n_iter) memcpy(y.get(), y0.data(), y0.size() * 4);
             std::vector<float> read(y.get(), y.get() + y.size());
-            if (n_iter) must_run(pi__k_hyper_post(nullptr, &a));
+            if (n_iter) must_run(pi__k_hyper_post(stream(), &a));
             for (size_t row = 0; row < (size_t) R; row++) {
                 const float *was = &x0[row * 4 * (size_t) n], *m = mix.get() + row * (size_t) M;
                 double s = 0;
@@ -168,9 +168,9 @@ static void test_hyper(void **)
 
 /* ------------------------------------------------------------------------------------------------------------- mla_qkv */
 
-static void test_mla_qkv(void **)
+void test_mla_qkv()
 {
-    simt_test::random r(2);
+    random r(2);
     const struct { int32_t type, dim, n_head; } cases[] = {{PI__F32, 48, 5}, {PI__F16, 512, 2}, {PI__Q8_0, 64, 3}, {PI__Q4_0, 96, 1}};
     for (const auto &c : cases) {
         const int32_t T = 3, ROT = 16, H = c.n_head, D = c.dim, ld = H * D + 4;
@@ -182,7 +182,7 @@ static void test_mla_qkv(void **)
             buffer<float> q(q0);
             pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), 1e-6f, rope.get(), ROT},
                                kv.at(pos, seq), T};
-            must_run(pi__k_mla_qkv_run(nullptr, &k));
+            must_run(pi__k_mla_qkv_run(stream(), &k));
             for (size_t t = 0; t < (size_t) T; t++) {
                 for (int32_t h = 0; h < H; h++) {
                     const float *x = &q0[t * (size_t) ld + (size_t) (h * D)];
@@ -204,7 +204,7 @@ static void test_mla_qkv(void **)
 /* ------------------------------------------------------------------------------------------------------------ compress */
 
 /* Entry e of tokens x [any, 2 width]. */
-static std::vector<double> entry(const std::vector<float> &x, const pi__compress &a, int32_t e)
+std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a, int32_t e)
 {
     const int32_t W = a.overlap ? 2 * a.dim : a.dim, start = e * a.ratio, first = a.overlap && start ? start - a.ratio : start;
     std::vector<float> sum((size_t) a.dim);
@@ -231,9 +231,9 @@ static std::vector<double> entry(const std::vector<float> &x, const pi__compress
 }
 
 /* However tokens are cut into steps. */
-static void test_compress(void **)
+void test_compress()
 {
-    simt_test::random r(3);
+    random r(3);
     const struct { int32_t type, ratio, dim, n; } cases[] = {{PI__F32, 4, 48, 39}, {PI__F16, 4, 512, 13}, {PI__F16, 128, 32, 260}};
     for (const auto &c : cases) {
         const bool overlap = c.ratio == 4;
@@ -252,10 +252,10 @@ static void test_compress(void **)
                 buffer<float> some(std::vector<float>(x0.begin() + from * 2 * W, x0.begin() + (from + (int32_t) pos.size() - 1) * 2 * W));
                 a.x = some.get();
                 pi__k_compress k = {a, recent.at(pos, seq), entries.at(pos, seq), (int32_t) pos.size(), p.get(), s.get()};
-                if (step == c.n) in_all_modes([&] { must_run(pi__k_compress_run(nullptr, &k)); });
-                else must_run(pi__k_compress_run(nullptr, &k));
+                if (step == c.n) in_all_modes([&] { must_run(pi__k_compress_run(stream(), &k)); });
+                else must_run(pi__k_compress_run(stream(), &k));
             }
-            for (int32_t e = 0; e < c.n / c.ratio; e++) check_row(c.type, entries.read(1, e), entry(x0, a, e), 2e-5);
+            for (int32_t e = 0; e < c.n / c.ratio; e++) check_row(c.type, entries.read(1, e), entry_of(x0, a, e), 2e-5);
         }
     }
 }
@@ -269,7 +269,7 @@ struct index_case {
 };
 
 /* What is picked is as good as what is not, ascending. */
-static void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n, const int32_t *pick)
+void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n, const int32_t *pick)
 {
     std::vector<double> score, off;
     for (int32_t e = 0; e < n; e++) {
@@ -288,15 +288,15 @@ static void check_picks(const index_case &c, const rows &kv, int32_t seq, const 
     std::vector<double> sorted = score;
     std::sort(sorted.begin(), sorted.end(), [](double a, double b) { return a > b; });
     for (int32_t i = 0; i < k; i++) {
-        assert_in_range(pick[i], i ? pick[i - 1] + 1 : 0, n - 1);
+        expect_true(pick[i] >= (i ? pick[i - 1] + 1 : 0) && pick[i] < n);
         const double s = score[(size_t) pick[i]];
-        if (s < sorted[(size_t) k - 1] - off[(size_t) pick[i]]) fail_msg("entry %d of %d is not among the best", pick[i], n);
+        if (s < sorted[(size_t) k - 1] - off[(size_t) pick[i]]) fail_check("entry %d of %d is not among the best", pick[i], n);
     }
 }
 
-static void run_indexer(const index_case &c)
+void run_indexer(const index_case &c)
 {
-    simt_test::random r((uint64_t) (c.dim + c.n_head));
+    random r((uint64_t) (c.dim + c.n_head));
     const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim, last = *std::max_element(c.pos.begin(), c.pos.end());
     std::vector<int32_t> seq;
     for (int32_t t = 0; t < T; t++) seq.push_back(t % 2);
@@ -315,22 +315,22 @@ static void run_indexer(const index_case &c)
         pick.fill(0xff);
         pi__k_indexer k = {{nullptr, q.get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
                            kv.at(c.pos, seq), T, pos.get(), s.get(), (last + 1) / 4, scratch.get(), size, n_sm};
-        must_run(pi__k_indexer_run(nullptr, &k));
+        must_run(pi__k_indexer_run(stream(), &k));
         const std::vector<int32_t> now(pick.get(), pick.get() + pick.size());
         if (first.empty()) first = now;
-        assert_memory_equal(now.data(), first.data(), now.size() * 4);
+        expect_bytes(now.data(), first.data(), now.size() * 4);
     };
     if (c.modes) in_all_modes([&] { run(4, 2 * room); });
     run(1, room);
     for (int32_t t = 0; t < T; t++) {
         const int32_t n = (c.pos[(size_t) t] + 1) / 4, *pick = &first[(size_t) (t * c.n_top)];
         check_picks(c, kv, t % 2, &q0[(size_t) (t * Q)], &w0[(size_t) (t * c.n_head)], n, pick);
-        for (int32_t i = n; i < c.n_top; i++) assert_int_equal(pick[i], -1);
-        for (int32_t i = 0; i < std::min(n, c.n_top) && t == 1; i++) assert_int_equal(pick[i], i);
+        for (int32_t i = n; i < c.n_top; i++) expect_equal(pick[i], -1);
+        for (int32_t i = 0; i < std::min(n, c.n_top) && t == 1; i++) expect_equal(pick[i], i);
     }
 }
 
-static void test_indexer(void **)
+void test_indexer()
 {
     run_indexer({PI__F16, 32, 17, 7, {300, 299, -1, 27, 30, 2, 31}, true});
     run_indexer({PI__F32, 48, 70, 5, {90, 300}, true});
@@ -345,7 +345,7 @@ struct sparse_case {
     std::vector<int32_t> pos;
 };
 
-static void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
+void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
                          const float *sinks, const float *rope, const float *out)
 {
     const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos - c.window + 1), seen = c.ratio ? (pos + 1) / c.ratio : 0;
@@ -373,9 +373,9 @@ static void check_sparse(const sparse_case &c, const rows &window, const rows &e
     }
 }
 
-static void run_sparse(const sparse_case &c)
+void run_sparse(const sparse_case &c)
 {
-    simt_test::random r((uint64_t) (c.dim + c.n_head));
+    random r((uint64_t) (c.dim + c.n_head));
     const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim, last = *std::max_element(c.pos.begin(), c.pos.end());
     std::vector<int32_t> seq, picks;
     for (int32_t t = 0; t < T; t++) {
@@ -407,10 +407,10 @@ static void run_sparse(const sparse_case &c)
         else k.entries.ratio = 1;
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm;
         k.scratch = scratch.get(), k.scratch_size = scratch.size() * 4;
-        must_run(pi__k_sparse_run(nullptr, &k));
+        must_run(pi__k_sparse_run(stream(), &k));
         const std::vector<float> now(out.get(), out.get() + out.size());
         if (want.empty()) want = now;
-        assert_memory_equal(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
+        expect_bytes(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
     };
     in_all_modes([&] { run(0, T, 0); });
     run(0, T, 1000); /* with a block a split */
@@ -420,7 +420,7 @@ static void run_sparse(const sparse_case &c)
                      &want[(size_t) (t * Q)]);
 }
 
-static void test_sparse(void **)
+void test_sparse()
 {
     run_sparse({PI__F16, PI__F16, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}});
     run_sparse({PI__F32, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0, 128}});
@@ -429,9 +429,14 @@ static void test_sparse(void **)
     run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
 }
 
-int main()
-{
-    const CMUnitTest tests[] = {cmocka_unit_test(test_hyper),   cmocka_unit_test(test_mla_qkv), cmocka_unit_test(test_compress),
-                                cmocka_unit_test(test_indexer), cmocka_unit_test(test_sparse)};
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+const entry checks[] = {
+    {"hyper", test_hyper},     {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"indexer", test_indexer}, {"sparse", test_sparse},
+};
+
+} // namespace
+
+const family checks_of_mla = {"mla", "hyper-connections, latent rows, compressed entries, their index, sparse attention", checks,
+                              sizeof checks / sizeof *checks};
+
+} // namespace selftest
