@@ -66,7 +66,10 @@ std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_rot)
     std::vector<float> t;
     for (int32_t p : pos)
         for (int32_t half = 0; half < 2; half++)
-            for (int32_t i = 0; i < n_rot / 2; i++) t.push_back((float) (half ? std::sin(p * (0.5 / (1 << i))) : std::cos(p * (0.5 / (1 << i)))));
+            for (int32_t i = 0; i < n_rot / 2; i++) {
+                const double angle = p * (0.5 / (1 << i));
+                t.push_back((float) (half ? std::sin(angle) : std::cos(angle)));
+            }
     return t;
 }
 
@@ -97,7 +100,8 @@ void check_row(int32_t type, const std::vector<float> &got, const std::vector<do
     for (size_t i = 0; i < got.size(); i++) {
         const double w = i < want.size() ? want[i] : 0;
         const double off = type == PI__F32 ? 0 : type == PI__F16 ? std::fabs(w) * 0x1p-11 : type == PI__Q8_0 ? most / 120 : most / 7;
-        if (!(std::fabs(got[i] - w) <= off + tolerance * (1 + std::fabs(w)))) fail_check("row value %zu: %g, expected %g", i, (double) got[i], w);
+        if (!within(std::fabs(got[i] - w), off + tolerance * (1 + std::fabs(w))))
+            fail_check("row value %zu: %g, expected %g", i, (double) got[i], w);
     }
 }
 

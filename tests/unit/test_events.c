@@ -69,6 +69,7 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
 
 void pi__core_close(pi__core *e)
 {
+    if (!e) return;
     assert_null(e->live); /* pi_engine_close ended them before */
     pi__vocab_free(e->vocab);
     pthread_mutex_destroy(&e->lock);
