@@ -299,7 +299,7 @@ struct columns {
         for (int32_t r = 0; r < rows; r++) l.insert(l.end(), {0, r % 10 ? 1.0f : -1.0f, -2, 0});
         t.reset(new routes(l, rows, 3, 1));
         must_run(pi__k_route(stream(), &t->a));
-        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0, 0};
         prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, is_float(type))));
         must_run(pi__k_prepare(stream(), &in, rows, E, is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
@@ -398,14 +398,14 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
     way.a.weights_scale = t.a.weights_scale;
     must_run(pi__k_route(stream(), &way.a));
     for (size_t k = 0; k < (size_t) t.a.n_used; k++) {
-        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps};
+        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps, 0};
         std::vector<float> h = multiply(*t.gate, way.id[k], in);
         if (t.up) {
             std::vector<float> up = multiply(*t.up, way.id[k], in);
             h.insert(h.end(), up.begin(), up.end());
         }
         buffer<float> mid(h);
-        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0});
+        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, 0});
         for (size_t i = 0; i < y.size(); i++) sum[i] = std::fma(way.weight[k], y[i], sum[i]);
     }
     return sum;

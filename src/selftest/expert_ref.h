@@ -78,7 +78,7 @@ struct experts {
     std::unique_ptr<buffer<char>> prepare(const float *rows, int32_t n) const
     {
         const pi__k_matrix &m = w.one[0].m;
-        pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0, 0};
         std::unique_ptr<buffer<char>> p(new buffer<char>(how.bytes(m.type, n, m.n_in)));
         must_run(how.prepare(stream(), &in, m.type, n, m.n_in, p->get()));
         return p;

@@ -93,13 +93,25 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
 }
 
 void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
+const pi__classifier *pi__core_classifier(const pi__core *e)
+{
+    static const pi__classifier none;
+    (void) e;
+    return &none;
+}
+
 int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
 {
     (void) e, (void) spec, (void) out;
     return pi__fail(err, PI_EUNSUPPORTED, "no grammars here");
 }
 
-const pi__gguf_copy *pi__core_metadata(const pi__core *e) { (void) e; return NULL; }
+const pi__gguf_copy *pi__core_metadata(const pi__core *e)
+{
+    static const pi__gguf_copy nothing;
+    (void) e;
+    return &nothing;
+}
 
 int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err)
 {

@@ -50,13 +50,12 @@ void server_new_id(server *s, const char *prefix, char out[64])
              (unsigned long long) (s->n_ids & 0xFFFFFFFFu));
 }
 
-/* Steps are seen where an event came behind them, nearly all that decode, or where somebody asks. */
+/* When the engine last got on, for /health. */
 static void look_at_steps(server *s)
 {
     pi_stats st = {.size = sizeof st};
     if (pi_engine_stats(s->e, &st)) return;
     if (st.n_steps != s->last_steps) {
-        histogram_add(&s->metrics.step, st.last_step_ms / 1e3);
         s->last_steps = st.n_steps;
         s->step_at = uv_now(&s->loop);
     }

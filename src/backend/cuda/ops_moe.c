@@ -94,8 +94,8 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     float *h = (float *) (void *) (c->scratch + p.out);
     pi__k_routes r = {
         .logits = a->logits, .ldl = a->ldl, .n_rows = a->n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
-        .gating = a->gating, .bias = a->bias, .table = a->table,
-        .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL, .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
+        .gating = a->gating, .bias = a->bias, .table = a->table, .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL,
+        .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
         .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
         .marks = (uint32_t *) (void *) (c->scratch + p.marks), .first = (int32_t *) (void *) (c->scratch + p.first),
