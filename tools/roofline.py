@@ -356,8 +356,9 @@ ones are, so 1 and 8 sequences see 2,047 keys at most. A prefill step has 2,048 
 **Bytes**: what each launch touches, each 32-byte sector once a launch. **Least**: weights once (of experts those that so many rows choose at
 random), caches and states once, the state of a delta net written every 16 tokens. **Requested**: sectors by request, from the second-level
 cache. **Operations**: of the tensor-core instructions, two for a multiplication with its addition; at least those of the products themselves.
-**Issue slots**: instructions of warps, from the counted ones and what the main loop in docs/kernels.md has beside them: good to a quarter; for
-kernels whose loop is not told there, four for one counted (marked *).
+**Issue slots**: instructions of warps: the counted tensor-core instructions, or else the counted loads, stores and copies, each with what the
+main loop has beside it (docs/kernels.md): good to a quarter in the first case, to a factor of two in the second. For kernels whose loop is
+not told there, four for one counted (marked *).
 
 **Time** is what follows for each kernel from the slowest of: bytes by the memory's bandwidth, requests by {l2} bytes a clock and
 multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,12 @@ def suite(tool, folder, names):
                         bad.append("%s: %s: %s got through" % (name, test["description"], text[:80]))
     print("suite: %(schemas)d schemas, %(refused)d refused by name; of the others %(valid)d valid instances get through, %(never)d "
           "are never generated, %(invalid)d invalid ones" % count)
+    kinds = {}
+    for why, cases in refused.items():
+        kind = re.search(r"the keyword (\w+)|(\$ref|oneOf|unevaluatedProperties)", why)
+        kind = (kind[1] or kind[2]) if kind else why
+        kinds[kind] = kinds.get(kind, 0) + len(cases)
+    print("refused: " + ", ".join("%s %d" % k for k in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))))
     if names:
         for why, cases in sorted(refused.items()):
             print("  refused, %s (%d): %s" % (why, len(cases), "; ".join(cases)[:300]))

@@ -53,6 +53,7 @@ KINDS = {
     'messages stream': ('/v1/messages', {**CHAT, 'stream': True}),
     'count': ('/v1/messages/count_tokens', CHAT),
     'embeddings': ('/v1/embeddings', {'input': ['a', 'b'], 'encoding_format': 'base64'}),
+    'vectors': ('/embedding', {'content': ['a', 'b']}),
     'tokenize': ('/tokenize', {'content': 'abc ö', 'with_pieces': True}),
     'detokenize': ('/detokenize', {'tokens': [40, 41, 42]}),
     'template': ('/apply-template', {'messages': CHAT['messages']}),

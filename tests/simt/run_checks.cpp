@@ -21,14 +21,11 @@ static simt::config before;
 static bool set_mode(int i)
 {
     if (i == 0) before = simt::options;
-    if (i < 0 || i >= 6) {
+    if (i < 0 || i >= simt::N_MODES) {
         simt::options = before;
         return false;
     }
-    const simt::order o = static_cast<simt::order>(i % 3);
-    simt::options.threads = simt::options.blocks = o;
-    simt::options.eager = i >= 3;
-    simt::options.seed = (uint64_t) i + 1;
+    simt::use_mode(i);
     return true;
 }
 

@@ -116,6 +116,15 @@ static void (*thread_main)(void *);
 static void *thread_arg;
 static uint64_t rng;
 
+void use_mode(int i)
+{
+    options.threads = options.blocks = static_cast<order>(i % 3);
+    options.eager = i >= 3;
+    options.seed = (uint64_t) i + 1;
+    options.between = i == 0;
+    options.resident = i == N_MODES - 1 ? 3 : 1;
+}
+
 const char *last_error() { return error_text; }
 void clear_error() { error_text[0] = 0; }
 fiber *current() { return static_cast<fiber *>(self); }

@@ -86,6 +86,10 @@ struct config {
 };
 extern config options;
 enum { MOST_RESIDENT = 4 };
+/* The modes that kernels are tested in: every order of threads and blocks, with late and with early copies. Races between
+ * blocks, which are found in any order, are looked for in the first; in the last three blocks run at a time. */
+enum { N_MODES = 6 };
+void use_mode(int i);
 
 /* The error that the last failed launch stopped at, with the source line where it is known; "" when there was none. */
 const char *last_error();

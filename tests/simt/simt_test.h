@@ -42,18 +42,12 @@ private:
     T *p_;
 };
 
-/* f() in every order of threads and blocks, with late and with early copies; races between blocks, which are found in any
- * order, are looked for in the first, and in the last three blocks run at a time. */
+/* f() in every mode. */
 template <class F> void in_all_modes(F f)
 {
     simt::config before = simt::options;
-    for (int i = 0; i < 6; i++) {
-        simt::order o = static_cast<simt::order>(i % 3);
-        simt::options.threads = simt::options.blocks = o;
-        simt::options.eager = i >= 3;
-        simt::options.seed = (uint64_t) i + 1;
-        simt::options.between = i == 0;
-        simt::options.resident = i == 5 ? 3 : 1;
+    for (int i = 0; i < simt::N_MODES; i++) {
+        simt::use_mode(i);
         f();
     }
     simt::options = before;

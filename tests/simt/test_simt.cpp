@@ -324,10 +324,10 @@ static void test_current_device(void **)
     pi__rt *rt[2];
     pi__rt_info info;
     buffer<float> y(1);
-    const char *lazy;
+    const char *why;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pi__rt_open(&rt[i], i, &info), 0);
-        assert_int_equal(pi__rt_load_kernels(rt[i], &lazy), 0);
+        assert_int_equal(pi__rt_load_kernels(rt[i], &why), 0);
     }
     const int code = launch_elsewhere(pi__rt_stream(rt[0]), y.get());
     assert_non_null(strstr(pi__rt_text(code), "current"));
