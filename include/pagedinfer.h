@@ -391,7 +391,9 @@ PI_API int pi_request_prompt_rank(pi_request *r, const char *query, size_t query
  * token, the ids are those of pi_chat_render and pi_request_prompt_text.
  * With tools the answer is held to a grammar of their calls, unless one of the options for an answer's form is set: where
  * "tool_choice" asks for a call it is one from the start (or behind the thoughts that the prompt opened); otherwise it is
- * free until a call begins, which then has the name of a tool and arguments by its schema. PI_EUNSUPPORTED: a call is
+ * free until, outside of thoughts, a call begins with the tag of the template's form; it then has the name of a tool and
+ * arguments by its schema, and nothing but calls follows. Llama's calls that are bare JSON, and those that lack the tag,
+ * stay free, and so do all where a schema has a keyword that no grammar can be made of. PI_EUNSUPPORTED: a call is
  * required, but the template's form of calls is not known, or a schema has a keyword that no grammar can be made of.
  * Needs 1 MiB of stack. */
 PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
@@ -471,6 +473,8 @@ struct pi_event {
     size_t n_embd;                 /* values a vector: the model's n_embd, or option "dimensions"; with pooling rank the
                                       scores, n_labels of pi_info */
     size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
+    bool calls_bound;              /* in PI_EVENT_TEXT: the grammar of tool calls (pi_request_prompt_chat) held the last of
+                                      the tokens, and holds what follows: see pi_chat_parser_bind */
 };
 
 /* A pointer that its events carry. */
@@ -487,18 +491,20 @@ PI_API void pi_event_release(pi_event *ev);
 /* ---------------------------------------------------------------------------------------------------------- answers */
 
 /* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
- * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek V3.2 and V4, Llama 3,
- * Mistral, GLM, MiniMax, Seed, and functions in tags in general).
+ * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2 and V4,
+ * Llama 3, Mistral, GLM, MiniMax, Seed, gpt-oss, and functions in tags in general).
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
+ *                      if (ev->calls_bound) pi_chat_parser_bind(p);
  *                      pi_chat_delta d = {sizeof d};  while (pi_chat_parser_next(p, &d)) ...
  *     pi_chat_parser_end(p, finish_reason), and deltas once more
  *
  * Set option "special" of the request: tags of thoughts and calls may be control tokens, which events print only then.
  * A call counts where it is complete, its name is that of a tool and its arguments are a JSON object. What is none is
  * content, markup and all: without calls and thoughts the content is the text that was fed, to the byte. However the
- * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody.
+ * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody,
+ * and of gpt-oss's messages their headers and ends neither.
  *
  * A parser belongs to one thread at a time and must be freed before its engine is closed. */
 typedef struct pi_chat_parser pi_chat_parser;
@@ -509,8 +515,8 @@ enum {
     PI_CHAT_CALL = 3,         /* call number index begins: id, name */
     PI_CHAT_ARGUMENTS = 4,    /* text: more of its arguments; all so far begin a JSON object */
     PI_CHAT_CALL_END = 5,     /* it is complete */
-    PI_CHAT_CALL_DROPPED = 6, /* it was no call after all: forget it, its text follows as content. With a grammar
-                                 (option "tool_choice") only where the answer was cut off */
+    PI_CHAT_CALL_DROPPED = 6, /* it was no call after all: forget it, its text follows as content. Of one that is sure
+                                 only where the answer was cut off */
 };
 typedef struct pi_chat_delta {
     uint32_t size;    /* sizeof(pi_chat_delta) */
@@ -520,6 +526,8 @@ typedef struct pi_chat_delta {
     uint32_t index;   /* of the call, from 0; never used again where it was dropped */
     const char *id;   /* of the call, made here unless the model gives one: "call_...", 9 letters for Mistral */
     const char *name; /* of its function */
+    bool sure;        /* of a call: a grammar sees to it that it becomes complete unless the answer is cut off, by
+                         max-tokens say. It may be shown while it grows; one that is not sure, when it is complete */
 } pi_chat_delta;
 
 /* A complete call. */
@@ -541,6 +549,8 @@ PI_API void pi_chat_parser_free(pi_chat_parser *p);
  * that end an answer; stop strings are not looked for. PI_OK, or PI_ENOMEM: then the answer is lost. */
 PI_API int pi_chat_parser_feed(pi_chat_parser *p, const char *text, size_t len);
 PI_API int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, size_t n);
+/* After the text of an event with calls_bound: the call that is open, and all that follow, are sure. */
+PI_API void pi_chat_parser_bind(pi_chat_parser *p);
 /* Nothing follows. Returns how it ended: PI_FINISH_TOOL_CALLS where finish is PI_FINISH_STOP and at least one call is
  * complete, finish otherwise; or PI_ENOMEM. */
 PI_API int pi_chat_parser_end(pi_chat_parser *p, int finish);
@@ -618,6 +628,15 @@ typedef bool (*pi_op_time_fn)(void *ud, const pi_op_time *t);
  * model; fn gets each time on the calling thread. shape: "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", NULL or "": those of
  * Qwen 3.5 9B. Takes some seconds and 16 sequences' states of memory. PI_EINVAL, PI_EUNSUPPORTED, PI_ENOMEM. */
 PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err);
+
+/* Checks a device: every kernel of the build on real and on odd shapes against references on the host, replay of captured
+ * work, copies, two devices where there are two; and how fast it is beside what is published. Of the options, device (one)
+ * and those of threads and kernels are used; there is no model. checks: words separated by commas, a family ("linear",
+ * "attention", "rates"...) or one of its checks ("linear.formats"); NULL or "": all, which takes a minute or two and some
+ * GiB on a GPU. fn gets the report, a page of text to paste, line by line on the calling thread. On the CPU it covers the
+ * products of each instruction set. PI_OK: all is right. PI_EDEVICE: something is not, the report says what; PI_EINVAL,
+ * PI_EUNSUPPORTED, PI_ENOMEM: it could not be done. */
+PI_API int pi_selftest(const pi_options *o, const char *checks, pi_line_fn fn, void *ud, pi_error *err);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ PI_FN size_t code_bytes(int32_t type, int32_t n)
 #define ROW(t, ...) if (type == PI__##t) bytes = PI__KV_CODES_##t;
     PI__CACHE_TYPES(ROW)
 #undef ROW
-    return (size_t) (n / 32) * (size_t) bytes;
+    return (size_t) n * (size_t) bytes / 32; /* n is a multiple of 16, of 32 where there are sides */
 }
 PI_FN size_t side_bytes(int32_t type, int32_t n)
 {
@@ -31,27 +31,32 @@ struct cache_row {
     char *sides;
 };
 
-/* The planes of a head of K (or V) in a block, as the row of its first token. */
-PI_FN cache_row cache_head(const pi__k_cache &c, bool v, int32_t block, int32_t head)
+/* Where the rows of a head of K (or V) are: all of it that a block of threads needs to find once. Sizes in bytes. */
+struct cache_plane {
+    char *base;           /* the head's rows in block 0 */
+    size_t stride, sides; /* from block to block; from the codes of a block's first row to its side */
+    uint32_t row, side;   /* from row to row of codes, of sides */
+};
+
+PI_FN cache_plane plane_of(const pi__k_cache &c, bool v, int32_t head)
 {
     size_t n = (size_t) c.block_size;
     size_t k_head = n * (code_bytes(c.type_k, c.head_dim) + side_bytes(c.type_k, c.head_dim));
-    char *p = c.base + (size_t) block * c.stride;
     int32_t type = v ? c.type_v : c.type_k;
-    size_t codes = n * code_bytes(type, c.head_dim), all = codes + n * side_bytes(type, c.head_dim);
-    p += v ? (size_t) c.n_head_kv * k_head + (size_t) head * all : (size_t) head * all;
-    return {p, p + codes};
+    size_t row = code_bytes(type, c.head_dim), side = side_bytes(type, c.head_dim), before = (size_t) head * n * (row + side);
+    return {c.base + (v ? (size_t) c.n_head_kv * k_head + before : before), c.stride, n * row, (uint32_t) row, (uint32_t) side};
 }
 
 /* The row of token `offset` of the block. */
-PI_FN cache_row cache_token(const pi__k_cache &c, bool v, int32_t block, int32_t head, int32_t offset)
+PI_FN cache_row cache_token(const cache_plane &p, int32_t block, int32_t offset)
 {
-    cache_row r = cache_head(c, v, block, head);
-    int32_t type = v ? c.type_v : c.type_k;
-    r.codes += (size_t) offset * code_bytes(type, c.head_dim);
-    r.sides += (size_t) offset * side_bytes(type, c.head_dim);
-    return r;
+    char *first = p.base + (size_t) block * p.stride;
+    return {first + (uint32_t) offset * p.row, first + p.sides + (uint32_t) offset * p.side};
 }
+
+/* A token is number position & (size - 1) of block position >> shift: blocks hold 16, 32 or 64, and a division takes as long
+ * as the copy of 16 bytes that it is for. */
+PI_FN int32_t block_shift(int32_t size) { return 31 - __clz(size); }
 
 /* ------------------------------------------------------------------------------------------------------------- a type
  *

@@ -11,7 +11,7 @@
  *
  *     slot      | base       | S0           | u            | k            | G               | recent   | edge          |
  *               | [n_v][D/32]| [n_v][D][D]  | [n_v][R][D]  | [n_k][R][D]  | [n_v][D/32][R]  | [..][C'] | [..][3][C']   |
- *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] |
+ *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] |          (3: with a convolution of 4 taps)
  *
  * u, k, G and the raw inputs of convolutions are rings: the row of position p is at p % R, so nothing moves when base
  * does, and a block may write its new rows while others still read the old ones: R = C + 2 n_draft rows hold those from
@@ -27,15 +27,23 @@
 
 enum {
     C = PI__STATE_CHUNK,
-    HISTORY = 3,  /* raw inputs before a row that its convolution of 4 taps reads */
     SLICE = 32,   /* columns of S0 with one owner */
     ROW_GROUPS = 16, /* sums that a product with S0 is made of, each over D / 16 values in order */
 };
 
-/* Where things are in a slot, in floats, and how long rings are, in rows. */
+/* A ring of n rows, and the multiplication that divides by n: i / n is i * by >> shift for all i < 2^31. */
+struct ring {
+    int32_t n;
+    uint32_t by;
+    int32_t shift;
+};
+PI_FN int32_t ring_row(const ring &r, int32_t i) { return i - (int32_t) ((uint64_t) i * r.by >> r.shift) * r.n; }
+
+/* Where things are in a slot, in floats, and how long rings are. */
 struct places {
     size_t s, u, k, g, recent, edge, size;
-    int32_t R, n_recent, n_edge;
+    ring rows, recents, edges;
+    int32_t history; /* raw inputs before a row that its convolution reads */
 };
 
 /* A launch. */
@@ -83,27 +91,27 @@ PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
 /* The rows of position p: of a value head's u, a key head's keys, the G of a slice. */
 PI_FN float *u_at(const job &j, float *slot, int32_t head, int32_t p)
 {
-    return slot + j.at.u + (size_t) (head * j.at.R + p % j.at.R) * (size_t) j.a.state.dim;
+    return slot + j.at.u + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
 }
 PI_FN float *k_at(const job &j, float *slot, int32_t head, int32_t p)
 {
-    return slot + j.at.k + (size_t) (head * j.at.R + p % j.at.R) * (size_t) j.a.state.dim;
+    return slot + j.at.k + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
 }
 PI_FN float *g_at(const job &j, float *slot, int32_t head, int32_t col, int32_t p)
 {
-    return slot + j.at.g + (head * (j.a.state.dim / SLICE) + col / SLICE) * j.at.R + p % j.at.R;
+    return slot + j.at.g + (head * (j.a.state.dim / SLICE) + col / SLICE) * j.at.rows.n + ring_row(j.at.rows, p);
 }
-/* Raw inputs of position p: of the last ones, and (p is one of the 3 before a boundary) of those before boundaries. */
+/* Raw inputs of position p: of the last ones, and (p is one of the last before a boundary) of those before boundaries. */
 PI_FN float *recent_at(const job &j, float *slot, int32_t p)
 {
-    return slot + j.at.recent + (size_t) (p % j.at.n_recent) * (size_t) n_channels(j.a.state);
+    return slot + j.at.recent + (size_t) ring_row(j.at.recents, p) * (size_t) n_channels(j.a.state);
 }
 PI_FN float *edge_at(const job &j, float *slot, int32_t p)
 {
-    int32_t row = p / C % j.at.n_edge * HISTORY + p % C - (C - HISTORY);
+    int32_t row = ring_row(j.at.edges, p / C) * j.at.history + p % C - (C - j.at.history);
     return slot + j.at.edge + (size_t) row * (size_t) n_channels(j.a.state);
 }
-/* The 3 raw inputs of a snapshot. */
+/* The raw inputs of a snapshot. */
 PI_FN float *snap_raw(const job &j, float *snap) { return s_at(j, snap, 0, j.a.state.n_v); }
 
 /* Keys and queries of the step, [n_k][n_tokens][2][D], and their products with the chunk's keys, [n_k][n_tokens][2][C]:
@@ -172,11 +180,19 @@ PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
 /* Channel c of position p, convolved: silu of the sum over taps in order. */
 PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
 {
-    float4 tap = ((const float4 *) j.a.conv)[c];
-    float sum = tap.x * raw_input(j, s, p - 3, c);
-    sum = fmaf(tap.y, raw_input(j, s, p - 2, c), sum);
-    sum = fmaf(tap.z, raw_input(j, s, p - 1, c), sum);
-    sum = fmaf(tap.w, raw_input(j, s, p, c), sum);
+    float sum;
+    if (j.at.history == 3) {
+        float4 tap = ((const float4 *) j.a.conv)[c];
+        sum = tap.x * raw_input(j, s, p - 3, c);
+        sum = fmaf(tap.y, raw_input(j, s, p - 2, c), sum);
+        sum = fmaf(tap.z, raw_input(j, s, p - 1, c), sum);
+        sum = fmaf(tap.w, raw_input(j, s, p, c), sum);
+    } else {
+        const float *tap = j.a.conv + c * (j.at.history + 1) + j.at.history;
+        sum = tap[-j.at.history] * raw_input(j, s, p - j.at.history, c);
+#pragma unroll 1
+        for (int32_t h = j.at.history - 1; h >= 0; h--) sum = fmaf(tap[-h], raw_input(j, s, p - h, c), sum);
+    }
     return sum / (1.0f + expf(-sum));
 }
 

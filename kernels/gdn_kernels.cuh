@@ -284,17 +284,17 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 #pragma unroll 1
     for (int32_t i = 0; i < s.n_save; i++) {
 #pragma unroll 1
-        for (int32_t h = 0; h < HISTORY; h++) {
-            int32_t p = s.save[2 * i] - HISTORY + h;
+        for (int32_t h = 0; h < j.at.history; h++) {
+            int32_t p = s.save[2 * i] - j.at.history + h;
             float x = p >= s.pos ? raw[(p - s.pos) * j.a.ld_qkv] : edge_at(j, s.slot, p)[c];
             snap_raw(j, snap_at(st, s.save[2 * i + 1]))[h * n_channels(st) + c] = x;
         }
     }
 #pragma unroll 1
-    for (int32_t p = max(s.pos, s.keep - HISTORY); p < s.end; p++) {
+    for (int32_t p = max(s.pos, s.keep - j.at.history); p < s.end; p++) {
         float x = raw[(p - s.pos) * j.a.ld_qkv];
-        if (p >= s.verified - HISTORY) recent_at(j, s.slot, p)[c] = x;
-        if (p % C >= C - HISTORY) edge_at(j, s.slot, p)[c] = x;
+        if (p >= s.verified - j.at.history) recent_at(j, s.slot, p)[c] = x;
+        if (p % C >= C - j.at.history) edge_at(j, s.slot, p)[c] = x;
     }
 }
 
@@ -418,8 +418,8 @@ template <int D> PI_FN void move_raw(const job &j, const work &w, float *slot, f
     if (kind > 2 || (kind < 2 && w.head != w.k_head)) return;
     int32_t n_k = j.a.state.n_k, c = (kind == 0 ? w.head : kind == 1 ? n_k + w.head : 2 * n_k + w.head) * D + w.col +
                                      (int) threadIdx.x % SLICE;
-    for (int32_t h = 0; h < HISTORY; h++) {
-        int32_t p = pos - HISTORY + h;
+    for (int32_t h = 0; h < j.at.history; h++) {
+        int32_t p = pos - j.at.history + h;
         float *kept = snap_raw(j, snap) + h * n_channels(j.a.state) + c;
         if (load) recent_at(j, slot, p)[c] = edge_at(j, slot, p)[c] = *kept;
         else *kept = edge_at(j, slot, p)[c];

@@ -8,6 +8,9 @@
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *     tiles     columns of one expert: up to 8, up to 32, or up to 64
  *
+ * Sorting is counting: rows mark their experts, 32 rows in a word an expert, so that a pair's column is the number of marks
+ * of experts before its own, and of its own before its row.
+ *
  * How many columns an expert has is known to the device alone. Grids are of the worst case's size, and blocks without a
  * tile end at once: the host never waits, and a step can be captured in a graph. Each size of tile has a kernel of its
  * own: with few registers where an expert has few columns, with shared memory where it has many (moe_many_kernels.cuh).
@@ -19,69 +22,128 @@
 #include "moe.cuh"
 #include "route.cuh"
 
-enum { FEW_ROWS = 32 /* routed and sorted in one launch */, FEW_WARPS = 16, ROUTE_WARPS = 8 };
+enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* ------------------------------------------------------------------------------------------------------------- routing */
 
-/* A warp: the columns of expert e, and its tiles. All rows are routed. */
-PI_FN void sort_expert(const pi__k_routes &a, int32_t e)
+/* The tiles of expert e, whose n columns begin with `first`. */
+PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n)
 {
-    int32_t n_pair = a.n_rows * a.n_used, before = 0, n = 0;
-    int lane = (int) threadIdx.x % 32;
-#pragma unroll 1 /* more of it spills registers in route_few */
-    for (int32_t p = lane; p < n_pair; p += 32) {
-        before += a.id[p] < e;
-        n += a.id[p] == e;
+    int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW;
+    if (left && left <= SOME) {
+        pi__k_tile *tile = list ? a.tile[1] : a.tile[0];
+        tile[atomicAdd(&a.n_tile[list], 1)] = {e, first + many * MANY, left};
     }
-    before = warp_sum_int(before);
-    n = warp_sum_int(n);
-    if (!n) return;
-    int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW, rest = left && left <= SOME, at[2] = {0, 0};
-    if (lane == 0) {
-        if (rest) at[0] = atomicAdd(&a.n_tile[list], 1);
-        if (many) at[1] = atomicAdd(&a.n_tile[2], many);
+    int32_t at = many ? atomicAdd(&a.n_tile[2], many) : 0;
+    for (int32_t i = 0; i < many; i++) a.tile[2][at + i] = {e, first + i * MANY, min((int32_t) MANY, n - i * MANY)};
+}
+
+/* carry plus the v of all threads before this one, and that of all is carry then. sums: [32], not in use any more when it
+ * returns. */
+PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
+{
+    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
+    int32_t sum = v, before = carry;
+    for (int o = 1; o < 32; o *= 2) {
+        int32_t up = __shfl_up_sync(PI_FULL, sum, (unsigned) o);
+        if (lane >= o) sum += up;
     }
-    at[1] = __shfl_sync(PI_FULL, at[1], 0);
-    for (int32_t i = lane; i < many; i += 32) {
-        a.tile[2][at[1] + i] = {e, before + i * MANY, min((int32_t) MANY, n - i * MANY)};
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    for (int i = 0; i < n_warp; i++) {
+        if (i == warp) before = carry;
+        carry += sums[i];
     }
-    pi__k_tile *tile = list ? a.tile[1] : a.tile[0];
-    if (lane == 0 && rest) tile[at[0]] = {e, before + many * MANY, left};
-#pragma unroll 1 /* more of it spills registers in route_few */
-    for (int32_t p0 = 0; p0 < n_pair; p0 += 32) {
-        int32_t p = p0 + lane;
-        bool here = p < n_pair && a.id[p] == e;
-        uint32_t which = __ballot_sync(PI_FULL, here);
-        if (here) {
-            int32_t column = before + __popc(which & ((1u << lane) - 1));
-            a.column[p] = column;
-            a.row[column] = p / a.n_used;
-        }
-        before += __popc(which);
+    __syncthreads();
+    return before + sum - v;
+}
+
+/* Marks row r (of 32) at its experts, by a warp. */
+PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
+{
+    for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) atomicOr(&marks[a.id[row * a.n_used + k]], 1u << r);
+}
+
+/* The columns of a row's pairs, by a warp; first: of each expert's columns with rows of these 32. */
+PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *marks, const int32_t *first)
+{
+    for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) {
+        int32_t e = a.id[row * a.n_used + k], column = first[e] + __popc(marks[e] & ((1u << r) - 1));
+        a.column[row * a.n_used + k] = column;
+        a.row[column] = (int32_t) row;
     }
 }
 
-/* One block: everything. */
+/* One block: everything. Shared memory: sums, marks, the first column of each expert. */
 __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
-    int32_t warp = (int32_t) threadIdx.x / 32, n_warp = (int32_t) blockDim.x / 32;
-    if (threadIdx.x < 3) a.n_tile[threadIdx.x] = 0;
-    for (int32_t r = warp; r < a.n_rows; r += n_warp) route_row(a, r);
+    PI_SMEM(raw);
+    int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;
+    uint32_t *marks = (uint32_t *) (first + a.n_expert);
+    if (e < 3) a.n_tile[e] = 0;
+    for (int32_t i = e; i < a.n_expert; i += FEW_WARPS * 32) marks[i] = 0;
     __syncthreads();
-    for (int32_t e = warp; e < a.n_expert; e += n_warp) sort_expert(a, e);
+    for (int32_t r = e / 32; r < a.n_rows; r += FEW_WARPS) {
+        route_row(a, r);
+        __syncwarp();
+        mark(a, r, r, marks);
+    }
+    __syncthreads();
+    for (int32_t e0 = 0; e0 < a.n_expert; e0 += FEW_WARPS * 32) {
+        int32_t n = e0 + e < a.n_expert ? __popc(marks[e0 + e]) : 0, at = sum_before(n, carry, sums);
+        if (n) first[e0 + e] = at, make_tiles(a, e0 + e, at, n);
+    }
+    __syncthreads();
+    for (int32_t r = e / 32; r < a.n_rows; r += FEW_WARPS) sort_row(a, r, r, marks, first);
 }
 
-__global__ void __launch_bounds__(ROUTE_WARPS * 32) route_rows(pi__k_routes a)
+/* Many rows, three launches. Routing: a block has 32 rows, a warp one, and leaves their marks. */
+__global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 {
-    int64_t r = (int64_t) blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
+    PI_SMEM(raw);
+    uint32_t *marks = (uint32_t *) raw;
+    int32_t r = (int32_t) threadIdx.x / 32;
+    int64_t row = (int64_t) blockIdx.x * 32 + r;
     if (blockIdx.x == 0 && threadIdx.x < 3) a.n_tile[threadIdx.x] = 0;
-    if (r < a.n_rows) route_row(a, r);
+    for (int32_t i = (int32_t) threadIdx.x; i < a.n_expert; i += 32 * 32) marks[i] = 0;
+    __syncthreads();
+    if (row < a.n_rows) {
+        route_row(a, row);
+        __syncwarp();
+        mark(a, row, r, marks);
+    }
+    __syncthreads();
+    uint32_t *to = a.marks + (int64_t) blockIdx.x * a.n_expert;
+    for (int32_t i = (int32_t) threadIdx.x; i < a.n_expert; i += 32 * 32) to[i] = marks[i];
+}
+
+/* Counting: one block, a thread an expert. The number of its marks; after the sum over experts before it, the first column
+ * of each 32 rows, and its tiles. */
+__global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
+{
+    PI_SMEM(raw);
+    int32_t *first = a.first, n_group = (a.n_rows + 31) / 32, carry = 0;
+    for (int32_t e0 = 0; e0 < a.n_expert; e0 += 32 * 32) {
+        int32_t e = e0 + (int32_t) threadIdx.x, n = 0;
+        bool there = e < a.n_expert;
+#pragma unroll 8
+        for (int32_t g = 0; there && g < n_group; g++) n += __popc(a.marks[(int64_t) g * a.n_expert + e]);
+        int32_t at = sum_before(n, carry, (int32_t *) raw);
+        if (!n) continue;
+        make_tiles(a, e, at, n);
+#pragma unroll 8
+        for (int32_t g = 0; g < n_group; g++) {
+            int64_t i = (int64_t) g * a.n_expert + e;
+            first[i] = at;
+            at += __popc(a.marks[i]);
+        }
+    }
 }
 
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 {
-    int32_t e = (int32_t) (blockIdx.x * ROUTE_WARPS + threadIdx.x / 32);
-    if (e < a.n_expert) sort_expert(a, e);
+    int64_t row = (int64_t) blockIdx.x * ROUTE_WARPS + threadIdx.x / 32, at = row / 32 * a.n_expert;
+    if (row < a.n_rows) sort_row(a, row, (int) (row % 32), a.marks + at, a.first + at);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ products */

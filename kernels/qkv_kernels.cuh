@@ -36,6 +36,7 @@ PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t str
 PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
 {
     for (int32_t g = 0; g < n / 32; g++) cache_put(type, to, g, row[g * 32 + lane], lane);
+    if (lane < n % 32) cache_put(type, to, n / 32, row[n - n % 32 + lane], lane); /* of types that need no whole groups */
 }
 
 __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
@@ -61,8 +62,9 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
     if (is_q) {
         for (int32_t i = lane; i < n; i += 32) q[i] = row[i] * a.q_scale;
     } else if (a.slot[token] >= 0) {
-        int32_t block = a.slot[token] / a.cache.block_size, offset = a.slot[token] % a.cache.block_size;
-        store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(a.cache, is_v, block, kv_head, offset), row, n, lane);
+        int32_t slot = a.slot[token], block = slot >> block_shift(a.cache.block_size), offset = slot & (a.cache.block_size - 1);
+        store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(plane_of(a.cache, is_v, kv_head), block, offset), row, n,
+                  lane);
     }
 }
 

@@ -8,14 +8,14 @@
 PI_FN cache_row row_of(const pi__k_rows &k, int32_t seq, int32_t row)
 {
     const int32_t n = k.cache.block_size, block = k.table[(size_t) seq * (size_t) k.table_stride + (size_t) (row / n)];
-    return cache_token(k.cache, false, block, 0, row % n);
+    return cache_token(plane_of(k.cache, false, 0), block, row % n);
 }
 
 /* The row that a token's slot is in. */
 PI_FN cache_row row_at(const pi__k_rows &k, int32_t slot)
 {
     const int32_t n = k.cache.block_size, row = slot / k.ratio;
-    return cache_token(k.cache, false, row / n, 0, row % n);
+    return cache_token(plane_of(k.cache, false, 0), row / n, row % n);
 }
 
 /* Rotates a pair of neighbours. */

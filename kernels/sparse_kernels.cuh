@@ -14,7 +14,7 @@
  *
  * KV SPLITS. Rows p KV_SPLIT .. of the list have a sum (m, l, O) of their own, and the sums are folded in order, by one
  * block or by many that leave theirs in scratch for combine(). A token's list depends on the token alone: that makes a
- * result batch-invariant. Where the addresses of a split's rows are is found a split ahead, in shared memory.
+ * result batch-invariant. Where a split's rows are is found a split ahead, and kept in shared memory.
  *
  * Rows of F32 caches are hi + lo as well (SPLIT); P always is, for the choice of entries in later layers follows small
  * differences. Columns and rows that are not there are zeros. */
@@ -46,12 +46,13 @@ template <int KIND, int W> struct shape {
     static constexpr int THREADS = GROUPS * W * 32;
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
     static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
-    static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves */
+    static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves; first Q */
     static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* [AHEAD] */
     static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [GROUPS][W][16][LDS] floats */
     static constexpr size_t p = part + 4 * (size_t) (GROUPS * W * 16 * LDS); /* [GROUPS][hi, lo][16][LDS] halves */
     static constexpr size_t state = p + 2 * (size_t) (GROUPS * 2 * 16 * LDS); /* m, l, c: [GROUPS][3][16] floats */
-    static constexpr size_t total = state + 4 * (size_t) (GROUPS * 3 * 16);
+    static constexpr size_t run = state + 4 * (size_t) (GROUPS * 3 * 16);    /* m, l of a warp's folded splits: [GROUPS][W][2][16] */
+    static constexpr size_t total = run + 4 * (size_t) (GROUPS * W * 2 * 16);
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
     {
@@ -119,43 +120,47 @@ PI_FN void load_tile(const pi__k_sparse &k, const list &l, unsigned char *shared
 #pragma unroll 1 /* here and below: more of it spills registers */
     for (int32_t j = (int32_t) threadIdx.x; j < TILE * CHUNKS && i * TILE < end; j += S::THREADS) {
         const int32_t r = j / CHUNKS, c = j % CHUNKS, at = i * TILE + r;
-        const pi__k_cache &cache = at < l.n_window ? k.rows.cache : k.entries.cache;
-        const bool there = at < l.n && 8 * c < cache.head_dim;
+        const bool there = at < l.n && 8 * c < k.rows.cache.head_dim;
         const cache_row row = address[at % AHEAD];
         uint16_t *to = S::stage(shared, i) + r * S::LD + 8 * c;
         if (KIND == COPIED) {
             ptx_cp_async16(ptx_shared(to), there ? row.codes + 16 * c : k.rows.cache.base, there ? 16 : 0);
         } else {
             float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-            if (there) cache_get8(cache.type_k, row, c, f);
+            if (there) cache_get8(at < l.n_window ? k.rows.cache.type_k : k.entries.cache.type_k, row, c, f);
             put8<KIND == TWO>(to, to + S::PLANE, f);
         }
     }
     ptx_cp_async_commit();
 }
 
-/* The warp's columns of the 16 queries from head on, as hi and lo. */
-PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, uint32_t (&high)[4][4], uint32_t (&low)[4][4])
+/* The warp's columns of the 16 queries from head on, as hi and lo, by way of shared memory: room [16][WIDTH], the warp's. */
+PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, uint16_t *room, uint32_t (&high)[4][4],
+                 uint32_t (&low)[4][4])
 {
     const int lane = (int) threadIdx.x % 32;
 #pragma unroll
-    for (int s = 0; s < 4; s++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int32_t h = head + lane / 4 + i % 2 * 8, col = col0 + 16 * s + i / 2 * 8 + 2 * (lane % 4);
-            const bool there = h < k.a.n_head && col < k.a.dim;
-            const float *q = k.a.q + token * k.a.ldq + (int64_t) h * k.a.dim + col;
+    for (int plane = 0; plane < 2; plane++) {
+#pragma unroll 1
+        for (int r = 0; r < 16; r++) {
+            const int32_t col = col0 + 2 * lane;
+            const bool there = head + r < k.a.n_head && col < k.a.dim;
+            const float *q = k.a.q + token * k.a.ldq + (int64_t) (head + r) * k.a.dim + col;
             uint16_t x[2], y[2];
-            for (int j = 0; j < 2; j++) split(there ? clean(q[j]) : 0.0f, &x[j], &y[j]);
-            high[s][i] = pair(x[0], x[1]);
-            low[s][i] = pair(y[0], y[1]);
+            for (int i = 0; i < 2; i++) split(there ? clean(q[i]) : 0.0f, &x[i], &y[i]);
+            ((uint32_t *) room)[r * WIDTH / 2 + lane] = plane ? pair(y[0], y[1]) : pair(x[0], x[1]);
         }
+        __syncwarp();
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+            ptx_ldmatrix_x4(plane ? low[s] : high[s], ptx_shared(room + lane % 16 * WIDTH + 16 * s + 8 * (lane / 16)));
+        __syncwarp();
     }
 }
 
 /* The warp's part of S, of its columns at row: to part [16][LDS]. */
 template <class S, bool SPLIT>
-PI_FN void scores(const uint16_t *row, const uint32_t (&high)[4][4], const uint32_t (&low)[4][4],
+PI_FN void scores(uint32_t row, const uint32_t (&high)[4][4], const uint32_t (&low)[4][4],
                  float *part)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -165,13 +170,13 @@ PI_FN void scores(const uint16_t *row, const uint32_t (&high)[4][4], const uint3
 #pragma unroll
         for (int s = 0; s < 4; s += 2) {
             uint32_t b[4];
-            const uint16_t *at = row + (8 * nt + lane % 8) * S::LD + 16 * s + 8 * (lane / 8);
+            const uint32_t at = row + 2 * (uint32_t) ((8 * nt + lane % 8) * S::LD + 16 * s + 8 * (lane / 8));
             if (SPLIT) {
-                ptx_ldmatrix_x4(b, ptx_shared(at + S::PLANE));
+                ptx_ldmatrix_x4(b, at + 2 * S::PLANE);
                 ptx_mma_f16(acc, high[s], {b[0], b[1]});
                 ptx_mma_f16(acc, high[s + 1], {b[2], b[3]});
             }
-            ptx_ldmatrix_x4(b, ptx_shared(at));
+            ptx_ldmatrix_x4(b, at);
             ptx_mma_f16(acc, low[s], {b[0], b[1]});
             ptx_mma_f16(acc, low[s + 1], {b[2], b[3]});
             ptx_mma_f16(acc, high[s], {b[0], b[1]});
@@ -210,19 +215,20 @@ template <int W> PI_FN void softmax(const float *part, int32_t n, uint16_t *p, f
 
 /* O = O c + P V for the warp's columns at row. */
 template <class S, bool SPLIT>
-PI_FN void weigh(const uint16_t *row, const uint16_t *p, const float *c, float (&acc)[8][4])
+PI_FN void weigh(uint32_t row, uint32_t p, const float *c, float (&acc)[8][4])
 {
     const int lane = (int) threadIdx.x % 32;
     const float c0 = c[lane / 4], c1 = c[lane / 4 + 8];
     uint32_t high[4], low[4];
-    ptx_ldmatrix_x4(high, ptx_shared(p + lane % 16 * LDS + 8 * (lane / 16)));
-    ptx_ldmatrix_x4(low, ptx_shared(p + (16 + lane % 16) * LDS + 8 * (lane / 16)));
+    p += 2 * (uint32_t) (lane % 16 * LDS + 8 * (lane / 16));
+    ptx_ldmatrix_x4(high, p);
+    ptx_ldmatrix_x4(low, p + 2 * 16 * LDS);
+    row += 2 * (uint32_t) (lane % 16 * S::LD + 8 * (lane / 16));
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
         uint32_t b[4], bl[4];
-        const uint16_t *at = row + lane % 16 * S::LD + 8 * n + 8 * (lane / 16);
-        ptx_ldmatrix_x4_trans(b, ptx_shared(at));
-        if (SPLIT) ptx_ldmatrix_x4_trans(bl, ptx_shared(at + S::PLANE));
+        ptx_ldmatrix_x4_trans(b, row + 16 * n);
+        if (SPLIT) ptx_ldmatrix_x4_trans(bl, row + 16 * n + 2 * S::PLANE);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float (&o)[4] = acc[n + i];
@@ -274,23 +280,21 @@ PI_FN void clear(float (&x)[8][4])
     for (int i = 0; i < 32; i++) x[i / 4][i % 4] = 0;
 }
 
-/* The warp's sums, of rows r and columns, so far. */
-struct sums {
-    float m[2], l[2], o[8][4];
-};
-
-/* Folds a split's sum into those so far. */
-PI_FN void fold_split(const float *state, const float (&acc)[8][4], sums &run)
+/* Folds a split's sum into those so far: run m, l [2][16] and o. */
+PI_FN void fold_split(const float *state, const float (&acc)[8][4], float *run, float (&o)[8][4])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int h = (int) threadIdx.x % 32 / 4 + 8 * r;
-        const fold_by f = fold(run.m[r], state[h]);
-        run.m[r] = f.m;
-        run.l[r] = fmaf(state[16 + h], f.split, run.l[r] * f.run);
+        const fold_by f = fold(run[h], state[h]);
+        __syncwarp(); /* all lanes have the old m */
+        if (threadIdx.x % 4 == 0) {
+            run[h] = f.m;
+            run[16 + h] = fmaf(state[16 + h], f.split, run[16 + h] * f.run);
+        }
 #pragma unroll
         for (int i = 0; i < 16; i++) {
-            float &to = run.o[i / 2][2 * r + i % 2];
+            float &to = o[i / 2][2 * r + i % 2];
             to = fmaf(acc[i / 2][2 * r + i % 2], f.split, to * f.run);
         }
     }
@@ -312,35 +316,37 @@ sparse(pi__k_sparse k, int32_t n_splits)
     float *part = (float *) (shared + S::part) + group * W * 16 * LDS, *state = (float *) (shared + S::state) + group * 48;
     uint16_t *p = (uint16_t *) (shared + S::p) + group * 2 * 16 * LDS;
     uint32_t high[4][4], low[4][4];
-    float acc[8][4];
-    sums run;
-    for (int r = 0; r < 2; r++) run.m[r] = PI_MINUS_INF, run.l[r] = 0;
-    clear(run.o);
-    clear(acc);
+    float acc[8][4], o[8][4] /* of folded splits; UNITS: not used */, *run = (float *) (shared + S::run) + (group * W + warp) * 32;
+    run[lane] = lane < 16 ? PI_MINUS_INF : 0.0f;
+    clear(o);
+    if (UNITS) clear(acc); /* where nothing is seen */
     find_rows(k, token, first, address);
-    load_q(k, token, head, col0, high, low);
+    if (!UNITS) find_rows(k, token, first + KV_SPLIT, address);
+    load_q(k, token, head, col0, (uint16_t *) (shared + S::row) + threadIdx.x / 32 * 16 * WIDTH, high, low);
     __syncthreads();
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<KIND, W>(k, l, shared, first / TILE + i, end);
-    bool fresh = true;
 #pragma unroll 1
-    for (int32_t i = first / TILE; i * TILE < end; i++) {
-        ptx_cp_async_wait<S::STAGES - 2>();
-        __syncthreads(); /* the tile is there, and all are done with the one before */
-        if (fresh) {
-            if (warp == 0 && lane < 16) state[lane] = PI_MINUS_INF, state[16 + lane] = 0;
-            clear(acc);
-            if (!UNITS) find_rows(k, token, (i / (KV_SPLIT / TILE) + 1) * KV_SPLIT, address);
+    for (int32_t from = first; from < end; from += KV_SPLIT) { /* with UNITS once */
+        const int32_t to = min(end, from + KV_SPLIT);
+        clear(acc);
+#pragma unroll 1
+        for (int32_t i = from / TILE; i * TILE < to; i++) {
+            ptx_cp_async_wait<S::STAGES - 2>();
+            __syncthreads(); /* the tile is there, and all are done with the one before */
+            if (i * TILE == from && warp == 0 && lane < 16) state[lane] = PI_MINUS_INF, state[16 + lane] = 0;
+            const uint32_t row = ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) col0;
+            scores<S, KIND == TWO>(row, high, low, part + warp * 16 * LDS);
+            __syncthreads();
+            load_tile<KIND, W>(k, l, shared, i + S::STAGES - 1, end);
+            softmax<W>(part, end - i * TILE, p, state);
+            __syncthreads();
+            weigh<S, KIND == TWO>(row, ptx_shared(p), state + 32, acc);
         }
-        const uint16_t *row = S::stage(shared, i) + col0;
-        scores<S, KIND == TWO>(row, high, low, part + warp * 16 * LDS);
-        __syncthreads();
-        load_tile<KIND, W>(k, l, shared, i + S::STAGES - 1, end);
-        softmax<W>(part, end - i * TILE, p, state);
-        __syncthreads();
-        weigh<S, KIND == TWO>(row, p, state + 32, acc);
-        fresh = (i + 1) % (KV_SPLIT / TILE) == 0 || (i + 1) * TILE >= end;
-        if (fresh && !UNITS) fold_split(state, acc, run);
+        if (UNITS) continue;
+        fold_split((const float *) (shared + S::state) + group * 48, acc, run, o);
+        find_rows(k, token, from + AHEAD, address); /* in the place of this split's: all of its rows are on their way */
     }
+    __syncwarp();
     float *unit = UNITS ? unit_of(k, token, tile16, (int32_t) blockIdx.z, n_splits) : nullptr;
     if (UNITS && warp == 0 && lane < 16 && head < k.a.n_head)
         unit[lane] = end > first ? state[lane] : PI_MINUS_INF, unit[16 + lane] = end > first ? state[16 + lane] : 0.0f;
@@ -353,10 +359,10 @@ sparse(pi__k_sparse k, int32_t n_splits)
             const int32_t d = col0 + 8 * n + 2 * (lane % 4);
             if (d >= k.a.dim) continue;
             if (UNITS) {
-                float *o = unit + 32 + h * k.a.dim + d;
-                o[0] = acc[n][2 * r], o[1] = acc[n][2 * r + 1];
+                float *to = unit + 32 + h * k.a.dim + d;
+                to[0] = acc[n][2 * r], to[1] = acc[n][2 * r + 1];
             } else {
-                put(k, token, head + h, d, run.m[r], run.l[r], run.o[n][2 * r], run.o[n][2 * r + 1]);
+                put(k, token, head + h, d, run[h], run[16 + h], o[n][2 * r], o[n][2 * r + 1]);
             }
         }
     }

@@ -223,6 +223,21 @@ fetch_vocab() {
     return $rc
 }
 
+# JSON-Schema-Test-Suite, the tests of draft 2020-12, from the source package of jsonschema. Fetched once.
+schemas=$PI_CACHE/json-schema-suite-4.26.0
+fetch_schemas() {
+    [ -f "$schemas/type.json" ] && return
+    local tmp
+    mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
+    timeout 300 "$1" -m pip download -q --disable-pip-version-check --no-input --retries 2 --no-deps --no-binary :all: \
+        -d "$tmp" jsonschema==4.26.0 &&
+        tar -xzf "$tmp"/jsonschema-*.tar.gz -C "$tmp" --wildcards '*/json/tests/draft2020-12/*' &&
+        rm -rf "$schemas" && mv "$tmp"/*/json/tests/draft2020-12 "$schemas"
+    local rc=$?
+    rm -rf "$tmp"
+    return $rc
+}
+
 # The models, the vocabularies and the Python packages; model= and chat_model= are empty and python= is python3 where they
 # cannot be had.
 model='' chat_model='' python=python3
@@ -254,10 +269,11 @@ fetch() {
         echo "gguf and numpy cannot be fetched: checks that need them will say so"
     fi
     fetch_vocab "$python" >"$log/vocab.log" 2>&1 || tail -n 3 "$log/vocab.log"
+    fetch_schemas "$python" >"$log/schemas.log" 2>&1 || tail -n 3 "$log/schemas.log"
     export PAGEDINFER_BUILD=$work/release PAGEDINFER_BIN=$work/release/pagedinfer
     export PAGEDINFER_LIB=$work/release/libpagedinfer.so PAGEDINFER_MODEL=$model PAGEDINFER_CACHE=$PI_CACHE
     export PAGEDINFER_CHAT_MODEL=$chat_model
-    export PAGEDINFER_VOCAB=$vocab
+    export PAGEDINFER_VOCAB=$vocab PAGEDINFER_JSON_SUITE=$schemas
 }
 install() { check install 600 bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
 tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "$model"; }

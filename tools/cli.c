@@ -214,6 +214,8 @@ int64_t cli_int(const cli *c, const char *key)
     return options_int(cli_str(c, key), &v) ? v : 0;
 }
 
+double cli_float(const cli *c, const char *key) { return strtod(cli_str(c, key), NULL); }
+
 size_t cli_n(const cli *c, const char *key)
 {
     pi_option_info info;

@@ -52,6 +52,7 @@ int cmd_quantize(const cli *c);
 int cmd_inspect(const cli *c);
 void quantize_print_types(FILE *f); /* the list of --help */
 int cmd_tokenize(const cli *c);
+int cmd_selftest(const cli *c);
 
 /* ---- what was asked for; key as in the table */
 
@@ -60,6 +61,7 @@ bool cli_given(const cli *c, const char *key); /* on the command line or by the 
 const char *cli_str(const cli *c, const char *key);
 bool cli_bool(const cli *c, const char *key);
 int64_t cli_int(const cli *c, const char *key); /* 0 where it is none */
+double cli_float(const cli *c, const char *key);
 /* All values given, in order; n of them. */
 size_t cli_n(const cli *c, const char *key);
 const char *cli_nth(const cli *c, const char *key, size_t i);

@@ -61,6 +61,12 @@ const cli_command cli_commands[] = {
      "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
      "vocabulary alone.",
      "tokenize prompt model download general", 0, false, cmd_tokenize},
+    {"selftest", "", "check a device, and how fast it is", "[--device NAME] [--checks WORDS]",
+     "Runs every kernel of this build on the device, against references on the host: formats, shapes that fit nothing, "
+     "replay of captured work, two devices where there are two; then measures memory and products beside what is "
+     "published. Prints a page to paste into a report; the exit status is 0 where all is right. No model is needed. On "
+     "the CPU it checks the products of each instruction set.",
+     "selftest model cpu general", 0, false, cmd_selftest},
     {0},
 };
 

@@ -19,6 +19,7 @@ typedef struct row {
 /* Types by the names that pi_option_info has for them. */
 #define TYPE_BOOL "bool"
 #define TYPE_INT "int"
+#define TYPE_FLOAT "float"
 #define TYPE_STRING "string"
 #define TYPE_ENUM "enum"
 #define TYPE_LIST "list"
@@ -107,6 +108,14 @@ static bool is_word_of(const char *range, const char *word)
     return false;
 }
 
+static const char *float_fault(const char *range, const char *value)
+{
+    char *end;
+    double v = strtod(value, &end);
+    if (!isdigit((unsigned char) value[*value == '-' || *value == '+']) || *end) return "is not a number";
+    return v >= strtod(range, NULL) && v <= strtod(strstr(range, "..") + 2, NULL) ? NULL : "is out of range";
+}
+
 /* What is wrong with a value of the tool's, NULL: nothing. */
 static const char *fault(const pi_option_info *r, const char *value)
 {
@@ -114,6 +123,7 @@ static const char *fault(const pi_option_info *r, const char *value)
     int64_t v;
     if (!strcmp(r->type, TYPE_BOOL)) return options_bool(value, &b) ? NULL : "is neither true nor false";
     if (!strcmp(r->type, TYPE_ENUM)) return is_word_of(r->range, value) ? NULL : "is not among the choices";
+    if (!strcmp(r->type, TYPE_FLOAT)) return float_fault(r->range, value);
     if (strcmp(r->type, TYPE_INT)) return NULL;
     if (!options_int(value, &v)) return "is not a whole number";
     return in_range(r->range, v) ? NULL : "is out of range";

@@ -107,6 +107,9 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
+    X("checks", STRING, "", "", "--checks", "", "selftest", true,                                                      \
+      "Check these alone, separated by commas: families as the report names them, or one check, linear.formats; rates:" \
+      " measure alone.")                                                                                               \
     X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                        \
       "Print JSON: metadata, hyperparameters, tensors, and the cost as the plan.")                                     \
     X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: arrays in full, however long.")            \
@@ -242,7 +245,7 @@
       "Bytes of an answer that may wait for a slow client before it is canceled.")                                     \
     X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
       "Seconds that running requests get to finish after SIGTERM.")                                                    \
-    X("hang-timeout", INT, "120", "1..86400", "--hang-timeout", "", "serve", false,                                    \
+    X("hang-timeout", FLOAT, "120", "0.01..86400", "--hang-timeout", "", "serve", false,                                    \
       "Seconds without a step after which /health says that the model hangs.")                                         \
     X("threads-http", INT, "2", "1..128", "--threads-http", "LLAMA_ARG_THREADS_HTTP", "serve", false,                  \
       "Threads that read and tokenise requests.")                                                                      \

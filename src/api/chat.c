@@ -89,17 +89,16 @@ int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *too
 
 /* Compiles a grammar of calls, which stays known to the engine until submit. One that only guards calls, because none is
  * required, is left out where a tool's schema has something that no grammar can be made of: the parser still looks. */
-static int try_grammar(const pi_engine *e, pi__text *grammar, const char *trigger, bool required, pi_error *err)
+static int try_grammar(const pi_engine *e, pi__call_form *f, pi_error *err)
 {
-    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, grammar->p, trigger};
+    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, f->grammar.p, f->trigger.p, f->thoughts};
     pi__grammar *g = NULL;
     pi_error why = {0};
     int rc = pi__core_grammar(e->core, &spec, &g, &why);
     pi__grammar_release(g);
-    if (rc && rc != PI_ENOMEM && !required) {
+    if (rc && rc != PI_ENOMEM && !f->required) {
         pi__logf(&e->log, PI_LOG_DEBUG, "tool calls of this request are not bound to a grammar: %s", why.msg);
-        pi__free(grammar->p);
-        *grammar = (pi__text) {0};
+        pi__call_form_free(f);
         return PI_OK;
     }
     if (rc && err) *err = why;
@@ -114,23 +113,20 @@ int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tool
     if (!messages) return pi__fail(err, PI_EINVAL, "pi_request_prompt_chat: messages must not be NULL");
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
     pi__ids ids = {0};
-    pi__text text, grammar = {0}, trigger = {0};
-    bool required = false;
+    pi__text text;
+    pi__call_form calls = {.required = false};
     rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
     const pi__str prompt = {text.p ? text.p : "", text.n};
-    if (!rc) rc = pi__chat_grammar(e->chat, tools, options, prompt, &grammar, &trigger, &required, err);
-    if (!rc && grammar.n) rc = try_grammar(e, &grammar, trigger.p, required, err);
+    if (!rc) rc = pi__chat_grammar(e->chat, tools, options, prompt, &calls, err);
+    if (!rc && calls.grammar.p) rc = try_grammar(e, &calls, err);
     pi__free(text.p);
     if (rc) {
         pi__free(ids.p);
-        pi__free(grammar.p);
-        pi__free(trigger.p);
+        pi__call_form_free(&calls);
         return rc;
     }
     pi__request_take_prompt(r, ids.p, ids.n);
-    r->call_grammar = grammar.p;
-    r->call_trigger = trigger.p;
-    r->call_required = required;
+    r->calls = calls;
     return PI_OK;
 }

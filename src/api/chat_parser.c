@@ -41,6 +41,11 @@ int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, size_t n)
     return !p || (!ids && n) ? PI_EINVAL : pi__answer_tokens(p->a, ids, n);
 }
 
+void pi_chat_parser_bind(pi_chat_parser *p)
+{
+    if (p) pi__answer_bind(p->a);
+}
+
 int pi_chat_parser_end(pi_chat_parser *p, int finish)
 {
     if (!p) return PI_EINVAL;

@@ -129,12 +129,12 @@ static void node_fill(pi__node *n, int32_t id, const pi_token_prob *probs, size_
     n->ev.n_logprobs = n_probs;
 }
 
-bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const char *text, size_t n)
+bool pi__event_text(pi__sample *s, const pi__token_out *t, const char *text, size_t n)
 {
     pi_request *r = s->r;
     if (r->freed) return true;
     pi__node *node = s->open_text;
-    size_t n_probs = probs ? (size_t) r->n_probs : 0;
+    size_t n_probs = t->probs ? (size_t) r->n_probs : 0;
     if (!node) {
         node = pi__calloc(1, sizeof *node);
         if (!node) return false;
@@ -148,7 +148,8 @@ bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const
         }
         return false;
     }
-    node_fill(node, id, probs, n_probs, text, n);
+    node_fill(node, t->id, t->probs, n_probs, text, n);
+    node->ev.calls_bound |= t->calls_bound;
     node->ev.user = r->user;
     if (node != s->open_text) enqueue(r, node);
     s->open_text = node;

@@ -11,8 +11,9 @@ void pi__dispatch_stop(pi_engine *e);
 void pi__events_destroy(pi_engine *e);
 /* Starts the dispatch thread where it does not run. */
 int pi__dispatch_start(pi_engine *e, pi_error *err);
-/* lock: appends to the sample's open TEXT event, or opens one. false: out of memory, nothing changed. */
-bool pi__event_text(pi__sample *s, int32_t id, const pi_token_prob *probs, const char *text, size_t n);
+/* lock: appends a token, whose text has n bytes, to the sample's open TEXT event, or opens one. false: out of memory,
+ * nothing changed. */
+bool pi__event_text(pi__sample *s, const pi__token_out *t, const char *text, size_t n);
 /* lock: queues r->prompt_event. Allocates nothing. */
 void pi__event_prompt(pi_request *r);
 /* lock: queues a sample's last event; text of n bytes is given to it (may be NULL). Allocates nothing. */

@@ -133,11 +133,12 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
         spec.kind = of[i].kind;
         spec.text = text;
     }
-    if (name && r->call_required)
+    if (name && r->calls.required)
         return pi__fail(err, PI_EINVAL, "tool_choice asks for a call, and %s for another form: give one of them", name);
-    if (!name && !*trigger && r->call_grammar) {
+    if (!name && !*trigger && r->calls.grammar.p) {
         name = "tool_choice";
-        spec = (pi__grammar_spec) {PI__GRAMMAR_GBNF, r->call_grammar, r->call_trigger};
+        spec = (pi__grammar_spec) {PI__GRAMMAR_GBNF, r->calls.grammar.p, r->calls.trigger.p, r->calls.thoughts};
+        p->calls = true;
     }
     if (!name && *trigger)
         return pi__fail(err, PI_EINVAL, "grammar-trigger says when a form binds, but there is none: give grammar, json-schema, "

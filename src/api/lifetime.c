@@ -49,8 +49,7 @@ void pi__request_destroy(pi_request *r)
     pooling_free(r);
     pi__opt_clear(&r->set);
     pi__free(r->prompt);
-    pi__free(r->call_grammar);
-    pi__free(r->call_trigger);
+    pi__call_form_free(&r->calls);
     pthread_cond_destroy(&r->changed);
     pi__free(r);
 }

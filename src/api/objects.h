@@ -105,9 +105,7 @@ struct pi_request {
     pi__opt_set set;          /* its options */
     int32_t *prompt;          /* [n_prompt] */
     size_t n_prompt;
-    char *call_grammar;       /* GBNF of tool calls in answers to this prompt, or NULL */
-    char *call_trigger;       /* behind what it begins to bind, or NULL: from the start */
-    bool call_required;       /* there must be a call */
+    pi__call_form calls;      /* of answers to this prompt */
     pi_event_fn on_event;     /* NULL: events go to pi_poll */
     void *event_ud;
     pi_logits_fn on_logits;

@@ -34,8 +34,8 @@ static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
                                         [PI__POOL_RANK] = "rank"};
     int64_t kind = pi__opt_int(&r->set, PI__OPT_POOLING);
     if (kind == PI__POOL_RANK && !info->n_labels)
-        return pi__fail(err, PI_EUNSUPPORTED, "pooling rank: the model has no classifier (tensor cls.output.weight): give a "
-                        "reranker, or pooling last for a vector");
+        return pi__fail(err, PI_EUNSUPPORTED, "pooling rank: the model has no classifier (tensor cls.output.weight): give "
+                        "a reranker, converted by a llama.cpp that knows it as one, or pooling last for a vector");
     if (kind != PI__POOL_MODEL) return kind;
     for (kind = PI__POOL_MEAN; kind <= PI__POOL_RANK; kind++)
         if (info->pooling && !strcmp(info->pooling, words[kind]) && (kind != PI__POOL_RANK || info->n_labels)) return kind;

@@ -90,12 +90,9 @@ int pi__request_check_new(pi_request *r, pi_error *err)
 void pi__request_take_prompt(pi_request *r, int32_t *ids, size_t n)
 {
     pi__free(r->prompt);
-    pi__free(r->call_grammar);
-    pi__free(r->call_trigger);
+    pi__call_form_free(&r->calls);
     r->prompt = ids;
     r->n_prompt = n;
-    r->call_grammar = r->call_trigger = NULL;
-    r->call_required = false;
 }
 
 int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err)

@@ -66,7 +66,7 @@ static bool on_token(void *ud, const pi__token_out *t)
     pthread_mutex_lock(&r->e->lock);
     if (!s->failed) {
         bool ok = pi__grow(&s->tokens, &s->cap_tokens, s->n_tokens + 1, sizeof *s->tokens) &&
-                  pi__event_text(s, t->id, r->n_probs ? t->probs : NULL, text, n);
+                  pi__event_text(s, t, text, n);
         if (ok) {
             s->tokens[s->n_tokens++] = t->id;
             s->result.generated_tokens = (uint32_t) s->n_tokens;

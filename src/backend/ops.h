@@ -91,7 +91,7 @@ typedef struct pi__kv_layer {
     int32_t type_k;    /* one of formats/cache_types.h */
     int32_t type_v;    /* the same, chosen separately */
     int32_t n_head_kv; /* heads */
-    int32_t head_dim;  /* values a head, of K and of V; a multiple of 32 */
+    int32_t head_dim;  /* values a head, of K and of V; a multiple of 16, of 32 where types have groups of 32 */
     int32_t placement; /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
@@ -104,10 +104,11 @@ typedef struct pi__kv_layer {
  * holds the state at its last chunk boundary and what is needed of the rows since; dropping rows of the last step (drafts
  * that were not accepted) is giving the next step a smaller first position. */
 enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
+enum { PI__LEAST_CONV = 2, PI__MOST_CONV = 8 };
 typedef struct pi__state_layer {
     int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
     int32_t dim;        /* values a head */
-    int32_t n_conv;     /* taps of the convolution */
+    int32_t n_conv;     /* taps of the convolution, PI__LEAST_CONV to PI__MOST_CONV */
     int32_t n_draft;    /* most drafts a sequence brings to a step */
     int32_t placement;  /* PI__AT_DEVICE or PI__AT_CPU */
     char *base;         /* slot i is at base + i * stride */

@@ -11,6 +11,7 @@ typedef struct pi__token_out {
     bool eog;                   /* it ends the generation (its text is not part of the answer) */
     const pi_token_prob *probs; /* 1 + n_logprobs entries, or NULL; valid during the call */
     int32_t n_probs;            /* entries in probs */
+    bool calls_bound;           /* the grammar of tool calls held it (params.calls) */
 } pi__token_out;
 
 /* The end of a job. */

@@ -101,7 +101,8 @@ static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
         kv->type_v = kv->ratio ? kv->type_k : other ? mem->cfg->type_window : mem->cfg->type_v;
         size_t one = layer_bytes(mem, kv);
         if (!one)
-            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with %s of %d values is not supported",
+            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with %s of %d values is not supported: give cache-type-k and "
+                            "cache-type-v f16, or another device",
                             pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name,
                             kv->ratio ? "rows" : "heads", kv->head_dim);
         mem->map.bytes[kv->group][kv->placement] += one;

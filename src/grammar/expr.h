@@ -56,6 +56,7 @@ typedef struct pi__builder {
     size_t cap_names;
     pi__str *trigger;    /* [n_triggers] texts of FREE */
     size_t n_triggers;
+    int thoughts;        /* PI__THOUGHTS_*, in front of them */
     size_t n_rows;       /* of automata that were made */
     pi__expr never;      /* what is given out after an error */
 } pi__builder;

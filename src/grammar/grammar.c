@@ -160,6 +160,7 @@ static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__gramma
     pi_error why = {0};
     pi__builder_init(&b, t, &why);
     pi__expr *root = read_spec(&b, spec);
+    b.thoughts = spec->thoughts;
     if (!b.code && spec->trigger && *spec->trigger) root = add_trigger(&b, spec->trigger, root);
     if (!b.code) pi__program_make(&g->program, &b, root);
     int rc = b.code;
@@ -202,7 +203,8 @@ static void keep(pi__grammars *gs, pi__grammar *g)
 static pi__hash128 key_of(const pi__grammar_spec *spec)
 {
     const char *trigger = spec->trigger ? spec->trigger : "";
-    pi__hash128 h = pi__hash(&spec->kind, sizeof spec->kind);
+    const int how[2] = {spec->kind, spec->thoughts};
+    pi__hash128 h = pi__hash(how, sizeof how);
     h = pi__hash_chain(h, trigger, strlen(trigger));
     return pi__hash_chain(h, spec->text, strlen(spec->text));
 }
@@ -417,3 +419,14 @@ int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n)
 }
 
 bool pi__matcher_is_over(const pi__matcher *m) { return m->over; }
+
+bool pi__matcher_is_bound(pi__matcher *m)
+{
+    const pi__machine *x = &m->g->machine;
+    pthread_mutex_lock(&m->g->lock);
+    bool bound = settle(m);
+    const pi__gstate *s = bound ? pi__state_at(x, m->state) : NULL;
+    for (uint32_t i = 0; bound && i < s->n; i++) bound = x->p->node[s->config[i] >> 44].kind != PI__G_FREE;
+    pthread_mutex_unlock(&m->g->lock);
+    return bound;
+}

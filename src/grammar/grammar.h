@@ -34,6 +34,7 @@ typedef struct pi__grammar_spec {
     int kind;            /* enum pi__grammar_kind */
     const char *text;    /* as the caller gave it */
     const char *trigger; /* JSON array of texts, after one of which the grammar binds; NULL or "": from the start */
+    int thoughts;        /* PI__THOUGHTS_*, see template/chat_form.h: triggers within them do not count */
 } pi__grammar_spec;
 
 /* ---- an engine's grammars */
@@ -76,6 +77,8 @@ int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err);
 int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n);
 /* The end was generated, or nothing can follow. */
 bool pi__matcher_is_over(const pi__matcher *m);
+/* The grammar holds what comes next: it had no trigger, or one came. */
+bool pi__matcher_is_bound(pi__matcher *m);
 
 /* Tokens that it was asked for and masks that it made, for tests and reports. */
 typedef struct pi__grammar_counts {

@@ -128,7 +128,7 @@ static void enter(pi__machine *m, uint32_t node, uint32_t stack)
         if (!x->live) continue;
         m->work++;
         if (x->kind != PI__G_END && x->kind != PI__G_SPLIT && x->kind != PI__G_CALL) {
-            if (is_new(m, key)) add_config(m, k, 0, st);
+            if (is_new(m, key)) add_config(m, k, x->kind == PI__G_FREE ? p->dfa[x->a].start : 0, st);
             m->ends |= x->kind == PI__G_FREE; /* free text may end anywhere */
             continue;
         }
@@ -164,6 +164,13 @@ static void sort(uint64_t *v, uint32_t n)
 
 static uint32_t *next_of(pi__gstate *s) { return (uint32_t *) (void *) (s->config + s->n); }
 
+static bool is_home(const pi__dfa *d, uint32_t row)
+{
+    for (uint32_t i = 0; i < d->n_homes; i++)
+        if (d->home[i] == row) return true;
+    return false;
+}
+
 /* The best run of the state's configurations, and whether tokens are read by number. */
 static void look_at(const pi__machine *m, pi__gstate *s)
 {
@@ -172,7 +179,7 @@ static void look_at(const pi__machine *m, pi__gstate *s)
         const uint32_t k = (uint32_t) (s->config[i] >> 44), row = (uint32_t) (s->config[i] >> 32) & (PI__MAX_SUB - 1);
         const pi__gnode *x = &p->node[k];
         s->by_token |= x->kind >= PI__G_TOKEN;
-        if (row || (x->kind != PI__G_DFA && x->kind != PI__G_FREE)) continue;
+        if (x->kind == PI__G_FREE ? !is_home(&p->dfa[x->a], row) : row || x->kind != PI__G_DFA) continue;
         const uint32_t run = x->kind == PI__G_FREE ? PI__RUN_INF : p->run[k];
         const uint64_t kinds = p->dfa[x->a].kinds;
         if (!run || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
@@ -284,6 +291,17 @@ static bool is_trigger(const pi__program *p, int32_t id)
     return false;
 }
 
+/* What a control token leads to from a row of triggers: they have its text as parsers of answers see it. */
+static uint32_t follow_bare(pi__machine *m, const pi__dfa *d, uint32_t row, int32_t id)
+{
+    const pi__vocab *v = m->t->v;
+    if (row < d->n_outside && is_trigger(m->p, id)) return PI__DFA_END;
+    size_t n = id < pi__vocab_size(v) ? pi__token_bytes(v, id, true, m->text, m->t->max_bytes) : 0;
+    for (size_t i = 0; i < n && n <= m->t->max_bytes && row != PI__DFA_END; i++)
+        row = d->row[row][(unsigned char) m->text[i]];
+    return row;
+}
+
 uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
 {
     const pi__program *p = m->p;
@@ -298,10 +316,11 @@ uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
         if (x->kind == PI__G_TOKEN && x->a == (uint32_t) id) enter(m, x->b, stack);
         if (x->kind == PI__G_NOT_TOKEN && x->a != (uint32_t) id && !end) enter(m, x->b, stack);
         if (x->kind != PI__G_FREE || !bare) continue;
-        if (is_trigger(p, id)) {
+        const uint32_t to = follow_bare(m, &p->dfa[x->a], (uint32_t) (from->config[i] >> 32) & (PI__MAX_SUB - 1), id);
+        if (to == PI__DFA_END) {
             enter(m, x->b, stack);
         } else {
-            add_config(m, node, 0, stack);
+            add_config(m, node, to, stack);
             m->ends = true;
         }
     }

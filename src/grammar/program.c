@@ -155,7 +155,7 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
     case PI__X_NOT_TOKEN: return add_node(m, PI__G_NOT_TOKEN, (uint32_t) x->token, next);
     case PI__X_FREE: {
         const uint32_t bound = add_node(m, PI__G_CALL, x->rule, next);
-        return add_node(m, PI__G_FREE, pi__dfa_of_triggers(m->p, m->b, m->b->trigger, m->b->n_triggers), bound);
+        return add_node(m, PI__G_FREE, pi__dfa_of_triggers(m->p, m->b), bound);
     }
     }
     const uint32_t none = add_node(m, PI__G_SPLIT, 0, 0); /* NEVER: no way out, so not live */

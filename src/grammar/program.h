@@ -14,6 +14,7 @@
 #define PI__GRAMMAR_PROGRAM_H
 
 #include "grammar/expr.h"
+#include "template/chat_form.h"
 
 enum pi__gnode_kind { PI__G_END, PI__G_BYTE, PI__G_DFA, PI__G_SPLIT, PI__G_CALL, PI__G_TOKEN, PI__G_NOT_TOKEN,
                      PI__G_FREE };
@@ -35,7 +36,11 @@ typedef struct pi__gnode {
 typedef struct pi__dfa {
     uint16_t (*row)[256]; /* [n_rows] by byte: 0 no way, PI__DFA_END, or the next row; row 0 is the start */
     size_t n_rows, cap;
-    uint64_t kinds;       /* kinds of characters that are in the class as a whole */
+    uint64_t kinds;       /* kinds of characters that are in the class as a whole; of triggers: that leave a home one */
+    uint16_t start;       /* of triggers: where a text starts */
+    uint16_t n_outside;   /* below this row triggers count; the others are within thoughts */
+    uint16_t home[PI__N_THOUGHT_TAGS + 2]; /* [n_homes] rows in which nothing has begun */
+    uint32_t n_homes;
     pi__class cls;        /* of it, while the program is made */
 } pi__dfa;
 
@@ -60,7 +65,8 @@ void pi__program_free(pi__program *p);
 
 /* ---- automata (program_dfa.c): their number, or 0 after an error */
 uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c);
-uint32_t pi__dfa_of_triggers(pi__program *p, pi__builder *b, const pi__str *text, size_t n);
+/* Of the builder's triggers. */
+uint32_t pi__dfa_of_triggers(pi__program *p, pi__builder *b);
 /* ---- what is found out about nodes (program_check.c) */
 int pi__program_check(pi__program *p, pi__builder *b);
 

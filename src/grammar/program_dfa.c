@@ -1,7 +1,14 @@
 /* Automata over bytes: one character of a class in UTF-8, and texts that are looked for (see program.h).
  *
  * A class's first row tells by the first byte; a byte whose continuations are all in the class leads to a row that all
- * such share ("so many more continuation bytes"), others get rows of their own. Triggers: Aho-Corasick. */
+ * such share ("so many more continuation bytes"), others get rows of their own.
+ *
+ * Triggers: Aho-Corasick, in text, and where thoughts are known, an automaton for each of their closing tags beside it:
+ *
+ *     begin --open tag k--> thoughts k --closing tag k--> text --trigger--> END
+ *       \------------- anything else -------------------^
+ *
+ * so that what thoughts say of a trigger is none. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -105,15 +112,22 @@ uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c)
 
 /* --------------------------------------------------------------------------------------------------------- triggers */
 
-/* Rows of the texts' trie; ends are PI__DFA_END. */
-static void add_text(pi__dfa *d, pi__builder *b, pi__str s)
+enum { /* while an automaton is made: ends of texts that lead on, to text or to thoughts + index of their tags */
+    GO_TEXT = PI__DFA_END - 1,
+    GO_THOUGHTS = GO_TEXT - PI__N_THOUGHT_TAGS,
+};
+
+static bool is_end(uint16_t to) { return to >= GO_THOUGHTS; }
+
+/* Rows of the texts' trie, from row home on. */
+static void add_text(pi__dfa *d, pi__builder *b, uint16_t home, pi__str s, uint16_t end)
 {
-    uint16_t row = 0;
+    uint16_t row = home;
     for (size_t i = 0; i < s.n && !b->code; i++) {
         const unsigned char c = (unsigned char) s.p[i];
-        if (d->row[row][c] == PI__DFA_END) return; /* a shorter one is found first */
+        if (is_end(d->row[row][c])) return; /* a shorter one is found first */
         if (i + 1 == s.n) {
-            d->row[row][c] = PI__DFA_END;
+            d->row[row][c] = end;
         } else {
             if (!d->row[row][c]) {
                 const uint16_t next = add_row(d, b);
@@ -124,48 +138,110 @@ static void add_text(pi__dfa *d, pi__builder *b, pi__str s)
     }
 }
 
-/* Missing ways lead to where the longest end of what was read leads. The start is row 0, which no way but those back to
- * it has: in these automata 0 is no dead end. */
-static void link_rows(pi__dfa *d, pi__builder *b)
+/* Missing ways lead to where the longest end of what was read leads, or to home, where nothing has begun. Row 0 is the
+ * home of text: in these automata it is no dead end. */
+static void link_rows(pi__dfa *d, pi__builder *b, uint16_t home)
 {
     uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *back = pi__builder_take(b,
         d->n_rows * sizeof *back);
     size_t n = 0;
     if (!queue || !back) return;
     for (int c = 0; c < 256; c++) {
-        const uint16_t to = d->row[0][c];
-        if (to && to != PI__DFA_END) queue[n++] = to;
+        const uint16_t to = d->row[home][c];
+        if (!to) d->row[home][c] = home;
+        else if (!is_end(to)) back[to] = home, queue[n++] = to;
     }
     for (size_t i = 0; i < n; i++) {
         const uint16_t row = queue[i], *fall = d->row[back[row]];
         for (int c = 0; c < 256; c++) {
             const uint16_t to = d->row[row][c];
-            if (!to || fall[c] == PI__DFA_END) d->row[row][c] = fall[c];
-            else if (to != PI__DFA_END) back[to] = fall[c], queue[n++] = to;
+            if (!to || is_end(fall[c])) d->row[row][c] = fall[c];
+            else if (!is_end(to)) back[to] = fall[c], queue[n++] = to;
+        }
+    }
+    d->home[d->n_homes++] = home;
+}
+
+/* Where an answer begins, thoughts may, behind white space: what is none is text, from its first byte on. */
+static uint16_t add_begin(pi__dfa *d, pi__builder *b)
+{
+    const uint16_t home = add_row(d, b);
+    for (int k = 0; k < PI__N_THOUGHT_TAGS; k++)
+        add_text(d, b, home, pi__str_of(pi__thought_tags_of[k].open), (uint16_t) (GO_THOUGHTS + k));
+    uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *text = pi__builder_take(b,
+        d->n_rows * sizeof *text); /* text: the row of the same bytes as text; those of white space are in row 0 */
+    size_t n = 0;
+    if (!queue || !text || b->code) return 0;
+    for (queue[n++] = home; n; ) {
+        const uint16_t row = queue[--n];
+        for (int c = 0; c < 256; c++) {
+            const uint16_t to = d->row[row][c], plain = d->row[text[row]][c];
+            if (!to) d->row[row][c] = row == home && c && strchr(" \n\r\t", c) ? home : plain;
+            else if (!is_end(to)) text[to] = plain, queue[n++] = to;
+        }
+    }
+    d->home[d->n_homes++] = home;
+    return home;
+}
+
+/* Text and the kinds of thoughts, each up to its closing tag. */
+static void add_thoughts(pi__dfa *d, pi__builder *b)
+{
+    uint16_t home[PI__N_THOUGHT_TAGS], begin;
+    for (int k = 0; k < PI__N_THOUGHT_TAGS; k++)
+        if (pi__thought_tags_of[k].anywhere)
+            add_text(d, b, 0, pi__str_of(pi__thought_tags_of[k].open), (uint16_t) (GO_THOUGHTS + k));
+    if (!b->code) link_rows(d, b, 0);
+    begin = b->code ? 0 : add_begin(d, b);
+    d->n_outside = (uint16_t) d->n_rows;
+    for (int k = 0; k < PI__N_THOUGHT_TAGS && !b->code; k++) {
+        home[k] = add_row(d, b);
+        add_text(d, b, home[k], pi__str_of(pi__thought_tags_of[k].close), GO_TEXT);
+        if (!b->code) link_rows(d, b, home[k]);
+    }
+    if (b->code) return;
+    d->start = b->thoughts == PI__THOUGHTS_MAY ? begin : home[b->thoughts - PI__THOUGHTS_OPEN];
+    for (size_t i = 0; i < d->n_rows; i++) {
+        for (int c = 0; c < 256; c++) {
+            const uint16_t to = d->row[i][c];
+            if (is_end(to) && to != PI__DFA_END) d->row[i][c] = to == GO_TEXT ? 0 : home[to - GO_THOUGHTS];
         }
     }
 }
 
-uint32_t pi__dfa_of_triggers(pi__program *p, pi__builder *b, const pi__str *text, size_t n)
+/* Kinds of characters with which nothing begins in any home. */
+static uint64_t kinds_of_homes(const pi__dfa *d)
+{
+    uint64_t kinds = UINT64_MAX;
+    for (uint32_t i = 0; i < d->n_homes; i++) {
+        for (int c = 0; c < 256; c++) {
+            const uint16_t to = d->row[d->home[i]][c];
+            if (!to || to == d->home[i]) continue;
+            kinds &= ~((uint64_t) 1 << PI__KIND_BROKEN |
+                       (uint64_t) 1 << (c < 0x80 ? pi__char_kind((uint32_t) c) : PI__KIND_WIDE));
+        }
+    }
+    return kinds;
+}
+
+uint32_t pi__dfa_of_triggers(pi__program *p, pi__builder *b)
 {
     const pi__tokens *t = b->tokens;
     const uint32_t id = add_dfa(p, b);
-    p->trigger = b->code ? NULL : pi__calloc(n + 1, sizeof *p->trigger);
+    p->trigger = b->code ? NULL : pi__calloc(b->n_triggers + 1, sizeof *p->trigger);
     if (!p->trigger && !b->code) b->code = pi__fail_mem(b->err, "the grammar");
     if (b->code) return 0;
     pi__dfa *d = &p->dfa[id];
-    for (size_t i = 0; i < n && !b->code; i++) {
-        const int32_t token = pi__vocab_find(t->v, text[i].p, text[i].n);
-        if (token >= 0 && token < t->n_vocab && (t->bare[token >> 6] >> (token & 63) & 1)) p->trigger[p->n_triggers++] =
-            token;
-        else add_text(d, b, text[i]);
+    for (size_t i = 0; i < b->n_triggers && !b->code; i++) {
+        const pi__str text = b->trigger[i];
+        const int32_t token = pi__vocab_find(t->v, text.p, text.n);
+        if (token >= 0 && token < t->n_vocab && (t->bare[token >> 6] >> (token & 63) & 1))
+            p->trigger[p->n_triggers++] = token;
+        else add_text(d, b, 0, text, PI__DFA_END);
     }
-    d->kinds = UINT64_MAX; /* those that begin no trigger lead back to the start */
-    for (int c = 0; c < 256 && !b->code; c++) {
-        if (!d->row[0][c]) continue;
-        d->kinds &= ~((uint64_t) 1 << PI__KIND_BROKEN | (uint64_t) 1 << (c < 0x80 ? pi__char_kind((uint32_t) c)
-                                                                         : PI__KIND_WIDE));
-    }
-    if (!b->code) link_rows(d, b);
+    if (!b->code && b->thoughts) add_thoughts(d, b);
+    else if (!b->code) link_rows(d, b, 0);
+    if (!b->thoughts) d->n_outside = (uint16_t) d->n_rows;
+    d->kinds = kinds_of_homes(d);
     return id;
 }

@@ -56,8 +56,8 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
 {
     const bool shared = a->flags & PI__ATTN_SHARED;
     pi__model *owner = a->owner ? a->owner : m;
-    if (a->head_dim % 32 || a->head_dim > PI__MAX_HEAD_DIM)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 32", m->arch->name,
+    if (a->head_dim % 16 || a->head_dim > PI__MAX_HEAD_DIM)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 16", m->arch->name,
                          a->head_dim);
     if (!shared) a->kv = pi__want_kv(m, layer, a->window, a->n_head_kv, a->head_dim);
     if (!pi__model_ok(m)) return;

@@ -73,6 +73,7 @@ typedef struct pi__gen_params {
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */
     struct pi__grammar *grammar; /* what the answer has to be, or NULL; a reference of the request */
+    bool calls;                  /* it is the one of tool calls */
 } pi__gen_params;
 
 #endif

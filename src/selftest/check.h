@@ -22,7 +22,7 @@
 
 namespace selftest {
 
-/* What only an emulator can do. */
+/* What only an emulator can do; NULL: this one does not. */
 struct emulation {
     bool (*mode)(int i);         /* sets order i of threads, blocks and copies; false, and as before: there is none */
     void (*arch)(int arch);      /* the device that it is; 0: as before */
@@ -184,7 +184,7 @@ private:
 template <class F> void in_all_modes(F f)
 {
     const emulation *e = now->emu;
-    if (!e || !e->mode(0)) {
+    if (!e || !e->mode) {
         for (int i = 0; i < (e ? 1 : 3); i++) f();
         return;
     }
@@ -192,16 +192,14 @@ template <class F> void in_all_modes(F f)
         const emulation *e;
         ~back() { e->mode(-1); }
     } b{e};
-    int i = 0;
-    do f();
-    while (e->mode(++i));
+    for (int i = 0; e->mode(i); i++) f();
 }
 
 /* f() as each kind of copies to shared memory has it: by 16 bytes (sm_80), in bulk (sm_90). A device has one of them. */
 template <class F> void on_all_archs(F f)
 {
     const emulation *e = now->emu;
-    if (!e) return f();
+    if (!e || !e->arch) return f();
     struct back {
         const emulation *e;
         ~back() { e->arch(0); }

@@ -61,7 +61,8 @@ struct span {
     size_t seq;
     int32_t from, to;
 };
-std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there)
+std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there,
+                       size_t scratch_size = (size_t) 1 << 24)
 {
     const config &c = w.c;
     size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
@@ -83,7 +84,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     }
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table);
-    buffer<char> scratch((size_t) 1 << 24);
+    buffer<char> scratch(scratch_size);
     pi__k_attn a = {};
     a.q = dq.get();
     a.ldq = (int64_t) nq;
@@ -220,11 +221,61 @@ void test_same_bits()
     check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 250);
 }
 
+/* Heads of 80 and 112 values, in caches without groups of 32: in every mode, the right numbers and the same bits. */
+void test_odd_heads()
+{
+    for (int32_t dim : {80, 112}) {
+        for (int32_t type : {PI__F16, PI__BF16, PI__F32}) {
+            const config c = {type, type == PI__BF16 ? PI__F16 : type, 4, 2, dim, 0, 0, false, type == PI__F16, 0, 0};
+            fixture w = make_fixture(c, {300, 40}, 32);
+            const std::vector<span> spans = {{0, 297, 300}, {1, 30, 40}};
+            std::vector<float> want = run(w, spans, 0, false);
+            check(w, spans, want, tolerance_of(c));
+            for (int32_t n_sm : {1, 1000}) {
+                std::vector<float> got = run(w, spans, n_sm, true);
+                expect_bytes(want.data(), got.data(), got.size() * 4);
+            }
+        }
+    }
+}
+
+/* More keys than a span has: a block does all of them, a span, or a split, all kv heads at once or one after the other,
+ * tiles have 8 rows (of heads of 256) or 16, a chunk begins anywhere. Launches tell which it was. */
+void check_spans(const config &c, int32_t len)
+{
+    fixture w = make_fixture(c, {len}, 64);
+    const span last = {0, len - 1, len};
+    std::vector<float> want = run(w, {last}, 0, false);
+    check(w, {last}, want, tolerance_of(c));
+    const size_t head = (size_t) (c.n_head / c.n_head_kv) * (size_t) (c.dim + 2) * 4;
+    const struct { int32_t n_sm; size_t scratch; unsigned long launches /* 4: two a kv head */; } ways[] = {
+        {1000, 1 << 22, 2}, {1000, head * ((size_t) len / 256 + 2), 4}, {c.n_head_kv, 1 << 22, 2}, {c.n_head_kv, head * 5, 4},
+        {1000, head * 5, 4}, {1000, head, 1}};
+    for (auto &way : ways) {
+        const unsigned long before = now->emu ? now->emu->launched() : 0;
+        const unsigned long want_launches = way.launches == 4 ? 2 * (unsigned long) c.n_head_kv : way.launches;
+        std::vector<float> got = run(w, {last}, way.n_sm, true, way.scratch);
+        if (now->emu) expect_equal(now->emu->launched() - before, want_launches);
+        expect_bytes(want.data(), got.data(), got.size() * 4);
+    }
+    const size_t row = want.size();
+    std::vector<float> rows = run(w, {{0, len - 5, len}}, 0, false), some = run(w, {{0, len - 5, len}}, 1000, true);
+    expect_bytes(rows.data(), some.data(), rows.size() * 4);
+    expect_bytes(&rows[4 * row], want.data(), row * 4);
+}
+
+void test_spans()
+{
+    check_spans({PI__F16, PI__F16, 6, 1, 256, 0, 0, false, true, 0, 0}, 1800);
+    check_spans({PI__Q8_0, PI__F16, 6, 2, 32, 2100, 0, true, false, 0, 0}, 2900);
+    check_spans({PI__F32, PI__F32, 2, 2, 32, 0, 20, false, false, 1030, 1}, 2120);
+}
+
 /* There really was a KV split in the test above: fewer launches would have done. */
 void test_splits()
 {
     fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
-    if (!now->emu) skip_check("launches are counted on an emulator only");
+    if (!now->emu || !now->emu->launched) skip_check("launches are counted on an emulator only");
     unsigned long before = now->emu->launched();
     run(w, {{0, 599, 600}}, 1000, true);
     expect_equal(now->emu->launched() - before, 2);
@@ -234,6 +285,7 @@ void test_splits()
 
 const entry checks[] = {
     {"shapes", test_shapes}, {"same_bits", test_same_bits}, {"splits", test_splits},
+    {"odd_heads", test_odd_heads}, {"spans", test_spans},
 };
 
 } // namespace

@@ -14,7 +14,7 @@ namespace {
 const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
 
 struct shape {
-    int32_t n_k, n_v, dim, n_draft;
+    int32_t n_k, n_v, dim, n_draft, n_conv = 4;
 };
 
 /* A sequence, and what came out for it. */
@@ -38,9 +38,9 @@ public:
 
     fixture(const shape &s, const std::vector<int> &lens)
         : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)), r_((uint64_t) s.dim),
-          state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft},
+          state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv},
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
-          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * 4)), dt_((size_t) s.n_v),
+          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)), dt_((size_t) s.n_v),
           a_((size_t) s.n_v), norm_((size_t) s.dim)
     {
         state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;
@@ -200,8 +200,9 @@ private:
         std::vector<double> y((size_t) c.dim);
         for (size_t i = 0; i < y.size(); i++) {
             double sum = 0;
-            for (int k = std::max(0, 3 - t); k < 4; k++) {
-                sum += (double) conv_[(from + i) * 4 + (size_t) k] * s.qkv[(size_t) (t - 3 + k) * channels + from + i];
+            for (int back = 0; back < c.n_conv && back <= t; back++) { /* the last tap is for the token itself */
+                size_t tap = (from + i) * (size_t) c.n_conv + (size_t) (c.n_conv - 1 - back);
+                sum += (double) conv_[tap] * s.qkv[(size_t) (t - back) * channels + from + i];
             }
             y[i] = sum * sigmoid(sum);
         }
@@ -417,6 +418,28 @@ void test_snapshots()
     b.check_gaps();
 }
 
+/* Convolutions of every length: the recurrence, in every cut, with drafts, and from a snapshot on. */
+void test_taps()
+{
+    for (int32_t taps = PI__LEAST_CONV; taps <= PI__MOST_CONV; taps++) {
+        const shape c = {1, 2, 32, taps % 3, taps};
+        const std::vector<int> lens = {37, 18};
+        fixture a(c, lens), b(c, lens), d(c, lens);
+        a.run({{37, 0, 0, {{32, 1}}}, {18, 0, 0, {}}});
+        a.check_reference();
+        b.run_in_cuts(taps % 2 ? 1 : 7);
+        same_results(a, b, "taps", taps);
+        d.run({{37, 0, 0, {}}, {18, 0, 0, {}}});
+        std::memcpy(d.snapshot(2), a.snapshot(1), a.snapshot_floats() * 4);
+        d.load(0, 32, 2);
+        d.seq[0].done = 32;
+        d.run({{1, 0, c.n_draft, {}}, {}});
+        d.run_in_cuts(2);
+        same_results(a, d, "loaded, taps", taps);
+        for (const fixture *f : {&a, &b, &d}) f->check_gaps();
+    }
+}
+
 /* A sequence that goes on from a snapshot, in a slot that another one left. */
 void test_load()
 {
@@ -440,13 +463,14 @@ void test_load()
 
 void test_sizes()
 {
-    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0};
+    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4};
     size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
     expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels);
     expect_equal(pi__k_state_bytes(&st), 128 * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 128 * 16 * 4 + (4 + 2 * 3) * channels);
-    const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0},
-                               {nullptr, 0, nullptr, 0, 16, 32, 0, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0},
-                               {nullptr, 0, nullptr, 0, 16, 8, 128, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1}};
+    const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4},
+                               {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4},
+                               {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4},
+                               {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9}};
     for (const pi__k_state &b : bad) {
         expect_equal(pi__k_state_bytes(&b), 0);
         expect_equal(pi__k_snapshot_bytes(&b), 0);
@@ -456,7 +480,7 @@ void test_sizes()
 const entry checks[] = {
     {"reference", test_reference}, {"modes", test_modes}, {"cuts", test_cuts}, {"drafts", test_drafts},
     {"draft_counts", test_draft_counts}, {"longest_rings", test_longest_rings}, {"snapshots", test_snapshots},
-    {"load", test_load}, {"sizes", test_sizes},
+    {"taps", test_taps}, {"load", test_load}, {"sizes", test_sizes},
 };
 
 } // namespace

@@ -39,11 +39,11 @@ void test_formats()
             std::vector<float> x0 = r.normals((size_t) (c.rows * w.m.n_in));
             std::vector<double> xd(x0.begin(), x0.end());
             buffer<float> x(x0);
-            pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0};
+            pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
             std::vector<float> y = multiply(w, in, c.rows);
             check(w, xd, y, c.rows);
             for (int32_t i = 0; i < c.rows; i += 4) { /* a row alone */
-                pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0};
+                pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0, 0};
                 expect_bytes(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
             }
         }
@@ -56,7 +56,7 @@ void test_modes()
         matrix w = make_matrix(type, 512, 20);
         random r(1);
         buffer<float> x(r.normals(11 * 512));
-        pi__k_input in = {PLAIN, x.get(), 512, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, x.get(), 512, nullptr, 0, nullptr, 0, 0};
         std::vector<float> first;
         in_all_modes([&] {
             std::vector<float> y = multiply(w, in, 11);
@@ -79,7 +79,7 @@ void test_inputs()
         w.m.scale = factor.get();
         for (int kind : {PLAIN, RMSNORM, GEGLU, SWIGLU}) {
             bool glu = kind == GEGLU || kind == SWIGLU;
-            pi__k_input in = {kind, x.get(), ld, glu ? x.get() + n : nullptr, ld, norm.get(), 1e-5f};
+            pi__k_input in = {kind, x.get(), ld, glu ? x.get() + n : nullptr, ld, norm.get(), 1e-5f, 0};
             std::vector<double> want;
             for (int32_t i = 0; i < rows; i++) {
                 double ss = 0;
@@ -121,7 +121,7 @@ void test_not_numbers()
     v[5] = NAN;
     v[64 + 40] = INFINITY;
     buffer<float> x(v);
-    pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0};
+    pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0};
     std::vector<float> y = multiply(w, in, 3);
     for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
@@ -133,7 +133,7 @@ void test_together()
         const int64_t n_in = 768, n_out[] = {9, 128, 16, 33};
         random r(11);
         buffer<float> x(r.normals(40 * n_in)), factor(std::vector<float>{0.25f});
-        pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
         std::vector<matrix> w;
         for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
         w[2].m.scale = factor.get();

@@ -36,14 +36,18 @@ struct routes {
     buffer<int32_t> id, column, row, n_tile;
     buffer<float> weight, logits;
     buffer<pi__k_tile> few, some, many;
+    buffer<uint32_t> marks;
+    buffer<int32_t> first;
 
     routes(const std::vector<float> &l, int32_t n_rows, int32_t n_expert, int32_t n_used)
         : a(), id(n(n_rows, n_used)), column(n(n_rows, n_used)), row(n(n_rows, n_used)), n_tile(3), weight(n(n_rows, n_used)),
           logits(l), few((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
-          some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2))
+          some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2)),
+          marks(pi__k_marks(n_rows, n_expert)), first(marks.size())
     {
-        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
+        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(),
+             weight.get(), column.get(), row.get(),
+             {few.get(), some.get(), many.get()}, n_tile.get(), marks.get(), first.get()};
     }
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
@@ -78,8 +82,8 @@ void check_columns(routes &t)
 void test_routing()
 {
     const struct { int32_t rows, experts, used; int kind; } cases[] = {
-        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40,
-                                                                                                                    64, 33, 0}};
+        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40, 64, 33, 0},
+        {70, 1100, 2, 0}, {9, 600, 3, 1}};
     for (auto c : cases) {
         random r((uint64_t) (c.rows + c.experts));
         std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));
@@ -101,6 +105,27 @@ void test_routing()
                              (double) t.weight[at], id[k], weight[k]);
             }
         }
+    }
+}
+
+/* Lists have room for every way to spread pairs over experts, and not for what cannot be: 2,048 rows, 8 of 256 experts. */
+void test_tile_bounds()
+{
+    const int32_t want[] = {256, 256, 380};
+    for (int k = 0; k < 3; k++) expect_equal(pi__k_max_tiles(2048, 256, 8, k), want[k]);
+    random r(3);
+    for (int i = 0; i < 3000; i++) {
+        const int32_t rows = 1 + (int32_t) r.below(i % 2 ? 40 : 400), experts = 1 + (int32_t) r.below(20);
+        const int32_t used = 1 + (int32_t) r.below((unsigned) experts);
+        int32_t left = rows * used, n_tile[3] = {0, 0, 0};
+        for (int32_t e = experts; e; e--) { /* as many columns as others can leave it, often where a list's tile begins */
+            const int32_t least = std::max(0, left - (e - 1) * rows), edges[] = {1, 9, 33, 65, 97, least, rows};
+            const int32_t n = e == 1 ? left : std::min(std::min(left, rows), std::max(least, edges[r.below(7)])), rest = n % 64;
+            left -= n;
+            n_tile[2] += n / 64 + (rest > 32);
+            if (rest && rest <= 32) n_tile[rest > 8]++;
+        }
+        for (int k = 0; k < 3; k++) expect_true(n_tile[k] <= pi__k_max_tiles(rows, experts, used, k));
     }
 }
 
@@ -274,7 +299,7 @@ struct columns {
         for (int32_t r = 0; r < rows; r++) l.insert(l.end(), {0, r % 10 ? 1.0f : -1.0f, -2, 0});
         t.reset(new routes(l, rows, 3, 1));
         must_run(pi__k_route(stream(), &t->a));
-        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0, 0};
         prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, is_float(type))));
         must_run(pi__k_prepare(stream(), &in, rows, E, is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
@@ -373,14 +398,14 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
     way.a.weights_scale = t.a.weights_scale;
     must_run(pi__k_route(stream(), &way.a));
     for (size_t k = 0; k < (size_t) t.a.n_used; k++) {
-        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps};
+        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps, 0};
         std::vector<float> h = multiply(*t.gate, way.id[k], in);
         if (t.up) {
             std::vector<float> up = multiply(*t.up, way.id[k], in);
             h.insert(h.end(), up.begin(), up.end());
         }
         buffer<float> mid(h);
-        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0});
+        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, 0});
         for (size_t i = 0; i < y.size(); i++) sum[i] = std::fma(way.weight[k], y[i], sum[i]);
     }
     return sum;
@@ -443,7 +468,7 @@ void test_refused()
 }
 
 const entry checks[] = {
-    {"routing", test_routing}, {"odd_logits", test_odd_logits}, {"formats", test_formats},
+    {"routing", test_routing}, {"tile_bounds", test_tile_bounds}, {"odd_logits", test_odd_logits}, {"formats", test_formats},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"not_numbers", test_not_numbers},
     {"refused", test_refused},

@@ -24,16 +24,20 @@ struct concurrency {
     buffer<float> logits, weight;
     buffer<int32_t> id, column, row, n_tile;
     buffer<pi__k_tile> few, some, many;
+    buffer<uint32_t> marks;
+    buffer<int32_t> first;
 
     explicit concurrency(int32_t n)
         : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3), few(tiles(n, 0)),
-          some(tiles(n, 1)), many(tiles(n, 2))
+          some(tiles(n, 1)), many(tiles(n, 2)),
+          marks(pi__k_marks(n, EXPERTS)), first(marks.size())
     {
         for (int32_t r = 0; r < n; r++)
             for (int32_t e = 0; e < EXPERTS; e++)
                 logits[(size_t) (r * EXPERTS + e)] = e == 2 ? 5.0f : e == (r % 9 == 0 ? 0 : r % 5 == 0 ? 3 : 1) ? 4.0f : 0.0f;
-        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
+        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(), weight.get(),
+             column.get(), row.get(),
+             {few.get(), some.get(), many.get()}, n_tile.get(), marks.get(), first.get()};
         must_run(pi__k_route(stream(), &a));
     }
     static size_t pairs(int32_t n) { return (size_t) n * USED; }
@@ -74,7 +78,7 @@ struct experts {
     std::unique_ptr<buffer<char>> prepare(const float *rows, int32_t n) const
     {
         const pi__k_matrix &m = w.one[0].m;
-        pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0, 0};
         std::unique_ptr<buffer<char>> p(new buffer<char>(how.bytes(m.type, n, m.n_in)));
         must_run(how.prepare(stream(), &in, m.type, n, m.n_in, p->get()));
         return p;

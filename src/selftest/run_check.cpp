@@ -1,7 +1,7 @@
 /* One check on a target: what it throws becomes an outcome. */
 #include "selftest/checks.h"
 
-#include <new>
+#include <exception>
 
 namespace selftest {
 
@@ -15,8 +15,8 @@ static outcome run(const entry &c, char *text, size_t size)
     } catch (const skipped &s) {
         std::snprintf(text, size, "%s", s.text);
         return CHECK_SKIPPED;
-    } catch (const std::bad_alloc &) {
-        std::snprintf(text, size, "out of memory");
+    } catch (const std::exception &e) { /* of the standard library: mostly that there is no memory */
+        std::snprintf(text, size, "%s", e.what());
         return CHECK_FAILED;
     }
     if (now->worst <= 1) return CHECK_OK;

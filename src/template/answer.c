@@ -4,6 +4,7 @@
  *     THOUGHT  up to the closing tag
  *     TEXT     up to what may begin a call
  *     CALL     its form's steps; a call that fails is text again
+ *     MESSAGE  instead of the first three where an answer is in messages (answer_harmony.c)
  *
  * White space is held back until something follows: in front of a tag it is nobody's text. */
 #include "template/answer_impl.h"
@@ -12,7 +13,7 @@
 
 #include "base/error.h"
 
-enum { BEGIN, THOUGHT, TEXT, CALL };
+enum { BEGIN, THOUGHT, TEXT, CALL, MESSAGE };
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
@@ -30,7 +31,7 @@ void pi__answer_note(pi__answer *a, int kind, uint32_t call, size_t from, size_t
     a->delta[a->n_delta++] = (pi__answer_delta) {kind, call, from, n};
 }
 
-static void put(pi__answer *a, bool thought, size_t n)
+void pi__answer_put(pi__answer *a, bool thought, size_t n)
 {
     const char *p = a->buf + a->at;
     pi__text *t = thought ? &a->thoughts : &a->content;
@@ -91,9 +92,7 @@ size_t pi__answer_find(pi__answer *a, const char *s)
 
 /* ---------------------------------------------------------------------------------------------------------- markers */
 
-/* Looks for the first of n markers behind a->at. What is certainly before any goes to put; *hit is the marker that is
- * at a->at then, behind white space, which is part of nothing; -1: there is none yet. */
-static void scan(pi__answer *a, bool thought, const char *const *marker, int n, int *hit)
+void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker, int n, int *hit)
 {
     size_t i = a->seek > a->at ? a->seek : a->at, plain = a->at;
     *hit = -1;
@@ -110,12 +109,12 @@ static void scan(pi__answer *a, bool thought, const char *const *marker, int n, 
         }
         if (*hit >= 0) break;
         if (wait) {
-            if (plain > a->at) put(a, thought, plain - a->at);
+            if (plain > a->at) pi__answer_put(a, thought, plain - a->at);
             return; /* a->seek stays: white space in front of it may be looked at again, a tag's length at most */
         }
         plain = ++i;
     }
-    if (plain > a->at) put(a, thought, plain - a->at);
+    if (plain > a->at) pi__answer_put(a, thought, plain - a->at);
     if (a->seek < i) a->seek = i;
 }
 
@@ -158,7 +157,7 @@ static bool thought(pi__answer *a)
 {
     const char *close = pi__thought_tags_of[a->tags].close;
     int hit;
-    scan(a, true, &close, 1, &hit);
+    pi__answer_scan_text(a, true, &close, 1, &hit);
     if (hit < 0) return false;
     pi__answer_skip_white(a);
     a->at += strlen(close);
@@ -166,8 +165,7 @@ static bool thought(pi__answer *a)
     return true;
 }
 
-/* What begins at a->at, behind white space, is a call. */
-static void enter_call(pi__answer *a, int step, size_t n_marker)
+void pi__answer_enter_call(pi__answer *a, int step, size_t n_marker)
 {
     a->raw = a->at;
     pi__answer_skip_white(a);
@@ -185,7 +183,7 @@ static int bare(pi__answer *a)
     while (i < a->n && pi__answer_white(a->buf[i])) i++;
     if (i == a->n) return PI__WAIT;
     if (a->buf[i] != '{') return PI__FAIL;
-    enter_call(a, PI__STEP_BARE, 0);
+    pi__answer_enter_call(a, PI__STEP_BARE, 0);
     return PI__GO;
 }
 
@@ -195,12 +193,12 @@ static bool text(pi__answer *a)
     int n_calls, hit, b = bare(a);
     if (b != PI__FAIL) return b == PI__GO;
     int n = markers(a, marker, &n_calls);
-    if (!n) put(a, false, a->n - a->at);
+    if (!n) pi__answer_put(a, false, a->n - a->at);
     if (!n) return false;
-    scan(a, false, marker, n, &hit);
+    pi__answer_scan_text(a, false, marker, n, &hit);
     if (hit < 0) return false;
     if (hit < n_calls) {
-        enter_call(a, marker[hit] == a->form->open ? PI__STEP_OPEN : PI__STEP_CALL, strlen(marker[hit]));
+        pi__answer_enter_call(a, marker[hit] == a->form->open ? PI__STEP_OPEN : PI__STEP_CALL, strlen(marker[hit]));
         return true;
     }
     pi__answer_skip_white(a);
@@ -217,16 +215,20 @@ static void fail_call(pi__answer *a)
     size_t n = a->at - a->raw;
     pi__answer_drop_call(a);
     a->at = a->raw;
-    a->state = TEXT;
-    put(a, false, n);
+    a->state = a->harmony ? MESSAGE : TEXT;
+    pi__answer_put(a, false, n);
+    if (a->harmony) pi__answer_harmony_start(a, true);
 }
 
 static bool call(pi__answer *a)
 {
-    int go = a->form->kind == PI__FORM_TAGS ? pi__answer_tags(a) : a->form->kind == PI__FORM_GEMMA ? pi__answer_gemma(a)
-           : a->form->kind == PI__FORM_MISTRAL ? pi__answer_mistral(a) : pi__answer_llama(a);
+    static int (*const step[])(pi__answer *a) = {
+        [PI__FORM_TAGS] = pi__answer_tags, [PI__FORM_GEMMA] = pi__answer_gemma, [PI__FORM_MISTRAL] = pi__answer_mistral,
+        [PI__FORM_LLAMA] = pi__answer_llama, [PI__FORM_HARMONY] = pi__answer_harmony,
+    };
+    int go = step[a->form->kind](a);
     if (go == PI__FAIL) fail_call(a);
-    if (go == PI__LEAVE) enter(a, TEXT, a->trim);
+    if (go == PI__LEAVE) enter(a, a->harmony ? MESSAGE : TEXT, a->trim);
     return go != PI__WAIT;
 }
 
@@ -238,6 +240,7 @@ static void run(pi__answer *a)
         case BEGIN: more = begin(a); break;
         case THOUGHT: more = thought(a); break;
         case TEXT: more = text(a); break;
+        case MESSAGE: more = pi__answer_harmony(a) != PI__WAIT; break;
         default: more = call(a);
         }
     }
@@ -286,6 +289,13 @@ int pi__answer_tokens(pi__answer *a, const int32_t *ids, size_t n)
     return a->code;
 }
 
+void pi__answer_bind(pi__answer *a)
+{
+    pi__call *c = a->open ? &a->call[a->n_call - 1] : NULL;
+    a->bound = true;
+    if (c) c->sure |= !c->told;
+}
+
 int pi__answer_end(pi__answer *a)
 {
     if (a->code || a->ended) return a->code;
@@ -302,8 +312,8 @@ int pi__answer_end(pi__answer *a)
     }
     size_t white = a->at;
     while (white < a->n && pi__answer_white(a->buf[white])) white++;
-    if (white == a->n && a->n_done && a->state == TEXT) return a->code; /* between calls and the end */
-    put(a, a->state == THOUGHT, a->n - a->at);
+    if (white == a->n && a->n_done && a->state != THOUGHT) return a->code; /* between calls and the end */
+    pi__answer_put(a, a->state == THOUGHT || a->in_thought, a->n - a->at);
     return a->code;
 }
 
@@ -312,10 +322,11 @@ bool pi__answer_next(pi__answer *a, pi_chat_delta *out)
     if (a->next_delta == a->n_delta) return false;
     const pi__answer_delta *d = &a->delta[a->next_delta++];
     bool of_call = d->kind >= PI_CHAT_CALL;
-    const pi__call *c = of_call ? &a->call[d->call] : NULL;
+    pi__call *c = of_call ? &a->call[d->call] : NULL;
     const pi__text *t = of_call ? &c->args : d->kind == PI_CHAT_REASONING ? &a->thoughts : &a->content;
     pi_chat_delta full = {.kind = d->kind, .index = d->call, .text = d->n ? t->p + d->from : "", .text_len = d->n,
-                          .id = of_call ? c->id : "", .name = of_call ? c->name : ""};
+                          .id = of_call ? c->id : "", .name = of_call ? c->name : "", .sure = of_call && c->sure};
+    if (d->kind == PI_CHAT_CALL) c->told = true;
     full.size = out->size < sizeof full ? out->size : (uint32_t) sizeof full;
     memcpy(out, &full, full.size);
     return true;
@@ -341,7 +352,9 @@ static int read_options(pi__answer *a, const char *options, bool *reasoning, pi_
     if (v && v->type != PI__V_BOOL) return pi__fail(err, PI_EINVAL, "parse_reasoning: must be true or false");
     *reasoning = !v || v->b;
     bool calls = a->tools.type == PI__V_LIST && choice.kind != PI__CHOICE_NONE;
-    a->form = calls ? pi__chat_form_of(pi__jinja_text(a->c->t)) : NULL;
+    a->form = pi__chat_form_of(pi__jinja_text(a->c->t));
+    a->harmony = a->form && a->form->kind == PI__FORM_HARMONY;
+    if (!calls) a->form = NULL;
     return PI_OK;
 }
 
@@ -374,8 +387,11 @@ int pi__answer_new(pi__answer **out, const pi__chat *c, const char *tools, const
     int rc = PI_OK;
     if (tools && *tools && !(a->json = pi__strdup(tools))) rc = pi__fail_mem(err, "the answer's parser");
     if (!rc) rc = read_options(a, options, &reasoning, err);
-    if (!rc && !reasoning) {
-        a->tags = -1;
+    if (!rc && !reasoning) a->tags = -1;
+    if (!rc && a->harmony) {
+        enter(a, MESSAGE, false);
+        pi__answer_harmony_start(a, false);
+    } else if (!rc && !reasoning) {
         enter(a, TEXT, false);
     } else if (!rc && look_at_prompt(a, options, now)) {
         rc = pi__fail_mem(err, "the answer's parser");

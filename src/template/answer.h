@@ -20,6 +20,9 @@ void pi__answer_free(pi__answer *a);
 /* The next bytes; or ids, whose text they are, without those that end a generation. PI_ENOMEM: the answer is lost. */
 int pi__answer_feed(pi__answer *a, const char *text, size_t n);
 int pi__answer_tokens(pi__answer *a, const int32_t *ids, size_t n);
+/* A grammar of calls holds what comes next, and the end of what came: the call that is open, and all later ones, will be
+ * complete unless the answer is cut off. */
+void pi__answer_bind(pi__answer *a);
 /* Nothing follows. */
 int pi__answer_end(pi__answer *a);
 /* The next thing that became known; false: nothing new. Strings are valid until the next feed. */

@@ -53,7 +53,7 @@ bool pi__answer_begin_call(pi__answer *a, pi__str name, pi__str id)
     }
     memcpy(copy, name.p, name.n);
     pi__call *c = &a->call[a->n_call];
-    *c = (pi__call) {.name = copy, .function = function, .args = {.limit = SIZE_MAX / 4}};
+    *c = (pi__call) {.name = copy, .function = function, .args = {.limit = SIZE_MAX / 4}, .sure = a->bound};
     if (!take_id(c->id, id)) make_id(a, c->id);
     a->open = a->first = true;
     pi__answer_note(a, PI_CHAT_CALL, (uint32_t) a->n_call++, 0, 0);

@@ -5,6 +5,7 @@
  *     answer_json.c  calls as JSON objects; Mistral's and Llama's ways to them
  *     answer_tags.c  calls in tags
  *     answer_gemma.c Gemma 4's calls
+ *     answer_harmony.c answers in messages with headers
  *
  * A step function takes from buf[at .. n) and returns: */
 #ifndef PI__ANSWER_IMPL_H
@@ -33,6 +34,8 @@ typedef struct pi__call {
     pi__text args;             /* JSON, as far as it is known */
     bool done;                 /* complete */
     bool dropped;              /* it was none after all */
+    bool sure;                 /* a grammar sees to it that it becomes complete */
+    bool told;                 /* that it began was taken by the caller */
 } pi__call;
 
 typedef struct pi__answer_delta {
@@ -56,7 +59,10 @@ struct pi__answer {
     size_t raw;                /* in a call: where its text begins; behind the last one that is complete */
     size_t seek;               /* up to here it was looked at already, and nothing was found */
     bool ended;
+    bool bound;                /* pi__answer_bind was called */
 
+    bool harmony;              /* it is in messages: state is MESSAGE where others have BEGIN, THOUGHT and TEXT */
+    bool in_thought, kept;     /* the message's body is thoughts; its end is part of the content */
     int state;                 /* answer.c */
     int tags;                  /* of thoughts: index */
     bool trim;                 /* white space that comes first is dropped */
@@ -99,6 +105,14 @@ pi__str pi__answer_trim(pi__str s);
 /* Where s begins, at or behind a->seek; SIZE_MAX: nowhere yet. */
 size_t pi__answer_find(pi__answer *a, const char *s);
 
+/* The next n bytes are thoughts or content. */
+void pi__answer_put(pi__answer *a, bool thought, size_t n);
+/* Looks for the first of n markers behind a->at. What is certainly before any goes to put; *hit is the marker that is
+ * at a->at then, behind white space, which is part of nothing; -1: there is none yet. */
+void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker, int n, int *hit);
+/* What begins at a->at, behind white space, is a call: its step behind n_marker bytes. */
+void pi__answer_enter_call(pi__answer *a, int step, size_t n_marker);
+
 /* ---- calls (answer_call.c); false: no memory (a->code), or for begin: no tool has this name */
 bool pi__answer_begin_call(pi__answer *a, pi__str name, pi__str id);
 bool pi__answer_add_args(pi__answer *a, const char *p, size_t n);
@@ -128,6 +142,9 @@ int pi__answer_mistral(pi__answer *a);
 int pi__answer_llama(pi__answer *a);
 int pi__answer_tags(pi__answer *a);
 int pi__answer_gemma(pi__answer *a);
+int pi__answer_harmony(pi__answer *a);
+/* Between messages, or in text without a header. */
+void pi__answer_harmony_start(pi__answer *a, bool text);
 /* A JSON value begins at a->at, and is gone through in this step; then comes the next one. give: it is (part of) the
  * arguments of the call that is open. */
 void pi__answer_scan_start(pi__answer *a, int step);

@@ -31,11 +31,18 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
  * pi__free(text->p) in any case. */
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__ids *out, pi__text *text, pi_error *err);
-/* Appends to grammar the GBNF of the calls that an answer to this prompt may or must have, and to trigger a JSON list of
- * texts behind one of which it begins to bind, each with a NUL at its end; nothing where there is nothing to bind, or it
- * binds from the start. *required: there must be a call. PI_EUNSUPPORTED: so it must, but the template has no form of
- * calls that is known (chat_form.h). */
-int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__text *grammar,
-                     pi__text *trigger, bool *required, pi_error *err);
+
+/* What the calls of an answer are held to. */
+typedef struct pi__call_form {
+    pi__text grammar; /* GBNF with a NUL behind it; p NULL: they are not held to anything */
+    pi__text trigger; /* JSON list of texts behind one of which it binds, with a NUL; p NULL: it binds from the start */
+    int thoughts;     /* PI__THOUGHTS_* of the grammar's spec */
+    bool required;    /* there must be a call */
+} pi__call_form;
+/* For an answer to this prompt. PI_EUNSUPPORTED: there must be a call, but the template has no form of calls that is
+ * known (chat_form.h). *out is to be freed in any case. */
+int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__call_form *out,
+                     pi_error *err);
+void pi__call_form_free(pi__call_form *f);
 
 #endif

@@ -5,8 +5,14 @@
 
 #define BAR "\xEF\xBD\x9C" /* U+FF5C */
 #define DSML BAR "DSML" BAR
+#define LOW "\xE2\x96\x81" /* U+2581 */
+#define DEEP(words) "<" BAR words BAR ">"
+#define CALLS(end) DEEP("tool" LOW "calls" LOW end)
+#define CALL(end) DEEP("tool" LOW "call" LOW end)
+#define SEP DEEP("tool" LOW "sep")
 
 static const pi__chat_form forms[] = {
+    {.name = "harmony", .kind = PI__FORM_HARMONY, .sign = {"<|channel|>", "<|message|>"}},
     {.name = "minimax-m3", .sign = {"]<]minimax[>["}},
     {.name = "apriel", .sign = {"<tool_calls>["}},
     {.name = "deepseek-v3.2", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {DSML, "function_calls>"},
@@ -17,6 +23,11 @@ static const pi__chat_form forms[] = {
      .open = "<" DSML "tool_calls>", .close = "</" DSML "tool_calls>",
      .call = "<" DSML "invoke name=\"", .call_end = "\">", .call_close = "</" DSML "invoke>",
      .param = "<" DSML "parameter name=\"", .key_end = "\"", .param_close = "</" DSML "parameter>", .attribute = true},
+    {.name = "deepseek-r1", .kind = PI__FORM_TAGS, .body = PI__BODY_ARGUMENTS, .sign = {CALLS("begin"), "```json"},
+     .open = CALLS("begin"), .close = CALLS("end"),
+     .call = CALL("begin") "function" SEP, .call_end = "\n```json\n", .call_close = "```" CALL("end")},
+    {.name = "deepseek-v3.1", .kind = PI__FORM_TAGS, .body = PI__BODY_ARGUMENTS, .sign = {CALLS("begin")},
+     .open = CALLS("begin"), .close = CALLS("end"), .call = CALL("begin"), .call_end = SEP, .call_close = CALL("end")},
     {.name = "gemma4", .kind = PI__FORM_GEMMA, .sign = {"<|tool_call>"}, .open = "<|tool_call>",
      .close = "<tool_call|>"},
     {.name = "mistral", .kind = PI__FORM_MISTRAL, .sign = {"[TOOL_CALLS]"}, .open = "[TOOL_CALLS]"},
@@ -36,7 +47,7 @@ static const pi__chat_form forms[] = {
      .call = "<function=", .call_end = ">", .call_close = "</function>",
      .param = "<parameter=", .key_end = ">", .param_close = "</parameter>", .newline = true},
     {.name = "functions", .kind = PI__FORM_TAGS, .body = PI__BODY_ARGUMENTS, .sign = {"<function="},
-     .open = "<tool_call>", .close = "</tool_call>",
+     .open = "<tool_call>", .close = "</tool_call>", .lone = true,
      .call = "<function=", .call_end = ">", .call_close = "</function>",
      .param = "<parameter=", .key_end = ">", .param_close = "</parameter>", .newline = true},
     {.name = "hermes", .kind = PI__FORM_TAGS, .body = PI__BODY_JSON, .sign = {"<tool_call>"},

@@ -10,11 +10,12 @@ enum pi__form_kind {
     PI__FORM_GEMMA,   /* open call:NAME{key:VALUE,...} close, strings between <|"|> */
     PI__FORM_MISTRAL, /* open [{"name", "arguments"}, ...], or open NAME [ARGS] {...} */
     PI__FORM_LLAMA,   /* {"name", "parameters"} as the whole answer, or behind open */
+    PI__FORM_HARMONY, /* a message with a header; thoughts and content are, too */
 };
 enum pi__form_body { /* what a call of PI__FORM_TAGS usually is; all of them are read */
     PI__BODY_JSON,      /* {"name": ..., "arguments": {...}} between open and close */
     PI__BODY_PARAMS,    /* parameters between tags */
-    PI__BODY_ARGUMENTS, /* a JSON object between call_end and call_close */
+    PI__BODY_ARGUMENTS, /* a JSON object between call_end and call_close, white space aside */
 };
 
 typedef struct pi__chat_form {
@@ -22,7 +23,8 @@ typedef struct pi__chat_form {
     int kind;                 /* enum pi__form_kind */
     int body;                 /* enum pi__form_body */
     const char *sign[2];      /* the template's text has both (or the one) */
-    const char *open, *close; /* around calls; a call may also come without, where it has a tag of its own */
+    const char *open, *close; /* around calls; a call may also come without, where it has a tag of its own, */
+    bool lone;                /* and usually does */
     const char *call;         /* in front of the name; NULL: the name is right behind open */
     const char *call_end;     /* behind it; NULL: it ends with white space or a tag */
     const char *call_close;
@@ -45,5 +47,13 @@ enum { PI__N_THOUGHT_TAGS = 5 };
 extern const pi__thought_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
 /* The tags whose opening one the text ends with, white space apart; -1: none. */
 int pi__thought_open_at_end(const char *text, size_t n);
+
+
+/* Where a text has thoughts, as the parser of answers sees them: at its beginning, and where tags may come anywhere. */
+enum {
+    PI__THOUGHTS_NONE, /* nothing is a thought */
+    PI__THOUGHTS_MAY,  /* they may begin */
+    PI__THOUGHTS_OPEN, /* + index of their tags: it begins within them */
+};
 
 #endif

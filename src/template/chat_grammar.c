@@ -1,7 +1,8 @@
 /* Grammars for tool calls, in GBNF: what an answer must look like where a call is asked for, or once one has begun.
  *
  *     root ::= "\n"{0,2} call ("\n"? call)*         a call is required
- *     root ::= rest ("\n"? call)*                   in the place behind a trigger, the tag that begins a call
+ *     root ::= rest ("\n"? call)*                   in the place behind a trigger, the tag that begins a call (but for
+ *                                                  one within thoughts)
  *     call ::= <[151657]> rest
  *     rest ::= "\n"? (t0 | t1) "\n"? <[151658]>
  *     t0   ::= "{\"name\": \"get\", \"arguments\": " %json{...} "}"
@@ -294,12 +295,13 @@ static void put_params(writer *w)
 static void put_tags(writer *w, pi__str name)
 {
     const pi__chat_form *f = w->form;
-    if (f->call && f->body == PI__BODY_PARAMS) put_text(w, f->call);
+    if (f->call && !f->lone) put_text(w, f->call);
     put_literal(w, name.p, name.n);
     if (f->call_end) put_text(w, f->call_end);
     put(w, "\"\\n\"{0,2} ");
     if (f->body == PI__BODY_PARAMS) put_params(w);
     else put_schema(w, w->root);
+    if (f->body == PI__BODY_ARGUMENTS && !f->lone) put(w, "\"\\n\"? ");
     put_text(w, f->call_close);
 }
 
@@ -479,20 +481,20 @@ static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *ch
 
 static const char *opening(const pi__chat_form *f)
 {
-    return f->kind == PI__FORM_TAGS && f->body == PI__BODY_ARGUMENTS ? f->call : f->open;
+    return f->lone ? f->call : f->open;
 }
 
 /* Rules "rest", what follows the opening tag, and "call". */
 static void put_calls(writer *w, bool many)
 {
     const pi__chat_form *f = w->form;
-    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body == PI__BODY_PARAMS && !f->newline;
+    bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body != PI__BODY_JSON && !f->newline;
     put(w, "rest ::= ");
     if (w->lists) put(w, many ? "\"[\" tool (\", \" tool)* \"]\"" : "\"[\" tool \"]\"");
     else if (inside) put(w, many ? "\"\\n\"? tool (\"\\n\"? tool)* \"\\n\"? " : "\"\\n\"? tool \"\\n\"? ");
-    else if (tags && f->close && f->body != PI__BODY_ARGUMENTS) put(w, "\"\\n\"? tool \"\\n\"? ");
+    else if (tags && f->close && !f->lone) put(w, "\"\\n\"? tool \"\\n\"? ");
     else put(w, "tool ");
-    if (f->close && !(tags && f->body == PI__BODY_ARGUMENTS)) put_text(w, f->close);
+    if (f->close && !f->lone) put_text(w, f->close);
     put(w, "\ncall ::= ");
     if (f->kind != PI__FORM_LLAMA) put_text(w, opening(f));
     put(w, "rest\n");
@@ -531,24 +533,33 @@ static void put_trigger(pi__text *t, const char *s)
     pi__text_add(t, "]", 2);
 }
 
+/* Where the answer may have thoughts in which a call is none. */
+static int thoughts_in_front(const pi__val *options, int open_thought)
+{
+    const pi__val *v = pi__dict_get_str(options->map, "parse_reasoning");
+    if (v && v->type == PI__V_BOOL && !v->b) return PI__THOUGHTS_NONE;
+    return open_thought >= 0 ? PI__THOUGHTS_OPEN + open_thought : PI__THOUGHTS_MAY;
+}
+
 static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, const pi__chat_choice *choice,
-                         int open_thought, pi__text *grammar, pi__text *trigger, pi_error *err)
+                         int open_thought, pi__call_form *out, pi_error *err)
 {
     const pi__chat_form *f = pi__chat_form_of(pi__jinja_text(c->t));
-    bool required = choice->kind == PI__CHOICE_REQUIRED;
+    if (f && f->kind == PI__FORM_HARMONY) f = NULL; /* its calls are left to the parser */
+    pi__text *grammar = &out->grammar, *trigger = &out->trigger;
     if (choice->kind == PI__CHOICE_NONE || tools->type != PI__V_LIST) return PI_OK;
-    if (!f && !required) return PI_OK;
+    if (!f && !out->required) return PI_OK;
     if (!f)
-        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is known "
-                        "here: only \"auto\" and \"none\" are possible");
+        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is held "
+                        "to a grammar here: only \"auto\" and \"none\" are possible");
     writer w = {.c = c, .form = f, .out = grammar, .zone = z};
     w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
     grammar->limit = trigger->limit = SIZE_MAX / 4;
-    put_root(&w, required, choice->parallel, required && open_thought < 0 ? thoughts_of(c) : -1);
+    put_root(&w, out->required, choice->parallel, out->required && open_thought < 0 ? thoughts_of(c) : -1);
     put_calls(&w, choice->parallel);
     put_tools(&w, tools, choice);
     pi__text_add(grammar, "", 1);
-    if (!required) put_trigger(trigger, opening(f));
+    if (!out->required) put_trigger(trigger, opening(f));
     else if (open_thought >= 0) put_trigger(trigger, pi__thought_tags_of[open_thought].close);
     if (!grammar->code && !trigger->code) return PI_OK;
     if (grammar->code == PI_ETOOBIG || trigger->code == PI_ETOOBIG)
@@ -556,15 +567,25 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
     return pi__fail_mem(err, "the grammar of tool calls");
 }
 
-int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__text *grammar,
-                     pi__text *trigger, bool *required, pi_error *err)
+int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__call_form *out,
+                     pi_error *err)
 {
     pi__zone z;
     pi__val t, o;
     pi__chat_choice choice;
+    const int open_thought = pi__thought_open_at_end(prompt.p, prompt.n);
+    *out = (pi__call_form) {.required = false};
     int rc = pi__chat_read_tools(&z, tools, options, &t, &o, &choice, err);
-    *required = choice.kind == PI__CHOICE_REQUIRED;
-    if (!rc) rc = write_grammar(c, &z, &t, &choice, pi__thought_open_at_end(prompt.p, prompt.n), grammar, trigger, err);
+    out->required = choice.kind == PI__CHOICE_REQUIRED;
+    if (!rc && !out->required) out->thoughts = thoughts_in_front(&o, open_thought);
+    if (!rc) rc = write_grammar(c, &z, &t, &choice, open_thought, out, err);
     pi__zone_free(&z);
     return rc;
+}
+
+void pi__call_form_free(pi__call_form *f)
+{
+    pi__free(f->grammar.p);
+    pi__free(f->trigger.p);
+    *f = (pi__call_form) {.required = false};
 }

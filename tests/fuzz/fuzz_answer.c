@@ -16,7 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char *const templates[] = {
     "{{ 1 }}{# <tool_call> #}", "{{ 1 }}{# <tool_call> <function= <parameter= #}", "{{ 1 }}{# <function= #}",
     "{{ 1 }}{# <|tool_call> #}", "{{ 1 }}{# [TOOL_CALLS] #}", "{{ 1 }}{# <|python_tag|> #}",
-    "{{ 1 }}{# <tool_call> <arg_key> #}", "{{ 1 }}{# " D " #}", "{{ 1 }}{# minimax:tool_call <invoke name= #}<think>",
+    "{{ 1 }}{# <tool_call> <arg_key> #}", "{{ 1 }}{# " D " #}",
+    "{{ 1 }}{# <\xEF\xBD\x9Ctool\xE2\x96\x81" "calls\xE2\x96\x81" "begin\xEF\xBD\x9C> ```json #}",
+    "{{ 1 }}{# <|channel|> <|message|> #}", "{{ 1 }}{# minimax:tool_call <invoke name= #}<think>",
 };
 enum { N_TEMPLATES = sizeof templates / sizeof *templates };
 
@@ -41,19 +43,31 @@ static void load(void)
     for (int i = 0; i < N_TEMPLATES; i++) check(!pi__chat_new(&chat[i], vocab, templates[i], NULL, &err));
 }
 
-/* Everything fed in pieces of step bytes; deltas are taken, or left to the end. */
-static pi__answer *parse(const pi__chat *c, const char *text, size_t n, size_t step, bool take)
+/* What is there; a call is sure from its first delta to its last, or never. */
+static void take_deltas(pi__answer *a, bool *sure)
+{
+    pi_chat_delta d = {.size = sizeof d};
+    while (pi__answer_next(a, &d)) {
+        check(d.kind > 0);
+        if (d.kind == PI_CHAT_CALL) *sure = d.sure;
+        check(d.sure == (d.kind >= PI_CHAT_CALL && *sure));
+    }
+}
+
+/* Everything fed in pieces of step bytes; deltas are taken, or left to the end. From byte bind on a grammar holds it. */
+static pi__answer *parse(const pi__chat *c, const char *text, size_t n, size_t step, bool take, size_t bind)
 {
     pi__answer *a;
     pi_error err;
-    pi_chat_delta d = {.size = sizeof d};
+    bool sure = false;
     check(!pi__answer_new(&a, c, tools, NULL, 0, &err));
     for (size_t at = 0; at < n; at += step) {
         check(!pi__answer_feed(a, text + at, n - at < step ? n - at : step));
-        while (take && pi__answer_next(a, &d)) check(d.kind > 0);
+        if (at >= bind) pi__answer_bind(a);
+        if (take) take_deltas(a, &sure);
     }
     check(!pi__answer_end(a));
-    while (pi__answer_next(a, &d)) check(d.kind > 0);
+    take_deltas(a, &sure);
     return a;
 }
 
@@ -66,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const pi__chat *c = chat[data[0] % N_TEMPLATES];
     size_t step = 1 + data[1] % 16, n = size - 2;
     const char *text = (const char *) data + 2;
-    pi__answer *a = parse(c, text, n, n + 1, false), *b = parse(c, text, n, step, true);
+    pi__answer *a = parse(c, text, n, n + 1, false, SIZE_MAX), *b = parse(c, text, n, step, true, data[1] / 16);
     check(same(pi__answer_content(a), pi__answer_content(b)) && same(pi__answer_reasoning(a), pi__answer_reasoning(b)));
     check(pi__answer_calls(a) == pi__answer_calls(b));
     for (uint32_t i = 0; i < pi__answer_calls(a); i++) {

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "grammar/grammar.h"
+#include "template/chat_form.h"
 #include "vocab_seed.h"
 
 enum { FUZZ_LONGEST = 4096, FUZZ_TOKENS = 24 };
@@ -60,7 +61,8 @@ static inline int fuzz_form(int kind, const uint8_t *data, size_t size)
     if (size) memcpy(text, data, size);
     text[size] = 0;
     const size_t n = strlen(text);
-    const pi__grammar_spec spec = {kind, text, n < size ? text + n + 1 : NULL};
+    const pi__grammar_spec spec = {kind, text, n < size ? text + n + 1 : NULL,
+                                   (int) (size % (PI__THOUGHTS_OPEN + PI__N_THOUGHT_TAGS))};
     if (!gs && pi__grammars_create(&gs, v, pi__vocab_size(v), NULL, 0, &err)) return 0;
     const int rc = pi__grammar_get(gs, &spec, &g, &err);
     if (rc ? rc != err.code || !err.msg[0] || g : !g) __builtin_trap();

@@ -132,7 +132,7 @@ static void command(const char *line, size_t n)
     }
     const pi__list *l = v.list;
     char *text = strndup(l->v[2].s.p, l->v[2].s.n);
-    const pi__grammar_spec spec = {(int) l->v[1].i, text, NULL};
+    const pi__grammar_spec spec = {(int) l->v[1].i, text, NULL, 0};
     if (pi__grammar_get(grammars, &spec, &g, &err)) {
         if (!pi__val_new_map(&z, &out)) exit(2);
         set(&z, &out, "code", pi__val_int(err.code));

@@ -87,6 +87,8 @@ def main():
                 if "{'lat'" in got["text"]:  # Python's way to write a map, which is no JSON: it is text
                     calls = [(c, {k: v if not isinstance(v, (dict, list)) else str(v) for k, v in a.items()})
                              for c, a in calls]
+                # gpt-oss's template writes one call, DeepSeek R1's none where there is content
+                calls = [c for c in calls if c[0] in got["text"]]
                 wrong = found != calls or (not calls and content not in got["content"] + got["reasoning"])
             n_calls += len(found)
             if wrong:

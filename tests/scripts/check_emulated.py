@@ -5,8 +5,8 @@
 
 For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
 within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
-with experts give the same bytes on two devices; they are quantised to FP4 as well: exact products as above, and with fp4-mma
-within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library
+with experts give the same bytes on two devices; some are quantised to FP4 as well: exact products as above, and with
+fp4-mma within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest, and more tokens. Standard library
 only.
 Exit 77: no such models, or no emulator in the build.
 """
@@ -23,9 +23,15 @@ FOLDERS = {
     'qwen35-dense-tiny': [('short', 3), ('memo_start', 2)],
     'qwen35-mtp-tiny': [('short', 5), ('memo_start', 2)],
     'qwen35-moe64-micro': [('short', 3), ('memo_start', 2)],
+    'dsv4-micro': [('short', 4), ('rand140', 1)], # the indexer chooses from token 35 on, entries of 128 tokens come at 128
 }
-# Their drafters: a model beside it (by its folder), or a head of their own.
-DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp']}
+# Their drafters: a model beside it (by its folder, and file), or a head of their own.
+DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp'],
+            'dsv4-micro': ['-md', 'dsv4-micro', 'dsv4-micro-mtp-f32.gguf']}
+UNTRAINED = {'dsv4-micro'} # whose drafts are never right
+# What runs on two devices, and with some layers on the CPU, to which it is compared as the device alone is.
+TWO_DEVICES = ['gemma4-moe-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
+SPLIT = {'dsv4-micro': ['-ngl', '2']}
 # What is quantised to FP4, and cases that no expert is left for another in when activations are rounded too.
 FP4 = {
     'gemma4-moe-tiny': ('NVFP4', [('p1_short', 3), ('p0_bos', 2)]),
@@ -54,13 +60,13 @@ def compare(label, cases, cpu, emulated, width, tolerance=TOLERANCE):
     return faults, worst
 
 
-def check_drafter(model, flags, cases, plain):
+def check_drafter(model, flags, cases, plain, untrained):
     """Drafts change the number of steps alone, and as many are right as with the CPU."""
     flags = ['--no-prefix-cache', *flags, '--spec-draft-n-max', '3']
     got = run(model, cases, '--device', 'emu', *flags)
     faults = differences('with a drafter', got, plain)
     accepted = [sum(l['accepted'] for l in lines) for lines in (got[0], run(model, cases, '--device', 'cpu', *flags)[0])]
-    if not accepted[0] or accepted[0] != accepted[1]: faults.append('with a drafter: %d drafts accepted, %d by the CPU' % tuple(accepted))
+    if bool(accepted[0]) == untrained or accepted[0] != accepted[1]: faults.append('with a drafter: %d drafts accepted, %d by the CPU' % tuple(accepted))
     return faults
 
 
@@ -93,12 +99,14 @@ def check_folder(golden, name, to, long):
     alone = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', '--parallel', '1')
     faults += differences(f'{name}, alone', alone, emulated)
     if name in DRAFTERS:
-        how, what = DRAFTERS[name]
-        if how == '-md': what = unpack(golden, what, to)
-        faults += check_drafter(model, [how, what], cases if long else cases[:1], emulated)
-    if name in FP4:
-        faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
-        faults += check_fp4(folder, model, width)
+        how, *what = DRAFTERS[name]
+        if how == '-md': what = [unpack(golden, what[0], to, *what[1:])]
+        faults += check_drafter(model, [how, *what], cases if long else cases[:1], emulated, name in UNTRAINED)
+    if name in TWO_DEVICES: faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
+    if name in SPLIT:
+        split = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', *SPLIT[name])
+        faults += compare(f'{name}, split', cases[:1], cpu, split, width)[0]
+    if name in FP4: faults += check_fp4(folder, model, width)
     print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
     os.unlink(model)
     return faults

@@ -176,7 +176,7 @@ def serve(model, plain, want):
     expect('a completion', s.ask('/v1/completions', {'prompt': 'the', 'max_tokens': 4, 'ignore_eos': True})[1]['usage']['completion_tokens'], 4)
     status, a = s.ask('/v1/rerank', {'query': 'a', 'documents': ['b']})
     if status != 400 or 'classifier' not in a['error']['message']: fault(f'rerank of a plain model: {status} {a}')
-    s.end()
+    expect('exit status', s.end(), 0)
 
 
 # ------------------------------------------------------------------------------------------------------------ 3. peer

@@ -8,9 +8,9 @@
 2. With PyPI's openai package and SmolLM2: streams, stop, seed, n, logprobs, cancel, errors; the same part against
    llama-server where PAGEDINFER_PEER names its program, to show that it asks for nothing of ours.
 3. With PyPI's anthropic package: /v1/messages.
-LangChain's client, where it is installed, has a round, too. Parts 2 and 3 are left out where a package (PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing
-could be run."""
-import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, subprocess, sys, tempfile, threading, time, urllib.request
+LangChain's and LiteLLM's clients, where they are installed, have a round, too. Parts 2 and 3 are left out where a package
+(PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing could be run."""
+import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, struct, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
@@ -293,6 +293,21 @@ def forms(s):
     expect('/completion as a stream', (got[-1]['stop'], sum(len(x['tokens']) for x in got)), (True, 4))
     pieces = ask(s, '/tokenize', {'content': 'a ö', 'with_pieces': True})[2]['tokens']
     if not any(isinstance(x['piece'], list) for x in pieces): fault(f'pieces: {pieces}')
+    got = ask(s, '/completion', {'prompt': [40, 41], 'n_predict': 3, 'mirostat': 2, 'mirostat_tau': 4.5, 'response_fields': [
+        'content', 'prompt', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'no/such', 'timings']})[2]
+    expect('response_fields', (sorted(got), got['prompt'], got['mirostat_tau'], got['n_predict'], got['timings']['predicted_n']),
+           (['content', 'mirostat_tau', 'n_predict', 'prompt', 'timings'], '$%', 4.5, 3, 3))
+    expect('n_cmpl', len(ask(s, '/completion', {'prompt': 'a', 'n_predict': 2, 'n_cmpl': 3})[2]), 3)
+    got = events(ask(s, c, {'prompt': 'a', 'max_tokens': 6, 'stream': True, 'ignore_eos': True, 'timings_per_token': True})[2])
+    expect('timings_per_token', ('timings' in got[0], got[-1]['timings']['predicted_n']), (True, 6))
+    expect('structured_outputs', (ask(s, c, {'prompt': 'a', 'structured_outputs': {'regex': '[0-9]{3}'}})[2]['choices'][0]['text'].isdigit(),
+                                  ask(s, c, {'prompt': 'a', 'structured_outputs': {'choice': 'x'}})[0]), (True, 400))
+    for skip, want in ((True, ''), (False, '<bos><bos>')):
+        expect(f'skip_special_tokens {skip}', ask(s, c, {'prompt': 'a', 'max_tokens': 2, 'logit_bias': {'2': 100}, 'skip_special_tokens': skip})
+               [2]['choices'][0]['text'], want)
+    v = ask(s, '/embedding', {'content': ['a', 'b']})[2]
+    expect('/embedding', ([x['index'] for x in v], v[1]['embedding'][0]),
+           ([0, 1], ask(s, '/v1/embeddings', {'input': 'b'})[2]['data'][0]['embedding']))
     models = ask(s, '/v1/models')[2]['data']
     expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
     expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)
@@ -314,6 +329,10 @@ def forms(s):
            in ('left', 'right'), True)
     a = ask(s, '/v1/responses', {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True})[2]
     expect('/v1/responses', (a['object'], a['status'], a['output'][-1]['type']), ('response', 'incomplete', 'message'))
+    k = {'input': 'hi', 'max_output_tokens': 8, 'temperature': 0, 'ignore_eos': True, 'top_logprobs': 2, 'include': ['message.output_text.logprobs']}
+    p = ask(s, '/v1/responses', k)[2]['output'][-1]['content'][0]['logprobs']
+    parts = [e['logprobs'] for e in events(ask(s, '/v1/responses', {**k, 'stream': True})[2]) if e['type'] == 'response.output_text.delta']
+    expect('logprobs of /v1/responses', ([len(t['top_logprobs']) for t in p], sum(parts, [])), ([2] * 8, p))
 
 
 def cancel(s):
@@ -563,6 +582,10 @@ def tiny(model):
         s = Server(model, '-c', '4096', '--chat-template-file', f.name)
         tools(s)
         thinking(s)
+        s.end()
+        with_tag(model, model + '.tag')
+        s = Server(model + '.tag', '-c', '4096', '--chat-template-file', f.name)
+        growing(s)
         s.quiet('after tools')
         s.end()
     keys(model)
@@ -643,6 +666,73 @@ def tools(s):
     back = [*k['messages'], {'role': 'assistant', 'content': a['content']}, {'role': 'user', 'content': [
         {'type': 'tool_result', 'tool_use_id': a['content'][-1]['id'], 'content': 'rain'}]}]
     expect('its second turn', ask(s, '/v1/messages', {**k, 'messages': back, 'grammar': None, 'max_tokens': 4})[0], 200)
+
+
+def with_tag(model, out):
+    """The tiny model with <tool_call> as its token 0; a key that is not needed gives the bytes."""
+    with open(model, 'rb') as f: b = f.read()
+    for old, new in ((b'<pad>', b'<tool_call>'), (b'tokenizer.ggml.add_space_prefix', b'tokenizer.ggml.add_space_')):
+        old, new = (struct.pack('<Q', len(x)) + x for x in (old, new))
+        if b.count(old) != 1: sys.exit(f'{old} in the tiny model: {b.count(old)} times')
+        b = b.replace(old, new)
+    with open(out, 'wb') as f: f.write(b)
+
+
+def growing(s):
+    """Under tool_choice auto a call that began grows in a stream, in every API. A bias makes the tag the first token, behind
+    which the library's grammar lets nothing but a call through."""
+    shape = {'type': 'object', 'properties': {'city': {'type': 'string', 'minLength': 12, 'maxLength': 40}, 'days': {'type': 'integer'}},
+             'required': ['city', 'days'], 'additionalProperties': False}
+    tool = {'name': 'weather', 'description': 'The weather', 'parameters': shape}
+    common = {'logit_bias': {'0': 100}, 'max_tokens': 400, 'temperature': 1, 'tool_choice': 'auto'}
+    messages = [{'role': 'user', 'content': 'Weather?'}]
+    chat = {**common, 'messages': messages, 'tools': [{'type': 'function', 'function': tool}]}
+    grown = 0
+    for seed in range(6):
+        for single in (False, True):
+            body = {**chat, 'seed': seed, 'parallel_tool_calls': not single}
+            a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
+            if a['finish_reason'] == 'length': continue  # numbers may be long
+            want = [c['function'] for c in a['message']['tool_calls']]
+            if single: expect(f'parallel_tool_calls false, seed {seed}', len(want), 1)
+            chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
+            got, pieces, ids = [], [], set()
+            for t in (t for c in chunks for t in c['delta'].get('tool_calls', [])):
+                if t['index'] == len(got):
+                    got.append({'name': t['function']['name'], 'arguments': ''})
+                    pieces.append(0)
+                    ids.add(t['id'])
+                    expect('the name comes first', t['function']['arguments'], '')
+                    continue
+                got[t['index']]['arguments'] += t['function']['arguments']
+                pieces[t['index']] += 1
+            expect(f'a growing call, seed {seed}', (got, chunks[-1]['finish_reason']), (want, 'tool_calls'))
+            expect('ids', len(ids), len(want))
+            for f in got:
+                value = json.loads(f['arguments'])
+                if sorted(value) != ['city', 'days'] or not 12 <= len(value['city']) <= 40: fault(f'arguments: {f}')
+            grown += min(pieces) > 3
+    if grown < 4: fault(f'calls that grew in a stream: {grown}')
+    cut = {**chat, 'seed': 1, 'max_tokens': 20}
+    chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**cut, 'stream': True})[2])]
+    text = ''.join(c['delta'].get('content') or '' for c in chunks)
+    whole = ask(s, '/v1/chat/completions', cut)[2]['choices'][0]
+    expect('a call that was cut', (chunks[-1]['finish_reason'], text, whole['finish_reason'], whole['message'].get('tool_calls')),
+           ('length', whole['message']['content'], 'length', None))
+    r = {**common, 'seed': 1, 'input': 'Weather?', 'tools': [{'type': 'function', **tool}], 'max_output_tokens': 400, 'parallel_tool_calls': False}
+    got = events(ask(s, '/v1/responses', {**r, 'stream': True})[2])
+    parts = [e['delta'] for e in got if e['type'] == 'response.function_call_arguments.delta']
+    done = [e['arguments'] for e in got if e['type'] == 'response.function_call_arguments.done']
+    if len(parts) < 4 or ''.join(parts) != ''.join(done): fault(f'/v1/responses, a growing call: {parts}, {done}')
+    k = {**common, 'seed': 1, 'messages': messages, 'tools': [{'name': 'weather', 'input_schema': shape}], 'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': True}}
+    got = events(ask(s, '/v1/messages', {**k, 'stream': True})[2])
+    inputs = {}
+    for e in got:
+        if e['type'] == 'content_block_delta' and e['delta']['type'] == 'input_json_delta':
+            inputs.setdefault(e['index'], []).append(e['delta']['partial_json'])
+    want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
+    if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
+    expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
 
 
 def thinking(s):
@@ -753,6 +843,46 @@ def langchain_part(url):
     expect('its stream', ''.join(x.content for x in c.stream('What is the capital of France?')), got)
 
 
+def calls_of_a_model():
+    """A model that was shown how others called makes a call by itself, behind words of its own; both stream."""
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write(HERMES)
+        f.flush()
+        s = Server(CHAT, '-c', '2048', '--chat-template-file', f.name)
+    messages = []
+    for city in ('Rome', 'Oslo', 'Madrid'):
+        messages += [{'role': 'user', 'content': f'Weather in {city}?'},
+                     {'role': 'assistant', 'content': 'Let me look.\n', 'tool_calls': [{'id': 'a', 'type': 'function', 'function': {
+                         'name': 'weather', 'arguments': json.dumps({'city': city})}}]},
+                     {'role': 'tool', 'tool_call_id': 'a', 'content': 'sunny'}, {'role': 'assistant', 'content': f'It is sunny in {city}.'}]
+    body = {'messages': messages + [{'role': 'user', 'content': 'Weather in Paris?'}], 'tools': TOOLS, 'max_tokens': 80, 'temperature': 0}
+    a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
+    deltas = [e['choices'][0]['delta'] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
+    args = [t['function']['arguments'] for d in deltas for t in d.get('tool_calls', []) if not t['index']]
+    expect('a call of the model', (a['message']['content'], a['message']['tool_calls'][0]['function'], a['finish_reason']),
+           ('Let me look.', {'name': 'weather', 'arguments': '{"city": "Paris"}'}, 'tool_calls'))
+    expect('the same as a stream', (''.join(d.get('content') or '' for d in deltas).strip(), ''.join(args), len(args) > 3),
+           ('Let me look.', '{"city": "Paris"}', True))
+    s.end()
+
+
+def litellm_part(url):
+    """Rounds by OpenAI's and Anthropic's forms, a stream, and vectors, where it is installed."""
+    os.environ.setdefault('LITELLM_LOCAL_MODEL_COST_MAP', 'True')  # or it asks the network
+    import litellm
+    litellm.suppress_debug_info = True
+    k = {'api_key': 'none', 'temperature': 0, 'max_tokens': 24, 'num_retries': 0,
+         'messages': [{'role': 'user', 'content': 'What is the capital of France?'}]}
+    got = litellm.completion(model='openai/x', api_base=url + '/v1', **k)
+    if 'Paris' not in got.choices[0].message.content: fault(f'LiteLLM: {got}')
+    text = ''.join(c.choices[0].delta.content or '' for c in litellm.completion(model='openai/x', api_base=url + '/v1', stream=True, **k))
+    expect('its stream', text, got.choices[0].message.content)
+    a = litellm.completion(model='anthropic/x', api_base=url, **k)
+    expect("LiteLLM by Anthropic's form", (a.choices[0].message.content, a.choices[0].finish_reason), (text, got.choices[0].finish_reason))
+    v = litellm.embedding(model='openai/x', api_base=url + '/v1', api_key='none', input=['Paris', 'Rome'], encoding_format='float').data
+    expect('its vectors', [len(x['embedding']) for x in v], [576, 576])
+
+
 def have(package):
     try:
         __import__(package)
@@ -774,12 +904,16 @@ def clients():
     if importlib.util.find_spec('langchain_openai'):
         langchain_part(s.url)
         done.append('langchain')
+    if importlib.util.find_spec('litellm'):
+        litellm_part(s.url)
+        done.append('litellm')
     if have('anthropic'):
         k = {'messages': [{'role': 'user', 'content': 'What is the capital of France?'}], 'temperature': 0, 'max_tokens': 40}
         anthropic_part(s.url, ask(s, '/v1/chat/completions', k)[2]['choices'][0]['message']['content'])
         done.append('anthropic')
     s.quiet('after the clients')
     s.end()
+    calls_of_a_model()
     return ' and '.join(done) if done else 'no client packages'
 
 

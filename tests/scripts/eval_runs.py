@@ -55,9 +55,9 @@ def worst_row(want, got, width):
     return worst
 
 
-def unpack(golden, name, to):
-    """The file of a reference model that its reference is of, in folder `to`."""
-    folder, path = os.path.join(golden, name), os.path.join(to, name + '.gguf')
-    exact = json.load(open(os.path.join(folder, 'golden.json'))).get('exact') or name + '-BF16.gguf'
+def unpack(golden, name, to, file=None):
+    """The file of a reference model that its reference is of, or another one beside it, in folder `to`."""
+    folder, path = os.path.join(golden, name), os.path.join(to, file or name + '.gguf')
+    exact = file or json.load(open(os.path.join(folder, 'golden.json'))).get('exact') or name + '-BF16.gguf'
     with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)
     return path

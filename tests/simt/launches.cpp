@@ -94,7 +94,8 @@ void attention(int32_t n, int32_t dim, int32_t type)
     a.cache = q.cache;
     a.scratch = memory;
     a.scratch_size = SIZE_MAX;
-    for (int32_t n_sm : {0, 148}) {
+    for (int32_t n_sm : {0, 148}) { /* n_head: tiles of 16 rows, and of 8 */
+        a.n_head = n_sm ? 4 : 16;
         a.n_sm = n_sm;
         CHECK(pi__k_attention(nullptr, &a));
     }
@@ -105,7 +106,7 @@ void delta_net(int32_t n, int32_t dim)
     pi__k_gdn a = {};
     a.n_tokens = a.least = a.most = n;
     a.n_seqs = 1;
-    a.state = {memory, 0, memory, 0, 16, 32, dim, 3};
+    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, 4};
     CHECK(pi__k_gdn_run(nullptr, &a));
     CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
@@ -161,7 +162,7 @@ int main()
     clusters();
     for (int32_t n : row_counts) {
         rows_of_floats(n);
-        for (int32_t dim = 32; dim <= 512; dim += 32) {
+        for (int32_t dim = 32; dim <= 512; dim += 16) {
             if (!pi__k_attention_has(dim)) continue;
             attention(n, dim, PI__F16);
             attention(n, dim, PI__F32);

@@ -277,6 +277,15 @@ template <class T> SIMT_PLAIN T atomicAdd(T *p, T v, SIMT_AT)
     std::memcpy(p, &v, sizeof v);
     return old;
 }
+template <class T> SIMT_PLAIN T atomicOr(T *p, T v, SIMT_AT)
+{
+    simt::atomic_access(p, sizeof *p, v == 0, file, line);
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    v |= old;
+    std::memcpy(p, &v, sizeof v);
+    return old;
+}
 template <class T> SIMT_PLAIN T atomicExch(T *p, T v, SIMT_AT)
 {
     simt::atomic_access(p, sizeof *p, false, file, line);

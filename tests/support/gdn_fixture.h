@@ -17,7 +17,7 @@ enum { GDN_SEQS = 16, GDN_SNAPS = 24, GDN_GAP = 192 };
 
 typedef struct gdn_config {
     int isa, n_threads;
-    int32_t n_k, n_v, dim, n_draft;
+    int32_t n_k, n_v, dim, n_draft, n_conv;
 } gdn_config;
 
 typedef struct gdn_sequence {
@@ -96,7 +96,7 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
     w->cpu.isa = c->isa;
     w->cpu.gdn = pi__cpu_gdn_kernels_of(c->isa);
     if (pi__pool_create(&w->cpu.pool, c->n_threads, 0, 50, NULL)) gdn_must(NULL);
-    w->st = (pi__state_layer){.n_k = c->n_k, .n_v = c->n_v, .dim = c->dim, .n_conv = 4, .n_draft = c->n_draft};
+    w->st = (pi__state_layer){.n_k = c->n_k, .n_v = c->n_v, .dim = c->dim, .n_conv = c->n_conv, .n_draft = c->n_draft};
     size_t dim = (size_t) c->dim, nv = (size_t) c->n_v, channels = (size_t) (2 * c->n_k + c->n_v) * dim;
     w->channels = channels;
     w->st.stride = pi__cpu_state_bytes(NULL, &w->st) + GDN_GAP;
@@ -106,11 +106,11 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
     w->st.base = gdn_nans(w->slots_size);
     w->st.snap = gdn_nans(w->snaps_size);
     gdn_rng = 77 + (uint64_t) c->dim;
-    w->conv = gdn_floats(channels * 4);
+    w->conv = gdn_floats(channels * (size_t) c->n_conv);
     w->dt = gdn_floats(nv);
     w->a = gdn_floats(nv);
     w->norm = gdn_floats(dim);
-    for (size_t i = 0; i < channels * 4; i++) w->conv[i] = 0.7f * gdn_normal();
+    for (size_t i = 0; i < channels * (size_t) c->n_conv; i++) w->conv[i] = 0.7f * gdn_normal();
     for (size_t i = 0; i < nv; i++) w->dt[i] = gdn_normal() - 2, w->a[i] = -(float) exp(2 * gdn_normal() - 1);
     for (size_t i = 0; i < dim; i++) w->norm[i] = 1 + 0.2f * gdn_normal();
     int most = 1;

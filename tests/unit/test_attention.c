@@ -198,13 +198,15 @@ static void test_shapes(void **state)
 {
     (void) state;
     static const int heads[][2] = {{4, 1}, {8, 2}, {1, 1}, {6, 6}, {16, 1}, {5, 1}, {14, 2}}, lens[] = {21, 1, 17};
-    static const int dims[] = {32, 64, 96, 128, 256, 512};
+    static const int dims[] = {32, 64, 80, 96, 112, 128, 256, 512};
     for (int h = 0; h < 7; h++) {
-        for (int d = 0; d < 6; d++) {
+        for (int d = 0; d < 8; d++) {
             config c = base;
             c.n_head = heads[h][0];
             c.n_head_kv = heads[h][1];
             c.head_dim = dims[d];
+            if (dims[d] % 32 && h % 3) c.type_k = h % 3 == 1 ? PI__F32 : PI__BF16;
+            if (dims[d] % 32 && h % 2) c.type_v = h % 4 == 1 ? PI__F32 : PI__BF16;
             c.chunk = d % 2 ? 5 : 100;
             c.gate = (h + d) % 3 == 0;
             run_and_check(&c, 3, lens, 4);
@@ -389,7 +391,10 @@ static void test_kv_bytes(void **state)
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_K, PI__F16, 1, 64, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_1, PI__Q5_0, 1, 64, 16), 16 * 2 * (24 + 22));
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, 77, 1, 64, 16), 0);
-    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 80, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F32, 1, 80, 16), 16 * 80 * 6);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__Q8_0, 1, 80, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 72, 16), 0);
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 16, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 1024, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 1, 0, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F16, 0, 64, 16), 0);

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "counting_alloc.h"
 #include "grammar/grammar.h"
+#include "rounds.h"
 #include "template/answer.h"
 #include "template/chat_impl.h"
 #include "vocab_seed.h"
@@ -26,6 +27,15 @@
 #define LLAMA "{{ messages[0].content }} {# <|python_tag|> #}"
 #define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
 #define V4 "{{ messages[0].content }} {# " D " #}"
+#define DEEP(words) "<\xEF\xBD\x9Ctool\xE2\x96\x81" words "\xEF\xBD\x9C>"
+#define CALLS DEEP("calls\xE2\x96\x81" "begin")
+#define CALLS_END DEEP("calls\xE2\x96\x81" "end")
+#define CALL DEEP("call\xE2\x96\x81" "begin")
+#define CALL_END DEEP("call\xE2\x96\x81" "end")
+#define SEP DEEP("sep")
+#define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
+#define V31 "{{ messages[0].content }} {# " CALLS " #}"
+#define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}"
 #define THINKS "{{ messages[0].content }} {# <tool_call> #}<think>"
 
 static const char tools[] =
@@ -67,25 +77,24 @@ static pi__chat *chat_of(const char *template)
     return c;
 }
 
-/* A matcher for the grammar of template and options; *trigger: the JSON list, "" for none. */
+/* A matcher for the grammar of template and options: of what follows the trigger, *trigger is the JSON list, "" for none;
+ * trigger NULL: of the whole answer. */
 static pi__matcher *matcher_of(const char *template, const char *options, char *trigger, size_t cap)
 {
     pi__chat *c = chat_of(template);
-    pi__text g = {0}, t = {0};
+    pi__call_form f;
     pi__grammar *compiled = NULL;
     pi__matcher *m = NULL;
-    bool required;
     pi_error err = {0};
     pi__str prompt = pi__str_of(strstr(template, "<think>") ? "x<think>\n" : "x");
-    if (pi__chat_grammar(c, tools, options, prompt, &g, &t, &required, &err)) fail_msg("%s", err.msg);
-    assert_true(g.n > 0);
-    snprintf(trigger, cap, "%s", t.p ? t.p : "");
-    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, g.p, NULL}; /* what follows the trigger */
-    if (pi__grammar_get(grammars, &spec, &compiled, &err)) fail_msg("%s\n%s", err.msg, g.p);
+    if (pi__chat_grammar(c, tools, options, prompt, &f, &err)) fail_msg("%s", err.msg);
+    assert_true(f.grammar.n > 0);
+    if (trigger) snprintf(trigger, cap, "%s", f.trigger.p ? f.trigger.p : "");
+    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, f.grammar.p, trigger ? NULL : f.trigger.p, trigger ? 0 : f.thoughts};
+    if (pi__grammar_get(grammars, &spec, &compiled, &err)) fail_msg("%s\n%s", err.msg, f.grammar.p);
     assert_int_equal(pi__matcher_create(&m, compiled, &err), PI_OK);
     pi__grammar_release(compiled);
-    pi__free(g.p);
-    pi__free(t.p);
+    pi__call_form_free(&f);
     pi__chat_free(c);
     return m;
 }
@@ -161,6 +170,9 @@ static void test_required(void **state)
     good(V4, REQUIRED, "\n\n<" D "tool_calls>\n<" D "invoke name=\"get\">\n<" D "parameter name=\"city\" string=\"true\">1 <2</"
                        D "parameter>\n<" D "parameter name=\"days\" string=\"false\">4</" D "parameter>\n</" D "invoke>\n<" D
                        "invoke name=\"now\">\n\n</" D "invoke>\n</" D "tool_calls>");
+    good(R1, REQUIRED, CALLS CALL "function" SEP "get\n```json\n{\"city\":\"`x\"}\n```" CALL_END "\n" CALL "function" SEP
+                       "now\n```json\n{}\n```" CALL_END CALLS_END);
+    good(V31, REQUIRED, CALLS CALL "get" SEP "{\"city\":\"x\"}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END);
     good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a \"b\" <<|\"|>,pick:<|\"|>b<|\"|>,where:{x:true}}<tool_call|>");
     good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,days:-2}<tool_call|><|tool_call>call:now{}<tool_call|>");
     good(MISTRAL, REQUIRED, "[TOOL_CALLS]get[ARGS]{\"city\":\"x\"}[TOOL_CALLS]now[ARGS]{}");
@@ -187,6 +199,9 @@ static void test_refused(void **state)
                         "</function>\n</tool_call>");
     bad(QWEN, REQUIRED, "<tool_call>\n<function=get>\n<parameter=city>\na\n</parameter>\n<parameter=pick>\nc\n</parameter>\n"
                         "</function>\n</tool_call>");
+    bad(R1, REQUIRED, CALLS CALL "function" SEP "get\n```json\n{}\n```" CALL_END CALLS_END);
+    bad(R1, REQUIRED, CALL "function" SEP "now\n```json\n{}\n```" CALL_END);
+    bad(V31, single, CALLS CALL "now" SEP "{}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END);
     bad(GEMMA, REQUIRED, "<|tool_call>call:get{days:1}<tool_call|>");
     bad(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,}<tool_call|>");
     bad(LISTS, single, "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]");
@@ -202,6 +217,7 @@ static void test_triggers(void **state)
         {HERMES, NULL, "[\"<tool_call>\"]", "<tool_call>", "\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"},
         {FUNCTIONS, "{}", "[\"<function=\"]", "<function=", "now>{}</function>"},
         {GEMMA, "{\"tool_choice\": \"auto\"}", "[\"<|tool_call>\"]", "<|tool_call>", "call:now{}<tool_call|>"},
+        {V31, NULL, "[\"" CALLS "\"]", CALLS, CALL "now" SEP "{}" CALL_END CALLS_END},
         {MISTRAL, NULL, "[\"[TOOL_CALLS]\"]", "[TOOL_CALLS]", "now[ARGS]{}"},
         {LLAMA, NULL, "[\"<|python_tag|>\"]", "<|python_tag|>", "{\"name\": \"now\", \"parameters\": {}}"},
         {THINKS, REQUIRED, "[\"</think>\"]", "Hm.</think>", "\n\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
@@ -227,16 +243,15 @@ static void test_none(void **state)
         int rc;
     } cases[] = {
         {HERMES, NULL, NULL, PI_OK}, {HERMES, tools, "{\"tool_choice\": \"none\"}", PI_OK}, {"{{ 1 }}", tools, NULL, PI_OK},
+        {HARMONY, tools, NULL, PI_OK}, {HARMONY, tools, REQUIRED, PI_EUNSUPPORTED},
         {"{{ 1 }}", tools, REQUIRED, PI_EUNSUPPORTED}, {HERMES, NULL, REQUIRED, PI_EINVAL}, {HERMES, "[", NULL, PI_EINVAL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__chat *c = chat_of(cases[i].template);
-        pi__text g = {0}, t = {0};
-        bool required;
+        pi__call_form f;
         pi_error err = {0};
-        assert_int_equal(pi__chat_grammar(c, cases[i].tools, cases[i].options, pi__str_of("x"), &g, &t, &required, &err),
-                         cases[i].rc);
-        assert_int_equal(g.n + t.n, 0);
+        assert_int_equal(pi__chat_grammar(c, cases[i].tools, cases[i].options, pi__str_of("x"), &f, &err), cases[i].rc);
+        assert_int_equal(f.grammar.n + f.trigger.n, 0);
         assert_true(!cases[i].rc || err.msg[0]);
         pi__chat_free(c);
     }
@@ -246,12 +261,13 @@ static void test_none(void **state)
 static void test_random(void **state)
 {
     (void) state;
-    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA};
+    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA, R1, V31};
+    enum { N = sizeof templates / sizeof *templates };
     uint64_t rng = 7;
-    for (size_t k = 0; k < 8 * 6; k++) {
+    for (size_t k = 0; k < N * 6; k++) {
         char trigger[128], text[4096] = "";
         size_t n = 0;
-        pi__matcher *m = matcher_of(templates[k % 8], REQUIRED, trigger, sizeof trigger);
+        pi__matcher *m = matcher_of(templates[k % N], REQUIRED, trigger, sizeof trigger);
         for (int step = 0; step < 3000 && n + 32 < sizeof text && !pi__matcher_is_over(m); step++) {
             pi__mask mask;
             pi_error err;
@@ -274,9 +290,166 @@ static void test_random(void **state)
         pi_error err;
         if (!over && !pi__matcher_mask(m, true, &mask, &err)) over = !mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab));
         text[n < sizeof text ? n : sizeof text - 1] = 0;
-        if (over && strlen(text) == n && !parsed(templates[k % 8], "", text)) fail_msg("%s: %s", templates[k % 8], text);
+        if (over && strlen(text) == n && !parsed(templates[k % N], "", text)) fail_msg("%s: %s", templates[k % N], text);
         pi__matcher_free(m);
     }
+}
+
+/* ------------------------------------------------------------------------------------------------- calls that may come */
+
+/* An answer that is generated: a matcher that says what may come, and the parser that reads what came. */
+typedef struct answer {
+    pi__matcher *m;
+    pi__chat *c;
+    pi__answer *a;
+    uint32_t n_begun, n_sure, n_dropped; /* calls that began; of these, sure ones; sure ones that were dropped */
+    size_t n_args;                       /* pieces of arguments of sure calls */
+    bool bound;
+} answer;
+
+static void answer_begin(answer *x, const char *template, const char *options)
+{
+    pi_error err;
+    *x = (answer) {.m = matcher_of(template, options, NULL, 0), .c = chat_of(template)};
+    assert_int_equal(pi__answer_new(&x->a, x->c, tools, options, 0, &err), PI_OK);
+}
+
+static void answer_free(answer *x)
+{
+    pi__answer_free(x->a);
+    pi__chat_free(x->c);
+    pi__matcher_free(x->m);
+}
+
+static void take_deltas(answer *x)
+{
+    pi_chat_delta d = {.size = sizeof d};
+    while (pi__answer_next(x->a, &d)) {
+        x->n_begun += d.kind == PI_CHAT_CALL;
+        x->n_sure += d.kind == PI_CHAT_CALL && d.sure;
+        x->n_args += d.kind == PI_CHAT_ARGUMENTS && d.sure;
+        x->n_dropped += d.kind == PI_CHAT_CALL_DROPPED && d.sure;
+    }
+}
+
+/* The engine's order: what held the token is what its event says. */
+static bool answer_token(answer *x, int32_t id)
+{
+    char text[64];
+    const bool bound = pi__matcher_is_bound(x->m);
+    pi_error err;
+    if (pi__matcher_accept(x->m, id, &err)) return false;
+    assert_int_equal(pi__answer_feed(x->a, text, pi__token_bytes(vocab, id, true, text, sizeof text)), PI_OK);
+    if (bound) pi__answer_bind(x->a);
+    x->bound = pi__matcher_is_bound(x->m);
+    take_deltas(x);
+    return true;
+}
+
+/* false: the grammar does not allow it. */
+static bool answer_text(answer *x, const char *text)
+{
+    pi__ids ids = {0};
+    bool ok = true;
+    assert_int_equal(pi__tokenize(vocab, text, strlen(text), false, true, &ids), PI_OK);
+    for (size_t i = 0; i < ids.n && ok; i++) ok = answer_token(x, ids.p[i]);
+    pi__free(ids.p);
+    return ok;
+}
+
+/* Triggers bind outside of thoughts alone, where the parser of answers sees a call. */
+static void test_thoughts(void **state)
+{
+    (void) state;
+    static const char call[] = "\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>", bad[] = "\nno call";
+    static const struct {
+        const char *template, *options, *free, *trigger, *rest;
+    } cases[] = {
+        {HERMES, NULL, "<think>I might <tool_call> no</think>So ", "<tool_call>", call},
+        {HERMES, NULL, " \n<think>\n<tool_call></think", "></think><tool_call>", call},
+        {HERMES, NULL, " \n<thinking>\n<tool_call></think></thinking>", "<tool_call>", call},
+        {HERMES, NULL, "<think <think>", "<tool_call>", call}, /* no thoughts in the middle of a text */
+        {HERMES, NULL, "<<<", "<tool_call>", call},
+        {HERMES, NULL, "a<think>", "<tool_call>", call},
+        {HERMES, NULL, "", "<tool_call>", call},
+        {HERMES, NULL, " \n", "<tool_call>", call},
+        {HERMES, "{\"parse_reasoning\": false}", "<think>", "<tool_call>", call},
+        {THINKS, NULL, "hm <tool_call> </thin </think> ", "<tool_call>", call},
+        {GEMMA, NULL, "a <|channel>thought\n<|tool_call><channel|> b<|channel>thought<channel|>", "<|tool_call>",
+         "call:now{}<tool_call|>"},
+        {FUNCTIONS, NULL, "<think><function=now></think><tool_call>", "<function=", "now>{}</function>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        answer x;
+        answer_begin(&x, cases[i].template, cases[i].options);
+        if (!answer_text(&x, cases[i].free) || x.bound) fail_msg("%s: not free", cases[i].free);
+        if (!answer_text(&x, cases[i].trigger) || !x.bound) fail_msg("%s: not bound", cases[i].free);
+        if (!answer_text(&x, cases[i].rest)) fail_msg("%s%s: refused", cases[i].free, cases[i].rest);
+        assert_int_equal(pi__answer_end(x.a), PI_OK);
+        take_deltas(&x);
+        if (pi__answer_calls(x.a) != 1 || x.n_sure != 1 || x.n_dropped) fail_msg("%s: no sure call", cases[i].free);
+        answer_free(&x);
+        answer_begin(&x, cases[i].template, cases[i].options);
+        assert_true(answer_text(&x, cases[i].free) && answer_text(&x, cases[i].trigger) && !answer_text(&x, bad));
+        answer_free(&x);
+    }
+}
+
+/* A token of the mask; closing: one that ends something, if there is one. -1: the answer is over. */
+static int32_t over_or(const pi__mask *mask, bool closing, uint64_t random)
+{
+    static const char closers[] = "\"}]<>/\n,0";
+    const int32_t n = pi__vocab_size(vocab), from = (int32_t) ((random >> 33) % (uint64_t) n);
+    if (!mask->n || (closing && pi__mask_has(mask, pi__vocab_eos(vocab)))) return -1;
+    for (size_t i = 0; closing && i < sizeof closers - 1; i++) {
+        const char c = closers[(i + (size_t) from) % (sizeof closers - 1)];
+        const int32_t id = pi__vocab_find(vocab, &c, 1);
+        if (id >= 0 && pi__mask_has(mask, id)) return id;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (pi__mask_has(mask, (from + i) % n) && !pi__vocab_is_eog(vocab, (from + i) % n)) return (from + i) % n;
+    return -1;
+}
+
+/* Random answers of words that begin and end thoughts and calls: a call that is sure is complete where the answer may
+ * end, and arguments grow. */
+static void test_sure(void **state)
+{
+    (void) state;
+    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA, FUNCTIONS, THINKS};
+    static const char *const words[] = {
+        "<tool_call>", "</tool_call>", "<think>", "</think>", "<|tool_call>", "<|channel>thought", "<channel|>",
+        "[TOOL_CALLS]", "<|python_tag|>", "<function=", "<" D "tool_calls>", " ", "\n", "a", "<", "<t", "{", "now",
+    };
+    uint64_t rng = 11;
+    uint32_t n_sure = 0;
+    size_t n_args = 0;
+    const size_t n = 10 * (size_t) rounds(20);
+    for (size_t k = 0; k < n; k++) {
+        answer x;
+        bool over = false;
+        answer_begin(&x, templates[k % 10], NULL);
+        for (int step = 0; step < 600 && !over; step++) {
+            pi__mask mask;
+            pi_error err;
+            rng = rng * 6364136223846793005u + 1442695040888963407u;
+            if (!x.bound && step < 40) {
+                (void) answer_text(&x, words[(rng >> 33) % (sizeof words / sizeof *words)]);
+                continue;
+            }
+            assert_int_equal(pi__matcher_mask(x.m, true, &mask, &err), PI_OK);
+            const int32_t id = over_or(&mask, step > 100, rng);
+            over = id < 0;
+            if (!over) assert_true(answer_token(&x, id));
+        }
+        assert_int_equal(pi__answer_end(x.a), PI_OK);
+        take_deltas(&x);
+        if (over && x.n_dropped) fail_msg("%s, round %zu: a sure call was none", templates[k % 10], k);
+        n_sure += x.n_sure;
+        n_args += x.n_args;
+        answer_free(&x);
+    }
+    assert_true(n_sure > n / 4 && n_args > n_sure);
 }
 
 static void test_out_of_memory(void **state)
@@ -289,13 +462,11 @@ static void test_out_of_memory(void **state)
         long n = 0;
         for (int rc = PI_ENOMEM; rc; n++) {
             counting_use(&heap, n);
-            pi__text g = {0}, t = {0};
-            bool required;
+            pi__call_form f;
             pi_error err = {0};
-            rc = pi__chat_grammar(c, tools, REQUIRED, pi__str_of("x"), &g, &t, &required, &err);
+            rc = pi__chat_grammar(c, tools, REQUIRED, pi__str_of("x"), &f, &err);
             if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s", n, err.msg);
-            pi__free(g.p);
-            pi__free(t.p);
+            pi__call_form_free(&f);
             assert_int_equal(heap.live, 0);
         }
         assert_true(n > 5);
@@ -308,7 +479,8 @@ int main(void)
 {
     const struct CMUnitTest tests_[] = {
         cmocka_unit_test(test_required), cmocka_unit_test(test_refused), cmocka_unit_test(test_triggers),
-        cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_sure), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);
 }

@@ -161,6 +161,14 @@ static void plain(const char *text, const char *want) { expect_form((form) {"{{ 
 #define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
 #define D "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
 #define V4 "{{ messages[0].content }} {# " D " #}"
+#define DEEP(words) "<\xEF\xBD\x9Ctool\xE2\x96\x81" words "\xEF\xBD\x9C>"
+#define CALLS DEEP("calls\xE2\x96\x81" "begin")
+#define CALLS_END DEEP("calls\xE2\x96\x81" "end")
+#define CALL DEEP("call\xE2\x96\x81" "begin")
+#define CALL_END DEEP("call\xE2\x96\x81" "end")
+#define SEP DEEP("sep")
+#define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
+#define V31 "{{ messages[0].content }} {# " CALLS " #}"
 
 static void expect(const char *template, const char *text, const char *want)
 {
@@ -299,7 +307,68 @@ static void test_deepseek(void **state)
     expect(V4, "<\xEF\xBD\x9D <" D "tool", "C:<\xEF\xBD\x9D <" D "tool|");
 }
 
+static void test_deepseek_arguments(void **state)
+{
+    (void) state;
+    expect(R1, "<think>\nHm\n</think>\n\nHi\n" CALLS CALL "function" SEP "get\n```json\n{\"city\": \"`\", \"days\": 3}\n```" CALL_END
+               "\n" CALL "function" SEP "now\n```json\n{}\n```" CALL_END CALLS_END,
+           "R:Hm|C:Hi|get({\"city\": \"`\", \"days\": 3})|now({})|");
+    expect(R1, CALL "function" SEP "now\n```json\n{}\n```" CALL_END, "now({})|"); /* what Qwen and Llama learnt of it */
+    expect(R1, CALLS CALL "function" SEP "now\n```json\n```" CALL_END CALLS_END " end", "C: end|now({})|");
+    expect(V31, "Hi" CALLS CALL "get" SEP "{\"list\": [1]}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END,
+           "C:Hi|get({\"list\": [1]})|now({})|");
+    static const char *const texts[] = {
+        CALLS, CALLS CALL "function" SEP "none\n```json\n{}\n```" CALL_END CALLS_END, CALLS CALL "tool" SEP "now\n",
+        CALL "function" SEP "now\n```json\n[]\n```" CALL_END, CALL "function" SEP "get\n```json\n{\"city\": \"x\"}\n``" CALL_END,
+        CALL "function" SEP "now\n```py\n{}\n```" CALL_END, "<\xEF\xBD\x9Ctool\xE2\x96\x81" "cal",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(R1, texts[i], want);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------ other forms */
+
+/* Messages with headers. */
+static void test_harmony(void **state)
+{
+    (void) state;
+#define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}<|start|>assistant"
+#define ANALYSIS "<|channel|>analysis<|message|>"
+#define FINAL "<|channel|>final<|message|>"
+#define START "<|start|>assistant"
+#define TO "<|channel|>commentary to=functions."
+#define JSON " <|constrain|>json<|message|>"
+    expect(HARMONY, ANALYSIS "Hm, <b>.\n<|end|>" START FINAL "Hello < you.\n\nBye.<|return|>", "R:Hm, <b>.|C:Hello < you.\n\nBye.|");
+    expect(HARMONY, ANALYSIS "A<|end|>" START TO "get" JSON "{\"city\": \"x\"}<|call|>", "R:A|get({\"city\": \"x\"})|");
+    expect(HARMONY, ANALYSIS "A<|end|>" START TO "get" JSON "{\"city\": \"x\"}", "R:A|get({\"city\": \"x\"})|");
+    expect(HARMONY, " to=functions.now<|channel|>commentary json<|message|>{}<|call|>\n", "now({})|");
+    expect(HARMONY, "<|channel|>commentary<|message|>I look.<|end|>" START TO "now<|message|>{}<|end|>" START TO "now" JSON "{}",
+           "C:I look.|now({})|now({})|");
+    expect(HARMONY, "Plain.", "C:Plain.|");
+    expect(HARMONY, "\n to=x y", "C:\n to=x y|");
+    expect(HARMONY, ANALYSIS "never ends <|en", "R:never ends <|en|");
+    expect(HARMONY, "A" START FINAL "B", "C:AB|");
+    expect_form((form) {HARMONY, NULL, NULL}, ANALYSIS "A<|end|>" START FINAL "B", "R:A|C:B|");
+    expect_form((form) {HARMONY, NULL, "{\"parse_reasoning\": false}"}, ANALYSIS "A<|end|>" START FINAL "B",
+                "C:" ANALYSIS "A<|end|>B|");
+    static const char *const texts[] = { /* no calls: as they are */
+        TO "none" JSON "{}<|call|>", TO "now" JSON "[]<|call|>", TO "get" JSON "{\"city\": 1", "<|channel|>fin", "<|start|>x",
+        "<|channel|>commentary to=python<|message|>1 + 1 <|call|>",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(HARMONY, texts[i], want);
+    }
+    expect_form((form) {HARMONY, NULL, NULL}, TO "now" JSON "{}<|call|>", "C:" TO "now" JSON "{}<|call|>|");
+    char text[2048], want[2048];
+    snprintf(text, sizeof text, "<|channel|>%0600d<|message|>" ANALYSIS "A", 0); /* too long for a header */
+    snprintf(want, sizeof want, "R:A|C:<|channel|>%0600d<|message|>|", 0);
+    expect(HARMONY, text, want);
+}
 
 #define Q "<|\"|>"
 
@@ -476,9 +545,9 @@ int main(void)
     const struct CMUnitTest tests_[] = {
         cmocka_unit_test(test_scan), cmocka_unit_test(test_thoughts), cmocka_unit_test(test_hermes),
         cmocka_unit_test(test_no_calls), cmocka_unit_test(test_qwen), cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral), cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused), cmocka_unit_test(test_long),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_deepseek_arguments), cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_long), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);
 }

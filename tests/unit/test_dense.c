@@ -80,7 +80,7 @@ static void test_refused_numbers(void **st)
 {
     (void) st;
     static const bad_value llama[] = {
-        {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 32"},
+        {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 16"},
         {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count", 4, 4096, "key_length is 0"},
         {"attention.head_count_kv", 4, 3, "not a multiple of head_count_kv 3"},
         {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"rope.dimension_count", 4, 34, "dimension_count is 34"},

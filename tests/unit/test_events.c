@@ -69,6 +69,7 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
 
 void pi__core_close(pi__core *e)
 {
+    if (!e) return;
     assert_null(e->live); /* pi_engine_close ended them before */
     pi__vocab_free(e->vocab);
     pthread_mutex_destroy(&e->lock);
@@ -93,13 +94,25 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
 }
 
 void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
+const pi__classifier *pi__core_classifier(const pi__core *e)
+{
+    static const pi__classifier none;
+    (void) e;
+    return &none;
+}
+
 int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
 {
     (void) e, (void) spec, (void) out;
     return pi__fail(err, PI_EUNSUPPORTED, "no grammars here");
 }
 
-const pi__gguf_copy *pi__core_metadata(const pi__core *e) { (void) e; return NULL; }
+const pi__gguf_copy *pi__core_metadata(const pi__core *e)
+{
+    static const pi__gguf_copy nothing;
+    (void) e;
+    return &nothing;
+}
 
 int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err)
 {
@@ -143,7 +156,7 @@ static pi__seq *live(int n)
 
 static bool give_token(pi__seq *s, int32_t id)
 {
-    const pi__token_out t = {id, id == TINY_EOS, NULL, 0};
+    const pi__token_out t = {id, id == TINY_EOS, NULL, 0, false};
     return s->job.on_token(s->job.ud, &t);
 }
 
@@ -424,7 +437,7 @@ static void logprobs_and_user_pointer(void **state)
     assert_int_equal(live(0)->job.params.n_logprobs, 1);
     for (int32_t i = 0; i < 20; i++) {
         const pi_token_prob probs[2] = {{i, -1.0f}, {i + 100, -2.0f}};
-        const pi__token_out t = {TINY_BYTE0 + 'a', false, probs, 2};
+        const pi__token_out t = {TINY_BYTE0 + 'a', false, probs, 2, false};
         live(0)->job.on_token(live(0)->job.ud, &t);
     }
     pi_event *ev;
@@ -1188,7 +1201,7 @@ static void out_of_memory_with_samples(void **state)
 static bool give_probable(pi__seq *s, int i)
 {
     const pi_token_prob prob = {i, -1.0f};
-    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1};
+    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1, false};
     return s->job.on_token(s->job.ud, &t);
 }
 

@@ -21,7 +21,7 @@ static int find_isas(void **state)
     return 0;
 }
 
-static const gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .n_draft = 5};
+static const gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .n_draft = 5, .n_conv = 4};
 
 /* ---------------------------------------------------------------------------------------------------------- reference */
 
@@ -32,10 +32,10 @@ static void ref_conv(const gdn_fixture *w, const gdn_sequence *s, int t, size_t 
 {
     for (int i = 0; i < w->c.dim; i++) {
         double sum = 0;
-        for (int k = 0; k < 4; k++) {
-            int p = t - 3 + k;
+        for (int k = 0; k < w->c.n_conv; k++) {
+            int p = t - w->c.n_conv + 1 + k;
             size_t at = c + (size_t) i;
-            if (p >= 0) sum += (double) w->conv[at * 4 + (size_t) k] * s->qkv[(size_t) p * w->channels + at];
+            if (p >= 0) sum += (double) w->conv[at * (size_t) w->c.n_conv + (size_t) k] * s->qkv[(size_t) p * w->channels + at];
         }
         y[i] = sum * sigmoid(sum);
     }
@@ -209,6 +209,29 @@ static void test_cuts(void **state)
             gdn_free(&b);
         }
         gdn_free(&a);
+    }
+}
+
+/* Convolutions of every length: the recurrence, and the same bits token by token. */
+static void test_taps(void **state)
+{
+    (void) state;
+    static const int lens[] = {37, 18};
+    for (int i = 0; i < n_isas; i++) {
+        for (int32_t taps = PI__LEAST_CONV; taps <= PI__MOST_CONV; taps++) {
+            gdn_config c = base;
+            c.isa = isas[i];
+            c.n_conv = taps;
+            gdn_fixture a, b;
+            alone(&a, &c, 2, lens);
+            check(&a);
+            check_gaps(&a);
+            gdn_init(&b, &c, 2, lens);
+            run(&b, 1 + taps % 3);
+            for (int s = 0; s < 2; s++) assert_same(&a, s, &b, s, "taps");
+            gdn_free(&a);
+            gdn_free(&b);
+        }
     }
 }
 
@@ -430,7 +453,8 @@ static void test_sizes(void **state)
         {.n_k = 16, .n_v = 32, .dim = 0, .n_conv = 4, .n_draft = 4},
         {.n_k = 0, .n_v = 32, .dim = 128, .n_conv = 4, .n_draft = 4},
         {.n_k = 16, .n_v = 0, .dim = 128, .n_conv = 4, .n_draft = 4},
-        {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 3, .n_draft = 4},
+        {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 1, .n_draft = 4},
+        {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 9, .n_draft = 4},
         {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 4, .n_draft = -1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -445,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_reference),  cmocka_unit_test(test_cuts),      cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_slot_reuse), cmocka_unit_test(test_snapshots),
         cmocka_unit_test(test_snapshot_after_drafts), cmocka_unit_test(test_load), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_taps),
     };
     return cmocka_run_group_tests(tests, find_isas, NULL);
 }

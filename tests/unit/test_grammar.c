@@ -58,7 +58,7 @@ static pi__matcher *matcher(int kind, const char *text, const char *trigger)
     pi_error err = {0};
     pi__grammar *g;
     pi__matcher *m;
-    const pi__grammar_spec spec = {kind, text, trigger};
+    const pi__grammar_spec spec = {kind, text, trigger, 0};
     if (pi__grammar_get(all, &spec, &g, &err)) fail_msg("%s: %s", text, err.msg);
     assert_int_equal(pi__matcher_create(&m, g, &err), PI_OK);
     pi__grammar_release(g);
@@ -273,7 +273,7 @@ static void masks_are_exact(void **state)
         rng = (uint64_t) round * 977 + 5;
         random_grammar(text);
         const lang *l = &rule_lang[0];
-        const int rc = pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL}, &g, &err);
+        const int rc = pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL, 0}, &g, &err);
         if (rc) fail_msg("%s: %s", text, err.msg);
         for (int walk = 0; walk < 3; walk++) {
             char so_far[64];
@@ -320,13 +320,16 @@ static void masks_are_what_tokens_give(void **state)
 {
     (void) state;
     static const pi__grammar_spec forms[] = {
-        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}", NULL},
-        {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}", NULL},
-        {PI__GRAMMAR_SCHEMA, "{}", NULL},
-        {PI__GRAMMAR_REGEX, "[ab]{0,3}[ab\u00e9]{2}|[^b]{1,4}b*", NULL},
-        {PI__GRAMMAR_REGEX, "(a|[b\u00e9]){2,4}", NULL},
-        {PI__GRAMMAR_GBNF, "root ::= [ab]{1,2} root | . . | !<call>", NULL},
-        {PI__GRAMMAR_GBNF, "root ::= .+", "[\"ab\", \"<call>\"]"},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}", NULL, 0},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}",
+         NULL, 0},
+        {PI__GRAMMAR_SCHEMA, "{}", NULL, 0},
+        {PI__GRAMMAR_REGEX, "[ab]{0,3}[ab\u00e9]{2}|[^b]{1,4}b*", NULL, 0},
+        {PI__GRAMMAR_REGEX, "(a|[b\u00e9]){2,4}", NULL, 0},
+        {PI__GRAMMAR_GBNF, "root ::= [ab]{1,2} root | . . | !<call>", NULL, 0},
+        {PI__GRAMMAR_GBNF, "root ::= .+", "[\"ab\", \"<call>\"]", 0},
+        {PI__GRAMMAR_GBNF, "root ::= .+", "[\"ab\", \"<call>\"]", PI__THOUGHTS_MAY},
+        {PI__GRAMMAR_GBNF, "root ::= .+", "[\"ab\", \"<call>\"]", PI__THOUGHTS_OPEN + 1},
     };
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         for (int walk = 0; walk < 6; walk++) {
@@ -463,7 +466,7 @@ static void refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__grammar *g = NULL;
         pi_error err = {0};
-        const int rc = pi__grammar_get(all, &(pi__grammar_spec) {cases[i].kind, cases[i].text, NULL}, &g, &err);
+        const int rc = pi__grammar_get(all, &(pi__grammar_spec) {cases[i].kind, cases[i].text, NULL, 0}, &g, &err);
         if (rc != cases[i].code || !strstr(err.msg, cases[i].why)) fail_msg("%.60s: %d, %s", cases[i].text, rc,
                                                                             err.msg);
         assert_null(g);
@@ -537,12 +540,12 @@ static void sharing(void **state)
     pi__grammar *g[100], *again;
     for (int i = 0; i < 100; i++) {
         snprintf(text, sizeof text, "root ::= \"a\"{%d}", i + 1);
-        assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL}, &g[i], NULL), PI_OK);
+        assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL, 0}, &g[i], NULL), PI_OK);
     }
-    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, ""}, &again, NULL), PI_OK);
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, "", 0}, &again, NULL), PI_OK);
     assert_ptr_equal(again, g[99]);
     pi__grammar_release(again);
-    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, "root ::= \"a\"{1}", NULL}, &again,
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, "root ::= \"a\"{1}", NULL, 0}, &again,
                                      NULL), PI_OK);
     assert_ptr_not_equal(again, g[0]);
     pi__grammar_release(again);
@@ -575,7 +578,7 @@ static void cleaning(void **state)
         m = matcher(PI__GRAMMAR_GBNF, grammar, NULL);
     }
     pi__matcher_free(m);
-    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, grammar, NULL}, &g, NULL), PI_OK);
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, grammar, NULL, 0}, &g, NULL), PI_OK);
     pi__grammar_count(g, &counts);
     assert_true(counts.n_collections > 0);
     pi__grammar_release(g);
@@ -600,7 +603,7 @@ static void hostile(void **state)
     for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
         pi__grammar *g;
         pi_error err = {0};
-        int rc = pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, grammars[i], NULL}, &g, &err);
+        int rc = pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, grammars[i], NULL, 0}, &g, &err);
         pi__matcher *m = NULL;
         for (int k = 0; k < 3000 && !rc; k++) {
             pi__mask mask;
@@ -621,8 +624,8 @@ static void out_of_memory(void **state)
     (void) state;
     static const pi__grammar_spec specs[] = {
         {PI__GRAMMAR_GBNF, "root ::= \"a\" x{2,3} [a-c]* %json{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}\n"
-         "x ::= \"b\"", "[\"go\", \"<call>\"]"},
-        {PI__GRAMMAR_REGEX, "(a|[^b]{2,3})+", NULL}, {PI__GRAMMAR_CHOICE, "[\"a\", \"b\"]", NULL}};
+         "x ::= \"b\"", "[\"go\", \"<call>\"]", PI__THOUGHTS_MAY},
+        {PI__GRAMMAR_REGEX, "(a|[^b]{2,3})+", NULL, 0}, {PI__GRAMMAR_CHOICE, "[\"a\", \"b\"]", NULL, 0}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         bool done = false;
         for (long n = 0; !done && n < 2000; n++) {

@@ -52,6 +52,8 @@ static double gate_of(const pi__moe *a, float logit, double all)
     return a->gating == PI__GATE_SOFTMAX ? exp(logit) / all : sqrt(log1p(exp(logit)));
 }
 
+static const int32_t token_of[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2}; /* tokens of rows, where experts are by table */
+
 /* The reference's routing of row r: ids by rank and their weights. */
 static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
 {
@@ -67,7 +69,7 @@ static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
             for (int32_t j = 0; j < i; j++) taken |= id[j] == e;
             if (!taken && (id[i] < 0 || rank[e] > rank[id[i]])) id[i] = e;
         }
-        if (a->table) id[i] = a->table[a->token[r] * a->n_used + i];
+        if (a->table) id[i] = a->table[token_of[r] * a->n_used + i];
         weight[i] = gate_of(a, logits[id[i]], all);
         sum += weight[i];
     }
@@ -181,7 +183,8 @@ static void softplus(const pi__cpu_linear_kernels *k)
 {
     static const int types[3] = {PI__F32, PI__F16, PI__BF16};
     static const float bias[6] = {0, 0, 0.4f, -0.3f, 0, 1};
-    static const int32_t table[4 * 3] = {0, 1, 2, 5, 4, 3, 2, 2, 0, 1, 5, 3}, token[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2};
+    static const int32_t table[4 * 3] = {0, 1, 2, 5, 4, 3, 2, 2, 0, 1, 5, 3};
+    const pi__batch batch = {.n_tokens = 9, .token = token_of};
     for (int i = 0; i < 3; i++) {
         moe_fixture t;
         fixture_start(&t, k, 2, types, 64, 48, 6, 3, 9, false);
@@ -190,11 +193,10 @@ static void softplus(const pi__cpu_linear_kernels *k)
         t.a.limit = i ? 0.5f : 0;
         t.a.bias = i == 1 ? bias : NULL;
         t.a.table = i == 2 ? table : NULL;
-        t.a.token = token;
         t.logits[3] = -40; /* rounds to a weight of nothing */
         t.logits[4] = 60;
         t.a.n_rows = t.max_rows;
-        pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
+        pi__cpu_moe(&t.gate.cpu.be, &batch, &t.a);
         check_rows(&t, t.max_rows, 1, i == 2 ? "table" : "softplus");
         fixture_stop(&t);
     }

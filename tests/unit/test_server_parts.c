@@ -4,9 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/utf8.h"
@@ -66,6 +69,92 @@ static void keys_are_compared_whole(void **state)
     keys_free(&k);
 }
 
+/* ---- what a comparison tells by its time: the instructions that it takes, counted one by one in a traced child */
+
+typedef bool (*compare_fn)(const keys *k, const char *key);
+
+/* What an attacker hopes for: it ends at the first byte that differs. */
+static bool compare_early(const keys *k, const char *key)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        size_t b = 0;
+        while (b < KEY_MAX && key[b] == k->list[i][b] && key[b]) b++;
+        if (b == KEY_MAX || key[b] == k->list[i][b]) return true;
+    }
+    return false;
+}
+
+/* The child: it stops itself before and after each comparison. */
+static void compare_between_stops(compare_fn f, const keys *k, char (*key)[KEY_MAX], size_t n)
+{
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(77);
+    (void) f(k, key[0]); /* what is linked at its first call is linked now */
+    for (size_t i = 0; i < n; i++) {
+        raise(SIGUSR1);
+        (void) f(k, key[i]);
+        raise(SIGUSR1);
+    }
+    _exit(0);
+}
+
+/* Lets it run to its next stop by SIGUSR1; steps: counts the instructions up to there. false: there is none. */
+static bool next_stop(pid_t child, bool step, long *steps)
+{
+    int status;
+    for (long n = 0;; n++) {
+        if (ptrace(step ? PTRACE_SINGLESTEP : PTRACE_CONT, child, NULL, NULL)) return false;
+        if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return false;
+        if (WSTOPSIG(status) == SIGUSR1) return *steps = n, true;
+        if (WSTOPSIG(status) != SIGTRAP || !step) return false;
+    }
+}
+
+/* Instructions of each of n comparisons. false: nobody may be traced here. */
+static bool count_steps(compare_fn f, const keys *k, char (*key)[KEY_MAX], size_t n, long *steps)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) compare_between_stops(f, k, key, n);
+    assert_true(child > 0);
+    bool ok = waitpid(child, &status, 0) == child && WIFSTOPPED(status);
+    for (size_t i = 0; i < n && ok; i++) {
+        if (i) ok = next_stop(child, false, &steps[i]);
+        if (ok) ok = next_stop(child, true, &steps[i]);
+    }
+    if (WIFSTOPPED(status)) kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return ok;
+}
+
+/* However much of a key is right, and of whichever key, finding out takes the same number of instructions. */
+static void time_of_keys_tells_nothing(void **state)
+{
+    (void) state;
+    enum { N = 4 };
+    static char key[N][KEY_MAX];
+    static const struct { int key, n; } of[N] = {{0, 0}, {0, 8}, {0, 16}, {1, 16}}; /* so many bytes are right, of which */
+    static const char right[2][17] = {"sk-aaaaaaaaaaaaa", "sk-bbbbbbbbbbbbb"};
+    long steps[N];
+    keys k = {0};
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* the instructions of the sanitizer are counted, too, and take long */
+#endif
+    if (getenv("PI_TEST_EMULATED")) skip();
+    for (int i = 0; i < 2; i++) assert_null(keys_add(&k, right[i]));
+    for (size_t i = 0; i < N; i++) memcpy(memset(key[i], 'x', 16), right[of[i].key], (size_t) of[i].n);
+    if (!count_steps(keys_allow, &k, key, N, steps)) {
+        print_message("no process may be traced here\n");
+        keys_free(&k);
+        skip();
+    }
+    for (size_t i = 1; i < N; i++) assert_int_equal(steps[i], steps[0]);
+    assert_true(steps[0] > 2 * KEY_MAX);
+    assert_true(count_steps(compare_early, &k, key, N, steps));
+    assert_true(steps[1] > steps[0]); /* the count would have shown it */
+    keys_free(&k);
+}
+
 static void keys_come_from_a_file(void **state)
 {
     (void) state;
@@ -114,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_repaired_as_the_library_does),
         cmocka_unit_test(keys_are_compared_whole),
+        cmocka_unit_test(time_of_keys_tells_nothing),
         cmocka_unit_test(keys_come_from_a_file),
         cmocka_unit_test(refused_requests_are_taken),
     };

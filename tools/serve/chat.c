@@ -15,9 +15,6 @@ int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, con
     c->messages = json_dumps(messages, JSON_COMPACT);
     if (tools) c->tools = json_dumps(tools, JSON_COMPACT);
     if (vars) c->options = json_dumps(vars, JSON_COMPACT);
-    const json_t *choice = json_object_get(vars, "tool_choice");
-    const char *word = json_string_value(choice);
-    c->firm = tools && (json_is_object(choice) || (word && !strcmp(word, "required")));
     return c->messages && (!tools || c->tools) && (!vars || c->options) ? PI_OK : no_memory(err);
 }
 
@@ -49,13 +46,12 @@ void chat_state_free(chat_state *c)
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
 /* Calls are given out when they are complete: until then the parser may find that they are none, and what a client has
- * cannot be taken back. Where a grammar sees to it that they become calls (firm), they are given out as they grow. */
+ * cannot be taken back. Those that are sure, since a grammar sees to it, are given out as they grow. */
 struct chat_reader {
     pi_chat_parser *p;
     chat_delta *delta;   /* of the last call */
     size_t cap_delta;
     int n_calls;         /* given out */
-    bool firm;           /* as in chat_state */
     int end;             /* what pi_chat_parser_end returned */
 };
 
@@ -63,7 +59,6 @@ int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, 
 {
     chat_reader *r = *out = calloc(1, sizeof *r);
     if (!r) return no_memory(err);
-    r->firm = c->firm;
     return pi_chat_parser_new(&r->p, e, c->tools, c->options, err);
 }
 
@@ -87,25 +82,28 @@ static bool add_call(chat_reader *r, size_t *n, uint32_t index)
 
 static bool take(chat_reader *r, const pi_chat_delta *d, size_t *n)
 {
-    chat_delta t = {.kind = DELTA_CONTENT, .text = d->text, .n = d->text_len, .call = (int) d->index, .id = d->id,
+    chat_delta t = {.kind = DELTA_CONTENT, .text = d->text, .n = d->text_len, .call = r->n_calls - 1, .id = d->id,
                     .name = d->name};
     switch (d->kind) {
     case PI_CHAT_CONTENT: break;
     case PI_CHAT_REASONING: t.kind = DELTA_REASONING; break;
-    case PI_CHAT_CALL: t.kind = DELTA_CALL; break;
+    case PI_CHAT_CALL:
+        t.kind = DELTA_CALL;
+        if (d->sure) t.call = r->n_calls++;
+        break;
     case PI_CHAT_ARGUMENTS: t.kind = DELTA_ARGS; break;
-    case PI_CHAT_CALL_END: return r->firm || add_call(r, n, d->index);
+    case PI_CHAT_CALL_END: return d->sure || add_call(r, n, d->index);
     default: return true;
     }
-    if ((t.kind == DELTA_CALL || t.kind == DELTA_ARGS) && !r->firm) return true;
-    return add(r, n, t);
+    return ((t.kind == DELTA_CALL || t.kind == DELTA_ARGS) && !d->sure) || add(r, n, t);
 }
 
-int chat_read(chat_reader *r, const char *text, size_t n, int finish, const chat_delta **out, size_t *n_out)
+int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, const chat_delta **out, size_t *n_out)
 {
     pi_chat_delta d = {.size = sizeof d};
     bool ok = !n || pi_chat_parser_feed(r->p, text, n) == PI_OK;
     *n_out = 0;
+    if (bound) pi_chat_parser_bind(r->p);
     if (ok && finish) ok = (r->end = pi_chat_parser_end(r->p, finish)) >= 0;
     while (ok && pi_chat_parser_next(r->p, &d)) ok = take(r, &d, n_out);
     *out = r->delta;

@@ -22,7 +22,6 @@ typedef struct chat_delta {
 
 typedef struct chat_state { /* of a conversation */
     char *messages, *tools, *options; /* as JSON text; NULL: none */
-    bool firm;                        /* a tool has to be called: what looks like a call is one */
 } chat_state;
 
 /* JSON text of the conversation; the engine is not needed yet. PI_ENOMEM or PI_OK. */
@@ -36,9 +35,10 @@ void chat_state_free(chat_state *c);
 typedef struct chat_reader chat_reader;
 /* Reads one answer. On failure *out is still to be freed. */
 int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err);
-/* Takes text, with control tokens in it; *out are the deltas that it comes to, valid until the next call. finish:
- * PI_FINISH_* where nothing follows, else 0. PI_ENOMEM or PI_OK. */
-int chat_read(chat_reader *r, const char *text, size_t n, int finish, const chat_delta **out, size_t *n_out);
+/* Takes text, with control tokens in it; *out are the deltas that it comes to, valid until the next call. bound: a
+ * grammar of calls holds what follows, and calls may be given out as they grow. finish: PI_FINISH_* where nothing
+ * follows, else 0. PI_ENOMEM or PI_OK. */
+int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, const chat_delta **out, size_t *n_out);
 /* true: the answer holds a tool call. */
 bool chat_called(const chat_reader *r);
 void chat_reader_free(chat_reader *r);

@@ -14,6 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "serve/text.h"
+
 enum {
     IN_MAX = 64 << 10,   /* bytes of requests behind the one being answered; then reading stops */
     OUT_MAX = 256 << 10, /* bytes to be written; then no further request is begun */
@@ -254,19 +256,21 @@ static const char *error_type(int status)
 
 json_t *error_json(int status, const char *param, const char *code, const char *message)
 {
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", error_type(status), "param",
-                     param, "code", code);
+    return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", text_json(message, strlen(message)), "type",
+                     error_type(status), "param", param, "code", code);
 }
 
 void answer_json(exchange *ex, int status, json_t *root)
 {
     static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\"}}";
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    const bool whole = !text_failed() && text;
+    if (!whole) status = 503;
     json_decref(root);
     const char *more = status == 429 || status == 503 ? "Retry-After: 1\r\n" : status == 401
                        ? "WWW-Authenticate: Bearer\r\n" : "";
-    if (text) answer(ex, status, "application/json", more, text, strlen(text));
-    else answer(ex, 503, "application/json", "Retry-After: 1\r\n", none, sizeof none - 1);
+    if (whole) answer(ex, status, "application/json", more, text, strlen(text));
+    else answer(ex, status, "application/json", more, none, sizeof none - 1);
     free(text);
 }
 
@@ -402,15 +406,16 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 static void on_accept(uv_stream_t *listener, int status)
 {
     net *n = listener->data;
-    conn *c = status < 0 ? NULL : calloc(1, sizeof *c);
-    if (!c) return;
-    c->net = n;
+    if (status < 0) return;
     bool pipe = listener->type == UV_NAMED_PIPE;
-    int rc = pipe ? uv_pipe_init(n->loop, &c->h.pipe, 0) : uv_tcp_init(n->loop, &c->h.tcp);
-    if (rc) {
+    conn *c = calloc(1, sizeof *c);
+    int rc = !c ? UV_ENOMEM : pipe ? uv_pipe_init(n->loop, &c->h.pipe, 0) : uv_tcp_init(n->loop, &c->h.tcp);
+    if (rc) { /* the loop waits with further ones until this one is taken */
         free(c);
+        *(pipe ? &n->pipe_waits : &n->tcp_waits) = true;
         return;
     }
+    c->net = n;
     c->h.handle.data = c;
     http_in_init(&c->in, &n->limits);
     c->in.on_head = n->on_head;
@@ -459,6 +464,10 @@ static void on_tick(uv_timer_t *t)
 {
     net *n = t->data;
     uint64_t now = uv_now(n->loop);
+    const bool tcp = n->tcp_waits && n->has_tcp, pipe = n->pipe_waits && n->has_pipe;
+    n->tcp_waits = n->pipe_waits = false;
+    if (tcp) on_accept((uv_stream_t *) &n->tcp, 0);
+    if (pipe) on_accept((uv_stream_t *) &n->pipe, 0);
     for (conn *c = n->conns, *next; c; c = next) {
         next = c->next;
         size_t left = waiting(c);

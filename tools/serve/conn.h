@@ -36,6 +36,7 @@ struct net {
     uv_tcp_t tcp;                    /* listening, where has_tcp */
     uv_pipe_t pipe;                  /* listening, where has_pipe */
     bool has_tcp, has_pipe;
+    bool tcp_waits, pipe_waits;      /* a client is there that there was no memory for */
     http_limits limits;
     unsigned header_ms;              /* a request's header has to arrive within this */
     unsigned idle_ms;                /* nothing moves on a connection for so long: it is closed */

@@ -181,6 +181,16 @@ static int anthropic_messages(params *p, pi_error *err)
     return PI_OK;
 }
 
+static int thinking_budget(params *p, const json_t *thinking, pi_error *err)
+{
+    char text[32];
+    int64_t n = -1;
+    int rc = params_int(p, thinking, "budget_tokens", 0, INT32_MAX, &n, err);
+    if (rc || n < 0) return rc;
+    snprintf(text, sizeof text, "%d", (int) n);
+    return params_add(p, "reasoning-budget", "thinking", text, err);
+}
+
 int convert_anthropic(params *p, pi_error *err)
 {
     const json_t *choice = json_object_get(p->root, "tool_choice"), *thinking = json_object_get(p->root, "thinking");
@@ -194,9 +204,10 @@ int convert_anthropic(params *p, pi_error *err)
         json_object_set_new(p->template_vars, "tool_choice", named_choice(json_object_get(choice, "name")));
     if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
         json_object_set_new(p->template_vars, "parallel_tool_calls", json_false());
-    if (thinking && !json_is_null(thinking))
-        json_object_set_new(p->template_vars, "enable_thinking", json_boolean(is(thinking, "type", "enabled")));
-    return PI_OK;
+    if (!thinking || json_is_null(thinking)) return PI_OK;
+    const bool on = is(thinking, "type", "enabled");
+    json_object_set_new(p->template_vars, "enable_thinking", json_boolean(on));
+    return on ? thinking_budget(p, thinking, err) : PI_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------- /v1/responses

@@ -43,7 +43,8 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
     if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
-    if (!rc && g->is_chat) rc = pi_request_set(r, "special", "true", err); /* tags of thoughts and calls */
+    if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
+        rc = pi_request_set(r, "special", "true", err);
     return rc;
 }
 
@@ -83,12 +84,12 @@ static int make_request(gen *g, size_t i, pi_error *err)
 
 static int make_choices(gen *g, pi_error *err)
 {
-    size_t n = (size_t) g->p.n;
-    g->n_r = g->is_chat ? 1 : g->p.n_prompts;
-    g->n_choices = g->n_r * n;
-    g->r = calloc(g->n_r, sizeof *g->r);
-    g->choices = calloc(g->n_choices, sizeof *g->choices);
+    const size_t n = (size_t) g->p.n, n_r = g->is_chat ? 1 : g->p.n_prompts;
+    g->r = calloc(n_r, sizeof *g->r);
+    g->choices = calloc(n_r * n, sizeof *g->choices);
     if (!g->r || !g->choices) return params_no_memory(err);
+    g->n_r = n_r;
+    g->n_choices = n_r * n;
     for (size_t i = 0; i < g->n_choices; i++) {
         choice *ch = &g->choices[i];
         ch->g = g;
@@ -104,7 +105,8 @@ static int read_body(gen *g, pi_error *err)
 {
     json_error_t je;
     const buf *b = &g->ex->req.body;
-    json_t *root = json_loadb(b->p ? b->p : "", b->n, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = text_parse(b->p, b->n, &je);
+    if (!root && text_failed()) return params_no_memory(err);
     if (!root) {
         *err = (pi_error) {.code = PI_EINVAL};
         snprintf(err->msg, sizeof err->msg, "the body is not JSON: %.150s (line %d, column %d)", je.text, je.line,
@@ -120,7 +122,6 @@ static int make_readers(gen *g, pi_error *err)
 {
     if (!g->is_chat) return PI_OK;
     int rc = PI_OK;
-    g->chat.firm &= g->p.stream; /* whole answers can wait for their calls to be complete */
     for (size_t i = 0; i < g->n_choices && !rc; i++) {
         rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
     }
@@ -156,6 +157,7 @@ static void on_work(uv_work_t *w)
     if (!rc) rc = make_choices(g, &err);
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, &err);
     if (!rc) rc = make_readers(g, &err);
+    if (text_failed()) rc = params_no_memory(&err); /* what looks wrong may only be missing */
     if (!rc) g->p.bad_field = NULL;
     for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = pi_request_submit(g->r[i], &err);
@@ -199,7 +201,7 @@ static void gen_free(gen *g)
     s->n_gens--;
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
     free(g->r);
-    for (size_t i = 0; g->choices && i < g->n_choices; i++) free_choice(&g->choices[i]);
+    for (size_t i = 0; i < g->n_choices; i++) free_choice(&g->choices[i]);
     free(g->choices);
     chat_state_free(&g->chat);
     params_free(&g->p);
@@ -251,8 +253,8 @@ static void fail(gen *g)
     exchange *ex = g->ex;
     end(g);
     if (g->streaming) {
-        gen_send(g, "error", error_of(g, g->status, &g->err));
-        stream_end(ex);
+        if (gen_send(g, "error", error_of(g, g->status, &g->err))) stream_end(ex);
+        else exchange_abort(ex);
     } else {
         answer_json(ex, g->status, error_of(g, g->status, &g->err));
     }
@@ -285,7 +287,7 @@ static bool add_tokens(choice *ch, const pi_event *ev)
         ch->end[ch->n_ids] = ch->utf8.n ? SIZE_MAX : ch->token_bytes;
         ch->ids[ch->n_ids++] = ev->tokens[i];
     }
-    return true;
+    return !text_failed();
 }
 
 static void take_times(choice *ch, const pi_event *ev)
@@ -371,6 +373,8 @@ gen *gen_event(const pi_event *ev)
     } else {
         take_times(ch, ev);
         ok = add_tokens(ch, ev);
+        if (ev->calls_bound && !ch->bound) ch->bound_at = ch->text_in;
+        ch->bound |= ev->calls_bound;
         if (ev->text_len) buf_put(&ch->text, ev->text, ev->text_len);
         ok &= !ch->text.failed;
         ch->text_in += ev->text_len;
@@ -390,14 +394,11 @@ gen *gen_event(const pi_event *ev)
 
 /* ---------------------------------------------------------------------------------------------------------- pieces */
 
-static void keep_call(choice *ch, const chat_delta *d)
+static bool keep_call(choice *ch, const chat_delta *d)
 {
     size_t n = (size_t) d->call + 1;
     if (n > ch->n_calls) {
-        if (!grow(&ch->calls, &ch->cap_calls, n, sizeof *ch->calls)) {
-            ch->content.failed = true;
-            return;
-        }
+        if (!grow(&ch->calls, &ch->cap_calls, n, sizeof *ch->calls)) return false;
         memset(ch->calls + ch->n_calls, 0, (n - ch->n_calls) * sizeof *ch->calls);
         ch->n_calls = n;
     }
@@ -408,17 +409,20 @@ static void keep_call(choice *ch, const chat_delta *d)
     } else {
         buf_put(&t->args, d->text, d->n);
     }
+    return !t->id.failed && !t->name.failed && !t->args.failed;
 }
 
-/* Of a whole answer, and of streams whose last event repeats it (/v1/responses). */
-static void keep(choice *ch, const piece *pc)
+/* Of a whole answer, and of streams whose last event repeats it (/v1/responses). false: out of memory. */
+static bool keep(choice *ch, const piece *pc)
 {
+    bool ok = true;
     for (size_t i = 0; i < pc->n_deltas; i++) {
         const chat_delta *d = &pc->delta[i];
         if (d->kind == DELTA_CONTENT) buf_put(&ch->content, d->text, d->n);
         else if (d->kind == DELTA_REASONING) buf_put(&ch->reasoning, d->text, d->n);
-        else keep_call(ch, d);
+        else ok &= keep_call(ch, d);
     }
+    return ok && !ch->content.failed && !ch->reasoning.failed;
 }
 
 /* The tokens whose text is here, as far as they end where the text does. */
@@ -438,20 +442,26 @@ static size_t aligned(const choice *ch, size_t *upto)
     return k;
 }
 
-/* Thoughts that nobody is to see. */
-static void drop_thoughts(choice *ch, piece *pc)
+/* Thoughts that nobody is to see. false: out of memory. */
+static bool drop_thoughts(choice *ch, piece *pc)
 {
     size_t n = 0;
     if (!grow(&ch->shown, &ch->cap_shown, pc->n_deltas, sizeof *ch->shown)) {
         pc->n_deltas = 0;
-        ch->content.failed = true;
-        return;
+        return false;
     }
     for (size_t i = 0; i < pc->n_deltas; i++) {
         if (pc->delta[i].kind != DELTA_REASONING) ch->shown[n++] = pc->delta[i];
     }
     pc->delta = ch->shown;
     pc->n_deltas = n;
+    return true;
+}
+
+static void no_memory(gen *g)
+{
+    if (!g->err.code) params_no_memory(&g->err);
+    cancel(g, "out of memory");
 }
 
 static void give(choice *ch, size_t k, size_t upto)
@@ -461,17 +471,18 @@ static void give(choice *ch, size_t k, size_t upto)
     chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
     piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
     const int end = ch->done ? ch->finish : 0;
-    if (ch->reader && chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, end, &pc.delta, &pc.n_deltas)) {
-        if (!g->err.code) params_no_memory(&g->err);
-        cancel(g, "out of memory");
-    }
+    const bool bound = g->p.stream && ch->bound && upto > ch->bound_at; /* whole answers wait for complete calls */
+    bool ok = !ch->reader ||
+              !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, &pc.delta, &pc.n_deltas);
     if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
-    if (g->hide_thoughts) drop_thoughts(ch, &pc);
+    if (g->hide_thoughts) ok &= drop_thoughts(ch, &pc);
     pc.ids = ch->ids + ch->ids_carry;
     pc.n_ids = k - ch->ids_carry;
     pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;
-    if (pc.n_deltas || pc.last) {
-        keep(ch, &pc);
+    const bool some = pc.n_deltas || pc.last;
+    if (some) ok &= keep(ch, &pc);
+    if (!ok) no_memory(g);
+    if (some) {
         if (g->p.stream && !g->err.code) g->w->piece(g, ch, &pc);
         ch->ids_carry = k;
     }
@@ -494,11 +505,20 @@ static void finish(gen *g)
 {
     exchange *ex = g->ex;
     if (g->p.stream) {
-        end(g);
+        g->finished = true;
         if (ex->conn) g->w->finish(g);
+        if (g->err.code) {
+            fail(g);
+            return;
+        }
+        end(g);
         stream_end(ex);
     } else {
         json_t *root = ex->conn ? g->w->whole(g) : NULL;
+        if (text_failed()) {
+            json_decref(root);
+            root = NULL;
+        }
         g->status = root || !ex->conn ? 200 : 503;
         end(g);
         answer_json(ex, 200, root);
@@ -518,7 +538,7 @@ void gen_pump(gen *g)
         stream_begin(g->ex, "text/event-stream");
         g->w->begin(g);
     }
-    for (size_t i = 0; i < g->n_choices && begun; i++) {
+    for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) { /* after an error nothing more is to be had */
         if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
         pump_choice(&g->choices[i]);
     }
@@ -579,21 +599,24 @@ void gen_start(server *s, exchange *ex, const wire *w)
 
 /* -------------------------------------------------------------------------------------------------------- for wires */
 
-void gen_send(gen *g, const char *event, json_t *root)
+bool gen_send(gen *g, const char *event, json_t *root)
 {
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     buf b = {0};
+    const bool whole = !text_failed() && text;
     json_decref(root);
-    if (event && text) buf_fmt(&b, "event: %s\n", event);
-    if (text) {
+    if (event && whole) buf_fmt(&b, "event: %s\n", event);
+    if (whole) {
         buf_str(&b, "data: ");
         buf_str(&b, text);
         buf_str(&b, "\n\n");
     }
-    if ((!text || b.failed) && !g->err.code) params_no_memory(&g->err);
-    else stream_put(g->ex, b.p, b.n);
+    const bool ok = whole && !b.failed;
+    if (ok) stream_put(g->ex, b.p, b.n);
+    else if (!g->err.code) params_no_memory(&g->err);
     buf_free(&b);
     free(text);
+    return ok;
 }
 
 json_t *ids_json(const int32_t *ids, size_t n)
@@ -619,6 +642,27 @@ usage gen_usage(const gen *g)
         u.cached += res.cached_tokens;
     }
     return u;
+}
+
+json_t *gen_timings(const choice *ch)
+{
+    pi_result r = {.size = sizeof r};
+    const gen *g = ch->g;
+    if (ch->done) {
+        r = ch->res;
+    } else if (ch->r) {
+        pi_request_sample(ch->r, ch->sample, &r);
+        r.prefill_ms = g->first_at ? (double) (g->first_at - g->ex->began) / 1e6 : 0;
+        r.decode_ms = ch->token_at > g->first_at ? (double) (ch->token_at - g->first_at) / 1e6 : 0;
+    }
+    const double n_prompt = (double) r.prompt_tokens - (double) r.cached_tokens, n = r.generated_tokens;
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t) r.cached_tokens,
+                     "prompt_n", (json_int_t) n_prompt, "prompt_ms", r.prefill_ms, "prompt_per_token_ms",
+                     n_prompt > 0 ? r.prefill_ms / n_prompt : 0, "prompt_per_second",
+                     r.prefill_ms > 0 ? n_prompt / r.prefill_ms * 1e3 : 0, "predicted_n",
+                     (json_int_t) r.generated_tokens, "predicted_ms", r.decode_ms, "predicted_per_token_ms",
+                     n > 0 ? r.decode_ms / n : 0, "predicted_per_second",
+                     r.decode_ms > 0 ? n / r.decode_ms * 1e3 : 0);
 }
 
 const char *gen_model(const gen *g) { return g->s->alias; }

@@ -65,6 +65,8 @@ struct choice {
     pi_result res;           /* once it is done */
     buf text;                /* received, not yet given out */
     size_t text_in, text_out; /* bytes received so far, and given out */
+    bool bound;              /* a grammar of calls holds the text behind */
+    size_t bound_at;         /* these bytes */
     int32_t *ids;            /* all tokens so far */
     size_t *end;             /* bytes of text after each; SIZE_MAX: it ends within a character */
     size_t *chars;           /* characters of text after each */
@@ -127,12 +129,18 @@ void gen_pump(gen *g);
 void gen_cancel_all(server *s, const char *why);
 
 /* ---- for wires */
-void gen_send(gen *g, const char *event, json_t *root); /* an event of a stream; takes root over, NULL: out of memory */
+/* An event of a stream; takes root over, NULL: out of memory. false: that, and g->err is set. */
+bool gen_send(gen *g, const char *event, json_t *root);
 json_t *ids_json(const int32_t *ids, size_t n);
 /* Sums over the requests. */
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
 usage gen_usage(const gen *g);
 const char *gen_model(const gen *g);
+/* [{"token", "logprob", "bytes", "top_logprobs"}] of n rows of probs. */
+json_t *gen_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n);
+json_t *gen_timings(const choice *ch); /* llama-server's object, so far or of all */
+/* The values of options in a request's fields, or with p NULL of one without any. */
+json_t *server_settings(const server *s, const params *p);
 
 extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings,
                   wire_native_embeddings, wire_rerank;

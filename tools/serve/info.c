@@ -46,28 +46,20 @@ void handle_models(server *s, exchange *ex)
     answer_json(ex, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", one));
 }
 
-/* Values that a request without them has. */
-static json_t *defaults(const server *s)
+static const char *default_of(const void *c, const char *key) { return cli_str(c, key); }
+
+json_t *server_settings(const server *s, const params *p)
 {
-    pi_option_info o = {.size = sizeof o};
-    json_t *all = json_object();
-    for (size_t i = 0; !pi_options_describe(i, &o); i++) {
-        if (o.scope != PI_SCOPE_REQUEST || strcmp(o.section, "sampling") || !strcmp(o.type, "list")) continue;
-        const char *v = cli_str(s->c, o.key);
-        char name[64];
-        size_t n = 0;
-        for (; o.key[n] && n < sizeof name - 1; n++) name[n] = o.key[n] == '-' ? '_' : o.key[n];
-        name[n] = 0;
-        json_t *value = json_loads(v, JSON_DECODE_ANY, NULL);
-        json_object_set_new(all, name, json_is_number(value) ? json_incref(value) : json_string(v));
-        json_decref(value);
-    }
+    json_t *all = params_settings(p, default_of, s->c);
+    const int64_t n = p && p->max_tokens != INT64_MIN ? p->max_tokens : cli_int(s->c, "max-tokens");
+    json_object_set_new(all, "n_predict", json_integer(n));
+    json_object_set_new(all, "max_tokens", json_integer(n));
     return all;
 }
 
 void handle_props(server *s, exchange *ex)
 {
-    json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params", defaults(s));
+    json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params", server_settings(s, NULL));
     json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
                              general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
                              "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",

@@ -23,6 +23,7 @@ static void write_json(const server *s, json_t *o)
     json_object_set_new(o, "time", json_string(when));
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
     if (text) fprintf(s->c->log, "%s\n", text);
+    (void) text_failed(); /* what is not logged is no part of an answer */
     free(text);
     json_decref(o);
 }

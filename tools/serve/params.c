@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "serve/buf.h"
+#include "serve/text.h"
 
 enum kind { NUMBER, INTEGER, BOOLEAN, TEXT };
 
@@ -23,10 +24,17 @@ static const struct field {
     {"top_k", INTEGER, "top-k"},
     {"min_p", NUMBER, "min-p"},
     {"typical_p", NUMBER, "typical"},
+    {"dynatemp_range", NUMBER, "dynatemp-range"},
+    {"dynatemp_exponent", NUMBER, "dynatemp-exp"},
+    {"mirostat", INTEGER, "mirostat"},
+    {"mirostat_tau", NUMBER, "mirostat-ent"},
+    {"mirostat_eta", NUMBER, "mirostat-lr"},
+    {"adaptive_target", NUMBER, "adaptive-target"},
+    {"adaptive_decay", NUMBER, "adaptive-decay"},
     {"top_n_sigma", NUMBER, "top-n-sigma"},
     {"min_keep", INTEGER, "min-keep"},
-    {"repetition_penalty", NUMBER, "repeat-penalty"},
     {"repeat_penalty", NUMBER, "repeat-penalty"},
+    {"repetition_penalty", NUMBER, "repeat-penalty"},
     {"repeat_last_n", INTEGER, "repeat-last-n"},
     {"presence_penalty", NUMBER, "presence-penalty"},
     {"frequency_penalty", NUMBER, "frequency-penalty"},
@@ -41,6 +49,9 @@ static const struct field {
     {"ignore_eos", BOOLEAN, "ignore-eos"},
     {"cache_prompt", BOOLEAN, "cache"},
     {"priority", INTEGER, "priority"},
+    {"reasoning_budget_tokens", INTEGER, "reasoning-budget"},
+    {"thinking_budget_tokens", INTEGER, "reasoning-budget"},
+    {"reasoning_budget_message", TEXT, "reasoning-budget-message"},
     {"grammar", TEXT, "grammar"},
     {"guided_grammar", TEXT, "grammar"},
     {"guided_regex", TEXT, "regex"},
@@ -347,6 +358,27 @@ int params_response_format(params *p, const json_t *f, const char *field, pi_err
     return params_add_json(p, "json-schema", field, schema, err);
 }
 
+/* vLLM's object with one of "json", "regex", "choice", "grammar". */
+static int read_structured_outputs(params *p, pi_error *err)
+{
+    static const char name[] = "structured_outputs", *const texts[] = {"regex", "grammar"};
+    const json_t *o = given(p->root, name), *v;
+    const char *s = NULL;
+    if (!o) return PI_OK;
+    if (!json_is_object(o)) return params_fail(p, name, err, "'%s' must be an object", name);
+    int rc = PI_OK;
+    if ((v = given(o, "json")))
+        rc = json_is_string(v) ? params_add(p, "json-schema", name, json_string_value(v), err)
+                               : params_add_json(p, "json-schema", name, v, err);
+    if (!rc && (v = given(o, "choice"))) rc = params_add_json(p, "choice", name, v, err);
+    for (int i = 0; i < 2 && !rc; i++) {
+        s = NULL;
+        rc = params_string(p, o, texts[i], &s, err);
+        if (!rc && s) rc = params_add(p, texts[i], name, s, err);
+    }
+    return rc;
+}
+
 static int read_structure(params *p, pi_error *err)
 {
     static const char *const schema_fields[] = {"json_schema", "guided_json"};
@@ -358,7 +390,7 @@ static int read_structure(params *p, pi_error *err)
                                : params_add_json(p, "json-schema", schema_fields[i], v, err);
     }
     if (!rc && (v = given(p->root, "guided_choice"))) rc = params_add_json(p, "choice", "guided_choice", v, err);
-    return rc;
+    return rc ? rc : read_structured_outputs(p, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- all */
@@ -401,6 +433,7 @@ static int read_switches(params *p, pi_error *err)
 {
     const json_t *o = p->root, *so = given(o, "stream_options");
     int64_t n = 1;
+    bool skip = true;
     int rc = params_bool(p, o, "stream", &p->stream, err);
     if (!rc && so && !json_is_object(so))
         rc = params_fail(p, "stream_options", err, "'stream_options' must be an object");
@@ -408,10 +441,14 @@ static int read_switches(params *p, pi_error *err)
     if (!rc) rc = params_bool(p, so, "continuous_usage_stats", &p->usage_in_all, err);
     if (!rc) rc = params_bool(p, o, "echo", &p->echo, err);
     if (!rc) rc = params_bool(p, o, "return_token_ids", &p->token_ids, err);
+    if (!rc) rc = params_bool(p, o, "skip_special_tokens", &skip, err);
+    if (!rc) rc = params_bool(p, o, "timings_per_token", &p->timings, err);
+    if (!rc) rc = params_int(p, o, "n_cmpl", 1, MAX_N, &n, err);
     if (!rc) rc = params_int(p, o, "n", 1, MAX_N, &n, err);
     if (!rc) rc = params_string(p, o, "cache_salt", &p->cache_salt, err);
     if (!rc) rc = params_string(p, o, "user", &p->user, err);
     p->n = (int) n;
+    p->special = !skip;
     return rc;
 }
 
@@ -431,6 +468,29 @@ int params_read(params *p, json_t *root, pi_error *err)
     if (!rc) rc = read_breakers(p, err);
     if (!rc) rc = read_structure(p, err);
     return rc;
+}
+
+/* The last value of an option; NULL: it was not set. */
+static const char *value_of(const params *p, const char *key)
+{
+    for (size_t i = p ? p->n_option : 0; i-- > 0;)
+        if (!strcmp(p->option[i].key, key)) return p->option[i].value;
+    return NULL;
+}
+
+json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud, const char *key), const void *ud)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        bool known = !strncmp(fields[i].name, "guided_", 7); /* by a name before this one, or another field */
+        for (size_t k = 0; k < i && !known; k++) known = !strcmp(fields[k].key, fields[i].key);
+        if (known) continue;
+        const char *v = value_of(p, fields[i].key);
+        if (!v) v = otherwise(ud, fields[i].key);
+        json_t *number = fields[i].kind == TEXT ? NULL : json_loads(v, JSON_DECODE_ANY, NULL);
+        json_object_set_new(all, fields[i].name, number ? number : text_json(v, strlen(v)));
+    }
+    return all;
 }
 
 void params_free(params *p)

@@ -39,7 +39,8 @@ typedef struct params {
     bool usage_in_all;        /* each chunk has them (continuous_usage_stats) */
     bool echo;                /* completions: the prompt is part of the answer */
     bool token_ids;           /* return_token_ids */
-    bool special;             /* control tokens are text */
+    bool special;             /* control tokens are text (skip_special_tokens false) */
+    bool timings;             /* each chunk has times (timings_per_token) */
     int n;                    /* answers to each prompt */
     int logprobs;             /* alternatives to each token; -1: no probabilities */
     int64_t max_tokens;       /* INT64_MIN: not said */
@@ -65,6 +66,9 @@ int params_add_json(params *p, const char *key, const char *field, const json_t 
 int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_error *err);
 int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_t hi, int64_t *out, pi_error *err);
 int params_string(params *p, const json_t *o, const char *field, const char **out, pi_error *err);
+
+/* Options that are fields, by the fields' names: their values in p, which may be NULL, or what otherwise says. */
+json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud, const char *key), const void *ud);
 
 /* "prompt": text, ids, or a list of either. */
 int params_prompts(params *p, const char *field, pi_error *err);

@@ -118,7 +118,7 @@ void route_request(void *ud, exchange *ex)
         json_t *e = error_json(405, NULL, NULL, "this path has another method");
         char *text = json_dumps(e, JSON_COMPACT);
         json_decref(e);
-        answer(ex, 405, "application/json", allow, text ? text : "", text ? strlen(text) : 0);
+        answer(ex, text_failed() ? 503 : 405, "application/json", allow, text ? text : "", text ? strlen(text) : 0);
         free(text);
     } else if (!rt) {
         answer_error(ex, 404, NULL, NULL, "there is nothing at this path");

@@ -50,10 +50,24 @@ void server_new_id(server *s, const char *prefix, char out[64])
              (unsigned long long) (s->n_ids & 0xFFFFFFFFu));
 }
 
-bool server_hangs(const server *s, const char **why)
+/* When the engine last got on, for /health. */
+static void look_at_steps(server *s)
 {
+    pi_stats st = {.size = sizeof st};
+    if (pi_engine_stats(s->e, &st)) return;
+    if (st.n_steps != s->last_steps) {
+        s->last_steps = st.n_steps;
+        s->step_at = uv_now(&s->loop);
+    }
+    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* nothing to do: nothing hangs */
+    else if (!s->step_at) s->step_at = uv_now(&s->loop);
+}
+
+bool server_hangs(server *s, const char **why)
+{
+    if (s->e) look_at_steps(s);
     if (s->e && pi_engine_state(s->e) == PI_STATE_FAILED) *why = "the engine failed";
-    else if (s->step_at && uv_now(&s->loop) - s->step_at > (uint64_t) cli_int(s->c, "hang-timeout") * 1000)
+    else if (s->step_at && (double) (uv_now(&s->loop) - s->step_at) > cli_float(s->c, "hang-timeout") * 1e3)
         *why = "a step takes too long";
     else return false;
     return true;
@@ -67,14 +81,16 @@ size_t server_token_text(const server *s, int32_t id, bool special, char *out, s
     int flags = special ? PI_TOK_SPECIAL : 0;
     if (s->anchor < 0) {
         int64_t n = pi_detokenize(s->e, &id, 1, flags, out, cap);
+        if (n < 0) text_no_memory();
         return n < 0 ? 0 : (size_t) n;
     }
     int64_t n = pi_detokenize(s->e, two, 2, flags, buf, sizeof buf);
+    if (n < 0) text_no_memory();
     if (n < 0 || (size_t) n < s->anchor_len) return 0;
     size_t len = (size_t) n - s->anchor_len;
     if ((size_t) n > sizeof buf) {
-        if (!(p = malloc((size_t) n))) return 0;
-        pi_detokenize(s->e, two, 2, flags, p, (size_t) n);
+        if (!(p = malloc((size_t) n))) return text_no_memory(), 0;
+        if (pi_detokenize(s->e, two, 2, flags, p, (size_t) n) != n) text_no_memory();
     }
     if (len && cap) memcpy(out, p + s->anchor_len, len < cap ? len : cap);
     if (p != buf) free(p);
@@ -86,7 +102,7 @@ size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *
     char small[256], out[8], *p = small;
     size_t n = server_token_text(s, id, special, small, sizeof small), bytes = 0;
     if (n > sizeof small) {
-        if (!(p = malloc(n))) return 0;
+        if (!(p = malloc(n))) return text_no_memory(), 0;
         server_token_text(s, id, special, p, n);
     }
     for (size_t i = 0; i < n; i++) {
@@ -162,19 +178,6 @@ static void on_hup(uv_signal_t *h, int sig)
 }
 
 /* ----------------------------------------------------------------------------------------------------------- events */
-
-/* When the engine last got on, for /health. */
-static void look_at_steps(server *s)
-{
-    pi_stats st = {.size = sizeof st};
-    if (pi_engine_stats(s->e, &st)) return;
-    if (st.n_steps != s->last_steps) {
-        s->last_steps = st.n_steps;
-        s->step_at = uv_now(&s->loop);
-    }
-    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* nothing to do: nothing hangs */
-    else if (!s->step_at) s->step_at = uv_now(&s->loop);
-}
 
 /* Events are stored first; generations, which may go away, are pumped when none is at hand. */
 static int take_events(server *s)
@@ -353,7 +356,7 @@ static void on_tick(uv_timer_t *t)
 
 static void on_watchdog(uv_timer_t *t)
 {
-    const app *a = t->data;
+    app *a = t->data;
     const char *why;
     if (!server_hangs(&a->s, &why)) notify("WATCHDOG=1");
 }
@@ -464,6 +467,7 @@ int cmd_serve(const cli *c)
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
     setenv("UV_THREADPOOL_SIZE", threads, 0); /* read when the pool is first used */
+    text_watch_memory();
     configure(a, c);
     a->o = cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);

@@ -49,7 +49,7 @@ typedef struct server {
 /* "chatcmpl-..."; in out. */
 void server_new_id(server *s, const char *prefix, char out[64]);
 /* true: the model is not answering, and *why says so. For /health. */
-bool server_hangs(const server *s, const char **why);
+bool server_hangs(server *s, const char **why);
 /* The bytes of one token, as they come in the middle of a text; the number, of which at most cap are written. Any
  * thread. */
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);

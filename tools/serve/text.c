@@ -1,4 +1,4 @@
-/* UTF-8 for JSON (see text.h). */
+/* UTF-8 for JSON, and its memory (see text.h). */
 #include "serve/text.h"
 
 #include <stdint.h>
@@ -50,11 +50,39 @@ size_t utf8_step(utf8_hold *h, unsigned char c, char out[8])
     return o;
 }
 
+/* ----------------------------------------------------------------------------------------------------------- memory */
+
+static _Thread_local bool failed;
+
+static void *watched_malloc(size_t n)
+{
+    void *p = malloc(n);
+    if (!p) failed = true;
+    return p;
+}
+
+void text_watch_memory(void) { json_set_alloc_funcs(watched_malloc, free); }
+
+void text_no_memory(void) { failed = true; }
+
+bool text_failed(void)
+{
+    bool was = failed;
+    failed = false;
+    return was;
+}
+
+json_t *text_parse(const char *p, size_t n, json_error_t *je)
+{
+    failed = false;
+    return json_loadb(p ? p : "", n, JSON_REJECT_DUPLICATES, je);
+}
+
 json_t *text_json(const char *p, size_t n)
 {
     json_t *s = json_stringn(n ? p : "", n); /* NULL: no UTF-8, or no memory */
     if (s) return s;
-    char *fixed = n < SIZE_MAX / 4 ? malloc(n * 3 + 8) : NULL;
+    char *fixed = n < SIZE_MAX / 4 ? watched_malloc(n * 3 + 8) : NULL;
     utf8_hold h = {{0}, 0};
     size_t o = 0;
     if (!fixed) return NULL;

@@ -25,6 +25,7 @@ static json_t *piece_json(const server *s, int32_t id)
     char small[256], *p = small;
     size_t n = server_token_text(s, id, true, small, sizeof small);
     if (n > sizeof small && (p = malloc(n))) server_token_text(s, id, true, p, n);
+    if (!p) text_no_memory();
     json_t *piece = p ? json_stringn(p, n) : NULL;
     if (!piece) { /* part of a character: its bytes */
         piece = json_array();
@@ -54,7 +55,7 @@ static int run_tokenize(job *j, json_t **out)
     int64_t n = ids ? pi_tokenize(j->s->e, text, len, flags, ids, cap) : PI_ENOMEM;
     json_t *list = json_array();
     for (int64_t i = 0; i < n && i < (int64_t) cap; i++) {
-        json_array_append_new(list, pieces ? piece_json(j->s, ids[i]) : json_integer(ids[i]));
+        if (json_array_append_new(list, pieces ? piece_json(j->s, ids[i]) : json_integer(ids[i]))) break;
     }
     free(ids);
     *out = json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t) n, "max_model_len",
@@ -129,11 +130,11 @@ static void on_work(uv_work_t *w)
     job *j = w->data;
     const buf *b = &j->ex->req.body;
     json_error_t je;
-    json_t *root = json_loadb(b->p ? b->p : "", b->n, JSON_REJECT_DUPLICATES, &je);
-    int rc = root ? params_read(&j->p, root, &j->err) : PI_EINVAL;
-    if (!root) snprintf(j->err.msg, sizeof j->err.msg, "the body is not JSON: %.150s (line %d)", je.text, je.line);
+    json_t *root = text_parse(b->p, b->n, &je);
+    int rc = root ? params_read(&j->p, root, &j->err) : text_failed() ? PI_ENOMEM : PI_EINVAL;
+    if (rc == PI_EINVAL && !root) snprintf(j->err.msg, sizeof j->err.msg, "the body is not JSON: %.150s (line %d)", je.text, je.line);
     if (!rc) rc = j->run(j, &j->answer);
-    if (!rc && !j->answer) rc = params_no_memory(&j->err);
+    if (text_failed() || (!rc && !j->answer)) rc = params_no_memory(&j->err);
     j->err.code = rc;
     if (rc && !*j->err.msg) snprintf(j->err.msg, sizeof j->err.msg, "%s", pi_strerror(rc));
 }

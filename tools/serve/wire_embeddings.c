@@ -18,7 +18,7 @@ static const char *pooling(const server *s, bool tokens)
 }
 
 /* Fields and options of both forms. */
-static int read_input(gen *g, const char *input, const char *pooling, pi_error *err)
+static int read_input(gen *g, const char *input, const char *kind, pi_error *err)
 {
     params *p = &g->p;
     int64_t n = 0;
@@ -28,7 +28,7 @@ static int read_input(gen *g, const char *input, const char *pooling, pi_error *
     p->stream = p->echo = false;
     p->max_tokens = INT64_MIN;
     int rc = params_int(p, p->root, "dimensions", 1, 1 << 20, &n, err);
-    if (!rc) rc = params_add(p, "pooling", input, pooling, err);
+    if (!rc) rc = params_add(p, "pooling", input, kind, err);
     snprintf(text, sizeof text, "%d", (int) n);
     if (!rc && n) rc = params_add(p, "dimensions", "dimensions", text, err);
     return rc ? rc : params_prompts(p, input, err);
@@ -61,7 +61,11 @@ static int read_native(gen *g, pi_error *err)
 static json_t *numbers(const float *v, size_t n)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_real((double) v[i]));
+    for (size_t i = 0; i < n; i++) {
+        if (!json_array_append_new(list, json_real((double) v[i]))) continue;
+        json_decref(list);
+        return NULL;
+    }
     return list;
 }
 
@@ -79,6 +83,7 @@ static json_t *base64(const float *v, size_t n)
                               k > 2 ? digit[x & 63] : '='};
         buf_put(&b, four, 4);
     }
+    if (b.failed) text_no_memory();
     json_t *s = b.failed ? NULL : json_stringn(b.p ? b.p : "", b.n);
     buf_free(&b);
     return s;
@@ -103,14 +108,24 @@ static json_t *embeddings_whole(gen *g)
                      "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt);
 }
 
+/* All vectors of a text. */
+static json_t *vectors(const choice *ch)
+{
+    const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
+    json_t *rows = json_array();
+    for (size_t k = 0; k < ch->n_vectors; k++) {
+        if (!json_array_append_new(rows, numbers(ch->vector + k * width, width))) continue;
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}
+
 static json_t *native_whole(gen *g)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < g->n_choices; i++) {
-        const choice *ch = &g->choices[i];
-        const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
-        json_t *rows = json_array();
-        for (size_t k = 0; k < ch->n_vectors; k++) json_array_append_new(rows, numbers(ch->vector + k * width, width));
+        json_t *rows = vectors(&g->choices[i]);
         if (!json_array_append_new(list, json_pack("{s:i, s:o}", "index", (int) i, "embedding", rows))) continue;
         json_decref(list);
         list = NULL;

@@ -5,9 +5,7 @@
 
 static int read_native(gen *g, pi_error *err)
 {
-    params *p = &g->p;
-    p->n = 1;
-    return params_prompts(p, "prompt", err);
+    return params_prompts(&g->p, "prompt", err);
 }
 
 static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
@@ -31,17 +29,19 @@ static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
     return list;
 }
 
-static json_t *timings(const choice *ch)
+/* A prompt as it was given, ids as text. */
+static json_t *prompt_json(const gen *g, const prompt *p)
 {
-    const pi_result *r = &ch->res;
-    double n_prompt = (double) (r->prompt_tokens - r->cached_tokens), n = r->generated_tokens;
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t) r->cached_tokens,
-                     "prompt_n", (json_int_t) n_prompt, "prompt_ms", r->prefill_ms, "prompt_per_token_ms",
-                     n_prompt > 0 ? r->prefill_ms / n_prompt : 0, "prompt_per_second",
-                     r->prefill_ms > 0 ? n_prompt / r->prefill_ms * 1e3 : 0, "predicted_n",
-                     (json_int_t) r->generated_tokens, "predicted_ms", r->decode_ms, "predicted_per_token_ms",
-                     n > 0 ? r->decode_ms / n : 0, "predicted_per_second",
-                     r->decode_ms > 0 ? n / r->decode_ms * 1e3 : 0);
+    if (!p->ids) return text_json(p->text, p->len);
+    buf b = {0};
+    int64_t n = pi_detokenize(g->s->e, p->ids, p->n_ids, PI_TOK_SPECIAL, NULL, 0);
+    if (n < 0 || !grow(&b.p, &b.cap, (size_t) n + 1, 1) ||
+        pi_detokenize(g->s->e, p->ids, p->n_ids, PI_TOK_SPECIAL, b.p, (size_t) n) != n)
+        text_no_memory();
+    else b.n = (size_t) n;
+    json_t *s = text_json(b.p, b.n);
+    buf_free(&b);
+    return s;
 }
 
 /* What the last event has beside its text. */
@@ -54,9 +54,31 @@ static void add_end(const gen *g, const choice *ch, json_t *o)
                   r->stop, "model", gen_model(g), "tokens_predicted", (json_int_t) r->generated_tokens,
                   "tokens_evaluated", (json_int_t) r->prompt_tokens, "tokens_cached",
                   (json_int_t) (r->prompt_tokens + r->generated_tokens), "truncated", 0, "has_new_line",
-                  ch->content.n && memchr(ch->content.p, '\n', ch->content.n) != NULL, "timings", timings(ch));
+                  ch->content.n && memchr(ch->content.p, '\n', ch->content.n) != NULL, "timings", gen_timings(ch));
+    json_object_set_new(more, "generation_settings", server_settings(g->s, &g->p));
+    json_object_set_new(more, "prompt", prompt_json(g, &g->p.prompts[ch->index / (size_t) g->p.n]));
     json_object_update(o, more);
     json_decref(more);
+}
+
+/* "response_fields": those alone, "a/b" being member b of a. Takes o over. */
+static json_t *chosen_fields(const gen *g, json_t *o)
+{
+    const json_t *paths = json_object_get(g->p.root, "response_fields"), *path;
+    size_t i;
+    if (!json_array_size(paths)) return o;
+    json_t *out = json_object();
+    json_array_foreach(paths, i, path) {
+        const char *s = json_string_value(path);
+        json_t *v = s ? o : NULL;
+        while (v && strchr(s, '/')) {
+            v = json_object_getn(v, s, strcspn(s, "/"));
+            s += strcspn(s, "/") + 1;
+        }
+        if (v && (v = json_object_get(v, s))) json_object_set(out, s, v);
+    }
+    json_decref(o);
+    return out;
 }
 
 static void native_begin(gen *g) { (void) g; }
@@ -75,7 +97,8 @@ static void native_piece(gen *g, choice *ch, const piece *pc)
                           "id_slot", (int) ch->index);
     if (pc->probs) json_object_set_new(o, "completion_probabilities", probs_json(g, ch, pc));
     if (pc->last) add_end(g, ch, o);
-    gen_send(g, NULL, o);
+    else if (g->p.timings) json_object_set_new(o, "timings", gen_timings(ch));
+    gen_send(g, NULL, pc->last ? chosen_fields(g, o) : o);
 }
 
 static json_t *native_one(gen *g, choice *ch)
@@ -86,7 +109,7 @@ static json_t *native_one(gen *g, choice *ch)
                   "tokens", wants_tokens(g) ? ids_json(ch->ids, ch->n_ids) : json_array(), "id_slot", (int) ch->index);
     if (ch->n_probs) json_object_set_new(o, "completion_probabilities", probs_json(g, ch, &all));
     add_end(g, ch, o);
-    return o;
+    return chosen_fields(g, o);
 }
 
 static json_t *native_whole(gen *g)

@@ -12,6 +12,7 @@ static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
     char small[256], *p = small;
     size_t n = server_token_text(g->s, id, true, small, sizeof small);
     if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
+    if (!p) text_no_memory();
     json_t *s = p ? text_json(p, n) : NULL;
     if (bytes) {
         *bytes = json_array();
@@ -30,11 +31,9 @@ static json_t *chat_entry(const gen *g, const pi_token_prob *p)
     return json_pack("{s:o, s:o, s:o}", "token", token, "logprob", logprob_json(p->logprob), "bytes", bytes);
 }
 
-/* {"content": [{"token", "logprob", "bytes", "top_logprobs"}]} */
-static json_t *chat_logprobs(const gen *g, const choice *ch, const int32_t *ids, const pi_token_prob *probs, size_t n)
+json_t *gen_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n)
 {
     json_t *list = json_array();
-    (void) ids;
     for (size_t i = 0; i < n; i++) {
         const pi_token_prob *row = probs + i * ch->n_probs;
         json_t *e = chat_entry(g, row), *top = json_array();
@@ -42,7 +41,12 @@ static json_t *chat_logprobs(const gen *g, const choice *ch, const int32_t *ids,
         json_object_set_new(e, "top_logprobs", top);
         json_array_append_new(list, e);
     }
-    return json_pack("{s:o, s:n}", "content", list, "refusal");
+    return list;
+}
+
+static json_t *chat_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n)
+{
+    return json_pack("{s:o, s:n}", "content", gen_logprobs(g, ch, probs, n), "refusal");
 }
 
 struct text_probs { /* of completions: lists side by side */
@@ -109,18 +113,19 @@ static json_t *envelope(const gen *g, const char *object)
                      "model", gen_model(g), "system_fingerprint", pi_version());
 }
 
-static void send_chunk(gen *g, const char *object, json_t *one)
+static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one)
 {
     json_t *root = envelope(g, object), *list = json_array();
     if (one) json_array_append_new(list, one);
     json_object_set_new(root, "choices", list);
     if (!one || g->p.usage_in_all) json_object_set_new(root, "usage", usage_json(g));
+    if (ch && g->p.timings) json_object_set_new(root, "timings", gen_timings(ch));
     gen_send(g, NULL, root);
 }
 
 static void send_end(gen *g, const char *object)
 {
-    if (g->p.include_usage) send_chunk(g, object, NULL);
+    if (g->p.include_usage) send_chunk(g, object, NULL, NULL);
     stream_put(g->ex, "data: [DONE]\n\n", 14);
 }
 
@@ -190,9 +195,9 @@ static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool 
     json_t *one = json_pack("{s:i, s:o, s:n, s:s?}", "index", (int) ch->index, "delta", delta, "logprobs",
                             "finish_reason", finish);
     if (with_tokens && pc->probs && pc->n_ids)
-        json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->ids, pc->probs, pc->n_ids));
+        json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->probs, pc->n_ids));
     if (with_tokens && g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
-    send_chunk(g, "chat.completion.chunk", one);
+    send_chunk(g, "chat.completion.chunk", ch, one);
 }
 
 static json_t *delta_json(const gen *g, const chat_delta *d)
@@ -245,7 +250,7 @@ static json_t *chat_choice(gen *g, choice *ch)
     if (ch->n_calls) json_object_set_new(m, "tool_calls", calls_json(ch));
     json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "message", m, "logprobs", "finish_reason",
                             ch->reason);
-    if (ch->n_probs) json_object_set_new(one, "logprobs", chat_logprobs(g, ch, ch->ids, ch->probs, ch->n_ids));
+    if (ch->n_probs) json_object_set_new(one, "logprobs", chat_logprobs(g, ch, ch->probs, ch->n_ids));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(ch->ids, ch->n_ids));
     return one;
 }
@@ -262,6 +267,7 @@ static json_t *chat_whole(gen *g)
     }
     json_object_set_new(root, "choices", list);
     json_object_set_new(root, "usage", usage_json(g));
+    if (g->p.timings) json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
     return root;
 }
 
@@ -295,7 +301,7 @@ static void text_piece(gen *g, choice *ch, const piece *pc)
         json_object_set_new(one, "logprobs", text_logprobs(g, ch, (size_t) (pc->ids - ch->ids), pc->n_ids, 0));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
     if (pc->last && ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", json_string(ch->res.stop));
-    send_chunk(g, "text_completion", one);
+    send_chunk(g, "text_completion", ch, one);
 }
 
 static void text_begin(gen *g) { (void) g; }
@@ -309,8 +315,9 @@ static void prompt_text(const gen *g, const prompt *pr, buf *out)
         return;
     }
     int64_t n = pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, NULL, 0);
-    if (n <= 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1)) return;
-    out->n = (size_t) pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n);
+    out->failed = n < 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1) ||
+                  pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n) != n;
+    if (!out->failed) out->n = (size_t) n;
 }
 
 /* The first token of a prompt, which has no probability. */
@@ -318,7 +325,8 @@ static int32_t first_token(const gen *g, const prompt *pr)
 {
     int32_t id = -1;
     if (pr->ids) return pr->n_ids ? pr->ids[0] : -1;
-    pi_tokenize(g->s->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1);
+    if (pi_tokenize(g->s->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1) < 0)
+        text_no_memory();
     return id;
 }
 
@@ -351,6 +359,7 @@ static json_t *text_choice(gen *g, choice *ch)
     size_t base = 0; /* characters of the prompt */
     for (size_t i = 0; i < text.n; i++) base += (text.p[i] & 0xC0) != 0x80;
     buf_put(&text, ch->content.p, ch->content.n);
+    if (text.failed) text_no_memory();
     json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "text", text_json(text.p, text.n),
                             "logprobs", "finish_reason", ch->reason);
     buf_free(&text);
@@ -368,6 +377,7 @@ static json_t *text_whole(gen *g)
     for (size_t i = 0; i < g->n_choices; i++) json_array_append_new(list, text_choice(g, &g->choices[i]));
     json_object_set_new(root, "choices", list);
     json_object_set_new(root, "usage", usage_json(g));
+    if (g->p.timings) json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
     return root;
 }
 

@@ -26,7 +26,8 @@ static int read_rerank(gen *g, pi_error *err)
     p->stream = p->echo = false;
     p->max_tokens = INT64_MIN;
     if (!g->s->info.n_labels)
-        return params_fail(p, "model", err, "this model has no classifier to score documents with: serve a reranker");
+        return params_fail(p, "model", err, "this model has no classifier to score documents with: serve a "
+                           "reranker, converted by a llama.cpp that knows it as one");
     int rc = params_int(p, p->root, "top_n", 1, INT32_MAX, &top_n, err);
     if (!rc) rc = wants_texts(p, &texts, err);
     if (!rc) rc = params_add(p, "pooling", "query", "rank", err);

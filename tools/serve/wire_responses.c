@@ -8,20 +8,29 @@
 
 static int read_responses(gen *g, pi_error *err)
 {
+    const json_t *list = json_object_get(g->p.root, "include"), *v;
+    int64_t top = 0;
+    size_t i;
     g->p.n = 1;
     g->p.logprobs = -1;
-    return convert_responses(&g->p, err);
+    int rc = params_int(&g->p, g->p.root, "top_logprobs", 0, 20, &top, err);
+    json_array_foreach(list, i, v) {
+        if (json_is_string(v) && !strcmp(json_string_value(v), "message.output_text.logprobs")) g->p.logprobs = (int) top;
+    }
+    if (top) g->p.logprobs = (int) top;
+    return rc ? rc : convert_responses(&g->p, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ items */
 
-static json_t *message_item(const gen *g, int number, const char *status, const buf *text)
+/* probs: of the tokens of the answer; NULL: not asked for. */
+static json_t *message_item(const gen *g, int number, const char *status, const buf *text, json_t *probs)
 {
     char id[96];
     json_t *parts = json_array();
     snprintf(id, sizeof id, "msg_%s_%d", g->id + 5, number);
-    if (text) json_array_append_new(parts, json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text",
-                                                     text_json(text->p, text->n), "annotations"));
+    if (text) json_array_append_new(parts, json_pack("{s:s, s:o, s:[], s:o*}", "type", "output_text", "text",
+                                                     text_json(text->p, text->n), "annotations", "logprobs", probs));
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", id, "status", status, "role", "assistant",
                      "content", parts);
 }
@@ -51,7 +60,8 @@ static json_t *items(const gen *g, const choice *ch)
     json_t *list = json_array();
     int n = 0;
     if (ch->reasoning.n) json_array_append_new(list, reasoning_item(g, n++, "completed", &ch->reasoning));
-    if (ch->content.n || !ch->n_calls) json_array_append_new(list, message_item(g, n++, "completed", &ch->content));
+    if (ch->content.n || !ch->n_calls) json_array_append_new(list, message_item(g, n++, "completed", &ch->content,
+                                              ch->n_probs ? gen_logprobs(g, ch, ch->probs, ch->n_ids) : NULL));
     for (size_t i = 0; i < ch->n_calls; i++) {
         const tool_call *t = &ch->calls[i];
         json_array_append_new(list, call_item(g, n++, "completed", t->id.p ? t->id.p : "", t->name.p ? t->name.p : "",
@@ -120,7 +130,7 @@ static json_t *item_of(const gen *g, const choice *ch, const char *status, const
 {
     const tool_call *t = ch->n_calls ? &ch->calls[ch->block_call] : NULL;
     if (ch->block_kind == DELTA_REASONING) return reasoning_item(g, ch->block, status, text);
-    if (ch->block_kind == DELTA_CONTENT) return message_item(g, ch->block, status, text);
+    if (ch->block_kind == DELTA_CONTENT) return message_item(g, ch->block, status, text, NULL);
     return call_item(g, ch->block, status, t && t->id.p ? t->id.p : "", t && t->name.p ? t->name.p : "", text);
 }
 
@@ -177,7 +187,8 @@ static void open_item(gen *g, choice *ch, int kind, int call)
     send_event(g, "response.content_part.added", o);
 }
 
-static void one_delta(gen *g, choice *ch, const chat_delta *d)
+/* pc: the piece whose first delta it is, for the tokens' probabilities; else NULL. */
+static void one_delta(gen *g, choice *ch, const chat_delta *d, const piece *pc)
 {
     if (d->kind == DELTA_CALL) {
         open_item(g, ch, DELTA_CALL, d->call);
@@ -186,8 +197,11 @@ static void one_delta(gen *g, choice *ch, const chat_delta *d)
     int kind = d->kind == DELTA_ARGS ? DELTA_CALL : d->kind;
     if (ch->block < 0 || ch->block_kind != kind) open_item(g, ch, kind, d->call);
     buf_put(&ch->block_text, d->text, d->n);
+    if (ch->block_text.failed) text_no_memory();
     json_t *o = place(g, ch);
     if (o) json_object_set_new(o, "delta", text_json(d->text, d->n));
+    if (o && pc && pc->probs && kind == DELTA_CONTENT)
+        json_object_set_new(o, "logprobs", gen_logprobs(g, ch, pc->probs, pc->n_ids));
     send_event(g, kind == DELTA_CALL        ? "response.function_call_arguments.delta"
             : kind == DELTA_REASONING ? "response.reasoning_text.delta"
                                       : "response.output_text.delta", o);
@@ -195,7 +209,7 @@ static void one_delta(gen *g, choice *ch, const chat_delta *d)
 
 static void responses_piece(gen *g, choice *ch, const piece *pc)
 {
-    for (size_t i = 0; i < pc->n_deltas; i++) one_delta(g, ch, &pc->delta[i]);
+    for (size_t i = 0; i < pc->n_deltas; i++) one_delta(g, ch, &pc->delta[i], i ? NULL : pc);
     if (!pc->last) return;
     if (!ch->n_blocks) open_item(g, ch, DELTA_CONTENT, 0);
     close_item(g, ch);

@@ -53,7 +53,8 @@ size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, i
 {
     (void) be;
     if (pi__kv_index(type_k) < 0 || pi__kv_index(type_v) < 0) return 0;
-    if (head_dim < 32 || head_dim > PI__MAX_HEAD_DIM || head_dim % 32 || n_head_kv < 1) return 0;
+    if (head_dim < 32 || head_dim > PI__MAX_HEAD_DIM || head_dim % 16 || n_head_kv < 1) return 0;
+    if (head_dim % pi__type_info_of(type_k)->blck_size || head_dim % pi__type_info_of(type_v)->blck_size) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
     size_t tiles = (size_t) n_head_kv * (size_t) (block_size / PI__ATTN_TILE);
     size_t size = tiles * (tile_bytes(type_k, head_dim) + tile_bytes(type_v, head_dim));

@@ -15,6 +15,8 @@
  *       q4_1, q5_0, q5_1  the same, with more 16s of words behind the scales: half minima; the fifth bits of dims
  *                         0 .. 15, then those of 16 .. 31
  *
+ *     Where head_dim % 32 is 16 (f32, f16, bf16 only), the last of a tile is for 16 dims and half as large.
+ *
  * A tile takes exactly 16 rows of the type, whatever the type.
  *
  * How a query row is computed, and why that is batch-invariant: keys are cut at absolute multiples of

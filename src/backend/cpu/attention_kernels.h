@@ -374,6 +374,26 @@ PI__INLINE vf load_v(int t, const char *block, int j, int half, const float *sca
 
 /* ------------------------------------------------------------------------------------------------------------- scores */
 
+/* acc += the products of `count` dims, 32 or 16, of which b[n] has keys of 16 lanes; returns qt behind them. */
+PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt, const char *const *b, vf *acc)
+{
+    vf scale[4], min[4];
+    PI__UNROLL for (int n = 0; n < N; n++) {
+        scale[n] = has_scale(t) ? vf_load_f16((const uint16_t *) b[n]) : vf_zero();
+        min[n] = has_min(t) ? vf_load_f16((const uint16_t *) b[n] + 16) : vf_zero();
+    }
+    for (int i = 0; i < count; i++) {
+        vf k[4];
+        PI__UNROLL for (int n = 0; n < N; n++) k[n] = load_k(t, b[n], i, scale[n], min[n]);
+        PI__UNROLL for (int r = 0; r < R; r++) {
+            vf q = vf_set1(qt[r]);
+            PI__UNROLL for (int n = 0; n < N; n++) acc[r * N + n] = vf_fma(q, k[n], acc[r * N + n]);
+        }
+        qt += R;
+    }
+    return qt;
+}
+
 /* s[r * S_STRIDE + 16 * n + lane] = q row r . key lane of tile n, for R rows and N tiles. */
 PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const char *const *tile, float *s)
 {
@@ -381,23 +401,11 @@ PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const
     const char *b[4];
     PI__UNROLL for (int i = 0; i < R * N; i++) acc[i] = vf_zero();
     PI__UNROLL for (int n = 0; n < N; n++) b[n] = tile[n];
-    for (int32_t d = 0; d < head_dim; d += 32) {
-        vf scale[4], min[4];
-        PI__UNROLL for (int n = 0; n < N; n++) {
-            scale[n] = has_scale(t) ? vf_load_f16((const uint16_t *) b[n]) : vf_zero();
-            min[n] = has_min(t) ? vf_load_f16((const uint16_t *) b[n] + 16) : vf_zero();
-        }
-        for (int i = 0; i < 32; i++) {
-            vf k[4];
-            PI__UNROLL for (int n = 0; n < N; n++) k[n] = load_k(t, b[n], i, scale[n], min[n]);
-            PI__UNROLL for (int r = 0; r < R; r++) {
-                vf q = vf_set1(qt[r]);
-                PI__UNROLL for (int n = 0; n < N; n++) acc[r * N + n] = vf_fma(q, k[n], acc[r * N + n]);
-            }
-            qt += R;
-        }
+    for (int32_t d = 32; d <= head_dim; d += 32) {
+        qt = qk_dims(t, R, N, 32, qt, b, acc);
         PI__UNROLL for (int n = 0; n < N; n++) b[n] += block_bytes(t);
     }
+    if (head_dim % 32 && !has_scale(t)) qk_dims(t, R, N, 16, qt, b, acc);
     PI__UNROLL for (int r = 0; r < R; r++) {
         PI__UNROLL for (int n = 0; n < N; n++) vf_store(s + r * PI__ATTN_S_STRIDE + n * 16, acc[r * N + n]);
     }
@@ -413,8 +421,9 @@ typedef struct span {
 } span;
 
 /* acc[r][d0 .. d0 + 16 * V) = sum of p[r][key] * value[key], over the keys that row r sees. A key that it does not see
- * is not touched, as its value may be anything, NaN included. */
-PI__INLINE void pv_dims(int t, int R, int V, const span *sp, const float *p, const char *const *tile, int32_t head_dim,
+ * is not touched, as its value may be anything, NaN included. half: these are the last 16 dims, rows of which are half as
+ * long as of others. */
+PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const float *p, const char *const *tile, int32_t head_dim,
                         int32_t d0, float *out)
 {
     vf acc[PI__ATTN_MAX_ROWS * 2];
@@ -429,7 +438,8 @@ PI__INLINE void pv_dims(int t, int R, int V, const span *sp, const float *p, con
         for (int32_t key = first; key <= last; key++) {
             const float *pk = p + key;
             vf v[2];
-            PI__UNROLL for (int i = 0; i < V; i++) v[i] = load_v(t, block, key & 15, (d0 / 16 + i) & 1, scale);
+            if (half) v[0] = load_v(t, block + (size_t) (key & 15) * (block_bytes(t) / 32), 0, 0, scale);
+            else PI__UNROLL for (int i = 0; i < V; i++) v[i] = load_v(t, block, key & 15, (d0 / 16 + i) & 1, scale);
             if (key >= sp->all_lo && key <= sp->all_hi) {
                 PI__UNROLL for (int r = 0; r < R; r++) {
                     vf w = vf_set1(pk[r * PI__ATTN_S_STRIDE]);
@@ -451,7 +461,9 @@ PI__INLINE void pv_dims(int t, int R, int V, const span *sp, const float *p, con
 
 PI__INLINE void pv(int t, int R, const span *sp, const float *p, const char *const *tile, int32_t head_dim, float *out)
 {
-    for (int32_t d = 0; d < head_dim; d += 16 * PI__PV_VECS) pv_dims(t, R, PI__PV_VECS, sp, p, tile, head_dim, d, out);
+    int32_t whole = head_dim & ~31;
+    for (int32_t d = 0; d < whole; d += 16 * PI__PV_VECS) pv_dims(t, R, PI__PV_VECS, false, sp, p, tile, head_dim, d, out);
+    if (whole < head_dim && !has_scale(t)) pv_dims(t, R, 1, true, sp, p, tile, head_dim, whole, out);
 }
 
 /* ------------------------------------------------------------------- the two above, for each type and number of rows */
@@ -650,15 +662,28 @@ PI__INLINE void store_side(int side, char *tile, int32_t lane, const uint8_t *b)
     for (int w = 0; w < side / 2; w++) memcpy(tile + (w * 16 + lane) * 2, b + 2 * w, 2);
 }
 
+/* 32 values from x on as a type has them, or the last 16 and zeros; returns how many are there. */
+PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
+{
+    float last[32] = {0};
+    if (left >= 32) {
+        put(x, to);
+        return 32;
+    }
+    memcpy(last, x, (size_t) left * sizeof *x);
+    put(last, to);
+    return left;
+}
+
 /* One head of one token, head_dim values, into a lane of a tile of K or V. side, codes: bytes of 32 values. */
 PI__INLINE void store_k_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
     const int unit = codes > 32 ? codes / 32 : 1;
     uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
     for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
-        put(x + d, b);
+        const int n = codes * put_dims(put, x + d, head_dim - d, b) / 32;
         store_side(side, tile, lane, b);
-        for (int i = 0; i < codes / unit; i++)
+        for (int i = 0; i < n / unit; i++)
             memcpy(tile + 16 * side + (i * 16 + lane) * unit, b + side + i * unit, (size_t) unit);
     }
 }
@@ -667,9 +692,9 @@ PI__INLINE void store_v_by(put_fn put, int side, int codes, char *tile, int32_t 
 {
     uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
     for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
-        put(x + d, b);
+        const int n = codes * put_dims(put, x + d, head_dim - d, b) / 32;
         store_side(side, tile, lane, b);
-        memcpy(tile + 16 * side + lane * codes, b + side, (size_t) codes);
+        memcpy(tile + 16 * side + lane * n, b + side, (size_t) n);
     }
 }
 

@@ -19,7 +19,6 @@
 
 enum {
     C = PI__GDN_CHUNK,
-    HISTORY = PI__GDN_TAPS - 1, /* raw inputs before a row that its convolution reads */
     AHEAD = 4,                  /* tokens from the one that is computed to the one whose inputs are fetched */
     SMALL_WORK = 1 << 17,       /* multiply-adds below which one thread does all */
 };
@@ -70,6 +69,8 @@ typedef struct gdn_job {
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 static size_t n_rows(const pi__state_layer *st) { return (size_t) (C + st->n_draft); }
 static size_t n_channels(const pi__state_layer *st) { return (size_t) (2 * st->n_k + st->n_v) * (size_t) st->dim; }
+/* Raw inputs before a row that its convolution reads. */
+static int32_t history(const pi__state_layer *st) { return st->n_conv - 1; }
 static size_t head_size(const pi__state_layer *st) { return (size_t) st->dim * (size_t) st->dim; }
 
 static slot_layout layout(const pi__state_layer *st)
@@ -78,7 +79,7 @@ static slot_layout layout(const pi__state_layer *st)
     slot_layout at;
     at.s = 64;
     at.conv = at.s + n_v * head_size(st) * f;
-    at.k = at.conv + align64((rows + HISTORY) * n_channels(st) * f);
+    at.k = at.conv + align64((rows + (size_t) history(st)) * n_channels(st) * f);
     at.u = at.k + align64((size_t) st->n_k * rows * dim * f);
     at.g = at.u + align64(n_v * rows * dim * f);
     at.size = at.g + align64(n_v * rows * f);
@@ -88,7 +89,7 @@ static slot_layout layout(const pi__state_layer *st)
 static bool supported(const pi__state_layer *st)
 {
     return st->n_k > 0 && st->n_v > 0 && st->dim > 0 && st->dim % PI__GDN_PANEL == 0 && st->dim <= PI__GDN_MAX_DIM &&
-           st->n_conv == PI__GDN_TAPS && st->n_draft >= 0;
+           st->n_conv >= PI__LEAST_CONV && st->n_conv <= PI__MOST_CONV && st->n_draft >= 0;
 }
 
 size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st)
@@ -101,7 +102,7 @@ size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
     if (!supported(st)) return 0;
-    return align64(((size_t) st->n_v * head_size(st) + HISTORY * n_channels(st)) * sizeof(float));
+    return align64(((size_t) st->n_v * head_size(st) + (size_t) history(st) * n_channels(st)) * sizeof(float));
 }
 
 static char *slot_of(const pi__state_layer *st, int32_t i) { return st->base + (size_t) i * st->stride; }
@@ -118,7 +119,7 @@ static float *snap_s(const gdn_job *j, char *snap, int32_t head)
     return (float *) (void *) snap + (size_t) head * head_size(j->st);
 }
 
-/* Row i of the slot: of the raw inputs (the first is 3 before base), of a key head's keys, of a value head's u. */
+/* Row i of the slot: of the raw inputs (the first is H before base), of a key head's keys, of a value head's u. */
 static float *slot_conv(const gdn_job *j, char *slot, int32_t i)
 {
     return (float *) (void *) (slot + j->at.conv) + (size_t) i * n_channels(j->st);
@@ -152,7 +153,7 @@ static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size
     static const float zeros[PI__GDN_MAX_DIM];
     if (pos >= s->pos) return j->a->qkv + (s->first + pos - s->pos) * j->a->ld_qkv + c;
     if (pos < 0) return zeros;
-    return slot_conv(j, s->slot, pos - s->base + HISTORY) + c;
+    return slot_conv(j, s->slot, pos - s->base + history(j->st)) + c;
 }
 
 /* The new key of a token and the query after it. */
@@ -180,9 +181,10 @@ static void fetch(const float *row, int32_t n)
 
 static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t channel, float *y)
 {
-    const float *x[PI__GDN_TAPS];
-    for (int32_t i = 0; i < PI__GDN_TAPS; i++) x[i] = raw_of(j, s, pos - HISTORY + i, channel);
-    j->kn->conv(x, j->a->conv + channel * PI__GDN_TAPS, j->st->dim, y);
+    const float *x[PI__MOST_CONV];
+    const int32_t n = j->st->n_conv;
+    for (int32_t i = 0; i < n; i++) x[i] = raw_of(j, s, pos - history(j->st) + i, channel);
+    j->kn->conv(x, j->a->conv + channel * (size_t) n, n, j->st->dim, y);
 }
 
 /* ------------------------------------------------------------------------------------------------------- phase 1: rows */
@@ -314,7 +316,7 @@ static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
     int32_t old = clamp(s->pos - s->base, 0, C);
     __builtin_prefetch(slot_g(j, s->slot, head), 0, 2);
     fetch(slot_u(j, s->slot, head, 0), old * j->st->dim);
-    for (int32_t i = 0; i < HISTORY; i++) fetch(slot_conv(j, s->slot, old + i) + channel, j->st->dim);
+    for (int32_t i = 0; i < history(j->st); i++) fetch(slot_conv(j, s->slot, old + i) + channel, j->st->dim);
 }
 
 /* ------------------------------------------------------------------------------------------------------- phase 3: keep */
@@ -325,14 +327,14 @@ static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t ch
     size_t size = (size_t) j->st->dim * sizeof(float);
     for (int32_t n = 0; n < s->n_save; n++) {
         const pi__save *save = &j->b->save[s->save + n];
-        for (int32_t i = 0; i < HISTORY; i++) {
+        for (int32_t i = 0; i < history(j->st); i++) {
             float *to = snap_conv(j, snap_of(j->st, save->snap), i) + channel;
-            memcpy(to, raw_of(j, s, save->pos - HISTORY + i, channel), size);
+            memcpy(to, raw_of(j, s, save->pos - history(j->st) + i, channel), size);
         }
     }
     bool stays = base == s->base && s->pos > 0; /* rows that the slot has are where they belong */
-    for (int32_t pos = stays ? s->pos : base - HISTORY; pos < s->end; pos++) {
-        memmove(slot_conv(j, s->slot, pos - base + HISTORY) + channel, raw_of(j, s, pos, channel), size);
+    for (int32_t pos = stays ? s->pos : base - history(j->st); pos < s->end; pos++) {
+        memmove(slot_conv(j, s->slot, pos - base + history(j->st)) + channel, raw_of(j, s, pos, channel), size);
     }
 }
 
@@ -447,7 +449,8 @@ static void save_run(void *arg, int32_t ith, int32_t nth)
         }
     }
     if (ith) return;
-    memcpy(snap_conv(j, j->snap, 0), slot_conv(j, j->slot, j->pos - base), HISTORY * n_channels(j->st) * sizeof(float));
+    memcpy(snap_conv(j, j->snap, 0), slot_conv(j, j->slot, j->pos - base),
+           (size_t) history(j->st) * n_channels(j->st) * sizeof(float));
 }
 
 static void load_run(void *arg, int32_t ith, int32_t nth)
@@ -458,7 +461,8 @@ static void load_run(void *arg, int32_t ith, int32_t nth)
     }
     if (ith) return;
     memcpy(j->slot, &j->pos, sizeof j->pos);
-    memcpy(slot_conv(j, j->slot, 0), snap_conv(j, j->snap, 0), HISTORY * n_channels(j->st) * sizeof(float));
+    memcpy(slot_conv(j, j->slot, 0), snap_conv(j, j->snap, 0),
+           (size_t) history(j->st) * n_channels(j->st) * sizeof(float));
 }
 
 static void move_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap, pi__job_fn fn)

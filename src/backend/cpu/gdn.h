@@ -11,10 +11,11 @@
  *
  *     slot      | base | S0 of each value head  | raw conv inputs | k: key heads  | u: value heads | G: value heads |
  *               |      | [n_v][dim/32][dim][32] | [R + 3][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
- *     snapshot  | S0 of each value head | the 3 raw inputs before it [3][C'] |
+ *     snapshot  | S0 of each value head | the H raw inputs before it [H][C'] |
  *
- * R = 16 + n_draft rows from base on; the raw inputs begin 3 rows before it; C' = (2 n_k + n_v) dim channels. S0 is cut
- * into panels of 32 columns, which are independent of one another: a panel of 128 rows stays in the first-level cache
+ * R = 16 + n_draft rows from base on; the raw inputs begin H rows before it, one less than there are taps; C' = (2 n_k +
+ * n_v) dim channels. S0 is cut into panels of 32 columns, which are independent of one another: a panel of 128 rows stays
+ * in the first-level cache
  * while the chunk's products, its rows and the fold are done.
  *
  * Why it is batch-invariant, whatever the chunks: every sum above runs over rows in order, from a state at a multiple
@@ -28,7 +29,6 @@ enum {
     PI__GDN_CHUNK = PI__STATE_CHUNK,
     PI__GDN_PANEL = 32,    /* columns of S0 that lie together */
     PI__GDN_MAX_DIM = 256, /* values a head */
-    PI__GDN_TAPS = 4,      /* of the convolution */
 };
 
 /* Rows of one chunk and one value head. Rows 0..n_old were computed before; n_old..n_rows are computed now. */
@@ -49,8 +49,8 @@ typedef struct pi__gdn_chunk {
 } pi__gdn_chunk;
 
 struct pi__cpu_gdn_kernels {
-    /* y[c] = silu(sum of w[c][i] x[i][c] over the taps i). dim channels */
-    void (*conv)(const float *const x[PI__GDN_TAPS], const float *w, int32_t dim, float *y);
+    /* y[c] = silu(sum of w[c][i] x[i][c] over the n_conv taps i). dim channels */
+    void (*conv)(const float *const *x, const float *w, int32_t n_conv, int32_t dim, float *y);
     /* x *= scale / sqrt(sum of squares + eps) */
     void (*l2norm)(float *x, int32_t dim, float eps, float scale);
     /* out[i] = x . row[i] for n rows */

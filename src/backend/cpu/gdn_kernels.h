@@ -17,13 +17,30 @@ enum {
 
 /* --------------------------------------------------------------------------------------------- rows before the state */
 
-static void conv(const float *const x[PI__GDN_TAPS], const float *w, int32_t dim, float *y)
+static void conv4(const float *const *x, const float *w, int32_t dim, float *y)
 {
     for (int32_t c = 0; c < dim; c += 16) {
-        vf tap[PI__GDN_TAPS];
-        vf_load4(w + c * PI__GDN_TAPS, tap);
+        vf tap[4];
+        vf_load4(w + c * 4, tap);
         vf s = vf_mul(tap[0], vf_load(x[0] + c));
-        PI__UNROLL for (int i = 1; i < PI__GDN_TAPS; i++) s = vf_fma(tap[i], vf_load(x[i] + c), s);
+        PI__UNROLL for (int i = 1; i < 4; i++) s = vf_fma(tap[i], vf_load(x[i] + c), s);
+        vf_store(y + c, vf_mul(s, vf_sigmoid(s)));
+    }
+}
+
+static void conv(const float *const *x, const float *w, int32_t n_conv, int32_t dim, float *y)
+{
+    if (n_conv == 4) {
+        conv4(x, w, dim, y);
+        return;
+    }
+    for (int32_t c = 0; c < dim; c += 16) {
+        vf s = vf_zero();
+        for (int32_t i = 0; i < n_conv; i++) {
+            float tap[16];
+            for (int32_t n = 0; n < 16; n++) tap[n] = w[(c + n) * n_conv + i];
+            s = i ? vf_fma(vf_load(tap), vf_load(x[i] + c), s) : vf_mul(vf_load(tap), vf_load(x[0] + c));
+        }
         vf_store(y + c, vf_mul(s, vf_sigmoid(s)));
     }
 }

@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { KV_SPLIT = 256, MAX_UNITS = 4096 };
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
@@ -135,18 +134,34 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     for (int i = 0; i < 2; i++) {
         int32_t t = types[i];
         if (pi__kv_index(t) < 0) return 0;
-        if (head_dim > 0 && head_dim % 32 == 0) row += pi__row_size(pi__type_info_of(t), head_dim);
+        if (head_dim < 1 || head_dim % pi__type_info_of(t)->blck_size) return 0;
+        row += pi__row_size(pi__type_info_of(t), head_dim);
     }
     if (!pi__k_attention_has(head_dim) || n_head_kv < 1) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
+/* Bytes for the sums of rows over some of their keys (kernels/attention_kernels.cuh): keys are split while tiles of 16 rows are
+ * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. Of rows of 16 heads
+ * (kernels/sparse_kernels.cuh) splits are all of them. */
+static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
+{
+    enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8 };
+    const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx, all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
+    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), sparse = rows * (ctx / LEAST_KEYS + 2), n;
+    if (rows > all) rows = all;
+    n = rows * (ctx / SPAN_KEYS + 2);
+    if (fine > BLOCKS * n_sm * 16) fine = BLOCKS * n_sm * 16;
+    if (n < fine) n = fine;
+    n = (n < MOST ? n : MOST) * ((size_t) lim->max_head_dim + 2);
+    sparse = (sparse < MOST ? sparse : MOST) * (lim->max_row ? (size_t) lim->max_row + 2 : 0);
+    return (n > sparse ? n : sparse) * sizeof(float);
+}
+
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
-    const int32_t wide = lim->max_row > lim->max_head_dim ? lim->max_row : lim->max_head_dim;
-    size_t dim = (size_t) wide, i = sizeof(int32_t), at = 0;
-    size_t units = 2 * (size_t) c->info.n_sm * ((size_t) lim->max_ctx / KV_SPLIT + 2);
+    size_t i = sizeof(int32_t), at = 0;
     int64_t n_in = (lim->max_n_in + 31) / 32 * 32;
     cuda_scratch s;
     s.batch = pi__cuda_take(&at, pi__cuda_image_ints(lim) * i);
@@ -161,7 +176,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
     s.indexer = pi__cuda_take(&at, pi__cuda_indexer_bytes(lim));
-    s.kv_splits = pi__cuda_take(&at, (units < MAX_UNITS ? units : MAX_UNITS) * 16 * (dim + 2) * sizeof(float));
+    s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
     s.total = at;
     return s;
 }

@@ -54,7 +54,7 @@ typedef struct pi__k_cache {
     int32_t type_k;     /* enum pi__type, one of cache_types.h */
     int32_t type_v;     /* the same, chosen separately */
     int32_t n_head_kv;  /* heads */
-    int32_t head_dim;   /* values a head, a multiple of 32 up to 512 */
+    int32_t head_dim;   /* values a head, a multiple of 16 up to 512; of 32 where types have sides */
     int32_t block_size; /* tokens a block: 16, 32 or 64; of pi__k_rows any */
 } pi__k_cache;
 
@@ -95,11 +95,11 @@ typedef struct pi__k_attn {
     int32_t max_keys;           /* most keys that the tokens of a sequence see between them, first to last */
     pi__k_cache cache;
     void *scratch;              /* partial results of KV splits; NULL: keys are never split over blocks */
-    size_t scratch_size;        /* bytes: what is not there is not split */
+    size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
-/* Not 0: there is a kernel for heads of this size: 32, 64, 96, 128, 192, 256 or 512. */
+/* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
@@ -108,7 +108,7 @@ typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     size_t stride;
     char *snap;         /* snapshot i is at snap + i * snap_stride */
     size_t snap_stride;
-    int32_t n_k, n_v, dim, n_draft;
+    int32_t n_k, n_v, dim, n_draft, n_conv;
 } pi__k_state;
 
 typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
@@ -134,8 +134,8 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     float *scratch;            /* pi__k_gdn_scratch() bytes */
 } pi__k_gdn;
 
-/* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, and
- * no fewer value heads than key heads). */
+/* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, no
+ * fewer value heads than key heads, PI__LEAST_CONV to PI__MOST_CONV taps). */
 size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
@@ -279,10 +279,14 @@ typedef struct pi__k_routes {
     int32_t *row;         /* [n_rows * n_used] of the column */
     pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL: none, as of centroid heads */
     int32_t *n_tile;      /* [3] how many there are */
+    uint32_t *marks;      /* [pi__k_marks] work of pi__k_route */
+    int32_t *first;       /* [pi__k_marks] the same */
 } pi__k_routes;
 
-/* Most tiles of a list (0..2) that there can be. */
+/* Most tiles of a list (0..2) that there can be: an expert has one for what is left of full ones, if anything. */
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
+/* Words that sorting so many rows takes; 0: none, as it is done in one block. */
+size_t pi__k_marks(int32_t n_rows, int32_t n_expert);
 int pi__k_route(void *stream, const pi__k_routes *a);
 
 /* One matrix an expert, or two of the same shape and type. */

@@ -1,7 +1,7 @@
-/* Attention to the cache, heads of 128 and 192 values (see launch_attention.cuh). */
+/* Attention to the cache, heads of 112, 128 and 192 values (see launch_attention.cuh). */
 #include "backend/cuda/launch_attention.cuh"
 
 int pi__k_attention_mid(void *stream, const pi__k_attn *a)
 {
-    return a->cache.head_dim == 128 ? run_for<128>(stream, a) : run_for<192>(stream, a);
+    return a->cache.head_dim == 192 ? run_for<192>(stream, a) : run_for<128>(stream, a);
 }

@@ -5,7 +5,8 @@
 static bool supported(const pi__k_state *st)
 {
     bool dim = st->dim == 32 || st->dim == 64 || st->dim == 96 || st->dim == 128;
-    return dim && st->n_k > 0 && st->n_v >= st->n_k && st->n_draft >= 0;
+    bool taps = st->n_conv >= PI__LEAST_CONV && st->n_conv <= PI__MOST_CONV;
+    return dim && taps && st->n_k > 0 && st->n_v >= st->n_k && st->n_draft >= 0;
 }
 
 static size_t take(size_t *at, size_t n)
@@ -15,20 +16,28 @@ static size_t take(size_t *at, size_t n)
     return p;
 }
 
+static ring ring_of(int32_t n)
+{
+    int32_t bits = 0;
+    while (1 << bits < n) bits++;
+    return {n, (uint32_t) (((UINT64_C(1) << (31 + bits)) + (uint32_t) n - 1) / (uint32_t) n), 31 + bits};
+}
+
 static places places_of(const pi__k_state *st)
 {
     size_t dim = (size_t) st->dim, n_k = (size_t) st->n_k, n_v = (size_t) st->n_v, channels = (2 * n_k + n_v) * dim, at = 0;
     places p;
-    p.R = C + 2 * st->n_draft;
-    p.n_recent = HISTORY + 1 + st->n_draft;
-    p.n_edge = p.R / C + 1;
+    p.history = st->n_conv - 1;
+    p.rows = ring_of(C + 2 * st->n_draft);
+    p.recents = ring_of(p.history + 1 + st->n_draft);
+    p.edges = ring_of(p.rows.n / C + 1);
     take(&at, n_v * dim / SLICE); /* base */
     p.s = take(&at, n_v * dim * dim);
-    p.u = take(&at, n_v * (size_t) p.R * dim);
-    p.k = take(&at, n_k * (size_t) p.R * dim);
-    p.g = take(&at, n_v * dim / SLICE * (size_t) p.R);
-    p.recent = take(&at, (size_t) p.n_recent * channels);
-    p.edge = take(&at, (size_t) p.n_edge * HISTORY * channels);
+    p.u = take(&at, n_v * (size_t) p.rows.n * dim);
+    p.k = take(&at, n_k * (size_t) p.rows.n * dim);
+    p.g = take(&at, n_v * dim / SLICE * (size_t) p.rows.n);
+    p.recent = take(&at, (size_t) p.recents.n * channels);
+    p.edge = take(&at, (size_t) (p.edges.n * p.history) * channels);
     p.size = at;
     return p;
 }
@@ -38,7 +47,7 @@ size_t pi__k_state_bytes(const pi__k_state *st) { return supported(st) ? places_
 size_t pi__k_snapshot_bytes(const pi__k_state *st)
 {
     size_t dim = (size_t) st->dim, channels = (2 * (size_t) st->n_k + (size_t) st->n_v) * dim;
-    return supported(st) ? ((size_t) st->n_v * dim * dim + HISTORY * channels) * sizeof(float) : 0;
+    return supported(st) ? ((size_t) st->n_v * dim * dim + (size_t) (st->n_conv - 1) * channels) * sizeof(float) : 0;
 }
 
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)

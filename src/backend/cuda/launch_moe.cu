@@ -5,21 +5,30 @@
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list)
 {
     int64_t pairs = (int64_t) n_rows * n_used;
-    return (int32_t) (list == 0 ? min(pairs, (int64_t) n_expert) : pairs / (list == 1 ? FEW + 1 : SOME + 1));
+    int64_t last = min(pairs / (list == 0 ? 1 : list == 1 ? FEW + 1 : SOME + 1), (int64_t) n_expert); /* one an expert */
+    return (int32_t) (list < 2 ? last : last + (pairs - last * (SOME + 1)) / MANY);
+}
+
+/* Experts of which one block can keep all that it needs in shared memory. */
+static bool in_one_block(int32_t n_rows, int32_t n_expert) { return n_rows <= 32 && n_expert <= PI__MAX_EXPERTS; }
+
+size_t pi__k_marks(int32_t n_rows, int32_t n_expert)
+{
+    return in_one_block(n_rows, n_expert) ? 0 : (size_t) ((n_rows + 31) / 32) * (size_t) n_expert;
 }
 
 int pi__k_route(void *stream, const pi__k_routes *a)
 {
     if (a->n_rows < 1) return 0;
     if (a->n_used < 1 || a->n_used > a->n_expert) return 1;
-    if (a->n_rows <= FEW_ROWS) {
-        return pi_launch(stream, route_few, dim3(1), dim3(FEW_WARPS * 32), 0, *a);
+    size_t marks = sizeof(uint32_t) * (size_t) a->n_expert, sums = 32 * sizeof(int32_t);
+    if (in_one_block(a->n_rows, a->n_expert)) {
+        return pi_launch(stream, route_few, dim3(1), dim3(FEW_WARPS * 32), sums + 2 * marks, *a);
     }
-    unsigned rows = (unsigned) (a->n_rows + ROUTE_WARPS - 1) / ROUTE_WARPS;
-    int code = pi_launch(stream, route_rows, dim3(rows), dim3(ROUTE_WARPS * 32), 0, *a);
-    if (code) return code;
-    unsigned experts = (unsigned) (a->n_expert + ROUTE_WARPS - 1) / ROUTE_WARPS;
-    return pi_launch(stream, sort_pairs, dim3(experts), dim3(ROUTE_WARPS * 32), 0, *a);
+    unsigned groups = (unsigned) (a->n_rows + 31) / 32, blocks = (unsigned) (a->n_rows + ROUTE_WARPS - 1) / ROUTE_WARPS;
+    int code = pi_launch(stream, route_rows, dim3(groups), dim3(32 * 32), marks, *a);
+    if (!code) code = pi_launch(stream, count_marks, dim3(1), dim3(32 * 32), sums, *a);
+    return code ? code : pi_launch(stream, sort_pairs, dim3(blocks), dim3(ROUTE_WARPS * 32), 0, *a);
 }
 
 template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, const grouped &p)

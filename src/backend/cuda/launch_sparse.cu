@@ -27,12 +27,13 @@ template <int KIND> static int run_for(void *stream, const pi__k_sparse *a)
 
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a)
 {
+    const int32_t type = a->rows.cache.type_k, other = a->entries.cache.base ? a->entries.cache.type_k : type;
     bool split = false;
-#define ROW(t, fn, side, minimum, wide) split = split || (a->rows.cache.type_k == PI__##t && wide);
+#define ROW(t, fn, side, minimum, wide) split = split || ((type == PI__##t || other == PI__##t) && wide);
     PI__CACHE_TYPES(ROW)
 #undef ROW
     if (a->n_tokens < 1) return 0;
     if (a->a.dim > 8 * WIDTH || a->a.dim % 2) return 1;
-    if (a->rows.cache.type_k == PI__F16) return run_for<COPIED>(stream, a);
+    if (type == PI__F16 && other == PI__F16) return run_for<COPIED>(stream, a);
     return split ? run_for<TWO>(stream, a) : run_for<ONE>(stream, a);
 }

@@ -2,26 +2,24 @@
  * thread. */
 #include "backend/cuda/impl.h"
 
-enum { TAPS = 4 /* of the convolution */ };
-
 static pi__k_state state_of(const pi__state_layer *st)
 {
     return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,
-                          .n_k = st->n_k, .n_v = st->n_v, .dim = st->dim, .n_draft = st->n_draft};
+                          .n_k = st->n_k, .n_v = st->n_v, .dim = st->dim, .n_draft = st->n_draft, .n_conv = st->n_conv};
 }
 
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
     pi__k_state k = state_of(st);
-    return st->n_conv == TAPS ? pi__k_state_bytes(&k) : 0;
+    return pi__k_state_bytes(&k);
 }
 
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
     pi__k_state k = state_of(st);
-    return st->n_conv == TAPS ? pi__k_snapshot_bytes(&k) : 0;
+    return pi__k_snapshot_bytes(&k);
 }
 
 size_t pi__cuda_gdn_scratch(const pi__limits *lim)

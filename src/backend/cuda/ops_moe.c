@@ -1,6 +1,6 @@
 /* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread; memory is of the backend's scratch:
  *
- *     [ids][weights][columns][rows][three lists of tiles][their lengths][prepared activations][results]
+ *     [ids][weights][columns][rows][three lists of tiles][their lengths][marks][first columns][prepared activations][results]
  *
  * Results of gate and up lie where those of down will, who reads what was made of them. */
 #include "backend/cuda/impl.h"
@@ -11,6 +11,7 @@
 typedef struct moe_layout {
     size_t id, weight, column, row; /* [pairs] each */
     size_t tile[3], n_tile;         /* lists of tiles; [3] */
+    size_t marks, first;            /* [pi__k_marks] each */
     size_t mid;                     /* [pairs, F] prepared */
     size_t out;                     /* [pairs, 2F], then [pairs, E] */
     size_t end;
@@ -28,6 +29,8 @@ static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_
     for (int i = 0; i < 3; i++)
         p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
     p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
+    p.marks = pi__cuda_take(&at, pi__k_marks(n_rows, n_expert) * sizeof(uint32_t));
+    p.first = pi__cuda_take(&at, pi__k_marks(n_rows, n_expert) * sizeof(int32_t));
     /* The largest form of all: 6 bytes a value, where floats take 4 and integers 2.5. */
     p.mid = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
     p.out = pi__cuda_take(&at, (size_t) (pairs * wide) * sizeof(float));
@@ -91,10 +94,11 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     float *h = (float *) (void *) (c->scratch + p.out);
     pi__k_routes r = {
         .logits = a->logits, .ldl = a->ldl, .n_rows = a->n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
-        .gating = a->gating, .bias = a->bias, .table = a->table,
-        .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL, .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
+        .gating = a->gating, .bias = a->bias, .table = a->table, .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL,
+        .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
         .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
+        .marks = (uint32_t *) (void *) (c->scratch + p.marks), .first = (int32_t *) (void *) (c->scratch + p.first),
     };
     for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));

@@ -1,0 +1,446 @@
+/* The kernels of DeepSeek V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every mode; what
+ * lies in a cache and was not written is NaN. */
+#include "selftest/cache_ref.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "selftest/checks.h"
+
+namespace selftest {
+namespace {
+
+void check_near(double got, double want, double tolerance, const char *what, size_t i)
+{
+    if (!within(std::fabs(got - want), tolerance * (1 + std::fabs(want)))) fail_check("%s %zu: %g, expected %g", what, i, got, want);
+}
+
+int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
+
+/* Rows of two sequences in blocks of `block` tokens, in no order. */
+struct rows {
+    enum { SEQS = 2 };
+    int32_t block, ratio, each; /* tokens a block, a row; blocks a sequence */
+    paged memory;
+    std::vector<int32_t> blocks;
+    buffer<int32_t> table;
+    std::unique_ptr<buffer<int32_t>> slot;
+
+    rows(int32_t type, int32_t n, int32_t block_size, int32_t tokens, int32_t max_pos)
+        : block(block_size), ratio(tokens), each(max_pos / block_size + 1),
+          memory(type, type, 1, width_of(n), block_size / tokens, SEQS * each), blocks(order(SEQS * each)), table(blocks)
+    {
+        for (int32_t i = 0; i < SEQS * each; i++) memset(memory.c.base + (size_t) i * memory.c.stride, 0xff, memory.c.stride);
+    }
+    static std::vector<int32_t> order(int32_t n)
+    {
+        std::vector<int32_t> v((size_t) n);
+        for (int32_t i = 0; i < n; i++) v[(size_t) i] = n - 1 - i;
+        return v;
+    }
+    int32_t slot_of(int32_t seq, int32_t pos) const { return blocks[(size_t) (seq * each + pos / block)] * block + pos % block; }
+    pi__k_rows at(const std::vector<int32_t> &pos, const std::vector<int32_t> &seq)
+    {
+        std::vector<int32_t> s;
+        for (size_t i = 0; i < pos.size(); i++) s.push_back(pos[i] < 0 ? -1 : slot_of(seq[i], pos[i]));
+        slot.reset(new buffer<int32_t>(s));
+        return {memory.c, ratio, slot->get(), table.get(), each};
+    }
+    std::vector<float> read(int32_t seq, int32_t row) const { return memory.read(false, slot_of(seq, row * ratio) / ratio, 0); }
+    void write(int32_t seq, int32_t row, const float *x) { memory.write(false, slot_of(seq, row * ratio) / ratio, 0, x); }
+    void fill(random &r, int32_t n, int32_t n_rows)
+    {
+        for (int32_t s = 0; s < SEQS; s++)
+            for (int32_t i = 0; i < n_rows; i++) {
+                std::vector<float> x = r.normals((size_t) width_of(n));
+                std::fill(x.begin() + n, x.end(), 0.0f);
+                write(s, i, x.data());
+            }
+    }
+};
+
+/* Cosines and sines for the tokens, halves of n_rot. */
+std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_rot)
+{
+    std::vector<float> t;
+    for (int32_t p : pos)
+        for (int32_t half = 0; half < 2; half++)
+            for (int32_t i = 0; i < n_rot / 2; i++) {
+                const double angle = p * (0.5 / (1 << i));
+                t.push_back((float) (half ? std::sin(angle) : std::cos(angle)));
+            }
+    return t;
+}
+
+void rotate(std::vector<double> &x, int32_t dim, const float *rope, int32_t n_rot, double sign)
+{
+    for (int32_t i = 0; i < n_rot / 2; i++) {
+        double &a = x[(size_t) (dim - n_rot + 2 * i)], &b = x[(size_t) (dim - n_rot + 2 * i + 1)], c = rope[i];
+        const double s = sign * rope[n_rot / 2 + i], was = a;
+        a = was * c - b * s;
+        b = was * s + b * c;
+    }
+}
+
+std::vector<double> normed(const float *x, int32_t n, const float *w, double eps)
+{
+    double s = 0;
+    for (int32_t i = 0; i < n; i++) s += (double) x[i] * x[i];
+    std::vector<double> y;
+    for (int32_t i = 0; i < n; i++) y.push_back(x[i] / std::sqrt(s / n + eps) * (w ? w[i] : 1));
+    return y;
+}
+
+/* A stored row is what it should be, but for the format's rounding; behind its n values are zeros. */
+void check_row(int32_t type, const std::vector<float> &got, const std::vector<double> &want, double tolerance)
+{
+    double most = 0;
+    for (double v : want) most = std::fmax(most, std::fabs(v));
+    for (size_t i = 0; i < got.size(); i++) {
+        const double w = i < want.size() ? want[i] : 0;
+        const double off = type == PI__F32 ? 0 : type == PI__F16 ? std::fabs(w) * 0x1p-11 : type == PI__Q8_0 ? most / 120 : most / 7;
+        if (!within(std::fabs(got[i] - w), off + tolerance * (1 + std::fabs(w))))
+            fail_check("row value %zu: %g, expected %g", i, (double) got[i], w);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- hyper */
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+/* post, comb of a row. */
+std::vector<double> mixing(const float *m, double f, const float *scale, const float *base, double eps, int32_t n_iter)
+{
+    std::vector<double> c(20);
+    for (int i = 0; i < 4; i++) c[(size_t) i] = 2 * sigmoid(m[4 + i] * f * scale[1] + base[4 + i]);
+    double *k = &c[4];
+    for (int a = 0; a < 4; a++) {
+        double sum = 0;
+        for (int b = 0; b < 4; b++) sum += k[4 * a + b] = std::exp(m[8 + 4 * a + b] * f * scale[2] + base[8 + 4 * a + b]);
+        for (int b = 0; b < 4; b++) k[4 * a + b] = k[4 * a + b] / sum + eps;
+    }
+    for (int32_t i = 0; i < 2 * n_iter - 1; i++) /* columns, then rows and columns in turn */
+        for (int a = 0; a < 4; a++) {
+            const int from = i % 2 ? 4 * a : a, step = i % 2 ? 1 : 4;
+            double sum = eps;
+            for (int b = 0; b < 4; b++) sum += k[from + b * step];
+            for (int b = 0; b < 4; b++) k[from + b * step] /= sum;
+        }
+    return c;
+}
+
+void test_hyper()
+{
+    random r(1);
+    for (int32_t n : {4, 100, 640}) {
+        const int32_t R = 3, n_iter = n == 100 ? 0 : 20, M = n_iter ? 24 : 4;
+        std::vector<float> x0 = r.normals((size_t) (R * 4 * n)), y0 = r.normals((size_t) (R * n));
+        buffer<float> mix(r.normals((size_t) (R * M))), scale(r.normals(3)), base(r.normals((size_t) M));
+        in_all_modes([&] {
+            buffer<float> x(x0), y((size_t) (R * n)), coef((size_t) (R * 20));
+            pi__hyper a = {R, x.get(), n, mix.get(), scale.get(), base.get(), 1e-6f, 1e-6f, n_iter, coef.get(), y.get()};
+            must_run(pi__k_hyper_pre(stream(), &a));
+            if (n_iter) memcpy(y.get(), y0.data(), y0.size() * 4);
+            std::vector<float> read(y.get(), y.get() + y.size());
+            if (n_iter) must_run(pi__k_hyper_post(stream(), &a));
+            for (size_t row = 0; row < (size_t) R; row++) {
+                const float *was = &x0[row * 4 * (size_t) n], *m = mix.get() + row * (size_t) M;
+                double s = 0;
+                for (int32_t i = 0; i < 4 * n; i++) s += (double) was[i] * was[i];
+                const double f = 1 / std::sqrt(s / (4 * n) + 1e-6);
+                if (!n_iter) {
+                    for (int32_t i = 0; i < n; i++) {
+                        double want = 0;
+                        for (int k = 0; k < 4; k++) want += (sigmoid(m[k] * f * scale[0] + base[(size_t) k]) + 1e-6) * was[k * n + i];
+                        check_near(read[row * (size_t) n + (size_t) i], want, 2e-6, "stream", (size_t) i);
+                    }
+                    continue;
+                }
+                const std::vector<double> c = mixing(m, f, scale.get(), base.get(), 1e-6, n_iter);
+                for (size_t i = 0; i < 20; i++) check_near(coef[row * 20 + i], c[i], 5e-6, "coefficient", i);
+                for (int32_t b = 0; b < 4; b++)
+                    for (int32_t i = 0; i < n; i++) {
+                        double want = c[(size_t) b] * y0[row * (size_t) n + (size_t) i];
+                        for (int32_t k = 0; k < 4; k++) want += c[(size_t) (4 + 4 * k + b)] * was[k * n + i];
+                        check_near(x[row * 4 * (size_t) n + (size_t) (b * n + i)], want, 2e-5, "mixed", (size_t) i);
+                    }
+            }
+        });
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- mla_qkv */
+
+void test_mla_qkv()
+{
+    random r(2);
+    const struct { int32_t type, dim, n_head; } cases[] = {{PI__F32, 48, 5}, {PI__F16, 512, 2}, {PI__Q8_0, 64, 3}, {PI__Q4_0, 96, 1}};
+    for (const auto &c : cases) {
+        const int32_t T = 3, ROT = 16, H = c.n_head, D = c.dim, ld = H * D + 4;
+        const std::vector<int32_t> pos = {5, 40, -1}, seq = {0, 1, 1};
+        std::vector<float> q0 = r.normals((size_t) (T * ld)), row0 = r.normals((size_t) (T * D)), table = rotation(pos, ROT);
+        buffer<float> norm(r.normals((size_t) D)), row(row0), rope(table);
+        in_all_modes([&] {
+            rows kv(c.type, D, 16, 1, 63);
+            buffer<float> q(q0);
+            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), 1e-6f, rope.get(), ROT},
+                               kv.at(pos, seq), T};
+            must_run(pi__k_mla_qkv_run(stream(), &k));
+            for (size_t t = 0; t < (size_t) T; t++) {
+                for (int32_t h = 0; h < H; h++) {
+                    const float *x = &q0[t * (size_t) ld + (size_t) (h * D)];
+                    std::vector<double> want(x, x + D);
+                    if (k.a.q_norm) want = normed(x, D, nullptr, 1e-6);
+                    rotate(want, D, &table[t * ROT], ROT, 1);
+                    for (size_t i = 0; i < want.size(); i++)
+                        check_near(q[t * (size_t) ld + (size_t) (h * D) + i], want[i] * 0.25, 3e-6, "query", i);
+                }
+                if (pos[t] < 0) continue;
+                std::vector<double> want = normed(&row0[t * (size_t) D], D, norm.get(), 1e-6);
+                rotate(want, D, &table[t * ROT], ROT, 1);
+                check_row(c.type, kv.read(seq[t], pos[t]), want, 4e-6);
+            }
+        });
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ compress */
+
+/* Entry e of tokens x [any, 2 width]. */
+std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a, int32_t e)
+{
+    const int32_t W = a.overlap ? 2 * a.dim : a.dim, start = e * a.ratio, first = a.overlap && start ? start - a.ratio : start;
+    std::vector<float> sum((size_t) a.dim);
+    for (int32_t d = 0; d < a.dim; d++) {
+        double all = 0, v = 0;
+        for (int32_t p = first; p < start + a.ratio; p++) {
+            const int32_t at = (a.overlap && p >= start ? a.dim : 0) + d;
+            const float *t = &x[(size_t) (p * 2 * W)];
+            const double s = std::exp((double) t[W + at] + a.ape[p % a.ratio * W + at]);
+            all += s;
+            v += s * t[at];
+        }
+        sum[(size_t) d] = (float) (v / all);
+    }
+    std::vector<double> y = normed(sum.data(), a.dim, a.norm, a.eps);
+    std::vector<float> rope;
+    for (int32_t half = 0; half < 2; half++)
+        for (int32_t i = 0; i < a.n_rot / 2; i++) {
+            const float angle = (float) start * a.freq[i];
+            rope.push_back((float) (half ? std::sin((double) angle) : std::cos((double) angle)));
+        }
+    rotate(y, a.dim, rope.data(), a.n_rot, 1);
+    return y;
+}
+
+/* However tokens are cut into steps. */
+void test_compress()
+{
+    random r(3);
+    const struct { int32_t type, ratio, dim, n; } cases[] = {{PI__F32, 4, 48, 39}, {PI__F16, 4, 512, 13}, {PI__F16, 128, 32, 260}};
+    for (const auto &c : cases) {
+        const bool overlap = c.ratio == 4;
+        const int32_t W = overlap ? 2 * c.dim : c.dim;
+        std::vector<float> x0 = r.normals((size_t) (c.n * 2 * W));
+        buffer<float> x(x0), ape(r.normals((size_t) (c.ratio * W))), norm(r.normals((size_t) c.dim));
+        buffer<float> freq(std::vector<float>{1, 0.5f, 0.1f, 0.01f});
+        pi__compress a = {nullptr, nullptr, nullptr, 2 * W, c.ratio, c.dim, overlap, ape.get(), norm.get(), 1e-6f, freq.get(), 8};
+        for (int32_t step : {c.n, 7}) {
+            rows recent(PI__F32, 2 * W, 16, 1, c.n), entries(c.type, c.dim, 128, c.ratio, c.n);
+            for (int32_t from = 0; from < c.n; from += step) {
+                std::vector<int32_t> pos, seq;
+                for (int32_t p = from; p < std::min(c.n, from + step); p++) pos.push_back(p), seq.push_back(1);
+                pos.push_back(-1), seq.push_back(0); /* padding */
+                buffer<int32_t> p(pos), s(seq);
+                buffer<float> some(std::vector<float>(x0.begin() + from * 2 * W, x0.begin() + (from + (int32_t) pos.size() - 1) * 2 * W));
+                a.x = some.get();
+                pi__k_compress k = {a, recent.at(pos, seq), entries.at(pos, seq), (int32_t) pos.size(), p.get(), s.get()};
+                if (step == c.n) in_all_modes([&] { must_run(pi__k_compress_run(stream(), &k)); });
+                else must_run(pi__k_compress_run(stream(), &k));
+            }
+            for (int32_t e = 0; e < c.n / c.ratio; e++) check_row(c.type, entries.read(1, e), entry_of(x0, a, e), 2e-5);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- indexer */
+
+struct index_case {
+    int32_t type, dim, n_head, n_top;
+    std::vector<int32_t> pos;
+    bool modes;
+};
+
+/* What is picked is as good as what is not, ascending. */
+void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n, const int32_t *pick)
+{
+    std::vector<double> score, off;
+    for (int32_t e = 0; e < n; e++) {
+        const std::vector<float> k = kv.read(seq, e);
+        double s = 0, size = 0;
+        for (int32_t h = 0; h < c.n_head; h++) {
+            double dot = 0;
+            for (int32_t d = 0; d < c.dim; d++) dot += (double) q[h * c.dim + d] * k[(size_t) d];
+            s += w[h] * 0.125 * std::fmax(dot, 0);
+            size += std::fabs(w[h] * 0.125 * dot);
+        }
+        score.push_back(s);
+        off.push_back(size * 1e-5);
+    }
+    const int32_t k = std::min(n, c.n_top);
+    std::vector<double> sorted = score;
+    std::sort(sorted.begin(), sorted.end(), [](double a, double b) { return a > b; });
+    for (int32_t i = 0; i < k; i++) {
+        expect_true(pick[i] >= (i ? pick[i - 1] + 1 : 0) && pick[i] < n);
+        const double s = score[(size_t) pick[i]];
+        if (s < sorted[(size_t) k - 1] - off[(size_t) pick[i]]) fail_check("entry %d of %d is not among the best", pick[i], n);
+    }
+}
+
+void run_indexer(const index_case &c)
+{
+    random r((uint64_t) (c.dim + c.n_head));
+    const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim, last = *std::max_element(c.pos.begin(), c.pos.end());
+    std::vector<int32_t> seq;
+    for (int32_t t = 0; t < T; t++) seq.push_back(t % 2);
+    std::vector<float> q0 = r.normals((size_t) (T * Q)), w0 = r.normals((size_t) (T * c.n_head));
+    for (int32_t i = 0; i < Q; i++) q0[(size_t) i] *= 1e-4f; /* small, and all zero: any are as good, the first are taken */
+    for (int32_t i = 0; i < Q && T > 1; i++) q0[(size_t) (Q + i)] = 0;
+    rows kv(c.type, c.dim, 128, 4, last);
+    kv.fill(r, c.dim, (last + 1) / 4);
+    buffer<float> q(q0), w(w0);
+    buffer<int32_t> pos(c.pos), s(seq);
+    std::vector<int32_t> first;
+    const size_t room = pi__k_indexer_scratch((last + 1) / 4);
+    buffer<char> scratch(2 * room);
+    auto run = [&](int32_t n_sm, size_t size) {
+        buffer<int32_t> pick((size_t) (T * c.n_top));
+        pick.fill(0xff);
+        pi__k_indexer k = {{nullptr, q.get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
+                           kv.at(c.pos, seq), T, pos.get(), s.get(), (last + 1) / 4, scratch.get(), size, n_sm};
+        must_run(pi__k_indexer_run(stream(), &k));
+        const std::vector<int32_t> now(pick.get(), pick.get() + pick.size());
+        if (first.empty()) first = now;
+        expect_bytes(now.data(), first.data(), now.size() * 4);
+    };
+    if (c.modes) in_all_modes([&] { run(4, 2 * room); });
+    run(1, room);
+    for (int32_t t = 0; t < T; t++) {
+        const int32_t n = (c.pos[(size_t) t] + 1) / 4, *pick = &first[(size_t) (t * c.n_top)];
+        check_picks(c, kv, t % 2, &q0[(size_t) (t * Q)], &w0[(size_t) (t * c.n_head)], n, pick);
+        for (int32_t i = n; i < c.n_top; i++) expect_equal(pick[i], -1);
+        for (int32_t i = 0; i < std::min(n, c.n_top) && t == 1; i++) expect_equal(pick[i], i);
+    }
+}
+
+void test_indexer()
+{
+    run_indexer({PI__F16, 32, 17, 7, {300, 299, -1, 27, 30, 2, 31}, true});
+    run_indexer({PI__F32, 48, 70, 5, {90, 300}, true});
+    run_indexer({PI__Q8_0, 288, 16, 9, {100, 77}, false});
+    run_indexer({PI__F16, 32, 2, 600, {4 * 16384 + 2002, 4 * 16384 - 1, 2399}, false}); /* in two parts */
+}
+
+/* -------------------------------------------------------------------------------------------------------------- sparse */
+
+struct sparse_case {
+    int32_t type, type_entries, dim, n_head, window, ratio, n_top, first; /* ratio 0: no entries; n_top 0: all of them */
+    std::vector<int32_t> pos;
+};
+
+void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
+                         const float *sinks, const float *rope, const float *out)
+{
+    const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos - c.window + 1), seen = c.ratio ? (pos + 1) / c.ratio : 0;
+    std::vector<std::vector<float>> list;
+    for (int32_t p = std::max(first, 0); p <= pos; p++) list.push_back(window.read(t % 2, p));
+    for (int32_t e = 0; e < (c.n_top ? std::min(seen, c.n_top) : seen); e++) list.push_back(entries.read(t % 2, c.n_top ? pick[e] : e));
+    for (int32_t h = 0; h < c.n_head; h++) {
+        std::vector<double> s, o((size_t) c.dim);
+        double top = sinks[h], all = 0;
+        for (const auto &row : list) {
+            double dot = 0;
+            for (int32_t d = 0; d < c.dim; d++) dot += (double) q[h * c.dim + d] * row[(size_t) d];
+            s.push_back(dot);
+            top = std::fmax(top, dot);
+        }
+        for (size_t i = 0; i < list.size(); i++) {
+            const double e = std::exp(s[i] - top);
+            all += e;
+            for (int32_t d = 0; d < c.dim; d++) o[(size_t) d] += e * list[i][(size_t) d];
+        }
+        for (double &v : o) v /= all + std::exp(sinks[h] - top);
+        rotate(o, c.dim, rope, 16, -1);
+        const double off = c.type_entries == PI__Q8_0 ? 1e-3 : 1e-5; /* values are rounded to f16 */
+        for (int32_t d = 0; d < c.dim; d++) check_near(out[h * c.dim + d], o[(size_t) d], off, "result", (size_t) d);
+    }
+}
+
+void run_sparse(const sparse_case &c)
+{
+    random r((uint64_t) (c.dim + c.n_head));
+    const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim, last = *std::max_element(c.pos.begin(), c.pos.end());
+    std::vector<int32_t> seq, picks;
+    for (int32_t t = 0; t < T; t++) {
+        seq.push_back(t % 2);
+        for (int32_t i = 0; i < c.n_top; i++) picks.push_back(std::min(2 * i, (c.pos[(size_t) t] + 1) / 4 - c.n_top + i));
+    }
+    for (int32_t t = 0; t < T; t++) /* of those that see few, all */
+        for (int32_t i = 0; i < c.n_top && (c.pos[(size_t) t] + 1) / 4 <= c.n_top; i++) picks[(size_t) (t * c.n_top + i)] = i;
+    std::vector<float> q0 = r.normals((size_t) (T * Q)), table = rotation(c.pos, 16);
+    for (float &f : q0) f *= 3 / std::sqrt((float) c.dim);
+    rows window(c.type, c.dim, 32, 1, last), entries(c.type_entries, c.dim, 128, c.ratio ? c.ratio : 1, last);
+    window.fill(r, c.dim, last + 1);
+    if (c.ratio) entries.fill(r, c.dim, (last + 1) / c.ratio);
+    buffer<float> q(q0), sinks(r.normals((size_t) c.n_head)), rope(table);
+    buffer<int32_t> pos(c.pos), s(seq), pick(picks);
+    const int32_t most = std::min(c.window, last + 1) + (c.n_top ? c.n_top : c.ratio ? (last + 1) / c.ratio : 0);
+    buffer<float> scratch((size_t) (T * (c.n_head + 15) * (most / 128 + 1) * (c.dim + 2)));
+    std::vector<float> want;
+    /* Tokens from..from + n, as results of the first ones. */
+    auto run = [&](int32_t from, int32_t n, int32_t n_sm) {
+        buffer<float> out((size_t) (n * Q));
+        out.fill(0xff);
+        pi__k_sparse k = {};
+        k.a.q = q.get() + from * Q, k.a.ldq = k.a.ldo = Q, k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
+        k.a.first = c.first, k.a.pick = c.n_top ? pick.get() + from * c.n_top : nullptr, k.a.n_top = c.n_top;
+        k.a.sinks = sinks.get(), k.a.rope = rope.get() + from * 16, k.a.n_rot = 16, k.a.out = out.get();
+        k.rows = window.at(c.pos, seq);
+        if (c.ratio) k.entries = entries.at(c.pos, seq);
+        else k.entries.ratio = 1;
+        k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm;
+        k.scratch = scratch.get(), k.scratch_size = scratch.size() * 4;
+        must_run(pi__k_sparse_run(stream(), &k));
+        const std::vector<float> now(out.get(), out.get() + out.size());
+        if (want.empty()) want = now;
+        expect_bytes(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
+    };
+    in_all_modes([&] { run(0, T, 0); });
+    run(0, T, 1000); /* with a block a split */
+    for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000);
+    for (int32_t t = 0; t < T; t++)
+        check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], &picks[(size_t) (t * c.n_top)], sinks.get(), &table[(size_t) (t * 16)],
+                     &want[(size_t) (t * Q)]);
+}
+
+void test_sparse()
+{
+    run_sparse({PI__F16, PI__F16, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}});
+    run_sparse({PI__F32, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0, 128}});
+    run_sparse({PI__F16, PI__F16, 512, 33, 16, 4, 150, 0, {700, 15}});
+    run_sparse({PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}});
+    run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
+}
+
+const entry checks[] = {
+    {"hyper", test_hyper},     {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"indexer", test_indexer}, {"sparse", test_sparse},
+};
+
+} // namespace
+
+const family checks_of_mla = {"mla", "hyper-connections, latent rows, compressed entries, their index, sparse attention", checks,
+                              sizeof checks / sizeof *checks};
+
+} // namespace selftest

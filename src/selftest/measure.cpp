@@ -1,0 +1,237 @@
+/* Rates of a device: copies, weights read for few rows, products with many rows, attention, launches; times are those of
+ * the queue (pi__rt_stamp), the best of some rounds. Memory holds random bits, of floats between 0 and 1: what is zero may
+ * take less power than what is not.
+ *
+ * Memory: as large as needed to be beyond the device's caches, and given back after each measurement. */
+#include "selftest/measure.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/kernels.h"
+extern "C" {
+#include "formats/formats.h"
+}
+
+namespace selftest {
+namespace {
+
+/* Published figures of devices, found by a part of their name, the first that fits: bandwidth, and dense products of 16-bit
+ * floats summed in f32, of int8, of FP4, 10^12 operations a second; 0: none is published. */
+const struct peak {
+    const char *name;
+    double gbs, f16, s8, fp4;
+} peaks[] = {
+    {"H200", 4800, 989, 1979, 0},           {"H100 PCIe", 2039, 756, 1513, 0},    {"H100 NVL", 3938, 835, 1671, 0},
+    {"H100", 3352, 989, 1979, 0},           {"A100-SXM4-80GB", 2039, 312, 624, 0}, {"A100 80GB", 1935, 312, 624, 0},
+    {"A100", 1555, 312, 624, 0},            {"GB10", 273, 0, 0, 500},             {"RTX PRO 6000", 1792, 504, 1007, 2015},
+    {"RTX 5090", 1792, 210, 838, 1676},     {"RTX 4090", 1008, 165, 661, 0},      {"RTX 3090", 936, 71, 284, 0},
+};
+
+const peak *peak_of(const target &t)
+{
+    for (const peak &p : peaks)
+        if (std::strstr(t.info.name, p.name)) return &p;
+    return nullptr;
+}
+
+struct meter {
+    target &t;
+    const pi__selftest &to;
+    double gbs;       /* peak of memory, 0: not known */
+    bool timed;       /* there is a clock */
+    size_t beyond;    /* bytes that no cache holds */
+    std::vector<uint32_t> bits; /* what memory is filled with */
+
+    struct region { /* device memory */
+        pi__rt *rt = nullptr;
+        char *p = nullptr;
+        ~region() { pi__rt_free(rt, p); }
+    };
+    bool take(region &r, size_t size)
+    {
+        void *out = nullptr;
+        r.rt = t.rt;
+        int code = pi__rt_alloc(t.rt, &out, size);
+        r.p = static_cast<char *>(out);
+        for (size_t at = 0; at < size && !code && out; at += bits.size() * 4)
+            code = pi__rt_upload(t.rt, r.p + at, bits.data(), std::min(bits.size() * 4, size - at));
+        return !code && out;
+    }
+
+    /* Best time of f in ms, which queues and returns a code; negative: it failed. */
+    template <class F> double time(F f)
+    {
+        double best = -1;
+        int code = f();
+        if (!code) code = pi__rt_wait(t.rt);
+        for (int i = 0; i < (timed ? 5 : 1) && !code; i++) {
+            float ms = 0;
+            code = pi__rt_stamp(t.rt, 0);
+            for (int k = 0; k < (timed ? 4 : 1) && !code; k++) code = f();
+            if (!code) code = pi__rt_stamp(t.rt, 1);
+            if (!code) code = pi__rt_wait(t.rt);
+            if (!code) code = pi__rt_stamped(t.rt, &ms);
+            ms /= 4;
+            if (!code && (best < 0 || ms < best)) best = ms;
+        }
+        if (code) pi__selftest_line(&to, "  not measured: %s", pi__rt_text(code));
+        return code ? -1 : best;
+    }
+
+    /* A line of the report: the rate, and its part of the peak where that is known. */
+    void tell(const char *what, double ms, double rate, const char *unit, double most)
+    {
+        if (ms < 0) return;
+        if (!timed) pi__selftest_line(&to, "  %-44s ran; there is no clock", what);
+        else if (most > 0) pi__selftest_line(&to, "  %-44s %8.1f %s  %3.0f %% of %.0f", what, rate, unit, 100 * rate / most, most);
+        else pi__selftest_line(&to, "  %-44s %8.1f %s", what, rate, unit);
+    }
+    void bandwidth(const char *what, double ms, double bytes, double peak_gbs) { tell(what, ms, bytes / ms * 1e-6, "GB/s", peak_gbs); }
+    void operations(const char *what, double ms, double flop, double peak) { tell(what, ms, flop / ms * 1e-9, "TFLOPS", peak); }
+    void no_room(const char *what) { pi__selftest_line(&to, "  %-44s not measured: no memory", what); }
+
+    void copies();
+    void product(int32_t type, bool fp4, int32_t n_rows, double peak_tflops);
+    void attention();
+    void launches();
+};
+
+/* Rows that are gathered are read and written; between host and device one way. */
+void meter::copies()
+{
+    const int64_t n = 4096;
+    const int32_t rows = (int32_t) (beyond / (size_t) n / sizeof(float));
+    region from, to_, which;
+    if (!take(from, (size_t) rows * (size_t) n * sizeof(float)) || !take(to_, (size_t) rows * (size_t) n * sizeof(float)) ||
+        !take(which, (size_t) rows * sizeof(int32_t))) return no_room("copy on the device");
+    std::vector<int32_t> number((size_t) rows);
+    for (int32_t i = 0; i < rows; i++) number[(size_t) i] = i;
+    if (pi__rt_upload(t.rt, which.p, number.data(), number.size() * sizeof(int32_t))) return no_room("copy on the device");
+    const double bytes = (double) rows * n * 4;
+    bandwidth("copy on the device, read and write", time([&] {
+        return pi__k_gather_rows(pi__rt_stream(t.rt), (const float *) from.p, (const int32_t *) which.p, rows, n, (float *) to_.p);
+    }), 2 * bytes, gbs);
+    void *host = nullptr;
+    const size_t size = (size_t) bytes / 4;
+    if (pi__rt_host_alloc(t.rt, &host, size) || !host) return no_room("copies to and from the host");
+    bandwidth("from pinned memory of the host", time([&] { return pi__rt_upload(t.rt, from.p, host, size); }), (double) size, 0);
+    bandwidth("to pinned memory of the host", time([&] { return pi__rt_download(t.rt, host, from.p, size); }), (double) size, 0);
+    pi__rt_host_free(t.rt, host);
+}
+
+/* Few rows: how fast weights are read. Many (a peak of operations is given then, or 0): how fast they are multiplied. */
+void meter::product(int32_t type, bool fp4, int32_t n_rows, double peak_tflops)
+{
+    const bool many = n_rows > 32, mma16 = pi__k_mma16_has(type, 4096);
+    char what[64];
+    pi__k_matrix m = {};
+    m.type = type, m.n_in = timed ? 4096 : 256;
+    m.n_out = many ? timed ? 8192 : 128 : (int64_t) (beyond / (pi__row_size(pi__type_info_of(type), m.n_in))) / 16 * 16;
+    std::snprintf(what, sizeof what, "%s%s weights, %d row%s", pi__type_info_of(type)->name, fp4 ? " in FP4," : "", (int) n_rows,
+                  n_rows > 1 ? "s" : "");
+    if (!pi__cuda_shape_of(type, m.n_in, m.n_out, &m.shape)) return;
+    region w, x, y, prepared;
+    if (!take(w, m.shape.mat_bytes) || !take(x, (size_t) n_rows * (size_t) m.n_in * 4) ||
+        !take(y, (size_t) n_rows * (size_t) m.n_out * 4) ||
+        !take(prepared, pi__k_mma16_prepared_bytes(PI__BF16, n_rows, m.n_in))) return no_room(what);
+    m.data = (const uint8_t *) w.p;
+    const pi__k_input in = {PI__IN_PLAIN, (const float *) x.p, m.n_in, nullptr, 0, nullptr, 0, 0};
+    const pi__k_product p = {m, (float *) y.p, m.n_out};
+    void *s = pi__rt_stream(t.rt);
+    int code = fp4 ? pi__k_fp4_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
+             : mma16 ? pi__k_mma16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
+                     : pi__k_prepare(s, &in, n_rows, m.n_in, 0, prepared.p);
+    const double ms = code ? -1 : time([&] {
+        s = pi__rt_stream(t.rt);
+        return fp4 ? pi__k_fp4_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
+             : mma16 ? pi__k_mma16_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
+                     : pi__k_linear(s, &p, 1, prepared.p, n_rows);
+    });
+    if (many) operations(what, ms, 2.0 * (double) m.n_in * (double) m.n_out * n_rows, peak_tflops);
+    else bandwidth(what, ms, (double) m.shape.mat_bytes, gbs);
+}
+
+/* A token of each of some sequences over a long cache of F16: 8 heads of keys and values, 4 of queries to each. */
+void meter::attention()
+{
+    enum { KV = 8, HEADS = 32, DIM = 128, BLOCK = 16 };
+    const int32_t seqs = timed ? 8 : 2, keys = timed ? 8192 : 64, blocks = seqs * keys / BLOCK;
+    const size_t block = (size_t) 2 * KV * BLOCK * DIM * 2, heads = (size_t) HEADS * DIM;
+    std::vector<int32_t> ints;
+    for (int32_t i = 0; i < seqs; i++) ints.push_back(keys - 1);
+    for (int32_t i = 0; i <= seqs; i++) ints.push_back(i);
+    for (int32_t i = 0; i < blocks; i++) ints.push_back(i);
+    region cache, q, out, table, scratch;
+    const size_t scratch_size = (size_t) 64 << 20;
+    if (!take(cache, block * (size_t) blocks) || !take(q, (size_t) seqs * heads * 4) || !take(out, (size_t) seqs * heads * 4) ||
+        !take(table, ints.size() * 4) || !take(scratch, timed ? scratch_size : 1 << 20)) return no_room("attention");
+    if (pi__rt_upload(t.rt, table.p, ints.data(), ints.size() * 4)) return no_room("attention");
+    pi__k_attn a = {};
+    a.q = (const float *) q.p, a.ldq = a.ldo = (int64_t) heads, a.q_stride = DIM;
+    a.out = (float *) out.p, a.n_head = HEADS, a.n_tokens = a.n_seqs = seqs;
+    a.pos = (const int32_t *) table.p, a.seq_start = a.pos + seqs, a.block_table = a.seq_start + seqs + 1;
+    a.table_stride = keys / BLOCK, a.max_keys = keys;
+    a.cache = {cache.p, block, PI__F16, PI__F16, KV, DIM, BLOCK};
+    a.scratch = scratch.p, a.scratch_size = timed ? scratch_size : 1 << 20, a.n_sm = t.info.n_sm;
+    char what[64];
+    std::snprintf(what, sizeof what, "attention, %d sequences x %d keys", (int) seqs, (int) keys);
+    bandwidth(what, time([&] { return pi__k_attention(pi__rt_stream(t.rt), &a); }), (double) block * blocks, gbs);
+}
+
+/* The least that a launch costs, by itself and in a graph. */
+void meter::launches()
+{
+    enum { N = 100 };
+    region x;
+    if (!take(x, 1024)) return no_room("launches");
+    const pi__softcap a = {(float *) x.p, 2, 1, 64};
+    auto all = [&] {
+        int code = 0;
+        for (int i = 0; i < (timed ? N : 2) && !code; i++) code = pi__k_softcap(pi__rt_stream(t.rt), &a);
+        return code;
+    };
+    const double alone = time(all);
+    pi__rt_graph *g = nullptr;
+    int code = pi__rt_capture(t.rt);
+    const int queued = code ? code : all();
+    if (!code) code = pi__rt_capture_end(t.rt, &g);
+    const double replayed = code || queued ? -1 : time([&] { return pi__rt_replay(t.rt, g); });
+    pi__rt_graph_free(t.rt, g);
+    if (code || queued) pi__selftest_line(&to, "  launches in a graph: not measured: %s", pi__rt_text(code ? code : queued));
+    if (alone >= 0 && replayed >= 0 && timed)
+        pi__selftest_line(&to, "  %-44s %8.2f us, replayed %.2f us", "a launch", alone * 1000 / N, replayed * 1000 / N);
+    else if (!timed) pi__selftest_line(&to, "  %-44s ran; there is no clock", "launches, queued and replayed");
+}
+
+} // namespace
+
+double memory_peak(const target &t, const pi__rt_facts &f, bool *published)
+{
+    const peak *p = peak_of(t);
+    *published = p != nullptr;
+    return p ? p->gbs : 2.0 * f.memory_clock * f.bus / 8 * 1e-3;
+}
+
+void measure(target &t, const pi__rt_facts &f, const pi__selftest &to)
+{
+    bool published;
+    const peak *p = peak_of(t);
+    const size_t cached = (size_t) f.l2 << 10, least = (size_t) 256 << 20;
+    meter m = {t, to, memory_peak(t, f, &published), f.driver != 0, 0, {}};
+    random r(1);
+    m.bits.resize(m.timed ? 1 << 20 : 1 << 10);
+    for (uint32_t &u : m.bits) u = (r.bits() ^ r.bits() << 16) & 0x3f3f3f3f;
+    m.beyond = !m.timed ? (size_t) 1 << 16 : cached * 4 > least ? cached * 4 : least;
+    m.copies();
+    for (int32_t type : {PI__Q8_0, PI__Q4_K, PI__NVFP4, PI__BF16})
+        for (int32_t rows : {1, 8}) m.product(type, false, rows, 0);
+    if (t.info.arch / 10 == 12) m.product(PI__NVFP4, true, 1, 0);
+    m.product(PI__Q4_K, false, m.timed ? 2048 : 40, p ? p->s8 : 0);
+    m.product(PI__BF16, false, m.timed ? 2048 : 40, p ? p->f16 : 0);
+    if (t.info.arch / 10 == 12) m.product(PI__NVFP4, true, m.timed ? 2048 : 40, p ? p->fp4 : 0);
+    m.attention();
+    m.launches();
+}
+
+} // namespace selftest

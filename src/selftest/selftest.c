@@ -1,0 +1,106 @@
+/* The self-test's request: which device, which checks; and the lines of its report. No memory but the stack; the caller's
+ * thread. Compiled again for the programs over the emulator, with PI_HAVE_EMU. */
+#include "selftest/selftest.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+void pi__selftest_line(const pi__selftest *t, const char *fmt, ...)
+{
+    char line[600];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    t->fn(t->ud, line);
+}
+
+/* Calls f with each word of the list, until it says true; whether one did. */
+static bool any_word(const char *list, bool (*f)(void *ud, const char *word, size_t n), void *ud)
+{
+    for (const char *p = list ? list : ""; *p;) {
+        const size_t n = strcspn(p, ", ");
+        if (n && f(ud, p, n)) return true;
+        p += n + (p[n] != 0);
+    }
+    return false;
+}
+
+typedef struct wish {
+    const char *family, *check; /* check NULL: any of it */
+} wish;
+
+static bool asks_for(void *ud, const char *word, size_t n)
+{
+    const wish *w = ud;
+    const size_t f = strlen(w->family);
+    if (n < f || memcmp(word, w->family, f)) return false;
+    if (n == f || !w->check) return n == f || word[f] == '.';
+    return word[f] == '.' && n - f - 1 == strlen(w->check) && !memcmp(word + f + 1, w->check, n - f - 1);
+}
+
+bool pi__selftest_wants(const pi__selftest *t, const char *family, const char *check)
+{
+    wish w = {family, check};
+    return !t->checks || !*t->checks || any_word(t->checks, asks_for, &w);
+}
+
+#if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
+static const char *family_of(int i) { return pi__selftest_device_family(i); }
+#else
+static const char *family_of(int i)
+{
+    (void) i;
+    return NULL;
+}
+int pi__selftest_device(pi__selftest *t, const char *name, int32_t index, pi_error *err)
+{
+    (void) t;
+    (void) index;
+    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", name);
+}
+#endif
+
+static bool is_unknown(void *ud, const char *word, size_t n)
+{
+    const char *const **unknown = ud, *name;
+    const size_t family = strcspn(word, ". ,");
+    for (int i = -1; (name = i < 0 ? "cpu" : family_of(i)); i++)
+        if (strlen(name) == (family < n ? family : n) && !memcmp(name, word, strlen(name))) return false;
+    *(const char **) (void *) unknown = word;
+    return true;
+}
+
+static int check_words(const pi__selftest *t, pi_error *err)
+{
+    const char *unknown = NULL, *name;
+    char all[300] = "cpu";
+    if (!any_word(t->checks, is_unknown, &unknown)) return PI_OK;
+    for (int i = 0; (name = family_of(i)); i++) snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", name);
+    return pi__fail(err, PI_EINVAL, "there is no check '%.*s': give %s, or one of them with .NAME", (int) strcspn(unknown, ", "),
+                    unknown, all);
+}
+
+int pi__selftest_run(pi__selftest *t, pi_error *err)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    const int n = pi__devices_named(t->device, dev, index);
+    char name[24];
+    int rc = check_words(t, err);
+    if (rc) return rc;
+    if (n != 1) {
+        return pi__fail(err, n ? PI_EINVAL : PI_EUNSUPPORTED, n ? "device '%.60s': give one, the self-test takes the next one "
+                        "by itself where it needs two" : "device '%.60s' is not in this build", t->device);
+    }
+    snprintf(name, sizeof name, strcmp(dev[0]->name, "cpu") ? "%s%d" : "%s", dev[0]->name, (int) index[0]);
+    rc = strcmp(dev[0]->name, "cpu") ? pi__selftest_device(t, name, index[0], err) : pi__selftest_cpu(t, err);
+    if (rc) return rc;
+    if (!t->n_done) pi__selftest_line(t, "no check was asked for that this device has");
+    else if (!t->n_failed) pi__selftest_line(t, "RESULT: all %d checks passed", t->n_done);
+    else pi__selftest_line(t, "RESULT: %d of %d checks FAILED", t->n_failed, t->n_done);
+    return t->n_failed ? pi__fail(err, PI_EDEVICE, "%d of %d checks of %s failed", t->n_failed, t->n_done, name) : PI_OK;
+}

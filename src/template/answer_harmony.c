@@ -1,0 +1,119 @@
+/* Answers in messages (gpt-oss's harmony), which are thoughts, content or a call by their headers:
+ *
+ *     <|channel|>analysis<|message|> THOUGHTS <|end|>
+ *     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {ARGUMENTS} <|call|>
+ *     <|start|>assistant<|channel|>final<|message|> CONTENT <|return|>
+ *
+ * The prompt ends behind <|start|>assistant; "to=" may stand in front of the channel, too. A message to nobody's function is
+ * content with its header and its end, and so is a call whose arguments are no JSON object. Tokens that end an answer print
+ * nothing, so the end of the text stands for the last one. */
+#include "template/answer_impl.h"
+
+#include <string.h>
+
+enum { HEAD = PI__STEP_FORM, BODY, ARGS, ARGS_TEXT };
+enum { HEADER_MAX = 512 }; /* bytes up to <|message|> */
+
+static const char message[] = "<|message|>";
+/* What is between bodies; the first ones end a message, the others begin a header. */
+static const char *const frames[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", "to="};
+enum { N_ENDS = 3, N_MARKS = 5, N_FRAMES = 6 };
+
+/* kept: the body's end is part of the content. */
+static void begin_body(pi__answer *a, bool thought, bool kept)
+{
+    a->step = BODY;
+    a->in_thought = a->trim = thought;
+    a->kept = kept;
+    a->seek = a->at;
+}
+
+/* The word behind a mark in the header, up to white space or a tag. */
+static pi__str word_behind(pi__str h, const char *mark)
+{
+    const char *p = memmem(h.p, h.n, mark, strlen(mark));
+    if (!p) return (pi__str) {NULL, 0};
+    p += strlen(mark);
+    size_t n = 0, left = h.n - (size_t) (p - h.p);
+    while (n < left && !pi__answer_white(p[n]) && p[n] != '<') n++;
+    return (pi__str) {p, n};
+}
+
+/* A header h at a->at: its message begins. */
+static int take_header(pi__answer *a, pi__str h)
+{
+    static const char functions[] = "functions.";
+    const size_t n = h.n + sizeof message - 1, n_functions = sizeof functions - 1;
+    pi__str to = word_behind(h, "to="), channel = word_behind(h, "<|channel|>");
+    const bool ours = to.n > n_functions && !memcmp(to.p, functions, n_functions);
+    if (ours && a->form && pi__answer_begin_call(a, (pi__str) {to.p + n_functions, to.n - n_functions}, (pi__str) {NULL, 0})) {
+        pi__answer_enter_call(a, ARGS, n);
+        return PI__GO;
+    }
+    const bool analysis = pi__str_is(channel, "analysis"), kept = to.p || (analysis && a->tags < 0);
+    if (kept) pi__answer_put(a, false, n);
+    else a->at += n;
+    begin_body(a, analysis && !kept, kept);
+    return a->code ? PI__WAIT : PI__GO;
+}
+
+/* Between messages: their ends, a header, or text without one. */
+static int head(pi__answer *a)
+{
+    const size_t start = a->at;
+    size_t n;
+    pi__answer_skip_white(a);
+    const size_t from = a->at;
+    const int i = from < a->n ? pi__answer_pick(a, frames, N_FRAMES) : -1;
+    if (i >= 0 && i < N_ENDS) return PI__GO;
+    a->at = from;
+    const int go = i < 0 ? PI__FAIL : pi__answer_until(a, message, HEADER_MAX, &n);
+    if (go == PI__GO) return take_header(a, (pi__str) {a->buf + from, n});
+    a->at = start;
+    if (i == -1 || go == PI__WAIT) return PI__WAIT;
+    begin_body(a, false, true);
+    if (i >= 0) pi__answer_put(a, false, from - start + strlen(frames[i])); /* no header, though it began as one */
+    return PI__GO;
+}
+
+static int body(pi__answer *a)
+{
+    int hit;
+    pi__answer_scan_text(a, a->in_thought, frames, N_MARKS, &hit);
+    if (hit < 0) return PI__WAIT;
+    a->step = HEAD;
+    a->in_thought = false;
+    if (!a->kept || hit >= N_ENDS) return PI__GO;
+    const size_t from = a->at;
+    pi__answer_skip_white(a);
+    const size_t n = a->at - from + strlen(frames[hit]);
+    a->at = from;
+    pi__answer_put(a, false, n);
+    return PI__GO;
+}
+
+int pi__answer_harmony(pi__answer *a)
+{
+    switch (a->step) {
+    case BODY: return body(a);
+    case ARGS:
+        pi__answer_skip_white(a);
+        if (a->at == a->n) return PI__WAIT;
+        if (a->buf[a->at] != '{') return PI__FAIL;
+        pi__answer_scan_start(a, ARGS_TEXT);
+        return PI__GO;
+    case ARGS_TEXT: {
+        const int go = pi__answer_scan(a, true, HEAD);
+        if (go != PI__GO) return go;
+        return pi__answer_end_call(a) ? PI__LEAVE : PI__FAIL;
+    }
+    default: return head(a);
+    }
+}
+
+void pi__answer_harmony_start(pi__answer *a, bool text)
+{
+    a->step = HEAD;
+    a->trim = false;
+    if (text) begin_body(a, false, true);
+}

@@ -1,0 +1,22 @@
+/* `pagedinfer selftest`: checks of a device, and its rates, as a page to paste. */
+#include "cli.h"
+
+static void print_line(void *ud, const char *line)
+{
+    (void) ud;
+    puts(line);
+    fflush(stdout); /* a device that hangs has said how far it came */
+}
+
+int cmd_selftest(const cli *c)
+{
+    int code = CLI_OK;
+    pi_error err = {0};
+    pi_options *o = cli_options(c, &code);
+    if (!o) return code;
+    const int rc = pi_selftest(o, cli_str(c, "checks"), print_line, NULL, &err);
+    pi_options_free(o);
+    if (rc == PI_EINVAL) return cli_usage_error(c, "%s", err.msg);
+    code = cli_flush(c);
+    return rc ? cli_pi_error(c, &err) : code;
+}
