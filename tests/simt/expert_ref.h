@@ -32,8 +32,8 @@ struct concurrency {
         for (int32_t r = 0; r < n; r++)
             for (int32_t e = 0; e < EXPERTS; e++)
                 logits[(size_t) (r * EXPERTS + e)] = e == 2 ? 5.0f : e == (r % 9 == 0 ? 0 : r % 5 == 0 ? 3 : 1) ? 4.0f : 0.0f;
-        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
+        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(), weight.get(),
+             column.get(), row.get(), {few.get(), some.get(), many.get()}, n_tile.get()};
         must_run(pi__k_route(nullptr, &a));
     }
     static size_t pairs(int32_t n) { return (size_t) n * USED; }
@@ -74,7 +74,7 @@ struct experts {
     std::unique_ptr<buffer<char>> prepare(const float *rows, int32_t n) const
     {
         const pi__k_matrix &m = w.one[0].m;
-        pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, rows, m.n_in, nullptr, 0, nullptr, 0, 0};
         std::unique_ptr<buffer<char>> p(new buffer<char>(how.bytes(m.type, n, m.n_in)));
         must_run(how.prepare(nullptr, &in, m.type, n, m.n_in, p->get()));
         return p;

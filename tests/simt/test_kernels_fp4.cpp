@@ -19,7 +19,7 @@ static matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t see
 
 static std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
 {
-    pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0};
+    pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
     buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
     must_run(pi__k_fp4_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
@@ -148,7 +148,7 @@ static void test_odd_scales(void **)
     for (size_t i = 0; i < 4; i++) bytes[i] = 0x7f, bytes[36 + i] = 0xb8, bytes[72 + i] = 0xff;
     matrix w = pack_matrix(PI__NVFP4, 64, 3, bytes);
     buffer<float> x(std::vector<float>(64, 6.0f));
-    std::vector<float> y = product(w, x.get(), 1), exact = multiply(w, {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0}, 1);
+    std::vector<float> y = product(w, x.get(), 1), exact = multiply(w, {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0}, 1);
     const float want[] = {0, 6 * 64, 6 * 64 * 448}, as_read[] = {0, 6 * 64, 6 * 64 * 480};
     for (size_t i = 0; i < 3; i++) {
         assert_true(std::fabs(y[i] - want[i]) <= 1e-5f * want[i]);

@@ -9,7 +9,7 @@ static const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
 
 static pi__k_input rows_of(const buffer<float> &x, int64_t n_in, int64_t first)
 {
-    return {PLAIN, x.get() + first * n_in, n_in, nullptr, 0, nullptr, 0};
+    return {PLAIN, x.get() + first * n_in, n_in, nullptr, 0, nullptr, 0, 0};
 }
 
 /* The same product, 32 rows at a time. */

@@ -37,11 +37,11 @@ static void test_formats(void **)
             std::vector<float> x0 = r.normals((size_t) (c.rows * w.m.n_in));
             std::vector<double> xd(x0.begin(), x0.end());
             buffer<float> x(x0);
-            pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0};
+            pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
             std::vector<float> y = multiply(w, in, c.rows);
             check(w, xd, y, c.rows);
             for (int32_t i = 0; i < c.rows; i += 4) { /* a row alone */
-                pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0};
+                pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0, 0};
                 assert_memory_equal(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
             }
         }
@@ -54,7 +54,7 @@ static void test_modes(void **)
         matrix w = make_matrix(type, 512, 20);
         simt_test::random r(1);
         buffer<float> x(r.normals(11 * 512));
-        pi__k_input in = {PLAIN, x.get(), 512, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, x.get(), 512, nullptr, 0, nullptr, 0, 0};
         std::vector<float> first;
         in_all_modes([&] {
             std::vector<float> y = multiply(w, in, 11);
@@ -75,15 +75,18 @@ static void test_inputs(void **)
         std::vector<float> v = r.normals((size_t) (rows * ld)), nw = r.normals((size_t) n);
         buffer<float> x(v), norm(nw), factor(std::vector<float>{0.5f});
         w.m.scale = factor.get();
-        for (int kind : {PLAIN, RMSNORM, GEGLU, SWIGLU}) {
+        for (int k = PLAIN; k <= SWIGLU + 1; k++) { /* the last with a limit */
+            const int kind = std::min(k, (int) SWIGLU);
+            const float limit = k > kind ? 0.5f : 0;
             bool glu = kind == GEGLU || kind == SWIGLU;
-            pi__k_input in = {kind, x.get(), ld, glu ? x.get() + n : nullptr, ld, norm.get(), 1e-5f};
+            pi__k_input in = {kind, x.get(), ld, glu ? x.get() + n : nullptr, ld, norm.get(), 1e-5f, limit};
             std::vector<double> want;
             for (int32_t i = 0; i < rows; i++) {
                 double ss = 0;
                 for (int64_t j = 0; j < n; j++) ss += (double) v[(size_t) (i * ld + j)] * v[(size_t) (i * ld + j)];
                 for (int64_t j = 0; j < n; j++) {
                     double a = v[(size_t) (i * ld + j)], up = glu ? v[(size_t) (i * ld + n + j)] : 1;
+                    if (limit != 0) a = std::min(a, 0.5), up = std::min(std::max(up, -0.5), 0.5);
                     if (kind == RMSNORM) a *= nw[(size_t) j] / std::sqrt(ss / (double) n + 1e-5);
                     if (kind == GEGLU) a = 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))) * up;
                     if (kind == SWIGLU) a = a / (1 + std::exp(-a)) * up;
@@ -119,7 +122,7 @@ static void test_not_numbers(void **)
     v[5] = NAN;
     v[64 + 40] = INFINITY;
     buffer<float> x(v);
-    pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0};
+    pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0};
     std::vector<float> y = multiply(w, in, 3);
     for (size_t i = 0; i < 16; i++) assert_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
@@ -131,7 +134,7 @@ static void test_together(void **)
         const int64_t n_in = 768, n_out[] = {9, 128, 16, 33};
         simt_test::random r(11);
         buffer<float> x(r.normals(40 * n_in)), factor(std::vector<float>{0.25f});
-        pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
         std::vector<matrix> w;
         for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
         w[2].m.scale = factor.get();

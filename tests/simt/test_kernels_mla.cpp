@@ -66,7 +66,10 @@ static std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_ro
     std::vector<float> t;
     for (int32_t p : pos)
         for (int32_t half = 0; half < 2; half++)
-            for (int32_t i = 0; i < n_rot / 2; i++) t.push_back((float) (half ? std::sin(p * (0.5 / (1 << i))) : std::cos(p * (0.5 / (1 << i)))));
+            for (int32_t i = 0; i < n_rot / 2; i++) {
+                const double angle = p * (0.5 / (1 << i));
+                t.push_back((float) (half ? std::sin(angle) : std::cos(angle)));
+            }
     return t;
 }
 
@@ -96,8 +99,10 @@ static void check_row(int32_t type, const std::vector<float> &got, const std::ve
     for (double v : want) most = std::fmax(most, std::fabs(v));
     for (size_t i = 0; i < got.size(); i++) {
         const double w = i < want.size() ? want[i] : 0;
-        const double off = type == PI__F32 ? 0 : type == PI__F16 ? std::fabs(w) * 0x1p-11 : type == PI__Q8_0 ? most / 120 : most / 7;
-        if (!(std::fabs(got[i] - w) <= off + tolerance * (1 + std::fabs(w)))) fail_msg("row value %zu: %g, expected %g", i, (double) got[i], w);
+        double off = type == PI__Q8_0 ? most / 120 : type == PI__Q4_0 ? most / 7 : 0;
+        if (type == PI__F16) off = std::fabs(w) * 0x1p-11;
+        if (!(std::fabs(got[i] - w) <= off + tolerance * (1 + std::fabs(w))))
+            fail_msg("row value %zu: %g, expected %g", i, (double) got[i], w);
     }
 }
 

@@ -6,7 +6,7 @@ using namespace simt_test;
 
 static std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
 {
-    pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0};
+    pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
     buffer<char> prepared(pi__k_mma16_prepared_bytes(w.m.type, n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
     must_run(pi__k_mma16_prepare(nullptr, &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
@@ -105,7 +105,7 @@ static void test_parts(void **)
         v[5 * N + 7] = INFINITY;
         buffer<float> x(v), y(ROWS * (OUT + 3)), scale(1);
         buffer<char> prepared(pi__k_hilo_bytes(ROWS, N));
-        pi__k_input in = {PLAIN, x.get(), N, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PLAIN, x.get(), N, nullptr, 0, nullptr, 0, 0};
         std::vector<char> first;
         in_all_modes([&] {
             must_run(pi__k_hilo_prepare(nullptr, &in, type, ROWS, N, prepared.get()));

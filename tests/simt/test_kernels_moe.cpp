@@ -46,8 +46,8 @@ struct routes {
           logits(l), few((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
           some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2))
     {
-        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, id.get(), weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get()};
+        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr,
+             id.get(), weight.get(), column.get(), row.get(), {few.get(), some.get(), many.get()}, n_tile.get()};
     }
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
@@ -103,6 +103,50 @@ static void test_routing(void **)
                 if (t.id[at] != id[k] || !(std::fabs(t.weight[at] - weight[k]) <= 2e-6 * weight[k]))
                     fail_msg("%d of %d experts, row %d rank %zu: %d (%g), expected %d (%g)", c.used, c.experts, i, k, t.id[at],
                              (double) t.weight[at], id[k], weight[k]);
+            }
+        }
+    }
+}
+
+/* Gates of their own: a bias moves the choice alone; experts by token. */
+static void test_softplus(void **)
+{
+    for (int32_t rows : {3, 40}) {
+        const int32_t X = 70, K = 5;
+        simt_test::random r((uint64_t) rows);
+        std::vector<float> l = r.normals((size_t) (rows * (X + 1))), b = r.normals((size_t) X);
+        std::vector<int32_t> token, table;
+        l[3] = 60, l[4] = -60; /* of a row's gates, one that is the root of its logit, and one of nothing */
+        for (int32_t i = 0; i < rows; i++) token.push_back((int32_t) r.below(9));
+        for (int32_t i = 0; i < 9 * K; i++) table.push_back((int32_t) r.below((unsigned) X / K) * K + i % K);
+        buffer<float> bias(b);
+        buffer<int32_t> t(token), by_token(table);
+        for (int kind = 0; kind < 3; kind++) { /* plain, with a bias, by table */
+            routes at(l, rows, X, K);
+            at.a.gating = PI__GATE_SQRT_SOFTPLUS;
+            at.a.bias = kind == 1 ? bias.get() : nullptr;
+            at.a.table = kind == 2 ? by_token.get() : nullptr;
+            at.a.token = t.get();
+            must_run(pi__k_route(nullptr, &at.a));
+            check_columns(at);
+            for (int32_t i = 0; i < rows; i++) {
+                std::vector<double> gate;
+                std::vector<int32_t> order;
+                double sum = 0;
+                for (int32_t e = 0; e < X; e++) gate.push_back(std::sqrt(std::log1p(std::exp((double) l[(size_t) (i * (X + 1) + e)]))));
+                for (int32_t e = 0; e < X; e++) order.push_back(e);
+                std::sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
+                    const double p = gate[(size_t) x], q = gate[(size_t) y];
+                    return kind == 1 ? p + b[(size_t) x] > q + b[(size_t) y] : p > q;
+                });
+                const int32_t *want = kind == 2 ? &table[(size_t) (token[(size_t) i] * K)] : order.data(), *got = &at.id[(size_t) (i * K)];
+                for (int32_t k = 0; k < K; k++) sum += gate[(size_t) want[k]];
+                for (int32_t k = 0; k < K; k++) {
+                    assert_int_equal(got[k], want[k]);
+                    const double w = 0.5 * gate[(size_t) want[k]] / sum;
+                    if (!(std::fabs(at.weight[(size_t) (i * K + k)] - w) <= 3e-6 * w + 1e-12))
+                        fail_msg("row %d rank %d: weight is not %g", i, k, w);
+                }
             }
         }
     }
@@ -195,6 +239,7 @@ static void add_expert(const fixture &t, int32_t e, double weight, const std::ve
     std::vector<double> mid, off;
     for (int64_t i = 0; i < t.F(); i++) {
         double og, ou, g = dot(*t.gate, e, i, x, &og), u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
+        if (t.a.limit > 0) g = std::min(g, (double) t.a.limit), u = std::min(std::max(u, -(double) t.a.limit), (double) t.a.limit);
         mid.push_back(activated(t.a.act, g) * u);
         off.push_back(1.2 * og * (std::fabs(u) + ou) + (std::fabs(g) + og) * ou);
     }
@@ -239,6 +284,7 @@ static void test_formats(void **)
         if (F == 32) F = 160;
         fixture t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
+        t.a.limit = i % 4 ? 0 : 0.75f;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         std::vector<float> y = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 11) check_row(t, r, y);
@@ -278,7 +324,7 @@ struct columns {
         for (int32_t r = 0; r < rows; r++) l.insert(l.end(), {0, r % 10 ? 1.0f : -1.0f, -2, 0});
         t.reset(new routes(l, rows, 3, 1));
         must_run(pi__k_route(nullptr, &t->a));
-        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0};
+        pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0, 0};
         prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, is_float(type))));
         must_run(pi__k_prepare(nullptr, &in, rows, E, is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
@@ -381,14 +427,14 @@ static std::vector<float> in_steps(const fixture &t, int32_t r)
     way.a.weights_scale = t.a.weights_scale;
     must_run(pi__k_route(nullptr, &way.a));
     for (size_t k = 0; k < (size_t) t.a.n_used; k++) {
-        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps};
+        const pi__k_input in = {t.a.in.kind, t.x.get() + r * E, E, nullptr, 0, t.w.get(), t.a.in.eps, 0};
         std::vector<float> h = multiply(*t.gate, way.id[k], in);
         if (t.up) {
             std::vector<float> up = multiply(*t.up, way.id[k], in);
             h.insert(h.end(), up.begin(), up.end());
         }
         buffer<float> mid(h);
-        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0});
+        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, t.a.limit});
         for (size_t i = 0; i < y.size(); i++) sum[i] = std::fma(way.weight[k], y[i], sum[i]);
     }
     return sum;
@@ -452,10 +498,10 @@ static void test_refused(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_routing), cmocka_unit_test(test_odd_logits), cmocka_unit_test(test_formats),
-                                cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_linear),     cmocka_unit_test(test_modes),
-                                cmocka_unit_test(test_batch_composition), cmocka_unit_test(test_fp4),
-                                cmocka_unit_test(test_not_numbers),
-                                cmocka_unit_test(test_refused)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_routing),           cmocka_unit_test(test_softplus),          cmocka_unit_test(test_odd_logits),
+        cmocka_unit_test(test_formats),           cmocka_unit_test(test_many_rows),         cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_modes),             cmocka_unit_test(test_batch_composition), cmocka_unit_test(test_fp4),
+        cmocka_unit_test(test_not_numbers),       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
