@@ -127,7 +127,7 @@ PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_ro
 
 /* Scores of entries of the token first + blockIdx.y, `each` of them a block, to score [tokens, room]; 16 TILES heads at
  * once. */
-template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32)
+template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32, 3)
 index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t room)
 {
     PI_SMEM(raw);

@@ -99,7 +99,8 @@ void check_row(int32_t type, const std::vector<float> &got, const std::vector<do
     for (double v : want) most = std::fmax(most, std::fabs(v));
     for (size_t i = 0; i < got.size(); i++) {
         const double w = i < want.size() ? want[i] : 0;
-        const double off = type == PI__F32 ? 0 : type == PI__F16 ? std::fabs(w) * 0x1p-11 : type == PI__Q8_0 ? most / 120 : most / 7;
+        double off = type == PI__Q8_0 ? most / 120 : type == PI__Q4_0 ? most / 7 : 0;
+        if (type == PI__F16) off = std::fabs(w) * 0x1p-11;
         if (!within(std::fabs(got[i] - w), off + tolerance * (1 + std::fabs(w))))
             fail_check("row value %zu: %g, expected %g", i, (double) got[i], w);
     }

@@ -129,6 +129,50 @@ void test_tile_bounds()
     }
 }
 
+/* Gates of their own: a bias moves the choice alone; experts by token. */
+void test_softplus()
+{
+    for (int32_t rows : {3, 40}) {
+        const int32_t X = 70, K = 5;
+        random r((uint64_t) rows);
+        std::vector<float> l = r.normals((size_t) (rows * (X + 1))), b = r.normals((size_t) X);
+        std::vector<int32_t> token, table;
+        l[3] = 60, l[4] = -60; /* of a row's gates, one that is the root of its logit, and one of nothing */
+        for (int32_t i = 0; i < rows; i++) token.push_back((int32_t) r.below(9));
+        for (int32_t i = 0; i < 9 * K; i++) table.push_back((int32_t) r.below((unsigned) X / K) * K + i % K);
+        buffer<float> bias(b);
+        buffer<int32_t> t(token), by_token(table);
+        for (int kind = 0; kind < 3; kind++) { /* plain, with a bias, by table */
+            routes at(l, rows, X, K);
+            at.a.gating = PI__GATE_SQRT_SOFTPLUS;
+            at.a.bias = kind == 1 ? bias.get() : nullptr;
+            at.a.table = kind == 2 ? by_token.get() : nullptr;
+            at.a.token = t.get();
+            must_run(pi__k_route(stream(), &at.a));
+            check_columns(at);
+            for (int32_t i = 0; i < rows; i++) {
+                std::vector<double> gate;
+                std::vector<int32_t> order;
+                double sum = 0;
+                for (int32_t e = 0; e < X; e++) gate.push_back(std::sqrt(std::log1p(std::exp((double) l[(size_t) (i * (X + 1) + e)]))));
+                for (int32_t e = 0; e < X; e++) order.push_back(e);
+                std::sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
+                    const double p = gate[(size_t) x], q = gate[(size_t) y];
+                    return kind == 1 ? p + b[(size_t) x] > q + b[(size_t) y] : p > q;
+                });
+                const int32_t *want = kind == 2 ? &table[(size_t) (token[(size_t) i] * K)] : order.data(), *got = &at.id[(size_t) (i * K)];
+                for (int32_t k = 0; k < K; k++) sum += gate[(size_t) want[k]];
+                for (int32_t k = 0; k < K; k++) {
+                    expect_equal(got[k], want[k]);
+                    const double w = 0.5 * gate[(size_t) want[k]] / sum;
+                    if (!within(std::fabs(at.weight[(size_t) (i * K + k)] - w), 3e-6 * w + 1e-12))
+                        fail_check("row %d rank %d: weight is not %g", i, k, w);
+                }
+            }
+        }
+    }
+}
+
 /* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are
  * is an error. */
 void test_odd_logits()
@@ -216,6 +260,7 @@ void add_expert(const fixture &t, int32_t e, double weight, const std::vector<do
     std::vector<double> mid, off;
     for (int64_t i = 0; i < t.F(); i++) {
         double og, ou, g = dot(*t.gate, e, i, x, &og), u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
+        if (t.a.limit > 0) g = std::min(g, (double) t.a.limit), u = std::min(std::max(u, -(double) t.a.limit), (double) t.a.limit);
         mid.push_back(activated(t.a.act, g) * u);
         off.push_back(1.2 * og * (std::fabs(u) + ou) + (std::fabs(g) + og) * ou);
     }
@@ -260,6 +305,7 @@ void test_formats()
         if (F == 32) F = 160;
         fixture t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
+        t.a.limit = i % 4 ? 0 : 0.75f;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         std::vector<float> y = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 11) check_row(t, r, y);
@@ -405,7 +451,7 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
             h.insert(h.end(), up.begin(), up.end());
         }
         buffer<float> mid(h);
-        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, 0});
+        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, t.a.limit});
         for (size_t i = 0; i < y.size(); i++) sum[i] = std::fma(way.weight[k], y[i], sum[i]);
     }
     return sum;
@@ -468,7 +514,8 @@ void test_refused()
 }
 
 const entry checks[] = {
-    {"routing", test_routing}, {"tile_bounds", test_tile_bounds}, {"odd_logits", test_odd_logits}, {"formats", test_formats},
+    {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
+    {"odd_logits", test_odd_logits}, {"formats", test_formats},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"not_numbers", test_not_numbers},
     {"refused", test_refused},
