@@ -142,6 +142,9 @@ static void check_scores(pi_engine *e, const char *path, const char *pooling, co
 
 /* -------------------------------------------------------------------------------------------------------------- tests */
 
+/* Under an emulator, seconds each: the head's arithmetic is the same beside all of them. */
+static bool left_out(size_t i) { return getenv("PI_TEST_EMULATED") && strcmp(tiny_row_name(i), "qwen3") != 0; }
+
 /* To the bit the same in small chunks and beside others. */
 static void check_ways(const char *path, const values *want)
 {
@@ -172,6 +175,7 @@ static void every_architecture_scores(void **state)
     static const char *const heads[] = {"j=2 q=32 y=1", "j=3", "j=1", "j=3 y=1"};
     int n_models = 0;
     for (size_t i = 0; tiny_row_name(i); i++) {
+        if (left_out(i)) continue;
         char path[256];
         static values got;
         pi_error err = {0};
@@ -189,7 +193,7 @@ static void every_architecture_scores(void **state)
         }
         unlink(path);
     }
-    assert_true(n_models >= 8);
+    assert_true(n_models >= (left_out(0) ? 1 : 8));
 }
 
 static void of_the_mean(void **state)
@@ -311,7 +315,7 @@ static void memory_may_end_anywhere(void **state)
     (void) state;
     static counting_alloc a;
     static const char *const heads[][2] = {{"qwen3", "L=1 j=2 q=32 y=1"}, {"llama2", "L=1 j=1"}};
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2 && !left_out(0); k++) {
         char path[256];
         const tiny_spec s = {.arch = heads[k][0], .sizes = heads[k][1]};
         assert_int_equal(tiny_write(tiny_path(path, "rank"), &s, NULL), 0);
