@@ -435,6 +435,9 @@ def document(counts, kernels):
                       f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
                       (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
     lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards)]
+    missing = [name for name in MODELS if name not in counts]
+    if missing:
+        lines += [f"Not counted: {', '.join(missing)}.", ""]
     for name in MODELS:
         if name in counts:
             lines += model_text(name, counts[name], loops)
