@@ -12,9 +12,8 @@ static pi__k_state state_of(const pi__state_layer *st)
 
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
-    (void) be;
     pi__k_state k = state_of(st);
-    return st->n_conv == TAPS ? pi__k_state_bytes(&k) : 0;
+    return st->n_conv == TAPS && !((const pi__cuda *) be)->without.delta ? pi__k_state_bytes(&k) : 0;
 }
 
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
