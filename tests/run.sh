@@ -161,6 +161,7 @@ layout() { check layout 120 bash tests/scripts/check_layout.sh; }
 cuda() {
     check roofline 120 python3 tools/roofline.py --check "$work/release"
     check cuda 600 python3 tools/kernel_report.py --check "$work/release"
+    check cuda-toolkit 120 bash tests/scripts/check_cuda_toolkit.sh
     local nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
     [ -x "$nvcc" ] || return
     check cuda-host 120 sh -c '"$@" && echo "host code that only a build with CUDA has: compiles"' sh \

@@ -104,7 +104,8 @@
     X(SNAPSHOT_INTERVAL, "snapshot-interval", INT, "512", "16..1048576", "--snapshot-interval", "", "kv", false,       \
       "Tokens from one snapshot to the next where no turn, prompt or answer ends.")                                    \
     X(CACHE_RAM, "cache-ram", INT, "8192", "-1..1073741824", "-cram --cache-ram", "", "kv", true,                      \
-      "MiB of host memory for prefixes that a GPU evicts, at most 3/4 of what is free; -1: all of that, 0: none.")     \
+      "MiB of host memory for prefixes that a GPU with memory of its own evicts, at most 3/4 of what is free; -1: all"   \
+      " of that, 0: none.")                                                                                            \
     X(PREFIX_DIR, "prefix-cache-dir", STRING, "", "", "--prefix-cache-dir", "", "kv", false,                           \
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \

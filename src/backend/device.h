@@ -133,6 +133,10 @@ typedef struct pi__device_fns {
      * segment, copies to and from memory of host_alloc included, is the same in all steps with as many sequences and
      * tokens. So it may be replayed now: what its uploads read has to be there. */
     void (*graph_segment)(pi__backend *be);
+    /* All ops of the step have been called: where they were captured, that ends and they are made into a graph, which takes
+     * memory, may wait for devices, and is why no device may wait for another then: all make theirs before end_capture
+     * of any. false: something failed. */
+    bool (*make_graph)(pi__backend *be);
     /* All ops of the step, or of its segment, have been called: where they were captured, that ends, and they are
      * replayed. false: something failed, which finish tells, and others would wait for what was not queued. */
     bool (*end_capture)(pi__backend *be);
@@ -147,6 +151,7 @@ struct pi__backend {
     const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
+    bool integrated; /* of those: memory of alloc is the host's own, a copy in host memory wins nothing */
     int32_t n_ranks; /* devices that it is (tensor parallelism), 0 or 1: one. Of several, each has memory of alloc, and in
                       * arenas, and what lies in it differs: uploads go to all, downloads are of the first */
     struct pi__backend *at[PI__N_PLACEMENTS]; /* of two that act as one (split.c), each of them; NULL: it is one */

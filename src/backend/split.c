@@ -460,6 +460,7 @@ int pi__split_create(pi__backend **out, pi__backend *device, pi__backend *cpu, p
     s->fns.linear = split_linear;
     s->be.ops = &s->fns;
     s->be.discrete = true;
+    s->be.integrated = device->integrated;
     s->be.at[PI__AT_DEVICE] = device;
     s->be.at[PI__AT_CPU] = cpu;
     snprintf(s->desc, sizeof s->desc, "%.120s + %.120s", device->dev->describe(device), cpu->dev->describe(cpu));

@@ -45,8 +45,29 @@ static void leave(rank *k)
 {
     pi__link *l = k->t->link;
     k->lost = true;
+    pthread_mutex_lock(&k->t->lock);
+    k->t->any_lost = true;
+    pthread_cond_broadcast(&k->t->made);
+    pthread_mutex_unlock(&k->t->lock);
     graph_reset(k);
     if (l) l->ops->leave(l, k->i);
+}
+
+/* In a step that may be captured: this rank's graph is made, and so are those of all others when this returns. Only then may
+ * one be replayed, and wait on its device for the rest. Called by all ranks at the same calls; where one has left, no one
+ * waits. */
+void pi__tensor_meet(rank *k)
+{
+    pi__tensor *t = k->t;
+    if (k->met || t->kind != PI__STEP_DECODE || t->replays || !k->be->dev->make_graph) return;
+    k->met = true;
+    if (!k->be->dev->make_graph(k->be)) k->lost = k->failed = true;
+    pthread_mutex_lock(&t->lock);
+    t->n_met++;
+    t->any_lost |= k->lost;
+    pthread_cond_broadcast(&t->made);
+    while (t->n_met < t->n && !t->any_lost) pthread_cond_wait(&t->made, &t->lock);
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* Waits for what this rank was asked for and for what it needs of the others. */
@@ -66,6 +87,7 @@ static void run_rank(rank *k)
     pi__tensor *t = k->t;
     const bool was_lost = k->lost;
     for (int32_t i = 0; i < t->n_calls && !k->lost; i++) t->calls[i].run(k, &t->calls[i]);
+    if (t->ends && !k->lost) pi__tensor_meet(k);
     if (k->lost && !was_lost) leave(k);
     if (!t->ends) return;
     if (!k->lost) end_rank(k);
@@ -105,6 +127,7 @@ static void keep_error(pi__tensor *t)
                 t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the others were not reached", i + 1, t->n);
         }
     for (int32_t i = 0; i < t->n; i++) t->rank[i].lost = t->rank[i].failed = false;
+    t->any_lost = false;
 }
 
 /* Makes the calls noted so far on every rank. ends: and waits for them. */
@@ -285,7 +308,8 @@ static void tensor_upload(pi__backend *be, void *dst, const void *src, size_t n)
 
 static void run_download(rank *k, const call *c)
 {
-    if (!k->i) k->be->dev->download(k->be, c->download.dst, c->download.src, c->download.n);
+    pi__tensor_meet(k); /* for it ends the capture */
+    if (!k->i && !k->lost) k->be->dev->download(k->be, c->download.dst, c->download.src, c->download.n);
 }
 static void tensor_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
@@ -551,6 +575,7 @@ static void tensor_destroy(pi__backend *be)
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
+    pthread_cond_destroy(&t->made);
     pi__free(t->calls);
     pi__free(t);
 }
@@ -634,14 +659,15 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     }
     t->dev = tensor_device;
     pi__tensor_set_ops(t, dev[0]);
-    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .discrete = dev[0]->discrete, .n_ranks = n};
+    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .discrete = dev[0]->discrete, .integrated = dev[0]->integrated, .n_ranks = n};
     t->n = n;
-    for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i]};
+    for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i], .met = true};
     set_optional(t);
     snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, dev[0]->dev->describe(dev[0]));
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     pthread_cond_init(&t->done, NULL);
+    pthread_cond_init(&t->made, NULL);
     t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
     if (!t->calls) rc = pi__fail_mem(err, "the devices");
     if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);

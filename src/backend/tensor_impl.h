@@ -28,6 +28,7 @@ typedef struct rank {
     int32_t *embd_row;      /* [2 * max_tokens] their rows of this rank's embedding, of both */
     int32_t *owner;         /* [2 * max_tokens] which row of the stage their embeddings are */
     const pi__batch *b;     /* what the device's begin made of batch */
+    bool met;               /* it has made the step's graph, and seen that all have */
     bool lost;              /* it has left: nothing more is done up to the end of the runs */
     bool failed;            /* for it, or its queue, failed by itself */
     int rc;                 /* of the device's finish in this run */
@@ -76,8 +77,11 @@ struct pi__tensor {
     pthread_mutex_t lock;   /* guards what follows; while a run goes on nobody writes the rest but each rank its own */
     pthread_cond_t wake;    /* run_no or quit changed */
     pthread_cond_t done;    /* n_done changed */
+    pthread_cond_t made;    /* n_met or any_lost changed */
     uint64_t run_no;        /* runs asked for */
     int32_t n_done;         /* ranks that have ended this one */
+    int32_t n_met;          /* and those that have made the step's graph */
+    bool any_lost;          /* some rank has left in these runs */
     bool quit;              /* threads end */
 };
 
@@ -96,6 +100,8 @@ int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_FUSE
 void *pi__tensor_at(const rank *k, const void *p);
 /* Notes a call, running what was noted where there is no room for it. */
 call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
+
+void pi__tensor_meet(rank *k);
 
 /* tensor_ops.c */
 /* Fills in begin and the ops, those that `can` has. */

@@ -78,6 +78,7 @@ static void run_begin(rank *k, const call *c)
         number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->max_tokens, k->owner + t->max_tokens);
         k->batch.logits_batch = &k->logits_batch;
     }
+    k->met = false;
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
     if (!k->b != t->replays) k->lost = true; /* the others do something else */
 }
@@ -90,6 +91,7 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     int32_t n = b->n_seqs;
     t->given = b;
     t->kind = kind;
+    t->n_met = 0;
     t->replays = kind == PI__STEP_DECODE && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
@@ -146,7 +148,8 @@ static void run_whole(rank *k, const call *c)
     local l = {.n_w = 0};
     pi__op_record r = c->op;
     pi__operands_of(r.id, r.b, &c->op.args, &o);
-    if (o.first_rank && k->i) return;
+    if (o.first_rank) pi__tensor_meet(k); /* for it ends the capture */
+    if (o.first_rank && (k->i || k->lost)) return;
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];
         pi__operand_set(&r.args, p, localise(k, &l, p->kind, pi__operand_get(&r.args, p)));

@@ -382,8 +382,9 @@ static void *step_thread(void *arg)
 static pi__tiering_config tiering_of(pi__setup *s)
 {
     const pi__config *c = &s->cfg;
+    const int64_t ram = s->be->integrated ? 0 : c->cache_ram; /* a copy would lie in the same memory as what it is of */
     return (pi__tiering_config) {
-        .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = c->cache_ram,
+        .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,
                     .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
                     .log = c->log},
         .dir = c->prefix_dir, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,
@@ -528,6 +529,10 @@ static int open_sched(pi__core *e, pi_error *err)
 static int open_tiering(pi__core *e, pi_error *err)
 {
     pi__tiering_config c = tiering_of(&e->setup);
+    if (e->setup.be->integrated && e->setup.cfg.cache_ram) {
+        pi__logf(&e->setup.cfg.log, PI_LOG_INFO, "cache-ram is off: the memory of %s is the host's, a copy would win nothing",
+                 e->setup.be->dev->describe(e->setup.be));
+    }
     c.offload.cache = &e->cache;
     c.offload.stats = &e->stats;
     c.wake = poke;

@@ -447,6 +447,7 @@ void test_load()
     const std::vector<int> lens = {50};
     fixture a(c, lens);
     a.run({{50, 0, 0, {{16, 1}, {32, 2}, {48, 3}}}});
+    a.check_reference();
     for (int pos : {16, 32, 48}) {
         fixture b(c, lens);
         b.run({{50, 0, 0, {}}});

@@ -17,9 +17,8 @@ struct device_memory {
     device_memory(pi__rt *on, size_t size) : rt(on), p(nullptr)
     {
         void *out = nullptr;
-        const int code = pi__rt_alloc(rt, &out, size); /* zeroed in the queue */
-        if (!code && pi__rt_wait(rt)) fail_check("zeroing %zu bytes failed", size);
-        must_run(code);
+        const int code = pi__rt_alloc(rt, &out, size);
+        if (code) fail_check("device memory: %.200s", pi__rt_text(code));
         if (!out) fail_check("no device memory for %zu bytes", size);
         p = static_cast<char *>(out);
     }
@@ -32,7 +31,8 @@ struct pinned {
     explicit pinned(size_t size) : p(nullptr)
     {
         void *out = nullptr;
-        must_run(pi__rt_host_alloc(now->rt, &out, size));
+        const int code = pi__rt_host_alloc(now->rt, &out, size);
+        if (code) fail_check("pinned memory: %.200s", pi__rt_text(code));
         if (!out) fail_check("no pinned memory for %zu bytes", size);
         p = static_cast<char *>(out);
     }
@@ -160,7 +160,8 @@ void test_pages()
         }
     } all = {now->rt, page, nullptr, {}};
     void *at = nullptr;
-    must_run(pi__rt_reserve(now->rt, &at, 3 * page));
+    const int code = pi__rt_reserve(now->rt, &at, 3 * page);
+    if (code) fail_check("addresses: %.200s", pi__rt_text(code));
     if (!at) fail_check("no addresses for %zu bytes", 3 * page);
     all.p = static_cast<char *>(at);
     must_run(pi__rt_map(now->rt, all.p + 2 * page, page, &all.mapped[1]));

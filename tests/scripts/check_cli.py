@@ -107,7 +107,7 @@ def usage(model):
     expect(0, 'run', '--list-devices', out='cpu: ')
     expect(0, 'version', out='pagedinfer ')
     expect(0, 'help', out='tokenize')
-    for cmd in 'run bench eval inspect quantize tokenize'.split():
+    for cmd in 'run bench eval inspect quantize tokenize selftest'.split():
         short, full = expect(0, cmd, '--help', out='Usage:'), expect(0, cmd, '--help', 'all', out='Usage:')
         if len(full) <= len(short): faults.append(f'{cmd}: --help all is not longer than --help')
         expect(0, 'help', cmd, out='Usage:')
@@ -168,6 +168,8 @@ def files(model, folder):
         expect(74, 'tokenize', '-m', model, '-p', 'the', stdout=full)
         expect(74, 'run', '--help', stdout=full)
     expect(78, 'run', '-m', model, '-p', 'x' * 9000, err='4096')
+    expect(0, 'selftest', '--device', 'cpu', out='RESULT: all')
+    expect(64, 'selftest', '--checks', 'nothing', err='there is no check')
     expect(0, 'inspect', model, out='gemma3')
     expect(0, 'inspect', model, out='Running it would take')
     j = json.loads(expect(0, 'inspect', '-m', model, '--json', '-c', '256', '--no-tensors'))

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "backend/cuda/comm.h"
+#include "runtime_emu.h"
 #include "simt.h"
 
 enum { LOST = 100 }; /* code of a queue whose exchange failed */
@@ -20,7 +21,10 @@ static bool emu_gather(pi__link *link, int32_t rank, float *buf, size_t count)
     simt::stream *queue = static_cast<simt::stream *>(pi__rt_stream(l->rt[rank]));
     simt::current_device = queue->device();
     return queue->take([=] {
-        if (l->local->ops->gather(l->local, rank, buf, count)) return 0;
+        simt::watch.n_waiting++;
+        const bool done = l->local->ops->gather(l->local, rank, buf, count);
+        simt::watch.n_waiting--;
+        if (done) return 0;
         l->lost[rank] = true;
         return (int) LOST;
     }) == 0;

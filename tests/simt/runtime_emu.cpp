@@ -87,6 +87,7 @@ struct pi__rt : simt::stream {
     bool spoiled = false;                            /* the capture was asked for what it cannot hold */
     int failed = 0;                                  /* code of queued work that failed */
     int32_t index = 0;                               /* number of the device */
+    bool broken = false;                             /* the kernel that comes next (simt::watch.broken) */
     std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
 
     int device() const override { return index; }
@@ -120,6 +121,8 @@ struct pi__rt : simt::stream {
     }
     int need(simt::kernel_file from) override
     {
+        const char *name = simt::watch.broken;
+        broken = name && std::strstr(from.name, name);
         if (loaded.count(from.mark)) return 0;
         std::snprintf(not_loaded, sizeof not_loaded, "a kernel of %.100s is launched that was not loaded before: the backend "
                       "loads all when it opens, of files that have an entry (kernels/device.cuh)", from.name);
@@ -130,7 +133,7 @@ struct pi__rt : simt::stream {
         int code = wrong_device(index);
         if (!code) code = call(false);
         simt::watch.n_launched += !recording;
-        if (simt::watch.idle) w = [] { return 0; };
+        if (simt::watch.idle || broken) w = [] { return 0; };
         return code ? code : add(std::move(w));
     }
 };
@@ -181,6 +184,9 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     info->memory = simt::watch.memory;
     info->n_sm = simt::watch.n_sm;
     info->arch = simt::watch.idle ? 0 : simt::options.arch;
+    info->slow = !simt::watch.thorough;
+    info->graph_bytes = simt::watch.graph_bytes;
+    info->integrated = info->shares = simt::watch.shares;
     return counted();
 }
 
@@ -312,6 +318,7 @@ void pi__rt_host_free(pi__rt *rt, void *p)
 int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     bool now = !in_host_memory(src);
+    simt::watch.n_up += (long) n;
     int code = rt->call(now);
     if (!code && !simt::device_holds(dst, n)) code = BAD_ADDRESS;
     if (code) return code;
@@ -432,6 +439,7 @@ int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
     *out = nullptr;
     std::shared_ptr<std::vector<work>> list;
     list.swap(rt->recording); /* it ends even where the call fails */
+    simt::watch.n_risky += simt::watch.n_waiting > 0;
     int code = wrong_device(rt->index);
     if (!code) code = rt->call(false);
     if (!code && (!list || rt->spoiled)) code = NOT_IN_RECORDING;
@@ -441,6 +449,8 @@ int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
     return 0;
 }
 
+size_t pi__rt_graph_size(const pi__rt_graph *g) { return simt::watch.graph_bytes ? g->list->size() * 1024 : 0; }
+
 int pi__rt_replay(pi__rt *rt, pi__rt_graph *g)
 {
     simt::watch.n_replayed++;
@@ -448,6 +458,7 @@ int pi__rt_replay(pi__rt *rt, pi__rt_graph *g)
     if (code) return code;
     return rt->add([list = g->list] {
         int failed = 0;
+        if (simt::watch.broken_replay) return 0;
         for (size_t i = 0; i < list->size() && !failed; i++) failed = (*list)[i]();
         return failed;
     });

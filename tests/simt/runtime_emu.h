@@ -14,6 +14,11 @@ struct runtime_watch {
     std::atomic<bool> idle{false};   /* kernels are counted, but not run */
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of a device; all devices share them */
     std::atomic<int> n_sm{4};        /* multiprocessors that a device has */
+    std::atomic<bool> shares{false}; /* device memory is the host's, which writes to it (pi__rt_info.shares) */
+    std::atomic<size_t> graph_bytes{0}; /* that graphs may take: each takes 1 KiB for each thing that it has */
+    std::atomic<bool> thorough{false};  /* all that a device tries out when it opens */
+    std::atomic<const char *> broken{nullptr}; /* kernels of files with this in their name do nothing */
+    std::atomic<bool> broken_replay{false};    /* graphs do nothing */
     std::atomic<bool> lazy{false};   /* devices say that they load kernels as they are launched */
     std::atomic<bool> no_library{false};     /* there is none for products (blas.h) */
     std::atomic<bool> wrong_products{false}; /* it multiplies wrongly */
@@ -24,6 +29,9 @@ struct runtime_watch {
     std::atomic<long> n_recorded{0}; /* of them, captures that were begun */
     std::atomic<long> n_replayed{0}; /* of them, graphs that were replayed */
     std::atomic<long> n_down{0};     /* bytes that downloads were for */
+    std::atomic<long> n_up{0};       /* and uploads */
+    std::atomic<long> n_waiting{0};  /* exchanges between devices that have begun and not ended */
+    std::atomic<long> n_risky{0};    /* graphs that were made while there was one: on a device they might wait for it */
     std::atomic<long> live{0};       /* devices, memory and graphs not given back */
 };
 extern runtime_watch watch;

@@ -206,13 +206,6 @@ static void test_wrong_products(void **)
     be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mma is switched off"));
     assert_null(strstr(lines.c_str(), "activations in FP4"));
-    simt::options.spoil = simt::SPOIL_S8;
-    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
-    assert_null(be);
-    assert_non_null(strstr(err.msg, "multiplies Q8_0 matrices wrongly"));
-    simt::options.spoil = simt::SPOIL_MMA16;
-    assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_EDEVICE);
-    assert_non_null(strstr(err.msg, "multiplies F16 matrices wrongly"));
     simt::options.spoil = simt::SPOIL_NONE;
     p.blas = true;
     for (int i = 0; i < 3; i++) {
@@ -232,6 +225,87 @@ static void test_wrong_products(void **)
     be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "no FP4 tensor cores"));
     simt::options.arch = 120;
+}
+
+/* What is wrong on a device when it is opened is done without, and nothing else is; a line of the log says so. */
+static void test_done_without(void **)
+{
+    enum { INT8 = 1, FLOATS = 2, CACHE = 4, DELTA = 8, EXPERTS = 16, TOP = 32 }; /* what the device has */
+    const int all = INT8 | FLOATS | CACHE | DELTA | EXPERTS | TOP;
+    const struct { const char *broken; bool replay; int spoil, has; const char *line; } cases[] = {
+        {nullptr, false, 0, all, nullptr},
+        {"launch_attention", false, 0, all & ~CACHE, "attention is wrong"},
+        {"launch_gdn", false, 0, all & ~DELTA, "delta nets are wrong"},
+        {"launch_moe", false, 0, all & ~EXPERTS, "routed experts are wrong"},
+        {"launch_top", false, 0, all & ~TOP, "rows of logits come to the host"},
+        {nullptr, true, 0, all, "cuda-graphs is switched off"},
+        {"launch_gemm", false, 0, all & ~EXPERTS, "Q8_0 matrices wrongly with many rows: 32 are taken at a time"},
+        {nullptr, false, simt::SPOIL_MMA16, all & ~CACHE, "F16 matrices wrongly by 16-bit tensor cores: they are multiplied as floats"},
+        {nullptr, false, simt::SPOIL_S8, all & ~INT8 & ~EXPERTS, "Q8_0 matrices wrongly by int8 tensor cores"},
+        {nullptr, false, simt::SPOIL_FP4, all, "NVFP4 matrices wrongly in FP4: fp4-mma is switched off"}};
+    simt::watch.thorough = true;
+    for (const auto &c : cases) {
+        std::string lines;
+        pi__log log = {append_line, &lines, PI_LOG_WARN};
+        pi__cpu_params p = {};
+        pi__backend *be = nullptr;
+        pi_error err;
+        p.fp4 = true;
+        simt::watch.broken = c.broken;
+        simt::watch.broken_replay = c.replay;
+        simt::options.spoil = c.spoil;
+        if (pi__cuda_create(&be, 0, &p, &log, &err)) fail_msg("%s: %s", c.line ? c.line : "nothing wrong", err.msg);
+        if (c.line && !strstr(lines.c_str(), c.line)) fail_msg("no \"%s\" in \"%s\"", c.line, lines.c_str());
+        if (!c.line && !lines.empty()) fail_msg("nothing is wrong, but: %s", lines.c_str());
+        pi__weight q8 = {}, f16 = {}, experts = {};
+        pi__state_layer st = {};
+        q8.type = experts.type = PI__Q8_0, f16.type = PI__F16;
+        q8.n_in = q8.n_out = f16.n_in = f16.n_out = experts.n_in = experts.n_out = 64;
+        q8.n_mat = f16.n_mat = 1, experts.n_mat = 4;
+        st.n_k = st.n_v = 1, st.dim = 64, st.n_conv = 4;
+        int has = be->dev->weight_size(be, &q8) ? INT8 : 0;
+        has |= be->dev->weight_size(be, &f16) ? FLOATS : 0;
+        has |= be->dev->kv_bytes(be, PI__F16, PI__F16, 1, 64, 16) ? CACHE : 0;
+        has |= be->dev->state_bytes(be, &st) ? DELTA : 0;
+        has |= be->dev->weight_size(be, &experts) ? EXPERTS : 0;
+        has |= be->dev->topk_here(be) ? TOP : 0;
+        if (has != c.has) fail_msg("%s: the device has %x, not %x; %s", c.line, has, c.has, lines.c_str());
+        be->dev->destroy(be);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    simt::watch.broken = nullptr;
+    simt::watch.broken_replay = false;
+    simt::options.spoil = simt::SPOIL_NONE;
+    simt::watch.thorough = false;
+}
+
+/* Answers are the same to the bit where products are made of 32 rows at a time, and where graphs are not replayed. */
+static void test_slower_ways(void **)
+{
+    if (getenv("PI_TEST_EMULATED")) return;
+    const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and the other "
+                                              "hand and the other day on the other hand in the morning you and once and on the",
+                                              "you"};
+    char path[256];
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_tiny_write(path, PI__Q8_0), 0);
+    std::vector<answer> want;
+    simt::watch.thorough = true;
+    for (int i = 0; i < 3; i++) {
+        simt::watch.broken = i == 1 ? "launch_gemm" : nullptr;
+        simt::watch.broken_replay = i == 2;
+        const long before = simt::watch.n_replayed;
+        pi_engine *e = open_engine(path, "emu", "f16", "512");
+        const std::vector<answer> got = ask(e, prompts, true);
+        pi_engine_close(e);
+        assert_true((simt::watch.n_replayed - before > 2) == (i != 2)); /* two are tried when it opens */
+        if (!i) want = got;
+        else compare("in a slower way", want, got, 0);
+    }
+    simt::watch.broken = nullptr;
+    simt::watch.broken_replay = false;
+    simt::watch.thorough = false;
+    unlink(path);
 }
 
 /* What the device cannot do is refused with a reason. */
@@ -291,7 +365,8 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
                                 cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
                                 cmocka_unit_test(test_fp4),
-                                cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_refused),
+                                cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products),
+                                cmocka_unit_test(test_done_without), cmocka_unit_test(test_slower_ways), cmocka_unit_test(test_refused),
                                 cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

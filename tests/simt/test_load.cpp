@@ -280,11 +280,51 @@ static void test_canceled(void **)
     unlink(path);
 }
 
+/* A device whose memory is the host's: weights are packed where they stay, not a byte of them is copied, and nothing is kept
+ * of evicted blocks in host memory. The same answers. */
+static void test_shared(void **)
+{
+    char path[256];
+    snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
+    assert_int_equal(simt_small_write(path, "gemma3", PI__Q8_0), 0);
+    std::vector<answer> want;
+    long up[2];
+    for (bool shares : {false, true}) {
+        pi_error err = {};
+        pi_engine *e = nullptr;
+        pi_plan plan = {};
+        std::string lines;
+        simt::watch.shares = shares;
+        simt::watch.n_up = 0;
+        pi_options *o = pi_options_new();
+        const std::pair<const char *, const char *> options[] = {
+            {"model", path}, {"device", "emu"}, {"ctx-size", "64"}, {"temp", "0"}, {"max-tokens", "8"}, {"logits", "generated"},
+            {"cache-ram", "8"}, {"ignore-eos", "true"}};
+        for (const auto &kv : options) set(o, kv.first, kv.second);
+        pi_options_set_log(o, append_line, &lines, PI_LOG_INFO);
+        if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+        up[shares] = simt::watch.n_up;
+        plan.size = sizeof plan;
+        assert_int_equal(pi_engine_plan(o, &plan, &err), PI_OK);
+        assert_true((plan.host_cache_bytes > 0) == !shares);
+        assert_true((lines.find("cache-ram is off") != std::string::npos) == shares);
+        pi_options_free(o);
+        if (shares) assert_true(up[1] + (long) plan.weights_bytes / 2 < up[0]);
+        const std::vector<answer> got = ask(e, {"you and the other hand", "once"}, true);
+        if (!shares) want = got;
+        else compare("in the host's memory", want, got, 0);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    simt::watch.shares = false;
+    unlink(path);
+}
+
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_as_in_file),
                                 cmocka_unit_test(test_vectors), cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),
                                 cmocka_unit_test(test_arena_misuse), cmocka_unit_test(test_no_pages),
-                                cmocka_unit_test(test_canceled)};
+                                cmocka_unit_test(test_canceled), cmocka_unit_test(test_shared)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -182,7 +182,9 @@ static void check_recorded(const std::vector<job> &jobs, int times)
         assert_int_equal(open_engine_on(&e, "emu,emu", i ? "9" : "64", &err), PI_OK);
         const long allocs = simt::watch.n_allocs;
         simt::watch.n_recorded = simt::watch.n_replayed = 0;
+        const long risky = simt::watch.n_risky;
         same_rows(want, run_jobs(e, jobs));
+        assert_int_equal(simt::watch.n_risky, risky); /* all have made their graphs before one waits for another */
         assert_true(simt::watch.n_recorded >= 2 && simt::watch.n_recorded % 2 == 0);
         const long replayed = simt::watch.n_replayed;
         assert_true(replayed > simt::watch.n_recorded && replayed % 2 == 0);
@@ -278,7 +280,8 @@ int main()
 {
     name_model("ranks");
     alarm(300); /* who waits for ever has failed */
-    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_experts), cmocka_unit_test(test_clusters),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                cmocka_unit_test(test_experts), cmocka_unit_test(test_clusters),
                                 cmocka_unit_test(test_arena),
                                 cmocka_unit_test(test_mapped), cmocka_unit_test(test_recorded),
                                 cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};

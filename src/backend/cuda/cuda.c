@@ -25,7 +25,8 @@ static void *cuda_alloc(pi__backend *be, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
     void *p;
-    pi__cuda_keep(c, pi__rt_alloc(c->rt, &p, size));
+    pi__cuda_keep(c, (c->info.shares ? pi__rt_alloc_shared : pi__rt_alloc)(c->rt, &p, size));
+    if (p && c->info.shares) memset(p, 0, size);
     return p;
 }
 static void cuda_free(pi__backend *be, void *p, size_t size)
@@ -115,9 +116,10 @@ static void cuda_unpin(pi__backend *be, void *host, size_t n)
 
 static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 {
-    (void) be;
+    const cuda_without *without = &((const pi__cuda *) be)->without;
     pi__cuda_shape s;
     w->layout = 0;
+    if ((without->packed && !pi__cuda_is_float(w->type)) || (without->experts && w->n_mat > 1)) return 0;
     if (w->n_mat < 1 || !pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s)) return 0;
     if ((size_t) w->n_mat > SIZE_MAX / 2 / s.mat_bytes) return 0;
     return (s.mat_bytes * (size_t) w->n_mat + 63) & ~(size_t) 63;
@@ -128,7 +130,7 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                             int32_t block_size)
 {
-    (void) be;
+    if (((const pi__cuda *) be)->without.attention) return 0;
     const int32_t types[] = {type_k, type_v};
     size_t row = 0;
     for (int i = 0; i < 2; i++) {
@@ -183,7 +185,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 
 static size_t cuda_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
-    return scratch_of((const pi__cuda *) be, lim).total;
+    const pi__cuda *c = (const pi__cuda *) be;
+    return scratch_of(c, lim).total + (c->records ? c->info.graph_bytes : 0); /* which the driver takes as steps are captured */
 }
 
 static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
@@ -226,7 +229,15 @@ static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error
 {
     pi__rt *rt[PI__RT_MAX];
     if (n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d CUDA devices work together", PI__RT_MAX);
-    for (int32_t i = 0; i < n; i++) rt[i] = ((pi__cuda *) be[i])->rt;
+    bool records = true;
+    for (int32_t i = 0; i < n; i++) {
+        rt[i] = ((pi__cuda *) be[i])->rt;
+        records = records && ((pi__cuda *) be[i])->records;
+    }
+    for (int32_t i = 0; i < n; i++) { /* they capture the same steps, or none does */
+        ((pi__cuda *) be[i])->joined = true;
+        ((pi__cuda *) be[i])->records = records;
+    }
     return pi__comm_create(out, rt, n, err);
 }
 
@@ -253,11 +264,7 @@ static void cuda_destroy(pi__backend *be)
     pi__free(c);
 }
 
-static bool cuda_topk_here(const pi__backend *be)
-{
-    (void) be;
-    return true;
-}
+static bool cuda_topk_here(const pi__backend *be) { return !((const pi__cuda *) be)->without.topk; }
 
 static const pi__device_fns cuda_device = {
     .destroy = cuda_destroy,
@@ -294,6 +301,7 @@ static const pi__device_fns cuda_device = {
     .join = cuda_join,
     .graph_lookup = pi__cuda_graph_lookup,
     .graph_segment = pi__cuda_graph_segment,
+    .make_graph = pi__cuda_make_graph,
     .end_capture = pi__cuda_end_capture,
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
@@ -339,28 +347,40 @@ static void drop_library(pi__cuda *c)
     c->blas = NULL;
 }
 
-/* Tries each way of multiplying. One in FP4 or of the library that is wrong is not used; the others have to be right. */
+/* Each way of multiplying is tried. What is wrong is done without, and the log has a line for it. */
+enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8 };
+
+static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi__log *log)
+{
+    static const char *const then[] = {"in FP4: fp4-mma is switched off", "by cuBLAS: cublas is switched off",
+                                       "by 16-bit tensor cores: they are multiplied as floats, slower", "by int8 tensor cores: no "
+                                       "matrix of a quantised format can run there; update the driver, or give device cpu"};
+    const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
+    pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
+             many ? "with many rows: 32 are taken at a time, prompts are slower" : then[way]);
+    if (way == OF_FP4) c->ways &= ~PI__WAY_FP4;
+    else if (way == OF_BLAS) drop_library(c);
+    else if (way == OF_MMA16) c->ways &= ~PI__WAY_MMA16;
+    else if (many) c->without.many_rows = true;
+    else c->without.packed = true;
+}
+
 static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    static const struct { int32_t type; bool fp4, blas; } ways[] = {
-        {PI__Q8_0, false, false}, {PI__NVFP4, false, false}, {PI__F16, false, false}, {PI__BF16, false, false},
-        {PI__NVFP4, true, false}, {PI__MXFP4, true, false},  {PI__F16, false, true},  {PI__BF16, false, true},
+    static const struct { int32_t type; int of; } ways[] = {
+        {PI__Q8_0, OF_INT8}, {PI__Q4_K, OF_INT8}, {PI__NVFP4, OF_INT8}, {PI__F16, OF_MMA16}, {PI__BF16, OF_MMA16},
+        {PI__NVFP4, OF_FP4}, {PI__MXFP4, OF_FP4}, {PI__F16, OF_BLAS},   {PI__BF16, OF_BLAS},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
-        const char *name = pi__type_info_of(ways[i].type)->name;
-        bool right;
-        if ((ways[i].fp4 && !c->fp4) || (ways[i].blas && !c->blas)) continue;
-        int rc = pi__cuda_check_product(c->rt, ways[i].type, ways[i].fp4, ways[i].blas ? c->blas : NULL, &right, err);
+        const int32_t type = ways[i].type;
+        const int of = ways[i].of;
+        const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->without.packed};
+        int wrong;
+        if (off[of] || (c->info.slow && type == PI__Q4_K)) continue; /* it wants more columns */
+        int rc = pi__cuda_check_product(c->rt, type, of == OF_INT8 ? 0 : c->ways, of == OF_BLAS ? c->blas : NULL, c->info.slow,
+                                        &wrong, err);
         if (rc) return rc;
-        if (right) continue;
-        if (!ways[i].fp4 && !ways[i].blas) {
-            return pi__fail(err, PI_EDEVICE, "%s multiplies %s matrices wrongly: a driver or a build that does not fit it, or "
-                            "broken hardware", c->desc, name);
-        }
-        pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s is switched off", c->desc, name,
-                 ways[i].fp4 ? "in FP4: fp4-mma" : "by cuBLAS: cublas");
-        if (ways[i].fp4) c->fp4 = false;
-        else drop_library(c);
+        if (wrong) give_up(c, of, pi__type_info_of(type)->name, wrong, log);
     }
     return PI_OK;
 }
@@ -369,7 +389,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
-    c->fp4 = can && p->fp4;
+    c->ways = PI__WAY_MMA16 | (can && p->fp4 ? PI__WAY_FP4 : 0);
     if (!can && p->fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mma is switched off", c->desc);
     int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
     if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
@@ -378,7 +398,7 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
     if (rc) return rc;
     pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s%s", c->desc,
              c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
-             c->fp4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
+             c->ways & PI__WAY_FP4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
              : can  ? " (fp4-mma would use FP4's for NVFP4 and MXFP4 matrices)"
                     : "");
     return PI_OK;
@@ -415,10 +435,13 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);
-    c->be.page = c->info.page;
-    if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
+    c->be.integrated = c->info.integrated;
+    c->be.page = c->info.shares ? 0 : c->info.page; /* what the host writes into is not mapped page by page */
+    if (c->info.shares) pi__logf(log, PI_LOG_INFO, "%s uses the host's memory: weights are packed where they stay", c->desc);
+    else if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
     int rc = load_kernels(c, log, err);
     if (!rc) rc = choose_products(c, p, log, err);
+    if (!rc && c->info.arch && !c->info.slow) rc = pi__cuda_check_ops(c, log, err);
     if (rc) cuda_destroy(&c->be);
     else *out = &c->be;
     return rc;

@@ -36,6 +36,7 @@ typedef struct cuda_captured {
     uint64_t used;          /* number of the last such step */
     bool seen;              /* there was one before this */
     int32_t n_graphs;       /* segments that are captured */
+    size_t bytes;           /* of the device that their graphs took */
     pi__rt_graph *segment[PI__CUDA_MAX_SEGMENTS]; /* in order; NULL: not captured. A step captured whole is the first */
 } cuda_captured;
 
@@ -58,14 +59,27 @@ typedef struct cuda_stage {
     size_t used;            /* bytes of it */
 } cuda_stage;
 
+/* What gave wrong results when the device was opened, and is done without (selftest.c). */
+typedef struct cuda_without {
+    bool packed;    /* products by int8 tensor cores: matrices of packed formats are refused */
+    bool many_rows; /* those of more than PI__CUDA_FEW_ROWS: rows are taken so many at a time */
+    bool experts;   /* routed experts: layers of them are refused */
+    bool attention; /* caches are refused */
+    bool splits;    /* attention's keys are not split over blocks */
+    bool delta;     /* delta nets: states are refused */
+    bool topk;      /* rows of logits come to the host */
+} cuda_without;
+
 typedef struct pi__cuda {
     pi__backend be;         /* first: the public face */
     pi__rt *rt;             /* device and queue */
     pi__rt_info info;       /* of the device */
     char desc[112];         /* describe() */
     pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
-    bool fp4;               /* NVFP4 and MXFP4 matrices are multiplied in FP4; never changes */
+    int ways;               /* PI__WAY_*: how matrices may be multiplied; never changes */
+    cuda_without without;   /* what was found to be wrong; never changes */
     bool records;           /* decode steps are captured; never changes */
+    bool joined;            /* it works with others, which must capture the same steps as it does */
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */
@@ -74,11 +88,14 @@ typedef struct pi__cuda {
     cuda_batch batch[2];    /* the step's, and its logits rows */
     cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* captured steps, in no order */
     int32_t n_graphs;       /* captured segments of all of them */
+    size_t graph_bytes;     /* that these took, and the most that one did: all stay below info.graph_bytes, which is planned */
+    size_t largest_graph;
     uint64_t n_steps;       /* that could be captured */
     cuda_captured *now;     /* the step's shape; NULL: it is not captured, or not yet */
     bool segmented;         /* the step is of kind SEGMENTS */
     int32_t n_segments;     /* of the step's segments, those that have begun */
     pi__rt_graph **becomes; /* where the graph of the segment being captured goes, or NULL */
+    pi__rt_graph *made;     /* captured, and not replayed yet: NULL, or one of recorded */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
@@ -119,6 +136,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
 bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
 void pi__cuda_graph_segment(pi__backend *be);
+bool pi__cuda_make_graph(pi__backend *be);
 bool pi__cuda_end_capture(pi__backend *be);
 void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
@@ -162,8 +180,10 @@ const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n);
 /* Form of a matrix's prepared input: integers of 15 bits, floats, FP4, terms of 16-bit floats, hi and lo rows for a
  * library. All but the first two depend on its type. */
 enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_MMA16, PI__FORM_HILO };
+enum { PI__CUDA_FEW_ROWS = 32 /* most that kernels for few rows take */ };
 enum { PI__CUDA_BLAS_ROWS = 64 /* fewest rows that the library is given */ };
-int pi__cuda_form(bool fp4, int32_t type, int64_t n_in);
+enum { PI__WAY_FP4 = 1 /* FP4 matrices in FP4 */, PI__WAY_MMA16 = 2 /* 16-bit ones by 16-bit tensor cores, else as floats */ };
+int pi__cuda_form(int ways, int32_t type, int64_t n_in);
 /* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR) with matrices of one type. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
@@ -171,9 +191,13 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
 /* ops_blas.c: a product in form HILO. */
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);
 
-/* selftest.c: *right: that a small product with a matrix of that type (in FP4 or not; or by the library, where blas is
- * not NULL) is what the host computes. */
-int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, pi__blas *blas, bool *right, pi_error *err);
+/* selftest.c: which rows of a small product with a matrix of that type (in one of the ways, or by the library, where
+ * blas is not NULL) are not what the host computes, PI__WRONG_*. */
+enum { PI__WRONG_FEW = 1 /* few rows at once */, PI__WRONG_MANY = 2 };
+int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err);
+/* selftest_ops.c: tries out the rest of what models need; what is wrong is in c->without or c->records from now on, with a
+ * line of the log each. */
+int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 
 /* ops_top.c, and the scratch it needs */
 size_t pi__cuda_top_bytes(const pi__limits *lim);

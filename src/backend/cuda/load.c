@@ -6,7 +6,8 @@
  * A buffer is filled piece by piece, and each piece's copy is queued at once. When it is full a fence goes into the queue
  * behind its copies, and the other one is filled, after its own fence was passed. So loading takes as much memory of the
  * host as the buffers have, however large a matrix is, and nothing is copied from memory that CUDA would have to copy
- * again.
+ * again. Where the device's memory is the host's (pi__rt_info.shares) there are no buffers and no copies: the threads pack
+ * to where the weights stay.
  *
  * Memory: the buffers and the threads' pool, made by the first tensor that is loaded and given back by the finish() that
  * ends loading. Vectors come here from reserve() on, or behind a matrix: later ones belong to a step, and are copied as they
@@ -68,7 +69,7 @@ static bool ready(pi__cuda *c)
     cuda_stage *s = &c->stage;
     void *p;
     if (!s->pool && !pi__cuda_failed(c)) c->no_room = pi__pool_create(&s->pool, c->n_threads, 0, 0, NULL) != PI_OK;
-    for (int i = 0; i < 2 && !s->buffer[i] && !pi__cuda_failed(c); i++) {
+    for (int i = 0; i < 2 && !s->buffer[i] && !c->info.shares && !pi__cuda_failed(c); i++) {
         pi__cuda_keep(c, pi__rt_host_alloc(c->rt, &p, BUFFER));
         s->buffer[i] = p;
         if (!p) c->no_room = true;
@@ -103,6 +104,11 @@ static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
 static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
 {
     size_t got;
+    if (c->info.shares) {
+        job j = {.pool = c->stage.pool, .src = src, .dst = (uint8_t *) dst, .n = (int64_t) n, .step = PIECE};
+        run(&j);
+        return;
+    }
     for (size_t at = 0; at < n; at += got) {
         uint8_t *p = room(c, n - at, 1, &got);
         if (!p) return;
@@ -116,13 +122,20 @@ static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s
 {
     const size_t tiles = (size_t) (n + PI__TILE_ROWS - 1) / PI__TILE_ROWS;
     const size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in), a_part = PIECE / s->tile_bytes;
+    const int64_t step = PI__TILE_ROWS * (int64_t) (a_part ? a_part : 1);
     size_t got;
+    if (c->info.shares) {
+        job j = {.pool = c->stage.pool, .type = w->type, .n_in = w->n_in, .s = s, .src = src, .dst = (uint8_t *) dst, .n = n,
+                 .step = step};
+        run(&j);
+        return;
+    }
     for (size_t at = 0; at < tiles; at += got) {
         uint8_t *p = room(c, tiles - at, s->tile_bytes, &got);
         if (!p) return;
         const int64_t first = (int64_t) at * PI__TILE_ROWS, end = (int64_t) (at + got) * PI__TILE_ROWS;
         job j = {.pool = c->stage.pool, .type = w->type, .n_in = w->n_in, .s = s, .src = src + (size_t) first * row, .dst = p,
-                 .n = (end < n ? end : n) - first, .step = PI__TILE_ROWS * (int64_t) (a_part ? a_part : 1)};
+                 .n = (end < n ? end : n) - first, .step = step};
         run(&j);
         send(c, dst + at * s->tile_bytes, p, got * s->tile_bytes);
     }

@@ -29,10 +29,10 @@ void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
     PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, row, b->n_tokens, a->scale, a->out));
 }
 
-int pi__cuda_form(bool fp4, int32_t type, int64_t n_in)
+int pi__cuda_form(int ways, int32_t type, int64_t n_in)
 {
-    if (fp4 && (type == PI__NVFP4 || type == PI__MXFP4)) return PI__FORM_FP4;
-    if (pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
+    if (ways & PI__WAY_FP4 && (type == PI__NVFP4 || type == PI__MXFP4)) return PI__FORM_FP4;
+    if (ways & PI__WAY_MMA16 && pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
     return pi__cuda_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
 }
 
@@ -65,10 +65,26 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
     return code;
 }
 
+/* The same, so many rows at a time. */
+static void linear_in_pieces(pi__backend *be, const pi__batch *b, const pi__linear *a)
+{
+    for (int32_t i = 0; i < a->n_rows; i += PI__CUDA_FEW_ROWS) {
+        pi__linear part = *a;
+        part.n_rows = a->n_rows - i < PI__CUDA_FEW_ROWS ? a->n_rows - i : PI__CUDA_FEW_ROWS;
+        part.in.x += i * a->in.ldx;
+        if (part.in.x2) part.in.x2 += i * a->in.ldx2;
+        for (int32_t k = 0; k < a->n_lin; k++) part.lin[k].y += i * a->lin[k].ldy;
+        pi__cuda_linear(be, b, &part);
+    }
+}
+
 void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
-    (void) b;
     pi__cuda *c = (pi__cuda *) be;
+    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) {
+        linear_in_pieces(be, b, a);
+        return;
+    }
     void *stream = pi__rt_stream(c->rt);
     pi__k_input k = pi__cuda_input(&a->in);
     int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have their own memory */
@@ -77,7 +93,7 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
         for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
             p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
-        int32_t type = p->w.type, form = pi__cuda_form(c->fp4, type, p->w.n_in);
+        int32_t type = p->w.type, form = pi__cuda_form(c->ways, type, p->w.n_in);
         if (form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_HILO;
         int32_t what = form + (form > PI__FORM_FLOATS ? 16 * (type + 1) : 0);
         bool made = form == PI__FORM_FLOATS ? floats : ready == what;
@@ -169,7 +185,8 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
-        .scratch = c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm,
+        .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
+        .n_sm = c->info.n_sm,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
 }

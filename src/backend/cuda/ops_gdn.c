@@ -10,9 +10,8 @@ static pi__k_state state_of(const pi__state_layer *st)
 
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
-    (void) be;
     pi__k_state k = state_of(st);
-    return pi__k_state_bytes(&k);
+    return ((const pi__cuda *) be)->without.delta ? 0 : pi__k_state_bytes(&k);
 }
 
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)

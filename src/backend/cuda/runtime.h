@@ -23,6 +23,9 @@ typedef struct pi__rt_info {
     int32_t arch;   /* 80, 90, 120, 121: compute capability; 0: an emulated device that runs no kernels */
     size_t page;    /* bytes of the pages that map takes, a power of two; 0: it cannot, or was not opened */
     bool integrated; /* its memory is the host's */
+    size_t graph_bytes; /* device memory that all graphs together may take, 0: they take none */
+    bool slow;      /* an emulator: little is tried out when it opens */
+    bool shares;    /* and the host may write what alloc_shared gave while kernels run that use other parts of it */
 } pi__rt_info;
 
 /* What a report says of a device beside that; 0: not known. */
@@ -105,6 +108,8 @@ int pi__rt_stamped(pi__rt *rt, float *ms);
 int pi__rt_capture(pi__rt *rt);
 /* Ends that, also after an error. *out: what was queued, NULL after an error. */
 int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out);
+/* Device memory that it took. */
+size_t pi__rt_graph_size(const pi__rt_graph *g);
 /* Queues all of it. */
 int pi__rt_replay(pi__rt *rt, pi__rt_graph *g);
 /* g may be NULL. Where it is queued, it is replayed to its end. */

@@ -10,7 +10,12 @@
 
 #include "base/alloc.h"
 
-enum { N_MARKS = 8 };
+enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
+
+struct pi__rt_graph {
+    cudaGraphExec_t exec;
+    size_t size; /* bytes that there were less of on the device when it was made */
+};
 
 /* A kernel of each launch_NAME.cu (device.cuh); the linker names begin and end of the section. */
 extern const void *const __start_pi__kernel_files[] __attribute__((visibility("hidden")));
@@ -78,6 +83,8 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     info->n_sm = prop.multiProcessorCount;
     info->arch = prop.major * 10 + prop.minor;
     info->integrated = prop.integrated;
+    info->graph_bytes = GRAPH_BYTES;
+    info->shares = prop.integrated && prop.managedMemory && prop.concurrentManagedAccess;
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 
@@ -465,25 +472,38 @@ int pi__rt_capture(pi__rt *rt)
 int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
 {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t exec = NULL;
-    *out = NULL;
+    size_t before = 0, after = 0, all;
+    pi__rt_graph *g = *out = NULL;
     cudaSetDevice(rt->device); /* capture has to end, whatever happens */
     cudaError_t e = cudaStreamEndCapture(rt->stream, &graph);
-    if (!e) e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    if (!e) g = pi__calloc(1, sizeof *g);
+    if (!e && !g) e = cudaErrorMemoryAllocation;
+    if (!e) e = cudaMemGetInfo(&before, &all);
+    if (!e) e = cudaGraphInstantiateWithFlags(&g->exec, graph, 0);
+    if (!e) e = cudaGraphUpload(g->exec, rt->stream); /* so that the first replay takes no memory either */
+    if (!e) e = cudaMemGetInfo(&after, &all);
     if (graph) cudaGraphDestroy(graph);
-    if (!e) *out = (pi__rt_graph *) exec;
-    return (int) e;
+    if (e) {
+        pi__rt_graph_free(rt, g);
+        return (int) e;
+    }
+    g->size = before > after ? before - after : 0;
+    *out = g;
+    return 0;
 }
+
+size_t pi__rt_graph_size(const pi__rt_graph *g) { return g->size; }
 
 int pi__rt_replay(pi__rt *rt, pi__rt_graph *g)
 {
     cudaError_t e = cudaSetDevice(rt->device);
-    return (int) (e ? e : cudaGraphLaunch((cudaGraphExec_t) g, rt->stream));
+    return (int) (e ? e : cudaGraphLaunch(g->exec, rt->stream));
 }
 
 void pi__rt_graph_free(pi__rt *rt, pi__rt_graph *g)
 {
     if (!g) return;
     cudaSetDevice(rt->device);
-    cudaGraphExecDestroy((cudaGraphExec_t) g);
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    pi__free(g);
 }

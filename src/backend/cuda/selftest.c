@@ -1,6 +1,7 @@
 /* A check that the device multiplies right: a small product through the kernels, for few and for many rows, against the
  * host. A wrong driver, a wrong build for the device, or broken hardware is found when the engine opens, not in its
- * answers.
+ * answers. There are as many columns as take every stage of the pipelines through both phases of its barrier; on an emulator
+ * one stage's.
  *
  * Memory: one buffer of the host and one of the device, for the time of a call. The opening thread. */
 #include <math.h>
@@ -11,11 +12,12 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { N_IN = 64, N_OUT = 19, N_X = 33 /* more than a kernel for few rows takes */, N_FEW = 5, TILE = 16 };
-enum { X_AT = 64 << 10, PREPARED_AT = 128 << 10, Y_AT = 192 << 10, WORK_AT = 256 << 10, SIZE = 512 << 10 }; /* of device memory, W first */
+enum { N_IN = 1280, LEAST_IN = 64, N_OUT = 19, N_X = 33 /* more than a kernel for few rows takes */, N_FEW = 5, TILE = 16 };
+enum { X_AT = 256 << 10, PREPARED_AT = 640 << 10, Y_AT = 1664 << 10, WORK_AT = 1728 << 10, SIZE = 1984 << 10 }; /* W first */
 
 /* The host's copy of the product. */
 typedef struct trial {
+    int32_t n_in;             /* columns: N_IN, or LEAST_IN */
     float w[N_OUT * N_IN];    /* as the packed matrix has it */
     float x[N_X * N_IN];      /* values that every way of rounding keeps, or nearly */
     float y[2][N_X * N_OUT];  /* of the device: all rows at once, the first rows by themselves */
@@ -28,49 +30,53 @@ typedef struct trial {
 static void fill(trial *t, int32_t type)
 {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4};
-    for (int i = 0; i < N_X * N_IN; i++) {
+    for (int i = 0; i < N_X * t->n_in; i++) {
         float v = i % 16 == 0 ? 4 : values[(i * 5 + i / 64 * 3) % 7];
         v *= type == PI__MXFP4 ? (v == 4 ? 1.5f : 1.0f) : 1.5f;
         t->x[i] = (i * 7 + i / 16) % 3 ? v : -v;
     }
-    for (int i = 0; i < N_OUT * N_IN; i++) t->w[i] = (float) ((i * 11 + i / N_IN * 5) % 13 - 6) / 4;
+    for (int i = 0; i < N_OUT * t->n_in; i++) t->w[i] = (float) ((i * 11 + i / t->n_in * 5) % 13 - 6) / 4;
 }
 
 static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
 {
-    const size_t row = pi__row_size(pi__type_info_of(type), N_IN);
+    const int32_t n = t->n_in;
+    const size_t row = pi__row_size(pi__type_info_of(type), n);
     for (int i = 0; i < N_OUT; i++) {
-        pi__quantize_row(type, t->w + i * N_IN, t->file + (size_t) i * row, N_IN, NULL);
-        pi__dequantize_row(type, t->file + (size_t) i * row, t->w + i * N_IN, N_IN);
+        pi__quantize_row(type, t->w + i * n, t->file + (size_t) i * row, n, NULL);
+        pi__dequantize_row(type, t->file + (size_t) i * row, t->w + i * n, n);
     }
     if (!s->n_block) memcpy(t->packed, t->file, s->mat_bytes);
     for (int i = 0; i < N_OUT && s->n_block; i += TILE) {
-        pi__cuda_pack_tile(type, s, N_IN, t->file + (size_t) i * row, N_OUT - i < TILE ? N_OUT - i : TILE,
+        pi__cuda_pack_tile(type, s, n, t->file + (size_t) i * row, N_OUT - i < TILE ? N_OUT - i : TILE,
                            t->packed + (size_t) (i / TILE) * s->tile_bytes);
     }
 }
 
-/* exact: as good as floats, and a row's result is the same in any batch. */
-static bool is_right(const trial *t, bool exact)
+/* PI__WRONG_*. exact: a row's result is the same in any batch. */
+static int compare(const trial *t, bool exact)
 {
+    int wrong = 0;
     for (int i = 0; i < N_X * N_OUT; i++) {
-        const float *w = t->w + i % N_OUT * N_IN, *x = t->x + i / N_OUT * N_IN;
+        const float *w = t->w + i % N_OUT * t->n_in, *x = t->x + i / N_OUT * t->n_in;
         double want = 0, size = 0;
-        for (int k = 0; k < N_IN; k++) {
+        for (int k = 0; k < t->n_in; k++) {
             want += (double) w[k] * x[k];
             size += fabs((double) w[k] * x[k]);
         }
-        if (!(fabs(t->y[0][i] - want) <= 1e-4 * size)) return false;
+        if (!(fabs(t->y[0][i] - want) <= 1e-4 * size)) wrong |= PI__WRONG_MANY;
+        if (i < N_FEW * N_OUT && !(fabs(t->y[1][i] - want) <= 1e-4 * size)) wrong |= PI__WRONG_FEW;
     }
-    return !exact || !memcmp(t->y[0], t->y[1], N_FEW * N_OUT * sizeof(float));
+    if (exact && memcmp(t->y[0], t->y[1], N_FEW * N_OUT * sizeof(float))) wrong |= PI__WRONG_MANY;
+    return wrong;
 }
 
-static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, pi__blas *blas, char *p, int32_t n_rows)
+static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas, char *p, int32_t n_rows)
 {
     void *stream = pi__rt_stream(rt), *prepared = p + PREPARED_AT;
-    pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = N_IN};
-    const int form = blas ? PI__FORM_HILO : pi__cuda_form(fp4, m->type, N_IN);
-    int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, N_IN, prepared);
+    pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = m->n_in};
+    const int form = blas ? PI__FORM_HILO : pi__cuda_form(ways, m->type, m->n_in);
+    int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, m->n_in, prepared);
     const pi__k_product product = {*m, (float *) (p + Y_AT), N_OUT};
     if (rc) return rc;
     if (blas) return pi__cuda_blas_product(blas, stream, &product, prepared, n_rows);
@@ -78,33 +84,34 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, bool fp4, pi__blas *blas,
 }
 
 /* The products on the device; a code of the runtime. */
-static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, bool fp4, pi__blas *blas, char *p)
+static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *blas, char *p)
 {
     int rc = blas ? pi__blas_use(blas, p + WORK_AT, SIZE - WORK_AT) : 0;
     if (!rc) rc = pi__rt_upload(rt, p, t->packed, m->shape.mat_bytes);
-    if (!rc) rc = pi__rt_upload(rt, p + X_AT, t->x, sizeof t->x);
+    if (!rc) rc = pi__rt_upload(rt, p + X_AT, t->x, (size_t) N_X * (size_t) t->n_in * sizeof *t->x);
     for (int i = 0; i < 2 && !rc; i++) {
         const int32_t n_rows = i ? N_FEW : N_X;
-        rc = multiply(rt, m, fp4, blas, p, n_rows);
+        rc = multiply(rt, m, ways, blas, p, n_rows);
         if (!rc) rc = pi__rt_download(rt, t->y[i], p + Y_AT, (size_t) n_rows * N_OUT * sizeof(float));
         if (!rc) rc = pi__rt_wait(rt);
     }
     return rc;
 }
 
-int pi__cuda_check_product(pi__rt *rt, int32_t type, bool fp4, pi__blas *blas, bool *right, pi_error *err)
+int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err)
 {
     void *p = NULL;
-    pi__k_matrix m = {.type = type, .n_in = N_IN, .n_out = N_OUT};
+    pi__k_matrix m = {.type = type, .n_in = slow ? LEAST_IN : N_IN, .n_out = N_OUT};
     trial *t = pi__calloc(1, sizeof *t);
     int code = t ? pi__rt_alloc(rt, &p, SIZE) : 0;
-    *right = false;
-    if (!code && p && pi__cuda_shape_of(type, N_IN, N_OUT, &m.shape)) {
+    *wrong = 0;
+    if (!code && p && pi__cuda_shape_of(type, m.n_in, N_OUT, &m.shape)) {
         m.data = p;
+        t->n_in = (int32_t) m.n_in;
         fill(t, type);
         pack(t, type, &m.shape);
-        code = run(rt, t, &m, fp4, blas, p);
-        *right = !code && is_right(t, !blas);
+        code = run(rt, t, &m, ways, blas, p);
+        if (!code) *wrong = compare(t, !blas);
     }
     bool no_memory = !t || (!p && !code);
     pi__rt_free(rt, p);

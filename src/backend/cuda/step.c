@@ -21,7 +21,9 @@
  * replayed.
  *
  * Of several devices that work as one (backend/tensor.c) each captures its own queue, all-gathers with the others
- * included. They are given the same steps, so that all have the same captures and replay them in the same steps.
+ * included. They are given the same steps, so that all have the same captures and replay them in the same steps. None
+ * replays before all have made their graphs: making one takes memory of the device and may wait for what runs on others,
+ * which would be an all-gather that waits for this one (make_graph of device.h).
  *
  * Memory: c->image on the host and c->scratch on the device, both of reserve(); graphs are the runtime's. Threads: as
  * device.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
@@ -192,6 +194,7 @@ static void drop(pi__cuda *c, cuda_captured *r)
      * A shape that was dropped is new when it comes again: its ops are queued once, and captured the second time. */
     for (int32_t i = 0; i < PI__CUDA_MAX_SEGMENTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->segment[i]);
     c->n_graphs -= r->n_graphs;
+    c->graph_bytes -= r->bytes;
     memset(r, 0, sizeof *r);
 }
 
@@ -210,11 +213,12 @@ static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
     return r;
 }
 
-/* Makes room for one more graph of this step; false: there is none. Each takes memory of the device: those of the shapes
- * used longest ago go for it. */
+/* Makes room for one more graph of this step; false: there is none. Each takes memory of the device, about as much as the
+ * largest so far: those of the shapes used longest ago go for it. */
 static bool make_room(pi__cuda *c)
 {
-    while (c->n_graphs >= PI__CUDA_MAX_GRAPHS) {
+    const size_t most = c->joined ? 0 : c->info.graph_bytes; /* devices need not find the same */
+    while (c->n_graphs >= PI__CUDA_MAX_GRAPHS || (most && c->graph_bytes + c->largest_graph > most)) {
         cuda_captured *old = NULL;
         for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
             if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
@@ -245,11 +249,10 @@ static void begin_segment(pi__cuda *c)
     }
 }
 
-/* The segment's ops have been called: where they were captured instead of queued, they are replayed now, if wanted. */
-static void end_segment(pi__cuda *c, bool wanted)
+/* The segment's ops have been called: where they were captured instead of queued they become a graph, if wanted. */
+static void make_graph(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
-    c->replayed = false;
     c->becomes = NULL;
     if (!to) return;
     pi__cuda_keep(c, pi__rt_capture_end(c->rt, &made));
@@ -257,10 +260,22 @@ static void end_segment(pi__cuda *c, bool wanted)
         pi__rt_graph_free(c->rt, made);
         return;
     }
-    *to = made;
+    *to = c->made = made;
+    const size_t bytes = pi__rt_graph_size(made);
+    c->now->bytes += bytes;
+    c->graph_bytes += bytes;
+    if (bytes > c->largest_graph) c->largest_graph = bytes;
     c->now->n_graphs++;
     c->n_graphs++;
-    pi__cuda_keep(c, pi__rt_replay(c->rt, made));
+}
+
+/* And that is replayed. */
+static void end_segment(pi__cuda *c, bool wanted)
+{
+    make_graph(c, wanted);
+    c->replayed = false;
+    if (c->made && wanted && !pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_replay(c->rt, c->made));
+    c->made = NULL;
 }
 
 void pi__cuda_end_segment(pi__cuda *c) { end_segment(c, true); }
@@ -282,11 +297,19 @@ void pi__cuda_graph_segment(pi__backend *be)
     begin_segment(c);
 }
 
+bool pi__cuda_make_graph(pi__backend *be)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const bool recorded = c->becomes;
+    make_graph(c, true);
+    return !c->error && !(recorded && c->no_room);
+}
+
 /* Where nothing was captured a lack of room is no failure: what the other ranks wait for was queued all the same. */
 bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    const bool recorded = c->becomes;
+    const bool recorded = c->becomes || c->made;
     end_segment(c, true);
     return !c->error && !(recorded && c->no_room);
 }

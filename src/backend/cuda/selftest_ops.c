@@ -1,0 +1,393 @@
+/* What a device is tried out on when it is opened, besides products (selftest.c): attention with and without KV splits, a
+ * delta net in one piece and in several, routed experts, the largest values of a row, a graph that is replayed. Each is
+ * small, milliseconds all together; what is wrong is done without from then on, and the log says so.
+ *
+ * Memory: one region of the device and one of the host, for the time of the call. The opening thread. Invariant: after an
+ * error of the runtime, which ends the opening, nothing more is queued. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cuda/impl.h"
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+enum { DEVICE_BYTES = 8 << 20 };
+
+/* A region of the device that is handed out from its beginning. */
+typedef struct tryout {
+    pi__rt *rt;
+    char *p;      /* DEVICE_BYTES */
+    size_t used;
+    int code;     /* the first error of the runtime */
+    bool no_room; /* the host had no memory for something */
+    uint64_t rng;
+} tryout;
+
+static void keep(tryout *t, int code)
+{
+    if (!t->code) t->code = code;
+}
+
+/* Zeroed memory of the host; NULL: none, which ends it all. */
+static void *own(tryout *t, size_t n)
+{
+    void *p = pi__calloc(1, n);
+    t->no_room |= !p;
+    return p;
+}
+
+/* n bytes of the device; they are aligned. There is room for what is asked here. */
+static void *take(tryout *t, size_t n)
+{
+    char *p = t->p + pi__cuda_take(&t->used, n);
+    pi__assert(t->used <= DEVICE_BYTES);
+    return p;
+}
+
+static void *put(tryout *t, const void *src, size_t n)
+{
+    void *p = take(t, n);
+    if (!t->code) keep(t, pi__rt_upload(t->rt, p, src, n));
+    return p;
+}
+
+/* What is queued comes first. false: something failed. */
+static bool get(tryout *t, void *dst, const void *src, size_t n)
+{
+    if (!t->code) keep(t, pi__rt_download(t->rt, dst, src, n));
+    if (!t->code) keep(t, pi__rt_wait(t->rt));
+    return !t->code;
+}
+
+/* Between -1 and 1. */
+static float next(tryout *t)
+{
+    t->rng = t->rng * 6364136223846793005u + 1442695040888963407u;
+    return (float) (t->rng >> 40) * 0x1p-23f - 1.0f;
+}
+
+static bool near(double got, double want, double tolerance) { return fabs(got - want) <= tolerance * (1 + fabs(want)); }
+
+/* ---------------------------------------------------------------------------------------------------------- attention */
+
+enum { DIM = 64, HEADS = 2, BLOCK = 16, N_BLOCKS = 40, LONG = 600 /* keys: three KV splits */, TOKENS = 4 };
+
+typedef struct attention_try {
+    uint16_t cache[N_BLOCKS * 2 * BLOCK * DIM]; /* a block: keys, then values, of one head */
+    float q[TOKENS * HEADS * DIM];
+    float out[2][TOKENS * HEADS * DIM];         /* in one piece, in splits */
+    double want[TOKENS * HEADS * DIM];
+} attention_try;
+
+/* A token that sees LONG keys, and three that see 33 to 35; blocks in no order. */
+static const int32_t attention_pos[TOKENS] = {LONG - 1, 32, 33, 34}, attention_start[3] = {0, 1, 4};
+
+static int32_t block_of(int32_t seq, int32_t b) { return seq ? N_BLOCKS - 1 - b : b * 7 % 38; }
+
+static void attention_want(attention_try *a)
+{
+    for (int32_t t = 0; t < TOKENS; t++)
+        for (int32_t h = 0; h < HEADS; h++) {
+            const float *q = a->q + (t * HEADS + h) * DIM;
+            double *o = a->want + (t * HEADS + h) * DIM, sum = 0;
+            for (int32_t j = 0; j <= attention_pos[t]; j++) {
+                const uint16_t *k = a->cache + (size_t) block_of(t > 0, j / BLOCK) * 2 * BLOCK * DIM + j % BLOCK * DIM;
+                double dot = 0;
+                for (int32_t d = 0; d < DIM; d++) dot += (double) q[d] * pi__f16_to_f32(k[d]);
+                const double p = exp(dot);
+                sum += p;
+                for (int32_t d = 0; d < DIM; d++) o[d] += p * pi__f16_to_f32(k[BLOCK * DIM + d]);
+            }
+            for (int32_t d = 0; d < DIM; d++) o[d] /= sum;
+        }
+}
+
+static void try_attention(tryout *t, cuda_without *without)
+{
+    attention_try *a = own(t, sizeof *a);
+    const size_t bytes = sizeof a->out[0];
+    int32_t table[2 * 38];
+    if (!a) return;
+    for (size_t i = 0; i < sizeof a->cache / 2; i++) a->cache[i] = pi__f32_to_f16(next(t));
+    for (size_t i = 0; i < sizeof a->q / 4; i++) a->q[i] = next(t) / 4;
+    for (int32_t i = 0; i < 2 * 38; i++) table[i] = i < 38 || i - 38 < 3 ? block_of(i >= 38, i % 38) : -1;
+    float *out = take(t, bytes);
+    pi__k_attn k = {
+        .q = put(t, a->q, sizeof a->q), .ldq = HEADS * DIM, .q_stride = DIM, .out = out, .ldo = HEADS * DIM, .n_head = HEADS,
+        .n_tokens = TOKENS, .n_seqs = 2, .pos = put(t, attention_pos, sizeof attention_pos),
+        .seq_start = put(t, attention_start, sizeof attention_start), .block_table = put(t, table, sizeof table),
+        .table_stride = 38, .max_keys = LONG, .scratch_size = 2 << 20,
+        .cache = {put(t, a->cache, sizeof a->cache), 2 * BLOCK * DIM * 2, PI__F16, PI__F16, 1, DIM, BLOCK},
+    };
+    void *scratch = take(t, k.scratch_size);
+    attention_want(a);
+    for (int i = 0; i < 2; i++) {
+        k.scratch = i ? scratch : NULL;
+        k.n_sm = i ? 1000 : 0;
+        if (!t->code) keep(t, pi__k_attention(pi__rt_stream(t->rt), &k));
+        if (!get(t, a->out[i], out, bytes)) break;
+    }
+    for (size_t i = 0; i < bytes / 4; i++) without->attention |= !near(a->out[0][i], a->want[i], 3e-3);
+    without->splits = memcmp(a->out[0], a->out[1], bytes) != 0;
+    pi__free(a);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- delta nets */
+
+enum { D = 128, CHANNELS = 3 * D, STEPS = 21 /* more than a chunk */ };
+
+typedef struct delta_try {
+    float in[STEPS][CHANNELS + D + 2]; /* queries, keys, values; z; alpha, beta */
+    float conv[CHANNELS * 4], norm[D];
+    float out[2][STEPS][D];            /* in one piece, in three */
+    double s[D][D];                    /* the state */
+} delta_try;
+
+/* q, k or v of token t: the convolution, its activation; of q and k the norm. */
+static void delta_row(const delta_try *d, int t, int part, double *y)
+{
+    double ss = 0;
+    for (int i = 0; i < D; i++) {
+        y[i] = 0;
+        for (int k = t < 3 ? 3 - t : 0; k < 4; k++)
+            y[i] += (double) d->conv[(part * D + i) * 4 + k] * d->in[t - 3 + k][part * D + i];
+        y[i] /= 1 + exp(-y[i]);
+        ss += y[i] * y[i];
+    }
+    const double scale = part == 2 ? 1 : 1 / sqrt(ss + 1e-6) / (part ? 1 : sqrt(D));
+    for (int i = 0; i < D; i++) y[i] *= scale;
+}
+
+/* S <- e^g S, then S <- S + k (outer) beta (v - k . S); out = q . S, normed and gated. dt is -1, a is -0.5. */
+static bool delta_is_right(delta_try *d)
+{
+    bool right = true;
+    for (int t = 0; t < STEPS; t++) {
+        double q[D], k[D], v[D], o[D], ss = 0;
+        delta_row(d, t, 0, q), delta_row(d, t, 1, k), delta_row(d, t, 2, v);
+        const float *z = d->in[t] + CHANNELS;
+        const double g = exp(-0.5 * log1p(exp((double) z[D] - 1))), beta = 1 / (1 + exp(-(double) z[D + 1]));
+        for (int b = 0; b < D; b++) {
+            double p = 0;
+            for (int a = 0; a < D; a++) p += k[a] * (d->s[a][b] *= g);
+            const double u = beta * (v[b] - p);
+            o[b] = 0;
+            for (int a = 0; a < D; a++) o[b] += q[a] * (d->s[a][b] += k[a] * u);
+            ss += o[b] * o[b];
+        }
+        for (int b = 0; b < D; b++) {
+            const double want = o[b] * d->norm[b] / sqrt(ss / D + 1e-6) * z[b] / (1 + exp(-(double) z[b]));
+            right = right && near(d->out[0][t][b], want, 1e-3);
+        }
+    }
+    return right;
+}
+
+/* Tokens from to `to` in one step. */
+static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
+{
+    const int32_t n = to - from, ints[] = {0, n, 0, 0, 0, n};
+    int32_t pos[STEPS];
+    const size_t used = t->used;
+    for (int32_t i = 0; i < n; i++) pos[i] = from + i;
+    const int32_t *d = put(t, ints, sizeof ints);
+    k.pos = put(t, pos, (size_t) n * sizeof *pos);
+    k.seq_start = d, k.n_verified = d + 5, k.state_slot = d + 2, k.save_start = d + 3, k.save = d;
+    k.n_tokens = k.least = k.most = n, k.n_seqs = 1;
+    k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.beta += from * k.ld_ab, k.out += from * k.ldo;
+    if (!t->code) keep(t, pi__k_gdn_run(pi__rt_stream(t->rt), &k));
+    t->used = used; /* the queue is in order: a later copy comes after this */
+}
+
+static void try_delta(tryout *t, cuda_without *without)
+{
+    static const int32_t cuts[2][4] = {{0, STEPS, STEPS, STEPS}, {0, 17, 18, STEPS}};
+    const float dt_a[2] = {-1, -0.5f};
+    delta_try *d = own(t, sizeof *d);
+    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D};
+    if (!d) return;
+    for (size_t i = 0; i < sizeof d->in / 4; i++) ((float *) d->in)[i] = next(t);
+    for (size_t i = 0; i < CHANNELS * 4; i++) d->conv[i] = next(t);
+    for (size_t i = 0; i < D; i++) d->norm[i] = 1 + next(t) / 4;
+    const int64_t ld = CHANNELS + D + 2;
+    const float *in = put(t, d->in, sizeof d->in), *small = put(t, dt_a, sizeof dt_a);
+    st.stride = pi__k_state_bytes(&st), st.snap_stride = pi__k_snapshot_bytes(&st);
+    st.base = take(t, st.stride), st.snap = take(t, st.snap_stride);
+    pi__k_gdn k = {
+        .qkv = in, .z = in + CHANNELS, .alpha = in + CHANNELS + D, .beta = in + CHANNELS + D + 1, .ld_qkv = ld, .ld_z = ld,
+        .ld_ab = ld, .conv = put(t, d->conv, sizeof d->conv), .dt_bias = small, .a = small + 1,
+        .norm = put(t, d->norm, sizeof d->norm), .eps = 1e-6f, .out = take(t, sizeof d->out[0]), .ldo = D, .state = st,
+        .scratch = take(t, pi__k_gdn_scratch(&st, STEPS)),
+    };
+    for (int i = 0; i < 2; i++) {
+        for (int c = 0; c < 3; c++)
+            if (cuts[i][c + 1] > cuts[i][c]) delta_step(t, k, cuts[i][c], cuts[i][c + 1]);
+        if (!get(t, d->out[i], k.out, sizeof d->out[i])) break;
+    }
+    without->delta = !delta_is_right(d) || memcmp(d->out[0], d->out[1], sizeof d->out[0]);
+    pi__free(d);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- experts */
+
+enum { EXPERTS = 4, USED = 2, ROWS = 90, E_IN = 256, E_OUT = 40, PAIRS = ROWS * USED };
+
+typedef struct experts_try {
+    float w[E_IN], x[ROWS * E_IN], logits[ROWS * EXPERTS];
+    uint8_t file[16 * E_IN * 2];
+    float alone[EXPERTS][ROWS * E_OUT], got[PAIRS * E_OUT];
+    int32_t id[PAIRS], column[PAIRS];
+} experts_try;
+
+/* Most rows go to expert 1, so that there are tiles of every width; what products of single matrices give is what is
+ * right, as far as those are. */
+static void try_experts(tryout *t, cuda_without *without)
+{
+    experts_try *e = own(t, sizeof *e);
+    pi__k_matrix m = {.type = PI__Q8_0, .n_in = E_IN, .n_out = E_OUT};
+    if (!e || !pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape)) {
+        pi__free(e);
+        return;
+    }
+    const size_t row = pi__row_size(pi__type_info_of(m.type), E_IN);
+    uint8_t *data = take(t, EXPERTS * m.shape.mat_bytes);
+    for (int32_t i = 0; i < EXPERTS * E_OUT && !t->code; i++) { /* tiles of 16 rows, the last one of 8 */
+        const int32_t r = i % E_OUT % 16, of = i % E_OUT;
+        for (int32_t k = 0; k < E_IN; k++) e->w[k] = next(t);
+        pi__quantize_row(m.type, e->w, e->file + (size_t) r * row, E_IN, NULL);
+        if (r < 15 && of < E_OUT - 1) continue;
+        uint8_t *tile = e->file + sizeof e->file / 2;
+        pi__cuda_pack_tile(m.type, &m.shape, E_IN, e->file, r + 1, tile);
+        const size_t at = (size_t) (i / E_OUT) * m.shape.mat_bytes + (size_t) (of / 16) * m.shape.tile_bytes;
+        keep(t, pi__rt_upload(t->rt, data + at, tile, m.shape.tile_bytes));
+    }
+    for (int32_t i = 0; i < ROWS * E_IN; i++) e->x[i] = next(t);
+    for (int32_t i = 0; i < ROWS * EXPERTS; i++)
+        e->logits[i] = i % EXPERTS == 2 ? 5.0f : i % EXPERTS == (i / EXPERTS % 9 ? 1 : 0) ? 4.0f : 0.0f;
+    pi__k_routes r = {
+        .logits = put(t, e->logits, sizeof e->logits), .ldl = EXPERTS, .n_rows = ROWS, .n_expert = EXPERTS, .n_used = USED,
+        .weights_scale = 1, .id = take(t, sizeof e->id), .weight = take(t, PAIRS * sizeof(float)),
+        .column = take(t, sizeof e->column), .row = take(t, PAIRS * sizeof(int32_t)), .n_tile = take(t, 3 * sizeof(int32_t)),
+    };
+    for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(ROWS, EXPERTS, USED, i) * sizeof(pi__k_tile));
+    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, e->x, sizeof e->x), .ldx = E_IN};
+    void *prepared = take(t, pi__k_prepared_bytes(ROWS, E_IN, 0)), *s = pi__rt_stream(t->rt);
+    float *alone = take(t, sizeof e->alone), *y = take(t, sizeof e->got);
+    m.data = data;
+    const pi__k_experts all = {.w = m, .row = r.row, .y = y, .ldy = E_OUT};
+    if (!t->code) keep(t, pi__k_route(s, &r));
+    if (!t->code) keep(t, pi__k_prepare(s, &in, ROWS, E_IN, 0, prepared));
+    if (!t->code) keep(t, pi__k_experts_run(s, &r, &all, prepared));
+    for (int32_t i = 0; i < EXPERTS && !t->code; i++) {
+        pi__k_product p = {m, alone + (size_t) i * ROWS * E_OUT, E_OUT};
+        p.w.data += (size_t) i * m.shape.mat_bytes;
+        keep(t, pi__k_linear(s, &p, 1, prepared, ROWS));
+    }
+    if (get(t, e->alone, alone, sizeof e->alone) && get(t, e->got, y, sizeof e->got) && get(t, e->id, r.id, sizeof e->id) &&
+        get(t, e->column, r.column, sizeof e->column)) {
+        for (int32_t p = 0; p < PAIRS && !without->experts; p++) {
+            const int32_t at = p / USED, want = p % USED ? (at % 9 ? 1 : 0) : 2;
+            without->experts = e->id[p] != want || e->column[p] < 0 || e->column[p] >= PAIRS ||
+                               memcmp(e->got + e->column[p] * E_OUT, e->alone[want] + at * E_OUT, E_OUT * sizeof(float)) != 0;
+        }
+    }
+    pi__free(e);
+}
+
+/* ------------------------------------------------------------------------------------------------- top-k, and a replay */
+
+enum { VOCAB = 5000, TOP = 20 };
+
+static void try_topk(tryout *t, cuda_without *without)
+{
+    float *x = own(t, VOCAB * sizeof *x);
+    const int32_t ints[] = {TOP, 1, 0, 17}; /* request: values, indices to skip, no sum; the index that is skipped */
+    uint64_t got[2 + TOP];
+    if (!x) return;
+    for (int32_t i = 0; i < VOCAB; i++) x[i] = next(t);
+    const int32_t *d = put(t, ints, sizeof ints);
+    const pi__k_top k = {.x = put(t, x, VOCAB * sizeof *x), .n_rows = 1, .k = TOP, .n = VOCAB, .skip = d + 3, .request = d,
+                         .scratch = take(t, pi__k_top_scratch(1, VOCAB)), .out = take(t, sizeof got)};
+    if (!t->code) keep(t, pi__k_top_run(pi__rt_stream(t->rt), &k));
+    x[17] = -2;
+    if (get(t, got, k.out, sizeof got)) {
+        for (int i = 0; i < TOP; i++) {
+            int32_t best = 0;
+            for (int32_t j = 1; j < VOCAB; j++) best = x[j] > x[best] ? j : best;
+            without->topk |= (int32_t) (uint32_t) got[2 + i] != best;
+            x[best] = -2;
+        }
+    }
+    pi__free(x);
+}
+
+/* Three kernels one behind the other. A code. */
+static int softcaps(tryout *t, float *x, int32_t n)
+{
+    int code = 0;
+    for (int i = 0; i < 3 && !code; i++) {
+        const pi__softcap a = {x, 1 - 0.1f * (float) i, 1, n};
+        code = pi__k_softcap(pi__rt_stream(t->rt), &a);
+    }
+    return code;
+}
+
+/* Whether captured work is done when it is replayed, twice; a capture that is refused is as bad, and no error. */
+static bool try_replay(tryout *t)
+{
+    enum { N = 1000 };
+    float x[N], got[2][N];
+    for (int i = 0; i < N; i++) x[i] = 2 * next(t);
+    float *direct = put(t, x, sizeof x), *replayed = put(t, x, sizeof x);
+    pi__rt_graph *g = NULL;
+    for (int i = 0; i < 2 && !t->code; i++) keep(t, softcaps(t, direct, N));
+    if (!get(t, got[0], direct, sizeof x) || pi__rt_capture(t->rt)) return false;
+    int code = softcaps(t, replayed, N);
+    if (pi__rt_capture_end(t->rt, &g)) return false;
+    for (int i = 0; i < 2 && !code; i++) code = pi__rt_replay(t->rt, g);
+    const bool same = !code && get(t, got[1], replayed, sizeof x) && !memcmp(got[0], got[1], sizeof x);
+    pi__rt_graph_free(t->rt, g);
+    return same;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ all */
+
+/* records: captures were wanted. */
+static void tell(const pi__cuda *c, bool records, const pi__log *log)
+{
+    const cuda_without *w = &c->without;
+    const struct { bool is; const char *what; } lines[] = {
+        {w->attention, "attention is wrong: no cache can lie there; update the driver, or give device cpu"},
+        {w->splits && !w->attention, "attention with split keys is wrong: keys are not split, long contexts are slower"},
+        {w->delta, "delta nets are wrong: models that have them cannot run there; update the driver, or give device cpu"},
+        {w->experts, "routed experts are wrong: models that have them cannot run there; give cpu-moe, or device cpu"},
+        {w->topk, "the largest values of a row are wrong: rows of logits come to the host, which is slower"},
+        {records && !c->records, "captured work is wrong when it is replayed: cuda-graphs is switched off"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (lines[i].is) pi__logf(log, PI_LOG_WARN, "%s: %s", c->desc, lines[i].what);
+}
+
+int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
+{
+    static void (*const tries[])(tryout *t, cuda_without *without) = {try_attention, try_delta, try_experts, try_topk};
+    const bool records = c->records;
+    tryout t = {.rt = c->rt, .rng = 1};
+    void *p;
+    keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
+    t.p = p;
+    t.no_room = !p;
+    for (size_t i = 0; i < sizeof tries / sizeof *tries && !t.code && !t.no_room; i++) {
+        t.used = 0;
+        tries[i](&t, &c->without);
+    }
+    t.used = 0;
+    if (!t.code && !t.no_room && records) c->records = try_replay(&t);
+    pi__rt_free(c->rt, p);
+    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed when it was tried out: %.300s", c->desc, pi__rt_text(t.code));
+    if (t.no_room) return pi__fail_mem(err, "trying out the device");
+    tell(c, records, log);
+    return PI_OK;
+}
