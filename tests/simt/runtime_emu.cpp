@@ -407,7 +407,11 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 }
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }
-void *pi__rt_stream(pi__rt *rt) { return static_cast<simt::stream *>(rt); }
+void *pi__rt_stream(pi__rt *rt)
+{
+    simt::current_device = rt->index;
+    return static_cast<simt::stream *>(rt);
+}
 
 int pi__rt_stamp(pi__rt *rt, int) { return rt->call(true); }
 

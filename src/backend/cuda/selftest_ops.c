@@ -206,7 +206,7 @@ static void try_delta(tryout *t, cuda_without *without)
     static const int32_t cuts[2][4] = {{0, STEPS, STEPS, STEPS}, {0, 17, 18, STEPS}};
     const float dt_a[2] = {-1, -0.5f};
     delta_try *d = own(t, sizeof *d);
-    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D};
+    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D, .n_conv = 4};
     if (!d) return;
     for (size_t i = 0; i < sizeof d->in / 4; i++) ((float *) d->in)[i] = next(t);
     for (size_t i = 0; i < CHANNELS * 4; i++) d->conv[i] = next(t);
