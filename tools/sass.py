@@ -1,7 +1,7 @@
 """What the main loops of kernels are made of, from the disassembly of a cubin.
 
 A loop is what a backward branch closes. Of the innermost ones that with most tensor-core instructions is the main loop, or, where
-there are none, those that move data are together; a kernel without loops is all main loop. Needs nvdisasm: NVDISASM, PATH,
+there are none, that which moves most data; a kernel without loops is all main loop. Needs nvdisasm: NVDISASM, PATH,
 /usr/local/cuda/bin, or the PyPI package nvidia-cuda-nvdisasm in this Python.
 """
 import os
@@ -49,7 +49,7 @@ def main_loop(code, labels):
     if with_mma:
         return max(with_mma, key=lambda c: c["mma"])
     moving = [c for c in counts if c["shared"] + c["global"]]
-    return {k: sum(c[k] for c in moving) for k in CLASSES} if moving else count(o for o, _ in code)
+    return max(moving, key=lambda c: c["shared"] + c["global"]) if moving else count(o for o, _ in code)
 
 
 def loops_of(nvdisasm, cubin):
