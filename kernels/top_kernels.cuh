@@ -317,4 +317,13 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     ((double *) out)[1] = sum;
 }
 
+/* token[t] = the best of row[t], 0 where there is none; found: of a launch where each row asked for one. */
+__global__ void best_tokens(const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
+{
+    const int32_t t = (int32_t) (blockIdx.x * blockDim.x + threadIdx.x);
+    if (t >= n) return;
+    const uint64_t *best = found + (size_t) row[t] * 3;
+    token[t] = (uint32_t) best[0] ? 0 : (int32_t) (uint32_t) best[2];
+}
+
 #endif

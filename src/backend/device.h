@@ -118,6 +118,11 @@ typedef struct pi__device_fns {
      * PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step, and in the midst of one of another kind. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
+    /* Of a backend that can begin a step before the last one is finished: the tokens of b, which begin returned for a step
+     * of kind ANY that has no ops so far, become the best values that topk found in the last step, where one was asked for
+     * in each row: that of row[t] is token t, 0 where there is none. NULL: tokens are known when a step begins, and that is
+     * after the finish of the one before. */
+    void (*chain)(pi__backend *be, const pi__batch *b, const int32_t *row);
     /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
 

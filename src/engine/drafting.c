@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "engine/config.h"
 
 int pi__drafting_init(pi__drafting *d, pi__model *drafter, pi__backend *be, pi__cache *cache, pi__rows *rows,
                       const pi__batch_shape *shape, pi_error *err)
@@ -114,6 +115,49 @@ static int32_t hidden_of(const pi__drafting *d, const pi__batch *step, int32_t q
     return lo;
 }
 
+/* The same by a device that has its own tokens: the i-th draft of the n sequences in `round` was queued. */
+static void queue_next(pi__drafting *d, pi__seq *const *round, int32_t n, int32_t i)
+{
+    static const int32_t any = 0; /* the device puts in what it found */
+    const pi__batch *b = &d->batch.b;
+    pi__batch_clear(&d->batch);
+    for (int32_t q = 0, r = 0; q < n; q++) {
+        pi__seq *s = round[q];
+        if (s->n_wish <= i) continue; /* it had no row in that draft */
+        if (s->n_wish > i + 1) {
+            add(d, s, &any, d->drafter->arch->draft_has_cache ? s->n_tokens + i : s->n_tokens - 1, 1, r);
+            pi__batch_add_row(&d->batch, b->n_tokens - 1);
+        }
+        r++;
+    }
+}
+
+/* Drafts of the sequences of the draft batch, all of them queued before the device is waited for: the tokens of each are
+ * what the last one's rows gave, which the device knows. */
+static int run_round(pi__drafting *d, pi_error *err)
+{
+    pi__backend *be = d->be;
+    const pi__batch *b = &d->batch.b;
+    pi__seq *round[PI__MAX_ROWS];
+    const int32_t n = b->n_seqs;
+    for (int32_t q = 0; q < n; q++) round[q] = d->seq[q];
+    for (int32_t i = 0; b->n_seqs; i++) {
+        const pi__batch *step = be->dev->begin(be, b, PI__STEP_ANY);
+        if (i) be->dev->chain(be, step, d->hidden);
+        d->drafter->arch->draft(d->drafter, step, d->hidden, i > 0, d->rows->logits);
+        pi__rows_search(d->rows, b->n_rows, i);
+        queue_next(d, round, n, i);
+    }
+    int rc = be->dev->finish(be, err);
+    for (int32_t i = 0; i < PI__MAX_DRAFT && !rc; i++) {
+        for (int32_t q = 0, r = 0; q < n; q++) {
+            pi__seq *s = round[q];
+            if (s->n_wish > i) s->tokens[s->n_tokens + s->n_draft++] = pi__rows_found(d->rows, i, r++);
+        }
+    }
+    return rc;
+}
+
 /* Drafts for up to max_rows sequences of the step from the q-th on; returns where to go on. */
 static int32_t make_some(pi__drafting *d, const pi__batch *step, pi__seq *const *seq, int32_t q, pi_error *err, int *rc)
 {
@@ -129,6 +173,10 @@ static int32_t make_some(pi__drafting *d, const pi__batch *step, pi__seq *const 
         if (!s->n_wish) continue;
         add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
+    }
+    if (b->n_seqs && d->be->dev->chain && pi__rows_searches(d->rows)) {
+        *rc = run_round(d, err);
+        return q;
     }
     for (bool chained = false; b->n_seqs && !*rc; chained = true) {
         *rc = run(d, chained, true, err);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
+#include "engine/config.h"
 
 static size_t floats(int32_t rows, int32_t width) { return (size_t) rows * (size_t) width * sizeof(float); }
 
@@ -114,6 +115,26 @@ pi__top pi__rows_topk(const pi__rows *rows, int32_t r)
     pi__top t = {.key = w + 2, .n = rows->request[r].k - missing, .all = missing > 0, .odd = w[0] >> 32};
     memcpy(&t.sum, &w[1], sizeof t.sum);
     return t;
+}
+
+enum { SEARCH_WORDS = 3 /* of a row of which one value is asked for */ };
+_Static_assert(PI__MAX_DRAFT * SEARCH_WORDS <= 2 + PI__MAX_TOP, "results of all searches in topk_result");
+
+bool pi__rows_searches(const pi__rows *rows) { return rows->skip && rows->be->dev->topk_here(rows->be); }
+
+void pi__rows_search(pi__rows *rows, int32_t n, int32_t i)
+{
+    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = 1};
+    rows->topk_k = 1;
+    pi__op_topk(rows->be, NULL, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = rows->skip,
+                                             .n_skip = rows->n_skip, .request = rows->request,
+                                             .out = rows->topk_result + (size_t) (i * rows->max_rows) * SEARCH_WORDS});
+}
+
+int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r)
+{
+    const uint64_t *w = rows->topk_result + (size_t) (i * rows->max_rows + r) * SEARCH_WORDS;
+    return (uint32_t) w[0] ? 0 : (int32_t) (uint32_t) w[2];
 }
 
 int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err)

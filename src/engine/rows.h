@@ -47,6 +47,12 @@ void pi__rows_copy_hidden(pi__rows *rows, int32_t r, int32_t n);
 bool pi__rows_request(pi__rows *rows, int32_t n);
 /* The topk result of row r, which was requested. */
 pi__top pi__rows_topk(const pi__rows *rows, int32_t r);
+/* Searches on the device, of which up to PI__MAX_DRAFT are waited for together; false: it cannot (see pi__rows_pick). */
+bool pi__rows_searches(const pi__rows *rows);
+/* Queues the i-th: for the argmax of the first n rows, nothing skipped. */
+void pi__rows_search(pi__rows *rows, int32_t n, int32_t i);
+/* What it found in row r; 0 where there is nothing. The device was waited for. */
+int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r);
 /* Waits for the device, and for the argmax of the first n rows to come to ids, nothing skipped. PI_EDEVICE. */
 int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err);
 

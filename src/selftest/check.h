@@ -138,6 +138,7 @@ inline void must_run_at(int code, const char *what, int line)
 
 inline void *stream() { return pi__rt_stream(now->rt); }
 inline bool slow() { return now->emu && now->emu->slow; }
+inline bool counts_launches() { return now->emu && now->emu->launched; }
 inline bool has_fp4() { return now->info.arch / 10 == 12; }
 
 /* n values that host and device reach, filled with 0xFF: no number is untouched memory. On an emulator nothing lies behind

@@ -481,6 +481,38 @@ void test_fp4()
     expect_true(std::memcmp(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256));
 }
 
+/* What matrices beside the experts have prepared is not prepared again, unless it may have changed. */
+void test_same_input()
+{
+    fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 64, 32, 4, 2, 5, false);
+    pi__weight one = t.gate->w;
+    one.n_mat = 1;
+    buffer<float> y(5 * 32), w(std::vector<float>(64, 1.0f)), other(random(9).normals(5 * 64));
+    const pi__linear beside = {t.a.in, 5, 1, {{&one, y.get(), 32}}};
+    const pi__norm change = {t.x.get(), 64, other.get(), w.get(), 1e-6f, 5, 64};
+    auto launches = [&](bool linear, bool norm, std::vector<float> &out) {
+        const unsigned long before = counts_launches() ? now->emu->launched() : 0;
+        if (linear) pi__op_linear(t.d.be, NULL, &beside);
+        if (norm) pi__op_norm(t.d.be, NULL, &change);
+        pi__moe all = t.a;
+        all.n_rows = 5;
+        pi__op_moe(t.d.be, NULL, &all);
+        t.d.finish();
+        out.assign(t.y.get(), t.y.get() + t.y.size());
+        return counts_launches() ? now->emu->launched() - before : 0;
+    };
+    std::vector<float> alone, both, changed, again;
+    t.y.fill(0);
+    const unsigned long n = launches(false, false, alone), more = launches(true, false, both);
+    expect_bytes(alone.data(), both.data(), alone.size() * 4);
+    if (counts_launches()) expect_equal(more, n + 1); /* the product: its input is there for the experts */
+    const unsigned long most = launches(true, true, changed);
+    if (counts_launches()) expect_equal(most, n + 3);
+    launches(false, false, again);
+    expect_bytes(changed.data(), again.data(), changed.size() * 4);
+    expect_true(std::memcmp(changed.data(), alone.data(), alone.size() * 4) != 0);
+}
+
 /* NaN and infinity stay with their row. */
 void test_not_numbers()
 {
@@ -517,7 +549,8 @@ const entry checks[] = {
     {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
     {"odd_logits", test_odd_logits}, {"formats", test_formats},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
-    {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"not_numbers", test_not_numbers},
+    {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"same_input", test_same_input},
+    {"not_numbers", test_not_numbers},
     {"refused", test_refused},
 };
 

@@ -122,8 +122,18 @@ void test_long()
     run_rows(270001, 1, 1, 50);
 }
 
+/* Tokens out of what was found: by row, 0 where a row has nothing. */
+void test_tokens()
+{
+    buffer<uint64_t> found(std::vector<uint64_t> {0, 0, key_of(1, 5), 1, 0, ~UINT64_C(0), UINT64_C(1) << 32, 0, key_of(-2, 70000)});
+    buffer<int32_t> row(std::vector<int32_t> {2, 0, 1, 0}), token(5);
+    must_run(pi__k_top_tokens(stream(), found.get(), row.get(), 4, token.get()));
+    const int32_t want[] = {70000, 5, 0, 5, -1};
+    expect_bytes(token.get(), want, sizeof want);
+}
+
 const entry checks[] = {
-    {"sizes", test_sizes}, {"kinds", test_kinds}, {"greedy", test_greedy}, {"long", test_long},
+    {"sizes", test_sizes}, {"kinds", test_kinds}, {"greedy", test_greedy}, {"long", test_long}, {"tokens", test_tokens},
 };
 
 } // namespace

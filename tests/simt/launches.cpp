@@ -65,6 +65,7 @@ void top(int32_t k)
     a.k = k;
     a.sum = 1;
     CHECK(pi__k_top_run(nullptr, &a));
+    CHECK(pi__k_top_tokens(nullptr, a.out, ints, 1, ints));
 }
 
 void clusters()

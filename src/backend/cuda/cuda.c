@@ -74,6 +74,7 @@ static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_forget(c);
     if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
 }
 
@@ -212,6 +213,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->skip = c->order = NULL;
     c->at = at;
     c->lim = *lim;
+    c->open = false;
     c->loads = true;
     return PI_OK;
 }
@@ -306,9 +308,20 @@ static const pi__device_fns cuda_device = {
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
     .topk_here = cuda_topk_here,
+    .chain = pi__cuda_chain,
 };
 
-#define FN(name, type) .name = pi__cuda_##name,
+/* An op may write what another has prepared; moe comes behind the matrices that read the same. */
+#define FN(name, type)                                                                                                  \
+    static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
+    {                                                                                                                   \
+        if (PI__OP_##name != PI__OP_moe) pi__cuda_forget((pi__cuda *) be);                                              \
+        pi__cuda_##name(be, b, a);                                                                                      \
+    }
+PI__OPS_ALL(FN)
+PI__OPS_DEVICE(FN)
+#undef FN
+#define FN(name, type) .name = run_##name,
 static const pi__op_fns cuda_fns = {PI__OPS_ALL(FN) PI__OPS_DEVICE(FN)};
 #undef FN
 

@@ -46,6 +46,15 @@ typedef struct cuda_freq {
     int32_t n;              /* how many */
 } cuda_freq;
 
+/* An input that the last op prepared for its matrices, in scratch + at.prepared and scratch + at.floats: experts read
+ * what router and shared expert have read. */
+typedef struct cuda_prepared {
+    pi__k_input in;         /* as it was given */
+    int32_t n_rows;         /* 0: there is none */
+    int64_t n_in;           /* columns */
+    int what[2];            /* in which form it is in either, and for some the matrices' type; -1: in none */
+} cuda_prepared;
+
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
     size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, indexer, kv_splits, blas, total; /* bytes */
@@ -84,7 +93,9 @@ typedef struct pi__cuda {
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */
     int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
+    size_t first_int;       /* where the step's part of it begins: behind those of steps that are not finished */
     size_t n_ints, max_ints; /* of it in use, in all */
+    bool open;              /* a step has begun since the last finish() */
     cuda_batch batch[2];    /* the step's, and its logits rows */
     cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* captured steps, in no order */
     int32_t n_graphs;       /* captured segments of all of them */
@@ -97,6 +108,7 @@ typedef struct pi__cuda {
     pi__rt_graph **becomes; /* where the graph of the segment being captured goes, or NULL */
     pi__rt_graph *made;     /* captured, and not replayed yet: NULL, or one of recorded */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
+    cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
@@ -140,6 +152,8 @@ bool pi__cuda_make_graph(pi__backend *be);
 bool pi__cuda_end_capture(pi__backend *be);
 void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
+/* n numbers of the host's, which may change at once, in scratch + at.rows. */
+const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n);
 /* All of the step, or of its segment, was called: where it was captured instead of queued, it is replayed now. */
 void pi__cuda_end_segment(pi__cuda *c);
 /* Drops all captured graphs. */
@@ -184,6 +198,9 @@ enum { PI__CUDA_FEW_ROWS = 32 /* most that kernels for few rows take */ };
 enum { PI__CUDA_BLAS_ROWS = 64 /* fewest rows that the library is given */ };
 enum { PI__WAY_FP4 = 1 /* FP4 matrices in FP4 */, PI__WAY_MMA16 = 2 /* 16-bit ones by 16-bit tensor cores, else as floats */ };
 int pi__cuda_form(int ways, int32_t type, int64_t n_in);
+/* The input in that form for matrices of that type: where it is, or will be when what is queued now is done. */
+void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
+static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }
 /* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR) with matrices of one type. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
@@ -199,7 +216,8 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
  * line of the log each. */
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 
-/* ops_top.c, and the scratch it needs */
+/* ops_top.c, and the scratch it needs; tokens out of what topk found, see device.h */
+void pi__cuda_chain(pi__backend *be, const pi__batch *b, const int32_t *row);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
 /* ops_moe.c */

@@ -42,6 +42,8 @@ typedef struct pi__k_top {
 enum { PI__K_TOP = 256 /* most values */ };
 size_t pi__k_top_scratch(int32_t n_rows, int64_t n);
 int pi__k_top_run(void *stream, const pi__k_top *a);
+/* token[t] = the best of row row[t] of `found`, out of a launch with k 1; 0 where there is none. [n] */
+int pi__k_top_tokens(void *stream, const uint64_t *found, const int32_t *row, int32_t n, int32_t *token);
 
 /* ---- the paged cache. A block of a layer: K, then V; each is [n_head_kv][planes of block_size rows of head_dim]. The
  * planes of F32, F16 and BF16: the values. Of others: all codes, then all sides, one for 32 codes, words as

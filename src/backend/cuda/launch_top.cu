@@ -17,3 +17,8 @@ int pi__k_top_run(void *stream, const pi__k_top *a)
     const unsigned threads = a->k > 1 && most > THREADS * THREAD_VALUES ? MOST : THREADS;
     return code ? code : pi_launch(stream, best, dim3(rows), dim3(threads), sizeof(board), *a);
 }
+
+int pi__k_top_tokens(void *stream, const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
+{
+    return n < 1 ? 0 : pi_launch(stream, best_tokens, dim3((unsigned) (n + 31) / 32), dim3(32), 0, found, row, n, token);
+}

@@ -55,6 +55,24 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
     return code;
 }
 
+static bool same_input(const pi__k_input *a, const pi__k_input *b)
+{
+    return a->kind == b->kind && a->x == b->x && a->ldx == b->ldx && a->x2 == b->x2 && a->ldx2 == b->ldx2 && a->w == b->w &&
+           a->eps == b->eps && a->limit == b->limit;
+}
+
+void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
+{
+    cuda_prepared *r = &c->ready;
+    const int at = form == PI__FORM_FLOATS, what = form > PI__FORM_FLOATS ? form + 16 * (type + 1) : form;
+    void *to = c->scratch + (at ? c->at.floats : c->at.prepared);
+    if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
+        *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
+    if (r->what[at] != what) PI__QUEUE(c, pi__cuda_prepare(pi__rt_stream(c->rt), form, in, type, n_rows, n_in, to));
+    r->what[at] = what;
+    return to;
+}
+
 /* The same, by whom the backend has for it. */
 static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
@@ -85,22 +103,14 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
         linear_in_pieces(be, b, a);
         return;
     }
-    void *stream = pi__rt_stream(c->rt);
     pi__k_input k = pi__cuda_input(&a->in);
-    int ready = -1; /* what the prepared input is: a form, and for some the matrix's type; floats have their own memory */
-    bool floats = false;
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
         for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
             p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
         int32_t type = p->w.type, form = pi__cuda_form(c->ways, type, p->w.n_in);
         if (form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_HILO;
-        int32_t what = form + (form > PI__FORM_FLOATS ? 16 * (type + 1) : 0);
-        bool made = form == PI__FORM_FLOATS ? floats : ready == what;
-        void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
-        if (!made) PI__QUEUE(c, pi__cuda_prepare(stream, form, &k, type, a->n_rows, p->w.n_in, x));
-        if (form == PI__FORM_FLOATS) floats = true;
-        else ready = what;
+        void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
         PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows));
     }
 }
@@ -199,11 +209,7 @@ void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_
     for (int i = 0; i < 2; i++)
         if (a->row == c->batch[i].host.owner) at = c->batch[i].owner;
     if (at == c->batch[0].logits_indices && a->row != c->batch[0].host.logits_indices) {
-        /* none of the batch's arrays, which are there already */
-        int32_t *room = (int32_t *) (c->scratch + c->at.rows);
-        c->no_room |= a->n_rows > pi__cuda_max_gather(&c->lim);
-        pi__cuda_upload(be, room, a->row, (size_t) a->n_rows * sizeof *room);
-        at = room;
+        at = pi__cuda_rows(c, a->row, a->n_rows); /* none of the batch's arrays, which are there already */
     }
     PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), a->x, at, a->n_rows, a->n, a->out));
 }

@@ -52,7 +52,7 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 }
 
 /* The results of gate (and up) by column: [pairs, 2F], of a shard its own columns. Each row is prepared once for all
- * experts that it goes to. */
+ * experts that it goes to, if the matrices beside them (router, shared expert) have not had it before. */
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
@@ -61,8 +61,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
     const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
-    void *x = c->scratch + (form == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, r->n_rows, e.w.n_in, x));
+    void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
         e.scale2 = a->up->scale;
@@ -73,10 +72,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
     const int form2 = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
-    if (form2 != form || form2 > PI__FORM_FLOATS) { /* what is prepared depends on the type as well */
-        x = c->scratch + (form2 == PI__FORM_FLOATS ? c->at.floats : c->at.prepared);
-        PI__QUEUE(c, pi__cuda_prepare(stream, form2, &in, e.w.type, r->n_rows, e.w.n_in, x));
-    }
+    x = pi__cuda_prepared(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
@@ -94,8 +90,9 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     float *h = (float *) (void *) (c->scratch + p.out);
     pi__k_routes r = {
         .logits = a->logits, .ldl = a->ldl, .n_rows = a->n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
-        .gating = a->gating, .bias = a->bias, .table = a->table, .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL,
-        .weights_scale = a->weights_scale, .id = (int32_t *) (void *) (c->scratch + p.id),
+        .gating = a->gating, .bias = a->bias, .table = a->table,
+        .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL, .weights_scale = a->weights_scale,
+        .id = (int32_t *) (void *) (c->scratch + p.id),
         .weight = (float *) (void *) (c->scratch + p.weight), .column = (int32_t *) (void *) (c->scratch + p.column),
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
         .marks = (uint32_t *) (void *) (c->scratch + p.marks), .first = (int32_t *) (void *) (c->scratch + p.first),
@@ -103,6 +100,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));
     gate_up(c, a, &r, h);
+    pi__cuda_forget(c);
     if (a->shard) a->shard->complete(a->shard, h, a->n_rows * a->n_used, n_ff);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff,
                              .limit = a->limit};

@@ -25,6 +25,10 @@
  * replays before all have made their graphs: making one takes memory of the device and may wait for what runs on others,
  * which would be an all-gather that waits for this one (make_graph of device.h).
  *
+ * A step may begin before the last one is finished (drafts, whose tokens never leave the device): its part of the host's
+ * image lies behind that of the last one, which may still be on its way, or where there is no room the host waits; on the
+ * device it takes the last one's place, when that is done.
+ *
  * Memory: c->image on the host and c->scratch on the device, both of reserve(); graphs are the runtime's. Threads: as
  * device.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
  * next begin(). */
@@ -58,7 +62,7 @@ static int32_t *take(pi__cuda *c, size_t n)
 /* Where what is at p in the image will be on the device. */
 static const int32_t *on_device(const pi__cuda *c, const int32_t *p)
 {
-    return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image) : NULL;
+    return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image - c->first_int) : NULL;
 }
 
 /* Takes the n values of an array along, if there is one, and `more` of padding behind them: fill, fill + step, ...;
@@ -85,6 +89,30 @@ static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_
     kv->block_table = p;
     kv->table_stride = width;
     return on_device(c, p);
+}
+
+const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
+{
+    int32_t *to = (int32_t *) (void *) (c->scratch + c->at.rows);
+    c->no_room |= n > pi__cuda_max_gather(&c->lim);
+    if (!c->becomes && c->open && (size_t) n <= c->max_ints - c->n_ints) { /* the copy waits for nobody */
+        int32_t *p = take(c, (size_t) n);
+        memcpy(p, row, (size_t) n * sizeof *p);
+        row = p;
+    }
+    pi__cuda_upload(&c->be, to, row, (size_t) n * sizeof *to);
+    return to;
+}
+
+/* Where the image of a step of n integers begins. */
+static void open_image(pi__cuda *c, size_t n)
+{
+    if (!c->open || n > c->max_ints - c->n_ints) {
+        if (c->open) pi__cuda_keep(c, pi__rt_wait(c->rt));
+        c->n_ints = 0;
+    }
+    c->first_int = c->n_ints;
+    c->open = true;
 }
 
 /* The arrays of tokens and seq_start; more: sequences of padding, of `each` tokens. */
@@ -253,6 +281,7 @@ static void begin_segment(pi__cuda *c)
 static void make_graph(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
+    pi__cuda_forget(c);
     c->becomes = NULL;
     if (!to) return;
     pi__cuda_keep(c, pi__rt_capture_end(c->rt, &made));
@@ -338,15 +367,17 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     cuda_shape s = {b->n_seqs, 1, most_keys(b)};
     if (decode) s = shape_of(c, b);
     const int32_t more = s.n_seqs - b->n_seqs;
+    const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .max_ctx = s.keys};
     memset(c->batch, 0, sizeof c->batch);
-    c->n_ints = 0;
+    open_image(c, pi__cuda_image_ints(&size));
     c->n_segments = 0;
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = decode ? s.keys : 0;
     put_batch(c, b, more, s.each, s.keys);
     if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.each);
-    pi__cuda_upload(be, c->scratch + c->at.batch, c->image, c->n_ints * sizeof *c->image);
+    const int32_t *image = c->image + c->first_int;
+    pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
     if (decode) look_up(c, s);
     if (kind != PI__STEP_DECODE) return &c->batch[0].host;
     begin_segment(c);
@@ -370,6 +401,7 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
     bool no_room = c->no_room;
     if (c->error) code = c->error;
     c->error = 0;
+    c->open = false;
     c->no_room = false;
     if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
     if (no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
