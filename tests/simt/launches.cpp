@@ -55,6 +55,9 @@ void rows_of_floats(int32_t n)
     CHECK(pi__k_copy_2d(nullptr, &copy_2d));
     CHECK(pi__k_softcap(nullptr, &softcap));
     CHECK(pi__k_add_gated(nullptr, &add_gated));
+    const pi__hyper hyper = {n, some, N_IN, some, some, some, 0, 0, 20, some, some};
+    CHECK(pi__k_hyper_pre(nullptr, &hyper));
+    CHECK(pi__k_hyper_post(nullptr, &hyper));
 }
 
 void top(int32_t k)
@@ -113,6 +116,29 @@ void delta_net(int32_t n, int32_t dim)
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
 }
 
+/* DeepSeek V4. */
+void compressed(int32_t n, int32_t dim, int32_t type)
+{
+    const pi__k_rows rows = {{memory, 0, type, type, 1, dim, 32}, 4, ints, ints, 1};
+    pi__k_mla_qkv q = {};
+    q.a.row = some, q.a.n_head = 64, q.a.dim = dim, q.rows = rows, q.n_tokens = n;
+    CHECK(pi__k_mla_qkv_run(nullptr, &q));
+    pi__k_compress c = {};
+    c.a.ratio = 4, c.a.dim = dim, c.a.overlap = true, c.recent = c.entries = rows, c.n_tokens = n;
+    CHECK(pi__k_compress_run(nullptr, &c));
+    pi__k_indexer i = {};
+    i.a.n_head = 64, i.a.dim = dim, i.a.n_top = 512, i.entries = rows, i.n_tokens = n, i.most = 32768, i.scratch = memory;
+    i.scratch_size = SIZE_MAX;
+    CHECK(pi__k_indexer_run(nullptr, &i));
+    pi__k_sparse s = {};
+    s.a.n_head = 64, s.a.dim = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640, s.scratch = memory;
+    s.scratch_size = SIZE_MAX;
+    for (int32_t n_sm : {0, 148}) {
+        s.n_sm = n_sm;
+        CHECK(pi__k_sparse_run(nullptr, &s));
+    }
+}
+
 void experts(int32_t n, const pi__k_matrix &w)
 {
     pi__k_routes r = {};
@@ -169,6 +195,9 @@ int main()
             attention(n, dim, PI__F32);
         }
         for (int32_t dim = 32; dim <= 128; dim += 32) delta_net(n, dim);
+        for (int32_t dim : {128, 512}) {
+            for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) compressed(n, dim, type);
+        }
         for (int32_t type = 0; type < PI__N_TYPES; type++) products(n, type);
     }
     for (const auto &k : found) std::printf("%zx %u %zu\n", (size_t) k.first, k.second.threads, k.second.shared);

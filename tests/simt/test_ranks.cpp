@@ -71,6 +71,13 @@ static void test_experts(void **)
     }
 }
 
+/* DeepSeek V4, with experts by token: each device has a shard of the embedding, and looks up all experts. */
+static void test_tables(void **)
+{
+    assert_int_equal(simt_small_write(model_path.c_str(), "deepseek4", PI__F32), 0);
+    same_on_all(2);
+}
+
 /* A drafter with a centroid lm_head, which each device has whole. */
 static void test_clusters(void **)
 {
@@ -280,10 +287,9 @@ int main()
 {
     name_model("ranks");
     alarm(300); /* who waits for ever has failed */
-    const CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
-                                cmocka_unit_test(test_experts), cmocka_unit_test(test_clusters),
-                                cmocka_unit_test(test_arena),
-                                cmocka_unit_test(test_mapped), cmocka_unit_test(test_recorded),
-                                cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_experts),    cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_clusters),   cmocka_unit_test(test_arena),      cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_recorded),   cmocka_unit_test(test_calls_fail), cmocka_unit_test(test_steps_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -122,6 +122,7 @@ static void test_experts(void **)
     check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"n-cpu-moe", "2"}, {"gpu-layers", "5"}},
                                     {{"override-tensor", "blk\\.1\\.ffn_gate_up_exps=CPU,per_layer_model_proj=CPU"}}}, false);
     check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}, {"gpu-layers", "3"}}}, true);
+    check_ways("deepseek4", PI__F32, {{{"gpu-layers", "2"}}, {{"cpu-moe", "true"}}}, false);
 }
 
 static uint64_t cpu_weights(const std::string &model, const settings &way)

@@ -25,8 +25,12 @@ static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_
                          .table_stride = kb->table_stride};
 }
 
-/* Most tokens that one of the step sees: what shapes of captured steps have in common. */
-static int32_t most_seen(const cuda_batch *d, const pi__batch *b) { return d->keys ? d->keys : pi__cuda_most_keys(b, 0); }
+/* Most tokens that one of the step sees, or a little more: what steps of a captured shape have in common. */
+static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch *b)
+{
+    const int32_t keys = d->keys ? d->keys : pi__cuda_most_keys(b, 0);
+    return keys < c->lim.max_ctx ? keys : c->lim.max_ctx;
+}
 
 void pi__cuda_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
@@ -60,7 +64,7 @@ void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     pi__k_indexer k = {.a = *a, .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq,
-                       .most = most_seen(d, b) / a->entries->ratio, .scratch = c->scratch + c->at.indexer,
+                       .most = most_seen(c, d, b) / a->entries->ratio, .scratch = c->scratch + c->at.indexer,
                        .scratch_size = c->at.kv_splits - c->at.indexer, .n_sm = c->info.n_sm};
     PI__QUEUE(c, pi__k_indexer_run(pi__rt_stream(c->rt), &k));
 }
@@ -69,7 +73,7 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
-    const int32_t seen = most_seen(d, b), window = seen < a->window ? seen : a->window;
+    const int32_t seen = most_seen(c, d, b), window = seen < a->window ? seen : a->window;
     int32_t entries = a->entries ? seen / a->entries->ratio : 0;
     if (a->pick && entries > a->n_top) entries = a->n_top;
     pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
