@@ -421,7 +421,7 @@ void run_sparse(const sparse_case &c)
     run(0, T, 1000); /* with a block a split */
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000);
     for (int32_t t = 0; t < T; t++)
-        check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], &picks[(size_t) (t * c.n_top)], sinks.get(), &table[(size_t) (t * 16)],
+        check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
                      &want[(size_t) (t * Q)]);
 }
 

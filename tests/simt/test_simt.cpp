@@ -329,9 +329,10 @@ static void test_current_device(void **)
         assert_int_equal(pi__rt_open(&rt[i], i, &info), 0);
         assert_int_equal(pi__rt_load_kernels(rt[i], &why), 0);
     }
-    const int code = launch_elsewhere(pi__rt_stream(rt[0]), y.get());
+    void *first = pi__rt_stream(rt[0]), *second = pi__rt_stream(rt[1]); /* which is now the current one */
+    const int code = launch_elsewhere(first, y.get());
     assert_non_null(strstr(pi__rt_text(code), "current"));
-    assert_int_equal(launch_elsewhere(pi__rt_stream(rt[1]), y.get()), 0);
+    assert_int_equal(launch_elsewhere(second, y.get()), 0);
     assert_int_equal(pi_launch(pi__rt_stream(rt[0]), nothing, dim3(1), dim3(1), 0), 0); /* which says where */
     for (pi__rt *r : rt) {
         assert_int_equal(pi__rt_wait(r), 0);

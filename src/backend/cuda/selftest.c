@@ -13,7 +13,14 @@
 #include "formats/formats.h"
 
 enum { N_IN = 1280, LEAST_IN = 64, N_OUT = 19, N_X = 33 /* more than a kernel for few rows takes */, N_FEW = 5, TILE = 16 };
-enum { X_AT = 256 << 10, PREPARED_AT = 640 << 10, Y_AT = 1664 << 10, WORK_AT = 1728 << 10, SIZE = 1984 << 10 }; /* W first */
+
+/* Where things are in device memory, W first. */
+typedef struct layout {
+    size_t x, prepared, y, work, size;
+} layout;
+static const layout of_all = {256 << 10, 640 << 10, 1664 << 10, 1728 << 10, 1984 << 10};
+static const layout of_least = {64 << 10, 128 << 10, 192 << 10, 256 << 10, 512 << 10};
+static const layout *layout_of(int64_t n_in) { return n_in > LEAST_IN ? &of_all : &of_least; }
 
 /* The host's copy of the product. */
 typedef struct trial {
@@ -73,11 +80,12 @@ static int compare(const trial *t, bool exact)
 
 static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas, char *p, int32_t n_rows)
 {
-    void *stream = pi__rt_stream(rt), *prepared = p + PREPARED_AT;
-    pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + X_AT), .ldx = m->n_in};
+    const layout *at = layout_of(m->n_in);
+    void *stream = pi__rt_stream(rt), *prepared = p + at->prepared;
+    pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + at->x), .ldx = m->n_in};
     const int form = blas ? PI__FORM_HILO : pi__cuda_form(ways, m->type, m->n_in);
     int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, m->n_in, prepared);
-    const pi__k_product product = {*m, (float *) (p + Y_AT), N_OUT};
+    const pi__k_product product = {*m, (float *) (p + at->y), N_OUT};
     if (rc) return rc;
     if (blas) return pi__cuda_blas_product(blas, stream, &product, prepared, n_rows);
     return pi__cuda_product(stream, form, &product, 1, prepared, n_rows);
@@ -86,13 +94,14 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas,
 /* The products on the device; a code of the runtime. */
 static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *blas, char *p)
 {
-    int rc = blas ? pi__blas_use(blas, p + WORK_AT, SIZE - WORK_AT) : 0;
+    const layout *at = layout_of(m->n_in);
+    int rc = blas ? pi__blas_use(blas, p + at->work, at->size - at->work) : 0;
     if (!rc) rc = pi__rt_upload(rt, p, t->packed, m->shape.mat_bytes);
-    if (!rc) rc = pi__rt_upload(rt, p + X_AT, t->x, (size_t) N_X * (size_t) t->n_in * sizeof *t->x);
+    if (!rc) rc = pi__rt_upload(rt, p + at->x, t->x, (size_t) N_X * (size_t) t->n_in * sizeof *t->x);
     for (int i = 0; i < 2 && !rc; i++) {
         const int32_t n_rows = i ? N_FEW : N_X;
         rc = multiply(rt, m, ways, blas, p, n_rows);
-        if (!rc) rc = pi__rt_download(rt, t->y[i], p + Y_AT, (size_t) n_rows * N_OUT * sizeof(float));
+        if (!rc) rc = pi__rt_download(rt, t->y[i], p + at->y, (size_t) n_rows * N_OUT * sizeof(float));
         if (!rc) rc = pi__rt_wait(rt);
     }
     return rc;
@@ -103,7 +112,7 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
     void *p = NULL;
     pi__k_matrix m = {.type = type, .n_in = slow ? LEAST_IN : N_IN, .n_out = N_OUT};
     trial *t = pi__calloc(1, sizeof *t);
-    int code = t ? pi__rt_alloc(rt, &p, SIZE) : 0;
+    int code = t ? pi__rt_alloc(rt, &p, layout_of(m.n_in)->size) : 0;
     *wrong = 0;
     if (!code && p && pi__cuda_shape_of(type, m.n_in, N_OUT, &m.shape)) {
         m.data = p;

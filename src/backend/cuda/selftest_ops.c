@@ -271,6 +271,8 @@ static void try_experts(tryout *t, cuda_without *without)
         .weights_scale = 1, .id = take(t, sizeof e->id), .weight = take(t, PAIRS * sizeof(float)),
         .column = take(t, sizeof e->column), .row = take(t, PAIRS * sizeof(int32_t)), .n_tile = take(t, 3 * sizeof(int32_t)),
     };
+    r.marks = take(t, pi__k_marks(ROWS, EXPERTS) * sizeof *r.marks);
+    r.first = take(t, pi__k_marks(ROWS, EXPERTS) * sizeof *r.first);
     for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(ROWS, EXPERTS, USED, i) * sizeof(pi__k_tile));
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, e->x, sizeof e->x), .ldx = E_IN};
     void *prepared = take(t, pi__k_prepared_bytes(ROWS, E_IN, 0)), *s = pi__rt_stream(t->rt);
