@@ -177,35 +177,36 @@ PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
     return p < s.pos ? recent_at(j, s.slot, p)[c] : j.a.qkv[(s.first + p - s.pos) * j.a.ld_qkv + c];
 }
 
-/* Channel c of position p, convolved: silu of the sum over taps in order. */
-PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
+/* Channel c of position p, convolved: silu of the sum over taps in order. WIDE: the four reads that nearly all models have
+ * are under way together, else one after the other, where registers are few. */
+template <bool WIDE> PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
 {
-    float sum;
-    if (j.at.history == 3) {
-        float4 tap = ((const float4 *) j.a.conv)[c];
-        sum = tap.x * raw_input(j, s, p - 3, c);
-        sum = fmaf(tap.y, raw_input(j, s, p - 2, c), sum);
-        sum = fmaf(tap.z, raw_input(j, s, p - 1, c), sum);
-        sum = fmaf(tap.w, raw_input(j, s, p, c), sum);
+    const float *tap = j.a.conv + c * (j.at.history + 1);
+    const int32_t last = p;
+    float sum = 0;
+    if (WIDE && j.at.history == 3) {
+        float4 t = *(const float4 *) tap;
+        sum = t.x * raw_input(j, s, p - 3, c);
+        sum = fmaf(t.y, raw_input(j, s, p - 2, c), sum);
+        sum = fmaf(t.z, raw_input(j, s, p - 1, c), sum);
+        sum = fmaf(t.w, raw_input(j, s, p, c), sum);
     } else {
-        const float *tap = j.a.conv + c * (j.at.history + 1) + j.at.history;
-        sum = tap[-j.at.history] * raw_input(j, s, p - j.at.history, c);
 #pragma unroll 1
-        for (int32_t h = j.at.history - 1; h >= 0; h--) sum = fmaf(tap[-h], raw_input(j, s, p - h, c), sum);
+        for (p -= j.at.history; p <= last; p++) sum = fmaf(*tap++, raw_input(j, s, p, c), sum);
     }
     return sum / (1.0f + expf(-sum));
 }
 
 /* The key (or query) of key head h at position p to a row of D values: the convolved channels over the root of the sum of
  * their squares. A lane has values lane, lane + 32, ... */
-template <int D>
+template <int D, bool WIDE>
 PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, int32_t p, bool query, int lane, float *to)
 {
     int32_t c = (query ? h : j.a.state.n_k + h) * D;
     float ss = 0;
 #pragma unroll 1
     for (int i = lane; i < D; i += 32) {
-        float x = convolved(j, s, p, c + i);
+        float x = convolved<WIDE>(j, s, p, c + i);
         to[i] = x;
         ss = fmaf(x, x, ss);
     }

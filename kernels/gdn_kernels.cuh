@@ -148,7 +148,7 @@ template <int D, class S> PI_FN void make_rows(const job &j, const sequence &s, 
         int32_t r = n / 2, i = c.n_old + r, p = c.from + i;
         bool query = n % 2, kept = !query && w.head == w.k_head && c.from >= s.keep;
         float *to = query ? sm + S::q + r * D : sm + S::k + i * D;
-        key_or_query<D>(j, s, w.k_head, p, query, lane, to);
+        key_or_query<D, false>(j, s, w.k_head, p, query, lane, to);
 #pragma unroll 1
         for (int d = lane; kept && d < D; d += 32) k_at(j, s.slot, w.k_head, p)[d] = to[d];
     }
@@ -330,7 +330,7 @@ template <int D, int W, int NEW, bool FEW> __global__ void __launch_bounds__(4 *
         else copy_rows<D, S>(j, s, w, c, sm);
 #pragma unroll 1
         for (int n = (int) threadIdx.x; n < c.n_new * W; n += S::THREADS) {
-            sm[S::v + n] = convolved(j, s, from + c.n_old + n / W, (2 * j.a.state.n_k + w.head) * D + w.col + n % W);
+            sm[S::v + n] = convolved<!FEW>(j, s, from + c.n_old + n / W, (2 * j.a.state.n_k + w.head) * D + w.col + n % W);
         }
         __syncthreads();
         factors<D, S, FEW>(j, s, w, c, sm);
@@ -379,7 +379,7 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS) rows(job j)
         int32_t r = n / 2, i = c.n_old + r;
         bool query = n % 2;
         float *to = query ? q + r * D : k + i * D, *copy = new_kq(j, head, token + r) + (query ? D : 0);
-        key_or_query<D>(j, s, head, c.from + i, query, lane, to);
+        key_or_query<D, true>(j, s, head, c.from + i, query, lane, to);
         for (int d = lane; d < D; d += 32) copy[d] = to[d];
     }
     __syncthreads();

@@ -23,6 +23,8 @@ import sass
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
 LOOPS = "sm_120a"  # whose main loops are told
+TOLD = f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)."
+NOT_TOLD = "What main loops are made of is left out: there was no nvdisasm."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
          "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
@@ -114,8 +116,7 @@ def report(nvcc, build):
              f"Written by tools/kernel_report.py with nvcc {version}. Threads and the most bytes of shared memory of a block at "
              "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
              "share of a multiprocessor's warps that can be resident. No kernel spills. " +
-             (f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)." if nvdisasm else
-              "What main loops are made of is left out: there was no nvdisasm."), ""]
+             (TOLD if nvdisasm else NOT_TOLD), ""]
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in TARGETS}
@@ -144,6 +145,14 @@ def report(nvcc, build):
     return "\n".join(lines).rstrip() + "\n", version
 
 
+def without_loops(text):
+    """The report as it is where there is no nvdisasm."""
+    if TOLD not in text: return text
+    lines = [line if not line.startswith("|") else "|---" * (line.count("|---") - 1) + "|" if line.startswith("|---") else
+             line.rsplit(" | ", 1)[0] + " |" for line in text.replace(TOLD, NOT_TOLD).split("\n")]
+    return "\n".join(lines)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--check", action="store_true")
@@ -155,7 +164,7 @@ def main():
         a.out.write_text(text)
         return
     old = a.out.read_text() if a.out.exists() else ""
-    if f"nvcc {version}." in old and ("main loop |" in old) == ("main loop |" in text) and old != text:
+    if f"nvcc {version}." in old and (old if TOLD in text else without_loops(old)) != text:
         sys.exit(f"{a.out} is out of date: run tools/kernel_report.py")
     print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(TARGETS)} without spills")
 

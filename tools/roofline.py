@@ -365,7 +365,7 @@ multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, ope
 and {launch} us a launch, which is assumed. No kernel reaches these, so a real step takes longer; H100's mma.sync reaches about two thirds of
 the peak, which is wgmma's. Peaks (dense): {cards}. They are NVIDIA's data sheets' (GB10's operations follow from 1 PFLOP of FP4 with sparsity).
 
-The DeepSeek V4 row is left out: its table is to be made when its ops run on the device.
+DeepSeek V4 is not counted yet.
 """
 
 
