@@ -269,6 +269,7 @@ static int response_input(params *p, pi_error *err)
         int rc = response_item(p, item, err);
         if (rc) return rc;
     }
+    if (!json_array_size(p->messages)) return params_fail(p, "input", err, "'input' has no message, only thoughts");
     return PI_OK;
 }
 
