@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "chat_forms.h"
 #include "counting_alloc.h"
 #include "template/answer.h"
 #include "template/chat_form.h"
@@ -152,23 +153,6 @@ static void expect_form(form f, const char *text, const char *want)
 
 static void plain(const char *text, const char *want) { expect_form((form) {"{{ 1 }}", NULL, NULL}, text, want); }
 
-#define HERMES "{{ messages[0].content }} {# <tool_call> #}"
-#define QWEN "{{ messages[0].content }} {# <tool_call> <function= <parameter= #}"
-#define FUNCTIONS "{{ messages[0].content }} {# <function= #}"
-#define GEMMA "{{ messages[0].content }} {# <|tool_call> #}"
-#define MISTRAL "{{ messages[0].content }} {# [TOOL_CALLS] #}"
-#define LLAMA "{{ messages[0].content }} {# <|python_tag|> #}"
-#define GLM "{{ messages[0].content }} {# <tool_call> <arg_key> #}"
-#define D "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C"
-#define V4 "{{ messages[0].content }} {# " D " #}"
-#define DEEP(words) "<\xEF\xBD\x9Ctool\xE2\x96\x81" words "\xEF\xBD\x9C>"
-#define CALLS DEEP("calls\xE2\x96\x81" "begin")
-#define CALLS_END DEEP("calls\xE2\x96\x81" "end")
-#define CALL DEEP("call\xE2\x96\x81" "begin")
-#define CALL_END DEEP("call\xE2\x96\x81" "end")
-#define SEP DEEP("sep")
-#define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
-#define V31 "{{ messages[0].content }} {# " CALLS " #}"
 
 static void expect(const char *template, const char *text, const char *want)
 {
@@ -396,14 +380,14 @@ static void test_gemma(void **state)
 static void test_mistral(void **state)
 {
     (void) state;
-    expect(MISTRAL, "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"now\", \"arguments\": {}}]",
+    expect(LISTS, "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"now\", \"arguments\": {}}]",
            "get({\"city\": \"x\"})|now({})|");
-    expect(MISTRAL, "Wait. [TOOL_CALLS]get[ARGS]{\"a\": \"[TOOL_CALLS]\"}[TOOL_CALLS]now[CALL_ID]abcDEF123[ARGS]{}",
+    expect(LISTS, "Wait. [TOOL_CALLS]get[ARGS]{\"a\": \"[TOOL_CALLS]\"}[TOOL_CALLS]now[CALL_ID]abcDEF123[ARGS]{}",
            "C:Wait.|get({\"a\": \"[TOOL_CALLS]\"})|now({})|");
-    expect(MISTRAL, "[TOOL_CALLS]now{} x", "C: x|now({})|");
-    expect(MISTRAL, "[TOOL_CALLS] what [TOOL_CALLS]", "C:[TOOL_CALLS] what [TOOL_CALLS]|");
-    expect(MISTRAL, "[TOOL_CALLS][{\"name\": \"now\"}, x", "C: x|now({})|");
-    pi__chat *c = chat_of(MISTRAL);
+    expect(LISTS, "[TOOL_CALLS]now{} x", "C: x|now({})|");
+    expect(LISTS, "[TOOL_CALLS] what [TOOL_CALLS]", "C:[TOOL_CALLS] what [TOOL_CALLS]|");
+    expect(LISTS, "[TOOL_CALLS][{\"name\": \"now\"}, x", "C: x|now({})|");
+    pi__chat *c = chat_of(LISTS);
     pi__answer *a;
     pi_error err;
     pi_chat_call call = {.size = sizeof call};
