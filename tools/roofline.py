@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Counts what a step of large models launches on the CUDA backend, without a device and without the models, and says what is the least.
 
-    tools/roofline.py [--models NAME,...] [--json FILE] [--out docs/roofline.md] BUILD
+    tools/roofline.py [--models NAME;...] [--json FILE] [--before FILE] [--out docs/roofline.md] BUILD
     tools/roofline.py --check [--bless] BUILD
 
 BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
 and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
 What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
-results are kept in the file of --json, and those of other models stay.
+results are kept in the file of --json, and those of other models stay. --before takes an earlier document (of another revision), to which
+steps and kernels are compared; without it, what the document says of that stays.
 
 --check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
 are an error. --bless writes that file anew.
@@ -431,8 +432,6 @@ not told there, four for one counted (marked *). Attention's are too few: what l
 multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;
 and {launch} us a launch, which is assumed. No kernel reaches these, so a real step takes longer; H100's mma.sync reaches about two thirds of
 the peak, which is wgmma's. Peaks (dense): {cards}. They are NVIDIA's data sheets' (GB10's operations follow from 1 PFLOP of FP4 with sparsity).
-
-DeepSeek V4 is not counted yet.
 """
 
 
@@ -496,6 +495,70 @@ def step_text(step, kernels, slots, loops):
     return lines + [""]
 
 
+# ---- before and after
+
+COMPARED = "## Before and after"
+
+
+def cells_of(line):
+    return [c.strip() for c in line.strip().strip("|").split("|")]
+
+
+def tables_of(text):
+    """{model: {step: ({column: cell}, {kernel: {column: cell}})}} of a document."""
+    out, model, step, names = {}, None, None, []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            model, step = (model, line[4:]) if line.startswith("### ") else (line[3:], None)
+            names = []
+        elif line.startswith("|---"):
+            continue
+        elif line.startswith("|") and not names:
+            names = cells_of(line)
+        elif line.startswith("|") and model in MODELS:
+            cells = dict(zip(names, cells_of(line)))
+            if step is None:
+                out.setdefault(model, {})[cells["step"]] = (cells, {})
+            else:
+                out[model][step][1][cells["kernel"]] = cells
+    return out
+
+
+def figure(cell):
+    return float(cell.replace(",", ""))
+
+
+def compared(before, now):
+    """Steps, and of each the kernels whose time has changed by a tenth, and by a hundredth of the step's."""
+    card = "RTX PRO 6000"
+    lines = ["| step | launches | bytes | operations | issue slots | GB10, ms | RTX PRO 6000, ms | H100 SXM, ms |", "|---" * 8 + "|"]
+    kernels = [f"| step | kernel | launches | blocks a launch | issue slots | {card}, us |", "|---" * 6 + "|"]
+    for model in MODELS:
+        for step, (new, new_kernels) in now.get(model, {}).items():
+            old, old_kernels = before.get(model, {}).get(step, ({}, {}))
+            if not old:
+                continue
+            lines.append(f"| {model}: {step} | " + " | ".join(f"{old[c]} -> {new[c]}" for c in cells_of(lines[0])[1:]) + " |")
+            least_change = 1e3 * figure(old[f"{card}, ms"]) / 100
+            for k in {**old_kernels, **new_kernels}:
+                a, b = old_kernels.get(k, {}), new_kernels.get(k, {})
+                x, y = (figure(c.get(f"{card}, us", "0")) for c in (a, b))
+                if abs(x - y) > max(least_change, 0.1 * max(x, y)):
+                    kernels.append(f"| {model}: {step} | {k} | " + " | ".join(
+                        f"{a.get(c) or '-'} -> {b.get(c) or '-'}" for c in cells_of(kernels[0])[2:]) + " |")
+    return lines + [""] + (kernels + [""] if len(kernels) > 2 else [])
+
+
+def comparison(out, before, after):
+    """The lines of the section: against the document `before`, or those of the file `out`."""
+    if before:
+        text = before.read_text()
+        return [COMPARED, "", "Of an earlier tree (left) and this one, where both were counted.", "",
+                *compared(tables_of(text), tables_of(after))]
+    old = out.read_text() if out.exists() else ""
+    return [COMPARED + old.split(COMPARED, 1)[1].rstrip(), ""] if COMPARED in old else []
+
+
 def document(counts, kernels):
     loops = loops_of_report(kernels)
     cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
@@ -553,6 +616,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
     p.add_argument("--json", type=Path, help="file of counts")
+    p.add_argument("--before", type=Path, help="an earlier document")
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
     p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="where main loops are told")
     p.add_argument("--check", action="store_true")
@@ -567,7 +631,8 @@ def main():
         known[name] = count_model(a.build, MODELS[name], steps_of(name))
         if a.json:
             a.json.write_text(json.dumps(known))
-    a.out.write_text(document(known, a.kernels))
+    text = document(known, a.kernels)
+    a.out.write_text("\n".join([text, *comparison(a.out, a.before, text)]).rstrip() + "\n")
 
 
 if __name__ == "__main__":
