@@ -528,24 +528,31 @@ def figure(cell):
     return float(cell.replace(",", ""))
 
 
+def families(kernels, card):
+    """{name without template arguments: (launches, microseconds)}"""
+    out = {}
+    for k, cells in kernels.items():
+        n, t = out.get(name := k.strip("`").split("<")[0], (0, 0))
+        out[name] = (n + figure(cells["launches"]), t + figure(cells[f"{card}, us"]))
+    return out
+
+
 def compared(before, now):
     """Steps, and of each the kernels whose time has changed by a tenth, and by a hundredth of the step's."""
     card = "RTX PRO 6000"
     lines = ["| step | launches | bytes | operations | issue slots | GB10, ms | RTX PRO 6000, ms | H100 SXM, ms |", "|---" * 8 + "|"]
-    kernels = [f"| step | kernel | launches | blocks a launch | issue slots | {card}, us |", "|---" * 6 + "|"]
+    kernels = [f"| step | kernels | launches | {card}, us |", "|---" * 4 + "|"]
     for model in MODELS:
         for step, (new, new_kernels) in now.get(model, {}).items():
             old, old_kernels = before.get(model, {}).get(step, ({}, {}))
             if not old:
                 continue
             lines.append(f"| {model}: {step} | " + " | ".join(f"{old[c]} -> {new[c]}" for c in cells_of(lines[0])[1:]) + " |")
-            least_change = 1e3 * figure(old[f"{card}, ms"]) / 100
-            for k in {**old_kernels, **new_kernels}:
-                a, b = old_kernels.get(k, {}), new_kernels.get(k, {})
-                x, y = (figure(c.get(f"{card}, us", "0")) for c in (a, b))
-                if abs(x - y) > max(least_change, 0.1 * max(x, y)):
-                    kernels.append(f"| {model}: {step} | {k} | " + " | ".join(
-                        f"{a.get(c) or '-'} -> {b.get(c) or '-'}" for c in cells_of(kernels[0])[2:]) + " |")
+            a, b = families(old_kernels, card), families(new_kernels, card)
+            for k in {**a, **b}:
+                (n, x), (m, y) = a.get(k, (0, 0)), b.get(k, (0, 0))
+                if abs(x - y) > max(10 * figure(old[f"{card}, ms"]), 0.1 * max(x, y)):
+                    kernels.append(f"| {model}: {step} | `{k}` | {n:,.0f} -> {m:,.0f} | {x:,.0f} -> {y:,.0f} |")
     return lines + [""] + (kernels + [""] if len(kernels) > 2 else [])
 
 
