@@ -16,7 +16,7 @@ typedef struct pi__drafting {
     pi__cache *cache;          /* of keys and values, its own included */
     pi__rows *rows;            /* for its logits */
     pi__batch_builder batch;   /* what it runs */
-    int32_t *hidden;           /* [max_tokens] see pi__arch.draft */
+    int32_t *hidden;           /* [max_tokens] the batch's hidden_row */
     pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
 } pi__drafting;
 
