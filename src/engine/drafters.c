@@ -66,7 +66,8 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
     const pi__batch_shape shape = shape_of(s, &s->mem, false);
     const pi__lookup_shape lookup = lookup_of(s);
     pi__drafter *one = NULL;
-    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, err);
+    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, s->be->discrete,
+                               err);
     if (!rc && s->drafter) {
         rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, err);
         if (!rc) pi__drafting_add(d, s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT, one);

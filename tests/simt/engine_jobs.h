@@ -40,6 +40,7 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "cuda-graphs", cuda_graphs);
     if (*drafts) {
         set(o, "spec-type", "mtp");
+        set(o, "spec-adaptive", "false");
         set(o, "spec-draft-n-max", drafts);
     }
     set(o, "ctx-size", "512");

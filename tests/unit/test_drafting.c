@@ -256,7 +256,7 @@ static double drafts_made(int n_seqs, double right, double base, double row)
     for (int step = 0; step < 1500; step++) {
         int rows = n_seqs;
         for (int i = 0; i < n_seqs; i++) rows += s[i].n_wish = 16;
-        pi__worth_choose(&w, all, n_seqs, n_seqs);
+        pi__worth_choose(&w, all, n_seqs, n_seqs, false);
         rows = n_seqs;
         for (int i = 0; i < n_seqs; i++) rows += s[i].n_wish;
         pi__worth_step(&w, n_seqs, rows, base + row * rows);
