@@ -168,6 +168,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
         .priority = clamp_i32(pi__opt_int(s, PI__OPT_PRIORITY)),
         .deadline_ms = pi__opt_float(s, PI__OPT_TIMEOUT) * 1e3,
     };
+    (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &p->spec, &(unsigned) {0});
     if (p->n_logprobs >= n_vocab) p->n_logprobs = n_vocab - 1;
     pi__breakers_put(r->e, r->breakers); /* of an earlier submit that was refused */
     r->breakers = NULL;

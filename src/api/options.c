@@ -123,6 +123,12 @@ static int check_form(const row *r, const char *value, pi_error *err)
     case PI__OPT_GPU_LAYERS:
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
         return refuse(r, value, "is not a number of layers, auto or all", err);
+    case PI__OPT_SPEC_TYPE: {
+        int first;
+        unsigned all;
+        if (pi__parse_drafters(value, &first, &all)) break;
+        return refuse(r, value, "is not a list of auto, none, mtp, draft, ngram, layer-exit", err);
+    }
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_RANGE:
         if (!*value || pi__parse_range(value, NULL)) break;

@@ -72,7 +72,8 @@ typedef struct pi__batch {
     const int32_t *owner;     /* and its row of the gathered ones; else NULL */
     const int32_t *hidden_row; /* of a drafter's step: [n_tokens] the row of the hidden state that goes with a token, see
                                 * pi__arch.draft; -1: zeros; else NULL */
-    const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts */
+    const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts. Negative: so many before
+                                * its first one are drafts, too, that steps before this one computed */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
     const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */

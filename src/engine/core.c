@@ -21,6 +21,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "engine/drafters.h"
 #include "engine/fit.h"
 #include "engine/pace.h"
 #include "engine/runner.h"
@@ -38,6 +39,7 @@ struct pi__core {
 
     /* step thread only */
     pi__cache cache;           /* block tables and prefixes */
+    pi__cache draft_cache;     /* the same of a model beside that drafts */
     pi__sched sched;           /* who runs */
     pi__rows rows;             /* logits rows at hand */
     pi__drafting drafting;     /* drafts */
@@ -83,7 +85,7 @@ void pi__seq_cancel(pi__core *e, pi__seq *s)
     poke(e);
 }
 
-static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_error *err)
+static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, int *drafter, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
     int32_t longest = e->setup.mem.longest, gen = j->params.max_tokens;
@@ -97,7 +99,7 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_
             return pi__fail(err, PI_EINVAL, "prompt token %d is %d; the vocabulary has 0 to %d", i, j->prompt[i],
                             e->setup.m->n_vocab - 1);
     *max_total = gen < 0 || gen > longest - n ? longest : n + gen;
-    return PI_OK;
+    return pi__drafter_of(&e->setup, j->params.spec, drafter, err);
 }
 
 /* What was asked for and cannot be given: the answer ends with the context. */
@@ -163,9 +165,10 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     double now = pi__now_ms();
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
-        rc = validate(e, &j[made], &max_total, err);
+        int drafter;
+        rc = validate(e, &j[made], &max_total, &drafter, err);
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
-        if (!rc) out[made]->t.submit = now;
+        if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
     }
     if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
@@ -217,6 +220,7 @@ static void leave_sample_group(pi__core *e, pi__seq *s)
     pi__assert(s->sample_group->n_left > 0);
     if (--s->sample_group->n_left) return;
     pi__cache_clear(&e->cache, &s->sample_group->root);
+    pi__cache_clear(&e->draft_cache, &s->sample_group->root);
     pi__free(s->sample_group);
 }
 
@@ -226,6 +230,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
     pi__core *e = ud;
     const bool waited = s->row < 0;
     bool broken = code == PI_EDEVICE || code == PI_EINTERNAL || code == PI_ENOMEM || e->state == PI_STATE_FAILED;
+    if (!waited && !broken) pi__drafters_keep(&e->drafting, s);
     pi__sched_remove(&e->sched, s, !broken);
     if (waited) {
         pthread_mutex_lock(&e->lock);
@@ -281,6 +286,7 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
 static void trim_pools(pi__core *e)
 {
     pi__memory_trim(&e->setup.mem, &e->cache);
+    if (e->setup.beside) pi__memory_trim(&e->setup.beside_mem, &e->draft_cache);
     update_stats(e);
 }
 
@@ -312,6 +318,8 @@ static void clear_prefixes(pi__core *e)
     const pi__block_hash *tenant = e->clear_salt ? &root : NULL;
     pi__cache_clear(&e->cache, tenant);
     pi__tiering_clear(&e->tiering, tenant);
+    pi__drafters_clear(&e->drafting, tenant);
+    pi__cache_clear(&e->draft_cache, tenant);
     update_stats(e);
 }
 
@@ -391,9 +399,9 @@ static pi__tiering_config tiering_of(pi__setup *s)
     };
 }
 
-static pi__batch_shape shape_of(const pi__memory *mem, bool rows)
+static pi__batch_shape shape_of(const pi__memory *mem)
 {
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, rows);
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, true);
 }
 
 static int32_t max_saves_of(const pi__memory *mem)
@@ -409,12 +417,13 @@ static size_t host_bytes(pi__setup *s)
 {
     const pi__memory *mem = &s->mem;
     const pi__tiering_config tiering = tiering_of(s);
-    const pi__batch_shape step = shape_of(mem, true), draft = shape_of(mem, false);
+    const pi__batch_shape step = shape_of(mem);
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
     n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
-    if (s->drafter) n += pi__drafting_bytes(&draft);
+    n += pi__drafters_bytes(s);
+    if (s->beside) n += pi__cache_bytes(s->beside_mem.spec, s->beside_mem.map.n_groups, mem->lim.max_seqs, mem->longest);
     return n + pi__tiering_bytes(&tiering);
 }
 
@@ -437,7 +446,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     if (!rc) {
         const pi__tiering_config tiering = tiering_of(&s);
         pi_plan p = {.size = out->size};
-        pi__memory_tell(&s.mem, host_bytes(&s), &p);
+        pi__setup_tell(&s, host_bytes(&s), &p);
         if (pi__offload_plan(&tiering.offload, &host)) p.host_cache_bytes = pi__host_memory(&host);
         memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
     }
@@ -449,12 +458,19 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 
 static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
 static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
-static void hook_admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((pi__core *) ud)->snapshots, s); }
+
+static void hook_admitted(void *ud, pi__seq *s)
+{
+    pi__core *e = ud;
+    pi__snapshot_restore(&e->snapshots, s);
+    pi__drafts_start(&e->drafting, s);
+}
 
 static void hook_leaves(void *ud, pi__seq *s, bool intact)
 {
     pi__core *e = ud;
     if (intact) pi__snapshot_last(&e->snapshots, s);
+    pi__drafts_forget(&e->drafting, s);
     pi__tiering_touch(&e->tiering, s);
 }
 
@@ -491,10 +507,10 @@ static int load(pi__core *e, pi_error *err)
     pi__setup *s = &e->setup;
     s->m->want_digest = s->cfg.prefix_dir != NULL;
     s->m->check_tensors = s->cfg.check_tensors;
-    if (s->drafter) s->drafter->check_tensors = s->cfg.check_tensors;
+    pi__model *beside = s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
+    if (beside) beside->check_tensors = s->cfg.check_tensors;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
-    pi__model *beside = s->drafter != s->m ? s->drafter : NULL;
     const uint64_t all = pi__model_load_bytes(s->m) + (beside ? pi__model_load_bytes(beside) : 0);
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
@@ -514,6 +530,9 @@ static int open_sched(pi__core *e, pi_error *err)
         .hooks = {e, hook_yield, hook_wait, hook_admitted, hook_leaves},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
+    if (!rc && e->setup.beside)
+        rc = pi__cache_init(&e->draft_cache, e->setup.beside_mem.spec, e->setup.beside_mem.map.n_groups, mem->lim.max_seqs,
+                            mem->longest, err);
     if (!rc) rc = pi__sched_init(&e->sched, &sched, &e->cache, &e->stats, err);
     if (rc) return rc;
     const pi__snapshots_config snapshots = {
@@ -545,13 +564,13 @@ static int open_tiering(pi__core *e, pi_error *err)
 static int open_runner(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
-    const pi__batch_shape step = shape_of(&s->mem, true), draft = shape_of(&s->mem, false);
+    const pi__batch_shape step = shape_of(&s->mem);
     const pi__runner_config runner = {
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
-        .special = &e->special, .stats = &e->stats, .n_draft = s->cfg.n_draft, .finish = finish, .ud = e,
+        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .finish = finish, .ud = e,
     };
     int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
-    if (!rc) rc = pi__drafting_init(&e->drafting, s->drafter, s->be, &e->cache, &e->rows, &draft, err);
+    if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->draft_cache, &e->rows, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
 }
@@ -565,6 +584,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = pi__fit_check(&e->setup, err);
     if (!rc) rc = load(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
+    if (!rc && e->setup.beside) rc = pi__memory_alloc(&e->setup.beside_mem, err);
     if (!rc) rc = open_sched(e, err);
     if (!rc) rc = open_tiering(e, err);
     if (!rc) rc = open_runner(e, err);
@@ -585,6 +605,7 @@ static void core_free(pi__core *e)
     pi__snapshots_destroy(&e->snapshots);
     pi__sched_destroy(&e->sched);
     pi__cache_destroy(&e->cache);
+    pi__cache_destroy(&e->draft_cache);
     pi__setup_free(&e->setup);
     pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);

@@ -77,14 +77,14 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
     static const char assistant[] = "-assistant";
     const size_t n = strlen(assistant), n_tensors = pi__gguf_n_tensors(g);
     const pi__gguf_kv *arch = pi__gguf_find(g, "general.architecture");
-    bool head = pi__gguf_find_tensor(g, "mtp.0.e_proj.weight"), trunk = false;
+    bool head = false, trunk = false;
     if (!n_tensors) return PI__KIND_VOCABULARY;
     if (arch && arch->type == PI__GGUF_STR && arch->strs[0].n > n &&
         !memcmp(arch->strs[0].p + arch->strs[0].n - n, assistant, n)) return PI__KIND_DRAFTER;
     for (size_t i = 0; i < n_tensors; i++) {
         const char *name = pi__gguf_tensor_at(g, i)->cname;
         if (!strncmp(name, "blk.0.", 6)) trunk = true;
-        else if (!strncmp(name, "blk.", 4) && strstr(name, ".nextn.")) head = true;
+        else if (!strncmp(name, "blk.", 4) ? strstr(name, ".nextn.") != NULL : !strncmp(name, "mtp.0.", 6)) head = true;
     }
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
 }
@@ -93,14 +93,13 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
 enum { UNSAID = 5 };
 static const char *const poolings[] = {"none", "mean", "cls", "last", "rank", ""};
 
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
-                      pi__model *target, pi_error *err)
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__model_use *use, pi_error *err)
 {
     *out = NULL;
     pi_error why = {0};
     const pi__arch *arch = arch_of(g, &why);
     if (!arch) return pi__fail(err, why.code, "%s", why.msg);
-    if (!target && pi__model_kind(g) == PI__KIND_DRAFTER)
+    if (!use->target && pi__model_kind(g) == PI__KIND_DRAFTER)
         return pi__fail(err, PI_EUNSUPPORTED, "this file is a drafter of architecture %s: give it as model-draft (-md), beside the "
                         "model it drafts for", arch->name);
     pi__model *m = pi__calloc(1, sizeof *m);
@@ -108,16 +107,22 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->arch = arch;
     m->g = g;
     m->be = be;
-    m->placement = placement;
-    m->n_draft = n_draft;
-    m->target = target;
+    m->placement = use->placement;
+    m->n_draft = use->n_draft;
+    m->with_head = use->with_head;
+    m->n_exit = use->n_exit;
+    m->n_used = use->n_used;
+    m->target = use->target;
     m->arch_data = pi__model_calloc(m, 1, arch->size, "the model");
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
-    if (!target) pi__classifier_declare(m);
+    if (!use->target) pi__classifier_declare(m);
+    m->n_trunk = m->n_layer;
     if (pi__model_ok(m)) arch->declare(m);
+    if (m->n_used && !m->lim.max_expert)
+        pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts; leave it out", arch->name);
     describe(m);
     m->placement = NULL;
     if (!pi__model_ok(m)) {

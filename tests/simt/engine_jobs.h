@@ -42,6 +42,7 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "cuda-graphs", cuda_graphs);
     if (*drafts) {
         set(o, drafter_path.empty() ? "spec-type" : "model-draft", drafter_path.empty() ? "mtp" : drafter_path.c_str());
+        set(o, "spec-adaptive", "false");
         set(o, "spec-draft-n-max", drafts);
     }
     set(o, "ctx-size", "512");

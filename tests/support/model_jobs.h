@@ -23,12 +23,13 @@ typedef struct job {
     int32_t n_prompt;
     int32_t logits_from; /* with PI__LOGITS_ALL */
     int32_t mirostat;    /* sampled, by a state of its own; 0: greedy */
+    int spec;            /* PI__SPEC_* of who drafts */
     bool thinks;         /* the prompt ends in a thought, whose end is forced after 4 tokens */
     int32_t tokens[N_GEN], n_tokens;
     uint64_t rows; /* hash of the logits it got */
     atomic_int done;
     int code;
-    uint32_t n_cached, n_preempted;
+    uint32_t n_cached, n_preempted, n_drafted, n_accepted;
     pi__seq *seq;
 } job;
 
@@ -46,6 +47,8 @@ static void job_on_done(void *ud, const pi__job_end *end)
     j->code = end->code;
     j->n_cached = end->cached_tokens;
     j->n_preempted = end->n_preempted;
+    j->n_drafted = end->n_drafted;
+    j->n_accepted = end->n_accepted;
     atomic_store(&j->done, 1);
 }
 
@@ -90,7 +93,7 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
-                                 .logits_from = j->logits_from, .limit_thoughts = j->thinks, .thought_budget = 4,
+                                 .logits_from = j->logits_from, .spec = j->spec, .limit_thoughts = j->thinks, .thought_budget = 4,
                                  .sampling = {.seed = 11, .temp = j->mirostat ? 1 : 0, .mirostat = j->mirostat,
                                               .mirostat_tau = 3, .mirostat_eta = 0.3f, .top_p = 1, .typical_p = 1,
                                               .repeat_penalty = 1, .chain = {PI__SMP_N},
