@@ -328,10 +328,11 @@
       " --cache-type-v-draft", "", "compat", false, "the drafter's cache has the types of the model's")                \
     X("draft-ctx-size", STRING, "", "", "-cd --ctx-size-draft", "", "compat", false,                                   \
       "the drafter's cache is a group of the model's")                                                                 \
-    X("draft-least", STRING, "", "", "--spec-draft-n-min --draft-min --draft-n-min", "", "compat", false,              \
-      "a draft of one token is verified, too")                                                                         \
-    X("draft-probability", STRING, "", "", "--spec-draft-p-min --draft-p-min --spec-draft-p-split --draft-p-split -ps" \
-      " --p-split", "", "compat", false, "drafts are one chain of --spec-draft-n-max tokens")                          \
+    X("draft-split", STRING, "", "", "--spec-draft-p-split --draft-p-split -ps --p-split", "", "compat", false,        \
+      "drafts are one chain of --spec-draft-n-max tokens")                                                             \
+    X("ngram-hits", STRING, "", "", "--spec-ngram-min-hits --spec-ngram-simple-min-hits --spec-ngram-map-k-min-hits"   \
+      " --spec-ngram-map-k4v-min-hits --spec-ngram-mod-n-min", "", "compat", false,                                    \
+      "how many drafts are verified follows how often they were right")                                                \
     X("spec-draft-backend-sampling", BOOL, "true", "", "--spec-draft-backend-sampling", "", "compat", false,           \
       "the device finds the drafter's most likely tokens in any case")                                                 \
     X("spec-replace", STRING, "", "", "--spec-replace", "", "compat", false, "a drafter has the model's vocabulary")   \
@@ -389,12 +390,8 @@
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
           " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
           " --media-path", "", "", "only text is read")                                                                \
-    LATER("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n"          \
-          " --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n"                         \
-          " --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n"                         \
-          " --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m"         \
-          " --spec-ngram-min-hits -lcs --lookup-cache-static -lcd --lookup-cache-dynamic --spec-default",              \
-          "", "", "drafts come from the model (--spec-type mtp) or a drafter (-md)")                                   \
+    LATER("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", "", "",                                            \
+          "--spec-type ngram looks at prompts and answers, with --spec-ngram-shared at those of other requests, too")  \
     NEVER("--spec-synth-len --spec-synth-rates", "", "", "drafts are always verified against the model")               \
     NEVER("--server-base", "", "", "the model is run by this program; any client talks to a server")                   \
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \

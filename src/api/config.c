@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "engine/ngrams.h"
 #include "formats/formats.h"
 
 /* This build's devices. */
@@ -146,6 +147,8 @@ static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
     return PI_OK;
 }
 
+static int32_t at_most(int64_t n, int32_t most) { return n < most ? (int32_t) n : most; }
+
 int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
 #define ROW(type, ...) PI__##type,
@@ -188,9 +191,14 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),
         .snapshot_bytes = (uint64_t) pi__opt_int(s, PI__OPT_SNAPSHOT_BYTES),
         .snapshot_interval = (int32_t) pi__opt_int(s, PI__OPT_SNAPSHOT_INTERVAL),
-        .spec = (int) pi__opt_int(s, PI__OPT_SPEC_TYPE),
         .draft_model = pi__opt_str(s, PI__OPT_MODEL_DRAFT),
         .n_draft = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MAX),
+        .n_draft_least = (int32_t) pi__opt_int(s, PI__OPT_SPEC_N_MIN),
+        .draft_p_min = (float) pi__opt_float(s, PI__OPT_SPEC_P_MIN),
+        .draft_adaptive = pi__opt_bool(s, PI__OPT_SPEC_ADAPTIVE),
+        .ngram_n = at_most(pi__opt_int(s, PI__OPT_SPEC_NGRAM_N), PI__MOST_MATCH),
+        .ngram_m = at_most(pi__opt_int(s, PI__OPT_SPEC_NGRAM_M), PI__MAX_DRAFT),
+        .ngram_shared = (int32_t) pi__opt_int(s, PI__OPT_SPEC_NGRAM_SHARED),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
         .placement = places_of(s),
@@ -200,6 +208,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .progress = o->progress_fn,
         .progress_ud = o->progress_ud,
     };
+    (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &c->spec, &c->spec_also);
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
         return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");

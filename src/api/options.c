@@ -123,6 +123,12 @@ static int check_form(const row *r, const char *value, pi_error *err)
     case PI__OPT_GPU_LAYERS:
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
         return refuse(r, value, "is not a number of layers, auto or all", err);
+    case PI__OPT_SPEC_TYPE: {
+        int first;
+        unsigned all;
+        if (pi__parse_drafters(value, &first, &all)) break;
+        return refuse(r, value, "is not a list of auto, none, mtp, draft, ngram, layer-exit", err);
+    }
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_RANGE:
         if (!*value || pi__parse_range(value, NULL)) break;
@@ -279,11 +285,16 @@ static const char *next_long(const char **flags, size_t *n)
     return NULL;
 }
 
-static const row *find_row(const char *key)
+/* The row of a key, of these scopes where several have it. */
+static const row *find_row(unsigned scope_mask, const char *key)
 {
+    const row *other = NULL;
     for (int i = 0; i < PI__N_OPTIONS; i++) {
-        if (same_key(key, table[i].key, strlen(table[i].key))) return &table[i];
+        if (!same_key(key, table[i].key, strlen(table[i].key))) continue;
+        if (scope_mask >> table[i].scope & 1) return &table[i];
+        other = &table[i];
     }
+    if (other) return other;
     for (int i = 0; i < PI__N_OPTIONS; i++) {
         const char *flags = table[i].flags, *name;
         size_t n;
@@ -326,7 +337,7 @@ static int unknown_key(unsigned scope_mask, const char *key, pi_error *err)
 int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const char *value, pi_error *err)
 {
     if (!key || !value) return pi__fail(err, PI_EINVAL, "option key and value must not be NULL");
-    const row *r = find_row(key);
+    const row *r = find_row(scope_mask, key);
     if (!r) return unknown_key(scope_mask, key, err);
     if (!(scope_mask >> r->scope & 1)) {
         return pi__fail(err, PI_EINVAL, "'%s' is an option of %s", r->key,

@@ -78,6 +78,9 @@ enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* least and largest finite bias that is 
 /* The sampler chain, ended by PI__SMP_N; chain has PI__SMP_N + 1 entries. */
 int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
 
+/* "mtp,ngram", llama.cpp's names for them, too: the first one, and bit PI__SPEC_* of each. "" is auto. */
+bool pi__parse_drafters(const char *s, int *first, unsigned *all);
+
 /* Insertions, deletions, substitutions and swaps of neighbours that lead from a to b, each cut at 63 characters. */
 int pi__edit_distance(const char *a, const char *b);
 

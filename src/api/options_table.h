@@ -112,12 +112,29 @@
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
     X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
       false, "Only read that directory: what is new is not kept there.")                                               \
-    X(SPEC_TYPE, "spec-type", ENUM, "auto", "auto|none|mtp|draft", "--spec-type", "", "speculation", true,             \
-      "Who drafts tokens that are then verified together: the model's MTP block, or model-draft (auto, if given).")    \
+    X(SPEC_TYPE, "spec-type", STRING, "auto", "", "--spec-type --spec-default=ngram", "", "speculation", true,         \
+      "Who drafts tokens that are then verified together: mtp (a head of the model), draft (model-draft), ngram (what" \
+      " followed the same words in prompt and answer), layer-exit (the model's first layers), none; auto: model-draft, if" \
+      " given. Several with , between: requests may choose, and have the first one else.")                             \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
-      "speculation", true, "GGUF file of a drafter made for the model.")                                               \
+      "speculation", true, "GGUF file of a drafter made for the model, or of a smaller model with the same vocabulary.")\
     X(SPEC_N_MAX, "spec-draft-n-max", INT, "3", "0..16", "--spec-draft-n-max --draft --draft-n --draft-max",           \
       "LLAMA_ARG_DRAFT_MAX", "speculation", true, "Tokens drafted at most for each token that is verified.")           \
+    X(SPEC_N_MIN, "spec-draft-n-min", INT, "0", "0..16", "--spec-draft-n-min --draft-min --draft-n-min",               \
+      "LLAMA_ARG_DRAFT_MIN", "speculation", false, "Fewer drafted tokens than so many are not verified.")              \
+    X(SPEC_P_MIN, "spec-draft-p-min", FLOAT, "0", "0..1", "--spec-draft-p-min --draft-p-min",                          \
+      "LLAMA_ARG_DRAFT_P_MIN", "speculation", false,                                                                   \
+      "A model that drafts stops where its likeliest token is less probable than this; 0: never.")                     \
+    X(SPEC_ADAPTIVE, "spec-adaptive", BOOL, "true", "", "--spec-adaptive", "", "speculation", false,                   \
+      "How many are drafted follows how often they were right and what they cost; off: always as many as there are.")  \
+    X(SPEC_NGRAM_N, "spec-ngram-size-n", INT, "3", "1..1024", "--spec-ngram-size-n --spec-ngram-simple-size-n"         \
+      " --spec-ngram-map-k-size-n --spec-ngram-map-k4v-size-n --spec-ngram-mod-n-match", "", "speculation", false,     \
+      "ngram: tokens that have to be the same, at least; more than 64 mean 64.")                                       \
+    X(SPEC_NGRAM_M, "spec-ngram-size-m", INT, "16", "0..1024", "--spec-ngram-size-m --spec-ngram-simple-size-m"        \
+      " --spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m --spec-ngram-mod-n-max", "", "speculation", false,       \
+      "ngram: tokens drafted at most; more than 16 mean 16.")                                                          \
+    X(SPEC_NGRAM_SHARED, "spec-ngram-shared", SIZE, "0", "0..16777216", "--spec-ngram-shared", "", "speculation", false,\
+      "ngram: tokens of ended requests that are looked at, too, by requests of the same cache-salt; 0: none.")         \
     X(UBATCH_SIZE, "ubatch-size", INT, "512", "1..65536", "-ub --ubatch-size --max-num-batched-tokens",                \
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
     X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
@@ -216,6 +233,8 @@
       "Lower numbers run first under the priority policy.")                                                            \
     X(TIMEOUT, "timeout", FLOAT, "0", "0..1000000", "--timeout --deadline", "", "generation", false,                   \
       "Seconds after which the request ends with an error; 0: none.")                                                  \
+    X(DRAFTER, "spec-type", ENUM, "auto", "auto|none|mtp|draft|ngram|layer-exit", "", "", "speculation", false,        \
+      "Who drafts for this request, of those that the engine has; auto: its first.")                                   \
     X(SEED, "seed", INT, "-1", "-1..9223372036854775807", "-s --seed", "", "sampling", true,                           \
       "Seed of the random numbers; -1: another one each time.")                                                        \
     X(TEMP, "temp", FLOAT, "0.8", "..1000", "--temp --temperature", "", "sampling", true,                              \

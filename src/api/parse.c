@@ -7,6 +7,7 @@
 
 #include "api/options.h"
 #include "base/error.h"
+#include "engine/config.h"
 #include "sampler/params.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -262,4 +263,31 @@ int pi__edit_distance(const char *a, const char *b)
         }
     }
     return row[la % 3][lb];
+}
+
+/* Ours, then llama.cpp's. */
+static const struct { const char *name; int kind; } drafters[] = {
+    {"auto", PI__SPEC_AUTO}, {"none", PI__SPEC_NONE}, {"mtp", PI__SPEC_MTP}, {"draft", PI__SPEC_DRAFT},
+    {"ngram", PI__SPEC_NGRAM}, {"layer-exit", PI__SPEC_LAYER_EXIT},
+    {"draft-simple", PI__SPEC_DRAFT}, {"draft-mtp", PI__SPEC_MTP}, {"ngram-simple", PI__SPEC_NGRAM},
+    {"ngram-map-k", PI__SPEC_NGRAM}, {"ngram-map-k4v", PI__SPEC_NGRAM}, {"ngram-mod", PI__SPEC_NGRAM},
+    {"ngram-cache", PI__SPEC_NGRAM},
+};
+
+bool pi__parse_drafters(const char *s, int *first, unsigned *all)
+{
+    *first = PI__SPEC_AUTO;
+    *all = 0;
+    for (bool more = *s; more;) {
+        const size_t n = strcspn(s, ",");
+        size_t i = 0;
+        while (i < sizeof drafters / sizeof *drafters &&
+               (strlen(drafters[i].name) != n || strncasecmp(s, drafters[i].name, n))) i++;
+        if (i == sizeof drafters / sizeof *drafters) return false;
+        if (!*all) *first = drafters[i].kind;
+        *all |= 1u << drafters[i].kind;
+        more = s[n];
+        s += n + more;
+    }
+    return true;
 }

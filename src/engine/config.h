@@ -8,7 +8,8 @@
 #include "model/placement.h"
 
 enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
-enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT }; /* auto: a draft model, if one is given */
+/* Who drafts. auto: a draft model, if one is given; of a request: the engine's first. */
+enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT, PI__SPEC_NGRAM, PI__SPEC_LAYER_EXIT, PI__N_SPEC };
 enum { PI__MAX_DRAFT = 16 };
 
 typedef struct pi__given {
@@ -56,9 +57,16 @@ typedef struct pi__config {
     uint64_t prefix_dir_bytes; /* its limit */
     bool prefix_dir_read_only; /* it is only read */
     int policy;                /* PI__POLICY_* */
-    int spec;                  /* PI__SPEC_* */
+    int spec;                  /* PI__SPEC_*, of requests that do not choose */
+    unsigned spec_also;        /* bit PI__SPEC_* of each other that they may choose */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
+    int32_t n_draft_least;     /* fewer are not verified */
+    float draft_p_min;         /* a drafter that is less sure of a token gives none from there on */
+    bool draft_adaptive;       /* how many depends on what they are worth (draft_worth.h); else always as many as there are */
+    int32_t ngram_n;           /* prompt lookup: tokens that have to be the same */
+    int32_t ngram_m;           /* most drafts that it gives; 0: n_draft */
+    int32_t ngram_shared;      /* tokens of other requests that it looks at, too; 0: none */
     char chosen_device[160];   /* where device points, if it was made from other options */
     const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
     bool tensor;               /* several of them work as one */

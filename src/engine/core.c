@@ -21,6 +21,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "engine/drafters.h"
 #include "engine/fit.h"
 #include "engine/pace.h"
 #include "engine/runner.h"
@@ -83,7 +84,7 @@ void pi__seq_cancel(pi__core *e, pi__seq *s)
     poke(e);
 }
 
-static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_error *err)
+static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, int *drafter, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
     int32_t longest = e->setup.mem.longest, gen = j->params.max_tokens;
@@ -97,7 +98,7 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, pi_
             return pi__fail(err, PI_EINVAL, "prompt token %d is %d; the vocabulary has 0 to %d", i, j->prompt[i],
                             e->setup.m->n_vocab - 1);
     *max_total = gen < 0 || gen > longest - n ? longest : n + gen;
-    return PI_OK;
+    return pi__drafter_of(&e->setup, j->params.spec, drafter, err);
 }
 
 /* What was asked for and cannot be given: the answer ends with the context. */
@@ -163,9 +164,10 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     double now = pi__now_ms();
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
-        rc = validate(e, &j[made], &max_total, err);
+        int drafter;
+        rc = validate(e, &j[made], &max_total, &drafter, err);
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
-        if (!rc) out[made]->t.submit = now;
+        if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
     }
     if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
@@ -226,6 +228,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
     pi__core *e = ud;
     const bool waited = s->row < 0;
     bool broken = code == PI_EDEVICE || code == PI_EINTERNAL || code == PI_ENOMEM || e->state == PI_STATE_FAILED;
+    if (!waited && !broken) pi__drafters_keep(&e->drafting, s);
     pi__sched_remove(&e->sched, s, !broken);
     if (waited) {
         pthread_mutex_lock(&e->lock);
@@ -312,6 +315,7 @@ static void clear_prefixes(pi__core *e)
     const pi__block_hash *tenant = e->clear_salt ? &root : NULL;
     pi__cache_clear(&e->cache, tenant);
     pi__tiering_clear(&e->tiering, tenant);
+    pi__drafters_clear(&e->drafting, tenant);
     update_stats(e);
 }
 
@@ -391,9 +395,9 @@ static pi__tiering_config tiering_of(pi__setup *s)
     };
 }
 
-static pi__batch_shape shape_of(const pi__memory *mem, bool rows)
+static pi__batch_shape shape_of(const pi__memory *mem)
 {
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, rows);
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, true);
 }
 
 static int32_t max_saves_of(const pi__memory *mem)
@@ -409,12 +413,12 @@ static size_t host_bytes(pi__setup *s)
 {
     const pi__memory *mem = &s->mem;
     const pi__tiering_config tiering = tiering_of(s);
-    const pi__batch_shape step = shape_of(mem, true), draft = shape_of(mem, false);
+    const pi__batch_shape step = shape_of(mem);
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
     n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
-    if (s->drafter) n += pi__drafting_bytes(&draft);
+    n += pi__drafters_bytes(s);
     return n + pi__tiering_bytes(&tiering);
 }
 
@@ -449,12 +453,19 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 
 static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
 static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
-static void hook_admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((pi__core *) ud)->snapshots, s); }
+
+static void hook_admitted(void *ud, pi__seq *s)
+{
+    pi__core *e = ud;
+    pi__snapshot_restore(&e->snapshots, s);
+    pi__drafts_start(&e->drafting, s);
+}
 
 static void hook_leaves(void *ud, pi__seq *s, bool intact)
 {
     pi__core *e = ud;
     if (intact) pi__snapshot_last(&e->snapshots, s);
+    pi__drafts_forget(&e->drafting, s);
     pi__tiering_touch(&e->tiering, s);
 }
 
@@ -545,13 +556,13 @@ static int open_tiering(pi__core *e, pi_error *err)
 static int open_runner(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
-    const pi__batch_shape step = shape_of(&s->mem, true), draft = shape_of(&s->mem, false);
+    const pi__batch_shape step = shape_of(&s->mem);
     const pi__runner_config runner = {
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
-        .special = &e->special, .stats = &e->stats, .n_draft = s->cfg.n_draft, .finish = finish, .ud = e,
+        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .finish = finish, .ud = e,
     };
     int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
-    if (!rc) rc = pi__drafting_init(&e->drafting, s->drafter, s->be, &e->cache, &e->rows, &draft, err);
+    if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->rows, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
 }

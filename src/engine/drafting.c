@@ -1,193 +1,154 @@
-/* Drafts: a small model guesses the tokens that follow, and the next step verifies them in the same batch as
- * everybody's prefill and decode.
+/* Drafts: somebody guesses the tokens that follow, and the next step verifies them in the same batch as everybody's prefill
+ * and decode.
  *
  *   step n     the target computes x(b-1) and gives x(b); the drafter guesses d1 d2 d3
  *   step n+1   the target computes x(b) d1 d2 d3 as one more ragged sequence of the batch; each row is sampled as if
  *              the token before it were known to be right; the rows behind the first wrong one are dropped
  *
- * What is sampled never depends on drafts, only how many steps it takes. A drafter with a cache of its own (MTP) keeps,
- * at position p, what token x(p) and the target's hidden state before it give; it is run over everything the target
- * computes. After a prefix hit one hidden state is not known, and the drafter takes zeros. Only the step thread is here.
- * After DeepSeek-V3's multi-token prediction (arXiv 2412.19437) and speculative decoding (arXiv 2211.17192). */
+ * What is sampled never depends on drafts, only how many steps it takes. Each sequence has one drafter or none, so that the
+ * drafts of several drafters are verified side by side. Here is the order of calls, and how many drafts are made
+ * (draft_worth.h). Only the step thread is here. After speculative decoding (arXiv 2211.17192). */
 #include "engine/drafting.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
-#include "engine/config.h"
 
-int pi__drafting_init(pi__drafting *d, pi__model *drafter, pi__backend *be, pi__cache *cache, pi__rows *rows,
-                      const pi__batch_shape *shape, pi_error *err)
+int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, pi_error *err)
 {
-    *d = (pi__drafting) {.drafter = drafter, .be = be, .cache = cache, .rows = rows};
-    if (!drafter) return PI_OK;
-    d->hidden = pi__calloc((size_t) shape->max_tokens, sizeof *d->hidden);
-    d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
-    return d->hidden && d->seq ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
+    *d = (pi__drafting) {.cache = cache, .n_least = n_least, .adaptive = adaptive};
+    d->mine = pi__calloc(2 * (size_t) max_seqs, sizeof *d->mine);
+    if (!d->mine) return pi__fail_mem(err, "drafts");
+    d->wishing = d->mine + max_seqs;
+    return PI_OK;
 }
 
-size_t pi__drafting_bytes(const pi__batch_shape *shape)
+size_t pi__drafting_bytes(int32_t max_seqs) { return 2 * (size_t) max_seqs * sizeof(pi__seq *); }
+
+void pi__drafting_add(pi__drafting *d, int kind, pi__drafter *drafter)
 {
-    return pi__batch_bytes(shape) + (size_t) shape->max_tokens * sizeof(int32_t) + (size_t) shape->max_seqs * sizeof(pi__seq *);
+    d->of[kind] = drafter;
+    d->any = true;
 }
 
 void pi__drafting_destroy(pi__drafting *d)
 {
-    pi__batch_destroy(&d->batch);
-    pi__free(d->hidden);
-    pi__free(d->seq);
+    for (int k = 0; k < PI__N_SPEC; k++)
+        if (d->of[k]) d->of[k]->fns->destroy(d->of[k]);
+    pi__free(d->mine);
     memset(d, 0, sizeof *d);
 }
 
-/* Token t of the draft batch has the hidden state of the step's token h before it. */
-static void add(pi__drafting *d, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
+void pi__drafts_start(pi__drafting *d, pi__seq *s)
 {
-    const pi__batch *b = &d->batch.b;
-    for (int32_t i = 0; i < n; i++) d->hidden[b->n_tokens + i] = h + i;
-    d->seq[b->n_seqs] = s;
-    pi__batch_add(&d->batch, d->cache, s->row, tokens, pos, n, n);
+    pi__drafter *r = d->of[s->spec.kind];
+    s->spec.n_in_step = 0;
+    if (r && r->fns->start) r->fns->start(r, s);
 }
 
-/* Runs the drafter over the draft batch; logits: and picks a token of each of its rows. */
-static int run(pi__drafting *d, bool chained, bool logits, pi_error *err)
+void pi__drafts_forget(pi__drafting *d, pi__seq *s)
 {
-    const pi__batch *b = d->be->dev->begin(d->be, &d->batch.b, PI__STEP_ANY);
-    d->drafter->arch->draft(d->drafter, b, d->hidden, chained, logits ? d->rows->logits : NULL);
-    return pi__rows_pick(d->rows, logits ? d->batch.b.n_rows : 0, err);
+    pi__drafter *r = d->of[s->spec.kind];
+    if (r && r->fns->forget) r->fns->forget(r, s);
+}
+
+/* The step's sequences that have this drafter to d->mine. Returns how many. */
+static int32_t those_of(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq)
+{
+    int32_t n = 0;
+    for (int32_t q = 0; q < b->n_seqs; q++) {
+        const bool his = seq[q] && seq[q]->spec.kind == kind;
+        d->mine[q] = his ? seq[q] : NULL;
+        n += his;
+    }
+    return n;
 }
 
 int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
-    const pi__batch *own = &d->batch.b;
-    if (!d->drafter || !d->drafter->arch->draft_has_cache) return PI_OK;
-    pi__batch_clear(&d->batch);
-    for (int32_t q = 0; q < b->n_seqs; q++) {
-        pi__seq *s = seq[q];
-        int32_t first = b->seq_start[q], n = s->n_new, pos = s->n_computed;
-        bool unknown = s->no_hidden && pos > 0;
-        s->no_hidden = false;
-        if (unknown) { /* the step's first token, after one that was not computed here */
-            int32_t t = own->n_tokens;
-            add(d, s, b->token + first, pos, n, first - 1);
-            d->hidden[t] = -1;
-        } else if (n > 1) {
-            add(d, s, b->token + first + 1, pos + 1, n - 1, first);
-        }
+    int rc = PI_OK;
+    const int64_t t0 = pi__now_ns();
+    for (int k = 0; k < PI__N_SPEC && d->any && !rc; k++) {
+        pi__drafter *r = d->of[k];
+        if (r && r->fns->catch_up && those_of(d, k, b, seq)) rc = r->fns->catch_up(r, b, d->mine, err);
     }
-    return own->n_tokens ? run(d, false, false, err) : PI_OK;
-}
-
-/* Number of drafts that s can use: no more than it may still generate beside the token that verifying gives anyway, if
- * there is room for them in the cache. */
-static int32_t wish(pi__drafting *d, const pi__seq *s)
-{
-    int32_t n = s->max_total - s->n_tokens - 1;
-    if (n > d->drafter->n_draft) n = d->drafter->n_draft;
-    return n > 0 && pi__cache_reserve(d->cache, s->row, s->n_tokens + n) ? n : 0;
-}
-
-/* The rows of the draft batch gave the tokens in ids; sequences that want more drafts are in the next one. */
-static void take(pi__drafting *d, int32_t n_rows)
-{
-    const pi__batch *b = &d->batch.b;
-    pi__batch_clear(&d->batch); /* the new one is filled behind the rows that are read: it has no more sequences */
-    for (int32_t r = 0; r < n_rows; r++) {
-        pi__seq *s = d->seq[r];
-        int32_t last = s->n_tokens + s->n_draft++;
-        s->tokens[last] = d->rows->ids[r] < 0 ? 0 : d->rows->ids[r]; /* any token, where the drafter gave nothing usable */
-        if (s->n_draft == s->n_wish) continue;
-        add(d, s, &s->tokens[last], d->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
-        pi__batch_add_row(&d->batch, b->n_tokens - 1);
-    }
-}
-
-/* The index at which the drafter finds the hidden state of position pos of the sampled sequence q of the step. */
-static int32_t hidden_of(const pi__drafting *d, const pi__batch *step, int32_t q, int32_t pos)
-{
-    int32_t t = step->seq_start[q] + pos - step->pos[step->seq_start[q]], lo = 0, hi = step->n_rows - 1;
-    if (d->drafter->arch->draft_has_cache) return t;
-    while (lo < hi) { /* rows are in the order of tokens */
-        int32_t mid = (lo + hi) / 2;
-        if (step->logits_indices[mid] < t) lo = mid + 1;
-        else hi = mid;
-    }
-    return lo;
-}
-
-/* The same by a device that has its own tokens: the i-th draft of the n sequences in `round` was queued. */
-static void queue_next(pi__drafting *d, pi__seq *const *round, int32_t n, int32_t i)
-{
-    static const int32_t any = 0; /* the device puts in what it found */
-    const pi__batch *b = &d->batch.b;
-    pi__batch_clear(&d->batch);
-    for (int32_t q = 0, r = 0; q < n; q++) {
-        pi__seq *s = round[q];
-        if (s->n_wish <= i) continue; /* it had no row in that draft */
-        if (s->n_wish > i + 1) {
-            add(d, s, &any, d->drafter->arch->draft_has_cache ? s->n_tokens + i : s->n_tokens - 1, 1, r);
-            pi__batch_add_row(&d->batch, b->n_tokens - 1);
-        }
-        r++;
-    }
-}
-
-/* Drafts of the sequences of the draft batch, all of them queued before the device is waited for: the tokens of each are
- * what the last one's rows gave, which the device knows. */
-static int run_round(pi__drafting *d, pi_error *err)
-{
-    pi__backend *be = d->be;
-    const pi__batch *b = &d->batch.b;
-    pi__seq *round[PI__MAX_ROWS];
-    const int32_t n = b->n_seqs;
-    for (int32_t q = 0; q < n; q++) round[q] = d->seq[q];
-    for (int32_t i = 0; b->n_seqs; i++) {
-        const pi__batch *step = be->dev->begin(be, b, PI__STEP_ANY);
-        if (i) be->dev->chain(be, step, d->hidden);
-        d->drafter->arch->draft(d->drafter, step, d->hidden, i > 0, d->rows->logits);
-        pi__rows_search(d->rows, b->n_rows, i);
-        queue_next(d, round, n, i);
-    }
-    int rc = be->dev->finish(be, err);
-    for (int32_t i = 0; i < PI__MAX_DRAFT && !rc; i++) {
-        for (int32_t q = 0, r = 0; q < n; q++) {
-            pi__seq *s = round[q];
-            if (s->n_wish > i) s->tokens[s->n_tokens + s->n_draft++] = pi__rows_found(d->rows, i, r++);
-        }
-    }
+    d->ns += (uint64_t) (pi__now_ns() - t0);
     return rc;
 }
 
-/* Drafts for up to max_rows sequences of the step from the q-th on; returns where to go on. */
-static int32_t make_some(pi__drafting *d, const pi__batch *step, pi__seq *const *seq, int32_t q, pi_error *err, int *rc)
+/* What became of the drafts that were in the step. */
+static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 {
-    const pi__batch *b = &d->batch.b;
-    pi__batch_clear(&d->batch);
-    for (; q < step->n_seqs && b->n_seqs < d->rows->max_rows; q++) {
+    for (int32_t q = 0; q < b->n_seqs; q++) {
         pi__seq *s = seq[q];
-        if (s && s->n_computed < s->n_tokens - 1 && s->n_tokens > s->n_prompt) s->no_hidden = true; /* its grammar went ahead */
-        if (!s || s->n_computed != s->n_tokens - 1) continue; /* ended, or in the middle of its prefill */
-        s->n_draft = 0;
-        s->n_wish = wish(d, s);
-        s->no_hidden = !s->n_wish; /* then a drafter with a cache misses this token */
-        if (!s->n_wish) continue;
-        add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
-        pi__batch_add_row(&d->batch, b->n_tokens - 1);
+        pi__drafter *r = s ? d->of[s->spec.kind] : NULL;
+        if (!r || !s->spec.n_in_step) continue;
+        const int32_t sure = b->pos[b->seq_start[q]] + b->n_verified[q];
+        pi__worth_verified(&d->worth, s, s->spec.n_in_step, s->n_computed - sure);
+        if (r->fns->verify) r->fns->verify(r, s);
+        s->spec.n_in_step = 0;
     }
-    if (b->n_seqs && d->be->dev->chain && pi__rows_searches(d->rows)) {
-        *rc = run_round(d, err);
-        return q;
-    }
-    for (bool chained = false; b->n_seqs && !*rc; chained = true) {
-        *rc = run(d, chained, true, err);
-        if (!*rc) take(d, b->n_rows);
-    }
-    return q;
 }
 
-int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, pi_error *err)
+/* Drafts that s can use and its drafter can give: no more than it may still generate beside the token that verifying gives
+ * anyway. */
+static int32_t offered(pi__drafter *r, pi__seq *s)
 {
+    const int32_t left = s->max_total - s->n_tokens - 1, most = left < r->n_max ? left : r->n_max;
+    return most > 0 ? r->fns->offer(r, s, most) : 0;
+}
+
+/* How many drafts each sequence is to get: as many as its drafter offers, or as are worth it, if there is room in the cache. */
+static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
+{
+    int32_t n = 0, n_seqs = 0;
+    for (int32_t q = 0; q < b->n_seqs; q++) {
+        pi__seq *s = seq[q];
+        if (!s) continue;
+        s->n_wish = s->n_draft = 0;
+        if (s->n_computed != s->n_tokens - 1) continue; /* in the middle of its prefill, or its grammar went ahead */
+        n_seqs++;
+        pi__drafter *r = d->of[s->spec.kind];
+        if (r) s->n_wish = offered(r, s);
+        if (s->n_wish) d->wishing[n++] = s;
+    }
+    if (d->adaptive && n) pi__worth_choose(&d->worth, d->wishing, n, n_seqs);
+    for (int32_t i = 0; i < n; i++) {
+        pi__seq *s = d->wishing[i];
+        if (s->n_wish < d->n_least || !pi__cache_reserve(d->cache, s->row, s->n_tokens + s->n_wish)) s->n_wish = 0;
+    }
+}
+
+/* One drafter's turn. */
+static int draft(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq, pi_error *err)
+{
+    pi__drafter *r = d->of[kind];
+    const double t0 = pi__now_ms();
+    int32_t most = 0;
+    if (!those_of(d, kind, b, seq)) return PI_OK;
+    const int rc = r->fns->draft(r, b, d->mine, err);
+    for (int32_t q = 0; q < b->n_seqs && !rc; q++) {
+        pi__seq *s = d->mine[q];
+        if (!s) continue;
+        if (s->n_draft < d->n_least) s->n_draft = 0;
+        most = s->n_draft > most ? s->n_draft : most;
+    }
+    pi__worth_drafting(&d->worth, kind, most, pi__now_ms() - t0);
+    return rc;
+}
+
+int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, double ms, bool prefill, pi_error *err)
+{
+    if (!d->any) return PI_OK;
+    const int64_t t0 = pi__now_ns();
+    if (!prefill) pi__worth_step(&d->worth, b->n_seqs, b->n_tokens, ms);
+    learn(d, b, seq);
+    wish(d, b, seq);
     int rc = PI_OK;
-    for (int32_t q = 0; d->drafter && q < b->n_seqs && !rc;) q = make_some(d, b, seq, q, err, &rc);
+    for (int k = 0; k < PI__N_SPEC && !rc; k++)
+        if (d->of[k]) rc = draft(d, k, b, seq, err);
+    d->ns += (uint64_t) (pi__now_ns() - t0);
     return rc;
 }

@@ -1,36 +1,38 @@
-/* Drafts: a small model guesses the tokens that follow (drafting.c says how), and the next step verifies them.
+/* Drafting: who drafts for whom, and how much (drafting.c says how); drafters are behind drafter.h.
  *
- * Borrowed: the drafter, the cache, and the rows that the drafter's logits go to. Owned: the batch that it runs. Memory: all
- * of it at init. Only the step thread is here. */
+ * Borrowed: the cache. Owned: the drafters that are given to it. Memory: all of it at init. Only the step thread is here. */
 #ifndef PI__DRAFTING_H
 #define PI__DRAFTING_H
 
-#include "engine/batch.h"
-#include "engine/rows.h"
-#include "engine/seq.h"
-#include "model/model.h"
+#include "cache/cache.h"
+#include "engine/draft_worth.h"
+#include "engine/drafter.h"
 
 typedef struct pi__drafting {
-    pi__model *drafter;        /* NULL: no drafting, and nothing below is used */
-    pi__backend *be;           /* where it runs */
-    pi__cache *cache;          /* of keys and values, its own included */
-    pi__rows *rows;            /* for its logits */
-    pi__batch_builder batch;   /* what it runs */
-    int32_t *hidden;           /* [max_tokens] see pi__arch.draft */
-    pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
+    pi__drafter *of[PI__N_SPEC]; /* by PI__SPEC_*; NULL: the engine has it not */
+    pi__cache *cache;          /* the target's: room for drafts */
+    int32_t n_least;           /* fewer drafts are not verified */
+    bool adaptive;             /* how many are made depends on what they are worth */
+    bool any;                  /* there is a drafter */
+    pi__worth worth;           /* what is known about that */
+    pi__seq **mine;            /* [max_seqs] the step's sequences that have the drafter that is called */
+    pi__seq **wishing;         /* [max_seqs] those that could get drafts */
+    uint64_t ns;               /* time that drafters took */
 } pi__drafting;
 
-/* shape: of its batch, without rows. */
-int pi__drafting_init(pi__drafting *d, pi__model *drafter, pi__backend *be, pi__cache *cache, pi__rows *rows,
-                      const pi__batch_shape *shape, pi_error *err);
-/* Bytes that init allocates, where there is a drafter. */
-size_t pi__drafting_bytes(const pi__batch_shape *shape);
+int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, pi_error *err);
+/* Bytes that init allocates. */
+size_t pi__drafting_bytes(int32_t max_seqs);
+void pi__drafting_add(pi__drafting *d, int kind, pi__drafter *drafter);
 void pi__drafting_destroy(pi__drafting *d);
 
-/* Runs the drafter over all but the last token of each sequence of the step, b of seq[b->n_seqs], where it has a cache;
- * before sampling. */
+/* s has its row; s is about to give it back. */
+void pi__drafts_start(pi__drafting *d, pi__seq *s);
+void pi__drafts_forget(pi__drafting *d, pi__seq *s);
+/* The step computed b of seq[b->n_seqs]; before sampling. */
 int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, pi_error *err);
-/* Drafts for all sequences of the step that were sampled from and go on (those that ended are NULL). */
-int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, pi_error *err);
+/* Its tokens were sampled; those that ended are NULL. ms: what it took so far; prefill: it had tokens of prompts. Drafts for
+ * all sequences that were sampled from and go on. */
+int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, double ms, bool prefill, pi_error *err);
 
 #endif

@@ -292,6 +292,7 @@ static void commit_step(pi__runner *r)
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         pi__seq *s = r->plan->seq[q];
         s->n_computed += r->batch.n_verified[q];
+        s->spec.n_in_step = s->n_new - r->batch.n_verified[q];
         s->n_draft = 0;
         pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
     }
@@ -392,6 +393,7 @@ static void run_graph(pi__runner *r)
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
 {
     const pi__rows *rows = r->config.rows;
+    double t0 = pi__now_ms(), drafting; /* t0: less what drafters take */
     r->plan = plan;
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
@@ -399,7 +401,9 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     prepare_masks(r);
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
+    drafting = pi__now_ms();
     if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
+    t0 += pi__now_ms() - drafting;
     pi__snapshots_done(r->config.snapshots, rc == PI_OK);
     if (!rc) commit_step(r);
     for (int32_t first = 0; first < n_rows && !rc; first += rows->max_rows) {
@@ -410,7 +414,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }
-    if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, err);
+    if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, pi__now_ms() - t0, plan->n_prefill > 0, err);
     if (!rc) drop_drafts(plan);
     return rc;
 }

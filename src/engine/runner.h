@@ -13,6 +13,7 @@
 #include "engine/snapshots.h"
 #include "engine/special.h"
 #include "engine/stats.h"
+#include "model/model.h"
 
 typedef struct pi__runner_config {
     pi__backend *be;           /* where the model runs */

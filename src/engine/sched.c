@@ -160,7 +160,6 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     sc->row_seq[row] = s;
     s->n_computed = s->n_found = got;
     s->save.branch = wanted > got ? wanted : 0;
-    s->no_hidden = true;
     if (sc->config.hooks.admitted) sc->config.hooks.admitted(sc->config.hooks.ud, s);
     if (!s->t.start) {
         s->t.start = pi__now_ms();

@@ -34,6 +34,18 @@ typedef struct pi__seq_fetch {
     uint64_t bad;              /* loads that had failed when they were asked */
 } pi__seq_fetch;
 
+/* Drafting: who drafts, how often that was right, and what drafters remember (drafter.h). */
+enum { PI__DRAFT_LEVELS = 8 };
+typedef struct pi__seq_spec {
+    int kind;                  /* PI__SPEC_* of its drafter; PI__SPEC_NONE: none */
+    int32_t n_in_step;         /* drafts that it has in the step that runs */
+    int32_t level;             /* how much its drafter makes of them, 0 to PI__DRAFT_LEVELS - 1 */
+    float tries[PI__DRAFT_LEVELS], hits[PI__DRAFT_LEVELS]; /* drafts of late that were looked at, and were right */
+    int32_t n_computed;        /* drafter with a cache: tokens that it has; lookup: tokens that are in its index */
+    int32_t from;              /* lookup: where in the text it looks its drafts up */
+    bool elsewhere;            /* lookup: that text is another request's */
+} pi__seq_spec;
+
 /* Whom it calls, without any lock held: see pi__job. */
 typedef struct pi__seq_calls {
     void *ud;
@@ -55,10 +67,10 @@ struct pi__seq {
     int32_t max_total;         /* n_tokens never exceeds it */
     int32_t n_computed;        /* tokens whose K,V are in the cache */
     int32_t n_new;             /* scheduler: tokens of it in this step, drafts included */
-    int32_t n_draft;           /* drafting: drafts, in tokens behind n_tokens */
-    int32_t n_wish;            /* drafting: drafts it can use, while they are made */
+    int32_t n_draft;           /* drafters: drafts, in tokens behind n_tokens */
+    int32_t n_wish;            /* drafting: drafts that it is to get, while they are made */
     uint32_t n_drafted, n_accepted; /* runner: drafts that were verified, and those that were right */
-    bool no_hidden;            /* drafting: the hidden state before its next token is not known: it comes from the cache */
+    pi__seq_spec spec;         /* who drafts for it */
     int32_t n_rows_given;      /* runner: prompt rows already given to on_logits */
     int32_t n_cached;          /* scheduler: tokens found in the cache when it first ran */
     int32_t n_matched;         /* scheduler: longest prefix that some group had then */

@@ -16,34 +16,60 @@ void pi__setup_undeclare(pi__setup *s)
     s->drafter = s->m = NULL;
 }
 
-int pi__setup_declare(pi__setup *s, pi_error *err)
+static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
+
+/* Who drafts, and how much: what was asked for, if it goes together. *n_draft: most drafts of a sequence in a step. */
+static int choose_drafters(pi__setup *s, int32_t *n_draft, pi_error *err)
 {
-    const pi__config *c = &s->cfg;
-    int spec = c->spec != PI__SPEC_AUTO ? c->spec : c->draft_model ? PI__SPEC_DRAFT : PI__SPEC_NONE;
-    int32_t n_draft = spec == PI__SPEC_NONE ? 0 : c->n_draft;
-    if (spec == PI__SPEC_DRAFT && !c->draft_model)
+    pi__config *c = &s->cfg;
+    if (c->spec == PI__SPEC_AUTO) c->spec = c->draft_model ? PI__SPEC_DRAFT : PI__SPEC_NONE;
+    s->kinds = (1u << c->spec | c->spec_also) & ~(1u << PI__SPEC_NONE | 1u << PI__SPEC_AUTO);
+    if (!c->n_draft) s->kinds &= 1u << PI__SPEC_NGRAM;
+    if (!c->ngram_m) c->ngram_m = c->n_draft;
+    if (!c->ngram_m) s->kinds &= ~(1u << PI__SPEC_NGRAM);
+    if (has(s, PI__SPEC_DRAFT) && !c->draft_model)
         return pi__fail(err, PI_EINVAL, "spec-type draft needs model-draft, the drafter's GGUF file");
-    if (n_draft < 0 || n_draft > PI__MAX_DRAFT)
-        return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", n_draft, PI__MAX_DRAFT);
-    int rc = pi__model_declare(&s->m, s->g, s->be, s->be->at[PI__AT_CPU] ? s->placement : NULL, n_draft, NULL, err);
-    if (rc || !n_draft) return rc;
-    if (spec == PI__SPEC_DRAFT) {
-        if (!s->draft_g) rc = pi__gguf_open_with(&s->draft_g, c->draft_model, c->load_mode, &s->progress, err);
-        if (!rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, NULL, n_draft, s->m, err);
-        if (rc) return rc;
-    } else {
-        s->drafter = s->m;
-    }
+    if (c->n_draft < 0 || c->n_draft > PI__MAX_DRAFT)
+        return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", c->n_draft, PI__MAX_DRAFT);
+    *n_draft = s->kinds & ~(1u << PI__SPEC_NGRAM) ? c->n_draft : 0;
+    if (has(s, PI__SPEC_NGRAM) && c->ngram_m > *n_draft) *n_draft = c->ngram_m;
+    return PI_OK;
+}
+
+/* The model that drafts by the target's hidden states: the target itself, or the one of model-draft. */
+static int declare_head(pi__setup *s, pi_error *err)
+{
+    const bool beside = has(s, PI__SPEC_DRAFT);
+    int rc = PI_OK;
+    if (!beside) s->drafter = s->m;
+    if (beside && !s->draft_g) rc = pi__gguf_open_with(&s->draft_g, s->cfg.draft_model, s->cfg.load_mode, &s->progress, err);
+    const pi__model_use use = {.target = s->m, .n_draft = s->cfg.n_draft};
+    if (beside && !rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, &use, err);
+    if (rc) return rc;
     if (s->drafter->arch->draft && s->drafter->no_draft)
         return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
                         "model-draft", s->drafter->arch->name);
     if (!s->drafter->arch->draft)
         return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
-                        spec == PI__SPEC_MTP ? "spec-type mtp" : "model-draft", s->drafter->arch->name);
+                        beside ? "model-draft" : "spec-type mtp", s->drafter->arch->name);
     if (s->drafter->n_vocab != s->m->n_vocab)
         return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
                         s->drafter->n_vocab, s->m->n_vocab);
     return PI_OK;
+}
+
+int pi__setup_declare(pi__setup *s, pi_error *err)
+{
+    pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL};
+    int rc = choose_drafters(s, &use.n_draft, err);
+    if (!rc && has(s, PI__SPEC_MTP) && has(s, PI__SPEC_DRAFT))
+        rc = pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp and model-draft: give one of them");
+    if (rc) return rc;
+    use.with_head = has(s, PI__SPEC_MTP);
+    s->n_draft = use.n_draft;
+    rc = pi__model_declare(&s->m, s->g, s->be, &use, err);
+    if (!rc && (has(s, PI__SPEC_MTP) || has(s, PI__SPEC_DRAFT))) rc = declare_head(s, err);
+    return rc;
 }
 
 int pi__setup_add_cpu(pi__setup *s, pi_error *err)

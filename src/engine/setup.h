@@ -18,7 +18,9 @@ typedef struct pi__setup {
     pi__backend *be;           /* device, or two backends */
     pi__placement *placement;  /* of weights and caches, while models are declared */
     pi__model *m;              /* weights and graph */
-    pi__model *drafter;        /* m itself, a model beside it, or NULL: no drafts */
+    pi__model *drafter;        /* who drafts by m's hidden states: m itself, a model beside it, or NULL */
+    unsigned kinds;            /* bit PI__SPEC_* of each drafter that there is */
+    int32_t n_draft;           /* most drafts of a sequence in a step */
     pi__memory mem;            /* sizes, then pools */
     pi__progress progress;     /* of opening: who is told */
 } pi__setup;

@@ -93,14 +93,13 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
 enum { UNSAID = 5 };
 static const char *const poolings[] = {"none", "mean", "cls", "last", "rank", ""};
 
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
-                      pi__model *target, pi_error *err)
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__model_use *use, pi_error *err)
 {
     *out = NULL;
     pi_error why = {0};
     const pi__arch *arch = arch_of(g, &why);
     if (!arch) return pi__fail(err, why.code, "%s", why.msg);
-    if (!target && pi__model_kind(g) == PI__KIND_DRAFTER)
+    if (!use->target && pi__model_kind(g) == PI__KIND_DRAFTER)
         return pi__fail(err, PI_EUNSUPPORTED, "this file is a drafter of architecture %s: give it as model-draft (-md), beside the "
                         "model it drafts for", arch->name);
     pi__model *m = pi__calloc(1, sizeof *m);
@@ -108,15 +107,16 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->arch = arch;
     m->g = g;
     m->be = be;
-    m->placement = placement;
-    m->n_draft = n_draft;
-    m->target = target;
+    m->placement = use->placement;
+    m->n_draft = use->n_draft;
+    m->with_head = use->with_head;
+    m->target = use->target;
     m->arch_data = pi__model_calloc(m, 1, arch->size, "the model");
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
-    if (!target) pi__classifier_declare(m);
+    if (!use->target) pi__classifier_declare(m);
     if (pi__model_ok(m)) arch->declare(m);
     describe(m);
     m->placement = NULL;

@@ -83,7 +83,8 @@ struct pi__model {
     const char *blk;           /* what names of a layer's tensors begin with; NULL: "blk.N" */
     struct pi__owned *owned;   /* memory that lives as long as the model (pi__model_calloc) */
     bool no_draft;             /* the architecture can draft, but the file has not what that needs */
-    int32_t n_draft;           /* most drafts a sequence gets in a step; 0: no drafting, no drafter is declared */
+    int32_t n_draft;           /* most drafts a sequence gets in a step; 0: no drafting */
+    bool with_head;            /* its draft head is wanted, too */
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */
     int32_t n_embd;            /* embedding_length */
@@ -126,11 +127,15 @@ struct pi__model {
 enum pi__kind { PI__KIND_MODEL, PI__KIND_WITH_HEAD /* and a draft head */, PI__KIND_DRAFTER, PI__KIND_VOCABULARY };
 enum pi__kind pi__model_kind(const pi__gguf *g);
 
-/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. placement: of g, where
- * be is two backends and not all lies with the first, or NULL. n_draft: see pi__model; target: NULL, or the model that
- * the file is a drafter of, which must outlive it. */
-int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__placement *placement, int32_t n_draft,
-                      pi__model *target, pi_error *err);
+/* What a model is declared for. */
+typedef struct pi__model_use {
+    const pi__placement *placement; /* of the file, where the backend is two and not all lies with the first; or NULL */
+    pi__model *target;         /* the model that the file is a drafter of, which must outlive it; or NULL */
+    int32_t n_draft;           /* see pi__model */
+    bool with_head;            /* the same */
+} pi__model_use;
+/* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. */
+int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__model_use *use, pi_error *err);
 /* Bytes of scratch for lim, whose fields that depend on the model are raised to what it needs. */
 size_t pi__model_scratch(pi__model *m, pi__limits *lim);
 /* Bytes of the file that load reads. */

@@ -155,13 +155,13 @@ static void read_params(pi__model *m, qwen35 *p)
     const int32_t n_draft = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, 1);
     p->moe = m->arch == &pi__arch_qwen35moe;
     p->n_trunk = m->n_layer - n_draft;
-    if (m->n_draft && !n_draft)
+    if (m->with_head && !n_draft)
         pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has no draft head (%s.nextn_predict_layers is 0)",
                          m->arch->name);
     if (p->n_trunk < 1)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.block_count leaves no layer beside the draft head", m->arch->name);
     p->layers = pi__model_calloc(m, (size_t) p->n_trunk, sizeof *p->layers, "the layers");
-    if (m->n_draft) p->draft = pi__model_calloc(m, 1, sizeof *p->draft, "the layers");
+    if (m->with_head) p->draft = pi__model_calloc(m, 1, sizeof *p->draft, "the layers");
     read_heads(m, p);
     read_delta(m, p);
     read_ffn(m, p);

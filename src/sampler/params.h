@@ -69,6 +69,7 @@ typedef struct pi__gen_params {
     int32_t logits_from;    /* PI__LOGITS_ALL: the first position whose row is given */
     bool hidden;            /* rows are hidden states instead of logits; nothing is generated */
     int32_t priority;       /* lower runs first under the priority policy */
+    int spec;               /* PI__SPEC_* of who drafts; 0: as the engine likes */
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */

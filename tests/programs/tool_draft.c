@@ -65,7 +65,7 @@ static void open_drafter(tool *t, const char *path)
     t->drafter = t->m;
     if (!path) return;
     if (pi__gguf_open(&t->draft_g, path, PI__LOAD_MMAP, &err)) die(path, &err);
-    if (pi__model_declare(&t->drafter, t->draft_g, t->be, NULL, 1, t->m, &err)) die(path, &err);
+    if (pi__model_declare(&t->drafter, t->draft_g, t->be, &(pi__model_use) {.n_draft = 1, .target = t->m}, &err)) die(path, &err);
 }
 
 static void open_model(tool *t, const char *path, const char *drafter)
@@ -74,7 +74,7 @@ static void open_model(tool *t, const char *path, const char *drafter)
     pi__limits lim = {.max_tokens = MOST, .max_seqs = 1, .max_rows = PART, .max_ctx = MOST};
     if (pi__cpu_create(&t->be, &(pi__cpu_params){.poll = 50}, &(pi__log){0}, &err)) die("cpu", &err);
     if (pi__gguf_open(&t->g, path, PI__LOAD_MMAP, &err)) die(path, &err);
-    if (pi__model_declare(&t->m, t->g, t->be, NULL, 1, NULL, &err)) die(path, &err);
+    if (pi__model_declare(&t->m, t->g, t->be, &(pi__model_use) {.n_draft = 1, .with_head = true}, &err)) die(path, &err);
     open_drafter(t, drafter);
     (void) pi__model_scratch(t->m, &lim);
     (void) pi__model_scratch(t->drafter, &lim);

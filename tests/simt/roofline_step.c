@@ -115,7 +115,7 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
         s.be->ops = &told;
     }
     if (!rc) rc = pi__gguf_open(&s.g, path, PI__LOAD_MMAP, &err);
-    if (!rc) rc = pi__model_declare(&s.m, s.g, s.be, NULL, 0, NULL, &err);
+    if (!rc) rc = pi__model_declare(&s.m, s.g, s.be, &(pi__model_use) {0}, &err);
     if (!rc) {
         (void) pi__model_scratch(s.m, &s.lim);
         s.lim.n_vocab = s.m->n_vocab;

@@ -53,7 +53,7 @@ static inline int da_logits(pi__backend *be, const char *model, const char *draf
     int rc = PI_OK;
     for (int i = 0; i < 2 && !rc; i++) {
         rc = pi__gguf_open(&g[i], path[i], load_mode, err);
-        if (!rc) rc = pi__model_declare(&m[i], g[i], be, NULL, 1, i ? m[0] : NULL, err);
+        if (!rc) rc = pi__model_declare(&m[i], g[i], be, &(pi__model_use) {.n_draft = 1, .target = i ? m[0] : NULL}, err);
         if (!rc) (void) pi__model_scratch(m[i], &lim);
     }
     if (!rc) lim.n_vocab = m[1]->n_vocab;

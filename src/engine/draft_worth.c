@@ -1,0 +1,175 @@
+/* How many drafts are worth what they cost (see draft_worth.h). */
+#include "engine/draft_worth.h"
+
+#include <math.h>
+
+enum {
+    EXACT_ROWS = 32,           /* numbers of rows with a cell of their own; beyond, four cells for each doubling */
+    OLD = 512,                 /* steps after which what a cell says is forgotten */
+    OLD_BASE = 192,            /* the same of steps without drafts, which the others are compared to */
+    MOST_MEAN = 8,             /* samples that a mean is of, in effect */
+    BUCKETS = 48,              /* probabilities, a quarter of a doubling each */
+};
+
+static const float cheap_row = 0.03f;   /* part of a step that a row is taken to cost before any was seen */
+static const float least_gain = 1.03f;  /* by which the rate has to be better than without drafts */
+static const float fade = 0.9f, fade_all = 0.99f; /* of what was tried, with each verification */
+static const float back = 0.98f, back_all = 0.998f; /* the same with each step in which nothing was */
+
+/* ---- time */
+
+static int32_t log_cell(int32_t n, int32_t exact, int32_t per_doubling, int32_t most)
+{
+    if (n <= exact) return n - 1;
+    const int32_t i = exact + (int32_t) ((float) per_doubling * log2f((float) n / (float) exact));
+    return i < most ? i : most - 1;
+}
+
+static int32_t class_of(int32_t n_seqs) { return log_cell(n_seqs, 4, 1, PI__WORTH_CLASSES); }
+static int32_t cell_of(int32_t n_rows) { return log_cell(n_rows, EXACT_ROWS, 4, PI__WORTH_ROWS); }
+
+/* Rows that a cell is of, the least. */
+static float rows_of(int32_t cell)
+{
+    return cell < EXACT_ROWS ? (float) (cell + 1) : (float) EXACT_ROWS * exp2f((float) (cell - EXACT_ROWS) / 4);
+}
+
+static bool known(const pi__worth *w, const pi__worth_cell *c, uint32_t old) { return c->n && w->n_steps - c->last < old; }
+
+void pi__worth_step(pi__worth *w, int32_t n_seqs, int32_t n_rows, double ms)
+{
+    pi__worth_cell *c = &w->step[class_of(n_seqs)][cell_of(n_rows)];
+    w->n_steps++;
+    if (!known(w, c, OLD)) c->n = 0;
+    float v = (float) ms;
+    if (c->n >= 4 && v > 2 * c->ms) v = 2 * c->ms; /* somebody else had the machine */
+    if (!c->n) c->ms = v;
+    if (c->n < MOST_MEAN) c->n++;
+    c->ms += (v - c->ms) / (float) c->n;
+    c->last = w->n_steps;
+}
+
+/* What a step of so many rows is expected to take. */
+static float step_ms(const pi__worth *w, int32_t n_seqs, int32_t n_rows)
+{
+    const pi__worth_cell *c = w->step[class_of(n_seqs)];
+    const int32_t at = cell_of(n_rows);
+    int32_t lo = at, hi = at;
+    while (lo >= 0 && !known(w, &c[lo], OLD)) lo--;
+    while (hi < PI__WORTH_ROWS && !known(w, &c[hi], OLD)) hi++;
+    if (lo == at && n_rows <= EXACT_ROWS) return c[at].ms;
+    if (lo < 0) return hi < PI__WORTH_ROWS ? c[hi].ms : 0;
+    const float more = (float) n_rows - rows_of(lo);
+    if (hi == PI__WORTH_ROWS || hi == lo) return c[lo].ms * (1 + cheap_row * more);
+    return c[lo].ms + (c[hi].ms - c[lo].ms) * more / (rows_of(hi) - rows_of(lo));
+}
+
+void pi__worth_drafting(pi__worth *w, int kind, int32_t n_passes, double ms)
+{
+    if (!n_passes) return;
+    float *mean = &w->pass_ms[kind], v = (float) ms / (float) n_passes;
+    *mean += *mean > 0 ? ((v > 3 * *mean ? 3 * *mean : v) - *mean) / MOST_MEAN : v;
+}
+
+/* ---- probability */
+
+/* Before anything was tried. */
+static float guess(int kind, int32_t level) { return kind == PI__SPEC_NGRAM ? 0.4f + 0.07f * (float) level : 0.7f; }
+
+/* That the next draft of s is right, if those before it are. */
+static float chance(const pi__worth *w, const pi__seq *s)
+{
+    enum { WEIGHT_ALL = 4, WEIGHT = 2 }; /* of what is assumed, in tries */
+    const int kind = s->spec.kind;
+    const int32_t level = s->spec.level;
+    const float all = (w->hits[kind][level] + WEIGHT_ALL * guess(kind, level)) / (w->tries[kind][level] + WEIGHT_ALL);
+    const float p = (s->spec.hits[level] + WEIGHT * all) / (s->spec.tries[level] + WEIGHT);
+    return p < 0.99f ? p : 0.99f;
+}
+
+void pi__worth_verified(pi__worth *w, pi__seq *s, int32_t n, int32_t right)
+{
+    const int32_t level = s->spec.level;
+    float *tries = &w->tries[s->spec.kind][level], *hits = &w->hits[s->spec.kind][level];
+    const float looked_at = (float) (right < n ? right + 1 : n);
+    s->spec.tries[level] = fade * s->spec.tries[level] + looked_at;
+    s->spec.hits[level] = fade * s->spec.hits[level] + (float) right;
+    *tries = fade_all * *tries + looked_at;
+    *hits = fade_all * *hits + (float) right;
+}
+
+/* What was learnt is slowly forgotten while nothing is tried, so that it is tried again. */
+static void forget_some(pi__worth *w, pi__seq *s)
+{
+    const int32_t level = s->spec.level;
+    s->spec.tries[level] *= back, s->spec.hits[level] *= back;
+    w->tries[s->spec.kind][level] *= back_all, w->hits[s->spec.kind][level] *= back_all;
+}
+
+/* ---- the choice */
+
+static int32_t bucket_of(float p)
+{
+    const float b = -4 * log2f(p);
+    return b < BUCKETS - 1 ? (int32_t) b : BUCKETS - 1;
+}
+
+/* Drafts by their probability: how many, and their probabilities added up; and how many of a sequence at most, by drafter. */
+typedef struct tally {
+    int32_t n[BUCKETS];
+    float p[BUCKETS];
+    int32_t depth[BUCKETS][PI__N_SPEC];
+} tally;
+
+static void count(const pi__worth *w, const pi__seq *s, tally *t)
+{
+    const float p = chance(w, s);
+    float right = p;
+    for (int32_t j = 1; j <= s->n_wish; j++, right *= p) {
+        const int32_t b = bucket_of(right);
+        t->n[b]++;
+        t->p[b] += right;
+        t->depth[b][s->spec.kind] = j > t->depth[b][s->spec.kind] ? j : t->depth[b][s->spec.kind];
+    }
+}
+
+/* The buckets up to which drafts are taken; -1: none. */
+static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs)
+{
+    const float alone = step_ms(w, n_seqs, n_seqs);
+    float best = least_gain * (float) n_seqs / alone, tokens = (float) n_seqs;
+    int32_t rows = n_seqs, last = -1;
+    float passes[PI__N_SPEC] = {0};
+    for (int32_t b = 0; b < BUCKETS; b++) {
+        if (!t->n[b]) continue;
+        rows += t->n[b];
+        tokens += t->p[b];
+        float ms = step_ms(w, n_seqs, rows);
+        for (int k = 0; k < PI__N_SPEC; k++) {
+            if (t->depth[b][k]) passes[k] = (float) t->depth[b][k];
+            ms += passes[k] * w->pass_ms[k];
+        }
+        if (tokens / ms <= best) continue;
+        best = tokens / ms;
+        last = b;
+    }
+    return last;
+}
+
+void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs)
+{
+    const pi__worth_cell *base = &w->step[class_of(n_seqs)][cell_of(n_seqs)];
+    tally t = {0};
+    int32_t last = -1;
+    for (int32_t i = 0; i < n; i++) count(w, seq[i], &t);
+    if (known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs); /* else the step is one without drafts, to be measured */
+    for (int32_t i = 0; i < n; i++) {
+        pi__seq *s = seq[i];
+        const float p = chance(w, s);
+        float right = p;
+        int32_t take = 0;
+        for (; take < s->n_wish && bucket_of(right) <= last; take++) right *= p;
+        if (s->n_wish && !take) forget_some(w, s);
+        s->n_wish = take;
+    }
+}

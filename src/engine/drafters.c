@@ -1,0 +1,72 @@
+/* The drafters of an engine (see drafters.h). The opening thread, then the step thread. */
+#include "engine/drafters.h"
+
+#include "base/error.h"
+#include "engine/draft_head.h"
+#include "engine/draft_lookup.h"
+
+static const char *const names[PI__N_SPEC] = {"auto", "none", "mtp", "draft", "ngram", "layer-exit"}; /* as in the options */
+
+static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
+
+/* Of batches that drafters run. */
+static pi__batch_shape shape_of(const pi__memory *mem)
+{
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, false);
+}
+
+static pi__lookup_shape lookup_of(const pi__setup *s)
+{
+    return (pi__lookup_shape) {.max_seqs = s->mem.lim.max_seqs, .longest = s->mem.longest, .n = s->cfg.ngram_n ? s->cfg.ngram_n : 3,
+                               .n_max = s->cfg.ngram_m, .shared = s->cfg.ngram_shared};
+}
+
+size_t pi__drafters_bytes(const pi__setup *s)
+{
+    if (!s->kinds) return 0;
+    const pi__batch_shape shape = shape_of(&s->mem);
+    const pi__lookup_shape lookup = lookup_of(s);
+    size_t n = pi__drafting_bytes(s->mem.lim.max_seqs);
+    if (s->drafter) n += pi__draft_head_bytes(&shape);
+    if (has(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
+    return n;
+}
+
+int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, pi__rows *rows, pi_error *err)
+{
+    if (!s->kinds) return PI_OK;
+    const pi__batch_shape shape = shape_of(&s->mem);
+    const pi__lookup_shape lookup = lookup_of(s);
+    pi__drafter *one = NULL;
+    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, err);
+    if (!rc && s->drafter) {
+        rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, err);
+        if (!rc) pi__drafting_add(d, s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT, one);
+    }
+    if (!rc && has(s, PI__SPEC_NGRAM)) {
+        rc = pi__draft_lookup_create(&one, &lookup, err);
+        if (!rc) pi__drafting_add(d, PI__SPEC_NGRAM, one);
+    }
+    return rc;
+}
+
+void pi__drafters_keep(pi__drafting *d, const pi__seq *s)
+{
+    if (d->of[PI__SPEC_NGRAM]) pi__draft_lookup_keep(d->of[PI__SPEC_NGRAM], s);
+}
+
+void pi__drafters_clear(pi__drafting *d, const pi__block_hash *tenant)
+{
+    if (d->of[PI__SPEC_NGRAM]) pi__draft_lookup_clear(d->of[PI__SPEC_NGRAM], tenant);
+}
+
+int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err)
+{
+    *kind = asked == PI__SPEC_AUTO ? s->cfg.spec : asked;
+    if (*kind == PI__SPEC_NONE || has(s, *kind)) return PI_OK;
+    if (asked != PI__SPEC_AUTO)
+        return pi__fail(err, PI_EINVAL, "spec-type %s: the engine was not opened with that drafter: add it to the engine's "
+                        "spec-type, or ask for none", names[*kind]);
+    *kind = PI__SPEC_NONE; /* there is one that may draft nothing */
+    return PI_OK;
+}
