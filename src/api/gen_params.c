@@ -166,9 +166,9 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
         .logits = r->on_logits ? (int32_t) pi__opt_int(s, PI__OPT_LOGITS) : PI__LOGITS_NONE, /* words in that order */
         .logits_from = clamp_i32(pi__opt_int(s, PI__OPT_LOGITS_FROM)),
         .priority = clamp_i32(pi__opt_int(s, PI__OPT_PRIORITY)),
-        .spec = (int) pi__opt_int(s, PI__OPT_DRAFTER), /* words as PI__SPEC_* */
         .deadline_ms = pi__opt_float(s, PI__OPT_TIMEOUT) * 1e3,
     };
+    (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &p->spec, &(unsigned) {0});
     if (p->n_logprobs >= n_vocab) p->n_logprobs = n_vocab - 1;
     pi__breakers_put(r->e, r->breakers); /* of an earlier submit that was refused */
     r->breakers = NULL;

@@ -285,16 +285,11 @@ static const char *next_long(const char **flags, size_t *n)
     return NULL;
 }
 
-/* The row of a key, of these scopes where several have it. */
-static const row *find_row(unsigned scope_mask, const char *key)
+static const row *find_row(const char *key)
 {
-    const row *other = NULL;
     for (int i = 0; i < PI__N_OPTIONS; i++) {
-        if (!same_key(key, table[i].key, strlen(table[i].key))) continue;
-        if (scope_mask >> table[i].scope & 1) return &table[i];
-        other = &table[i];
+        if (same_key(key, table[i].key, strlen(table[i].key))) return &table[i];
     }
-    if (other) return other;
     for (int i = 0; i < PI__N_OPTIONS; i++) {
         const char *flags = table[i].flags, *name;
         size_t n;
@@ -337,7 +332,7 @@ static int unknown_key(unsigned scope_mask, const char *key, pi_error *err)
 int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const char *value, pi_error *err)
 {
     if (!key || !value) return pi__fail(err, PI_EINVAL, "option key and value must not be NULL");
-    const row *r = find_row(scope_mask, key);
+    const row *r = find_row(key);
     if (!r) return unknown_key(scope_mask, key, err);
     if (!(scope_mask >> r->scope & 1)) {
         return pi__fail(err, PI_EINVAL, "'%s' is an option of %s", r->key,

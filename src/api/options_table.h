@@ -45,6 +45,10 @@
       "YaRN: pairs that turn less often in the trained context are stretched; -1: the model's, or 1.")                 \
     X(YARN_BETA_FAST, "yarn-beta-fast", FLOAT, "-1", "-1..1000", "--yarn-beta-fast", "", "model", false,               \
       "YaRN: pairs that turn more often in the trained context stay; -1: the model's, or 32.")                         \
+    X(N_LAYER_EXIT, "n-layer-exit", INT, "0", "0..1024", "--n-layer-exit", "", "model", false,                         \
+      "Only the first so many layers are loaded and computed, then the output: faster, and another model; 0: all.")    \
+    X(MOE_N_EXPERT, "moe-n-expert", INT, "0", "0..1024", "--moe-n-expert", "", "model", false,                         \
+      "Experts that a token has, instead of the model's number; 0: that.")                                             \
     X(CHECK_TENSORS, "check-tensors", BOOL, "false", "", "--check-tensors", "", "model", false,                        \
       "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
     X(TRACE_OPS, "trace-ops", BOOL, "false", "", "--trace-ops", "", "model", false,                                    \
@@ -112,10 +116,6 @@
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
     X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
       false, "Only read that directory: what is new is not kept there.")                                               \
-    X(SPEC_TYPE, "spec-type", STRING, "auto", "", "--spec-type --spec-default=ngram", "", "speculation", true,         \
-      "Who drafts tokens that are then verified together: mtp (a head of the model), draft (model-draft), ngram (what" \
-      " followed the same words in prompt and answer), layer-exit (the model's first layers), none; auto: model-draft, if" \
-      " given. Several with , between: requests may choose, and have the first one else.")                             \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
       "speculation", true, "GGUF file of a drafter made for the model, or of a smaller model with the same vocabulary.")\
     X(SPEC_N_MAX, "spec-draft-n-max", INT, "3", "0..16", "--spec-draft-n-max --draft --draft-n --draft-max",           \
@@ -125,6 +125,8 @@
     X(SPEC_P_MIN, "spec-draft-p-min", FLOAT, "0", "0..1", "--spec-draft-p-min --draft-p-min",                          \
       "LLAMA_ARG_DRAFT_P_MIN", "speculation", false,                                                                   \
       "A model that drafts stops where its likeliest token is less probable than this; 0: never.")                     \
+    X(SPEC_LAYERS, "spec-draft-layers", INT, "0", "0..1024", "--spec-draft-layers", "", "speculation", false,          \
+      "layer-exit: layers that draft; 0: half of them.")                                                               \
     X(SPEC_ADAPTIVE, "spec-adaptive", BOOL, "true", "", "--spec-adaptive", "", "speculation", false,                   \
       "How many are drafted follows how often they were right and what they cost; off: always as many as there are.")  \
     X(SPEC_NGRAM_N, "spec-ngram-size-n", INT, "3", "1..1024", "--spec-ngram-size-n --spec-ngram-simple-size-n"         \
@@ -233,8 +235,10 @@
       "Lower numbers run first under the priority policy.")                                                            \
     X(TIMEOUT, "timeout", FLOAT, "0", "0..1000000", "--timeout --deadline", "", "generation", false,                   \
       "Seconds after which the request ends with an error; 0: none.")                                                  \
-    X(DRAFTER, "spec-type", ENUM, "auto", "auto|none|mtp|draft|ngram|layer-exit", "", "", "speculation", false,        \
-      "Who drafts for this request, of those that the engine has; auto: its first.")                                   \
+    X(SPEC_TYPE, "spec-type", STRING, "auto", "", "--spec-type --spec-default=ngram", "", "speculation", true,         \
+      "Who drafts tokens that are then verified together: mtp (a head of the model), draft (model-draft), ngram (what" \
+      " followed the same words in prompt and answer), layer-exit (the model's first layers), none; auto: model-draft, if" \
+      " given. Of an engine several with , between: a request may choose one of them, and has the first one else.")    \
     X(SEED, "seed", INT, "-1", "-1..9223372036854775807", "-s --seed", "", "sampling", true,                           \
       "Seed of the random numbers; -1: another one each time.")                                                        \
     X(TEMP, "temp", FLOAT, "0.8", "..1000", "--temp --temperature", "", "sampling", true,                              \

@@ -56,6 +56,8 @@ typedef struct pi__config {
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     bool prefix_dir_read_only; /* it is only read */
+    int32_t n_layer_exit;      /* layers that are computed; 0: all */
+    int32_t n_expert;          /* experts a token has; 0: as the model says */
     int policy;                /* PI__POLICY_* */
     int spec;                  /* PI__SPEC_*, of requests that do not choose */
     unsigned spec_also;        /* bit PI__SPEC_* of each other that they may choose */
@@ -64,6 +66,7 @@ typedef struct pi__config {
     int32_t n_draft_least;     /* fewer are not verified */
     float draft_p_min;         /* a drafter that is less sure of a token gives none from there on */
     bool draft_adaptive;       /* how many depends on what they are worth (draft_worth.h); else always as many as there are */
+    int32_t draft_layers;      /* early exit: layers that draft; 0: half of them */
     int32_t ngram_n;           /* prompt lookup: tokens that have to be the same */
     int32_t ngram_m;           /* most drafts that it gives; 0: n_draft */
     int32_t ngram_shared;      /* tokens of other requests that it looks at, too; 0: none */

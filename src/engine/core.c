@@ -39,6 +39,7 @@ struct pi__core {
 
     /* step thread only */
     pi__cache cache;           /* block tables and prefixes */
+    pi__cache draft_cache;     /* the same of a model beside that drafts */
     pi__sched sched;           /* who runs */
     pi__rows rows;             /* logits rows at hand */
     pi__drafting drafting;     /* drafts */
@@ -219,6 +220,7 @@ static void leave_sample_group(pi__core *e, pi__seq *s)
     pi__assert(s->sample_group->n_left > 0);
     if (--s->sample_group->n_left) return;
     pi__cache_clear(&e->cache, &s->sample_group->root);
+    pi__cache_clear(&e->draft_cache, &s->sample_group->root);
     pi__free(s->sample_group);
 }
 
@@ -284,6 +286,7 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
 static void trim_pools(pi__core *e)
 {
     pi__memory_trim(&e->setup.mem, &e->cache);
+    if (e->setup.beside) pi__memory_trim(&e->setup.beside_mem, &e->draft_cache);
     update_stats(e);
 }
 
@@ -316,6 +319,7 @@ static void clear_prefixes(pi__core *e)
     pi__cache_clear(&e->cache, tenant);
     pi__tiering_clear(&e->tiering, tenant);
     pi__drafters_clear(&e->drafting, tenant);
+    pi__cache_clear(&e->draft_cache, tenant);
     update_stats(e);
 }
 
@@ -419,6 +423,7 @@ static size_t host_bytes(pi__setup *s)
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
     n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
     n += pi__drafters_bytes(s);
+    if (s->beside) n += pi__cache_bytes(s->beside_mem.spec, s->beside_mem.map.n_groups, mem->lim.max_seqs, mem->longest);
     return n + pi__tiering_bytes(&tiering);
 }
 
@@ -441,7 +446,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     if (!rc) {
         const pi__tiering_config tiering = tiering_of(&s);
         pi_plan p = {.size = out->size};
-        pi__memory_tell(&s.mem, host_bytes(&s), &p);
+        pi__setup_tell(&s, host_bytes(&s), &p);
         if (pi__offload_plan(&tiering.offload, &host)) p.host_cache_bytes = pi__host_memory(&host);
         memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
     }
@@ -502,10 +507,10 @@ static int load(pi__core *e, pi_error *err)
     pi__setup *s = &e->setup;
     s->m->want_digest = s->cfg.prefix_dir != NULL;
     s->m->check_tensors = s->cfg.check_tensors;
-    if (s->drafter) s->drafter->check_tensors = s->cfg.check_tensors;
+    pi__model *beside = s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
+    if (beside) beside->check_tensors = s->cfg.check_tensors;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
-    pi__model *beside = s->drafter != s->m ? s->drafter : NULL;
     const uint64_t all = pi__model_load_bytes(s->m) + (beside ? pi__model_load_bytes(beside) : 0);
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
@@ -525,6 +530,9 @@ static int open_sched(pi__core *e, pi_error *err)
         .hooks = {e, hook_yield, hook_wait, hook_admitted, hook_leaves},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
+    if (!rc && e->setup.beside)
+        rc = pi__cache_init(&e->draft_cache, e->setup.beside_mem.spec, e->setup.beside_mem.map.n_groups, mem->lim.max_seqs,
+                            mem->longest, err);
     if (!rc) rc = pi__sched_init(&e->sched, &sched, &e->cache, &e->stats, err);
     if (rc) return rc;
     const pi__snapshots_config snapshots = {
@@ -562,7 +570,7 @@ static int open_runner(pi__core *e, pi_error *err)
         .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .finish = finish, .ud = e,
     };
     int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
-    if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->rows, err);
+    if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->draft_cache, &e->rows, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
 }
@@ -576,6 +584,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = pi__fit_check(&e->setup, err);
     if (!rc) rc = load(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
+    if (!rc && e->setup.beside) rc = pi__memory_alloc(&e->setup.beside_mem, err);
     if (!rc) rc = open_sched(e, err);
     if (!rc) rc = open_tiering(e, err);
     if (!rc) rc = open_runner(e, err);
@@ -596,6 +605,7 @@ static void core_free(pi__core *e)
     pi__snapshots_destroy(&e->snapshots);
     pi__sched_destroy(&e->sched);
     pi__cache_destroy(&e->cache);
+    pi__cache_destroy(&e->draft_cache);
     pi__setup_free(&e->setup);
     pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);

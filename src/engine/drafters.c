@@ -4,15 +4,38 @@
 #include "base/error.h"
 #include "engine/draft_head.h"
 #include "engine/draft_lookup.h"
+#include "engine/draft_model.h"
 
 static const char *const names[PI__N_SPEC] = {"auto", "none", "mtp", "draft", "ngram", "layer-exit"}; /* as in the options */
 
 static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
 
 /* Of batches that drafters run. */
-static pi__batch_shape shape_of(const pi__memory *mem)
+static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool rows)
 {
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, false);
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, s->mem.lim.max_tokens, s->mem.lim.max_seqs, s->mem.longest, rows);
+}
+
+/* Early exit, or the model beside. */
+static pi__draft_model_config model_of(const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows)
+{
+    const bool own = kind == PI__SPEC_DRAFT;
+    pi__model *m = own ? s->beside : s->m;
+    const int32_t half = m->n_trunk > 1 ? m->n_trunk / 2 : 1;
+    return (pi__draft_model_config) {
+        .m = m, .n_layer = own ? m->n_trunk : s->cfg.draft_layers ? s->cfg.draft_layers : half, .own = own, .be = s->be,
+        .keeps = own && s->beside_cfg.prefix_cache, .cache = cache, .rows = rows, .n_max = s->cfg.n_draft,
+        .p_min = s->cfg.draft_p_min};
+}
+
+static int add_model(pi__drafting *d, const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows, pi_error *err)
+{
+    const pi__draft_model_config c = model_of(s, kind, cache, rows);
+    const pi__batch_shape shape = shape_of(s, c.own ? &s->beside_mem : &s->mem, true);
+    pi__drafter *one = NULL;
+    int rc = pi__draft_model_create(&one, &c, &shape, err);
+    if (!rc) pi__drafting_add(d, kind, one);
+    return rc;
 }
 
 static pi__lookup_shape lookup_of(const pi__setup *s)
@@ -24,18 +47,23 @@ static pi__lookup_shape lookup_of(const pi__setup *s)
 size_t pi__drafters_bytes(const pi__setup *s)
 {
     if (!s->kinds) return 0;
-    const pi__batch_shape shape = shape_of(&s->mem);
+    const pi__batch_shape shape = shape_of(s, &s->mem, false), exit = shape_of(s, &s->mem, true);
     const pi__lookup_shape lookup = lookup_of(s);
     size_t n = pi__drafting_bytes(s->mem.lim.max_seqs);
     if (s->drafter) n += pi__draft_head_bytes(&shape);
     if (has(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
+    if (has(s, PI__SPEC_LAYER_EXIT)) n += pi__draft_model_bytes(&exit);
+    if (!s->beside) return n;
+    const pi__batch_shape beside = shape_of(s, &s->beside_mem, true);
+    n += pi__draft_model_bytes(&beside);
     return n;
 }
 
-int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, pi__rows *rows, pi_error *err)
+int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, pi__cache *draft_cache, pi__rows *rows,
+                        pi_error *err)
 {
     if (!s->kinds) return PI_OK;
-    const pi__batch_shape shape = shape_of(&s->mem);
+    const pi__batch_shape shape = shape_of(s, &s->mem, false);
     const pi__lookup_shape lookup = lookup_of(s);
     pi__drafter *one = NULL;
     int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, err);
@@ -47,6 +75,8 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
         rc = pi__draft_lookup_create(&one, &lookup, err);
         if (!rc) pi__drafting_add(d, PI__SPEC_NGRAM, one);
     }
+    if (!rc && s->beside) rc = add_model(d, s, PI__SPEC_DRAFT, draft_cache, rows, err);
+    if (!rc && has(s, PI__SPEC_LAYER_EXIT)) rc = add_model(d, s, PI__SPEC_LAYER_EXIT, cache, rows, err);
     return rc;
 }
 
@@ -64,9 +94,9 @@ int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err)
 {
     *kind = asked == PI__SPEC_AUTO ? s->cfg.spec : asked;
     if (*kind == PI__SPEC_NONE || has(s, *kind)) return PI_OK;
-    if (asked != PI__SPEC_AUTO)
+    if (*kind != s->cfg.spec)
         return pi__fail(err, PI_EINVAL, "spec-type %s: the engine was not opened with that drafter: add it to the engine's "
                         "spec-type, or ask for none", names[*kind]);
-    *kind = PI__SPEC_NONE; /* there is one that may draft nothing */
+    *kind = PI__SPEC_NONE; /* the engine's, which may draft nothing */
     return PI_OK;
 }

@@ -6,9 +6,10 @@
 #include "engine/rows.h"
 #include "engine/setup.h"
 
-/* Drafting with all drafters that the setup has. Borrows the setup, the cache and the rows. On errors, too, it is destroyed as
+/* Drafting with all drafters that the setup has. draft_cache: of a model beside. Borrows all of them. On errors, too, it is destroyed as
  * always. */
-int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, pi__rows *rows, pi_error *err);
+int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, pi__cache *draft_cache, pi__rows *rows,
+                        pi_error *err);
 /* Bytes of the host's memory that create allocates. */
 size_t pi__drafters_bytes(const pi__setup *s);
 /* s has ended and gave nothing back yet: what it said may be of use to others of its tenant. */

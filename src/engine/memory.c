@@ -211,6 +211,22 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
     memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
 }
 
+void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
+{
+    pi_plan p = {.size = out->size};
+    memcpy(&p, out, out->size < sizeof p ? out->size : sizeof p);
+    for (uint32_t i = 0; i < p.n_places; i++) {
+        uint64_t kv = 0, weights = mem->m->weights_size[i] + (i ? 0 : mem->m->weights_size[PI__AT_BOTH]);
+        for (int32_t g = 0; g < mem->map.n_groups; g++) kv += pi__pool_bytes(&mem->map, g, (int32_t) i);
+        const uint64_t state = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[i];
+        p.place[i].weights_bytes += weights, p.weights_bytes += weights;
+        p.place[i].kv_bytes += kv, p.kv_bytes += kv;
+        p.place[i].state_bytes += state, p.state_bytes += state;
+        p.total_bytes += weights + kv + state;
+    }
+    memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+}
+
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err)
 {
     *mem = (pi__memory) {.cfg = cfg, .be = be, .m = m, .drafter = drafter, .ctx = cfg->ctx_size ? cfg->ctx_size : m->n_ctx_train};

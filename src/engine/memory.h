@@ -31,6 +31,8 @@ typedef struct pi__memory {
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err);
 /* The plan. host: bytes that others take of the host's memory whatever the device, which are told with scratch. */
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
+/* Adds weights, pools and slots of a second model, which has no other bytes; what it computes is in the first one's scratch. */
+void pi__memory_tell_beside(const pi__memory *mem, pi_plan *p);
 /* Allocates pools and slots as sized, and gives layers their addresses in them. */
 int pi__memory_alloc(pi__memory *mem, pi_error *err);
 void pi__memory_free(pi__memory *mem);

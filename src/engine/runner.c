@@ -386,7 +386,7 @@ static void run_graph(pi__runner *r)
     pi__model *m = r->config.m;
     b = be->dev->begin(be, b, is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY);
     if (!b) return;
-    m->arch->forward(m, b);
+    m->arch->forward(m, b, m->n_trunk);
     compute_rows(r, 0, at_hand(r->config.rows, b->n_rows));
 }
 

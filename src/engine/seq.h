@@ -42,6 +42,7 @@ typedef struct pi__seq_spec {
     int32_t level;             /* how much its drafter makes of them, 0 to PI__DRAFT_LEVELS - 1 */
     float tries[PI__DRAFT_LEVELS], hits[PI__DRAFT_LEVELS]; /* drafts of late that were looked at, and were right */
     int32_t n_computed;        /* drafter with a cache: tokens that it has; lookup: tokens that are in its index */
+    int32_t n_guessed;         /* drafting model: drafts behind them that it has, too */
     int32_t from;              /* lookup: where in the text it looks its drafts up */
     bool elsewhere;            /* lookup: that text is another request's */
 } pi__seq_spec;

@@ -8,12 +8,14 @@
 #include "backend/split.h"
 #include "base/error.h"
 #include "engine/metadata.h"
+#include "engine/vocab_compare.h"
 
 void pi__setup_undeclare(pi__setup *s)
 {
     if (s->drafter != s->m) pi__model_free(s->drafter);
+    pi__model_free(s->beside);
     pi__model_free(s->m);
-    s->drafter = s->m = NULL;
+    s->drafter = s->beside = s->m = NULL;
 }
 
 static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
@@ -36,13 +38,32 @@ static int choose_drafters(pi__setup *s, int32_t *n_draft, pi_error *err)
     return PI_OK;
 }
 
-/* The model that drafts by the target's hidden states: the target itself, or the one of model-draft. */
-static int declare_head(pi__setup *s, pi_error *err)
+/* The file of model-draft. *head: it is one that reads the target's hidden states. */
+static int open_drafter(pi__setup *s, bool *head, pi_error *err)
 {
-    const bool beside = has(s, PI__SPEC_DRAFT);
+    int rc = PI_OK;
+    if (!s->draft_g) rc = pi__gguf_open_with(&s->draft_g, s->cfg.draft_model, s->cfg.load_mode, &s->progress, err);
+    *head = !rc && pi__model_kind(s->draft_g) == PI__KIND_DRAFTER;
+    return rc;
+}
+
+/* A smaller model with the target's vocabulary. */
+static int declare_beside(pi__setup *s, pi_error *err)
+{
+    const pi__model_use use = {.n_draft = s->cfg.n_draft};
+    int rc = pi__model_declare(&s->beside, s->draft_g, s->be, &use, err);
+    if (!rc) rc = pi__vocab_compare(s->g, s->draft_g, err);
+    if (!rc && s->beside->n_vocab > s->m->n_vocab)
+        rc = pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
+                      s->beside->n_vocab, s->m->n_vocab);
+    return rc;
+}
+
+/* The model that drafts by the target's hidden states: the target itself, or the one of model-draft. */
+static int declare_head(pi__setup *s, bool beside, pi_error *err)
+{
     int rc = PI_OK;
     if (!beside) s->drafter = s->m;
-    if (beside && !s->draft_g) rc = pi__gguf_open_with(&s->draft_g, s->cfg.draft_model, s->cfg.load_mode, &s->progress, err);
     const pi__model_use use = {.target = s->m, .n_draft = s->cfg.n_draft};
     if (beside && !rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, &use, err);
     if (rc) return rc;
@@ -60,7 +81,8 @@ static int declare_head(pi__setup *s, pi_error *err)
 
 int pi__setup_declare(pi__setup *s, pi_error *err)
 {
-    pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL};
+    pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
+                         .n_used = s->cfg.n_expert};
     int rc = choose_drafters(s, &use.n_draft, err);
     if (!rc && has(s, PI__SPEC_MTP) && has(s, PI__SPEC_DRAFT))
         rc = pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp and model-draft: give one of them");
@@ -68,7 +90,13 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     use.with_head = has(s, PI__SPEC_MTP);
     s->n_draft = use.n_draft;
     rc = pi__model_declare(&s->m, s->g, s->be, &use, err);
-    if (!rc && (has(s, PI__SPEC_MTP) || has(s, PI__SPEC_DRAFT))) rc = declare_head(s, err);
+    bool head = false;
+    if (!rc && has(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
+    if (!rc && has(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
+    if (!rc && (has(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
+    if (!rc && has(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
+        rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, and the model has %d layers: give less", s->cfg.draft_layers,
+                      s->m->n_trunk);
     return rc;
 }
 
@@ -139,13 +167,46 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     return rc ? rc : pi__setup_declare(s, err);
 }
 
-int pi__setup_size(pi__setup *s, pi_error *err) { return pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, err); }
+/* Tokens that the pools hold, of the longest request at least. */
+static int64_t cache_tokens(const pi__memory *mem)
+{
+    int64_t most = mem->longest;
+    for (int32_t i = 0; i < mem->map.n_groups; i++)
+        if (pi__group_is_full(&mem->spec[i])) most = (int64_t) mem->spec[i].n_blocks * mem->spec[i].block_size;
+    return most;
+}
+
+/* The cache of the model beside holds as many tokens; no snapshots are kept of its states, and then no prefixes. */
+static int size_beside(pi__setup *s, pi_error *err)
+{
+    s->beside_cfg = s->cfg;
+    s->beside_cfg.kv_bytes = 0;
+    s->beside_cfg.kv_tokens = (uint64_t) cache_tokens(&s->mem);
+    s->beside_cfg.ctx_size = s->mem.ctx;
+    s->beside_cfg.prefix_cache = s->cfg.prefix_cache && !s->beside->n_state;
+    int rc = pi__memory_size(&s->beside_mem, &s->beside_cfg, s->be, s->beside, NULL, err);
+    if (rc) return rc;
+    s->mem.scratch += pi__model_scratch(s->beside, &s->mem.lim);
+    return PI_OK;
+}
+
+int pi__setup_size(pi__setup *s, pi_error *err)
+{
+    int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, err);
+    return rc || !s->beside ? rc : size_beside(s, err);
+}
+
+void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p)
+{
+    pi__memory_tell(&s->mem, host, p);
+    if (s->beside) pi__memory_tell_beside(&s->beside_mem, p);
+}
 
 int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
 {
     pi_plan p = {.size = sizeof p};
     int rc = pi__setup_size(s, err);
-    if (!rc) pi__memory_tell(&s->mem, 0, &p);
+    if (!rc) pi__setup_tell(s, 0, &p);
     *bytes = p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
     return rc;
 }
@@ -154,8 +215,8 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
 {
     char text[768];
     const pi__rope_config *r = &s->cfg.rope;
-    int n = snprintf(text, sizeof text, "%s|%s|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(),
-                     s->m->arch->name, s->be->dev->describe(s->be), r->base, r->scaling, r->scale, (long long) r->orig_ctx,
+    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%d|%016llx%016llx", pi_version(),
+                     s->m->arch->name, s->m->n_exit, s->m->n_used, s->be->dev->describe(s->be), r->base, r->scaling, r->scale, (long long) r->orig_ctx,
                      r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
                      s->cfg.block_size, s->cfg.type_k, s->cfg.type_v, s->cfg.window_differs ? s->cfg.type_window : -1, s->m->n_kv,
@@ -180,6 +241,7 @@ void pi__setup_close_files(pi__setup *s)
 
 void pi__setup_free(pi__setup *s)
 {
+    pi__memory_free(&s->beside_mem);
     pi__memory_free(&s->mem);
     pi__setup_undeclare(s);
     if (s->be) s->be->dev->destroy(s->be);

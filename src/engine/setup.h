@@ -22,6 +22,9 @@ typedef struct pi__setup {
     unsigned kinds;            /* bit PI__SPEC_* of each drafter that there is */
     int32_t n_draft;           /* most drafts of a sequence in a step */
     pi__memory mem;            /* sizes, then pools */
+    pi__model *beside;         /* a smaller model that drafts from a cache of its own; or NULL */
+    pi__config beside_cfg;     /* of its memory: */
+    pi__memory beside_mem;     /* the same as mem */
     pi__progress progress;     /* of opening: who is told */
 } pi__setup;
 
@@ -36,6 +39,8 @@ int pi__setup_add_cpu(pi__setup *s, pi_error *err);
 const char *pi__setup_device(const pi__setup *s);
 /* Sizes everything as it is declared. */
 int pi__setup_size(pi__setup *s, pi_error *err);
+/* The plan, as sized. host: bytes of the host's memory beside. */
+void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p);
 /* Bytes of the device's memory that the engine as declared takes; sizes it. */
 int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err);
 /* Of everything that gives a cache block's bytes their meaning; the model is loaded. */

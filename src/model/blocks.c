@@ -143,6 +143,9 @@ void pi__experts_read(pi__model *m, pi__experts *e, bool needed)
     if (e->n_used > e->n_expert)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.expert_used_count %d is more than expert_count %d", m->arch->name,
                          e->n_used, e->n_expert);
+    if (m->n_used > e->n_expert || m->n_used > PI__MAX_USED)
+        pi__model_refuse(m, PI_EINVAL, "moe-n-expert is %d, expected 1 to %d", m->n_used,
+                         e->n_expert < PI__MAX_USED ? e->n_expert : PI__MAX_USED);
     e->weights_scale = 1.0f;
 }
 

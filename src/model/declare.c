@@ -135,6 +135,13 @@ const pi__gguf_kv *pi__hp_array(pi__model *m, const char *name, int type, int32_
     return NULL;
 }
 
+void pi__read_trunk(pi__model *m, int32_t n)
+{
+    if (m->n_exit > n)
+        pi__model_refuse(m, PI_EINVAL, "n-layer-exit is %d, and the model has %d layers: give 1 to %d", m->n_exit, n, n);
+    m->n_trunk = m->n_exit && pi__model_ok(m) ? m->n_exit : n;
+}
+
 void pi__read_vocab_size(pi__model *m)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "token_embd.weight");
@@ -398,13 +405,20 @@ static bool is_wanted(const pi__model *m, const pi__tensor *t)
     return false;
 }
 
+/* The tensor's layer is one that is not computed. */
+static bool is_left_out(const pi__model *m, const pi__tensor *t)
+{
+    int layer;
+    return sscanf(t->cname, "blk.%9d.", &layer) == 1 && layer >= m->n_trunk;
+}
+
 void pi__refuse_unwanted(pi__model *m, const char *suffix)
 {
     const size_t tail = strlen(suffix);
     for (size_t i = 0; i < pi__gguf_n_tensors(m->g) && pi__model_ok(m); i++) {
         const pi__tensor *t = pi__gguf_tensor_at(m->g, i);
         const size_t n = strlen(t->cname);
-        if (n >= tail && !strcmp(t->cname + n - tail, suffix) && !is_wanted(m, t))
+        if (n >= tail && !strcmp(t->cname + n - tail, suffix) && !is_wanted(m, t) && !is_left_out(m, t))
             pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %.96s: a %s model with such a tensor is not supported", t->cname,
                              m->arch->name);
     }

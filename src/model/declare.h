@@ -34,6 +34,8 @@ void pi__hp_each(pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t
 /* An array of at least n elements of the type, which the caller reads; NULL: absent. A number alone is returned, too, where
  * or_number allows it. */
 const pi__gguf_kv *pi__hp_array(pi__model *m, const char *name, int type, int32_t n, bool or_number);
+/* n_trunk, of n layers in the file: all, or the first so many that are asked for. */
+void pi__read_trunk(pi__model *m, int32_t n);
 /* n_vocab from the rows of token_embd.weight. */
 void pi__read_vocab_size(pi__model *m);
 /* freq[n/2]: radians a position by which the pairs of n values turn, from the base at base_key (def where it is absent);
@@ -85,7 +87,7 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
                        const char *name, int layer);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
-/* Refuses the file where it has a tensor whose name ends so and which was not declared. */
+/* Refuses the file where it has a tensor whose name ends so and which was not declared, but for layers left out. */
 void pi__refuse_unwanted(pi__model *m, const char *suffix);
 
 /* ---- caches and states */

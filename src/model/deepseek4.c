@@ -222,6 +222,8 @@ static void read_depth(pi__model *m, deepseek4 *p)
                          "writes it");
     if (m->target) p->first = m->n_layer - 1, p->n_layer = 1;
     if (p->ds4) m->blk = "mtp.0";
+    if (!m->target) pi__read_trunk(m, p->n_layer);
+    if (!m->target) p->n_layer = m->n_trunk;
     p->layers = pi__model_calloc(m, (size_t) p->n_layer, sizeof *p->layers, "the layers");
 }
 
@@ -299,6 +301,7 @@ static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     const int32_t X = p->experts.n_expert, K = p->experts.n_used;
     pi__want_vec(m, &l->ffn_norm, m->n_embd, "ffn_norm.weight", i);
     pi__want_weight(m, &l->router, m->n_embd, X, "ffn_gate_inp.weight", i);
+    if (m->n_used && i >= p->n_hash) l->experts.n_used = m->n_used;
     if (i < p->n_hash) {
         pi__want_numbers(m, &l->table, m->n_vocab, K, X, "ffn_gate_tid2eid.weight", i);
     } else {
@@ -502,7 +505,7 @@ static void after_project(pi__model *m, deepseek4 *p, const pi__batch *b, const 
     pi__op_hyper_post(m->be, NULL, &ffn);
 }
 
-static void forward(pi__model *m, const pi__batch *b)
+static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     deepseek4 *p = m->arch_data;
     const int64_t E = m->n_embd;
@@ -511,7 +514,7 @@ static void forward(pi__model *m, const pi__batch *b)
                                                 .y = p->x, .ldy = PI__STREAMS * E});
     pi__rotation_forward(m, &p->plain, b);
     pi__rotation_forward(m, &p->scaled, b);
-    for (int32_t i = 0; i < p->n_layer; i++) {
+    for (int32_t i = 0; i < n_layer; i++) {
         const pi__hyper h = read_streams(m, p, &p->layers[i].hc_attn, b->n_tokens);
         project(m, p, b, &p->layers[i]);
         after_project(m, p, b, &p->layers[i], &h);

@@ -54,6 +54,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
     l->mlp = (pi__mlp) {.n_ff = d->n_ff, .act = d->act};
     l->experts = d->experts;
+    if (m->n_used) l->experts.n_used = m->n_used;
     if (d->experts.n_expert) {
         pi__want_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
         pi__experts_declare(m, &l->experts, true, i, &d->work);
@@ -74,7 +75,8 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     }
     if (d->neighbours) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
-    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, d, i);
+    pi__read_trunk(m, m->n_layer);
+    for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
     pi__refuse_unwanted(m, ".bias");
     pi__refuse_unwanted(m, "_shexp.weight");
@@ -110,18 +112,18 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
                                                   .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
 }
 
-void pi__dense_forward(pi__model *m, const pi__batch *b)
+void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
-    for (int32_t i = 0; i < m->n_layer; i++) {
+    for (int32_t i = 0; i < n_layer; i++) {
         const pi__dense_layer *l = &d->layers[i];
         pi__attn_project(m, &l->attn, &s);
-        if (i == m->n_layer - 1 && !b->n_rows) return;
-        if (i == m->n_layer - 1) pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), d->work.rows);
+        if (i == n_layer - 1 && !b->n_rows) return;
+        if (i == n_layer - 1) pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), d->work.rows);
         pi__attn_attend(m, &l->attn, &s, 0);
         pi__attn_output(m, &l->attn, &s);
         feed_forward(m, d, l, &s);

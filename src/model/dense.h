@@ -39,7 +39,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d);
 /* Of a pi__arch. */
 void pi__dense_loaded(pi__model *m);
 void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a);
-void pi__dense_forward(pi__model *m, const pi__batch *b);
+void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer);
 void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
 void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
 #define PI__DENSE_ARCH                                                                                                  \

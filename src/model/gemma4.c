@@ -159,7 +159,7 @@ static void share_kv(pi__model *m, gemma4 *p, int32_t i)
     layer *l = &p->layers[i];
     const gemma4 *t = m->target->arch_data;
     const kind *k = l->kind == &p->local ? &t->local : &t->global;
-    int32_t d = m->target->n_layer - 1;
+    int32_t d = m->target->n_trunk - 1;
     while (d >= 0 && t->layers[d].kind != k) d--;
     if (d < 0 || k->head_dim != l->kind->head_dim || k->window != l->kind->window ||
         l->attn.n_head % m->target->kv[t->layers[d].attn.kv].n_head_kv)
@@ -197,6 +197,7 @@ static void want_experts(pi__model *m, gemma4 *p, int32_t i)
     pi__want_vec(m, &l->post_mlp_norm, E, "post_ffw_norm_1.weight", i);
     pi__want_vec(m, &l->post_moe_norm, E, "post_ffw_norm_2.weight", i);
     l->experts = p->experts;
+    if (m->n_used) l->experts.n_used = m->n_used;
     pi__experts_declare(m, &l->experts, true, i, &p->work);
 }
 
@@ -305,7 +306,8 @@ static void declare(pi__model *m)
         pi__want_weight(m, &p->ple_model, m->n_embd, LP, "per_layer_model_proj.weight", PI__OF_FILE);
         pi__want_vec(m, &p->ple_norm, p->n_ple, "per_layer_proj_norm.weight", PI__OF_FILE);
     }
-    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, p, i);
+    if (!m->target) pi__read_trunk(m, m->n_layer);
+    for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, i);
     p->work.max_att = p->work.max_qkv; /* room for queries of the logits rows */
     if (m->target) want_drafter(m, p);
 }
@@ -314,7 +316,7 @@ static void declare(pi__model *m)
 static void loaded(pi__model *m)
 {
     gemma4 *p = m->arch_data;
-    for (int32_t i = 0; i < m->n_layer; i++)
+    for (int32_t i = 0; i < m->n_trunk; i++)
         if (!isfinite(p->layers[i].out_scale))
             pi__model_refuse(m, PI_EFORMAT, "tensor blk.%d.layer_output_scale.weight is not a finite number", i);
     pi__rotation_loaded(m, &p->global.rot);
@@ -403,23 +405,24 @@ static void after_attention(pi__model *m, const gemma4 *p, int32_t i, const pi__
     add(m, p, s, s->y, l->post_ple_norm, l->out_scale);
 }
 
-static void forward(pi__model *m, const pi__batch *b)
+static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     gemma4 *p = m->arch_data;
+    const int32_t last = (p->n_own < n_layer ? p->n_own : n_layer) - 1; /* that writes to a cache */
     pi__stream s = pi__stream_of(&p->work, b);
     const float *ple = p->ple;
     pi__head_embed(m, &p->head, b, s.x);
     if (p->n_ple) embed_layers(m, p, b);
     rotations(m, p, b);
-    for (int32_t i = 0; i < m->n_layer; i++) {
+    for (int32_t i = 0; i < n_layer; i++) {
         const layer *l = &p->layers[i];
         pi__attn_project(m, &l->attn, &s);
-        if (i == p->n_own - 1) {
+        if (i == last) {
             if (!b->n_rows) return;
             pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), p->work.rows);
             if (p->n_ple) pi__gather_logits_rows(m, b, ple, (int64_t) m->n_layer * p->n_ple, p->ple_tmp);
             ple = p->ple_tmp;
-            if (p->n_own < m->n_layer) rotations(m, p, s.b);
+            if (i < n_layer - 1) rotations(m, p, s.b);
         }
         pi__attn_attend(m, &l->attn, &s, 0);
         after_attention(m, p, i, &s, ple);

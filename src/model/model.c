@@ -110,6 +110,8 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->placement = use->placement;
     m->n_draft = use->n_draft;
     m->with_head = use->with_head;
+    m->n_exit = use->n_exit;
+    m->n_used = use->n_used;
     m->target = use->target;
     m->arch_data = pi__model_calloc(m, 1, arch->size, "the model");
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
@@ -117,7 +119,10 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
     if (!use->target) pi__classifier_declare(m);
+    m->n_trunk = m->n_layer;
     if (pi__model_ok(m)) arch->declare(m);
+    if (m->n_used && !m->lim.max_expert)
+        pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts; leave it out", arch->name);
     describe(m);
     m->placement = NULL;
     if (!pi__model_ok(m)) {

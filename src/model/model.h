@@ -54,8 +54,8 @@ typedef struct pi__arch {
     void (*loaded)(pi__model *m);
     /* Takes all scratch from the arena (which measures first), for lim. */
     void (*layout)(pi__model *m, const pi__limits *lim, pi__arena *a);
-    /* Runs the batch up to its logits rows. */
-    void (*forward)(pi__model *m, const pi__batch *b);
+    /* Runs the batch through the first n_layer layers, n_trunk at most, up to its logits rows. */
+    void (*forward)(pi__model *m, const pi__batch *b, int32_t n_layer);
     /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
     /* The hidden states of the same rows, after the output norm: what logits multiplies. out [n, n_embd] on the device. */
@@ -89,6 +89,9 @@ struct pi__model {
     int32_t n_ctx_train;       /* context_length */
     int32_t n_embd;            /* embedding_length */
     int32_t n_layer;           /* block_count */
+    int32_t n_trunk;           /* layers that forward runs at most: without a draft head's, and without those left out */
+    int32_t n_exit;            /* layers that are computed instead of all; 0: all */
+    int32_t n_used;            /* experts of a token instead of the file's number; 0: that */
     int32_t n_groups;          /* cache groups */
     struct {
         const char *name;      /* "full", "window", "recurrent" */
@@ -133,6 +136,7 @@ typedef struct pi__model_use {
     pi__model *target;         /* the model that the file is a drafter of, which must outlive it; or NULL */
     int32_t n_draft;           /* see pi__model */
     bool with_head;            /* the same */
+    int32_t n_exit, n_used;    /* the same */
 } pi__model_use;
 /* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. */
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__model_use *use, pi_error *err);

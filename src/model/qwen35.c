@@ -155,6 +155,7 @@ static void read_params(pi__model *m, qwen35 *p)
     const int32_t n_draft = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, 1);
     p->moe = m->arch == &pi__arch_qwen35moe;
     p->n_trunk = m->n_layer - n_draft;
+    pi__read_trunk(m, p->n_trunk);
     if (m->with_head && !n_draft)
         pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has no draft head (%s.nextn_predict_layers is 0)",
                          m->arch->name);
@@ -196,6 +197,7 @@ static void want_experts(pi__model *m, qwen35 *p, layer *l, int32_t i)
 {
     const int64_t E = m->n_embd;
     l->experts = p->experts;
+    if (m->n_used) l->experts.n_used = m->n_used;
     l->experts.n_ff = expert_ff(m, p, i);
     l->mlp.n_ff = p->n_ff_shared;
     pi__want_weight(m, &l->router, E, p->experts.n_expert, "ffn_gate_inp.weight", i);
@@ -245,7 +247,7 @@ static void declare(pi__model *m)
         pi__model_refuse(m, PI_EFORMAT, "tensor blk.0.attn_norm.weight is missing: this file holds a draft head alone; give "
                          "the model it belongs to");
     pi__head_declare(m, &p->head, true);
-    for (int32_t i = 0; i < p->n_trunk && pi__model_ok(m); i++) want_layer(m, p, &p->layers[i], i);
+    for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, &p->layers[i], i);
     if (p->draft && pi__model_ok(m)) want_draft(m, p, p->draft);
 }
 
@@ -336,15 +338,15 @@ static void only_logits_rows(pi__model *m, const qwen35 *p, const layer *l, pi__
     s->n = s->b->n_rows;
 }
 
-static void forward(pi__model *m, const pi__batch *b)
+static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     qwen35 *p = m->arch_data;
     pi__stream s = pi__stream_of(&p->work, b);
     pi__head_embed(m, &p->head, b, s.x);
     pi__rotation_forward(m, &p->rot, b);
-    for (int32_t i = 0; i < p->n_trunk; i++) {
+    for (int32_t i = 0; i < n_layer; i++) {
         const layer *l = &p->layers[i];
-        const bool last = i == p->n_trunk - 1 && !p->draft; /* a draft head reads all rows */
+        const bool last = i == n_layer - 1 && !p->draft; /* a draft head reads all rows */
         mix(m, p, l, &s);
         if (last && !b->n_rows) return;
         if (last) only_logits_rows(m, p, l, &s, p->work.rows);

@@ -101,7 +101,7 @@ static void run_all(tool *t, FILE *out)
     pi_error err = {0};
     pi__batch b = batch_of(t, start, len, 0, t->n);
     t->be->dev->begin(t->be, &b, PI__STEP_ANY);
-    t->m->arch->forward(t->m, &b);
+    t->m->arch->forward(t->m, &b, t->m->n_trunk);
     for (int32_t from = 1; from < t->n; from += PART) {
         int32_t n = t->n - from < PART ? t->n - from : PART;
         b = batch_of(t, start, len, from, n);

@@ -235,7 +235,7 @@ int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
     set_states(n_seqs, ctx - each);
     const pi__batch *own = s.be->dev->begin(s.be, &b, each == 1 ? PI__STEP_DECODE : PI__STEP_ANY);
     roofline_layer(-1);
-    s.m->arch->forward(s.m, own);
+    s.m->arch->forward(s.m, own, s.m->n_trunk);
     for (int32_t i = 0; i < b.n_rows; i += PI__MAX_ROWS) {
         const int32_t left = b.n_rows - i;
         s.m->arch->logits(s.m, i, left < PI__MAX_ROWS ? left : PI__MAX_ROWS, s.logits);
