@@ -22,6 +22,7 @@ typedef struct job {
     int32_t prompt[300];
     int32_t n_prompt;
     int32_t logits_from; /* with PI__LOGITS_ALL */
+    int spec;            /* PI__SPEC_* */
     int32_t mirostat;    /* sampled, by a state of its own; 0: greedy */
     bool thinks;         /* the prompt ends in a thought, whose end is forced after 4 tokens */
     int32_t tokens[N_GEN], n_tokens;
@@ -90,7 +91,7 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
-                                 .logits_from = j->logits_from, .limit_thoughts = j->thinks, .thought_budget = 4,
+                                 .logits_from = j->logits_from, .spec = j->spec, .limit_thoughts = j->thinks, .thought_budget = 4,
                                  .sampling = {.seed = 11, .temp = j->mirostat ? 1 : 0, .mirostat = j->mirostat,
                                               .mirostat_tau = 3, .mirostat_eta = 0.3f, .top_p = 1, .typical_p = 1,
                                               .repeat_penalty = 1, .chain = {PI__SMP_N},
@@ -186,11 +187,14 @@ static inline char *model_find(model_file f, const char *text)
     return NULL;
 }
 
+/* The file at hand: the drafter's, where there is one. */
+static inline const char *model_file_of(const pi__config *c) { return c->draft_model ? c->draft_model : c->model; }
+
 /* The file opens no more, and the error says why. */
 static inline void model_refused(const pi__config *c0, model_file f, const char *why)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s.bad", c0->model);
+    snprintf(path, sizeof path, "%s.bad", model_file_of(c0));
     FILE *out = fopen(path, "wb");
     assert_non_null(out);
     assert_int_equal(fwrite(f.p, 1, f.n, out), f.n);
@@ -198,7 +202,8 @@ static inline void model_refused(const pi__config *c0, model_file f, const char 
     pi__config c = *c0;
     pi__core *e = NULL;
     pi_error err = {0};
-    c.model = path;
+    if (c.draft_model) c.draft_model = path;
+    else c.model = path;
     c.max_seqs = 1;
     if (!pi__core_open(&e, &c, &err)) fail_msg("opened, where \"%s\" was expected", why);
     if (!strstr(err.msg, why)) fail_msg("not \"%s\" but: %s", why, err.msg);
@@ -218,7 +223,7 @@ static inline void models_refused(const pi__config *c, const char *prefix, const
     for (size_t i = 0; i < n; i++) {
         char key[96];
         snprintf(key, sizeof key, "%s%s", prefix, list[i].key);
-        model_file f = model_read(c->model);
+        model_file f = model_read(model_file_of(c));
         memcpy(model_find(f, key) + strlen(key) + list[i].at, &list[i].v, 4);
         model_refused(c, f, list[i].why);
         free(f.p);
@@ -229,7 +234,7 @@ static inline void models_refused(const pi__config *c, const char *prefix, const
 static inline void model_needs(const pi__config *c, const char *const *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        model_file f = model_read(c->model);
+        model_file f = model_read(model_file_of(c));
         model_find(f, name[i])[0] = 'X';
         model_refused(c, f, name[i]);
         free(f.p);
