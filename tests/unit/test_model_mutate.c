@@ -158,7 +158,7 @@ static void damaged_dflash(void **st)
     const tiny_spec draft = {.arch = "dflash", .sizes = "v=1 w=1 s=1 p=1 K=9"};
     assert_int_equal(tiny_write(tiny_path(target, "mutatetarget"), &(tiny_spec) {.arch = "gemma4"}, &err), PI_OK);
     assert_int_equal(tiny_write(tiny_path(path, "mutateflash"), &draft, &err), PI_OK);
-    damaged(path, "blk.1.layer_output_scale.weight", N_MUTANTS / 8);
+    damaged(path, "blk.1.layer_output_scale.weight", N_MUTANTS / 16);
     unlink(target);
     target[0] = 0;
 }
