@@ -268,6 +268,7 @@ typedef struct pi__attention {
     int32_t window;     /* keys with qpos - kpos < window are seen; 0: all up to qpos */
     int32_t first;      /* keys before this position are not seen */
     bool past;          /* nor is the key at the query's own position */
+    bool block;         /* keys behind it in its step are seen, too: all tokens of a sequence in a step see its last one */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
 } pi__attention;

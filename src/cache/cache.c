@@ -106,6 +106,8 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
     c->seq[s].root = pi__block_hash_root(salt);
 }
 
+void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].without = groups; }
+
 void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
 {
     c->seq[s].root = root;
@@ -173,7 +175,8 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     do { /* each group may shorten it, until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
-            if (c->group[i].spec.window == 1) continue; /* it needs nothing, so that it has no longest prefix either */
+            /* Those that need nothing have no longest prefix either. */
+            if (c->group[i].spec.window == 1 || !pi__cache_has(c, s, i)) continue;
             len = longest_in_group(c, s, &c->group[i], tokens, len);
             if (len > *matched) *matched = len;
         }
@@ -183,6 +186,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
         pi__cache_group *g = &c->group[i];
         pi__cache_seq *q = &c->seq[s];
         int32_t *row = row_of(g, s);
+        if (!pi__cache_has(c, s, i)) continue;
         if (g->spec.state) {
             int32_t id = len ? find_block(c, s, g, tokens, len / g->spec.block_size - 1) : -1;
             q->snapshot[i] = id;
@@ -224,12 +228,13 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     pi__cache_seq *q = &c->seq[s];
     for (int32_t i = 0; i < c->n_groups; i++) {
         const pi__cache_group *g = &c->group[i];
-        if (!g->spec.state && ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > pi__block_available(&g->pool))
+        if (!g->spec.state && pi__cache_has(c, s, i) &&
+            ceil_div(n_tokens, g->spec.block_size) - q->n_blocks[i] > pi__block_available(&g->pool))
             return false;
     }
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
-        int32_t want = g->spec.state ? 0 : ceil_div(n_tokens, g->spec.block_size);
+        int32_t want = g->spec.state || !pi__cache_has(c, s, i) ? 0 : ceil_div(n_tokens, g->spec.block_size);
         pi__assert(want <= g->stride); /* the table's end */
         while (q->n_blocks[i] < want) row_of(g, s)[q->n_blocks[i]++] = pi__block_get_new(&g->pool);
     }
@@ -273,7 +278,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
     if (keep) extend_hashes(c, s, tokens, n_computed);
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
-        if (g->spec.state) continue;
+        if (g->spec.state || !pi__cache_has(c, s, i)) continue;
         int32_t *row = row_of(g, s), bs = g->spec.block_size;
         for (; keep && q->n_hashed[i] < n_computed / bs; q->n_hashed[i]++) {
             int32_t k = q->n_hashed[i];

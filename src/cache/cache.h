@@ -66,6 +66,7 @@ typedef struct pi__cache_seq {
     int32_t snapshot[PI__CACHE_MAX_GROUPS];     /* of a state group: the one that match found, -1: start from nothing */
     pi__block_hash root;                        /* hash of its empty prefix */
     bool is_private;                            /* `hashed` is not called for its blocks */
+    uint32_t without;                           /* bit of each group that it has nothing in */
 } pi__cache_seq;
 
 /* Entries of a block table of the group, for sequences of so many tokens. */
@@ -80,6 +81,10 @@ void pi__cache_destroy(pi__cache *c);
 
 /* Starts row s, empty. */
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
+/* Row s, just started, has nothing in these groups (bits): they have no say in what it finds, and get nothing of it. */
+void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
+/* true: row s has something in group g. */
+static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].without >> g & 1); }
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */
 void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root);
 /* Takes over the longest prefix of tokens[0..n) that every group still has, at most n - 1 tokens, so that there is

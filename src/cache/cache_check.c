@@ -84,6 +84,7 @@ static const char *check_row(const pi__cache *c, int32_t i, int32_t s, int32_t *
     const pi__cache_seq *q = &c->seq[s];
     const int32_t *row = g->table + (size_t) s * (size_t) g->stride;
     CHECK(q->n_hashes >= 0 && q->n_hashes <= c->hashes_stride, "a row has more block hashes than there is room for");
+    CHECK(pi__cache_has(c, s, i) || !q->n_blocks[i], "a row has blocks of a group that it has nothing in");
     CHECK(q->n_blocks[i] >= 0 && q->n_blocks[i] <= g->stride, "a block table is longer than its row");
     CHECK(q->n_freed[i] >= 0 && q->n_freed[i] <= q->n_blocks[i], "more blocks were given back than there were");
     CHECK(q->n_hashed[i] >= 0 && q->n_hashed[i] <= q->n_blocks[i], "more blocks are hashed than there are");

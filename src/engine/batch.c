@@ -74,6 +74,10 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
     const int32_t *table = g->table + (size_t) row * (size_t) g->stride;
     const int32_t bs = g->spec.block_size;
     int32_t *slot = bb->slot[i] + bb->b.n_tokens;
+    if (!pi__cache_has(c, row, i)) {
+        for (int32_t k = 0; k < n; k++) slot[k] = -1;
+        return;
+    }
     pi__assert((pos + n - 1) / bs < c->seq[row].n_blocks[i] && pos / bs >= c->seq[row].n_freed[i]);
     for (int32_t k = 0; k < n; k++) slot[k] = table[(pos + k) / bs] * bs + (pos + k) % bs;
     memcpy(bb->table[i] + (size_t) q * (size_t) g->stride, table, (size_t) c->seq[row].n_blocks[i] * sizeof *table);

@@ -169,6 +169,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         rc = validate(e, &j[made], &max_total, &drafter, err);
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
+        if (!rc) out[made]->without = pi__drafter_without(&e->setup, drafter);
     }
     if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
@@ -508,6 +509,7 @@ static int load(pi__core *e, pi_error *err)
     s->m->want_digest = s->cfg.prefix_dir != NULL;
     s->m->check_tensors = s->cfg.check_tensors;
     pi__model *beside = s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
+    if (beside) beside->want_digest = s->m->want_digest; /* its caches may be in the model's */
     if (beside) beside->check_tensors = s->cfg.check_tensors;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;

@@ -2,6 +2,7 @@
 #include "engine/drafters.h"
 
 #include "base/error.h"
+#include "engine/draft_block.h"
 #include "engine/draft_head.h"
 #include "engine/draft_lookup.h"
 #include "engine/draft_model.h"
@@ -50,7 +51,7 @@ size_t pi__drafters_bytes(const pi__setup *s)
     const pi__batch_shape shape = shape_of(s, &s->mem, false), exit = shape_of(s, &s->mem, true);
     const pi__lookup_shape lookup = lookup_of(s);
     size_t n = pi__drafting_bytes(s->mem.lim.max_seqs);
-    if (s->drafter) n += pi__draft_head_bytes(&shape);
+    if (s->drafter) n += s->drafter->block.size ? pi__draft_block_bytes(&shape) : pi__draft_head_bytes(&shape);
     if (has(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
     if (has(s, PI__SPEC_LAYER_EXIT)) n += pi__draft_model_bytes(&exit);
     if (!s->beside) return n;
@@ -68,7 +69,11 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
     pi__drafter *one = NULL;
     int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, s->be->discrete,
                                err);
-    if (!rc && s->drafter) {
+    if (!rc && s->drafter && s->drafter->block.size) {
+        const pi__draft_block_config c = {s->drafter, s->be, cache, rows, s->cfg.n_draft, s->cfg.draft_p_min};
+        rc = pi__draft_block_create(&one, &c, &shape, err);
+        if (!rc) pi__drafting_add(d, PI__SPEC_DRAFT, one);
+    } else if (!rc && s->drafter) {
         rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, err);
         if (!rc) pi__drafting_add(d, s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT, one);
     }
@@ -89,6 +94,14 @@ void pi__drafters_keep(pi__drafting *d, const pi__seq *s)
 void pi__drafters_clear(pi__drafting *d, const pi__block_hash *tenant)
 {
     if (d->of[PI__SPEC_NGRAM]) pi__draft_lookup_clear(d->of[PI__SPEC_NGRAM], tenant);
+}
+
+uint32_t pi__drafter_without(const pi__setup *s, int kind)
+{
+    uint32_t groups = 0;
+    for (int32_t i = 0; i < s->m->n_groups; i++)
+        if (s->m->group[i].draft && kind != PI__SPEC_DRAFT) groups |= 1u << i;
+    return groups;
 }
 
 int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err)

@@ -108,6 +108,7 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
         const pi__cache_group *g = &sc->cache->group[i];
+        if (!pi__cache_has(sc->cache, s->row, i)) continue;
         int32_t has = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
         if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - has > pi__block_available(&g->pool)) return false;
     }
@@ -120,7 +121,7 @@ static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
 {
     const int32_t most = pi__seq_most(s);
     for (pi__seq *r = sc->running.head; r; r = r->next) {
-        if (r->n_computed >= r->n_prompt || !r->keeps) continue;
+        if (r->n_computed >= r->n_prompt || !r->keeps || r->without & ~s->without) continue;
         int32_t common = pi__cache_common(sc->cache, s->row, r->row);
         if (common > most) common = most;
         common -= common % sc->cache->reuse_block;
@@ -147,6 +148,7 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     if (row == sc->config.max_seqs) return NO_ROOM;
     s->row = row;
     pi__cache_start(sc->cache, row, s->params.salt);
+    pi__cache_start_without(sc->cache, row, s->without);
     if (s->sample_group) pi__cache_start_private(sc->cache, row, s->sample_group->root);
     int32_t wanted = 0, got = 0;
     if (s->keeps) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_most(s) + 1, &wanted);

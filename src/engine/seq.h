@@ -63,6 +63,7 @@ struct pi__seq {
     pi__seq *prev, *next;      /* in the waiting or running list; next: in the inbox */
     uint64_t arrival;          /* order of submit */
     int32_t row;               /* scheduler: table row in the cache, -1: it waits and holds nothing */
+    uint32_t without;          /* bit of each cache group that it has nothing in */
     int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
     int32_t n_tokens;          /* in tokens */
     int32_t n_prompt;          /* of them, the prompt */

@@ -70,7 +70,7 @@ static int declare_head(pi__setup *s, bool beside, pi_error *err)
     if (s->drafter->arch->draft && s->drafter->no_draft)
         return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
                         "model-draft", s->drafter->arch->name);
-    if (!s->drafter->arch->draft)
+    if (!s->drafter->arch->draft && !s->drafter->arch->inject)
         return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
                         beside ? "model-draft" : "spec-type mtp", s->drafter->arch->name);
     if (s->drafter->n_vocab != s->m->n_vocab)
@@ -225,6 +225,7 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
     pi__block_hash hash = pi__hash(text, (size_t) n);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
+    if (s->drafter && s->drafter != s->m) hash = pi__hash_chain(hash, &s->drafter->digest, sizeof s->drafter->digest);
     for (int32_t i = 0; i < s->m->n_kv; i++) hash = pi__block_hash_extend(hash, &s->m->kv[i].placement, 1); /* shards */
     for (int32_t i = 0; i < s->m->n_state; i++) hash = pi__block_hash_extend(hash, &s->m->state[i].placement, 1);
     return hash;

@@ -210,6 +210,7 @@ static int32_t longest(const pi__tiering *t, const pi__seq *s)
         before = n;
         for (int32_t g = 0; g < t->cache->n_groups && n > 0; g++) {
             const pi__group_spec *sp = &t->cache->group[g].spec;
+            if (!pi__cache_has(t->cache, s->row, g)) continue;
             int32_t i = n / sp->block_size - 1, first = pi__group_first(sp, n);
             if (pi__group_is_full(sp)) {
                 for (i = 0; i < n / sp->block_size && somewhere(t, s, g, i);) i++;
@@ -264,9 +265,11 @@ bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
     }
     s->fetch.rounds--;
     bool room = true;
-    for (int32_t g = 0; g < t->cache->n_groups; g++)
+    for (int32_t g = 0; g < t->cache->n_groups; g++) {
+        if (!pi__cache_has(t->cache, s->row, g)) continue;
         for (int32_t i = pi__group_first(&t->cache->group[g].spec, n); i < n / t->map->block_size[g] && room; i++)
             if (!in_pool(t, s, g, i) && !loading(t, g, block_hash(t, s, g, i))) room = start_load(t, s, g, i);
+    }
     s->fetch.upto = t->n_loads;
     if (pending(t, s->fetch.upto) || (t->offload.host && pi__host_grows(t->offload.host))) return true;
     s->fetch.rounds = 1;

@@ -59,7 +59,7 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     if (a->head_dim % 16 || a->head_dim > PI__MAX_HEAD_DIM)
         pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 16", m->arch->name,
                          a->head_dim);
-    if (!shared) a->kv = pi__want_kv(m, layer, a->window, a->n_head_kv, a->head_dim);
+    if (!shared) a->kv = pi__want_kv(m, owner, layer, a->window, a->n_head_kv, a->head_dim);
     if (!pi__model_ok(m)) return;
     want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
     want_biases(m, a, layer);
@@ -94,13 +94,28 @@ void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
     pi__op_qkv(m->be, s->b, &prep);
 }
 
+void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s)
+{
+    const int64_t ld = 2 * kv_width(a);
+    float *k = s->qkv, *v = a->wv.n_out ? k + kv_width(a) : k; /* [n, K*D | K*D] */
+    const pi__linear both = {.in = *in, .n_rows = s->n, .n_lin = a->wv.n_out ? 2 : 1, .lin = {{&a->wk, k, ld}, {&a->wv, v, ld}}};
+    pi__op_linear(m->be, NULL, &both);
+    const bool turned = a->rot && a->rot->n_freq;
+    const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .k = k, .ldk = ld, .v = v, .ldv = ld, .k_bias = a->k_bias,
+                          .v_bias = a->v_bias, .k_norm = a->k_norm, .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps,
+                          .rope = turned ? a->rot->table : NULL, .n_rot = turned ? 2 * a->rot->n_freq : 0,
+                          .pair_stride = turned ? a->rot->n_rot / 2 : 0, .q_scale = 1.0f};
+    pi__op_qkv(m->be, s->b, &prep);
+}
+
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first)
 {
     const bool gated = a->flags & PI__ATTN_GATED;
     const pi__attention att = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = s->qkv, .ldq = pi__attn_width(a),
                                .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
                                .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
-                               .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST, .softcap = a->softcap};
+                               .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST, .block = a->flags & PI__ATTN_BLOCK,
+                               .softcap = a->softcap, .sinks = a->sinks};
     pi__op_attention(m->be, s->b, &att);
 }
 

@@ -43,6 +43,28 @@ void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows
     s->att = was;
 }
 
+void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens)
+{
+    m->captured.x = pi__arena_take(a, n_tokens * (size_t) m->captured.n * (size_t) m->n_embd * sizeof(float));
+}
+
+int32_t pi__last_captured(const pi__model *m)
+{
+    int32_t last = -1;
+    for (int32_t k = 0; k < m->captured.n; k++) last = m->captured.layer[k] > last ? m->captured.layer[k] : last;
+    return last;
+}
+
+void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x)
+{
+    const pi__captured *c = &m->captured;
+    const int64_t E = m->n_embd;
+    for (int32_t k = 0; k < c->n; k++)
+        if (c->layer[k] == layer)
+            pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = x, .ldx = E, .n_shards = 1, .n_rows = b->n_tokens, .n = E,
+                                                        .y = c->x + k * E, .ldy = c->n * E});
+}
+
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld)
 {
     pi__op_linear(m->be, NULL, &(pi__linear) {.in = *in, .n_rows = n, .n_lin = 1, .lin = {{w, y, ld}}});
@@ -181,6 +203,7 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     if (tied) pi__want_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     else pi__want_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     pi__want_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
+    m->head = h;
 }
 
 void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *x)

@@ -42,6 +42,12 @@ void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, in
  * queries, ld apart, in what was att. */
 void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows);
 
+/* The rows that a drafter wants are captured: room for them; the stream x before a layer [T, E], if it is one of those. */
+void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens);
+void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x);
+/* The last layer whose input is captured, -1: none. */
+int32_t pi__last_captured(const pi__model *m);
+
 /* y = W in. [n, n_out], ld apart */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
 /* The input of matrices under an RMSNorm. */
@@ -75,6 +81,7 @@ enum {
     PI__ATTN_SHARED = 16,    /* keys and values are another layer's: kv is set before */
     PI__ATTN_K_IS_V = 32,    /* raw keys are the values, where there are no others */
     PI__ATTN_PAST = 64,      /* a token does not see itself */
+    PI__ATTN_BLOCK = 128,    /* a token sees those of its step behind it, too */
 };
 
 typedef struct pi__attn {
@@ -95,6 +102,7 @@ typedef struct pi__attn {
     float *q_bias, *k_bias, *v_bias; /* [H*D], [K*D], [K*D], or NULL; or */
     float *qkv_bias;         /* [(H+2K)*D] */
     float *q_norm, *k_norm;  /* [D] */
+    float *sinks;            /* [H] as in pi__attention, or NULL */
     pi__weight wo;           /* [E, H*D] */
     float *post_norm;        /* [E] of its result, or NULL */
     int32_t kv;              /* index into the owner's kv */
@@ -109,6 +117,8 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w);
 int64_t pi__attn_width(const pi__attn *a);
 /* qkv = queries, keys and values of the normed residual; this step's K,V go to the cache. */
 void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s);
+/* This step's K,V alone, of what in reads. */
+void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
 /* att = attention of what project left, to keys from position first on. [n, H*D] */
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first);
 /* x += wo att, under post_norm where there is one. */

@@ -306,6 +306,15 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
     add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true}, row, full);
 }
 
+void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer)
+{
+    char full[96];
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n, 1, 1)) return;
+    if (t->type != PI__I32 && t->type != PI__I64) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be I32 or I64", full);
+    add_want(m, (pi__want) {.tensor = t, .order = dst, .below = below});
+}
+
 void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer)
 {
     char full[96];
@@ -432,7 +441,7 @@ static int32_t group_of(pi__model *m, pi__model *owner, const pi__row_group *lik
     int32_t g = 0;
     for (; g < owner->n_groups; g++) {
         const bool same = owner->group[g].window == like->window && owner->group[g].keep == like->keep &&
-                          owner->group[g].block == like->block;
+                          owner->group[g].block == like->block && owner->group[g].draft == like->draft;
         if (owner->group[g].recurrent == recurrent && (recurrent || same)) break;
     }
     if (g == PI__MAX_GROUPS) {
@@ -446,6 +455,7 @@ static int32_t group_of(pi__model *m, pi__model *owner, const pi__row_group *lik
         owner->group[g].window = like->window;
         owner->group[g].keep = like->keep;
         owner->group[g].block = like->block;
+        owner->group[g].draft = like->draft;
     }
     owner->group[g].n_layers++;
     return g;
@@ -465,10 +475,12 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
     return owner->n_kv++;
 }
 
-int32_t pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
+int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
 {
-    const pi__row_group group = {.name = window ? "window" : "full", .window = window};
-    return add_cache(m, m, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim});
+    const bool draft = owner != m;
+    const char *name = draft ? window ? "draft window" : "draft" : window ? "window" : "full";
+    const pi__row_group group = {.name = name, .window = window, .draft = draft};
+    return add_cache(m, owner, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim});
 }
 
 int32_t pi__want_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,

@@ -79,6 +79,8 @@ void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name,
 void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Wants a permutation of n numbers, I32 or I64 in the file, at dst. */
 void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer);
+/* The same of n whole numbers from 0 to below - 1. */
+void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer);
 /* Wants n_rows rows of n whole numbers from 0 to below - 1, I32 or I64 in the file, on the device. */
 void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer);
 /* Wants a matrix of the file, [n_out * n_mat, n_in], as n_mat stacked ones, of which each of several devices has all. Rows
@@ -97,10 +99,12 @@ typedef struct pi__row_group {
     const char *name;     /* "compressed" */
     int32_t window, keep; /* see pi__group_spec */
     int32_t block;        /* least tokens of a block */
+    bool draft;           /* of a drafter of blocks */
 } pi__row_group;
 
-/* A layer that keeps K,V in the group with this window (made where there is none). Returns its index in m->kv. */
-int32_t pi__want_kv(pi__model *m, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
+/* A layer that keeps K,V in the group with this window (made where there is none). owner: the model whose cache it is in, m or
+ * its target, which has groups of their own for those. Returns its index in owner->kv. */
+int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
 /* Rows of n values that a layer keeps, as pi__kv_layer has them, in the group of this kind. owner: the model whose cache they
  * are in, m or its target. Returns their index in owner->kv. */
 int32_t pi__want_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,

@@ -93,6 +93,7 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 {
     pi__dense *d = m->arch_data;
     pi__work_layout(m, &d->work, a, (size_t) lim->max_tokens);
+    pi__capture_layout(m, a, (size_t) lim->max_tokens);
     pi__rotation_layout(&d->rot, a, (size_t) lim->max_tokens);
     pi__rotation_layout(&d->rot_local, a, (size_t) lim->max_tokens);
 }
@@ -116,18 +117,24 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
+    const bool all = pi__last_captured(m) >= n_layer; /* a drafter reads all rows */
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
     for (int32_t i = 0; i < n_layer; i++) {
         const pi__dense_layer *l = &d->layers[i];
+        const bool last = i == n_layer - 1 && !all;
+        pi__capture(m, b, i, s.x);
         pi__attn_project(m, &l->attn, &s);
-        if (i == n_layer - 1 && !b->n_rows) return;
-        if (i == n_layer - 1) pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), d->work.rows);
+        if (last && !b->n_rows) return;
+        if (last) pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), d->work.rows);
         pi__attn_attend(m, &l->attn, &s, 0);
         pi__attn_output(m, &l->attn, &s);
         feed_forward(m, d, l, &s);
     }
+    if (!all) return;
+    pi__capture(m, b, n_layer, s.x);
+    pi__gather_logits_rows(m, b, s.x, m->n_embd, d->work.rows);
 }
 
 void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out)

@@ -326,6 +326,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     const size_t T = m->target ? PI__MAX_ROWS : (size_t) lim->max_tokens, E = (size_t) m->n_embd, f = sizeof(float);
     const size_t LP = (size_t) m->n_layer * (size_t) p->n_ple;
     pi__work_layout(m, &p->work, a, T);
+    pi__capture_layout(m, a, T);
     p->f = pi__arena_take(a, p->experts.n_expert ? T * E * f : 0);
     p->ple = pi__arena_take(a, T * LP * f);
     p->ple_tmp = pi__arena_take(a, T * LP * f);
@@ -406,7 +407,8 @@ static void after_attention(pi__model *m, const gemma4 *p, int32_t i, const pi__
 static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     gemma4 *p = m->arch_data;
-    const int32_t last = (p->n_own < n_layer ? p->n_own : n_layer) - 1; /* that writes to a cache */
+    const int32_t writes = (p->n_own < n_layer ? p->n_own : n_layer) - 1, read = pi__last_captured(m);
+    const int32_t last = read > writes ? read : writes; /* that needs all rows */
     pi__stream s = pi__stream_of(&p->work, b);
     const float *ple = p->ple;
     pi__head_embed(m, &p->head, b, s.x);
@@ -414,6 +416,7 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     rotations(m, p, b);
     for (int32_t i = 0; i < n_layer; i++) {
         const layer *l = &p->layers[i];
+        pi__capture(m, b, i, s.x);
         pi__attn_project(m, &l->attn, &s);
         if (i == last) {
             if (!b->n_rows) return;
@@ -425,6 +428,9 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
         pi__attn_attend(m, &l->attn, &s, 0);
         after_attention(m, p, i, &s, ple);
     }
+    if (last < n_layer) return;
+    pi__capture(m, b, n_layer, s.x);
+    pi__gather_logits_rows(m, b, s.x, m->n_embd, p->work.rows);
 }
 
 static void logits(pi__model *m, int32_t first, int32_t n, float *out)
@@ -495,7 +501,7 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_gemma4 = {
     .name = "gemma4", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .captures = true, .size_name = size_name,
 };
 
 const pi__arch pi__arch_gemma4_assistant = {

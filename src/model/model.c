@@ -14,7 +14,8 @@
 
 static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen35,
                                         &pi__arch_qwen35moe, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
-                                        &pi__arch_gemma4_assistant, &pi__arch_deepseek4};
+                                        &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash,
+                                        &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4};
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
@@ -64,7 +65,7 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     }
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
         if (strlen(archs[i]->name) == s.n && memcmp(archs[i]->name, s.p, s.n) == 0) return archs[i];
-    char known[120] = "";
+    char known[200] = "";
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", archs[i]->name);
     pi__fail(err, PI_EUNSUPPORTED, "architecture \"%.*s\" is not supported; this version runs %s",
@@ -72,15 +73,24 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
+/* The architecture's name ends as those of drafters do. */
+static bool is_drafter(const pi__gguf *g)
+{
+    static const char *const tail[] = {"-assistant", "dflash", "-dflash-draft"};
+    const pi__gguf_kv *arch = pi__gguf_find(g, "general.architecture");
+    for (size_t i = 0; arch && arch->type == PI__GGUF_STR && i < sizeof tail / sizeof *tail; i++) {
+        const size_t n = strlen(tail[i]);
+        if (arch->strs[0].n >= n && !memcmp(arch->strs[0].p + arch->strs[0].n - n, tail[i], n)) return true;
+    }
+    return false;
+}
+
 enum pi__kind pi__model_kind(const pi__gguf *g)
 {
-    static const char assistant[] = "-assistant";
-    const size_t n = strlen(assistant), n_tensors = pi__gguf_n_tensors(g);
-    const pi__gguf_kv *arch = pi__gguf_find(g, "general.architecture");
+    const size_t n_tensors = pi__gguf_n_tensors(g);
     bool head = false, trunk = false;
     if (!n_tensors) return PI__KIND_VOCABULARY;
-    if (arch && arch->type == PI__GGUF_STR && arch->strs[0].n > n &&
-        !memcmp(arch->strs[0].p + arch->strs[0].n - n, assistant, n)) return PI__KIND_DRAFTER;
+    if (is_drafter(g)) return PI__KIND_DRAFTER;
     for (size_t i = 0; i < n_tensors; i++) {
         const char *name = pi__gguf_tensor_at(g, i)->cname;
         if (!strncmp(name, "blk.0.", 6)) trunk = true;

@@ -24,9 +24,9 @@ typedef struct pi__want {
     float **vec;              /* f32 values on the device */
     float factor;             /* of vec: multiplies what is in the file */
     float *host;              /* f32 values in ordinary memory, for loaded() */
-    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length */
+    int32_t *order;           /* whole numbers in ordinary memory: a permutation of those below its length, or */
     int32_t **numbers;        /* whole numbers on the device, */
-    int32_t below;            /* each below this */
+    int32_t below;            /* each below this; 0: not numbers like that */
     const int32_t *row;       /* of weight and vec: file row (value) of each of theirs, known before they are loaded; NULL: as
                                * in the file */
     size_t size;              /* bytes on the device */
@@ -68,9 +68,30 @@ typedef struct pi__arch {
     void (*draft)(pi__model *m, const pi__batch *b, bool chained, float *logits);
     /* The drafter has a KV cache of its own, from position 1 on: it is run over all tokens. */
     bool draft_has_cache;
+    /* Of a drafter of blocks: the keys and values of b's tokens, which it makes of what the target's last forward captured
+     * in row row[t] for token t of b. forward is then given the blocks. */
+    void (*inject)(pi__model *m, const pi__batch *b, const int32_t *row);
+    bool captures;    /* its forward captures what such drafters read (pi__capture) */
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
 } pi__arch;
+
+enum { PI__MAX_CAPTURE = 16 };
+
+/* What a drafter reads of its target: the residual stream before these layers, side by side. */
+typedef struct pi__captured {
+    int32_t n;                 /* layers; 0: nothing is captured */
+    int32_t layer[PI__MAX_CAPTURE]; /* n_trunk: behind the last one */
+    float *x;                  /* scratch: [T, n, n_embd] of the last forward */
+} pi__captured;
+
+/* A drafter of blocks: the last token and masks behind it give a token each, in one pass. */
+typedef struct pi__draft_blocks {
+    int32_t size;              /* most tokens of a block */
+    int32_t mask;              /* id of the others than the first */
+    int32_t n_out;             /* logits of a row */
+    const int32_t *token;      /* [n_out] the id that each stands for; NULL: its index */
+} pi__draft_blocks;
 
 struct pi__model {
     const pi__arch *arch;      /* its code */
@@ -92,6 +113,9 @@ struct pi__model {
     int32_t n_trunk;           /* layers that forward runs at most: without a draft head's, and without those left out */
     int32_t n_exit;            /* layers that are computed instead of all; 0: all */
     int32_t n_used;            /* experts of a token instead of the file's number; 0: that */
+    const struct pi__head *head; /* embedding and logits, which a drafter may borrow; NULL: none that it could */
+    pi__captured captured;     /* what a drafter wants of it */
+    pi__draft_blocks block;    /* of a drafter of blocks; size 0: it is none */
     int32_t n_groups;          /* cache groups */
     struct {
         const char *name;      /* "full", "window", "recurrent" */
@@ -100,6 +124,7 @@ struct pi__model {
         int32_t block;         /* least tokens of a block; 0: any */
         int32_t n_layers;      /* layers that keep K,V or a state in it */
         bool recurrent;        /* states and snapshots of them instead of K,V */
+        bool draft;            /* of a drafter of blocks beside the model: only sequences that use it have anything here */
     } group[PI__MAX_GROUPS];
     pi__kv_layer *kv;          /* [n_kv] in the order inside a block; the engine sets types, base and stride */
     int32_t n_kv;              /* layers that keep K,V */
@@ -161,6 +186,7 @@ void pi__weights_free(pi__model *m);
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
 
 extern const pi__arch pi__arch_deepseek4;
+extern const pi__arch pi__arch_dflash, pi__arch_dflash_qwen35, pi__arch_dflash_gemma4;
 extern const pi__arch pi__arch_gemma2, pi__arch_gemma3;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama;

@@ -266,6 +266,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__work_layout(m, &p->work, a, T);
     p->shared = pi__arena_take(a, T * (p->moe ? E : 0) * f);
     pi__rotation_layout(&p->rot, a, T);
+    pi__capture_layout(m, a, T);
     if (!p->draft) return;
     p->pair = pi__arena_take(a, T * 2 * E * f);
     p->dx = pi__arena_take(a, T * E * f);
@@ -342,17 +343,21 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     qwen35 *p = m->arch_data;
     pi__stream s = pi__stream_of(&p->work, b);
+    const bool all = p->draft || pi__last_captured(m) >= n_layer; /* a drafter reads all rows */
     pi__head_embed(m, &p->head, b, s.x);
     pi__rotation_forward(m, &p->rot, b);
     for (int32_t i = 0; i < n_layer; i++) {
         const layer *l = &p->layers[i];
-        const bool last = i == n_layer - 1 && !p->draft; /* a draft head reads all rows */
+        const bool last = i == n_layer - 1 && !all;
+        pi__capture(m, b, i, s.x);
         mix(m, p, l, &s);
         if (last && !b->n_rows) return;
         if (last) only_logits_rows(m, p, l, &s, p->work.rows);
         after_mixer(m, p, l, &s);
     }
-    if (p->draft) pi__gather_logits_rows(m, b, s.x, m->n_embd, p->work.rows);
+    if (!all) return;
+    pi__capture(m, b, n_layer, s.x);
+    pi__gather_logits_rows(m, b, s.x, m->n_embd, p->work.rows);
 }
 
 static void logits(pi__model *m, int32_t first, int32_t n, float *out)
@@ -420,10 +425,12 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_qwen35 = {
     .name = "qwen35", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true,
+    .size_name = size_name,
 };
 
 const pi__arch pi__arch_qwen35moe = {
     .name = "qwen35moe", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true,
+    .size_name = size_name,
 };

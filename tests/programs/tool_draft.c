@@ -4,8 +4,9 @@
  *
  * IDS are token ids as text. Writes the drafter's logits for positions 1, 2, ... (float32, [n - 1, vocabulary]) to the file
  * ROWS, and to standard output a line for each of the positions START, START + STEP, ...: the DRAFTS tokens that are
- * drafted behind it. DRAFTER: the file of a draft head beside the model. The cache is one block table over one sequence, as
- * small as that can be. */
+ * drafted behind it. DRAFTER: the file of a draft head beside the model. Of a drafter of blocks, which reads START and STEP not,
+ * the logits are those of a block of DRAFTS + 1 tokens that begins with the last of IDS, and there is one line. The cache is one
+ * block table over one sequence, as small as that can be. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,28 @@ static void run_from(tool *t, int32_t p, int32_t n_drafts)
     memcpy(t->token, saved, sizeof saved);
 }
 
+/* The target over all but the last id, and the block that begins with that. */
+static void run_block(tool *t, FILE *out, int32_t n_drafts)
+{
+    int32_t start[2], len[1];
+    const int32_t last = t->n - 1;
+    pi_error err = {0};
+    pi__batch b = batch_of(t, start, len, 0, last);
+    t->be->dev->begin(t->be, &b, PI__STEP_ANY);
+    t->m->arch->forward(t->m, &b, t->m->n_trunk);
+    t->drafter->arch->inject(t->drafter, &b, t->row);
+    for (int32_t i = 1; i <= n_drafts; i++) t->token[last + i] = t->drafter->block.mask;
+    b = batch_of(t, start, len, last, n_drafts + 1);
+    b.n_rows = n_drafts + 1;
+    t->drafter->arch->forward(t->drafter, &b, t->drafter->n_layer);
+    t->drafter->arch->logits(t->drafter, 0, b.n_rows, t->logits);
+    if (t->be->dev->finish(t->be, &err)) die("step", &err);
+    fwrite(t->logits, sizeof *t->logits, (size_t) b.n_rows * (size_t) t->drafter->block.n_out, out);
+    for (int32_t i = 1; i <= n_drafts; i++)
+        printf("%d%c", pi__argmax(t->logits + (size_t) i * (size_t) t->drafter->block.n_out, t->drafter->block.n_out),
+               i < n_drafts ? ' ' : '\n');
+}
+
 int main(int argc, char **argv)
 {
     static tool t;
@@ -144,6 +167,10 @@ int main(int argc, char **argv)
     open_model(&t, argv[1], argc > 6 ? argv[6] : NULL);
     FILE *out = fopen(argv[2], "wb");
     if (!out || t.n < 2 || step < 1) return 1;
+    if (t.drafter->arch->inject) {
+        run_block(&t, out, n_drafts);
+        return fclose(out) != 0;
+    }
     run_all(&t, out);
     int32_t last = first;
     while (last + step < t.n) last += step;

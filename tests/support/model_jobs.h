@@ -189,11 +189,14 @@ static inline char *model_find(model_file f, const char *text)
     return NULL;
 }
 
+/* The file at hand: the drafter's, where there is one. */
+static inline const char *model_file_of(const pi__config *c) { return c->draft_model ? c->draft_model : c->model; }
+
 /* The file opens no more, and the error says why. */
 static inline void model_refused(const pi__config *c0, model_file f, const char *why)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s.bad", c0->model);
+    snprintf(path, sizeof path, "%s.bad", model_file_of(c0));
     FILE *out = fopen(path, "wb");
     assert_non_null(out);
     assert_int_equal(fwrite(f.p, 1, f.n, out), f.n);
@@ -201,7 +204,8 @@ static inline void model_refused(const pi__config *c0, model_file f, const char 
     pi__config c = *c0;
     pi__core *e = NULL;
     pi_error err = {0};
-    c.model = path;
+    if (c.draft_model) c.draft_model = path;
+    else c.model = path;
     c.max_seqs = 1;
     if (!pi__core_open(&e, &c, &err)) fail_msg("opened, where \"%s\" was expected", why);
     if (!strstr(err.msg, why)) fail_msg("not \"%s\" but: %s", why, err.msg);
@@ -221,7 +225,7 @@ static inline void models_refused(const pi__config *c, const char *prefix, const
     for (size_t i = 0; i < n; i++) {
         char key[96];
         snprintf(key, sizeof key, "%s%s", prefix, list[i].key);
-        model_file f = model_read(c->model);
+        model_file f = model_read(model_file_of(c));
         memcpy(model_find(f, key) + strlen(key) + list[i].at, &list[i].v, 4);
         model_refused(c, f, list[i].why);
         free(f.p);
@@ -232,7 +236,7 @@ static inline void models_refused(const pi__config *c, const char *prefix, const
 static inline void model_needs(const pi__config *c, const char *const *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        model_file f = model_read(c->model);
+        model_file f = model_read(model_file_of(c));
         model_find(f, name[i])[0] = 'X';
         model_refused(c, f, name[i]);
         free(f.p);

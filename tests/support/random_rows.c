@@ -147,6 +147,44 @@ static const tiny_tensor assistant_tail[] = {
     {"K!i", "masked_embd_ordering.weight", PI__I32, "V", assistant_token},
     {"Ki", "masked_embd_ordering", PI__I64, "V", assistant_token}, {0}};
 
+/* ---- dflash: a drafter of blocks for gemma4, or for the four layers of qwen35, with or without what Gemma has; and as lucebox
+ * names things.
+ * B the target's embedding, N layers of it that are read, x lucebox, g for qwen35, v matrices of values, p norms behind each
+ * block, w the second layer sees W tokens, s sinks, t an embedding of its own, o a head, K its rows where they are fewer and
+ * stand for tokens: the O-th (-1: their own), or one behind it. */
+
+static const int32_t dflash_g4[3] = {1, 3, 6}, dflash_q35[3] = {0, 2, 4}, dflash_outputs[3] = {0, 2, 5};
+static const uint8_t dflash_local[2] = {0, 1};
+
+static double dflash_token(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    (void) rng;
+    return (double) (v['O'] < 0 ? (i * 7 + 5) % v['V'] : v['O'] + i % 2);
+}
+
+static const tiny_key dflash_keys[] = {
+    NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
+    NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "G"),
+    NUM("", "attention.key_length", "D"), NUM("", "attention.value_length", "D"), NUM("", "rope.dimension_count", "D"),
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("!x", "block_size", "8"),
+    NUM("x", "dflash.block_size", "8"), NUM("!x", "tokenizer.ggml.mask_token_id", "4"), NUM("x", "dflash.mask_token_id", "4"),
+    {"!x!g", "target_layers", I32, "N", 0, dflash_g4}, {"!xg", "target_layers", I32, "N", 0, dflash_q35},
+    {"x!g", "dflash.target_layer_ids", I32, "N", 0, dflash_outputs}, NUM("xg", "dflash.n_target_layers", "N"),
+    NUM("w", "attention.sliding_window", "W"), {"w", "attention.sliding_window_pattern", U8, "L", 0, dflash_local},
+    {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"}, {"p!x", "embedding_scale", PI__GGUF_F32, NULL, 8, NULL}, {0}};
+
+static const tiny_tensor dflash_head[] = {
+    T("!x", "fc.weight", M, "NB E"), T("x", "dflash.fc.weight", M, "NB E"), T("!x", "enc.output_norm.weight", F32, "E"),
+    T("x", "dflash.hidden_norm.weight", F32, "E"), T("t", "token_embd.weight", M, "E V"), T("o!K", "output.weight", M, "E V"),
+    T("K", "output.weight", M, "E K"), {"K", "d2t", PI__I64, "K", dflash_token}, T("", "output_norm.weight", F32, "E"), {0}};
+static const tiny_tensor dflash_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HD"), T("", "attn_k.weight", M, "E GD"),
+    T("v", "attn_v.weight", M, "E GD"), T("", "attn_q_norm.weight", F32, "D"), T("", "attn_k_norm.weight", F32, "D"),
+    T("", "attn_output.weight", M, "HD E"), T("s", "attn_sinks.weight", F32, "H"),
+    T("p", "post_attention_norm.weight", F32, "E"), T("", "ffn_norm.weight", F32, "E"), T("", "ffn_gate.weight", M, "E F"),
+    T("", "ffn_up.weight", M, "E F"), T("", "ffn_down.weight", M, "F E"), T("p", "post_ffw_norm.weight", F32, "E"),
+    T("p", "layer_output_scale.weight", F32, "1"), {0}};
+
 /* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, a draft head behind them, tied output or not,
  * experts in both ways of storing gate and up.
  * T heads of keys, U of values, x experts; of a layer: d a delta net, z the draft head, f gate and up fused. */
@@ -264,6 +302,8 @@ static const tiny_tensor ds4_mtp_tail[] = {
 #define Q35 .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "spm", \
             .type = Q8, .rng = 11
 #define Q35_SIZES "L=5 E=64 H=4 G=2 D=32 T=2 U=4 F=96 X=6 Y=32 Z=64"
+#define DFLASH .keys = dflash_keys, .head = dflash_head, .layer = dflash_layer, .vocab = "spm", .type = Q8, .rng = 31, \
+               .sizes = "L=2 E=64 B=64 H=4 G=2 D=32 F=96 W=24 N=3 O=-1"
 #define DS4 .arch = "deepseek4", .keys = ds4_keys, .layer = ds4_layer, .per_layer = ds4_per_layer, .vocab = "spm"
 #define DS4_SIZES "E=64 H=4 D=48 K=32 Q=2 O=24 I=17 J=32 X=5 T=2 F=32 W=24"
 
@@ -279,6 +319,9 @@ const tiny_row tiny_rows[] = {
     {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer, .tail = assistant_tail,
      .per_layer = assistant_per_layer, .vocab = "spm", .type = Q8, .rng = 21,
      .sizes = "L=2 E=32 B=64 F=64 H=4 D=64 S=32 W=40 N=V O=-1"},
+    {"dflash", DFLASH},
+    {"gemma4-dflash-draft", DFLASH},
+    {"qwen35-dflash-draft", DFLASH},
     {"qwen35", Q35, .sizes = Q35_SIZES},
     {"qwen35moe", Q35, .sizes = Q35_SIZES " x=1"},
     {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},

@@ -56,6 +56,8 @@ static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
     return tiny_random(rng) % 10 == 0 ? tiny_random(rng) % n : n;
 }
 
+static char target[256]; /* of the drafter that the file is; "": it is none */
+
 /* true: it opened and answered. */
 static bool open_and_ask(const char *path)
 {
@@ -64,6 +66,7 @@ static bool open_and_ask(const char *path)
     pi__core *e;
     pi__seq *s;
     pi_error err = {0};
+    if (*target) c.model = target, c.draft_model = path, c.n_draft = 3;
     if (pi__core_open(&e, &c, &err)) {
         assert_int_not_equal(err.code, PI_OK);
         assert_int_not_equal(err.code, PI_EINTERNAL);
@@ -72,7 +75,7 @@ static bool open_and_ask(const char *path)
     }
     int32_t prompt[3] = {2, 5, 7};
     pi__job j = {.prompt = prompt, .n_prompt = 3, .on_token = on_token, .on_done = on_done,
-                 .params = {.max_tokens = 2, .n_logprobs = -1,
+                 .params = {.max_tokens = *target ? 5 : 2, .n_logprobs = -1,
                             .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}}};
     atomic_store(&done, 0);
     if (!pi__core_submit(e, &j, 1, &s, &err)) {
@@ -147,6 +150,19 @@ static void damaged_deepseek4(void **st)
     damaged(path, "output_norm.weight", N_MUTANTS / 8);
 }
 
+static void damaged_dflash(void **st)
+{
+    (void) st;
+    char path[256];
+    pi_error err = {0};
+    const tiny_spec draft = {.arch = "dflash", .sizes = "v=1 w=1 s=1 p=1 K=9"};
+    assert_int_equal(tiny_write(tiny_path(target, "mutatetarget"), &(tiny_spec) {.arch = "gemma4"}, &err), PI_OK);
+    assert_int_equal(tiny_write(tiny_path(path, "mutateflash"), &draft, &err), PI_OK);
+    damaged(path, "blk.1.layer_output_scale.weight", N_MUTANTS / 16);
+    unlink(target);
+    target[0] = 0;
+}
+
 static void damaged_dense(void **st)
 {
     (void) st;
@@ -165,6 +181,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4),
                                        cmocka_unit_test(damaged_qwen35), cmocka_unit_test(damaged_deepseek4),
-                                       cmocka_unit_test(damaged_dense)};
+                                       cmocka_unit_test(damaged_dense), cmocka_unit_test(damaged_dflash)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

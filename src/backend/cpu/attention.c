@@ -188,7 +188,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     for (int32_t r = 0; r < w->n; r++) {
         int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
-        w->hi[r] = pos - j->a->past;
+        w->hi[r] = j->a->block ? j->b->seq_len[lo] - 1 : pos - j->a->past;
         w->lo[r] = lowest_key(j->a, pos);
         int64_t at = token * j->a->ldq + h * q_stride;
         w->q[r] = j->a->q + at;

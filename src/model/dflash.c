@@ -1,0 +1,321 @@
+/* DFlash: drafters that give a block of tokens in one pass. GGUF architecture "dflash"; the same under the names that lucebox
+ * writes, "qwen35-dflash-draft" and "gemma4-dflash-draft".
+ *
+ * Such a drafter has no text of its own to read. It is told of a token by what the target made of it: the residual stream
+ * before some of the target's layers (its features), side by side, is brought to the drafter's width (fc, a norm), and from
+ * that each of its layers makes the keys and values that it keeps at the token's position (inject). They never change.
+ *
+ *     position      0 .. n-1                     n       n+1 .. n+B-1
+ *     cache         keys, values of features     of the block, for this pass only
+ *     the block     -                            token   mask .. mask         all of it sees all of it, and what is before
+ *     gives         -                            -       the tokens n+1 .. n+B-1, all at once
+ *
+ * The layers are those of Qwen 3, with what Gemma has besides where a file has it. Embedding and head may be the target's;
+ * a head of fewer tokens says which they are (d2t). Its cache lies in groups of the target's, which only sequences fill
+ * that it drafts for, and which are a part of the prefixes that those find.
+ *
+ * After "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036).
+ *
+ * Symbols in shapes: T tokens of the step, E embedding, W the target's, N captured layers, H query heads, K key/value heads, D
+ * head size, V rows of the head. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/blocks.h"
+
+enum { CHUNK = 256 /* tokens whose features are copied at a time */, MOST_BLOCK = 256 };
+
+typedef struct layer {
+    pi__attn attn;
+    float *ffn_norm;         /* [E] */
+    pi__mlp mlp;
+    float *post_ffn_norm;    /* [E], or NULL */
+    float out_scale;         /* of the stream at the layer's end */
+} layer;
+
+typedef struct dflash {
+    bool lucebox;            /* other names, and sliding layers do not see what is behind them */
+    int32_t n_ff;
+    pi__attn attn;           /* what all layers are made from */
+    int act;                 /* of the feed-forward */
+    pi__rotation rot;
+    pi__head head;           /* matrices that are empty are the target's */
+    const pi__weight *embd, *output; /* those that are used */
+    pi__weight fc;           /* [E, N*W] */
+    float *enc_norm;         /* [E] of what that gives */
+    layer *layers;           /* [n_layer] */
+    pi__work work;           /* scratch; y holds the normed rows of the last block at the end */
+    float *features;         /* scratch: [CHUNK, N*W] */
+} dflash;
+
+/* ---- declaring */
+
+/* Its name in llama.cpp's files, or in lucebox's. */
+static const char *named(const dflash *p, const char *name, const char *lucebox) { return p->lucebox ? lucebox : name; }
+
+/* What of DFlash's kin is not there. */
+static void refuse_kin(pi__model *m)
+{
+    static const struct {
+        const char *tensor, *what;
+    } kin[] = {{"markov_w1.weight", "DSpark (a Markov head)"}, {"selector_hidden.weight", "DFlash2 (a selector)"},
+               {"hc_head_fn.weight", "DSpark for DeepSeek V4"}};
+    for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
+        if (pi__has_tensor(m, kin[i].tensor, PI__OF_FILE))
+            pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: this drafter is %s, which is not supported: give a DFlash drafter",
+                             kin[i].what);
+    const float v = pi__hp_f32_or(m, "attention.value_scale", 0);
+    if (v != 0 && v != 1)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.value_scale is %g: only 1 is supported", m->arch->name, (double) v);
+}
+
+static void check_target(pi__model *m)
+{
+    const pi__model *t = m->target;
+    if (!t->arch->captures || !t->head)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: a %s file cannot draft for a %s model", m->arch->name, t->arch->name);
+}
+
+static void read_heads(pi__model *m, dflash *p)
+{
+    pi__attn *a = &p->attn;
+    a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
+    a->n_head_kv = pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
+    const int32_t def = m->n_embd / a->n_head;
+    a->head_dim = pi__hp_u32_or(m, "attention.key_length", def > 1 ? (uint32_t) def : 2, 2, PI__MAX_HEAD_DIM);
+    const int32_t vdim = pi__hp_u32_or(m, "attention.value_length", (uint32_t) a->head_dim, 1, PI__MAX_HEAD_DIM);
+    const int32_t n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) a->head_dim, 2, (uint32_t) a->head_dim);
+    const float scale = pi__hp_f32_or(m, "attention.scale", 0);
+    if (vdim != a->head_dim || a->head_dim % 32)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal and a "
+                         "multiple of 32", m->arch->name, a->head_dim, vdim);
+    if (a->n_head % a->n_head_kv)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
+                         m->arch->name, a->n_head, a->n_head_kv);
+    a->eps = p->head.eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
+    a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
+    a->flags = PI__ATTN_QK_NORM | PI__ATTN_BLOCK;
+    a->rot = &p->rot;
+    a->owner = m->target;
+    pi__rotation_declare(m, &p->rot, n_rot, "rope.freq_base", 1e4f, true);
+    pi__rotation_factors(m, &p->rot, false);
+}
+
+static void read_activation(pi__model *m, dflash *p)
+{
+    char key[96];
+    pi__str s = {0};
+    p->act = m->arch == &pi__arch_dflash_gemma4 ? PI__IN_GEGLU : PI__IN_SWIGLU;
+    snprintf(key, sizeof key, "%s.hidden_activation", m->arch->name);
+    if (!pi__model_ok(m) || pi__gguf_get_str(m->g, key, &s, &m->error) || !s.p) return;
+    const bool gelu = (s.n == 4 && !memcmp(s.p, "gelu", 4)) || (s.n == 17 && !memcmp(s.p, "gelu_pytorch_tanh", 17));
+    if (!gelu && (s.n != 4 || memcmp(s.p, "silu", 4)))
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is none of \"silu\", \"gelu\" and \"gelu_pytorch_tanh\"", key);
+    p->act = gelu ? PI__IN_GEGLU : PI__IN_SWIGLU;
+}
+
+/* Size of a block, and what its tokens are but the first. */
+static void read_block(pi__model *m, dflash *p)
+{
+    uint32_t mask = UINT32_MAX;
+    char key[96];
+    m->block.size = pi__hp_u32_or(m, named(p, "block_size", "dflash.block_size"), 16, 2, MOST_BLOCK);
+    snprintf(key, sizeof key, "%s.dflash.mask_token_id", m->arch->name);
+    const char *name = p->lucebox && pi__gguf_find(m->g, key) ? key : "tokenizer.ggml.mask_token_id";
+    if (!pi__model_ok(m) || pi__gguf_get_u32(m->g, name, &mask, UINT32_MAX, &m->error)) return;
+    if (mask >= (uint32_t) m->n_vocab)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s must be there, and one of the model's %d tokens", name, m->n_vocab);
+    m->block.mask = (int32_t) mask;
+}
+
+/* lucebox's drafters for Qwen say how many layers they read, and mean these: spread from the second to the last but three. */
+static void spread_layers(pi__model *m, pi__captured *c)
+{
+    const int32_t L = m->target->n_trunk;
+    c->n = pi__hp_u32(m, "dflash.n_target_layers", 1, PI__MAX_CAPTURE);
+    for (int32_t k = 0; k < c->n; k++)
+        c->layer[k] = 2 + (c->n > 1 ? (int32_t) lround((double) k * (L - 4) / (c->n - 1)) : 0);
+}
+
+/* Which of the target's layers it reads. lucebox numbers them by their outputs. */
+static void read_captured(pi__model *m, const dflash *p)
+{
+    pi__captured *c = &m->target->captured;
+    const char *name = named(p, "target_layers", "dflash.target_layer_ids");
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->arch->name, name);
+    const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
+    if (!pi__model_ok(m)) return;
+    if (!kv && p->lucebox) spread_layers(m, c);
+    else if (!kv || kv->type != PI__GGUF_ARR || kv->arr_type > PI__GGUF_I32 || kv->n < 1 || kv->n > PI__MAX_CAPTURE)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s needs 1 to %d whole numbers", key, PI__MAX_CAPTURE);
+    else c->n = (int32_t) kv->n;
+    for (int32_t k = 0; k < c->n && pi__model_ok(m); k++) {
+        const int64_t layer = kv ? pi__gguf_elem_i64(kv, (uint64_t) k) + p->lucebox : c->layer[k];
+        if (layer < 0 || layer > m->target->n_trunk)
+            pi__model_refuse(m, PI_EINVAL, "model-draft: it reads layer %lld of its model, and this one has %d: it was not made "
+                             "for it", (long long) layer, m->target->n_trunk);
+        else c->layer[k] = (int32_t) layer;
+    }
+}
+
+/* Which layers see a window. */
+static void read_windows(pi__model *m, dflash *p)
+{
+    const int32_t window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
+    bool causal = false;
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.causal", m->arch->name);
+    if (pi__model_ok(m)) pi__gguf_get_bool(m->g, key, &causal, false, &m->error);
+    const pi__gguf_kv *kv = window ? pi__hp_array(m, "attention.sliding_window_pattern", PI__GGUF_BOOL, m->n_layer, false) : NULL;
+    if (window && !kv)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.sliding_window_pattern needs a bool for each layer", m->arch->name);
+    if (causal) p->attn.flags &= ~PI__ATTN_BLOCK;
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
+        pi__attn *a = &p->layers[i].attn;
+        *a = p->attn;
+        if (!kv || !pi__gguf_elem_u64(kv, (uint64_t) i)) continue;
+        a->window = window;
+        if (p->lucebox) a->flags &= ~PI__ATTN_BLOCK;
+    }
+}
+
+static void want_layer(pi__model *m, dflash *p, int32_t i)
+{
+    layer *l = &p->layers[i];
+    const int64_t E = m->n_embd;
+    if (pi__has_tensor(m, "attn_qkv.weight", i))
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor blk.%d.attn_qkv.weight: a drafter's queries, keys and values must be apart", i);
+    if (!pi__has_tensor(m, "attn_v.weight", i)) l->attn.flags |= PI__ATTN_K_IS_V | PI__ATTN_V_NORM;
+    pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
+    pi__attn_declare(m, &l->attn, i, &p->work);
+    pi__want_vec_or_not(m, &l->attn.sinks, l->attn.n_head, "attn_sinks.weight", i);
+    pi__want_vec_or_not(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
+    pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
+    l->mlp = (pi__mlp) {.n_ff = p->n_ff, .act = p->act};
+    pi__mlp_declare(m, &l->mlp, "", i, &p->work);
+    pi__want_vec_or_not(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
+    l->out_scale = 1;
+    pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
+}
+
+/* Embedding and head: its own, or the target's. */
+static void want_head(pi__model *m, dflash *p)
+{
+    const pi__model *t = m->target;
+    const int64_t E = m->n_embd, V = m->n_vocab;
+    const pi__tensor *d2t = pi__gguf_find_tensor(m->g, "d2t");
+    m->block.n_out = d2t && d2t->ne[0] > 0 && d2t->ne[0] < V ? (int32_t) d2t->ne[0] : m->n_vocab;
+    pi__want_weight_or_not(m, &p->head.tok_embd, E, V, "token_embd.weight", PI__OF_FILE);
+    if (d2t) {
+        int32_t *token = pi__model_calloc(m, (size_t) m->block.n_out, sizeof *token, "the drafter's tokens");
+        pi__want_weight(m, &p->head.output, E, m->block.n_out, "output.weight", PI__OF_FILE);
+        pi__want_ids(m, token, m->block.n_out, m->n_vocab, "d2t", PI__OF_FILE);
+        m->block.token = token;
+    } else {
+        pi__want_weight_or_not(m, &p->head.output, E, V, "output.weight", PI__OF_FILE);
+    }
+    p->embd = p->head.tok_embd.n_out ? &p->head.tok_embd : &t->head->tok_embd;
+    p->output = p->head.output.n_out ? &p->head.output : p->head.tok_embd.n_out ? &p->head.tok_embd : pi__head_output(t->head);
+    if (p->embd->n_in != E || p->output->n_in != E)
+        pi__model_refuse(m, PI_EINVAL, "model-draft: its embedding has %lld values, the model's %d: it was not made for this one",
+                         (long long) E, t->n_embd);
+    pi__want_vec(m, &p->head.output_norm, E, "output_norm.weight", PI__OF_FILE);
+}
+
+static void declare(pi__model *m)
+{
+    dflash *p = m->arch_data;
+    p->lucebox = m->arch != &pi__arch_dflash;
+    check_target(m);
+    refuse_kin(m);
+    p->layers = pi__model_calloc(m, (size_t) m->n_layer, sizeof *p->layers, "the layers");
+    if (!pi__model_ok(m)) return;
+    m->n_vocab = m->target->n_vocab;
+    p->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
+    const float def = m->arch == &pi__arch_dflash_gemma4 ? sqrtf((float) m->n_embd) : 0, scale = pi__hp_f32_or(m, "embedding_scale", def);
+    p->head.embd_scale = scale != 0 ? scale : 1;
+    read_heads(m, p);
+    read_activation(m, p);
+    read_windows(m, p);
+    read_block(m, p);
+    read_captured(m, p);
+    if (!pi__model_ok(m)) return;
+    pi__want_weight(m, &p->fc, (int64_t) m->target->captured.n * m->target->n_embd, m->n_embd,
+                    named(p, "fc.weight", "dflash.fc.weight"), PI__OF_FILE);
+    pi__want_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
+    want_head(m, p);
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, p, i);
+}
+
+static void loaded(pi__model *m)
+{
+    dflash *p = m->arch_data;
+    for (int32_t i = 0; i < m->n_layer; i++)
+        if (!isfinite(p->layers[i].out_scale))
+            pi__model_refuse(m, PI_EFORMAT, "tensor blk.%d.layer_output_scale.weight is not a finite number", i);
+    pi__rotation_loaded(m, &p->rot);
+}
+
+static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
+{
+    dflash *p = m->arch_data;
+    const size_t T = (size_t) lim->max_tokens, chunk = T < CHUNK ? T : CHUNK;
+    pi__work_layout(m, &p->work, a, T);
+    pi__rotation_layout(&p->rot, a, T);
+    p->features = pi__arena_take(a, chunk * (size_t) p->fc.n_in * sizeof(float));
+}
+
+/* ---- the graph */
+
+static void inject(pi__model *m, const pi__batch *b, const int32_t *row)
+{
+    const dflash *p = m->arch_data;
+    const pi__stream s = pi__stream_of(&p->work, b);
+    const int64_t N = p->fc.n_in, E = m->n_embd;
+    for (int32_t t = 0; t < b->n_tokens; t += CHUNK) {
+        const int32_t n = b->n_tokens - t < CHUNK ? b->n_tokens - t : CHUNK;
+        pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = row + t, .n_rows = n, .x = m->target->captured.x, .n = N,
+                                                            .out = p->features});
+        const pi__lin_in f = {.kind = PI__IN_PLAIN, .x = p->features, .ldx = N};
+        pi__matmul(m, &f, n, &p->fc, s.x + t * E, E);
+    }
+    pi__rotation_forward(m, &p->rot, b);
+    const pi__lin_in in = pi__normed(m, s.x, p->enc_norm, p->attn.eps);
+    for (int32_t i = 0; i < m->n_layer; i++) pi__attn_inject(m, &p->layers[i].attn, &in, &s);
+}
+
+static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
+{
+    const dflash *p = m->arch_data;
+    pi__stream s = pi__stream_of(&p->work, b);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = p->embd, .scale = p->head.embd_scale, .out = s.x});
+    pi__rotation_forward(m, &p->rot, b);
+    for (int32_t i = 0; i < n_layer; i++) {
+        const layer *l = &p->layers[i];
+        pi__attn_project(m, &l->attn, &s);
+        pi__attn_attend(m, &l->attn, &s, 0);
+        pi__attn_output(m, &l->attn, &s);
+        const pi__lin_in z = pi__normed(m, s.x, l->ffn_norm, p->attn.eps);
+        pi__mlp_forward(m, &l->mlp, &z, s.n, s.ff, s.y);
+        pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s.x, .y = s.y, .w = l->post_ffn_norm, .eps = p->attn.eps,
+                                                      .scale = l->out_scale, .n_rows = s.n, .n = m->n_embd});
+    }
+    pi__gather_logits_rows(m, b, s.x, m->n_embd, p->work.y);
+}
+
+static void logits(pi__model *m, int32_t first, int32_t n, float *out)
+{
+    const dflash *p = m->arch_data;
+    const pi__lin_in in = pi__normed(m, p->work.y + (size_t) first * (size_t) m->n_embd, p->head.output_norm, p->attn.eps);
+    pi__matmul(m, &in, n, p->output, out, m->block.n_out);
+}
+
+#define DFLASH(arch)                                                                                                    \
+    {.name = arch, .size = sizeof(dflash), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,      \
+     .logits = logits, .inject = inject}
+
+const pi__arch pi__arch_dflash = DFLASH("dflash");
+const pi__arch pi__arch_dflash_qwen35 = DFLASH("qwen35-dflash-draft");
+const pi__arch pi__arch_dflash_gemma4 = DFLASH("gemma4-dflash-draft");

@@ -1,0 +1,259 @@
+/* DFlash drafters on tiny random models: tokens and logits never depend on them, however requests are run together, preempted
+ * and continued from prefixes; drafts are the same in all of these; what is wrong in a file is refused by name. */
+#include "model_jobs.h"
+
+#include "engine/config.h"
+#include "open_oom.h"
+#include "random_model.h"
+
+static char model_path[256], draft_path[256];
+
+static pi__config config(void)
+{
+    return (pi__config) {.model = model_path, .draft_model = draft_path, .n_draft = 7, .max_batch_tokens = 64, .max_seqs = 8,
+                         .max_queue = 20, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
+                         .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+static void write_model(const char *path, const char *arch, const char *sizes)
+{
+    pi_error err = {0};
+    if (tiny_write(path, &(tiny_spec) {.arch = arch, .sizes = sizes}, &err)) fail_msg("%s: %s", arch, err.msg);
+}
+
+/* What of drafts a run shows. */
+typedef struct drafted {
+    unsigned long long n, accepted;
+} drafted;
+
+static drafted counted(pi__core *e)
+{
+    pi_stats st = {.size = sizeof st};
+    assert_int_equal(pi__core_stats(e, &st), PI_OK);
+    return (drafted) {st.n_drafted, st.n_accepted};
+}
+
+/* All jobs together, `rounds` times; what the last time drafted. */
+static drafted run(const pi__config *c, int times, const pi__logit_bias *bias, job *jobs)
+{
+    pi__core *e = job_core(c);
+    drafted before = {0}, after;
+    for (int k = 0; k < times; k++) {
+        before = counted(e);
+        for (int i = 0; i < N_JOBS; i++) job_submit(e, &jobs[i], PI__LOGITS_GENERATED, bias);
+        for (int i = 0; i < N_JOBS; i++) job_await(&jobs[i], PI_OK);
+    }
+    after = counted(e);
+    pi__core_close(e);
+    return (drafted) {after.n - before.n, after.accepted - before.accepted};
+}
+
+/* Targets, and a drafter for each that has something the others have not. */
+static const struct {
+    const char *target, *target_sizes, *drafter, *sizes;
+} pairs[] = {
+    {"gemma4", "", "dflash", "v=1"},
+    {"gemma4", "", "gemma4-dflash-draft", "x=1 p=1 w=1"},
+    {"qwen35", "", "dflash", "g=1 v=1 t=1 s=1"},
+    {"qwen35moe", "", "qwen35-dflash-draft", "x=1 g=1 v=1"},
+    {"qwen3", "", "dflash", "g=1 v=1 B=96 t=1 o=1 w=1 N=1"},
+};
+enum { N_PAIRS = sizeof pairs / sizeof *pairs };
+
+static void write_pair(int i)
+{
+    write_model(model_path, pairs[i].target, pairs[i].target_sizes);
+    write_model(draft_path, pairs[i].drafter, pairs[i].sizes);
+}
+
+/* Together, in other steps, in blocks of another size, with prefixes, preempted, and with two devices as one. */
+static void same_tokens(const job *want)
+{
+    static job got[N_JOBS];
+    jobs_fill(got);
+    pi__config c = config();
+    assert_true(run(&c, 1, NULL, got).n > 0);
+    jobs_check(got, want, "together", 1);
+    c.max_batch_tokens = 7; /* less than a block of drafts */
+    c.block_size = 32;
+    run(&c, 1, NULL, got);
+    jobs_check(got, want, "step budget", 7);
+    c = config();
+    c.prefix_cache = true;
+    c.n_draft = 3;
+    run(&c, 2, NULL, got);
+    jobs_check(got, want, "prefixes", 1);
+    assert_true(got[N_JOBS - 1].n_cached >= 240);
+    c.kv_tokens = 400;
+    run(&c, 1, NULL, got);
+    jobs_check(got, want, "preemption", 1);
+    c = config();
+    c.device = "cpu,cpu";
+    c.tensor = true;
+    run(&c, 1, NULL, got);
+    jobs_check(got, want, "devices", 2);
+}
+
+static void test_same_tokens(void **st)
+{
+    (void) st;
+    static job want[N_JOBS];
+    for (int i = 0; i < N_PAIRS; i++) {
+        write_pair(i);
+        pi__config c = config();
+        c.draft_model = NULL;
+        jobs_fill(want);
+        jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+        same_tokens(want);
+    }
+}
+
+/* The target is made to say one token, and the drafter's head knows that one and another: how many drafts are right depends on
+ * all that the drafter has seen. */
+enum { SAID = 40 };
+static const pi__logit_bias says = {SAID, 1000};
+
+static void test_same_drafts(void **st)
+{
+    (void) st;
+    static job jobs[N_JOBS];
+    static const char *const sizes[][3] = {{"gemma4", "dflash", "v=1 K=64 O=40"}, {"qwen35", "dflash", "g=1 v=1 w=1 K=64 O=40"}};
+    for (int i = 0; i < 2; i++) {
+        write_model(model_path, sizes[i][0], "");
+        write_model(draft_path, sizes[i][1], sizes[i][2]);
+        jobs_fill(jobs);
+        pi__config c = config();
+        const drafted alone = run(&c, 1, &says, jobs);
+        assert_true(alone.accepted > 0 && alone.accepted < alone.n);
+        c.prefix_cache = true;
+        const drafted again = run(&c, 2, &says, jobs);
+        assert_true(jobs[N_JOBS - 1].n_cached >= 240);
+        assert_true(again.n == alone.n && again.accepted == alone.accepted);
+        c = config();
+        c.block_size = 64;
+        c.max_batch_tokens = 300;
+        const drafted other = run(&c, 1, &says, jobs);
+        assert_true(other.n == alone.n && other.accepted == alone.accepted);
+    }
+}
+
+/* All drafts are right: as many steps less. */
+static void test_accepted(void **st)
+{
+    (void) st;
+    static job jobs[N_JOBS];
+    write_model(model_path, "gemma4", "");
+    write_model(draft_path, "dflash", "v=1 K=1 O=40");
+    jobs_fill(jobs);
+    for (int i = 0; i < N_JOBS; i++) jobs[i].thinks = false, jobs[i].mirostat = 0;
+    pi__config c = config();
+    c.n_draft = 3;
+    const drafted d = run(&c, 1, &says, jobs);
+    assert_true(d.n == d.accepted && d.n >= N_JOBS * (N_GEN - N_GEN / 4 - 1));
+}
+
+/* A request without the drafter takes nothing of its cache, and what it leaves is no prefix for one with it. */
+static void test_choice(void **st)
+{
+    (void) st;
+    static job want[N_JOBS], got[N_JOBS];
+    write_pair(0);
+    pi__config c = config();
+    jobs_fill(want), jobs_fill(got);
+    run(&c, 1, NULL, want);
+    c.prefix_cache = true;
+    pi__core *e = job_core(&c);
+    static const int specs[] = {PI__SPEC_NONE, PI__SPEC_DRAFT, PI__SPEC_NONE, PI__SPEC_DRAFT};
+    for (int k = 0; k < 4; k++) {
+        const drafted before = counted(e);
+        for (int i = 0; i < N_JOBS; i++) {
+            got[i].spec = specs[k];
+            job_submit(e, &got[i], PI__LOGITS_GENERATED, NULL);
+        }
+        for (int i = 0; i < N_JOBS; i++) job_await(&got[i], PI_OK);
+        jobs_check(got, want, "chosen", k);
+        assert_true((counted(e).n > before.n) == (specs[k] == PI__SPEC_DRAFT));
+        if (k == 1) assert_int_equal(got[N_JOBS - 1].n_cached, 0);
+        if (k > 1) assert_true(got[N_JOBS - 1].n_cached >= 240);
+    }
+    pi__core_close(e);
+}
+
+/* Nothing is less probable than this, or more than that. */
+static void test_p_min(void **st)
+{
+    (void) st;
+    static job jobs[N_JOBS];
+    write_model(model_path, "gemma4", "");
+    write_model(draft_path, "dflash", "v=1");
+    jobs_fill(jobs);
+    pi__config c = config();
+    c.draft_p_min = 0.999f;
+    assert_int_equal(run(&c, 1, NULL, jobs).n, 0);
+    c.draft_p_min = 1e-6f;
+    assert_true(run(&c, 1, NULL, jobs).n > 0);
+}
+
+static void test_refused(void **st)
+{
+    (void) st;
+    static const bad_value list[] = {
+        {"block_size", 4, 1, "block_size is 1"}, {"block_size", 4, 1000, "block_size is 1000"},
+        {"attention.head_count", 4, 3, "head_count 3 is not a multiple"}, {"attention.head_count_kv", 4, 0, "head_count_kv is 0"},
+        {"attention.key_length", 4, 48, "key_length 48"}, {"attention.value_length", 4, 64, "value_length 64"},
+        {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"embedding_length", 4, 32, "fc.weight has shape"},
+        {"block_count", 4, 3, "blk.2.attn_norm.weight is missing"}, {"feed_forward_length", 4, 64, "ffn_gate.weight has shape"},
+        {"target_layers", 16, 7, "reads layer 7 of its model"}, {"target_layers", 16, UINT32_MAX, "reads layer -1"},
+        {"target_layers", 4, 6, "target_layers needs 1 to 16"}};
+    static const bad_value window[] = {{"sliding_window_pattern", 4, 1, "needs a bool for each"}};
+    static const bad_value mask[] = {{"mask_token_id", 4, TINY_VOCAB, "mask_token_id must be there"}};
+    static const char *const needed[] = {"fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.1.attn_q.weight",
+                                         "blk.0.attn_k_norm.weight", "blk.1.ffn_norm.weight", "output.weight"};
+    pi__config c = config();
+    write_model(model_path, "gemma4", "");
+    write_model(draft_path, "dflash", "v=1 w=1 K=9");
+    models_refused(&c, "dflash.attention.", window, 1);
+    write_model(draft_path, "dflash", "v=1 K=9");
+    models_refused(&c, "dflash.", list, sizeof list / sizeof *list);
+    models_refused(&c, "tokenizer.ggml.", mask, 1);
+    model_needs(&c, needed, sizeof needed / sizeof *needed);
+    write_model(draft_path, "dflash", "v=1 K=9 O=312");
+    model_refused(&c, model_read(draft_path), "d2t: number 1 is 313");
+    write_model(draft_path, "dflash", "v=1 E=32");
+    model_refused(&c, model_read(draft_path), "its embedding has 32 values");
+    write_model(model_path, "deepseek4", "");
+    write_model(draft_path, "dflash", "v=1");
+    model_refused(&c, model_read(draft_path), "cannot draft for a deepseek4 model");
+}
+
+/* Opening with each allocation failing in turn: refused, and everything given back. */
+static void test_out_of_memory(void **st)
+{
+    (void) st;
+    pi__config c = config();
+    write_model(model_path, "gemma4", "");
+    write_model(draft_path, "dflash", "v=1 w=1 K=9");
+    c.cpu.n_threads = 1;
+    open_out_of_memory(&c);
+}
+
+static int make_paths(void **st)
+{
+    (void) st;
+    return !tiny_path(model_path, "target") || !tiny_path(draft_path, "dflash");
+}
+
+static int remove_models(void **st)
+{
+    (void) st;
+    return unlink(model_path) | unlink(draft_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_tokens), cmocka_unit_test(test_same_drafts), cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_p_min), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_out_of_memory)};
+    return cmocka_run_group_tests(tests, make_paths, remove_models);
+}
