@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Counts what a step of large models launches on the CUDA backend, without a device and without the models, and says what is the least.
 
-    tools/roofline.py [--models NAME,...] [--json FILE] [--out docs/roofline.md] BUILD
+    tools/roofline.py [--models NAME;...] [--json FILE] [--before FILE] [--out docs/roofline.md] BUILD
     tools/roofline.py --check [--bless] BUILD
 
 BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
 and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
 What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
-results are kept in the file of --json, and those of other models stay.
+results are kept in the file of --json, and those of other models stay. --before takes an earlier document (of another revision), to which
+steps and kernels are compared; without it, what the document says of that stays.
 
 --check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
 are an error. --bless writes that file anew.
@@ -28,8 +29,8 @@ BOUNDS = ROOT / "tests" / "simt" / "roofline_bounds.json"
 SMS = 188   # multiprocessors of the device that is emulated: an RTX PRO 6000
 SAMPLE = 2  # blocks of each dimension of a grid
 
-F32, Q8_0, Q4_K, NVFP4 = 0, 8, 12, 40  # GGUF types
-BLOCK = {F32: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), NVFP4: (64, 36)}  # values, bytes
+F32, Q8_0, Q4_K, I32, BF16, MXFP4, NVFP4 = 0, 8, 12, 26, 30, 39, 40  # GGUF types
+BLOCK = {F32: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), I32: (1, 4), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36)}  # values, bytes
 
 
 def size_of(kind, dims):
@@ -129,11 +130,60 @@ def gemma3(e, f, h, g, d, window, layers, weights):
                 attention={"window": (h, g, d, window), "global": (h, g, d, 0)}, state={})
 
 
+def deepseek4(e, h, d, q, g, o, x, used, f, index, layers):
+    """Kinds of layers: tokens an entry (0, 4, 128), and whether its experts are chosen by a table. index: heads, size, picks."""
+    ih, i_dim, top = index
+    kind_of = {"window, by table": (0, True), "ratio 4, by table": (4, True), "ratio 128": (128, False), "ratio 4": (4, False)}
+
+    def keys(kinds):
+        return {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": 1, "attention.key_length": d,
+                "attention.value_length": d, "rope.dimension_count": 64, "attention.q_lora_rank": q,
+                "attention.sliding_window": 128, "expert_count": x, "expert_used_count": used, "expert_gating_func": 4,
+                "expert_feed_forward_length": f, "expert_shared_count": 1, "expert_weights_norm": True,
+                "expert_weights_scale": 1.5, "attention.indexer.head_count": ih, "attention.indexer.key_length": i_dim,
+                "attention.indexer.top_k": top, "attention.output_group_count": g, "attention.output_lora_rank": o,
+                "hyper_connection.count": 4, "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
+                "hash_layer_count": sum(kind_of[k][1] for k in kinds), "rope.freq_base": 1e4,
+                "attention.compress_rope_freq_base": 1.6e5, "attention.compress_ratios": [kind_of[k][0] for k in kinds],
+                "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0, "rope.scaling.original_context_length": 65536,
+                "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0, "swiglu_clamp_exp": 10.0}
+
+    def compressor(name, ratio, dim):
+        w = 2 * dim if ratio == 4 else dim
+        return [(f"{name}_compressor_kv.weight", BF16, [e, w]), (f"{name}_compressor_gate.weight", BF16, [e, w]),
+                (f"{name}_compressor_ape.weight", F32, [w, ratio]), (f"{name}_compressor_norm.weight", F32, [dim])]
+
+    def layer(kind):
+        ratio, table = kind_of[kind]
+        out = [(f"hc_{b}_{n}", F32, dims) for b in ("attn", "ffn")
+               for n, dims in (("fn.weight", [4 * e, 24]), ("base.weight", [24]), ("scale.weight", [3]))]
+        out += [("attn_norm.weight", F32, [e]), ("attn_q_a.weight", Q8_0, [e, q]), ("attn_q_a_norm.weight", F32, [q]),
+                ("attn_q_b.weight", Q8_0, [q, h * d]), ("attn_kv.weight", Q8_0, [e, d]), ("attn_kv_a_norm.weight", F32, [d]),
+                ("attn_sinks.weight", F32, [h]), ("attn_output_a.weight", Q8_0, [h * d // g, o * g]),
+                ("attn_output_b.weight", Q8_0, [g * o, e])]
+        out += compressor("attn", ratio, d) if ratio else []
+        if ratio == 4:
+            out += compressor("indexer", 4, i_dim) + [("indexer.attn_q_b.weight", BF16, [q, ih * i_dim]),
+                                                      ("indexer.proj.weight", BF16, [e, ih])]
+        out += [("ffn_norm.weight", F32, [e]), ("ffn_gate_inp.weight", F32, [e, x])]
+        out.append(("ffn_gate_tid2eid.weight", I32, [used, 129280]) if table else ("exp_probs_b.bias", F32, [x]))
+        return out + [("ffn_gate_exps.weight", MXFP4, [e, f, x]), ("ffn_up_exps.weight", MXFP4, [e, f, x]),
+                      ("ffn_down_exps.weight", MXFP4, [f, e, x]), ("ffn_gate_shexp.weight", Q8_0, [e, f]),
+                      ("ffn_up_shexp.weight", Q8_0, [e, f]), ("ffn_down_shexp.weight", Q8_0, [f, e])]
+
+    head = [("output_norm.weight", F32, [e]), ("output_hc_fn.weight", F32, [4 * e, 4]), ("output_hc_base.weight", F32, [4]),
+            ("output_hc_scale.weight", F32, [1])]
+    return dict(arch="deepseek4", keys=keys, layer=layer, e=e, vocab=129280, tied=False, head=head, layers=layers, used=used,
+                experts=x, attention={}, state={}, latent={k: (h, d, kind_of[k][0], index) for k in layers})
+
+
 MODELS = {
     "Qwen3.6-27B, NVFP4": qwen(False, 5120, 17408, 24, 4, 48, {"delta": 48, "attention": 16}),
     "Qwen3.6-35B-A3B, NVFP4": qwen(True, 2048, 0, 16, 2, 32, {"delta": 30, "attention": 10}, 256, 512),
     "Gemma 4 31B, Q4_K": gemma4(5376, 21504, 32, (16, 4), {"window": 50, "global": 10}, weights=Q4_K),
     "Gemma 4 26B-A4B, NVFP4": gemma4(2816, 2112, 16, (8, 2), {"window": 25, "global": 5}, 128, 704),
+    "DeepSeek V4 Flash, MXFP4 and Q8_0": deepseek4(4096, 64, 512, 1024, 8, 1024, 256, 6, 2048, (64, 128, 512), {
+        "window, by table": 2, "ratio 4, by table": 1, "ratio 128": 20, "ratio 4": 20}),
     "Gemma 3 270M, Q8_0": gemma3(640, 2048, 4, 1, 256, 512, {"window": 15, "global": 3}, Q8_0),
 }
 
@@ -164,6 +214,8 @@ def value(v):
         return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
     if isinstance(v, list):
         return struct.pack("<IIQ", 9, 5, len(v)) + struct.pack(f"<{len(v)}i", *v)
+    if isinstance(v, bool):
+        return struct.pack("<IB", 7, v)
     return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
 
 
@@ -180,6 +232,8 @@ def contents(name, kind, dims, rng):
         return b"".join(b"\0\x24" + rng.randbytes(32) for _ in range(dims[0] // 32 * 64))
     if name.endswith("ffn_gate_inp.weight"):
         return floats(rng, math.prod(dims))
+    if kind == I32:
+        return struct.pack(f"<{math.prod(dims)}i", *rng.choices(range(256), k=math.prod(dims)))
     if kind == F32:
         return struct.pack("<f", -0.1 if name.endswith("ssm_a") else 1.0) * math.prod(dims)
     return b""
@@ -307,6 +361,16 @@ def bounds(counts, slots, card):
     return out
 
 
+def latent_rows(shape, each, ctx):
+    """Bytes of rows, entries and the indexer's keys that a sequence's step needs, and operations a token: F16, one row for all heads."""
+    h, d, ratio, (ih, i_dim, top) = shape
+    entries = ctx // ratio if ratio else 0
+    seen = min(entries, top) if ratio == 4 else entries
+    rows = 128 + each + (seen if each == 1 else entries)
+    index = entries * i_dim if ratio == 4 else 0
+    return 2 * (rows * d + index), 4 * h * d * (min(ctx, 128) + seen) + 2 * ih * index
+
+
 def least(model, step):
     """Bytes and operations of a step at least: weights that are needed once, caches and states once, operations of the products."""
     size = work = 0
@@ -327,6 +391,10 @@ def least(model, step):
                 writes = 1 / 16 if each == 1 else 1
                 size += times * n_layers * seqs * 4 * model["state"][kind] * (1 + writes)
                 work += times * n_layers * rows * 6 * model["state"][kind]
+            if kind in model.get("latent", {}):
+                held, seen = latent_rows(model["latent"][kind], each, ctx)
+                size += times * n_layers * seqs * held
+                work += times * n_layers * rows * seen
             if kind in model["attention"]:
                 h, g, d, window = model["attention"][kind]
                 held = min(ctx, window + each) if window else ctx
@@ -364,8 +432,6 @@ not told there, four for one counted (marked *). Attention's are too few: what l
 multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;
 and {launch} us a launch, which is assumed. No kernel reaches these, so a real step takes longer; H100's mma.sync reaches about two thirds of
 the peak, which is wgmma's. Peaks (dense): {cards}. They are NVIDIA's data sheets' (GB10's operations follow from 1 PFLOP of FP4 with sparsity).
-
-DeepSeek V4 is not counted yet.
 """
 
 
@@ -429,6 +495,77 @@ def step_text(step, kernels, slots, loops):
     return lines + [""]
 
 
+# ---- before and after
+
+COMPARED = "## Before and after"
+
+
+def cells_of(line):
+    return [c.strip() for c in line.strip().strip("|").split("|")]
+
+
+def tables_of(text):
+    """{model: {step: ({column: cell}, {kernel: {column: cell}})}} of a document."""
+    out, model, step, names = {}, None, None, []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            model, step = (model, line[4:]) if line.startswith("### ") else (line[3:], None)
+            names = []
+        elif line.startswith("|---"):
+            continue
+        elif line.startswith("|") and not names:
+            names = cells_of(line)
+        elif line.startswith("|") and model in MODELS:
+            cells = dict(zip(names, cells_of(line)))
+            if step is None:
+                out.setdefault(model, {})[cells["step"]] = (cells, {})
+            else:
+                out[model][step][1][cells["kernel"]] = cells
+    return out
+
+
+def figure(cell):
+    return float(cell.replace(",", ""))
+
+
+def families(kernels, card):
+    """{name without template arguments: (launches, microseconds)}"""
+    out = {}
+    for k, cells in kernels.items():
+        n, t = out.get(name := k.strip("`").split("<")[0], (0, 0))
+        out[name] = (n + figure(cells["launches"]), t + figure(cells[f"{card}, us"]))
+    return out
+
+
+def compared(before, now):
+    """Steps, and of each the kernels whose time has changed by a tenth, and by a hundredth of the step's."""
+    card = "RTX PRO 6000"
+    lines = ["| step | launches | bytes | operations | issue slots | GB10, ms | RTX PRO 6000, ms | H100 SXM, ms |", "|---" * 8 + "|"]
+    kernels = [f"| step | kernels | launches | {card}, us |", "|---" * 4 + "|"]
+    for model in MODELS:
+        for step, (new, new_kernels) in now.get(model, {}).items():
+            old, old_kernels = before.get(model, {}).get(step, ({}, {}))
+            if not old:
+                continue
+            lines.append(f"| {model}: {step} | " + " | ".join(f"{old[c]} -> {new[c]}" for c in cells_of(lines[0])[1:]) + " |")
+            a, b = families(old_kernels, card), families(new_kernels, card)
+            for k in {**a, **b}:
+                (n, x), (m, y) = a.get(k, (0, 0)), b.get(k, (0, 0))
+                if abs(x - y) > max(10 * figure(old[f"{card}, ms"]), 0.1 * max(x, y)):
+                    kernels.append(f"| {model}: {step} | `{k}` | {n:,.0f} -> {m:,.0f} | {x:,.0f} -> {y:,.0f} |")
+    return lines + [""] + (kernels + [""] if len(kernels) > 2 else [])
+
+
+def comparison(out, before, after):
+    """The lines of the section: against the document `before`, or those of the file `out`."""
+    if before:
+        text = before.read_text()
+        return [COMPARED, "", "Of an earlier tree (left) and this one, where both were counted.", "",
+                *compared(tables_of(text), tables_of(after))]
+    old = out.read_text() if out.exists() else ""
+    return [COMPARED + old.split(COMPARED, 1)[1].rstrip(), ""] if COMPARED in old else []
+
+
 def document(counts, kernels):
     loops = loops_of_report(kernels)
     cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
@@ -486,6 +623,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
     p.add_argument("--json", type=Path, help="file of counts")
+    p.add_argument("--before", type=Path, help="an earlier document")
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
     p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="where main loops are told")
     p.add_argument("--check", action="store_true")
@@ -500,7 +638,8 @@ def main():
         known[name] = count_model(a.build, MODELS[name], steps_of(name))
         if a.json:
             a.json.write_text(json.dumps(known))
-    a.out.write_text(document(known, a.kernels))
+    text = document(known, a.kernels)
+    a.out.write_text("\n".join([text, *comparison(a.out, a.before, text)]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

@@ -28,18 +28,26 @@ typedef struct setup {
 static setup s;
 static void (*device_linear)(pi__backend *be, const pi__batch *b, const pi__linear *a);
 
+static int32_t block_of(int32_t group) { return s.m->group[group].block > BLOCK ? s.m->group[group].block : BLOCK; }
+
 static size_t kv_bytes(const pi__kv_layer *kv)
 {
-    return s.be->dev->kv_bytes(s.be, PI__F16, PI__F16, kv->n_head_kv, kv->head_dim, BLOCK);
+    const int32_t block = block_of(kv->group);
+    if (!kv->ratio) return s.be->dev->kv_bytes(s.be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block);
+    return s.be->dev->row_bytes(s.be, kv->type_k, kv->head_dim, block / kv->ratio);
 }
 
-/* The layer that a matrix is of; -1: of none. */
+/* The layer that a matrix is of, behind the last one if it is of none; or -1: it is part of one of the file's, and not the first
+ * of a layer. */
 static int32_t layer_of(const pi__weight *w)
 {
-    int32_t layer = -1;
-    for (size_t i = 0; i < s.m->n_want; i++)
-        if (s.m->want[i].weight == w) sscanf(s.m->want[i].tensor->name.p, "blk.%d.", &layer);
-    return layer;
+    int32_t layer = s.m->n_layer;
+    for (size_t i = 0; i < s.m->n_want; i++) {
+        if (s.m->want[i].weight != w) continue;
+        sscanf(s.m->want[i].tensor->name.p, "blk.%d.", &layer);
+        return layer;
+    }
+    return -1;
 }
 
 /* The device's own linear, which tells of a layer when its first matrices come: those that begin it. */
@@ -47,7 +55,7 @@ static pi__op_fns told;
 static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     const int32_t layer = layer_of(a->lin[0].w);
-    roofline_layer(layer < 0 ? s.m->n_layer : layer);
+    if (layer >= 0) roofline_layer(layer);
     device_linear(be, b, a);
 }
 
@@ -55,7 +63,11 @@ static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a
 static int caches(pi_error *err)
 {
     size_t at[PI__MAX_GROUPS] = {0};
-    for (int32_t i = 0; i < s.m->n_kv; i++) s.block_bytes[s.m->kv[i].group] += kv_bytes(&s.m->kv[i]);
+    for (int32_t i = 0; i < s.m->n_kv; i++) {
+        pi__kv_layer *kv = &s.m->kv[i];
+        kv->type_k = kv->type_v = kv->f32 ? PI__F32 : PI__F16;
+        s.block_bytes[kv->group] += kv_bytes(kv);
+    }
     for (int32_t g = 0; g < s.m->n_groups; g++) {
         if (!s.block_bytes[g]) continue;
         s.pool[g] = s.be->dev->alloc(s.be, s.block_bytes[g] * s.max_blocks);
@@ -63,7 +75,6 @@ static int caches(pi_error *err)
     }
     for (int32_t i = 0; i < s.m->n_kv; i++) {
         pi__kv_layer *kv = &s.m->kv[i];
-        kv->type_k = kv->type_v = PI__F16;
         kv->base = s.pool[kv->group] + at[kv->group];
         kv->stride = s.block_bytes[kv->group];
         at[kv->group] += kv_bytes(kv);
@@ -144,21 +155,22 @@ static int32_t *take(int32_t **at, int32_t n)
 }
 
 /* Blocks of the sequences one behind the other; -1 behind a window. */
-static void group(pi__batch *b, int32_t g, int32_t **at, int32_t ctx, int32_t window)
+static void group(pi__batch *b, int32_t g, int32_t **at, int32_t ctx)
 {
-    const int32_t width = ctx / BLOCK + 1, each = b->n_tokens / b->n_seqs;
+    const int32_t block = block_of(g), keep = s.m->group[g].keep, window = keep ? keep : s.m->group[g].window;
+    const int32_t width = ctx / block + 1, each = b->n_tokens / b->n_seqs;
     int32_t *table = take(at, b->n_seqs * width), *slot = take(at, b->n_tokens);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         for (int32_t k = 0; k < width; k++) {
-            const bool seen = !window || (k + 1) * BLOCK > ctx - each - window;
-            table[i * width + k] = seen && k * BLOCK < ctx ? i * width + k : -1;
+            const bool seen = !window || (k + 1) * block > ctx - each - window;
+            table[i * width + k] = seen && k * block < ctx ? i * width + k : -1;
         }
         for (int32_t k = 0; k < each; k++) {
             const int32_t pos = ctx - each + k;
-            slot[i * each + k] = table[i * width + pos / BLOCK] * BLOCK + pos % BLOCK;
+            slot[i * each + k] = table[i * width + pos / block] * block + pos % block;
         }
     }
-    b->kv[g] = (pi__kv_batch) {BLOCK, width, table, slot};
+    b->kv[g] = (pi__kv_batch) {block, width, table, slot};
 }
 
 /* The logits rows as a batch of their own: one a sequence, its last token. */
@@ -193,7 +205,7 @@ static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t ea
     *b = (pi__batch) {.n_tokens = n, .n_seqs = n_seqs, .n_rows = rows, .n_groups = s.m->n_groups, .token = token, .pos = pos,
                       .seq = seq, .seq_start = start, .seq_len = len, .logits_indices = index, .n_verified = verified,
                       .state_slot = slot, .save_start = save};
-    for (int32_t g = 0; g < b->n_groups; g++) group(b, g, &at, ctx, s.m->group[g].window);
+    for (int32_t g = 0; g < b->n_groups; g++) group(b, g, &at, ctx);
     fill_rows(last, b, &at);
     b->logits_batch = last;
 }

@@ -308,7 +308,7 @@ static const pi__device_fns cuda_device = {
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
     .topk_here = cuda_topk_here,
-    .chain = pi__cuda_chain,
+    .chains = true,
 };
 
 /* An op may write what another has prepared; moe comes behind the matrices that read the same. */
