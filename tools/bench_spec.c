@@ -2,8 +2,9 @@
  *
  * Requests whose prompts are parts of a text (or all of it) answer greedily, so many at once; the same requests run with none
  * and with each drafter in turn, repetition after repetition, the order turned around each time, so that what else the machine
- * does hits all alike; time of processors is told, too, which that changes less (with -t 1 --poll 0 hardly). Each runs from where all have their first token to where all have ended. What is told of the times is
- * their median; the speed-up is the median of the repetitions' own quotients. Answers must be equal. */
+ * does hits all alike; time of processors is told, too, which that changes less (with -t 1 --poll 0 hardly). Each runs from
+ * where all have their first token to where all have ended. What is told of the times is their median; the speed-up is the
+ * median of the repetitions' own quotients. Answers must be equal. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,7 +47,8 @@ static int wait_event(bench *b, speaker **who, size_t *n)
     const int got = cli_poll(b->e, &ev, 1);
     if (cli_signal() || got <= 0) {
         if (got > 0) pi_event_release(ev);
-        return cli_signal() ? 128 + cli_signal() : cli_error(b->c, cli_exit_code(got ? got : PI_EINTERNAL), "the engine has no answer");
+        if (cli_signal()) return 128 + cli_signal();
+        return cli_error(b->c, cli_exit_code(got ? got : PI_EINTERNAL), "the engine has no answer");
     }
     *who = ev->user;
     *n = ev->n_tokens;
@@ -157,15 +159,17 @@ static void print_row(const spec_bench *s, size_t n_par, size_t kind, size_t rep
         tokens += r->tokens, steps += r->steps, drafted += r->drafted, accepted += r->accepted;
         step_ms += r->step_ms, draft_ms += r->draft_ms;
     }
-    const double each = steps ? (double) tokens / (double) steps / (double) n_par : 0, share = step_ms > 0 ? draft_ms / step_ms : 0;
-    const double right = drafted ? (double) accepted / (double) drafted : 0, t_s = median(speed, reps), gain = median(ratio, reps);
-    const double by_cpu = median(cpu, reps);
+    const double each = steps ? (double) tokens / (double) steps / (double) n_par : 0;
+    const double share = step_ms > 0 ? draft_ms / step_ms : 0, right = drafted ? (double) accepted / (double) drafted : 0;
+    const double t_s = median(speed, reps), gain = median(ratio, reps), by_cpu = median(cpu, reps);
     if (jsonl)
-        printf("{\"spec\": \"%s\", \"pp\": %d, \"tg\": %d, \"pl\": %zu, \"speed_tg\": %f, \"speedup\": %f, \"cpu_speedup\": %f, \"drafted\": %llu, "
-               "\"accepted\": %llu, \"tokens_per_step\": %f, \"draft_share\": %f}\n", s->kinds[kind], s->t->n_prompt, s->t->n_gen,
-               n_par, t_s, gain, by_cpu, (unsigned long long) drafted, (unsigned long long) accepted, each, share);
+        printf("{\"spec\": \"%s\", \"pp\": %d, \"tg\": %d, \"pl\": %zu, \"speed_tg\": %f, \"speedup\": %f, "
+               "\"cpu_speedup\": %f, \"drafted\": %llu, \"accepted\": %llu, \"tokens_per_step\": %f, \"draft_share\": %f}\n",
+               s->kinds[kind], s->t->n_prompt, s->t->n_gen, n_par, t_s, gain, by_cpu, (unsigned long long) drafted,
+               (unsigned long long) accepted, each, share);
     else
-        printf("| %-10s | %6d | %6d | %4zu | %8.2f | %7.3f | %7.3f | %8llu | %7.1f%% | %8.2f | %7.2f%% |\n", s->kinds[kind], s->t->n_prompt,
+        printf("| %-10s | %6d | %6d | %4zu | %8.2f | %7.3f | %7.3f | %8llu | %7.1f%% | %8.2f | %7.2f%% |\n",
+               s->kinds[kind], s->t->n_prompt,
                s->t->n_gen, n_par, t_s, gain, by_cpu, (unsigned long long) drafted, 100 * right, each, 100 * share);
 }
 
@@ -197,7 +201,8 @@ static int list_kinds(spec_bench *s)
     snprintf(s->kinds[s->n_kinds++], sizeof s->kinds[0], "none");
     for (const char *p = cli_str(s->b->c, "spec"); *p;) {
         const size_t n = strcspn(p, ",");
-        if (s->n_kinds == MOST_KINDS || n >= sizeof s->kinds[0]) return cli_usage_error(s->b->c, "--spec: at most %d drafters", MOST_KINDS - 1);
+        if (s->n_kinds == MOST_KINDS || n >= sizeof s->kinds[0])
+            return cli_usage_error(s->b->c, "--spec: at most %d drafters", MOST_KINDS - 1);
         snprintf(s->kinds[s->n_kinds++], sizeof s->kinds[0], "%.*s", (int) n, p);
         p += n + (p[n] == ',');
     }
@@ -212,7 +217,8 @@ static int tokenize(spec_bench *s)
         return cli_error(s->b->c, CLI_DATA, "--spec: the text cannot be tokenised");
     s->n_ids = (size_t) n;
     if (s->n_ids < (size_t) s->t->n_prompt)
-        return cli_usage_error(s->b->c, "--spec: the text has %zu tokens, less than a prompt of %d: lower -p", s->n_ids, s->t->n_prompt);
+        return cli_usage_error(s->b->c, "--spec: the text has %zu tokens, less than a prompt of %d: lower -p", s->n_ids,
+                               s->t->n_prompt);
     return CLI_OK;
 }
 
@@ -227,7 +233,8 @@ int bench_spec(bench *b)
     if (!code && (!s.run || !s.cpu)) code = cli_error(b->c, CLI_OS, "out of memory");
     if (!code && !jsonl)
         printf("| spec       |     PP |     TG |    B | S_TG t/s | speedup | by CPU  | drafts   | right    | per step | drafting |\n"
-               "|------------|--------|--------|------|----------|---------|---------|----------|----------|----------|----------|\n");
+               "|------------|--------|--------|------|----------|---------|---------|----------|----------|----------|----------"
+               "|\n");
     for (size_t k = 0; k < b->n_n_par && !code; k++) code = measure(&s, (size_t) b->n_par[k], jsonl);
     free(s.run);
     free(s.cpu);
