@@ -2,10 +2,12 @@
  *
  * Requests whose prompts are parts of a text (or all of it) answer greedily, so many at once; the same requests run with none
  * and with each drafter in turn, repetition after repetition, the order turned around each time, so that what else the machine
- * does hits all alike. Each runs from where all have their first token to where all have ended. What is told of the times is
- * their median; the speed-up is the median of the repetitions' own quotients. Answers must be equal. */
+ * does hits all alike; time of processors is told, too, which that changes less (with -t 1 --poll 0 hardly). Each runs from
+ * where all have their first token to where all have ended. What is told of the times is their median; the speed-up is the
+ * median of the repetitions' own quotients. Answers must be equal. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 
@@ -14,6 +16,7 @@ enum { MOST_KINDS = 8, MOST_PARALLEL = 4096 };
 /* The same requests with one drafter. */
 typedef struct spec_run {
     double ms;                 /* decoding, of all of them together */
+    double cpu_ms;             /* the same as time of processors */
     uint64_t tokens, steps, drafted, accepted;
     double step_ms, draft_ms;  /* added up: steps; what drafters took of them */
 } spec_run;
@@ -26,6 +29,7 @@ typedef struct spec_bench {
     char kinds[MOST_KINDS][24]; /* [n_kinds] "none", then what is measured */
     size_t n_kinds;
     spec_run *run;             /* [repetitions, n_kinds] */
+    double *cpu;               /* [repetitions] for medians */
     int32_t *answer;           /* [n_par, n_gen + 1] of "none" */
     bool differ;               /* an answer was another one */
 } spec_bench;
@@ -43,7 +47,8 @@ static int wait_event(bench *b, speaker **who, size_t *n)
     const int got = cli_poll(b->e, &ev, 1);
     if (cli_signal() || got <= 0) {
         if (got > 0) pi_event_release(ev);
-        return cli_signal() ? 128 + cli_signal() : cli_error(b->c, cli_exit_code(got ? got : PI_EINTERNAL), "the engine has no answer");
+        if (cli_signal()) return 128 + cli_signal();
+        return cli_error(b->c, cli_exit_code(got ? got : PI_EINTERNAL), "the engine has no answer");
     }
     *who = ev->user;
     *n = ev->n_tokens;
@@ -53,11 +58,19 @@ static int wait_event(bench *b, speaker **who, size_t *n)
     return CLI_OK;
 }
 
+/* Milliseconds of processors that this process took. */
+static double cpu_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
+}
+
 /* Until all have ended; the time since all had a token, and the tokens that came then. */
 static int speak(spec_bench *s, speaker *all, size_t n, spec_run *run)
 {
     size_t silent = n, live = n, early = 0;
-    double from = bench_now();
+    double from = bench_now(), cpu = cpu_now();
     while (live) {
         speaker *who = NULL;
         size_t new = 0;
@@ -66,10 +79,12 @@ static int speak(spec_bench *s, speaker *all, size_t n, spec_run *run)
         live -= who->done;
         if (new && who->n_tokens == new && !--silent) {
             from = bench_now();
+            cpu = cpu_now();
             for (size_t i = 0; i < n; i++) early += all[i].n_tokens;
         }
     }
     run->ms = (bench_now() - from) * 1e-6;
+    run->cpu_ms = cpu_now() - cpu;
     for (size_t i = 0; i < n; i++) run->tokens += all[i].n_tokens;
     run->tokens -= early;
     return CLI_OK;
@@ -133,25 +148,29 @@ static double median(double *v, size_t n)
 
 static void print_row(const spec_bench *s, size_t n_par, size_t kind, size_t reps, bool jsonl)
 {
-    double *ratio = s->b->sample_ns, *speed = s->b->steady; /* of repetitions, as large */
+    double *ratio = s->b->sample_ns, *speed = s->b->steady, *cpu = s->cpu; /* of repetitions, as large */
     uint64_t tokens = 0, steps = 0, drafted = 0, accepted = 0;
     double step_ms = 0, draft_ms = 0;
     for (size_t rep = 0; rep < reps; rep++) {
         const spec_run *none = &s->run[rep * s->n_kinds], *r = none + kind;
         ratio[rep] = none->ms / r->ms;
         speed[rep] = (double) r->tokens * 1e3 / r->ms;
+        cpu[rep] = none->cpu_ms / (r->cpu_ms > 0 ? r->cpu_ms : 1);
         tokens += r->tokens, steps += r->steps, drafted += r->drafted, accepted += r->accepted;
         step_ms += r->step_ms, draft_ms += r->draft_ms;
     }
-    const double each = steps ? (double) tokens / (double) steps / (double) n_par : 0, share = step_ms > 0 ? draft_ms / step_ms : 0;
-    const double right = drafted ? (double) accepted / (double) drafted : 0, t_s = median(speed, reps), gain = median(ratio, reps);
+    const double each = steps ? (double) tokens / (double) steps / (double) n_par : 0;
+    const double share = step_ms > 0 ? draft_ms / step_ms : 0, right = drafted ? (double) accepted / (double) drafted : 0;
+    const double t_s = median(speed, reps), gain = median(ratio, reps), by_cpu = median(cpu, reps);
     if (jsonl)
-        printf("{\"spec\": \"%s\", \"pp\": %d, \"tg\": %d, \"pl\": %zu, \"speed_tg\": %f, \"speedup\": %f, \"drafted\": %llu, "
-               "\"accepted\": %llu, \"tokens_per_step\": %f, \"draft_share\": %f}\n", s->kinds[kind], s->t->n_prompt, s->t->n_gen,
-               n_par, t_s, gain, (unsigned long long) drafted, (unsigned long long) accepted, each, share);
+        printf("{\"spec\": \"%s\", \"pp\": %d, \"tg\": %d, \"pl\": %zu, \"speed_tg\": %f, \"speedup\": %f, "
+               "\"cpu_speedup\": %f, \"drafted\": %llu, \"accepted\": %llu, \"tokens_per_step\": %f, \"draft_share\": %f}\n",
+               s->kinds[kind], s->t->n_prompt, s->t->n_gen, n_par, t_s, gain, by_cpu, (unsigned long long) drafted,
+               (unsigned long long) accepted, each, share);
     else
-        printf("| %-10s | %6d | %6d | %4zu | %8.2f | %7.3f | %8llu | %7.1f%% | %8.2f | %7.2f%% |\n", s->kinds[kind], s->t->n_prompt,
-               s->t->n_gen, n_par, t_s, gain, (unsigned long long) drafted, 100 * right, each, 100 * share);
+        printf("| %-10s | %6d | %6d | %4zu | %8.2f | %7.3f | %7.3f | %8llu | %7.1f%% | %8.2f | %7.2f%% |\n",
+               s->kinds[kind], s->t->n_prompt,
+               s->t->n_gen, n_par, t_s, gain, by_cpu, (unsigned long long) drafted, 100 * right, each, 100 * share);
 }
 
 /* One concurrency. */
@@ -198,7 +217,8 @@ static int tokenize(spec_bench *s)
         return cli_error(s->b->c, CLI_DATA, "--spec: the text cannot be tokenised");
     s->n_ids = (size_t) n;
     if (s->n_ids < (size_t) s->t->n_prompt)
-        return cli_usage_error(s->b->c, "--spec: the text has %zu tokens, less than a prompt of %d: lower -p", s->n_ids, s->t->n_prompt);
+        return cli_usage_error(s->b->c, "--spec: the text has %zu tokens, less than a prompt of %d: lower -p", s->n_ids,
+                               s->t->n_prompt);
     return CLI_OK;
 }
 
@@ -209,12 +229,15 @@ int bench_spec(bench *b)
     int code = list_kinds(&s);
     if (!code) code = tokenize(&s);
     s.run = calloc((size_t) cli_int(b->c, "repetitions") * MOST_KINDS, sizeof *s.run);
-    if (!code && !s.run) code = cli_error(b->c, CLI_OS, "out of memory");
+    s.cpu = calloc((size_t) cli_int(b->c, "repetitions"), sizeof *s.cpu);
+    if (!code && (!s.run || !s.cpu)) code = cli_error(b->c, CLI_OS, "out of memory");
     if (!code && !jsonl)
-        printf("| spec       |     PP |     TG |    B | S_TG t/s | speedup | drafts   | right    | per step | drafting |\n"
-               "|------------|--------|--------|------|----------|---------|----------|----------|----------|----------|\n");
+        printf("| spec       |     PP |     TG |    B | S_TG t/s | speedup | by CPU  | drafts   | right    | per step | drafting |\n"
+               "|------------|--------|--------|------|----------|---------|---------|----------|----------|----------|----------"
+               "|\n");
     for (size_t k = 0; k < b->n_n_par && !code; k++) code = measure(&s, (size_t) b->n_par[k], jsonl);
     free(s.run);
+    free(s.cpu);
     free(s.ids);
     return code;
 }

@@ -12,6 +12,7 @@ static int64_t read_ns(clockid_t id)
 
 int64_t pi__now_ns(void) { return read_ns(CLOCK_MONOTONIC); }
 double pi__now_ms(void) { return (double) pi__now_ns() * 1e-6; }
+double pi__thread_ms(void) { return (double) read_ns(CLOCK_THREAD_CPUTIME_ID) * 1e-6; }
 int64_t pi__wall_ns(void) { return read_ns(CLOCK_REALTIME); }
 
 int pi__cond_init(pthread_cond_t *c)

@@ -9,6 +9,8 @@
 /* Time since an arbitrary start that is never set back: what durations and deadlines are measured with. */
 int64_t pi__now_ns(void);
 double pi__now_ms(void);
+/* Time that the calling thread ran, not that it waited for others to give it the processor. */
+double pi__thread_ms(void);
 /* Time of day since 1970: what files are stamped with. */
 int64_t pi__wall_ns(void);
 

@@ -25,6 +25,7 @@ typedef struct draft_head {
     pi__rows *rows;            /* for its logits */
     pi__batch_builder batch;   /* what it runs */
     int32_t max_tokens;        /* of that */
+    float p_min;               /* a less probable token is no draft; where drafts are chained on a device all are */
     int32_t *hidden;           /* [max_tokens] the batch's hidden_row */
     pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
 } draft_head;
@@ -59,7 +60,7 @@ static int catch_up_kind(const draft_head *d)
     const pi__batch *b = &d->batch.b;
     const int32_t each = b->n_tokens / b->n_seqs;
     for (int32_t q = 0; q < b->n_seqs; q++)
-        if (b->seq_start[q + 1] - b->seq_start[q] != each || each > d->drafter->n_draft) return PI__STEP_ANY;
+        if (b->seq_start[q + 1] - b->seq_start[q] != each || each > d->base.n_max) return PI__STEP_ANY;
     return PI__STEP_CATCH_UP;
 }
 
@@ -116,8 +117,9 @@ static void take(draft_head *d, int32_t n_rows)
     pi__batch_clear(&d->batch); /* the new one is filled behind the rows that are read: it has no more sequences */
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = d->seq[r];
-        int32_t last = s->n_tokens + s->n_draft++;
-        s->tokens[last] = d->rows->ids[r] < 0 ? 0 : d->rows->ids[r]; /* any token, where the drafter gave nothing usable */
+        if (!pi__rows_is_sure(d->rows, r, d->p_min)) continue; /* or it gave nothing usable */
+        const int32_t last = s->n_tokens + s->n_draft++;
+        s->tokens[last] = d->rows->ids[r];
         if (s->n_draft == s->n_wish) continue;
         add(d, s, &s->tokens[last], d->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
@@ -225,14 +227,14 @@ size_t pi__draft_head_bytes(const pi__batch_shape *shape)
 }
 
 int pi__draft_head_create(pi__drafter **out, pi__model *drafter, pi__backend *be, pi__cache *cache, pi__rows *rows,
-                          const pi__batch_shape *shape, int32_t n_max, pi_error *err)
+                          const pi__batch_shape *shape, int32_t n_max, float p_min, pi_error *err)
 {
     static const pi__drafter_fns fns = {.start = head_start, .catch_up = head_catch_up, .verify = head_verify, .offer = head_offer,
                                         .draft = head_draft, .destroy = head_destroy};
     draft_head *d = pi__calloc(1, sizeof *d);
     if (!d) return pi__fail_mem(err, "drafts");
     *d = (draft_head) {.base = {&fns, n_max}, .drafter = drafter, .be = be, .cache = cache, .rows = rows,
-                       .max_tokens = shape->max_tokens};
+                       .max_tokens = shape->max_tokens, .p_min = p_min};
     d->hidden = pi__calloc((size_t) shape->max_tokens, sizeof *d->hidden);
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
     int rc = d->hidden && d->seq ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");

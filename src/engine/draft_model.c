@@ -19,7 +19,6 @@
  * Memory: a batch, at init. Only the step thread is here. */
 #include "engine/draft_model.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -145,22 +144,6 @@ static int32_t first_pass(draft_model *d, const pi__batch *step, pi__seq *const 
     return q;
 }
 
-/* Probability of the token that row r gives. */
-static float probability(const draft_model *d, int32_t r)
-{
-    const float *x = pi__row(&d->rows, r), best = x[d->rows.ids[r]];
-    float sum = 0;
-    for (int32_t i = 0; i < d->rows.n_vocab; i++) sum += expf(x[i] - best);
-    return 1 / sum;
-}
-
-/* The row gave a token that is worth being verified. */
-static bool is_sure(const draft_model *d, int32_t r)
-{
-    if (d->rows.ids[r] < 0) return false;
-    return d->c.p_min <= 0 || d->rows.skip || probability(d, r) >= d->c.p_min; /* with skip only the best of a row is here */
-}
-
 /* The rows of the batch gave the tokens in ids; sequences that want more are in the next batch. first: it had all tokens that
  * were missing. */
 static void take(draft_model *d, bool first)
@@ -171,7 +154,7 @@ static void take(draft_model *d, bool first)
         pi__seq *s = d->seq[r];
         if (d->c.own && first) keep(d, s, s->n_tokens);
         else if (d->c.own) s->spec.n_guessed++;
-        if (!is_sure(d, r)) continue;
+        if (!pi__rows_is_sure(&d->rows, r, d->c.p_min)) continue;
         s->tokens[s->n_tokens + s->n_draft++] = d->rows.ids[r];
         if (s->n_draft < s->n_wish) add(d, s, s->n_tokens + s->n_draft - 1, 1, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }

@@ -74,7 +74,7 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
         rc = pi__draft_block_create(&one, &c, &shape, err);
         if (!rc) pi__drafting_add(d, PI__SPEC_DRAFT, one);
     } else if (!rc && s->drafter) {
-        rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, err);
+        rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, s->cfg.draft_p_min, err);
         if (!rc) pi__drafting_add(d, s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT, one);
     }
     if (!rc && has(s, PI__SPEC_NGRAM)) {

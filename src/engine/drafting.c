@@ -19,7 +19,8 @@
 int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, bool alike,
                       pi_error *err)
 {
-    *d = (pi__drafting) {.cache = cache, .n_least = n_least, .adaptive = adaptive, .alike = alike};
+    *d = (pi__drafting) {.cache = cache, .n_least = n_least, .adaptive = adaptive, .alike = alike,
+                          .clock = alike ? pi__now_ms : pi__thread_ms};
     d->mine = pi__calloc(2 * (size_t) max_seqs, sizeof *d->mine);
     if (!d->mine) return pi__fail_mem(err, "drafts");
     d->wishing = d->mine + max_seqs;
@@ -126,7 +127,7 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 static int draft(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     pi__drafter *r = d->of[kind];
-    const double t0 = pi__now_ms();
+    const double t0 = d->clock();
     int32_t most = 0;
     if (!those_of(d, kind, b, seq)) return PI_OK;
     const int rc = r->fns->draft(r, b, d->mine, err);
@@ -136,7 +137,7 @@ static int draft(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *
         if (s->n_draft < d->n_least) s->n_draft = 0;
         most = s->n_draft > most ? s->n_draft : most;
     }
-    pi__worth_drafting(&d->worth, kind, most, pi__now_ms() - t0);
+    pi__worth_drafting(&d->worth, kind, most, d->clock() - t0);
     return rc;
 }
 

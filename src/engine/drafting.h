@@ -13,8 +13,9 @@ typedef struct pi__drafting {
     pi__cache *cache;          /* the target's: room for drafts */
     int32_t n_least;           /* fewer drafts are not verified */
     bool adaptive;             /* how many are made depends on what they are worth */
-    bool alike;                /* and is the same for all sequences, where a model drafts: see draft_worth.h */
+    bool alike;                /* and is the same for all sequences, where a model drafts: see draft_worth.h; on a device */
     bool any;                  /* there is a drafter */
+    double (*clock)(void);     /* milliseconds, what costs are measured with */
     pi__worth worth;           /* what is known about that */
     pi__seq **mine;            /* [max_seqs] the step's sequences that have the drafter that is called */
     pi__seq **wishing;         /* [max_seqs] those that could get drafts */

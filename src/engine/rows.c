@@ -1,6 +1,7 @@
 /* The rows of logits at hand (see rows.h). */
 #include "engine/rows.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -149,4 +150,14 @@ int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err)
         rows->ids[r] = requested ? pi__top_best(&t) : pi__argmax(pi__row(rows, r), rows->n_vocab);
     }
     return rc;
+}
+
+bool pi__rows_is_sure(const pi__rows *rows, int32_t r, float least)
+{
+    const int32_t id = rows->ids[r];
+    if (id < 0 || least <= 0 || rows->skip) return id >= 0;
+    const float *x = pi__row(rows, r), best = x[id];
+    float sum = 0;
+    for (int32_t i = 0; i < rows->n_vocab; i++) sum += expf(x[i] - best);
+    return least * sum <= 1;
 }

@@ -53,6 +53,9 @@ bool pi__rows_searches(const pi__rows *rows);
 void pi__rows_search(pi__rows *rows, int32_t n, int32_t i);
 /* What it found in row r; 0 where there is nothing. The device was waited for. */
 int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r);
+/* The token that pick found in row r is one with at least this probability; also where it may be, because only the best of the
+ * row came to the host. */
+bool pi__rows_is_sure(const pi__rows *rows, int32_t r, float least);
 /* Waits for the device, and for the argmax of the first n rows to come to ids, nothing skipped. PI_EDEVICE. */
 int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err);
 

@@ -4,6 +4,7 @@
 #include "engine/draft_worth.h"
 #include "engine/ngrams.h"
 #include "model_jobs.h"
+#include "open_oom.h"
 
 enum { CROWD = 16, N_ARCHS = 5 };
 
@@ -172,6 +173,26 @@ static void what_does_not_go_together(void **state)
     pi__core_close(e);
 }
 
+/* With every drafter that there may be beside each other. */
+static void out_of_memory(void **state)
+{
+    (void) state;
+    pi__config c = config(0);
+    c.max_seqs = 2;
+    c.spec = PI__SPEC_DRAFT;
+    c.spec_also = 1u << PI__SPEC_NGRAM | 1u << PI__SPEC_LAYER_EXIT;
+    c.draft_model = small_path;
+    c.ngram_shared = 300;
+    assert_true(open_out_of_memory(&c) > 20);
+    pi_plan plan = {.size = sizeof plan}, without = {.size = sizeof without};
+    assert_int_equal(pi__core_plan(&c, &plan, NULL), PI_OK);
+    c.spec = PI__SPEC_NONE;
+    c.spec_also = 0;
+    assert_int_equal(pi__core_plan(&c, &without, NULL), PI_OK);
+    assert_true(plan.weights_bytes > without.weights_bytes && plan.kv_bytes > without.kv_bytes);
+    assert_true(plan.scratch_bytes > without.scratch_bytes);
+}
+
 /* Fewer layers, fewer experts: another model, the same alone and together. */
 static void less_of_a_model(void **state)
 {
@@ -334,7 +355,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_drafter), cmocka_unit_test(mixed_drafters), cmocka_unit_test(heads_see_all_of_a_prompt),
-        cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
+        cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
         cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth), cmocka_unit_test(texts_of_tenants),
     };
     return cmocka_run_group_tests(tests, write_models, remove_models);
