@@ -272,6 +272,7 @@ typedef struct pi_stats {
     double step_total_ms;              /* durations of all steps, added up */
     double step_bound_ms[PI_N_STEP_BOUNDS];    /* bounds of durations, ascending; the same for the engine's life */
     uint64_t step_count[PI_N_STEP_BOUNDS + 1]; /* steps of at most bound i, above the one before; last: above them all */
+    double draft_total_ms;             /* of step_total_ms, what drafters took, and choosing how much they draft */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 

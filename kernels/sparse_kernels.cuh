@@ -12,9 +12,16 @@
  *     groups   heads 0..15   [ warp 0: columns 0..63 ][ warp 1: 64..127 ] ...     share each tile of rows
  *              heads 16..31  [ warp 8: columns 0..63 ][ warp 9: 64..127 ] ...
  *
- * KV SPLITS. Rows p KV_SPLIT .. of the list have a sum (m, l, O) of their own, and the sums are folded in order, by one
- * block or by many that leave theirs in scratch for combine(). A token's list depends on the token alone: that makes a
- * result batch-invariant. Where a split's rows are is found a split ahead, and kept in shared memory.
+ * KV SPLITS. A list is cut into splits of KV_SPLIT rows, or twice, four times .. as many, so that there are at most
+ * MOST_SPLITS. Each has a sum (m, l, O) of its own, and the sums are folded in order, by one block or by many that leave
+ * theirs in scratch for combine():
+ *
+ *     300 rows    [ 0..127 ][ 128..255 ][ 256..299 ]
+ *     4096 rows   [ 0..255 ][ 256..511 ] ...                     16 splits
+ *     4097 rows   [ 0..511 ][ 512..1023 ] ...                    9
+ *
+ * A token's list, and with it where its splits are, depends on the token alone: that makes a result batch-invariant. Where
+ * rows are is found KV_SPLIT rows ahead, and kept in shared memory.
  *
  * Rows of F32 caches are hi + lo as well (SPLIT); P always is, for the choice of entries in later layers follows small
  * differences. Columns and rows that are not there are zeros. */
@@ -28,10 +35,10 @@
 enum {
     WIDTH = 64,      /* columns of a warp */
     TILE = 16,       /* rows */
-    KV_SPLIT = 128,  /* rows */
+    KV_SPLIT = 128,  /* rows, the shortest */
+    MOST_SPLITS = 16,
     AHEAD = 2 * KV_SPLIT, /* rows whose addresses are known */
     LDS = TILE + 8,  /* floats from row to row of S, halves of P */
-    MAX_UNITS = 4096,
 };
 /* How rows come to shared memory: F16 as it is; others as f16, those of F32 as two, hi + lo. */
 enum { COPIED, ONE, TWO };
@@ -79,7 +86,17 @@ PI_FN list list_of(const pi__k_sparse &k, int32_t token)
     return l;
 }
 
-/* Where rows first.. of the token's list are, as many as a split has. */
+/* Rows of a split of a list of n. */
+PI_FN int32_t split_of(int32_t n)
+{
+    int32_t rows = KV_SPLIT;
+    while (n > MOST_SPLITS * rows) rows *= 2;
+    return rows;
+}
+/* Splits of it. */
+PI_FN int32_t splits_of(int32_t n) { return (n + split_of(n) - 1) / split_of(n); }
+
+/* Where rows first.. of the token's list are, KV_SPLIT of them. */
 PI_FN void find_rows(const pi__k_sparse &k, int32_t token, int32_t first, cache_row *address)
 {
     const list l = list_of(k, token); /* again, instead of holding it in registers all the time */
@@ -267,7 +284,7 @@ PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, fl
     out[1] = y;
 }
 
-/* A KV split's sum in scratch: m [16], l [16], O [16, dim]; units in the order of tokens, 16 heads, splits. */
+/* A KV split's sum in scratch: m [16], l [16], O [16, dim]; units in the order of the launch's tokens, 16 heads, splits. */
 PI_FN float *unit_of(const pi__k_sparse &k, int32_t token, int32_t tile, int32_t split, int32_t n_splits)
 {
     const size_t tiles = (size_t) (k.a.n_head + 15) / 16, unit = ((size_t) token * tiles + (size_t) tile) * (size_t) n_splits;
@@ -300,17 +317,19 @@ PI_FN void fold_split(const float *state, const float (&acc)[8][4], float *run, 
     }
 }
 
-/* A block: groups of warps, 16 heads each, blockIdx.x; a token, blockIdx.y; with UNITS a KV split, blockIdx.z. */
+/* A block: groups of warps, 16 heads each, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split,
+ * blockIdx.z, of which a list has at most n_splits. */
 template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(shape<KIND, W>::THREADS, 1)
-sparse(pi__k_sparse k, int32_t n_splits)
+sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
     using S = shape<KIND, W>;
     PI_SMEM(shared);
-    const int32_t token = (int32_t) blockIdx.y;
+    const int32_t token = token0 + (int32_t) blockIdx.y;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32 % W, group = (int) threadIdx.x / 32 / W;
     const int32_t tile16 = (int32_t) blockIdx.x * S::GROUPS + group, head = 16 * tile16, col0 = warp * WIDTH;
     const list l = list_of(k, token);
-    const int32_t first = UNITS ? (int32_t) blockIdx.z * KV_SPLIT : 0, end = UNITS ? min(l.n, first + KV_SPLIT) : l.n;
+    const int32_t split = split_of(l.n);
+    const int32_t first = UNITS ? (int32_t) blockIdx.z * split : 0, end = UNITS ? min(l.n, first + split) : l.n;
     if (UNITS && first > 0 && first >= l.n) return;
     cache_row *address = (cache_row *) (shared + S::address);
     float *part = (float *) (shared + S::part) + group * W * 16 * LDS, *state = (float *) (shared + S::state) + group * 48;
@@ -319,21 +338,21 @@ sparse(pi__k_sparse k, int32_t n_splits)
     float acc[8][4], o[8][4] /* of folded splits; UNITS: not used */, *run = (float *) (shared + S::run) + (group * W + warp) * 32;
     run[lane] = lane < 16 ? PI_MINUS_INF : 0.0f;
     clear(o);
-    if (UNITS) clear(acc); /* where nothing is seen */
+    clear(acc);
     find_rows(k, token, first, address);
-    if (!UNITS) find_rows(k, token, first + KV_SPLIT, address);
+    if (first + KV_SPLIT < end) find_rows(k, token, first + KV_SPLIT, address);
     load_q(k, token, head, col0, (uint16_t *) (shared + S::row) + threadIdx.x / 32 * 16 * WIDTH, high, low);
     __syncthreads();
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<KIND, W>(k, l, shared, first / TILE + i, end);
 #pragma unroll 1
-    for (int32_t from = first; from < end; from += KV_SPLIT) { /* with UNITS once */
+    for (int32_t from = first; from < end; from += KV_SPLIT) {
         const int32_t to = min(end, from + KV_SPLIT);
-        clear(acc);
+        const bool begins = from % split == 0, ends = to % split == 0 || to == end; /* a split */
 #pragma unroll 1
         for (int32_t i = from / TILE; i * TILE < to; i++) {
             ptx_cp_async_wait<S::STAGES - 2>();
             __syncthreads(); /* the tile is there, and all are done with the one before */
-            if (i * TILE == from && warp == 0 && lane < 16) state[lane] = PI_MINUS_INF, state[16 + lane] = 0;
+            if (begins && i * TILE == from && warp == 0 && lane < 16) state[lane] = PI_MINUS_INF, state[16 + lane] = 0;
             const uint32_t row = ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) col0;
             scores<S, KIND == TWO>(row, high, low, part + warp * 16 * LDS);
             __syncthreads();
@@ -342,12 +361,14 @@ sparse(pi__k_sparse k, int32_t n_splits)
             __syncthreads();
             weigh<S, KIND == TWO>(row, ptx_shared(p), state + 32, acc);
         }
-        if (UNITS) continue;
-        fold_split((const float *) (shared + S::state) + group * 48, acc, run, o);
-        find_rows(k, token, from + AHEAD, address); /* in the place of this split's: all of its rows are on their way */
+        if (!UNITS && ends) {
+            fold_split((const float *) (shared + S::state) + group * 48, acc, run, o);
+            clear(acc);
+        }
+        if (from + AHEAD < end) find_rows(k, token, from + AHEAD, address); /* in the place of these: all of them are on their way */
     }
     __syncwarp();
-    float *unit = UNITS ? unit_of(k, token, tile16, (int32_t) blockIdx.z, n_splits) : nullptr;
+    float *unit = UNITS ? unit_of(k, token - token0, tile16, (int32_t) blockIdx.z, n_splits) : nullptr;
     if (UNITS && warp == 0 && lane < 16 && head < k.a.n_head)
         unit[lane] = end > first ? state[lane] : PI_MINUS_INF, unit[16 + lane] = end > first ? state[16 + lane] : 0.0f;
 #pragma unroll
@@ -369,14 +390,14 @@ sparse(pi__k_sparse k, int32_t n_splits)
 }
 
 /* Folds a token's KV splits in order: a thread two columns, a block a head. */
-__global__ void __launch_bounds__(256) combine(pi__k_sparse k, int32_t n_splits)
+__global__ void __launch_bounds__(256) combine(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
-    const int32_t head = (int32_t) blockIdx.x, token = (int32_t) blockIdx.y, d = 2 * (int32_t) threadIdx.x;
-    const int32_t n = max((list_of(k, token).n + KV_SPLIT - 1) / KV_SPLIT, 1);
+    const int32_t head = (int32_t) blockIdx.x, token = token0 + (int32_t) blockIdx.y, d = 2 * (int32_t) threadIdx.x;
+    const int32_t n = max(splits_of(list_of(k, token).n), 1);
     if (d >= k.a.dim) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
     for (int32_t i = 0; i < n; i++) {
-        const float *unit = unit_of(k, token, head / 16, i, n_splits), *o = unit + 32 + head % 16 * k.a.dim + d;
+        const float *unit = unit_of(k, token - token0, head / 16, i, n_splits), *o = unit + 32 + head % 16 * k.a.dim + d;
         const fold_by f = fold(m, unit[head % 16]);
         m = f.m;
         l = fmaf(unit[16 + head % 16], f.split, l * f.run);

@@ -176,9 +176,37 @@ static int list_shared(bench *b)
     return add_test(b, b->shared.n_prefix + b->shared.n_tail, b->shared.n_gen, 0);
 }
 
+/* --spec: one prompt length, 0 for the whole text; one request at a time unless -npl says more. */
+static int list_spec(bench *b)
+{
+    const cli *c = b->c;
+    const char *format = cli_str(c, "output");
+    int32_t *prompt = NULL, *gen = NULL;
+    size_t n_prompt = 0, n_gen = 0;
+    b->spec.on = true;
+    if (!*cli_str(c, "spec-text")) return cli_usage_error(c, "--spec measures on a text: give -f FILE");
+    if (cli_given(c, "n-depth") || cli_given(c, "pg") || cli_given(c, "spec-type") || (strcmp(format, "md") && strcmp(format, "jsonl")))
+        return cli_usage_error(c, "--spec goes without --n-depth, -pg and --spec-type; its output is md or jsonl");
+    int code = cli_read_file(c, cli_str(c, "spec-text"), &b->spec.text, &b->spec.len);
+    if (!code) code = gather_numbers(c, "n-prompt", &prompt, &n_prompt);
+    if (!code) code = gather_numbers(c, "n-gen", &gen, &n_gen);
+    if (!code && *cli_str(c, "n-parallel")) code = gather_numbers(c, "n-parallel", &b->n_par, &b->n_n_par);
+    if (!code && !b->n_n_par) {
+        b->n_par = malloc(sizeof *b->n_par);
+        if (b->n_par) b->n_par[b->n_n_par++] = 1;
+        else code = cli_error(c, CLI_OS, "out of memory");
+    }
+    if (!code && (n_prompt > 1 || n_gen > 1 || gen[0] < 1)) code = cli_usage_error(c, "--spec: -p and -n are one number each");
+    if (!code) code = add_test(b, prompt[0], gen[0], 0);
+    free(prompt);
+    free(gen);
+    return code;
+}
+
 static int list_tests(bench *b)
 {
     if (cli_bool(b->c, "shared-prefix")) return list_shared(b);
+    if (*cli_str(b->c, "spec")) return list_spec(b);
     int32_t *prompt = NULL, *gen = NULL, *depth = NULL;
     size_t n_prompt = 0, n_gen = 0, n_depth = 0;
     int code = gather_numbers(b->c, "n-prompt", &prompt, &n_prompt);
@@ -332,9 +360,11 @@ static int64_t shared_step(const bench *b)
 static int set_defaults(const bench *b, pi_options *o)
 {
     int64_t longest = 0, depth = 0, par = 1;
+    pi_error err = {0};
     for (size_t i = 0; i < b->n_test; i++) {
         const bench_test *t = &b->test[i];
-        int64_t n = (int64_t) t->n_depth + t->n_prompt + t->n_gen + 2;
+        const int64_t n_prompt = b->spec.on && !t->n_prompt ? (int64_t) b->spec.len : t->n_prompt; /* a token is a byte at least */
+        int64_t n = (int64_t) t->n_depth + n_prompt + t->n_gen + 2;
         if (n > longest) longest = n;
         if (t->n_depth > depth) depth = t->n_depth;
     }
@@ -345,6 +375,7 @@ static int set_defaults(const bench *b, pi_options *o)
     if (!code) code = set_default(b, o, "parallel", par);
     if (!code && b->shared.on) code = set_default(b, o, "ubatch-size", shared_step(b));
     if (!code) code = set_default(b, o, "prefix-cache", depth > 0 || b->shared.on);
+    if (!code && b->spec.on && pi_options_set(o, "spec-type", cli_str(b->c, "spec"), &err)) code = cli_pi_error(b->c, &err);
     return code;
 }
 
@@ -435,7 +466,7 @@ static int run_all(bench *b)
             bench_print_header(b, cli_str(b->c, "output-err"), stderr);
             header = false;
         }
-        if (!code && b->n_n_par) code = b->shared.on ? bench_shared(b) : bench_batched(b);
+        if (!code && b->n_n_par) code = b->spec.on ? bench_spec(b) : b->shared.on ? bench_shared(b) : bench_batched(b);
         for (size_t i = 0; !code && !b->n_n_par && i < b->n_test; i++) code = run_test(b, i);
         cli_close(b->c, b->e);
         b->e = NULL;
@@ -468,5 +499,6 @@ int cmd_bench(const cli *c)
     free(b.n_par);
     free(b.sample_ns);
     free(b.steady);
+    free(b.spec.text);
     return code;
 }

@@ -29,6 +29,11 @@ typedef struct bench {
         bool on;                                     /* --shared-prefix */
         int32_t n_tenants, n_prefix, n_tail, n_gen;  /* requests; tokens of each */
     } shared;
+    struct {
+        bool on;           /* --spec */
+        char *text;        /* of --spec-text */
+        size_t len;
+    } spec;
     pi_engine *e;      /* of the current combination */
     pi_info info;      /* of e */
     pi_plan plan;      /* of e, for --shared-prefix */
@@ -51,9 +56,11 @@ int32_t bench_token(bench *b);
 int bench_measure(bench *b, const bench_test *t, double *ns, double *steady);
 int bench_batched(bench *b); /* the table of -npl for the current engine */
 int bench_shared(bench *b);  /* the table of --shared-prefix for the current engine */
+int bench_spec(bench *b);    /* the table of --spec for the current engine */
 double bench_now(void);      /* ns */
-/* A request that computes and generates without end-of-generation tokens counting. */
-int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, bool cache, void *user, pi_request **out);
+/* A request that computes and generates without end-of-generation tokens counting. spec: who drafts, or NULL. */
+int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, bool cache, const char *spec, void *user,
+                 pi_request **out);
 /* Cancels and waits, or frees what was never submitted. */
 void bench_drop(pi_request *r);
 /* --op: a table of one op's times. */

@@ -23,7 +23,8 @@ static int set(bench *b, pi_request *r, const char *key, const char *value)
     return pi_request_set(r, key, value, &err) ? cli_pi_error(b->c, &err) : CLI_OK;
 }
 
-int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, bool cache, void *user, pi_request **out)
+int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, bool cache, const char *spec, void *user,
+                 pi_request **out)
 {
     char text[16];
     pi_error err = {0};
@@ -34,6 +35,7 @@ int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, boo
     if (!code) code = set(b, r, "temp", "0");
     if (!code) code = set(b, r, "no-stop", "true");
     if (!code) code = set(b, r, "cache", cache ? "true" : "false");
+    if (!code && spec) code = set(b, r, "spec-type", spec);
     pi_request_set_user(r, user);
     if (!code && pi_request_prompt_tokens(r, ids, n, &err)) code = cli_pi_error(b->c, &err);
     if (!code && pi_request_submit(r, &err)) code = cli_pi_error(b->c, &err);
@@ -103,7 +105,7 @@ static int run_request(bench *b, const int32_t *ids, size_t n, int32_t max_token
 {
     pi_request *r = NULL;
     *t = (timing) {.start = bench_now()};
-    int code = bench_submit(b, ids, n, max_tokens, cache, t, &r);
+    int code = bench_submit(b, ids, n, max_tokens, cache, NULL, t, &r);
     while (!code && !t->done) {
         timing *which;
         code = wait_event(b, &which);
@@ -175,7 +177,7 @@ static int run_batch(bench *b, const bench_test *t, int32_t n_par, batch *out)
     size_t at_first = 0;
     for (int32_t i = 0; !code && i < n_par; i++) {
         int32_t *ids = make_prompt(b, 0, n);
-        code = ids ? bench_submit(b, ids, n, t->n_gen ? t->n_gen + 1 : 0, false, &m[i], &r[i]) : CLI_OS;
+        code = ids ? bench_submit(b, ids, n, t->n_gen ? t->n_gen + 1 : 0, false, NULL, &m[i], &r[i]) : CLI_OS;
         free(ids);
     }
     while (!code && live) {

@@ -88,7 +88,7 @@ static int run_tenants(bench *b, const int32_t *ids, shared_run *run)
     if (!code && pi_engine_cache_clear(b->e, NULL)) code = cli_error(b->c, CLI_SOFTWARE, "the cache cannot be cleared");
     double start = bench_now();
     for (size_t i = 0; !code && i < n; i++) {
-        code = bench_submit(b, ids + i * each, each, b->shared.n_gen, run->cache, &t[i], &t[i].r);
+        code = bench_submit(b, ids + i * each, each, b->shared.n_gen, run->cache, NULL, &t[i], &t[i].r);
         if (!code && !run->at_once) code = wait_done(b, run);
     }
     for (; !code && run->at_once && ended < n; ended++) code = wait_done(b, run);

@@ -165,6 +165,11 @@
       "Tokens with which the prompts of --shared-prefix start.")                                                       \
     X("tail-tokens", INT, "16", "1..1048576", "--tail-tokens", "", "bench", false,                                     \
       "Tokens of each prompt of --shared-prefix after them.")                                                          \
+    X("spec", STRING, "", "", "--spec", "", "bench", true,                                                             \
+      "Measure decoding with each of these drafters (as --spec-type has them, with , between) beside none, in turns, on" \
+      " the text of -f; with -p 0 the whole text is the prompt, else parts of it.")                                    \
+    X("spec-text", STRING, "", "", "-f --file", "", "bench", false,                                                    \
+      "Text file for --spec.")                                                                                         \
     X("op", STRING, "", "", "--op", "", "bench", false,                                                                \
       "Measure one op of the device by itself, without a model: gdn, the delta rule of recurrent layers.")             \
     X("op-shape", STRING, "", "", "--op-shape", "", "bench", false,                                                    \

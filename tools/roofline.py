@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = ROOT / "tests" / "simt" / "roofline_bounds.json"
 SMS = 188   # multiprocessors of the device that is emulated: an RTX PRO 6000
-SAMPLE = 2  # blocks of each dimension of a grid
+SAMPLE = 6  # blocks of the first dimension of a grid; of the others 2
 
 F32, Q8_0, Q4_K, I32, BF16, MXFP4, NVFP4 = 0, 8, 12, 26, 30, 39, 40  # GGUF types
 BLOCK = {F32: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), I32: (1, 4), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36)}  # values, bytes
@@ -415,8 +415,8 @@ is, asks of one, and how far that is from the least that the model needs.
 
 **What was counted.** The backend runs the real step (forward and logits; tokens are not drawn) of a model with the real shapes on the
 emulator, set to sm_120 with {sms} multiprocessors; weights are zeros, caches F16, embeddings and output matrices Q8_0, and options are as by
-default (fp4-mma off). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in each
-dimension of the grid run, and stand for all (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
+default (fp4-mma off). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in the first
+dimension of the grid run, 2 in others, and stand for all (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
 what runs. Plain loads and stores are the host compiler's, which keeps fewer values in registers than nvcc does: their requests are an upper
 bound, by about a tenth in kernels of products, by more in the delta net's. Decode is at 1,992 tokens a sequence; steps are padded as captured
 ones are, so 1 and 8 sequences see 2,047 keys at most. A prefill step has 2,048 tokens; that of 8,192 is four.
@@ -528,24 +528,31 @@ def figure(cell):
     return float(cell.replace(",", ""))
 
 
+def families(kernels, card):
+    """{name without template arguments: (launches, microseconds)}"""
+    out = {}
+    for k, cells in kernels.items():
+        n, t = out.get(name := k.strip("`").split("<")[0], (0, 0))
+        out[name] = (n + figure(cells["launches"]), t + figure(cells[f"{card}, us"]))
+    return out
+
+
 def compared(before, now):
     """Steps, and of each the kernels whose time has changed by a tenth, and by a hundredth of the step's."""
     card = "RTX PRO 6000"
     lines = ["| step | launches | bytes | operations | issue slots | GB10, ms | RTX PRO 6000, ms | H100 SXM, ms |", "|---" * 8 + "|"]
-    kernels = [f"| step | kernel | launches | blocks a launch | issue slots | {card}, us |", "|---" * 6 + "|"]
+    kernels = [f"| step | kernels | launches | {card}, us |", "|---" * 4 + "|"]
     for model in MODELS:
         for step, (new, new_kernels) in now.get(model, {}).items():
             old, old_kernels = before.get(model, {}).get(step, ({}, {}))
             if not old:
                 continue
             lines.append(f"| {model}: {step} | " + " | ".join(f"{old[c]} -> {new[c]}" for c in cells_of(lines[0])[1:]) + " |")
-            least_change = 1e3 * figure(old[f"{card}, ms"]) / 100
-            for k in {**old_kernels, **new_kernels}:
-                a, b = old_kernels.get(k, {}), new_kernels.get(k, {})
-                x, y = (figure(c.get(f"{card}, us", "0")) for c in (a, b))
-                if abs(x - y) > max(least_change, 0.1 * max(x, y)):
-                    kernels.append(f"| {model}: {step} | {k} | " + " | ".join(
-                        f"{a.get(c) or '-'} -> {b.get(c) or '-'}" for c in cells_of(kernels[0])[2:]) + " |")
+            a, b = families(old_kernels, card), families(new_kernels, card)
+            for k in {**a, **b}:
+                (n, x), (m, y) = a.get(k, (0, 0)), b.get(k, (0, 0))
+                if abs(x - y) > max(10 * figure(old[f"{card}, ms"]), 0.1 * max(x, y)):
+                    kernels.append(f"| {model}: {step} | `{k}` | {n:,.0f} -> {m:,.0f} | {x:,.0f} -> {y:,.0f} |")
     return lines + [""] + (kernels + [""] if len(kernels) > 2 else [])
 
 

@@ -35,13 +35,20 @@ typedef struct pi__limits {
     int32_t indexer_ratio; /* tokens an entry, the smallest */
 } pi__limits;
 
-/* Kinds of steps: what is known when one begins. */
+/* Kinds of steps: what is known when one begins. All but ANY and SEGMENTS can be captured whole. */
 enum {
     PI__STEP_ANY,    /* nothing: prefill, or prefill and decode mixed */
     PI__STEP_DECODE, /* decode: of each sequence as many tokens (one, and drafts), each with a logits row, no snapshots;
                       * its ops are the model's graph and the first logits rows, always at the same addresses: a step can be
                       * captured and replayed as others with as many sequences and tokens. Of what ops wrote before, none
                       * but caches and states is read from now on */
+    /* A drafter's, with hidden_row, which can be captured in the same way: */
+    PI__STEP_DRAFT,      /* of each sequence one token with a logits row, behind hidden states of the target's last step */
+    PI__STEP_DRAFT_NEXT, /* the same behind those of the drafter's last step */
+    PI__STEP_CATCH_UP,   /* of each sequence as many tokens, without logits rows: only the drafter's cache is filled */
+    PI__STEP_CHAINED,    /* DRAFT_NEXT whose tokens are the best values that topk found in the last step, where one was asked
+                          * for in each row: that of row hidden_row[t] is token t, 0 where there is none, whatever the batch
+                          * says. Only where dev->chains */
     PI__STEP_SEGMENTS, /* the same where the CPU does some of it: what the device does is captured in segments, see
                         * graph_segment. A device is given one of the two kinds only */
 };
@@ -114,15 +121,10 @@ typedef struct pi__device_fns {
 
     /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
      * the next begin: b; or b with sequences of padding behind its own (position and slots -1, seq_len 0), whose rows
-     * mean nothing; or, of kind DECODE, NULL: a captured step is replayed, and none of its ops is called. finish:
-     * PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step, and in the midst of one of another kind. */
+     * mean nothing; or, of the kinds that can be captured, NULL: a captured step is replayed, and none of its ops is called.
+     * finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step, and in the midst of one of another kind. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
-    /* Of a backend that can begin a step before the last one is finished: the tokens of b, which begin returned for a step
-     * of kind ANY that has no ops so far, become the best values that topk found in the last step, where one was asked for
-     * in each row: that of row[t] is token t, 0 where there is none. NULL: tokens are known when a step begins, and that is
-     * after the finish of the one before. */
-    void (*chain)(pi__backend *be, const pi__batch *b, const int32_t *row);
     /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
 
@@ -130,10 +132,10 @@ typedef struct pi__device_fns {
 
     /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
-    /* What begin will make of a step of kind DECODE, the same on all devices: *n_seqs of the batch that it returns,
-     * padding included, or true: it replays, and returns NULL. NULL, as are the next three, where no steps are
+    /* What begin will make of a step of a kind that can be captured, the same on all devices: *n_seqs of the batch that it
+     * returns, padding included, or true: it replays, and returns NULL. NULL, as are the next three, where no steps are
      * captured. */
-    bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+    bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
     /* In a step of kind SEGMENTS a graph segment begins, which end_capture or finish ends. What is called in the n-th
      * segment, copies to and from memory of host_alloc included, is the same in all steps with as many sequences and
      * tokens. So it may be replayed now: what its uploads read has to be there. */
@@ -148,6 +150,7 @@ typedef struct pi__device_fns {
     /* Drops all captured graphs, and the one being captured: a link can only go when nothing refers to it. */
     void (*graph_reset)(pi__backend *be);
     bool moe_shards; /* op moe knows pi__moe_shard */
+    bool chains;     /* a step of kind CHAINED can begin before the last one is finished */
 } pi__device_fns;
 
 struct pi__backend {

@@ -70,7 +70,10 @@ typedef struct pi__batch {
     const int32_t *embd_row;  /* where the embedding is sharded: [n_tokens] a token's row of this shard, any where it is
                                * another's; else NULL: its id */
     const int32_t *owner;     /* and its row of the gathered ones; else NULL */
-    const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts */
+    const int32_t *hidden_row; /* of a drafter's step: [n_tokens] the row of the hidden state that goes with a token, see
+                                * pi__arch.draft; -1: zeros; else NULL */
+    const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts. Negative: so many before
+                                * its first one are drafts, too, that steps before this one computed */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
     const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
@@ -203,7 +206,8 @@ typedef struct pi__rope {
 
 /* out[i] = x[row[i]], zeros where that is -1. */
 typedef struct pi__gather_rows {
-    const int32_t *row;  /* [n_rows] host memory: the batch's logits_indices, or any other that stays up to finish() */
+    const int32_t *row;  /* [n_rows] host memory: the batch's logits_indices or hidden_row, or any other that stays up to
+                          * finish() */
     int32_t n_rows;      /* rows of out */
     const float *x;      /* [any, n] */
     int64_t n;           /* values a row */

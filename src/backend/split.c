@@ -354,6 +354,8 @@ static void move_operands(split *s, int32_t placement, const pi__operands *o, vo
         if (p->kind <= PI__VECTOR) pi__operand_set(args, p, at(s, placement, at_host));
         else if (p->kind == PI__TOKENS && at_host == s->batch->logits_indices)
             pi__operand_set(args, p, s->own[placement]->logits_indices);
+        else if (p->kind == PI__TOKENS && at_host == s->batch->hidden_row)
+            pi__operand_set(args, p, s->own[placement]->hidden_row);
     }
 }
 

@@ -59,7 +59,7 @@ static void leave(rank *k)
 void pi__tensor_meet(rank *k)
 {
     pi__tensor *t = k->t;
-    if (k->met || t->kind != PI__STEP_DECODE || t->replays || !k->be->dev->make_graph) return;
+    if (k->met || t->kind == PI__STEP_ANY || t->replays || !k->be->dev->make_graph) return;
     k->met = true;
     if (!k->be->dev->make_graph(k->be)) k->lost = k->failed = true;
     pthread_mutex_lock(&t->lock);

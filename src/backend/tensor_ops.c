@@ -92,10 +92,10 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
-    t->replays = kind == PI__STEP_DECODE && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, &n);
+    t->replays = kind != PI__STEP_ANY && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, kind, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
-    t->b.n_tokens += more, t->b.n_rows += more, t->b.n_seqs = n;
+    t->b.n_tokens += more, t->b.n_rows += b->n_rows ? more : 0, t->b.n_seqs = n;
     if (b->logits_batch) {
         t->logits_batch = *b->logits_batch;
         t->logits_batch.n_tokens += more, t->logits_batch.n_seqs = n;
@@ -135,7 +135,9 @@ static const void *localise(const rank *k, local *l, pi__operand_kind kind, cons
         l->st.base = at(k, l->st.base);
         l->st.snap = at(k, l->st.snap);
         return &l->st;
-    case PI__TOKENS: return p == k->t->b.logits_indices ? k->b->logits_indices : p; /* which the device has already */
+    case PI__TOKENS: /* those of the batch the device has already */
+        if (p == k->t->b.logits_indices) return k->b->logits_indices;
+        return p == k->t->b.hidden_row ? k->b->hidden_row : p;
     case PI__HOST: return p;
     default: return at(k, p);
     }

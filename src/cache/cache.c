@@ -175,8 +175,8 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     do { /* each group may shorten it, until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
-            if (!pi__cache_has(c, s, i)) continue;
-            if (c->group[i].spec.window == 1) continue; /* it needs nothing, so that it has no longest prefix either */
+            /* Those that need nothing have no longest prefix either. */
+            if (c->group[i].spec.window == 1 || !pi__cache_has(c, s, i)) continue;
             len = longest_in_group(c, s, &c->group[i], tokens, len);
             if (len > *matched) *matched = len;
         }

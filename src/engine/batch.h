@@ -43,7 +43,7 @@ void pi__batch_destroy(pi__batch_builder *bb);
 
 void pi__batch_clear(pi__batch_builder *bb);
 /* Appends a sequence, of row `row` in the cache, with n tokens from position pos on, of which the first n_sure stay
- * (the others are drafts). Returns its index. */
+ * (the others are drafts; see pi__batch.n_verified). Returns its index. */
 int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
                       int32_t n_sure);
 /* Token t, an index of the batch, gets a logits row; ascending. */

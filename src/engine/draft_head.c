@@ -25,7 +25,7 @@ typedef struct draft_head {
     pi__rows *rows;            /* for its logits */
     pi__batch_builder batch;   /* what it runs */
     int32_t max_tokens;        /* of that */
-    int32_t *hidden;           /* [max_tokens] see pi__arch.draft */
+    int32_t *hidden;           /* [max_tokens] the batch's hidden_row */
     pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
 } draft_head;
 
@@ -38,12 +38,29 @@ static void add(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, i
     pi__batch_add(&d->batch, d->cache, s->row, tokens, pos, n, n);
 }
 
-/* Runs the drafter over the draft batch; logits: and picks a token of each of its rows. */
-static int run(draft_head *d, bool chained, bool logits, pi_error *err)
+/* Queues the drafter's step of that kind over the draft batch, unless the backend replays it (begin gives NULL). */
+static void queue(draft_head *d, int kind)
 {
-    const pi__batch *b = d->be->dev->begin(d->be, &d->batch.b, PI__STEP_ANY);
-    d->drafter->arch->draft(d->drafter, b, d->hidden, chained, logits ? d->rows->logits : NULL);
-    return pi__rows_pick(d->rows, logits ? d->batch.b.n_rows : 0, err);
+    const pi__batch *b = d->be->dev->begin(d->be, &d->batch.b, kind);
+    const bool chained = kind == PI__STEP_DRAFT_NEXT || kind == PI__STEP_CHAINED;
+    if (b) d->drafter->arch->draft(d->drafter, b, chained, d->batch.b.n_rows ? d->rows->logits : NULL);
+}
+
+/* Runs it, and picks a token of each row. */
+static int run(draft_head *d, int kind, pi_error *err)
+{
+    queue(d, kind);
+    return pi__rows_pick(d->rows, d->batch.b.n_rows, err);
+}
+
+/* After a decode step all sequences have as many tokens to catch up with, which can be captured. */
+static int catch_up_kind(const draft_head *d)
+{
+    const pi__batch *b = &d->batch.b;
+    const int32_t each = b->n_tokens / b->n_seqs;
+    for (int32_t q = 0; q < b->n_seqs; q++)
+        if (b->seq_start[q + 1] - b->seq_start[q] != each || each > d->drafter->n_draft) return PI__STEP_ANY;
+    return PI__STEP_CATCH_UP;
 }
 
 /* The n tokens that the step computed of s, from its token `first` on, but for the first one, which is there already; and the
@@ -70,7 +87,7 @@ static int head_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *
     pi__batch_clear(&d->batch);
     for (int32_t q = 0; q < b->n_seqs; q++)
         if (seq[q]) catch_up_with(d, seq[q], b->seq_start[q], seq[q]->n_new);
-    return d->batch.b.n_tokens ? run(d, false, false, err) : PI_OK;
+    return d->batch.b.n_tokens ? run(d, catch_up_kind(d), err) : PI_OK;
 }
 
 static void head_start(pi__drafter *base, pi__seq *s)
@@ -147,9 +164,7 @@ static int run_round(draft_head *d, pi_error *err)
     const int32_t n = b->n_seqs;
     for (int32_t q = 0; q < n; q++) round[q] = d->seq[q];
     for (int32_t i = 0; b->n_seqs; i++) {
-        const pi__batch *step = be->dev->begin(be, b, PI__STEP_ANY);
-        if (i) be->dev->chain(be, step, d->hidden);
-        d->drafter->arch->draft(d->drafter, step, d->hidden, i > 0, d->rows->logits);
+        queue(d, i ? PI__STEP_CHAINED : PI__STEP_DRAFT);
         pi__rows_search(d->rows, b->n_rows, i);
         queue_next(d, round, n, i);
     }
@@ -175,12 +190,12 @@ static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *s
         add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
     }
-    if (b->n_seqs && d->be->dev->chain && pi__rows_searches(d->rows)) {
+    if (b->n_seqs && d->be->dev->chains && pi__rows_searches(d->rows)) {
         *rc = run_round(d, err);
         return q;
     }
-    for (bool chained = false; b->n_seqs && !*rc; chained = true) {
-        *rc = run(d, chained, true, err);
+    for (int kind = PI__STEP_DRAFT; b->n_seqs && !*rc; kind = PI__STEP_DRAFT_NEXT) {
+        *rc = run(d, kind, err);
         if (!*rc) take(d, b->n_rows);
     }
     return q;
@@ -221,6 +236,7 @@ int pi__draft_head_create(pi__drafter **out, pi__model *drafter, pi__backend *be
     d->hidden = pi__calloc((size_t) shape->max_tokens, sizeof *d->hidden);
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
     int rc = d->hidden && d->seq ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
+    d->batch.b.hidden_row = d->hidden;
     if (rc) head_destroy(&d->base);
     else *out = &d->base;
     return rc;

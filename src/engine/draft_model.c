@@ -73,13 +73,14 @@ static int32_t model_offer(pi__drafter *base, pi__seq *s, int32_t most)
     return s->n_tokens - seen(d, s) <= d->few ? most : 0;
 }
 
-/* n tokens from position pos on, of which n_sure stay; row: the last one gets a row of logits. */
-static void add(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t n_sure, bool row)
+/* n tokens from position pos on, of which those before `sure` stay; row: the last one gets a row of logits. Recurrent states
+ * take in for good what stays. */
+static void add(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t sure, bool row)
 {
     const pi__batch *b = &d->batch.b;
     const int32_t first = b->n_tokens;
     if (row) d->seq[b->n_rows] = s;
-    pi__batch_add(&d->batch, d->c.cache, s->row, s->tokens + pos, pos, n, n_sure);
+    pi__batch_add(&d->batch, d->c.cache, s->row, s->tokens + pos, pos, n, sure - pos < n ? sure - pos : n);
     for (int32_t i = first; i < b->n_tokens; i++) /* tokens that only the target has */
         if (d->batch.token[i] >= d->c.m->n_vocab) d->batch.token[i] = 0;
     if (row) pi__batch_add_row(&d->batch, b->n_tokens - 1);
@@ -117,7 +118,7 @@ static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const 
         int32_t n = s->n_tokens - 1 - s->spec.n_computed;
         if (n > left) n = left;
         if (!pi__cache_reserve(d->c.cache, s->row, s->spec.n_computed + n)) continue;
-        add(d, s, s->spec.n_computed, n, n, false);
+        add(d, s, s->spec.n_computed, n, s->n_tokens, false);
         s->spec.n_guessed = 0;
         left -= n;
     }
@@ -139,7 +140,7 @@ static int32_t first_pass(draft_model *d, const pi__batch *step, pi__seq *const 
         const int32_t from = seen(d, s), n = s->n_tokens - from;
         if (b->n_tokens + n > d->max_tokens) break; /* they go with the next */
         if (d->c.own && !pi__cache_reserve(d->c.cache, s->row, s->n_tokens + s->n_wish)) continue;
-        add(d, s, from, n, d->c.own ? n : 0, true);
+        add(d, s, from, n, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }
     return q;
 }
@@ -172,7 +173,7 @@ static void take(draft_model *d, bool first)
         else if (d->c.own) s->spec.n_guessed++;
         if (!is_sure(d, r)) continue;
         s->tokens[s->n_tokens + s->n_draft++] = d->rows.ids[r];
-        if (s->n_draft < s->n_wish) add(d, s, s->n_tokens + s->n_draft - 1, 1, 0, true);
+        if (s->n_draft < s->n_wish) add(d, s, s->n_tokens + s->n_draft - 1, 1, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }
 }
 

@@ -156,7 +156,18 @@ static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs
     return last;
 }
 
-void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs)
+/* Sequences of drafters that are models get the mean of what they were given; spec.n_offer is what they could get. */
+static void make_alike(pi__seq *const *seq, int32_t n)
+{
+    int32_t all = 0, models = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (seq[i]->spec.kind != PI__SPEC_NGRAM) all += seq[i]->n_wish, models++;
+    const int32_t each = models ? (all + models / 2) / models : 0;
+    for (int32_t i = 0; i < n; i++)
+        if (seq[i]->spec.kind != PI__SPEC_NGRAM) seq[i]->n_wish = each < seq[i]->spec.n_offer ? each : seq[i]->spec.n_offer;
+}
+
+void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs, bool alike)
 {
     const pi__worth_cell *base = &w->step[class_of(n_seqs)][cell_of(n_seqs)];
     tally t = {0};
@@ -170,6 +181,8 @@ void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_se
         int32_t take = 0;
         for (; take < s->n_wish && bucket_of(right) <= last; take++) right *= p;
         if (s->n_wish && !take) forget_some(w, s);
+        s->spec.n_offer = s->n_wish;
         s->n_wish = take;
     }
+    if (alike) make_alike(seq, n);
 }

@@ -37,7 +37,8 @@ void pi__worth_step(pi__worth *w, int32_t n_seqs, int32_t n_rows, double ms);
 void pi__worth_drafting(pi__worth *w, int kind, int32_t n_passes, double ms);
 /* n drafts of s were verified; the first `right` were right. */
 void pi__worth_verified(pi__worth *w, pi__seq *s, int32_t n, int32_t right);
-/* Lowers n_wish of the n sequences, drafts that they could get, to what they should; n_seqs sequences decode in all. */
-void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs);
+/* Lowers n_wish of the n sequences, drafts that they could get, to what they should; n_seqs sequences decode in all. alike:
+ * drafters that are models give each sequence as many, so that steps have shapes which were captured. */
+void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs, bool alike);
 
 #endif

@@ -67,7 +67,8 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
     const pi__batch_shape shape = shape_of(s, &s->mem, false);
     const pi__lookup_shape lookup = lookup_of(s);
     pi__drafter *one = NULL;
-    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, err);
+    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, s->be->discrete,
+                               err);
     if (!rc && s->drafter && s->drafter->block.size) {
         const pi__draft_block_config c = {s->drafter, s->be, cache, rows, s->cfg.n_draft, s->cfg.draft_p_min};
         rc = pi__draft_block_create(&one, &c, &shape, err);

@@ -16,9 +16,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, pi_error *err)
+int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, bool alike,
+                      pi_error *err)
 {
-    *d = (pi__drafting) {.cache = cache, .n_least = n_least, .adaptive = adaptive};
+    *d = (pi__drafting) {.cache = cache, .n_least = n_least, .adaptive = adaptive, .alike = alike};
     d->mine = pi__calloc(2 * (size_t) max_seqs, sizeof *d->mine);
     if (!d->mine) return pi__fail_mem(err, "drafts");
     d->wishing = d->mine + max_seqs;
@@ -114,7 +115,7 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
         if (r) s->n_wish = offered(r, s);
         if (s->n_wish) d->wishing[n++] = s;
     }
-    if (d->adaptive && n) pi__worth_choose(&d->worth, d->wishing, n, n_seqs);
+    if (d->adaptive && n) pi__worth_choose(&d->worth, d->wishing, n, n_seqs, d->alike);
     for (int32_t i = 0; i < n; i++) {
         pi__seq *s = d->wishing[i];
         if (s->n_wish < d->n_least || !pi__cache_reserve(d->cache, s->row, s->n_tokens + s->n_wish)) s->n_wish = 0;

@@ -13,6 +13,7 @@ typedef struct pi__drafting {
     pi__cache *cache;          /* the target's: room for drafts */
     int32_t n_least;           /* fewer drafts are not verified */
     bool adaptive;             /* how many are made depends on what they are worth */
+    bool alike;                /* and is the same for all sequences, where a model drafts: see draft_worth.h */
     bool any;                  /* there is a drafter */
     pi__worth worth;           /* what is known about that */
     pi__seq **mine;            /* [max_seqs] the step's sequences that have the drafter that is called */
@@ -20,7 +21,8 @@ typedef struct pi__drafting {
     uint64_t ns;               /* time that drafters took */
 } pi__drafting;
 
-int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, pi_error *err);
+int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, bool alike,
+                      pi_error *err);
 /* Bytes that init allocates. */
 size_t pi__drafting_bytes(int32_t max_seqs);
 void pi__drafting_add(pi__drafting *d, int kind, pi__drafter *drafter);

@@ -415,6 +415,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }
     if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, pi__now_ms() - t0, plan->n_prefill > 0, err);
+    r->config.stats->draft_total_ns = r->config.drafting->ns;
     if (!rc) drop_drafts(plan);
     return rc;
 }

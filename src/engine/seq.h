@@ -39,6 +39,7 @@ enum { PI__DRAFT_LEVELS = 8 };
 typedef struct pi__seq_spec {
     int kind;                  /* PI__SPEC_* of its drafter; PI__SPEC_NONE: none */
     int32_t n_in_step;         /* drafts that it has in the step that runs */
+    int32_t n_offer;           /* drafts that it could have had in this step */
     int32_t level;             /* how much its drafter makes of them, 0 to PI__DRAFT_LEVELS - 1 */
     float tries[PI__DRAFT_LEVELS], hits[PI__DRAFT_LEVELS]; /* drafts of late that were looked at, and were right */
     int32_t n_computed;        /* drafter with a cache: tokens that it has; lookup: tokens that are in its index */

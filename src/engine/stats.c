@@ -34,6 +34,7 @@ void pi__stats_tell(const pi__stats *st, int32_t n_groups, pi_stats *out)
     PI__COUNTERS(PI__TELL)
 #undef PI__TELL
     out->last_step_ms = (double) st->last_step_us * 1e-3;
+    out->draft_total_ms = (double) st->draft_total_ns * 1e-6;
     out->step_total_ms = (double) st->step_total_ns * 1e-6;
     memcpy(out->step_bound_ms, step_bound_ms, sizeof step_bound_ms);
     for (int i = 0; i <= PI_N_STEP_BOUNDS; i++) out->step_count[i] = st->step_count[i];

@@ -31,6 +31,7 @@ typedef struct pi__stats {
     atomic_ullong last_step_us;   /* how long the last step took */
     atomic_ullong step_total_ns;  /* how long all steps took */
     atomic_ullong step_count[PI_N_STEP_BOUNDS + 1]; /* as in pi_stats */
+    atomic_ullong draft_total_ns; /* how much of that drafters took */
     atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from whole rows */
     atomic_ullong n_forced;       /* tokens that their grammar left no choice about */
     struct {

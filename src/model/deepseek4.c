@@ -553,15 +553,15 @@ static void enter(pi__model *m, deepseek4 *p, int32_t n)
 
 /* The draft head's streams: of each pair of the token's embedding and a stream after the token before. Its own streams take
  * their place where it goes on from a draft. */
-static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
+static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     deepseek4 *p = m->arch_data;
     const deepseek4 *t = m->target->arch_data;
     const int64_t E = m->n_embd, wide = PI__STREAMS * E;
     const int32_t n = b->n_tokens;
     pi__head_embed(m, &t->head, b, p->y);
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->last : t->x, .n = wide,
-                                                        .out = p->before});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = wide,
+                                                        .x = chained ? p->last : t->x, .out = p->before});
     pi__norm a = {.out = p->pairs + E, .ldo = 2 * E, .x = p->before, .w = p->hidden_norm, .eps = p->eps,
                   .n_rows = n * PI__STREAMS, .n = E};
     pi__op_norm(m->be, NULL, &a);

@@ -73,7 +73,6 @@ typedef struct gemma4 {
     float *scores, *some;       /* scratch: [R, n_cluster], [R, n_pick * V / n_cluster] */
     int32_t *pick;              /* scratch: [R, n_pick] */
     pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
-    int32_t pair_row[2 * PI__MAX_ROWS]; /* 0, R, 1, R + 1, ... : rows of parts as they lie in pairs */
     float *pair_rows;               /* scratch: [2R, W] embeddings, then hidden states */
     float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
     float *hidden;              /* scratch: [R, W] given to the next draft */
@@ -260,7 +259,6 @@ static void want_head(pi__model *m, gemma4 *p)
 static void want_drafter(pi__model *m, gemma4 *p)
 {
     const int64_t E = m->n_embd, W = m->target->n_embd;
-    for (int32_t i = 0; i < 2 * PI__MAX_ROWS; i++) p->pair_row[i] = i / 2 + (i % 2) * PI__MAX_ROWS;
     pi__want_weight(m, &p->pre, 2 * W, E, "nextn.pre_projection.weight", PI__OF_FILE);
     pi__want_weight(m, &p->post, E, W, "nextn.post_projection.weight", PI__OF_FILE);
 }
@@ -448,30 +446,30 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
 }
 
 /* x = what the drafter's layers read: pre of embedding and hidden state. */
-static void enter(pi__model *m, gemma4 *p, const pi__batch *b, const int32_t *hidden, bool chained)
+static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
 {
     const gemma4 *t = m->target->arch_data;
     const int32_t n = b->n_tokens, W = m->target->n_embd;
     float *before = p->pair_rows + (size_t) PI__MAX_ROWS * (size_t) W; /* [n, W] hidden states */
     pi__head_embed(m, &t->head, b, p->pair_rows);
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->hidden : t->work.rows,
-                                                        .n = W, .out = chained ? before : p->pairs});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = W,
+                                                        .x = chained ? p->hidden : t->work.rows, .out = chained ? before : p->pairs});
     if (!chained)
         pi__op_norm(m->be, NULL, &(pi__norm) {.out = before, .ldo = W, .x = p->pairs, .w = t->head.output_norm, .eps = t->eps,
                                               .n_rows = n, .n = W});
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = p->pair_row, .n_rows = 2 * n, .x = p->pair_rows, .n = W,
-                                                        .out = p->pairs});
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->pair_rows, .step = before - p->pair_rows, .ldx = W, .n_shards = 2,
+                                                .n_rows = n, .n = W, .y = p->pairs, .ldy = 2 * W});
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs, .ldx = 2 * W};
     pi__matmul(m, &in, n, &p->pre, p->work.x, m->n_embd);
 }
 
 /* A drafter's step for the n tokens of b, all of which are logits rows. */
-static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
+static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     gemma4 *p = m->arch_data;
     const int32_t n = b->n_tokens, W = m->target->n_embd;
     const pi__stream s = pi__stream_of(&p->work, b);
-    enter(m, p, b, hidden, chained);
+    enter(m, p, b, chained);
     rotations(m, p, b);
     for (int32_t i = 0; i < m->n_layer; i++) {
         pi__attn_project(m, &p->layers[i].attn, &s);

@@ -88,13 +88,13 @@ static bool is_drafter(const pi__gguf *g)
 enum pi__kind pi__model_kind(const pi__gguf *g)
 {
     const size_t n_tensors = pi__gguf_n_tensors(g);
-    bool head = pi__gguf_find_tensor(g, "mtp.0.e_proj.weight"), trunk = false;
+    bool head = false, trunk = false;
     if (!n_tensors) return PI__KIND_VOCABULARY;
     if (is_drafter(g)) return PI__KIND_DRAFTER;
     for (size_t i = 0; i < n_tensors; i++) {
         const char *name = pi__gguf_tensor_at(g, i)->cname;
         if (!strncmp(name, "blk.0.", 6)) trunk = true;
-        else if (!strncmp(name, "blk.", 4) && strstr(name, ".nextn.")) head = true;
+        else if (!strncmp(name, "blk.", 4) ? strstr(name, ".nextn.") != NULL : !strncmp(name, "mtp.0.", 6)) head = true;
     }
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
 }

@@ -62,10 +62,10 @@ typedef struct pi__arch {
     void (*hidden)(pi__model *m, int32_t first, int32_t n, float *out);
     /* Drafts what follows (a head of the model, or a small model beside it); NULL: it cannot. Token t of b, at its
      * position, with the hidden state of the token before it (after the output norm, or whatever the architecture's
-     * drafters read): that of token hidden[t] of the target's last forward (of row hidden[t] where the drafter has no
-     * cache), -1: none is known, take zeros; or with chained that of row hidden[t] of the last draft.
+     * drafters read): that of token b->hidden_row[t] of the target's last forward (of that row where the drafter has no
+     * cache), -1: none is known, take zeros; or with chained that of that row of the last draft.
      * logits [b->n_rows, n_vocab] on the device; NULL: only the drafter's cache is filled. */
-    void (*draft)(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits);
+    void (*draft)(pi__model *m, const pi__batch *b, bool chained, float *logits);
     /* The drafter has a KV cache of its own, from position 1 on: it is run over all tokens. */
     bool draft_has_cache;
     /* Of a drafter of blocks: the keys and values of b's tokens, which it makes of what the target's last forward captured

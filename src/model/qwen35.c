@@ -380,7 +380,7 @@ static void norm(pi__model *m, const qwen35 *p, const float *x, const float *w, 
 
 /* The draft head: one attention layer over the norms of token and hidden state, side by side. Position 0 has no hidden
  * state before it, so keys begin at 1. */
-static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool chained, float *logits)
+static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     qwen35 *p = m->arch_data;
     const draft_head *h = p->draft;
@@ -389,8 +389,8 @@ static void draft(pi__model *m, const pi__batch *b, const int32_t *hidden, bool 
     s.x = p->dx;
     pi__op_embed(m->be, b, &(pi__embed) {.w = h->tok_embd.n_out ? &h->tok_embd : &p->head.tok_embd, .scale = 1.0f, .out = s.y});
     norm(m, p, s.y, h->embd_norm, n, p->pair, 2 * E);
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = hidden, .n_rows = n, .x = chained ? p->drows : p->work.x, .n = E,
-                                                        .out = chained ? s.y : p->dx});
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = E,
+                                                        .x = chained ? p->drows : p->work.x, .out = chained ? s.y : p->dx});
     if (!chained) norm(m, p, p->dx, p->head.output_norm, n, s.y, E);
     norm(m, p, s.y, h->hidden_norm, n, p->pair + E, 2 * E);
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = 2 * E};

@@ -399,8 +399,10 @@ void run_sparse(const sparse_case &c)
     const int32_t most = std::min(c.window, last + 1) + (c.n_top ? c.n_top : c.ratio ? (last + 1) / c.ratio : 0);
     buffer<float> scratch((size_t) (T * (c.n_head + 15) * (most / 128 + 1) * (c.dim + 2)));
     std::vector<float> want;
-    /* Tokens from..from + n, as results of the first ones. */
-    auto run = [&](int32_t from, int32_t n, int32_t n_sm) {
+    const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * std::min((most + 127) / 128, 16) * (c.dim + 2)) * 4; /* a token's units */
+    /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. Launches: two with a block a split, of as
+     * many tokens as there is room for, else one. */
+    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room) {
         buffer<float> out((size_t) (n * Q));
         out.fill(0xff);
         pi__k_sparse k = {};
@@ -411,15 +413,22 @@ void run_sparse(const sparse_case &c)
         if (c.ratio) k.entries = entries.at(c.pos, seq);
         else k.entries.ratio = 1;
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm;
-        k.scratch = scratch.get(), k.scratch_size = scratch.size() * 4;
+        k.scratch = scratch.get(), k.scratch_size = room;
+        const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
         must_run(pi__k_sparse_run(stream(), &k));
+        const bool splits = n_sm && most > 128 && at_once;
+        const unsigned long launches = splits ? 2 * (((unsigned long) n + at_once - 1) / at_once) : 1;
+        if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
         const std::vector<float> now(out.get(), out.get() + out.size());
         if (want.empty()) want = now;
         expect_bytes(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
     };
-    in_all_modes([&] { run(0, T, 0); });
-    run(0, T, 1000); /* with a block a split */
-    for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000);
+    const size_t all = scratch.size() * 4;
+    if (most > 2048) run(0, T, 0, all);
+    else in_all_modes([&] { run(0, T, 0, all); });
+    for (const size_t room : {all, one, one - 4})
+        if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
+    for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
                      &want[(size_t) (t * Q)]);
@@ -432,6 +441,7 @@ void test_sparse()
     run_sparse({PI__F16, PI__F16, 512, 33, 16, 4, 150, 0, {700, 15}});
     run_sparse({PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}});
     run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
+    run_sparse({PI__F16, PI__F16, 48, 3, 2000, 4, 0, 0, {2200, 190}}); /* a list of more than 2,048 rows: splits of 256 */
 }
 
 const entry checks[] = {

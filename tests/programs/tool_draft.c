@@ -108,7 +108,8 @@ static void run_all(tool *t, FILE *out)
         b = batch_of(t, start, len, from, n);
         b.n_rows = n;
         for (int32_t i = 0; i < n; i++) t->hidden[i] = from + i - 1;
-        t->drafter->arch->draft(t->drafter, &b, t->hidden, false, t->logits);
+        b.hidden_row = t->hidden;
+        t->drafter->arch->draft(t->drafter, &b, false, t->logits);
         if (t->be->dev->finish(t->be, &err)) die("step", &err);
         fwrite(t->logits, sizeof *t->logits, (size_t) n * (size_t) t->m->n_vocab, out);
     }
@@ -123,7 +124,8 @@ static void run_from(tool *t, int32_t p, int32_t n_drafts)
         pi__batch b = batch_of(t, start, len, p + i, 1);
         b.n_rows = 1;
         t->hidden[0] = i ? 0 : p - 1;
-        t->drafter->arch->draft(t->drafter, &b, t->hidden, i > 0, t->logits);
+        b.hidden_row = t->hidden;
+        t->drafter->arch->draft(t->drafter, &b, i > 0, t->logits);
         t->token[p + i + 1] = pi__argmax(t->logits, t->m->n_vocab);
         printf("%d%c", t->token[p + i + 1], i + 1 < n_drafts ? ' ' : '\n');
     }

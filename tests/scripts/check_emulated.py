@@ -65,7 +65,7 @@ def compare(label, cases, cpu, emulated, width, tolerance=TOLERANCE):
 
 def check_drafter(model, flags, cases, plain, untrained):
     """Drafts change the number of steps alone, and as many are right as with the CPU."""
-    flags = ['--no-prefix-cache', *flags, '--spec-draft-n-max', '3']
+    flags = ['--no-prefix-cache', *flags, '--no-spec-adaptive', '--spec-draft-n-max', '3']
     got = run(model, cases, '--device', 'emu', *flags)
     faults = differences('with a drafter', got, plain)
     accepted = [sum(l['accepted'] for l in lines) for lines in (got[0], run(model, cases, '--device', 'cpu', *flags)[0])]

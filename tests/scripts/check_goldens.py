@@ -67,7 +67,7 @@ def ways(cases):
 
 def drafting_ways(cases):
     longest = max(len(c['ids']) + c['n'] for c in cases)
-    mtp = ['--spec-type', 'mtp', '--spec-draft-n-max']
+    mtp = ['--spec-type', 'mtp', '--no-spec-adaptive', '--spec-draft-n-max']
     return [mtp + ['1', '-t', '1'], mtp + ['3'], mtp + ['8', '-ub', '64'], mtp + ['3', '-ub', '16', '--parallel', '16'],
             mtp + ['3', '--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]]
 
@@ -190,7 +190,7 @@ def check_assistant(folder, model, target):
         if sys.byteorder == 'big': ids.byteswap()
         # The last of ids is the first token sampled; each round gives the accepted drafts and one more token.
         cases.append({'name': r['name'], 'ids': list(ids)[:-1], 'n': sum(r['accepted']) + r['rounds'] + 1, 'rows': 'last'})
-    drafts = ['-md', model, '--spec-draft-n-max']
+    drafts = ['-md', model, '--no-spec-adaptive', '--spec-draft-n-max']
     f32 = run(target, cases, '-ctk', 'f32', '-ctv', 'f32')
     got = run(target, cases, '-ctk', 'f32', '-ctv', 'f32', *drafts, '4')
     faults += differences('with a drafter', got, f32)
@@ -252,7 +252,7 @@ def check_head(folder, model, to):
     many, want = crowd(cases, base, 2 * len(cases))
     drafted = accepted = 0
     for flags in (['1', '-t', '1'], ['3', '-ub', '16', '--parallel', '4'], ['8', '--block-size', '64', '--parallel', '16']):
-        got = run(model, many, '-md', head, '--spec-draft-n-max', *flags)
+        got = run(model, many, '-md', head, '--no-spec-adaptive', '--spec-draft-n-max', *flags)
         faults += differences(' '.join(['-md'] + flags), got, want)
         drafted += sum(l['drafted'] for l in got[0])
         accepted += sum(l['accepted'] for l in got[0])

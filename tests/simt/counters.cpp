@@ -88,22 +88,30 @@ static bool trial_worked; /* the block of the probe did something */
 
 static unsigned &of_axis(dim3 &d, int i) { return i == 0 ? d.x : i == 1 ? d.y : d.z; }
 
+/* The i-th of n places among so many, one in each n-th of them. They are not evenly apart: kernels have patterns, as an empty block
+ * before each sequence's. */
+static unsigned place(unsigned size, unsigned n, unsigned i)
+{
+    const double within = 0.5 + i * 0.6180339887498949;
+    return n >= size ? i : (unsigned) ((i + within - (double) (unsigned) within) * size / n);
+}
+
 /* Every block of the axis has work where the probe is told nothing else. */
 static void pick(axis &a, int which, unsigned most, bool (*probe)(dim3))
 {
     std::vector<unsigned> found;
-    const unsigned step = (a.size + MOST_PROBES - 1) / MOST_PROBES;
-    for (unsigned i = 0; i < a.size; i += step) {
+    const unsigned n_probes = min(a.size, (unsigned) MOST_PROBES);
+    for (unsigned i = 0; i < n_probes; i++) {
         dim3 idx(0, 0, 0);
-        of_axis(idx, which) = i;
-        if (a.size <= most || probe(idx)) found.push_back(i);
+        const unsigned at = of_axis(idx, which) = place(a.size, n_probes, i);
+        if (a.size <= most || probe(idx)) found.push_back(at);
     }
     if (found.empty())
-        for (unsigned i = 0; i < a.size; i += step) found.push_back(i);
-    a.working = min((double) found.size() * step, (double) a.size);
+        for (unsigned i = 0; i < n_probes; i++) found.push_back(place(a.size, n_probes, i));
+    a.working = (double) a.size * found.size() / n_probes;
     a.picks.clear();
     const unsigned n = min(most, (unsigned) found.size());
-    for (unsigned i = 0; i < n; i++) a.picks.push_back(found[(2 * i + 1) * found.size() / (2 * n)]);
+    for (unsigned i = 0; i < n; i++) a.picks.push_back(found[place((unsigned) found.size(), n, i)]);
     a.scale = a.working / n;
 }
 
@@ -137,7 +145,7 @@ bool count_trial()
 {
     bool worked = trial_worked;
     for (const event &e : events[0]) worked |= e.what == DO_STG;
-    return worked || events[0].size() > 8;
+    return worked || events[0].size() > 64; /* a search for its work takes some */
 }
 
 /* How many sectors of the launch one that so many sampled blocks touched stands for. What is each block's own is more in

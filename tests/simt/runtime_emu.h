@@ -18,7 +18,9 @@ struct runtime_watch {
     std::atomic<size_t> graph_bytes{0}; /* that graphs may take: each takes 1 KiB for each thing that it has */
     std::atomic<bool> thorough{false};  /* all that a device tries out when it opens */
     std::atomic<const char *> broken{nullptr}; /* kernels of files with this in their name do nothing */
+    std::atomic<long> broken_after{0};  /* but the first so many of them */
     std::atomic<bool> broken_replay{false};    /* graphs do nothing */
+    std::atomic<int> late_graphs{0};    /* milliseconds that the graph of a device but the first takes at most until an exchange waits */
     std::atomic<bool> lazy{false};   /* devices say that they load kernels as they are launched */
     std::atomic<bool> no_library{false};     /* there is none for products (blas.h) */
     std::atomic<bool> wrong_products{false}; /* it multiplies wrongly */

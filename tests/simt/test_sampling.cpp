@@ -127,7 +127,7 @@ static void check(const char *arch, const char *device, const settings &more, bo
 }
 
 static void test_one(void **) { check("gemma3", "emu", {}, true); }
-static void test_drafts(void **) { check("qwen35", "emu", {{"spec-type", "mtp"}}, false); }
+static void test_drafts(void **) { check("qwen35", "emu", {{"spec-type", "mtp"}, {"spec-adaptive", "false"}}, false); }
 static void test_beside_cpu(void **) { check("gemma3", "emu", {{"gpu-layers", "2"}}, false); }
 static void test_two(void **) { check("gemma3", "emu0,emu1", {{"split-mode", "tensor"}}, false); }
 

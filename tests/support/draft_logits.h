@@ -35,10 +35,10 @@ static inline int da_run(pi__model *m, const pi__model *target, float *out, floa
         token[i] = 40 * i + 5, start[i + 1] = i + 1, one[i] = 1, two[i] = 2, index[i] = i, hidden[i] = -1;
     pi__batch b = {.n_tokens = DA_ROWS, .n_seqs = DA_ROWS, .n_rows = DA_ROWS, .n_groups = target->n_groups, .token = token,
                    .pos = one, .seq = index, .seq_start = start, .seq_len = two, .n_verified = one, .logits_indices = index,
-                   .save_start = zero, .state_slot = zero};
+                   .save_start = zero, .state_slot = zero, .hidden_row = hidden};
     for (int32_t i = 0; i < b.n_groups; i++) b.kv[i] = (pi__kv_batch) {DA_BLOCK, 1, zero, index};
     const pi__batch *own = m->be->dev->begin(m->be, &b, PI__STEP_ANY);
-    m->arch->draft(m, own, hidden, false, out);
+    m->arch->draft(m, own, false, out);
     m->be->dev->download(m->be, logits, out, DA_ROWS * (size_t) m->n_vocab * sizeof *logits);
     return m->be->dev->finish(m->be, err);
 }

@@ -22,14 +22,14 @@ typedef struct job {
     int32_t prompt[300];
     int32_t n_prompt;
     int32_t logits_from; /* with PI__LOGITS_ALL */
-    int spec;            /* PI__SPEC_* */
     int32_t mirostat;    /* sampled, by a state of its own; 0: greedy */
+    int spec;            /* PI__SPEC_* of who drafts */
     bool thinks;         /* the prompt ends in a thought, whose end is forced after 4 tokens */
     int32_t tokens[N_GEN], n_tokens;
     uint64_t rows; /* hash of the logits it got */
     atomic_int done;
     int code;
-    uint32_t n_cached, n_preempted;
+    uint32_t n_cached, n_preempted, n_drafted, n_accepted;
     pi__seq *seq;
 } job;
 
@@ -47,6 +47,8 @@ static void job_on_done(void *ud, const pi__job_end *end)
     j->code = end->code;
     j->n_cached = end->cached_tokens;
     j->n_preempted = end->n_preempted;
+    j->n_drafted = end->n_drafted;
+    j->n_accepted = end->n_accepted;
     atomic_store(&j->done, 1);
 }
 

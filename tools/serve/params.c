@@ -49,6 +49,7 @@ static const struct field {
     {"ignore_eos", BOOLEAN, "ignore-eos"},
     {"cache_prompt", BOOLEAN, "cache"},
     {"priority", INTEGER, "priority"},
+    {"spec_type", TEXT, "spec-type"},
     {"reasoning_budget_tokens", INTEGER, "reasoning-budget"},
     {"thinking_budget_tokens", INTEGER, "reasoning-budget"},
     {"reasoning_budget_message", TEXT, "reasoning-budget-message"},

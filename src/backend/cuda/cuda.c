@@ -147,12 +147,14 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
 
 /* Bytes for the sums of rows over some of their keys (kernels/attention_kernels.cuh): keys are split while tiles of 16 rows are
  * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. Of rows of 16 heads
- * (kernels/sparse_kernels.cuh) splits are all of them. */
+ * (kernels/sparse_kernels.cuh) there are at most SPARSE_SPLITS splits, and tokens are taken as many at a time as there is room
+ * for. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
-    enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8 };
+    enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
     const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx, all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
-    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), sparse = rows * (ctx / LEAST_KEYS + 2), n;
+    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), sparse = ctx / LEAST_KEYS + 2, n;
+    sparse = rows * (sparse < SPARSE_SPLITS ? sparse : SPARSE_SPLITS);
     if (rows > all) rows = all;
     n = rows * (ctx / SPAN_KEYS + 2);
     if (fine > BLOCKS * n_sm * 16) fine = BLOCKS * n_sm * 16;
@@ -308,7 +310,7 @@ static const pi__device_fns cuda_device = {
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
     .topk_here = cuda_topk_here,
-    .chain = pi__cuda_chain,
+    .chains = true,
 };
 
 /* An op may write what another has prepared; moe comes behind the matrices that read the same. */

@@ -13,7 +13,7 @@ enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rotation */, PI__CUDA_MAX_ROPES = 8
 /* A batch as ops are given it, and its arrays in device memory: see pi__batch. */
 typedef struct cuda_batch {
     pi__batch host;         /* arrays in the image */
-    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *n_verified, *state_slot,
+    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *hidden_row, *n_verified, *state_slot,
         *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
@@ -23,14 +23,15 @@ typedef struct cuda_batch {
 /* Captured steps: most shapes, segments of one step, graphs in all. */
 enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_SEGMENTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
 
-/* Shape of a decode step, padding included: steps of the same shape replay the same graphs. */
+/* Shape of a step that can be captured, padding included: steps of the same shape replay the same graphs. */
 typedef struct cuda_shape {
+    int32_t kind;           /* PI__STEP_*, DRAFT_NEXT for CHAINED */
     int32_t n_seqs;         /* sequences */
     int32_t each;           /* tokens of each */
     int32_t keys;           /* most that a token sees */
 } cuda_shape;
 
-/* Captured decode steps of one shape. */
+/* Captured steps of one shape. */
 typedef struct cuda_captured {
     cuda_shape shape;       /* n_seqs 0: this entry is free */
     uint64_t used;          /* number of the last such step */
@@ -87,7 +88,7 @@ typedef struct pi__cuda {
     pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
     int ways;               /* PI__WAY_*: how matrices may be multiplied; never changes */
     cuda_without without;   /* what was found to be wrong; never changes */
-    bool records;           /* decode steps are captured; never changes */
+    bool records;           /* decode steps and drafts are captured; never changes */
     bool joined;            /* it works with others, which must capture the same steps as it does */
     pi__limits lim;         /* of reserve() */
     cuda_scratch at;        /* layout of scratch */
@@ -146,7 +147,7 @@ static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__b
 size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
-bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int32_t *n_seqs);
+bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
 void pi__cuda_graph_segment(pi__backend *be);
 bool pi__cuda_make_graph(pi__backend *be);
 bool pi__cuda_end_capture(pi__backend *be);
@@ -216,8 +217,8 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
  * line of the log each. */
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 
-/* ops_top.c, and the scratch it needs; tokens out of what topk found, see device.h */
-void pi__cuda_chain(pi__backend *be, const pi__batch *b, const int32_t *row);
+/* ops_top.c, and the scratch it needs; of a step of kind CHAINED the first n tokens, out of what topk found in the last */
+void pi__cuda_chain(pi__cuda *c, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
 /* ops_moe.c */

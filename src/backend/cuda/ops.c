@@ -208,6 +208,7 @@ void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_
     const int32_t *at = c->batch[0].logits_indices;
     for (int i = 0; i < 2; i++)
         if (a->row == c->batch[i].host.owner) at = c->batch[i].owner;
+    if (a->row == c->batch[0].host.hidden_row) at = c->batch[0].hidden_row;
     if (at == c->batch[0].logits_indices && a->row != c->batch[0].host.logits_indices) {
         at = pi__cuda_rows(c, a->row, a->n_rows); /* none of the batch's arrays, which are there already */
     }

@@ -16,13 +16,11 @@ size_t pi__cuda_top_bytes(const pi__limits *lim)
     return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
 }
 
-void pi__cuda_chain(pi__backend *be, const pi__batch *b, const int32_t *row)
+void pi__cuda_chain(pi__cuda *c, int32_t n)
 {
-    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = &c->batch[0];
     const uint64_t *found = (const uint64_t *) (const void *) (c->scratch + c->at.picks + SKIP_BYTES + REQUEST_BYTES);
-    int32_t *token = (int32_t *) pi__cuda_batch_of(c, b)->token;
-    const int32_t *at = pi__cuda_rows(c, row, b->n_tokens);
-    PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), found, at, b->n_tokens, token));
+    PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), found, d->hidden_row, n, (int32_t *) d->token));
 }
 
 /* topk is queued behind the step's ops, and not captured with them. */

@@ -100,7 +100,9 @@ static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *
     if (!rc) rc = pi__rt_upload(rt, p + at->x, t->x, (size_t) N_X * (size_t) t->n_in * sizeof *t->x);
     for (int i = 0; i < 2 && !rc; i++) {
         const int32_t n_rows = i ? N_FEW : N_X;
-        rc = multiply(rt, m, ways, blas, p, n_rows);
+        memset(t->y[i], 0xff, sizeof t->y[i]); /* else what does not run leaves what was right before */
+        rc = pi__rt_upload(rt, p + at->y, t->y[i], sizeof t->y[i]);
+        if (!rc) rc = multiply(rt, m, ways, blas, p, n_rows);
         if (!rc) rc = pi__rt_download(rt, t->y[i], p + at->y, (size_t) n_rows * N_OUT * sizeof(float));
         if (!rc) rc = pi__rt_wait(rt);
     }

@@ -61,6 +61,13 @@ static bool get(tryout *t, void *dst, const void *src, size_t n)
     return !t->code;
 }
 
+/* n bytes of the device that are no number in any type, so that what does not run leaves nothing that was right before. */
+static void blank(tryout *t, void *dst, void *with, size_t n)
+{
+    memset(with, 0xff, n);
+    if (!t->code) keep(t, pi__rt_upload(t->rt, dst, with, n));
+}
+
 /* Between -1 and 1. */
 static float next(tryout *t)
 {
@@ -126,6 +133,7 @@ static void try_attention(tryout *t, cuda_without *without)
     for (int i = 0; i < 2; i++) {
         k.scratch = i ? scratch : NULL;
         k.n_sm = i ? 1000 : 0;
+        blank(t, out, a->out[i], bytes);
         if (!t->code) keep(t, pi__k_attention(pi__rt_stream(t->rt), &k));
         if (!get(t, a->out[i], out, bytes)) break;
     }
@@ -222,6 +230,7 @@ static void try_delta(tryout *t, cuda_without *without)
         .scratch = take(t, pi__k_gdn_scratch(&st, STEPS)),
     };
     for (int i = 0; i < 2; i++) {
+        blank(t, k.out, d->out[i], sizeof d->out[i]);
         for (int c = 0; c < 3; c++)
             if (cuts[i][c + 1] > cuts[i][c]) delta_step(t, k, cuts[i][c], cuts[i][c + 1]);
         if (!get(t, d->out[i], k.out, sizeof d->out[i])) break;

@@ -4,8 +4,8 @@
  * same offsets in device memory, where one copy takes them. Ops get the batch of the host image, whose tables of blocks
  * are as wide as the longest sequence needs.
  *
- * CAPTURED STEPS. Decode steps, of one token a sequence or of one and as many drafts, come in few shapes once they are
- * padded: as many sequences as a power of two, as many keys as one less than a power of two. What the ops of such a
+ * CAPTURED STEPS. Decode steps, of one token a sequence or of one and as many drafts, and a drafter's steps come in few
+ * shapes once they are padded: as many sequences as a power of two, as many keys as one less than a power of two. What the ops of such a
  * step queue is the same whenever the shape is, for all that differs they read from the image, which lies at the same
  * address. So the queue of a shape is captured as a graph when it is seen for the second time (the first run copies
  * frequencies, which a capture cannot hold), and from then on a step is one copy and one launch:
@@ -43,7 +43,7 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
-    return 11 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
+    return 12 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- image */
@@ -127,6 +127,7 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     d->seq_start = put(c, &h->seq_start, b->n_seqs + 1, more, n + each, each);
     d->embd_row = put(c, &h->embd_row, n, added, 0, 0);
     d->owner = put(c, &h->owner, n, added, n, 1);
+    d->hidden_row = put(c, &h->hidden_row, n, added, -1, 0);
     h->n_tokens = n + added;
 }
 
@@ -138,7 +139,7 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     const int32_t *save = (const int32_t *) b->save;
     *h = *b;
     put_tokens(c, d, b, more, each);
-    d->logits_indices = put(c, &h->logits_indices, b->n_rows, more * each, b->n_tokens, 1);
+    d->logits_indices = put(c, &h->logits_indices, b->n_rows, b->n_rows ? more * each : 0, b->n_tokens, 1);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
     d->n_verified = put(c, &h->n_verified, n, more, each, 0);
     d->state_slot = put(c, &h->state_slot, n, more, -1, 0);
@@ -150,7 +151,7 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
         d->table[g] = put_table(c, &h->kv[g], n, more, keys);
     }
     h->n_seqs = n + more;
-    h->n_rows = b->n_rows + more * each;
+    h->n_rows = b->n_rows ? b->n_rows + more * each : 0;
 }
 
 /* The logits rows: tokens of the same sequences, which write nothing. */
@@ -160,7 +161,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     pi__batch *h = &d->host;
     *d = c->batch[0];
     h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
-    h->embd_row = w->embd_row, h->owner = w->owner;
+    h->embd_row = w->embd_row, h->owner = w->owner, h->hidden_row = NULL;
     put_tokens(c, d, w, more, each);
     h->logits_indices = d->logits_indices = NULL;
     h->n_rows = 0;
@@ -178,15 +179,17 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
-/* The shape of a decode step, padded as far as there is room. */
-static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b)
+/* The shape of a step that can be captured, padded as far as there is room. */
+static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
-    cuda_shape s = {1, b->n_tokens / b->n_seqs, LEAST_KEYS};
+    cuda_shape s = {kind == PI__STEP_CHAINED ? PI__STEP_DRAFT_NEXT : kind, 1, b->n_tokens / b->n_seqs, LEAST_KEYS};
     const int32_t most = most_keys(b);
     while (s.keys < most) s.keys = 2 * s.keys + 1;
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
     if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
     if (s.n_seqs > c->lim.max_tokens / s.each) s.n_seqs = c->lim.max_tokens / s.each;
+    if (s.kind == PI__STEP_DRAFT || s.kind == PI__STEP_DRAFT_NEXT) /* its logits rows are computed all at once */
+        s.n_seqs = s.n_seqs > c->lim.max_rows ? c->lim.max_rows : s.n_seqs;
     return s;
 }
 
@@ -194,7 +197,7 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
 {
     for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
         const cuda_shape *has = &c->recorded[i].shape;
-        if (has->n_seqs == s.n_seqs && has->each == s.each && has->keys == s.keys) return &c->recorded[i];
+        if (has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->keys == s.keys) return &c->recorded[i];
     }
     return NULL;
 }
@@ -203,7 +206,7 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
 static void drop(pi__cuda *c, cuda_captured *r)
 {
     /* The table of captured steps, as if it had four entries, for six graphs in all. A shape is sequences x tokens of
-     * each, keys; u: `used`, the last step of that shape; g: n_graphs, its captured segments (1 where a step is
+     * each, keys (and a kind, here decode); u: `used`, the last step of that shape; g: n_graphs, its captured segments (1 where a step is
      * captured whole):
      *
      *     entry             0                1                2                3          in all
@@ -251,6 +254,7 @@ static bool make_room(pi__cuda *c)
         for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
             if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
         if (!old) return false;
+        pi__cuda_keep(c, pi__rt_wait(c->rt)); /* of steps that are not finished it may be one */
         drop(c, old);
     }
     return true;
@@ -309,11 +313,11 @@ static void end_segment(pi__cuda *c, bool wanted)
 
 void pi__cuda_end_segment(pi__cuda *c) { end_segment(c, true); }
 
-bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int32_t *n_seqs)
+bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (!c->records) return false;
-    const cuda_shape s = shape_of(c, b);
+    const cuda_shape s = shape_of(c, b, kind);
     const cuda_captured *r = find(c, s);
     *n_seqs = s.n_seqs;
     return r && r->segment[0];
@@ -363,9 +367,9 @@ static void look_up(pi__cuda *c, cuda_shape s)
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
-    bool decode = kind != PI__STEP_ANY && c->records;
-    cuda_shape s = {b->n_seqs, 1, most_keys(b)};
-    if (decode) s = shape_of(c, b);
+    const bool captures = kind != PI__STEP_ANY && c->records;
+    cuda_shape s = {kind, b->n_seqs, 1, most_keys(b)};
+    if (captures) s = shape_of(c, b, kind);
     const int32_t more = s.n_seqs - b->n_seqs;
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .max_ctx = s.keys};
     memset(c->batch, 0, sizeof c->batch);
@@ -373,13 +377,14 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     c->n_segments = 0;
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
-    c->batch[0].keys = decode ? s.keys : 0;
+    c->batch[0].keys = captures ? s.keys : 0;
     put_batch(c, b, more, s.each, s.keys);
     if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.each);
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
-    if (decode) look_up(c, s);
-    if (kind != PI__STEP_DECODE) return &c->batch[0].host;
+    if (kind == PI__STEP_CHAINED) pi__cuda_chain(c, b->n_tokens);
+    if (captures) look_up(c, s);
+    if (!captures || kind == PI__STEP_SEGMENTS) return &c->batch[0].host;
     begin_segment(c);
     const bool whole = c->replayed;
     c->replayed = false;

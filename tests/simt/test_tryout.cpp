@@ -1,0 +1,56 @@
+/* What a device is asked for when it tries itself out as it opens: so little that it takes less than 200 ms on any card,
+ * loading of its kernels apart. Counted on the emulator, with what each thing takes at most; docs/CUDA.md has the numbers. */
+#include "simt_test.h"
+
+#include "counters.h"
+#include "runtime_emu.h"
+
+extern "C" {
+#include "backend/cuda/cuda.h"
+#include "backend/device.h"
+}
+
+/* Generous for every card that is supported: a call of the runtime, a launch or a copy that is waited for included; the
+ * slowest of a warp's instructions that are counted (memory, tensor cores, barriers, collectives), as if none ever
+ * overlapped another; a byte between host and device, not pinned. */
+static const double CALL_US = 100, INSTRUCTION_US = 1, BYTE_US = 1e-3;
+/* Of the host: packing, and what it computes to compare with, take 17 ms of a core. */
+static const double HOST_US = 50000;
+
+/* Instructions that a warp of each launch executes, summed up: launches are small, their blocks run side by side. */
+static double instructions(const simt::counter &c)
+{
+    double sum = 0;
+    for (const simt::launch_counts &l : c.launches) {
+        const double warps = l.blocks * ((l.block.x * l.block.y * l.block.z + 31) / 32);
+        for (double n : l.op) sum += n / warps;
+    }
+    return sum;
+}
+
+static void test_bound(void **)
+{
+    pi__cpu_params p = {};
+    pi__backend *be;
+    pi_error err;
+    simt::counter c;
+    p.fp4 = true;
+    simt::watch.thorough = true;
+    simt::options.count = &c;
+    simt::watch.n_calls = simt::watch.n_launched = simt::watch.n_up = simt::watch.n_down = 0;
+    assert_int_equal(pi__cuda_create(&be, 0, &p, nullptr, &err), PI_OK);
+    simt::options.count = nullptr;
+    be->dev->destroy(be);
+    const long calls = simt::watch.n_calls, bytes = simt::watch.n_up + simt::watch.n_down;
+    const double us = (double) calls * CALL_US + (double) bytes * BYTE_US + instructions(c) * INSTRUCTION_US + HOST_US;
+    if (calls < 100 || c.launches.size() < 40 || us > 150000)
+        fail_msg("%ld calls, %zu launches, %ld bytes, %.0f instructions of a warp: %.0f us", calls, c.launches.size(), bytes,
+                 instructions(c), us);
+    simt::watch.thorough = false;
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_bound)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

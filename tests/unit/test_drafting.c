@@ -1,0 +1,341 @@
+/* Drafters on tiny random models of every kind of cache: whoever drafts, and however much, no token and no row of logits is
+ * another, alone and among sixteen, with prefixes found, preemption, small steps, and different drafters side by side. And
+ * the parts: the index of n-grams, what drafts are worth, whose texts are looked at. */
+#include "engine/draft_worth.h"
+#include "engine/ngrams.h"
+#include "model_jobs.h"
+
+enum { CROWD = 16, N_ARCHS = 5 };
+
+static const char *const archs[N_ARCHS] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4"};
+static char path[N_ARCHS][256], small_path[256], other_path[256];
+
+static pi__config config(int arch)
+{
+    return (pi__config) {.model = path[arch], .n_draft = 3, .max_batch_tokens = 64, .max_seqs = CROWD, .max_queue = 40,
+                         .block_size = 16, .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 8192,
+                         .ngram_n = 2, .ngram_m = 16, .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+/* Prompts that repeat themselves, some of which begin the same. */
+static void crowd_fill(job *jobs)
+{
+    uint64_t rng = 5;
+    static int32_t text[300];
+    for (int k = 0; k < 300; k++) text[k] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
+    for (int i = 0; i < CROWD; i++) {
+        job *j = &jobs[i];
+        memset(j, 0, sizeof *j);
+        j->n_prompt = i == 0 ? 1 : i == 1 ? 250 : 20 + 7 * i;
+        j->mirostat = i == 3 ? 2 : 0;
+        for (int32_t k = 0; k < j->n_prompt; k++)
+            j->prompt[k] = k < 40 && i % 3 ? text[k] : text[(k % (5 + i)) + 10 * i];
+    }
+}
+
+/* Two rounds where prefixes are kept; one by one, or all together, each with drafter kinds[i % n_kinds]. */
+static void crowd_run(const pi__config *c, int n_jobs, const int *kinds, int n_kinds, job *jobs, pi_stats *st)
+{
+    pi__core *e = job_core(c);
+    for (int round = 0; round <= c->prefix_cache; round++) {
+        for (int i = 0; i < n_jobs; i++) {
+            jobs[i].spec = n_kinds ? kinds[i % n_kinds] : PI__SPEC_AUTO;
+            job_submit(e, &jobs[i], PI__LOGITS_GENERATED, NULL);
+            if (!n_kinds) job_await(&jobs[i], PI_OK);
+        }
+        for (int i = 0; i < n_jobs && n_kinds; i++) job_await(&jobs[i], PI_OK);
+    }
+    *st = (pi_stats) {.size = sizeof *st};
+    assert_int_equal(pi__core_stats(e, st), PI_OK);
+    pi__core_close(e);
+}
+
+static void same(const job *got, const job *want, int n, const char *what, int value)
+{
+    for (int i = 0; i < n; i++) {
+        if (memcmp(got[i].tokens, want[i].tokens, sizeof want[i].tokens)) fail_msg("%s %d: tokens of job %d differ", what, value, i);
+        if (got[i].rows != want[i].rows) fail_msg("%s %d: logits of job %d differ", what, value, i);
+    }
+}
+
+static job want[CROWD], got[CROWD];
+
+/* Each drafter for everybody; the drafting model is the target itself, whose drafts are right. */
+static void every_drafter(void **state)
+{
+    (void) state;
+    static const int kinds[] = {PI__SPEC_NGRAM, PI__SPEC_LAYER_EXIT, PI__SPEC_DRAFT};
+    pi_stats st;
+    uint64_t accepted[3] = {0};
+    for (int a = 0; a < N_ARCHS; a++) {
+        pi__config c = config(a);
+        crowd_fill(want);
+        crowd_run(&c, CROWD, NULL, 0, want, &st);
+        assert_int_equal(st.n_drafted, 0);
+        for (int k = 0; k < 3; k++) {
+            c = config(a);
+            c.spec = kinds[k];
+            c.draft_model = kinds[k] == PI__SPEC_DRAFT ? path[a] : NULL;
+            c.max_batch_tokens = k == 2 ? 24 : 64;
+            c.prefix_cache = k != 1;
+            crowd_fill(got);
+            crowd_run(&c, CROWD, &kinds[k], 1, got, &st);
+            same(got, want, CROWD, archs[a], kinds[k]);
+            if (k && !st.n_drafted) fail_msg("%s: drafter %d: no drafts", archs[a], kinds[k]);
+            accepted[k] += st.n_accepted;
+            if (kinds[k] == PI__SPEC_DRAFT) /* sampled ones are not what a greedy drafter guesses */
+                for (int i = 0; i < CROWD; i++)
+                    if (!got[i].mirostat) assert_int_equal(got[i].n_accepted, got[i].n_drafted);
+        }
+    }
+    assert_true(accepted[0] > 0 && accepted[2] > 0);
+}
+
+/* Different drafters side by side, and none, in a cache that is too small for all. */
+static void mixed_drafters(void **state)
+{
+    (void) state;
+    static const int kinds[] = {PI__SPEC_NGRAM, PI__SPEC_DRAFT, PI__SPEC_NONE, PI__SPEC_LAYER_EXIT, PI__SPEC_AUTO};
+    pi_stats st;
+    uint64_t preempted = 0;
+    for (int a = 0; a < N_ARCHS; a++) {
+        pi__config c = config(a);
+        crowd_fill(want);
+        crowd_run(&c, CROWD, NULL, 0, want, &st);
+        c.spec = PI__SPEC_DRAFT;
+        c.spec_also = 1u << PI__SPEC_NGRAM | 1u << PI__SPEC_LAYER_EXIT;
+        c.draft_model = a < 2 ? small_path : path[a];
+        c.draft_layers = 1;
+        c.draft_adaptive = a % 2;
+        c.prefix_cache = true;
+        c.ngram_shared = a % 2 ? 4096 : 0;
+        c.kv_tokens = a == 4 ? 3 * 128 : 272;
+        crowd_fill(got);
+        crowd_run(&c, CROWD, kinds, 5, got, &st);
+        same(got, want, CROWD, archs[a], -1);
+        preempted += st.n_preempted;
+        for (int i = 0; i < CROWD; i++) /* nothing was drafted for who wanted none */
+            if (kinds[i % 5] == PI__SPEC_NONE) assert_int_equal(got[i].n_drafted, 0);
+    }
+    assert_true(preempted > 0);
+}
+
+/* An MTP head beside lookup; prompts in many chunks leave the head nothing out, so that it drafts as after one. */
+static void heads_see_all_of_a_prompt(void **state)
+{
+    (void) state;
+    static const int mtp = PI__SPEC_MTP;
+    pi_stats one, many;
+    pi__config c = config(2);
+    c.spec = PI__SPEC_MTP;
+    c.spec_also = 1u << PI__SPEC_NGRAM;
+    c.max_batch_tokens = 512;
+    crowd_fill(want);
+    crowd_run(&c, 6, &mtp, 1, want, &one);
+    c.max_batch_tokens = 16;
+    crowd_fill(got);
+    crowd_run(&c, 6, &mtp, 1, got, &many);
+    same(got, want, 6, "chunks", 16);
+    for (int i = 0; i < 6; i++) assert_int_equal(got[i].n_accepted, want[i].n_accepted);
+}
+
+static void what_does_not_go_together(void **state)
+{
+    (void) state;
+    pi__core *e = NULL;
+    pi_error err = {0};
+    pi__config c = config(0);
+    c.draft_model = other_path;
+    assert_int_equal(pi__core_open(&e, &c, &err), PI_EINVAL);
+    if (!strstr(err.msg, "another vocabulary")) fail_msg("%s", err.msg);
+    c = config(0);
+    c.spec = PI__SPEC_LAYER_EXIT;
+    c.draft_layers = 64;
+    assert_int_equal(pi__core_open(&e, &c, &err), PI_EINVAL);
+    c = config(0);
+    c.n_layer_exit = 64;
+    assert_int_equal(pi__core_open(&e, &c, &err), PI_EINVAL);
+    if (!strstr(err.msg, "n-layer-exit")) fail_msg("%s", err.msg);
+    c = config(0);
+    c.n_expert = 1;
+    assert_int_equal(pi__core_open(&e, &c, &err), PI_EINVAL);
+    c = config(0);
+    c.spec = PI__SPEC_NGRAM;
+    e = job_core(&c);
+    static job j;
+    crowd_fill(want);
+    j = want[2];
+    pi__job p = {.prompt = j.prompt, .n_prompt = 4, .ud = &j, .on_token = job_on_token, .on_done = job_on_done};
+    p.params = (pi__gen_params) {.max_tokens = 1, .n_logprobs = -1, .spec = PI__SPEC_DRAFT};
+    assert_int_equal(pi__core_submit(e, &p, 1, &j.seq, &err), PI_EINVAL);
+    if (!strstr(err.msg, "spec-type draft")) fail_msg("%s", err.msg);
+    pi__core_close(e);
+}
+
+/* Fewer layers, fewer experts: another model, the same alone and together. */
+static void less_of_a_model(void **state)
+{
+    (void) state;
+    static const int none = PI__SPEC_NONE;
+    pi_stats st;
+    for (int a = 0; a < N_ARCHS; a++) {
+        pi__config c = config(a);
+        crowd_fill(want);
+        crowd_run(&c, 4, NULL, 0, want, &st);
+        c.n_layer_exit = a == 2 || a == 3 ? 4 : 2;
+        if (a == 3) c.n_expert = 1;
+        crowd_fill(got);
+        crowd_run(&c, 4, NULL, 0, got, &st);
+        int other = 0;
+        for (int i = 0; i < 4; i++) other += got[i].rows != want[i].rows;
+        assert_int_equal(other, a == 2 ? other : 4);
+        crowd_fill(want);
+        crowd_run(&c, 4, &none, 1, want, &st);
+        same(got, want, 4, archs[a], -2);
+    }
+}
+
+/* ---- parts */
+
+static void places_of_n_grams(void **state)
+{
+    (void) state;
+    static const int32_t t[] = {7, 3, 5, 9, 2, 7, 3, 5, 8, 1, 6, 2, 7, 3, 5};
+    pi__ngrams g;
+    int32_t length;
+    pi__text text = {.token = t, .mask = INT32_MAX, .end = 14};
+    assert_int_equal(pi__ngrams_init(&g, 300, 3, NULL), PI_OK);
+    assert_int_equal(pi__ngrams_find(&g, &text, t, 2, 0, &length), -1); /* shorter than n */
+    for (int32_t i = 2; i < 14; i++) pi__ngrams_add(&g, &text, i);
+    assert_int_equal(pi__ngrams_find(&g, &text, t, 15, 0, &length), 7); /* 2 7 3 5, not the 7 3 5 at the front */
+    assert_int_equal(length, 4);
+    assert_int_equal(pi__ngrams_find(&g, &text, (const int32_t[]) {7, 3, 6}, 3, 0, &length), -1);
+    pi__ngrams_clear(&g);
+    assert_int_equal(pi__ngrams_find(&g, &text, t, 15, 0, &length), -1);
+    pi__ngrams_destroy(&g);
+}
+
+/* Places that the index has forgotten are not found, and no search is long, whatever the text. */
+static void index_is_bounded(void **state)
+{
+    (void) state;
+    enum { N = 5000 };
+    static int32_t t[N];
+    pi__ngrams g;
+    int32_t length, found = 0;
+    uint64_t rng = 3;
+    for (int i = 0; i < N; i++) t[i] = i % 1000 < 10 ? i % 1000 : (int32_t) (tiny_random(&rng) % 100000) + 100;
+    assert_int_equal(pi__ngrams_init(&g, 256, 3, NULL), PI_OK);
+    for (int32_t i = 2; i < N; i++) {
+        const pi__text text = {.token = t, .mask = INT32_MAX, .end = i};
+        const int32_t at = pi__ngrams_find(&g, &text, t, i + 1, 0, &length);
+        if (at >= 0) assert_true(at > i - 257 && at < i && length >= 3);
+        found += at >= 0;
+        pi__ngrams_add(&g, &text, i);
+    }
+    assert_int_equal(found, 0); /* what comes again does so after 1000 tokens */
+    for (int i = 0; i < N; i++) t[i] = 4;
+    const pi__text text = {.token = t, .mask = INT32_MAX, .end = N - 1};
+    for (int32_t i = 2; i < N - 1; i++) pi__ngrams_add(&g, &text, i);
+    assert_int_equal(pi__ngrams_find(&g, &text, t, N, 0, &length), N - 2);
+    assert_int_equal(length, PI__MOST_MATCH);
+    pi__ngrams_destroy(&g);
+}
+
+/* Sequences whose drafts are right so often, on a machine where a step takes base + row * rows. Returns how many are made. */
+static double drafts_made(int n_seqs, double right, double base, double row)
+{
+    static pi__worth w;
+    static pi__seq s[CROWD];
+    pi__seq *all[CROWD];
+    uint64_t rng = 9;
+    int made = 0, steps = 0;
+    memset(&w, 0, sizeof w);
+    memset(s, 0, sizeof s);
+    for (int i = 0; i < n_seqs; i++) all[i] = &s[i], s[i].spec.kind = PI__SPEC_NGRAM, s[i].spec.level = 2;
+    for (int step = 0; step < 1500; step++) {
+        int rows = n_seqs;
+        for (int i = 0; i < n_seqs; i++) rows += s[i].n_wish = 16;
+        pi__worth_choose(&w, all, n_seqs, n_seqs, false);
+        rows = n_seqs;
+        for (int i = 0; i < n_seqs; i++) rows += s[i].n_wish;
+        pi__worth_step(&w, n_seqs, rows, base + row * rows);
+        for (int i = 0; i < n_seqs; i++) {
+            int n = 0;
+            while (n < s[i].n_wish && tiny_random(&rng) % 1000 < 1000 * right) n++;
+            if (s[i].n_wish) pi__worth_verified(&w, &s[i], s[i].n_wish, n);
+            made += step >= 500 ? s[i].n_wish : 0;
+        }
+        steps += step >= 500;
+    }
+    return (double) made / (steps * n_seqs);
+}
+
+static void drafts_follow_what_they_are_worth(void **state)
+{
+    (void) state;
+    assert_true(drafts_made(1, 0.95, 10, 0.1) > 10);  /* a row costs next to nothing, and is right */
+    assert_true(drafts_made(1, 0.6, 10, 2) < 3);      /* it costs a sixth of a step */
+    assert_true(drafts_made(1, 0.02, 10, 1) < 0.2);   /* it is wrong */
+    assert_true(drafts_made(16, 0.5, 0.1, 1) < 0.1);  /* rows are all there is to a step: a full batch */
+    assert_true(drafts_made(16, 0.9, 20, 0.2) > 2);
+}
+
+/* A request of the same tenant finds what an ended one said; one of another does not. */
+static void texts_of_tenants(void **state)
+{
+    (void) state;
+    uint32_t accepted[2];
+    for (int k = 0; k < 2; k++) {
+        pi__config c = config(0);
+        c.spec = PI__SPEC_NGRAM;
+        c.ngram_shared = 1000;
+        c.prefix_cache = true;
+        pi__core *e = job_core(&c);
+        for (int i = 0; i < 2; i++) {
+            job *j = &got[i];
+            pi_error err = {0};
+            memset(j, 0, sizeof *j);
+            for (j->n_prompt = 0; j->n_prompt < 9; j->n_prompt++) j->prompt[j->n_prompt] = 11 + 13 * j->n_prompt;
+            pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
+                         .on_done = job_on_done};
+            p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1,
+                                         .salt = k && i ? "b" : "a",
+                                         .sampling = {.temp = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
+            if (pi__core_submit(e, &p, 1, &j->seq, &err)) fail_msg("%s", err.msg);
+            job_await(j, PI_OK);
+        }
+        pi__core_close(e);
+        assert_memory_equal(got[0].tokens, got[1].tokens, sizeof got[0].tokens);
+        accepted[k] = got[1].n_accepted - got[0].n_accepted;
+    }
+    assert_true(accepted[0] > 0);
+    assert_int_equal(accepted[1], 0);
+}
+
+static int write_models(void **state)
+{
+    (void) state;
+    int rc = PI_OK;
+    for (int a = 0; a < N_ARCHS && !rc; a++) rc = tiny_write(tiny_path(path[a], archs[a]), &(tiny_spec) {.arch = archs[a]}, NULL);
+    if (!rc) rc = tiny_write(tiny_path(small_path, "small"), &(tiny_spec) {.sizes = "L=1", .seed = 4}, NULL);
+    return rc ? rc : tiny_write(tiny_path(other_path, "other"), &(tiny_spec) {.arch = "qwen3"}, NULL);
+}
+
+static int remove_models(void **state)
+{
+    (void) state;
+    int rc = unlink(small_path) | unlink(other_path);
+    for (int a = 0; a < N_ARCHS; a++) rc |= unlink(path[a]);
+    return rc;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_drafter), cmocka_unit_test(mixed_drafters), cmocka_unit_test(heads_see_all_of_a_prompt),
+        cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
+        cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth), cmocka_unit_test(texts_of_tenants),
+    };
+    return cmocka_run_group_tests(tests, write_models, remove_models);
+}
