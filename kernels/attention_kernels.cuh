@@ -105,7 +105,11 @@ PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
 {
     return max(a.first, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
 }
-PI_FN int32_t last_key(const pi__k_attn &a, int32_t pos) { return pos - (a.past ? 1 : 0); }
+/* s: the sequence. */
+PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
+{
+    return a.block && pos >= 0 ? a.pos[a.seq_start[s + 1] - 1] : pos - (a.past ? 1 : 0);
+}
 
 /* The first tile of sequence s, leaving room for a partial one before each sequence. */
 template <int R> PI_FN int32_t first_tile(const attn_job &j, int32_t s)
@@ -132,7 +136,7 @@ template <int R> PI_FN bool find_work(const attn_job &j, work &w)
     if (w.first >= w.n_rows) return false;
     int32_t last = min(w.first + R, w.n_rows) - 1 - w.first;
     w.lo = first_key(a, a.pos[row_token(w, 0)]);
-    w.hi = last_key(a, a.pos[row_token(w, last)]);
+    w.hi = last_key(a, w.seq, a.pos[row_token(w, last)]);
     return true;
 }
 
@@ -168,7 +172,7 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, unsigne
         }
         if (lane) continue;
         sums_of<S>(shared, r, D) = {PI_MINUS_INF, 0, PI_MINUS_INF, 0};
-        keys_of<S>(shared, r, D) = {first_key(a, pos), last_key(a, pos)};
+        keys_of<S>(shared, r, D) = {first_key(a, pos), last_key(a, w.seq, pos)};
     }
 }
 

@@ -270,6 +270,7 @@ static const struct { const char *name; int kind; } drafters[] = {
     {"auto", PI__SPEC_AUTO}, {"none", PI__SPEC_NONE}, {"mtp", PI__SPEC_MTP}, {"draft", PI__SPEC_DRAFT},
     {"ngram", PI__SPEC_NGRAM}, {"layer-exit", PI__SPEC_LAYER_EXIT},
     {"draft-simple", PI__SPEC_DRAFT}, {"draft-mtp", PI__SPEC_MTP}, {"ngram-simple", PI__SPEC_NGRAM},
+    {"draft-dflash", PI__SPEC_DRAFT}, {"draft-dspark", PI__SPEC_DRAFT},
     {"ngram-map-k", PI__SPEC_NGRAM}, {"ngram-map-k4v", PI__SPEC_NGRAM}, {"ngram-mod", PI__SPEC_NGRAM},
     {"ngram-cache", PI__SPEC_NGRAM},
 };

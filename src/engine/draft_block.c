@@ -9,6 +9,9 @@
  *     and gave            x(n)
  *     the block           x(n) mask mask mask     at n .. n+3, gives drafts for n+1, n+2, n+3
  *
+ * Of a drafter whose tokens depend on each other (DSpark) the block is gone through once, too, and then a token of each sequence
+ * at a time is taken, with the logits that the one before it makes.
+ *
  * A block is as long as drafts are allowed, however few are wanted: the drafter was made to see a whole block. Memory: all at
  * create. Only the step thread is here. */
 #include "engine/draft_block.h"
@@ -27,8 +30,13 @@ typedef struct draft_block {
     pi__batch_builder batch;   /* what it runs */
     int32_t max_tokens;        /* of that */
     int32_t *row;              /* [max_tokens] row of the target's step that each of its tokens is */
-    pi__seq **seq;             /* [max_seqs] sequences of its batch */
+    pi__seq **seq;             /* [max_seqs] sequences of its batch, */
+    int32_t *at;               /* [max_seqs] and the first row of logits of each */
+    float sure[PI__MAX_ROWS];  /* logit of how sure the drafter is of each row, where it says so */
 } draft_block;
+
+/* A block gives a token for each of its own, or for each but the first. */
+static int32_t first_slot(const draft_block *d) { return !d->c.drafter->block.anchor; }
 
 static int block_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
@@ -57,9 +65,9 @@ static int32_t block_offer(pi__drafter *base, pi__seq *s, int32_t most)
 static int32_t block_size(const draft_block *d, const pi__seq *s)
 {
     const int32_t last = s->n_tokens - 1;
-    int32_t n = d->base.n_max + 1;
+    int32_t n = d->base.n_max + first_slot(d);
     if (n > s->max_total - last) n = s->max_total - last;
-    if (n > s->n_wish + 1 && !pi__cache_reserve(d->c.cache, s->row, last + n)) n = s->n_wish + 1;
+    if (n > s->n_wish + first_slot(d) && !pi__cache_reserve(d->c.cache, s->row, last + n)) n = s->n_wish + first_slot(d);
     return n;
 }
 
@@ -71,13 +79,15 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
     for (; q < step->n_seqs; q++) {
         pi__seq *s = seq[q];
         if (!s || !s->n_wish) continue;
+        if (d->c.drafter->block.chained && b->n_seqs == d->rows.max_rows) break;
         int32_t token[PI__MAX_DRAFT + 1] = {s->tokens[s->n_tokens - 1]};
         const int32_t n = block_size(d, s), first = b->n_tokens;
         if (first + n > d->max_tokens) break;
         for (int32_t i = 1; i < n; i++) token[i] = d->c.drafter->block.mask;
         d->seq[b->n_seqs] = s;
+        d->at[b->n_seqs] = b->n_rows;
         pi__batch_add(&d->batch, d->c.cache, s->row, token, s->n_tokens - 1, n, n);
-        for (int32_t i = 1; i <= s->n_wish; i++) pi__batch_add_row(&d->batch, first + i);
+        for (int32_t i = 0; i < s->n_wish; i++) pi__batch_add_row(&d->batch, first + first_slot(d) + i);
     }
     return q;
 }
@@ -87,21 +97,31 @@ static int pick(draft_block *d, int32_t n, bool *found, pi_error *err)
 {
     pi__rows *rows = &d->rows;
     for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = rows->skip != NULL, .sum = d->c.p_min > 0};
+    if (d->c.drafter->block.sure && d->c.p_min > 0)
+        d->c.be->dev->download(d->c.be, d->sure, d->c.drafter->block.sure, (size_t) n * sizeof *d->sure);
     *found = pi__rows_request(rows, n);
     if (!*found) pi__rows_copy(rows, 0, n);
     return d->c.be->dev->finish(d->c.be, err);
+}
+
+/* The probability of token id of row r, or what the drafter itself thinks it is. */
+static double probability(const draft_block *d, int32_t r, int32_t id, const pi__top *top)
+{
+    const float *x = pi__row(&d->rows, r);
+    double sum = top ? top->sum : 0;
+    if (d->c.drafter->block.sure) return 1 / (1 + exp(-(double) (d->sure[r] + d->c.drafter->block.sure_bias)));
+    for (int32_t i = 0; i < d->rows.n_vocab && !top; i++) sum += (double) expf(x[i] - x[id]);
+    return sum > 0 ? 1 / sum : 0;
 }
 
 /* The token that row r gives, -1: none that is worth being verified. */
 static int32_t token_of(const draft_block *d, int32_t r, bool found)
 {
     const pi__top top = found ? pi__rows_topk(&d->rows, r) : (pi__top) {0};
-    const float *x = pi__row(&d->rows, r);
-    const int32_t id = found ? pi__top_best(&top) : pi__argmax(x, d->rows.n_vocab), *name = d->c.drafter->block.token;
-    double sum = found ? top.sum : 0;
+    const int32_t *name = d->c.drafter->block.token;
+    const int32_t id = found ? pi__top_best(&top) : pi__argmax(pi__row(&d->rows, r), d->rows.n_vocab);
     if (id < 0) return -1;
-    for (int32_t i = 0; i < d->rows.n_vocab && d->c.p_min > 0 && !found; i++) sum += (double) expf(x[i] - x[id]);
-    if (d->c.p_min > 0 && !(sum > 0 && 1 / sum >= (double) d->c.p_min)) return -1;
+    if (d->c.p_min > 0 && !(probability(d, r, id, found ? &top : NULL) >= (double) d->c.p_min)) return -1;
     return name ? name[id] : id;
 }
 
@@ -135,6 +155,45 @@ static int run(draft_block *d, pi_error *err)
     return rc;
 }
 
+/* The i-th tokens of those that have all before that, behind these. Returns how many sequences go on; d->seq and d->at are
+ * theirs then. */
+static int32_t add_next(draft_block *d, int32_t n, int32_t i)
+{
+    int32_t k = 0;
+    pi__batch_clear(&d->batch);
+    for (int32_t q = 0; q < n; q++) {
+        pi__seq *s = d->seq[q];
+        if (s->n_draft < i || s->n_wish <= i) continue;
+        d->seq[k] = s;
+        d->at[k] = d->at[q];
+        d->row[k] = d->at[k] + i;
+        pi__batch_add(&d->batch, d->c.cache, s->row, &s->tokens[s->n_tokens + i - 1], s->n_tokens - 1 + i, 1, 1);
+        pi__batch_add_row(&d->batch, k++);
+    }
+    return k;
+}
+
+/* The same of a drafter whose tokens depend on each other: one of each sequence at a time. */
+static int run_chained(draft_block *d, pi_error *err)
+{
+    pi__model *m = d->c.drafter;
+    pi__backend *be = d->c.be;
+    int32_t n = d->batch.b.n_seqs;
+    bool found = false;
+    m->arch->forward(m, be->dev->begin(be, &d->batch.b, PI__STEP_ANY), m->n_layer);
+    int rc = be->dev->finish(be, err);
+    for (int32_t i = 0; !rc && (n = add_next(d, n, i)) > 0; i++) {
+        m->arch->draft(m, be->dev->begin(be, &d->batch.b, PI__STEP_ANY), i > 0, d->rows.logits);
+        rc = pick(d, n, &found, err);
+        for (int32_t r = 0; r < n && !rc; r++) {
+            pi__seq *s = d->seq[r];
+            const int32_t id = token_of(d, r, found);
+            if (id >= 0) s->tokens[s->n_tokens + s->n_draft++] = id;
+        }
+    }
+    return rc;
+}
+
 static int block_draft(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     draft_block *d = (draft_block *) base;
@@ -142,7 +201,7 @@ static int block_draft(pi__drafter *base, const pi__batch *b, pi__seq *const *se
     for (int32_t q = 0; q < b->n_seqs && !rc;) {
         q = add_blocks(d, b, seq, q);
         if (!d->batch.b.n_seqs) break;
-        rc = run(d, err);
+        rc = d->c.drafter->block.chained ? run_chained(d, err) : run(d, err);
     }
     return rc;
 }
@@ -153,20 +212,22 @@ static void block_destroy(pi__drafter *base)
     pi__batch_destroy(&d->batch);
     pi__free(d->row);
     pi__free(d->seq);
+    pi__free(d->at);
     pi__free(d);
 }
 
 size_t pi__draft_block_bytes(const pi__batch_shape *shape)
 {
     return sizeof(draft_block) + pi__batch_bytes(shape) + (size_t) shape->max_tokens * sizeof(int32_t) +
-           (size_t) shape->max_seqs * sizeof(pi__seq *);
+           (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
 }
 
 /* Drafts at most: of a block, and of a step. */
 static int32_t most_drafts(const pi__draft_block_config *c, const pi__batch_shape *shape)
 {
-    int32_t n = c->n_max < c->drafter->block.size - 1 ? c->n_max : c->drafter->block.size - 1;
-    return n < shape->max_tokens - 1 ? n : shape->max_tokens - 1;
+    const int32_t idle = !c->drafter->block.anchor, of_block = c->drafter->block.size - idle;
+    const int32_t n = c->n_max < of_block ? c->n_max : of_block;
+    return n < shape->max_tokens - idle ? n : shape->max_tokens - idle;
 }
 
 int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, const pi__batch_shape *shape, pi_error *err)
@@ -179,7 +240,9 @@ int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, c
     d->rows.n_vocab = c->drafter->block.n_out;
     d->row = pi__calloc((size_t) shape->max_tokens, sizeof *d->row);
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
-    int rc = d->row && d->seq ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
+    d->at = pi__calloc((size_t) shape->max_seqs, sizeof *d->at);
+    int rc = d->row && d->seq && d->at ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
+    d->batch.b.hidden_row = c->drafter->block.chained ? d->row : NULL;
     if (rc) block_destroy(&d->base);
     else *out = &d->base;
     return rc;

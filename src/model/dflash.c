@@ -10,6 +10,10 @@
  *     the block     -                            token   mask .. mask         all of it sees all of it, and what is before
  *     gives         -                            -       the tokens n+1 .. n+B-1, all at once
  *
+ * DSpark is the same with a Markov head: what a token adds to the logits of the one behind it (a product of two thin matrices),
+ * so that a block's tokens are taken one after the other; often with a head that says how sure each is, and with a block whose
+ * first token gives one, too.
+ *
  * The layers are those of Qwen 3, with what Gemma has besides where a file has it. Embedding and head may be the target's;
  * a head of fewer tokens says which they are (d2t). Its cache lies in groups of the target's, which only sequences fill
  * that it drafts for, and which are a part of the prefixes that those find.
@@ -17,7 +21,7 @@
  * After "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036).
  *
  * Symbols in shapes: T tokens of the step, E embedding, W the target's, N captured layers, H query heads, K key/value heads, D
- * head size, V rows of the head. */
+ * head size, V rows of the head, M rank of the Markov head. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +51,14 @@ typedef struct dflash {
     layer *layers;           /* [n_layer] */
     pi__work work;           /* scratch; y holds the normed rows of the last block at the end */
     float *features;         /* scratch: [CHUNK, N*W] */
+    /* of DSpark; rank 0: it is none */
+    int32_t rank;            /* M */
+    pi__weight markov_in, markov_out; /* [tokens, M], [V, M] */
+    pi__weight sure;         /* [1, E+M] of a normed row and the token before; n_out 0: none */
+    float *before;           /* scratch: [R, M] */
+    float *bias;             /* scratch: [R, V] */
+    float *pair;             /* scratch: [R, E+M] */
+    float *sureness;         /* scratch: [R] */
 } dflash;
 
 /* ---- declaring */
@@ -59,8 +71,7 @@ static void refuse_kin(pi__model *m)
 {
     static const struct {
         const char *tensor, *what;
-    } kin[] = {{"markov_w1.weight", "DSpark (a Markov head)"}, {"selector_hidden.weight", "DFlash2 (a selector)"},
-               {"hc_head_fn.weight", "DSpark for DeepSeek V4"}};
+    } kin[] = {{"selector_hidden.weight", "DFlash2 (it has a selector)"}, {"hc_head_fn.weight", "DSpark for DeepSeek V4"}};
     for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
         if (pi__has_tensor(m, kin[i].tensor, PI__OF_FILE))
             pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: this drafter is %s, which is not supported: give a DFlash drafter",
@@ -224,6 +235,25 @@ static void want_head(pi__model *m, dflash *p)
     pi__want_vec(m, &p->head.output_norm, E, "output_norm.weight", PI__OF_FILE);
 }
 
+/* DSpark's heads. */
+static void want_markov(pi__model *m, dflash *p)
+{
+    const pi__tensor *t = pi__gguf_find_tensor(m->g, "markov_w1.weight");
+    char key[96];
+    if (!t || !pi__model_ok(m)) return;
+    m->block.chained = m->block.anchor = true;
+    snprintf(key, sizeof key, "%s.sample_from_anchor", m->arch->name);
+    pi__gguf_get_bool(m->g, key, &m->block.anchor, true, &m->error);
+    if (t->ne[0] < 1 || t->ne[0] > PI__MAX_EMBD)
+        pi__model_refuse(m, PI_EFORMAT, "tensor markov_w1.weight has %lld columns", (long long) t->ne[0]);
+    if (!pi__model_ok(m)) return;
+    p->rank = (int32_t) t->ne[0];
+    pi__want_weight(m, &p->markov_in, p->rank, m->n_vocab, "markov_w1.weight", PI__OF_FILE);
+    pi__want_weight(m, &p->markov_out, p->rank, m->block.n_out, "markov_w2.weight", PI__OF_FILE);
+    pi__want_weight_or_not(m, &p->sure, m->n_embd + p->rank, 1, "conf_proj.weight", PI__OF_FILE);
+    pi__want_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
+}
+
 static void declare(pi__model *m)
 {
     dflash *p = m->arch_data;
@@ -246,6 +276,7 @@ static void declare(pi__model *m)
                     named(p, "fc.weight", "dflash.fc.weight"), PI__OF_FILE);
     pi__want_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
     want_head(m, p);
+    want_markov(m, p);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, p, i);
 }
 
@@ -255,6 +286,7 @@ static void loaded(pi__model *m)
     for (int32_t i = 0; i < m->n_layer; i++)
         if (!isfinite(p->layers[i].out_scale))
             pi__model_refuse(m, PI_EFORMAT, "tensor blk.%d.layer_output_scale.weight is not a finite number", i);
+    if (!isfinite(m->block.sure_bias)) pi__model_refuse(m, PI_EFORMAT, "tensor conf_proj.bias is not a finite number");
     pi__rotation_loaded(m, &p->rot);
 }
 
@@ -265,6 +297,12 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__work_layout(m, &p->work, a, T);
     pi__rotation_layout(&p->rot, a, T);
     p->features = pi__arena_take(a, chunk * (size_t) p->fc.n_in * sizeof(float));
+    const size_t R = p->rank ? (size_t) lim->max_rows : 0, M = (size_t) p->rank, f = sizeof(float);
+    p->before = pi__arena_take(a, R * M * f);
+    p->bias = pi__arena_take(a, R * (size_t) m->block.n_out * f);
+    p->pair = pi__arena_take(a, R * ((size_t) m->n_embd + M) * f);
+    p->sureness = pi__arena_take(a, R * f);
+    m->block.sure = p->sure.n_out ? p->sureness : NULL;
 }
 
 /* ---- the graph */
@@ -312,9 +350,38 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     pi__matmul(m, &in, n, p->output, out, m->block.n_out);
 }
 
+/* How sure it is of n rows x, normed: of them and the tokens before. */
+static void tell_sure(pi__model *m, const dflash *p, const float *x, int32_t n)
+{
+    const int64_t E = m->n_embd, M = p->rank, ld = E + M;
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->pair, .ldo = ld, .x = x, .w = p->head.output_norm, .eps = p->attn.eps,
+                                          .n_rows = n, .n = E});
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->before, .ldx = M, .n_shards = 1, .n_rows = n, .n = M, .y = p->pair + E,
+                                                .ldy = ld});
+    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = ld};
+    pi__matmul(m, &in, n, &p->sure, p->sureness, 1);
+}
+
+/* Of DSpark. */
+static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
+{
+    const dflash *p = m->arch_data;
+    const int32_t n = b->n_tokens;
+    float *rows = p->work.x; /* done with */
+    (void) chained;
+    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .x = p->work.y, .n = m->n_embd, .out = rows});
+    const pi__lin_in in = pi__normed(m, rows, p->head.output_norm, p->attn.eps);
+    pi__matmul(m, &in, n, p->output, logits, m->block.n_out);
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->markov_in, .scale = 1.0f, .out = p->before});
+    const pi__lin_in before = {.kind = PI__IN_PLAIN, .x = p->before, .ldx = p->rank};
+    pi__matmul(m, &before, n, &p->markov_out, p->bias, m->block.n_out);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = logits, .y = p->bias, .scale = 1.0f, .n_rows = n, .n = m->block.n_out});
+    if (p->sure.n_out) tell_sure(m, p, rows, n);
+}
+
 #define DFLASH(arch)                                                                                                    \
     {.name = arch, .size = sizeof(dflash), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,      \
-     .logits = logits, .inject = inject}
+     .logits = logits, .inject = inject, .draft = draft}
 
 const pi__arch pi__arch_dflash = DFLASH("dflash");
 const pi__arch pi__arch_dflash_qwen35 = DFLASH("qwen35-dflash-draft");

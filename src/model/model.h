@@ -91,6 +91,12 @@ typedef struct pi__draft_blocks {
     int32_t mask;              /* id of the others than the first */
     int32_t n_out;             /* logits of a row */
     const int32_t *token;      /* [n_out] the id that each stands for; NULL: its index */
+    bool anchor;               /* the first token gives one, too: the token behind it is the first's, not the first mask's */
+    bool chained;              /* logits depend on the token before: draft gives those of row hidden_row[t] of the last forward
+                                * behind token t */
+    const float *sure;         /* of chained: [R] logit of how sure draft was of each row, on the device; NULL: its
+                                * probability says that */
+    float sure_bias;           /* is added to it */
 } pi__draft_blocks;
 
 struct pi__model {

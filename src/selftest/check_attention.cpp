@@ -12,7 +12,7 @@ struct config {
     int32_t type_k, type_v, n_head, n_head_kv, dim, window;
     float softcap;
     bool sinks, gate;
-    int32_t first, past;
+    int32_t first, past; /* past -1: a row sees all rows of its sequence in the step */
 };
 
 /* A sequence: its values, and the blocks that hold its cache. */
@@ -104,7 +104,8 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.table_stride = (int32_t) stride;
     a.max_keys = max_keys;
     a.first = c.first;
-    a.past = c.past;
+    a.past = c.past > 0;
+    a.block = c.past < 0;
     a.cache = w.cache->c;
     a.scratch = scratch_there ? scratch.get() : nullptr;
     a.scratch_size = scratch_there ? scratch.size() : 0;
@@ -120,7 +121,7 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
     for (const span &s : spans) {
         const sequence &seq = w.seqs[s.seq];
         for (int32_t t = s.from; t < s.to; t++, row++) {
-            int32_t lo = std::max(c.first, c.window && t >= c.window ? t - c.window + 1 : 0), hi = t - c.past;
+            int32_t lo = std::max(c.first, c.window && t >= c.window ? t - c.window + 1 : 0), hi = c.past < 0 ? s.to - 1 : t - c.past;
             for (int32_t h = 0; h < c.n_head; h++) {
                 int32_t kvh = h / (c.n_head / c.n_head_kv);
                 std::vector<double> p, o((size_t) c.dim);
@@ -168,6 +169,7 @@ void test_shapes()
         {PI__F16, PI__Q4_0, 2, 1, 512, 0, 0, false, false, 0, 0},   {PI__F32, PI__F32, 1, 1, 256, 0, 0, false, false, 0, 0},
         {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false, 0, 0},    {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
         {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1}, {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
+        {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1},    {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1},
         {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0}};
     for (const config &c : cases) {
         fixture w = make_fixture(c, {37, 1, 70, 18}, 16);

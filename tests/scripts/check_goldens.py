@@ -209,6 +209,30 @@ def check_assistant(folder, model, target):
     return faults
 
 
+def check_blocks(folder, target, cases, base, to):
+    """A drafter of blocks: its block's logits and drafts are the reference's, and no token or logit of the target is another."""
+    faults, worst, name = [], 0.0, os.path.basename(folder)
+    model, meta = unpack(os.path.dirname(folder), name, to, name + '-F32.gguf'), json.load(open(os.path.join(folder, 'golden.json')))
+    for case in meta['cases']:
+        ids = array.array('i')
+        ids.frombytes(open(os.path.join(folder, case['name'] + '.ids.i32'), 'rb').read())
+        if sys.byteorder == 'big': ids.byteswap()
+        got, [drafts] = drafter(target, list(ids), 1, 1, meta['block_size'] - 1, beside=model)
+        want = floats(open(os.path.join(folder, case['name'] + '.logits.f32'), 'rb').read())
+        if drafts != case['slots_argmax'][1:]: faults.append(f"{case['name']}: drafts {drafts}, not the reference's")
+        worst = max(worst, max(map(abs, map(float.__sub__, want, got))) if len(got) == len(want) else math.inf)
+    if not worst <= TIGHT: faults.append(f'logits of its block off by {worst:.6f}')
+    longest = max(len(c['ids']) + c['n'] for c in cases)
+    many, expected = crowd(cases, base, 2 * len(cases))
+    for flags in (['7', '-t', '1', '--no-prefix-cache'], ['7', '--parallel', '16', '--block-size', '64'],
+                  ['3', '--parallel', '16', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]):
+        got = run(target, many, '-md', model, '--no-spec-adaptive', '--spec-draft-n-max', *flags)
+        faults += differences('blocks of ' + ' '.join(flags), got, expected)
+        if not sum(l['drafted'] for l in got[0]): faults.append('nothing was drafted')
+    print(f"{name}: {len(meta['cases'])} blocks within {worst:.6f}, {len(faults)} faults")
+    return faults
+
+
 def check_head(folder, model, to):
     """A draft head in a file of its own: its logits are the reference's, and no token or logit of the model is another."""
     faults, worst = [], 0.0
@@ -284,6 +308,8 @@ def main():
             if name == 'gemma4-dense-tiny':
                 assistant = unpack(golden, 'gemma4-assistant-tiny', d)
                 faults += check_assistant(os.path.join(golden, 'gemma4-assistant-tiny'), assistant, model)
+                cases = json.load(open(os.path.join(folder, 'cases.json')))
+                faults += check_blocks(os.path.join(golden, 'dflash-tiny'), model, cases, run(model, cases, '--no-prefix-cache'), d)
                 sets = json.load(open(os.path.join(golden, 'tokenizer', 'gemma4.json')))['sets']
                 faults += check_texts(name, model, sets['tok2048'])
                 real = os.environ.get('PAGEDINFER_VOCAB', '') + '/ggml-vocab-gemma-4.gguf'

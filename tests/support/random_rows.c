@@ -151,7 +151,8 @@ static const tiny_tensor assistant_tail[] = {
  * names things.
  * B the target's embedding, N layers of it that are read, x lucebox, g for qwen35, v matrices of values, p norms behind each
  * block, w the second layer sees W tokens, s sinks, t an embedding of its own, o a head, K its rows where they are fewer and
- * stand for tokens: the O-th (-1: their own), or one behind it. */
+ * stand for tokens: the O-th (-1: their own), or one behind it; M rank of a Markov head, by which every token is followed by
+ * itself, z whose first token gives none, c a head that is sure of each (1) or of none (2). */
 
 static const int32_t dflash_g4[3] = {1, 3, 6}, dflash_q35[3] = {0, 2, 4}, dflash_outputs[3] = {0, 2, 5};
 static const uint8_t dflash_local[2] = {0, 1};
@@ -162,6 +163,15 @@ static double dflash_token(const int64_t *v, uint64_t *rng, int64_t i)
     return (double) (v['O'] < 0 ? (i * 7 + 5) % v['V'] : v['O'] + i % 2);
 }
 
+/* A row of M values for each token: large where its number is. */
+static double dflash_markov(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    (void) rng;
+    return i / v['M'] == i % v['M'] ? 30 : 0;
+}
+
+static double dflash_sure(const int64_t *v, uint64_t *rng, int64_t i) { return (void) rng, (void) i, v['c'] == 1 ? 1000 : -1000; }
+
 static const tiny_key dflash_keys[] = {
     NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
     NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "G"),
@@ -171,12 +181,15 @@ static const tiny_key dflash_keys[] = {
     {"!x!g", "target_layers", I32, "N", 0, dflash_g4}, {"!xg", "target_layers", I32, "N", 0, dflash_q35},
     {"x!g", "dflash.target_layer_ids", I32, "N", 0, dflash_outputs}, NUM("xg", "dflash.n_target_layers", "N"),
     NUM("w", "attention.sliding_window", "W"), {"w", "attention.sliding_window_pattern", U8, "L", 0, dflash_local},
-    {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"}, {"p!x", "embedding_scale", PI__GGUF_F32, NULL, 8, NULL}, {0}};
+    {"z", "sample_from_anchor", U8, "0", 0, NULL}, {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"},
+    {"p!x", "embedding_scale", PI__GGUF_F32, NULL, 8, NULL}, {0}};
 
 static const tiny_tensor dflash_head[] = {
     T("!x", "fc.weight", M, "NB E"), T("x", "dflash.fc.weight", M, "NB E"), T("!x", "enc.output_norm.weight", F32, "E"),
     T("x", "dflash.hidden_norm.weight", F32, "E"), T("t", "token_embd.weight", M, "E V"), T("o!K", "output.weight", M, "E V"),
-    T("K", "output.weight", M, "E K"), {"K", "d2t", PI__I64, "K", dflash_token}, T("", "output_norm.weight", F32, "E"), {0}};
+    T("K", "output.weight", M, "E K"), {"K", "d2t", PI__I64, "K", dflash_token},
+    {"M", "markov_w1.weight", F32, "M V", dflash_markov}, {"M", "markov_w2.weight", F32, "M V", dflash_markov},
+    T("c", "conf_proj.weight", F32, "E+M"), {"c", "conf_proj.bias", F32, "1", dflash_sure}, T("", "output_norm.weight", F32, "E"), {0}};
 static const tiny_tensor dflash_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HD"), T("", "attn_k.weight", M, "E GD"),
     T("v", "attn_v.weight", M, "E GD"), T("", "attn_q_norm.weight", F32, "D"), T("", "attn_k_norm.weight", F32, "D"),

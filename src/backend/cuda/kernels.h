@@ -99,6 +99,7 @@ typedef struct pi__k_attn {
     void *scratch;              /* partial results of KV splits; NULL: keys are never split over blocks */
     size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
+    int32_t block;              /* tokens see their sequence's last one */
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
