@@ -172,6 +172,10 @@ void products(int32_t n, int32_t type)
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_fp4_linear(nullptr, &w, memory, n, some, N_OUT));
     }
+    if (pi__k_w16_has(type)) {
+        CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
+    }
     if (pi__k_mma16_has(type, N_IN)) {
         CHECK(pi__k_mma16_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_mma16_linear(nullptr, &w, memory, n, some, N_OUT));
