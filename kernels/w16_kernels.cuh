@@ -207,29 +207,51 @@ template <int TYPE> struct w16_stage {
                               SIZE = X_AT + W16_MANY_GROUPS * W16_BLOCKS * 512;
 };
 
+using w16_pipe = pipe<W16_STAGES, PIPE_SMALL>; /* pieces are too small for bulk copies: these take more instructions */
+
 /* What a warp copies to each stage: a tile of W, and two groups of x. */
 template <int TYPE> struct w16_source {
-    const pi__cuda_shape *shape;
-    const uint8_t *tile, *x[2];
+    using T = w16<TYPE>;
+    using S = w16_stage<TYPE>;
+    static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16; /* 16-byte pieces of a block */
+    const uint8_t *code, *side, *x[2]; /* the lane's pieces of block 0, and of the scales of scales */
+    uint32_t side_step, side_shift, to, n_block;
 
-    __device__ __forceinline__ void fill(const pipe<W16_STAGES> &q, int32_t i, int32_t b) const
+    __device__ __forceinline__ w16_source(const pi__cuda_shape &s, const uint8_t *tile, const uint8_t *x0, const uint8_t *x1)
     {
-        using T = w16<TYPE>;
-        using S = w16_stage<TYPE>;
-        uint32_t n = (uint32_t) min((int32_t) W16_BLOCKS, (int32_t) shape->n_block - b), warp = threadIdx.x / 32;
-        uint32_t to = warp * S::TILE;
-        q.expect(i, n * (T::CODE + T::SIDE + 2 * 512) + T::SUPER);
-        q.copy(i, to, tile + (size_t) b * T::CODE, n * T::CODE);
-        q.copy(i, to + S::SIDE_AT, tile + shape->side_at + (size_t) b * T::SIDE, n * T::SIDE);
-        if (T::SUPER) q.copy(i, to + S::SUPER_AT, tile + shape->super_at + (size_t) (b / 8) * T::SUPER, T::SUPER);
-        for (uint32_t g = 0; g < 2; g++)
-            q.copy(i, S::X_AT + (2 * warp + g) * W16_BLOCKS * 512, x[g] + (size_t) b * 512, n * 512);
+        uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        bool sup = lane >= W16_BLOCKS * SIDES;
+        code = tile + lane * 16;
+        side = tile + (sup ? s.super_at + (lane - W16_BLOCKS * SIDES) * 16 : s.side_at + lane * 16);
+        side_step = sup ? T::SUPER : T::SIDE;
+        side_shift = sup ? 3 : 0;
+        x[0] = x0 + lane * 16, x[1] = x1 + lane * 16;
+        to = warp * S::TILE + lane * 16;
+        n_block = (uint32_t) s.n_block;
+    }
+    /* Blocks b and, if it is there, b + 1 to stage i. */
+    __device__ __forceinline__ void fill(const w16_pipe &q, int32_t i, int32_t b) const
+    {
+        uint32_t lane = threadIdx.x % 32, dst = q.address(i), at = (uint32_t) b, n = at + 1 < n_block ? 2 : 1;
+        const uint8_t *from = code + (size_t) at * T::CODE;
+#pragma unroll
+        for (uint32_t k = 0; k < W16_BLOCKS * CODES; k += 32)
+            if (lane + k < n * CODES) ptx_cp_async16(dst + to + k * 16, from + k * 16);
+        bool sup = lane >= W16_BLOCKS * SIDES && lane < W16_BLOCKS * SIDES + SUPERS;
+        if (lane < n * SIDES || sup) ptx_cp_async16(dst + to + S::SIDE_AT, side + (at >> side_shift) * side_step);
+        dst += S::X_AT + threadIdx.x / 32 * 2 * W16_BLOCKS * 512 + lane * 16;
+#pragma unroll
+        for (uint32_t g = 0; g < 2; g++) {
+            const uint8_t *words = x[g] + (size_t) at * 512;
+            ptx_cp_async16(dst + g * W16_BLOCKS * 512, words);
+            if (n == 2) ptx_cp_async16(dst + g * W16_BLOCKS * 512 + 512, words + 512);
+        }
     }
 };
 
-/* A block of 32 columns: two tiles of W at w, 8 groups of x. */
+/* Block k of 32 columns of a stage: two tiles of W at w, 8 groups of x. */
 template <int TYPE>
-PI_FN void w16_block(const unsigned char *w, const unsigned char *x, int k, float (&acc)[2][8][4])
+PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k, float (&acc)[2][8][4])
 {
     using T = w16<TYPE>;
     using S = w16_stage<TYPE>;
@@ -238,11 +260,11 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, int k, floa
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         const unsigned char *tile = w + h * S::TILE;
-        w16_weights<TYPE>(tile + (uint32_t) k * T::CODE, tile + S::SIDE_AT + (uint32_t) k * T::SIDE, tile + S::SUPER_AT, lane, a[h]);
+        w16_weights<TYPE>(tile + k * T::CODE, tile + S::SIDE_AT + k * T::SIDE, tile + S::SUPER_AT, lane, a[h]);
     }
 #pragma unroll
     for (int g = 0; g < 8; g++) {
-        uint4 words = ((const uint4 *) x)[(g * W16_BLOCKS + k) * 32 + lane];
+        uint4 words = ((const uint4 *) (x + k * 512))[g * W16_BLOCKS * 32 + lane];
         w16_add<TYPE>(a[0], words, acc[0][g]);
         w16_add<TYPE>(a[1], words, acc[1][g]);
     }
@@ -256,22 +278,25 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     int warp = (int) threadIdx.x / 32;
     int32_t tile = (int32_t) (blockIdx.y - w.first) * W16_MANY_TILES, last = (int32_t) ((w.n_out + 15) / 16 - 1);
     int32_t group = (int32_t) blockIdx.x * W16_MANY_GROUPS, last_group = (p.n_rows + 7) / 8 - 1;
-    int32_t n = (int32_t) p.shape.n_block, end = slice_end(n, 0), first_w = warp / 2 * 2, first_g = warp % 2 * 8;
-    const uint8_t *x = (const uint8_t *) p.x;
-    w16_source<TYPE> from = {&p.shape, w.data + (size_t) min(tile + warp, last) * p.shape.tile_bytes, {}};
-    for (int g = 0; g < 2; g++) from.x[g] = x + (size_t) min(group + 2 * warp + g, last_group) * (size_t) n * 512;
+    int32_t n = (int32_t) p.shape.n_block, b = 0, first_w = warp / 2 * 2, first_g = warp % 2 * 8;
+    auto x = [&](int g) { return (const uint8_t *) p.x + (size_t) min(group + 2 * warp + g, last_group) * (size_t) n * 512; };
+    const w16_source<TYPE> from(p.shape, w.data + (size_t) min(tile + warp, last) * p.shape.tile_bytes, x(0), x(1));
     bool busy = tile + first_w <= last && group + first_g <= last_group; /* some of the warp's results are wanted */
     float acc[2][8][4] = {}, total[2][8][4] = {};
-    pipe<W16_STAGES> q(raw, S::SIZE);
-    q.run(n, W16_BLOCKS, [&](int32_t i, int32_t b) { from.fill(q, i, b); }, [&](const unsigned char *stage, int32_t b) {
-        for (int k = 0; k < W16_BLOCKS && b + k < n && busy; k++) {
-            w16_block<TYPE>(stage + (uint32_t) first_w * S::TILE, stage + S::X_AT + first_g * W16_BLOCKS * 512, k, acc);
-            if (b + k + 1 < end) continue;
-            end_slice(acc[0], total[0]);
-            end_slice(acc[1], total[1]);
-            end = slice_end(n, end);
+    w16_pipe q(raw, S::SIZE);
+    auto fill = [&](int32_t i, int32_t first) { from.fill(q, i, first); };
+    const unsigned char *stage = raw;
+    q.start(n, W16_BLOCKS, fill);
+    for (int32_t slice = 1; slice <= SLICES; slice++) { /* slices may end inside of a stage */
+        for (int32_t end = n * slice / SLICES; b < end; b++) {
+            if (b % W16_BLOCKS == 0) stage = q.next(b, n, W16_BLOCKS, fill);
+            if (!busy) continue;
+            w16_block<TYPE>(stage + (uint32_t) first_w * S::TILE, stage + S::X_AT + first_g * W16_BLOCKS * 512,
+                            (uint32_t) b % W16_BLOCKS, acc);
         }
-    });
+        end_slice(acc[0], total[0]);
+        end_slice(acc[1], total[1]);
+    }
     int64_t row = (int64_t) (group + first_g) * 8, o = (int64_t) (tile + first_w) * 16;
     const w16_times<TYPE> result(w.scale, p.factor + row);
 #pragma unroll

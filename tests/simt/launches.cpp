@@ -35,7 +35,7 @@ void check(int code, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-const int32_t row_counts[] = {1, 8, 16, 64, 512};
+const int32_t row_counts[] = {1, 8, 16, 32, 64, 512};
 const int64_t N_IN = 4096, N_OUT = 12288;
 char memory[1]; /* what pointers that may not be NULL point to */
 float *const some = reinterpret_cast<float *>(memory);
