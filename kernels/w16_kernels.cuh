@@ -14,7 +14,7 @@
  *     stage: 8 tiles of W: { codes [2], scales [2], scales of scales }
  *            16 groups of x: words [2]
  *
- * Where the last tile or group of a stage is not there, the last that is stands for it. */
+ * Where the last tile or group of a stage is not there, the last that is stands for it; of few rows groups are left out. */
 #ifndef PI_W16_KERNELS_CUH
 #define PI_W16_KERNELS_CUH
 
@@ -111,7 +111,8 @@ template <int TYPE, int NT> struct w16_stream {
     static_assert(ALL_SIDES <= 32, "one of scales a lane");
 
     const uint8_t *code[CODES], *side, *x;
-    uint32_t side_step, side_shift, to, n_group;
+    uint32_t side_step, side_shift, to;
+    int n_group;
     size_t group; /* bytes from group to group */
 
     __device__ __forceinline__ w16_stream(const w16_products &p, const uint8_t *data, int32_t tile, int32_t last,
@@ -129,9 +130,11 @@ template <int TYPE, int NT> struct w16_stream {
         side_shift = sup ? 3 : 0;
         x = (const uint8_t *) (p.x + lane);
         group = (size_t) p.shape.n_block * 512;
-        n_group = ((uint32_t) p.n_rows + 7) / 8;
+        n_group = (p.n_rows + 7) / 8;
         to = ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16;
     }
+    /* One more than half of NT groups is always there, or a kernel with half as many would do. */
+    __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
     /* Block b to a stage. */
     __device__ __forceinline__ void fill(int32_t stage, int32_t b) const
     {
@@ -141,7 +144,8 @@ template <int TYPE, int NT> struct w16_stream {
         if (threadIdx.x % 32 < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
         const uint8_t *from = x + (size_t) b * 512;
 #pragma unroll
-        for (uint32_t g = 0; g < NT; g++) ptx_cp_async16(dst + X_AT + g * 512, from + min(g, n_group - 1) * group);
+        for (uint32_t g = 0; g < NT; g++)
+            if (has((int) g)) ptx_cp_async16(dst + X_AT + g * 512, from + g * group);
     }
     static constexpr size_t bytes() { return WARP * SLICES > sums_bytes<NT> ? WARP * SLICES : sums_bytes<NT>; }
 };
@@ -168,13 +172,15 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT> &in, int32_t n_block, const unsi
         const unsigned char *at = mine + (uint32_t) stage * S::STAGE;
         uint4 x[NT];
 #pragma unroll
-        for (int g = 0; g < NT; g++) x[g] = ((const uint4 *) (at + S::X_AT))[g * 32 + lane];
+        for (int g = 0; g < NT; g++)
+            if (in.has(g)) x[g] = ((const uint4 *) (at + S::X_AT))[g * 32 + lane];
 #pragma unroll
         for (uint32_t r = 0; r < W16_TILES; r++) {
             uint32_t a[2][4];
             w16_weights<TYPE>(at + r * T::CODE, at + S::SIDE_AT + r * T::SIDE, at + S::SUPER_AT + r * T::SUPER, lane, a);
 #pragma unroll
-            for (int g = 0; g < NT; g++) w16_add<TYPE>(a, x[g], acc[r][g]);
+            for (int g = 0; g < NT; g++)
+                if (in.has(g)) w16_add<TYPE>(a, x[g], acc[r][g]);
         }
         stage = stage + 1 == S::STAGES ? 0 : stage + 1;
     }
