@@ -2,11 +2,12 @@
  * on their way, for fewer instructions a byte than linear_kernels.cuh's exact products, and far fewer a product. Layouts
  * and ORDER: as w16.cuh says.
  *
- * Few rows of x (w16_few, up to 64): a block of threads makes 64 rows of W, a warp a slice of them. What a warp needs, of W
- * and of x, goes to shared memory ahead of it, in stages of one block of 32 columns: as many as there is room for, so
- * that memory is busy even where there are fewer blocks of threads than multiprocessors. x is read once for 64 rows.
+ * Few rows of x (w16_few, up to 64): a block of threads makes 64 rows of W, or 32 where there are few of them; a warp a
+ * slice. What a warp needs, of W and of x, goes to shared memory ahead of it, in stages of one block of 32 columns: as many
+ * as there is room for, so that memory is busy even where there are fewer blocks of threads than multiprocessors. x is
+ * read once for all of the block's rows of W.
  *
- *     shared: [8 warps][stages]{ codes [4 tiles], scales [4], scales of scales [4], words of x [groups] }
+ *     shared: [8 warps][stages]{ codes [tiles], scales [tiles], scales of scales [tiles], words of x [groups] }
  *
  * Many rows (w16_many): a block makes 128 rows of W times 128 of x, a warp 32 times 64. Two blocks of 32 columns are a
  * stage:
@@ -96,18 +97,18 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__
 
 /* ------------------------------------------------------------------------------------------------------------ few rows */
 
-enum { W16_TILES = 4, W16_ROOM = 99 << 10 /* bytes of shared memory that a block of threads may have */ };
+enum { W16_ROOM = 99 << 10 /* bytes of shared memory that a block of threads may have */, W16_MOST_STAGES = 6 };
 
-/* What a warp's slice of 4 tiles of W and up to NT groups of x passes through. */
-template <int TYPE, int NT> struct w16_stream {
+/* What a warp's slice of R tiles of W and up to NT groups of x passes through. */
+template <int TYPE, int NT, int R> struct w16_stream {
     using T = w16<TYPE>;
-    static constexpr uint32_t SIDE_AT = W16_TILES * T::CODE, SUPER_AT = SIDE_AT + W16_TILES * T::SIDE,
-                              X_AT = SUPER_AT + W16_TILES * T::SUPER, STAGE = X_AT + NT * 512;
-    static constexpr int FIT = (int) (W16_ROOM / SLICES / STAGE), STAGES = FIT < 4 ? FIT : 4;
+    static constexpr uint32_t SIDE_AT = R * T::CODE, SUPER_AT = SIDE_AT + R * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
+                              STAGE = X_AT + NT * 512;
+    static constexpr int FIT = (int) (W16_ROOM / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
     static_assert(STAGES >= 2, "one is filled while another is used");
-    static constexpr uint32_t WARP = STAGES * STAGE, CODE_LANES = T::CODE / 16, SIDE_LANES = W16_TILES * T::SIDE / 16,
-                              ALL_SIDES = SIDE_LANES + W16_TILES * T::SUPER / 16; /* 16-byte pieces */
-    static constexpr int CODES = W16_TILES * (int) CODE_LANES / 32; /* of them, of the codes, a lane's */
+    static constexpr uint32_t WARP = STAGES * STAGE, CODE_LANES = T::CODE / 16, SIDE_LANES = R * T::SIDE / 16,
+                              ALL_SIDES = SIDE_LANES + R * T::SUPER / 16; /* 16-byte pieces */
+    static constexpr uint32_t CODES = (R * CODE_LANES + 31) / 32; /* of them, of the codes, a lane's at most */
     static_assert(ALL_SIDES <= 32, "one of scales a lane");
 
     const uint8_t *code[CODES], *side, *x;
@@ -121,7 +122,7 @@ template <int TYPE, int NT> struct w16_stream {
         uint32_t lane = threadIdx.x % 32;
         auto tile_of = [&](uint32_t r) { return data + (size_t) min(tile + (int32_t) r, last) * p.shape.tile_bytes; };
 #pragma unroll
-        for (uint32_t i = 0; i < (uint32_t) CODES; i++)
+        for (uint32_t i = 0; i < CODES; i++)
             code[i] = tile_of((lane + 32 * i) / CODE_LANES) + (lane + 32 * i) % CODE_LANES * 16;
         bool sup = lane >= SIDE_LANES;
         uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
@@ -140,7 +141,8 @@ template <int TYPE, int NT> struct w16_stream {
     {
         uint32_t dst = to + (uint32_t) stage * STAGE;
 #pragma unroll
-        for (int i = 0; i < CODES; i++) ptx_cp_async16(dst + (uint32_t) i * 512, code[i] + (size_t) b * T::CODE);
+        for (uint32_t i = 0; i < CODES; i++)
+            if (threadIdx.x % 32 + i * 32 < R * CODE_LANES) ptx_cp_async16(dst + i * 512, code[i] + (size_t) b * T::CODE);
         if (threadIdx.x % 32 < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
         const uint8_t *from = x + (size_t) b * 512;
 #pragma unroll
@@ -151,10 +153,10 @@ template <int TYPE, int NT> struct w16_stream {
 };
 
 /* The warp's slice: acc[tile][group]. */
-template <int TYPE, int NT>
-PI_FN void w16_slice(const w16_stream<TYPE, NT> &in, int32_t n_block, const unsigned char *shared, float (&acc)[W16_TILES][NT][4])
+template <int TYPE, int NT, int R>
+PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const unsigned char *shared, float (&acc)[R][NT][4])
 {
-    using S = w16_stream<TYPE, NT>;
+    using S = w16_stream<TYPE, NT, R>;
     using T = w16<TYPE>;
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
     int32_t first = n_block * slice / SLICES, end = n_block * (slice + 1) / SLICES, stage = 0;
@@ -163,6 +165,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT> &in, int32_t n_block, const unsi
         ptx_cp_async_commit();
     }
     const unsigned char *mine = shared + (uint32_t) slice * S::WARP;
+#pragma unroll 1
     for (int32_t b = first; b < end; b++) {
         ptx_cp_async_wait<S::STAGES - 2>();
         __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
@@ -175,7 +178,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT> &in, int32_t n_block, const unsi
         for (int g = 0; g < NT; g++)
             if (in.has(g)) x[g] = ((const uint4 *) (at + S::X_AT))[g * 32 + lane];
 #pragma unroll
-        for (uint32_t r = 0; r < W16_TILES; r++) {
+        for (uint32_t r = 0; r < R; r++) {
             uint32_t a[2][4];
             w16_weights<TYPE>(at + r * T::CODE, at + S::SIDE_AT + r * T::SIDE, at + S::SUPER_AT + r * T::SUPER, lane, a);
 #pragma unroll
@@ -186,17 +189,17 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT> &in, int32_t n_block, const unsi
     }
 }
 
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) w16_few(w16_products p)
+template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1) w16_few(w16_products p)
 {
     PI_SMEM(raw);
     const auto &w = p.w[w16_which(p, blockIdx.x)];
-    int32_t tile = (int32_t) (blockIdx.x - w.first) * W16_TILES;
-    const w16_stream<TYPE, NT> in(p, w.data, tile, (int32_t) ((w.n_out + 15) / 16 - 1), raw);
-    float acc[W16_TILES][NT][4] = {};
+    int32_t tile = (int32_t) (blockIdx.x - w.first) * R;
+    const w16_stream<TYPE, NT, R> in(p, w.data, tile, (int32_t) ((w.n_out + 15) / 16 - 1), raw);
+    float acc[R][NT][4] = {};
     w16_slice<TYPE, NT>(in, (int32_t) p.shape.n_block, raw, acc);
     const w16_times<TYPE> result(w.scale, p.factor);
 #pragma unroll
-    for (int r = 0; r < W16_TILES; r++) {
+    for (int r = 0; r < R; r++) {
         __syncthreads(); /* all are done with what is there in shared memory */
         put_sums(acc[r], (float *) raw, result, w.y + (tile + r) * 16, w.ldy, p.n_rows, w.n_out - (tile + r) * 16);
     }

@@ -8,8 +8,8 @@ namespace {
 
 pi__k_input plain(const float *x, int64_t n_in) { return {PLAIN, x, n_in, nullptr, 0, nullptr, 0, 0}; }
 
-/* Each rounding to F16 is 2^-11 of a value at most: of x, a scale and a weight; with a minimum the terms of a weight may be
- * larger than it is, but not than the largest of its block is times 3. */
+/* Each rounding to F16 is 2^-11 of a value at most: of x, a scale and a weight; with a minimum the terms of a weight may
+ * be larger than it is, but not than the largest of its block is times 3. */
 void check(const matrix &w, const std::vector<float> &x, const std::vector<float> &y, int32_t n_rows)
 {
     const size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
@@ -28,8 +28,8 @@ void check(const matrix &w, const std::vector<float> &x, const std::vector<float
             }
         }
         if (!within(std::fabs(y[i] - want), bound)) {
-            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n, n_out,
-                     i / n_out, n_rows, i % n_out, (double) y[i], want, bound);
+            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
+                       n_out, i / n_out, n_rows, i % n_out, (double) y[i], want, bound);
         }
     }
 }
@@ -43,8 +43,9 @@ int64_t columns(int32_t type, int64_t blocks)
 /* Odd shapes: fewer blocks than slices, rows that fill no tile, tiles that fill no block of threads. */
 void test_values()
 {
-    const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {{1, 1, 1}, {3, 33, 9}, {9, 50, 8}, {5, 66, 20}, {17, 20, 40},
-                                                                      {2, 16, 65}, {13, 145, 130}};
+    const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
+        {1, 1, 1}, {3, 33, 9}, {9, 50, 8}, {5, 66, 20}, {17, 20, 40}, {2, 16, 65}, {13, 145, 130},
+    };
     for (int32_t type : w16_types) {
         for (auto c : shapes) {
             if (slow() && c.rows > 9) continue;
@@ -69,12 +70,33 @@ void test_company()
         random r(5);
         buffer<float> x(r.normals((size_t) (ROWS * n_in)));
         const std::vector<float> all = multiply_w16(w, plain(x.get(), n_in), ROWS);
-        const struct { int32_t rows, first; } some[] = {{1, 0}, {1, 129}, {7, 60}, {8, 3}, {9, 64}, {16, 100}, {33, 90}, {64, 66}, {65, 5}};
+        const struct { int32_t rows, first; } some[] = {
+            {1, 0}, {1, 129}, {7, 60}, {8, 3}, {9, 64}, {16, 100}, {33, 90}, {64, 66}, {65, 5},
+        };
         for (auto s : some) {
             about("%s, %d rows from %d on", pi__type_info_of(type)->name, (int) s.rows, (int) s.first);
             const std::vector<float> y = multiply_w16(w, plain(x.get() + s.first * n_in, n_in), s.rows);
             expect_bytes(&all[(size_t) (s.first * n_out)], y.data(), y.size() * 4);
         }
+    }
+}
+
+/* So many rows of W that a block of threads makes more of them: the bits of the same rows among fewer. */
+void test_long_matrices()
+{
+    for (int32_t type : {PI__Q4_0, PI__Q6_K}) {
+        const int64_t n_in = columns(type, 1), n_out = 8190, part = 48;
+        if (slow()) continue;
+        random r(21);
+        const std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
+        const size_t end = pi__row_size(pi__type_info_of(type), n_in) * (size_t) part;
+        matrix w = pack_matrix(type, n_in, n_out, bytes);
+        matrix few = pack_matrix(type, n_in, part, {bytes.begin(), bytes.begin() + (long) end});
+        buffer<float> x(r.normals((size_t) (3 * n_in)));
+        const pi__k_input in = plain(x.get(), n_in);
+        const std::vector<float> y = multiply_w16(w, in, 3), some = multiply_w16(few, in, 3);
+        for (size_t i = 0; i < 3; i++) expect_bytes(&y[i * (size_t) n_out], &some[i * (size_t) part], (size_t) part * 4);
+        check(w, std::vector<float>(x.get(), x.get() + 3 * n_in), y, 3);
     }
 }
 
@@ -163,9 +185,13 @@ void test_together()
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 240};
             must_run(pi__k_w16_linear(stream(), p, 4, prepared.get(), rows));
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) {
-                std::vector<float> want = multiply_w16(w[(size_t) i], in, rows), exact = multiply(w[(size_t) i], in, rows);
+                const matrix &one = w[(size_t) i];
+                std::vector<float> want = multiply_w16(one, in, rows), exact = multiply(one, in, rows);
                 double off = 0, sum = 0;
-                for (size_t k = 0; k < want.size(); k++) off += std::pow(want[k] - exact[k], 2), sum += std::pow(exact[k], 2);
+                for (size_t k = 0; k < want.size(); k++) {
+                    off += std::pow(want[k] - exact[k], 2);
+                    sum += std::pow(exact[k], 2);
+                }
                 expect_true(within(off, sum * std::exp2(-20)));
                 for (int32_t k = 0; k < rows; k++)
                     expect_bytes(&want[(size_t) (k * n_out[i])], &y[(size_t) (k * 240 + at)], (size_t) n_out[i] * 4);
@@ -196,8 +222,9 @@ void test_unsupported()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"company", test_company}, {"modes", test_modes}, {"extremes", test_extremes},
-    {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors}, {"unsupported", test_unsupported},
+    {"values", test_values}, {"company", test_company}, {"long_matrices", test_long_matrices}, {"modes", test_modes},
+    {"extremes", test_extremes}, {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors},
+    {"unsupported", test_unsupported},
 };
 
 } // namespace
