@@ -191,23 +191,27 @@ template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shap
     return stream > sums_bytes<NT> ? stream : sums_bytes<NT>;
 }
 
+/* Where a slice's sum of a row of x and a row of W is: two rows of x in 32 banks, turned by 8 so that neither the lanes of an
+ * accumulator nor those that read rows meet in one. */
+PI_FN int sum_at(int row, int o) { return row / 2 * 32 + (row % 2 * 16 + o + row / 2 * 8) % 32; }
+
 /* Adds the slices up: y[row * ldy + i] = result(row, sum) of n_row rows of x, 16 or fewer rows of W. */
 template <int NT, class F>
 PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
                     int64_t n_out)
 {
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32; /* part: [SLICES][NT * 8][16] */
+    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32; /* part: [SLICES][NT * 8][16], as sum_at says */
 #pragma unroll
     for (int g = 0; g < NT; g++) {
         for (int i = 0; i < 4; i++) {
             int row = 8 * g + 2 * (lane % 4) + i % 2;
-            part[(slice * NT * 8 + row) * 16 + lane / 4 + 8 * (i / 2)] = acc[g][i];
+            part[slice * NT * 8 * 16 + sum_at(row, lane / 4 + 8 * (i / 2))] = acc[g][i];
         }
     }
     __syncthreads();
     for (int i = (int) threadIdx.x; i < NT * 8 * 16; i += THREADS) {
         float sum = 0;
-        for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + i];
+        for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + sum_at(i / 16, i % 16)];
         if (i / 16 < n_row && i % 16 < n_out) y[i / 16 * ldy + i % 16] = result(i / 16, sum);
     }
 }

@@ -5,6 +5,8 @@
  *         fill(i, b)                               begin the copies of b to stage i
  *         use(stage, b)                            when they have arrived, two rounds later
  *
+ * or, where the loop is the caller's, q.start(n, step, fill), and for each b q.next(b, n, step, fill): the stage.
+ *
  * Filling: each of the block's 8 warps calls expect() once, with the bytes that it is about to copy(), and then does. With
  * cp.async these are counted by every thread for itself; where there are bulk copies an mbarrier a stage counts them. */
 #ifndef PI_PIPE_CUH
@@ -45,19 +47,26 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     }
     template <class FILL, class USE> __device__ __forceinline__ void run(int32_t n, int32_t step, const FILL &fill, const USE &use)
     {
+        start(n, step, fill);
+        for (int32_t b = 0; b < n; b += step) use(next(b, n, step, fill), b);
+    }
+    template <class FILL> __device__ __forceinline__ void start(int32_t n, int32_t step, const FILL &fill)
+    {
         begin();
         for (int32_t i = 0; i < STAGES - 1; i++) {
             if (i * step < n) fill(i, i * step);
             filled();
         }
-        for (int32_t b = 0; b < n; b += step) {
-            if (small_ones()) ptx_cp_async_wait<STAGES - 2>();
-            __syncthreads(); /* all are done with the stage before this one */
-            int32_t next = b + (STAGES - 1) * step;
-            if (next < n) fill((now + STAGES - 1) % STAGES, next);
-            filled();
-            use(take(), b);
-        }
+    }
+    template <class FILL>
+    __device__ __forceinline__ const unsigned char *next(int32_t b, int32_t n, int32_t step, const FILL &fill)
+    {
+        if (small_ones()) ptx_cp_async_wait<STAGES - 2>();
+        __syncthreads(); /* all are done with the stage before this one */
+        int32_t later = b + (STAGES - 1) * step;
+        if (later < n) fill((now + STAGES - 1) % STAGES, later);
+        filled();
+        return take();
     }
 
 private:

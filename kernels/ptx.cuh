@@ -122,6 +122,41 @@ PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b)
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
+/* Of three words, bit by bit; the compiler takes two instructions where b and c are both constants. */
+PI_FN uint32_t ptx_and_or(uint32_t a, uint32_t b, uint32_t c) /* a & b | c */
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) /* (a & b) ^ c */
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+/* As __byte_perm, which masks its selectors: those of s are 0 to 7. */
+PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s)
+{
+    uint32_t d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s));
+    return d;
+}
+
+/* a * b + c of two F16, or two BF16, each rounded once; subnormal numbers are as good as others. */
+PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
 #ifdef PI_HAS_FP4
 #define PI_MMA_SCALED(name, text, shape)                                                                                \
     template <int BA, int TA, int BB, int TB>                                                                           \
@@ -231,6 +266,12 @@ PI_FN void ptx_mma_mxf8_e2m1_e2m1(float (&d)[4], const uint32_t (&a)[4], const u
 {
     simt::mma_mxf8f6f4(d, a, b, simt::mx::e2m1, simt::mx::e2m1, {sa, sb, BA, TA, BB, TB}, file, line);
 }
+
+PI_FN uint32_t ptx_and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
+PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) { return (a & b) ^ c; }
+PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_perm(a, b, s); }
+PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
+PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 

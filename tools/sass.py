@@ -1,7 +1,8 @@
 """What the main loops of kernels are made of, from the disassembly of a cubin.
 
-A loop is what a backward branch closes. Of the innermost ones that with most tensor-core instructions is the main loop, or, where
-there are none, that which moves most data; a kernel without loops is all main loop. Needs nvdisasm: NVDISASM, PATH,
+A loop is what a backward branch closes. Of the innermost ones among those with tensor-core instructions that with most of them is
+the main loop (small loops in it, which issue copies lane by lane, are part of it), or, where there are none, of the innermost that
+which moves most data; a kernel without loops is all main loop. Needs nvdisasm: NVDISASM, PATH,
 /usr/local/cuda/bin, or the PyPI package nvidia-cuda-nvdisasm in this Python.
 """
 import os
@@ -42,12 +43,13 @@ def count(opcodes):
 
 def main_loop(code, labels):
     """{class: instructions} of code, [(opcode, label it branches to or None)], where labels are {name: index}."""
-    loops = {(labels[to], i) for i, (o, to) in enumerate(code) if to in labels and labels[to] < i}
-    inner = [(a, b) for a, b in loops if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in loops)]
-    counts = [count(o for o, _ in code[a:b + 1]) for a, b in inner]
-    with_mma = [c for c in counts if c["mma"]]
+    loops = sorted({(labels[to], i) for i, (o, to) in enumerate(code) if to in labels and labels[to] < i})
+    innermost = lambda some: [(a, b) for a, b in some if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in some)]
+    counts_of = lambda some: [count(o for o, _ in code[a:b + 1]) for a, b in some]
+    with_mma = [loop for loop, c in zip(loops, counts_of(loops)) if c["mma"]]
     if with_mma:
-        return max(with_mma, key=lambda c: c["mma"])
+        return max(counts_of(innermost(with_mma)), key=lambda c: c["mma"])
+    counts = counts_of(innermost(loops))
     moving = [c for c in counts if c["shared"] + c["global"]]
     return max(moving, key=lambda c: c["shared"] + c["global"]) if moving else count(o for o, _ in code)
 

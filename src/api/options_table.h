@@ -77,6 +77,10 @@
       "REGEX=DEVICE,...: where tensors are kept and run whose name the expression finds; may be given several times.") \
     X(KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "kv", false,                    \
       "The cache is kept, and attention run, where the layer is; --no-kv-offload: on the CPU.")                        \
+    X(MATMUL, "matmul", ENUM, "auto", "auto|exact|w16", "--matmul", "", "model", true,                                 \
+      "On GPUs, how matrices of quantised formats are multiplied. exact: activations in 15 bits. w16: weights and"     \
+      " activations in 16-bit floats, where the format has that: faster. auto: w16, as its error is far below that of" \
+      " activations in 8 bits, which is usual. The CPU's products are exact.")                                         \
     X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
       "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"   \
       " prompts, about as much error again as the weights have. auto: off.")                                           \

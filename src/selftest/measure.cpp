@@ -92,7 +92,7 @@ struct meter {
     void no_room(const char *what) { pi__selftest_line(&to, "  %-44s not measured: no memory", what); }
 
     void copies();
-    void product(int32_t type, bool fp4, int32_t n_rows, double peak_tflops);
+    void product(int32_t type, int way, int32_t n_rows, double peak_tflops);
     void attention();
     void launches();
 };
@@ -120,15 +120,19 @@ void meter::copies()
     pi__rt_host_free(t.rt, host);
 }
 
+/* How matrices are multiplied: as their format is by default in the exact mode, in FP4, or in 16-bit floats. */
+enum { EXACTLY, IN_FP4, IN_W16 };
+
 /* Few rows: how fast weights are read. Many (a peak of operations is given then, or 0): how fast they are multiplied. */
-void meter::product(int32_t type, bool fp4, int32_t n_rows, double peak_tflops)
+void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
 {
     const bool many = n_rows > 32, mma16 = pi__k_mma16_has(type, 4096);
+    static const char *const names[] = {"", " in FP4,", " in 16 bits,"};
     char what[64];
     pi__k_matrix m = {};
     m.type = type, m.n_in = timed ? 4096 : 256;
     m.n_out = many ? timed ? 8192 : 128 : (int64_t) (beyond / (pi__row_size(pi__type_info_of(type), m.n_in))) / 16 * 16;
-    std::snprintf(what, sizeof what, "%s%s weights, %d row%s", pi__type_info_of(type)->name, fp4 ? " in FP4," : "", (int) n_rows,
+    std::snprintf(what, sizeof what, "%s%s weights, %d row%s", pi__type_info_of(type)->name, names[way], (int) n_rows,
                   n_rows > 1 ? "s" : "");
     if (!pi__cuda_shape_of(type, m.n_in, m.n_out, &m.shape)) return;
     region w, x, y, prepared;
@@ -139,12 +143,14 @@ void meter::product(int32_t type, bool fp4, int32_t n_rows, double peak_tflops)
     const pi__k_input in = {PI__IN_PLAIN, (const float *) x.p, m.n_in, nullptr, 0, nullptr, 0, 0};
     const pi__k_product p = {m, (float *) y.p, m.n_out};
     void *s = pi__rt_stream(t.rt);
-    int code = fp4 ? pi__k_fp4_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
+    int code = way == IN_FP4 ? pi__k_fp4_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
+             : way == IN_W16 ? pi__k_w16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
              : mma16 ? pi__k_mma16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
                      : pi__k_prepare(s, &in, n_rows, m.n_in, 0, prepared.p);
     const double ms = code ? -1 : time([&] {
         s = pi__rt_stream(t.rt);
-        return fp4 ? pi__k_fp4_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
+        return way == IN_FP4 ? pi__k_fp4_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
+             : way == IN_W16 ? pi__k_w16_linear(s, &p, 1, prepared.p, n_rows)
              : mma16 ? pi__k_mma16_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
                      : pi__k_linear(s, &p, 1, prepared.p, n_rows);
     });
@@ -225,11 +231,14 @@ void measure(target &t, const pi__rt_facts &f, const pi__selftest &to)
     m.beyond = !m.timed ? (size_t) 1 << 16 : cached * 4 > least ? cached * 4 : least;
     m.copies();
     for (int32_t type : {PI__Q8_0, PI__Q4_K, PI__NVFP4, PI__BF16})
-        for (int32_t rows : {1, 8}) m.product(type, false, rows, 0);
-    if (t.info.arch / 10 == 12) m.product(PI__NVFP4, true, 1, 0);
-    m.product(PI__Q4_K, false, m.timed ? 2048 : 40, p ? p->s8 : 0);
-    m.product(PI__BF16, false, m.timed ? 2048 : 40, p ? p->f16 : 0);
-    if (t.info.arch / 10 == 12) m.product(PI__NVFP4, true, m.timed ? 2048 : 40, p ? p->fp4 : 0);
+        for (int32_t rows : {1, 8}) m.product(type, EXACTLY, rows, 0);
+    for (int32_t type : {PI__Q8_0, PI__Q4_K, PI__NVFP4})
+        for (int32_t rows : {1, 16}) m.product(type, IN_W16, rows, 0);
+    if (t.info.arch / 10 == 12) m.product(PI__NVFP4, IN_FP4, 1, 0);
+    m.product(PI__Q4_K, EXACTLY, m.timed ? 2048 : 40, p ? p->s8 : 0);
+    m.product(PI__Q4_K, IN_W16, m.timed ? 2048 : 72, p ? p->f16 : 0);
+    m.product(PI__BF16, EXACTLY, m.timed ? 2048 : 40, p ? p->f16 : 0);
+    if (t.info.arch / 10 == 12) m.product(PI__NVFP4, IN_FP4, m.timed ? 2048 : 40, p ? p->fp4 : 0);
     m.attention();
     m.launches();
 }

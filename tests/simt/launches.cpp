@@ -35,7 +35,7 @@ void check(int code, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-const int32_t row_counts[] = {1, 8, 16, 64, 512};
+const int32_t row_counts[] = {1, 8, 16, 32, 64, 512};
 const int64_t N_IN = 4096, N_OUT = 12288;
 char memory[1]; /* what pointers that may not be NULL point to */
 float *const some = reinterpret_cast<float *>(memory);
@@ -171,6 +171,10 @@ void products(int32_t n, int32_t type)
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_fp4_linear(nullptr, &w, memory, n, some, N_OUT));
+    }
+    if (pi__k_w16_has(type)) {
+        CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
     }
     if (pi__k_mma16_has(type, N_IN)) {
         CHECK(pi__k_mma16_prepare(nullptr, &in, type, n, N_IN, memory));

@@ -294,6 +294,52 @@ void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx 
     warp_op(~0u, do_mma_mx8, &x, file, line);
 }
 
+/* ---------------------------------------------------------------------------------------------------- pairs of 16 bits */
+
+/* A 16-bit float of mb fraction bits and 15 - mb of exponent, and back, to nearest even. */
+static double from_16(uint32_t h, int mb)
+{
+    const uint32_t sign = (h & 0x8000) << 16, em = h & 0x7fff, inf = ((1u << (15 - mb)) - 1) << mb;
+    if (mb == 7) return __uint_as_float(h << 16);
+    if (em >= inf) return __uint_as_float(sign | 0x7f800000 | (em - inf) << 13);
+    if (em < 0x400) return (sign ? -0x1p-24 : 0x1p-24) * (double) em;
+    return __uint_as_float(sign | ((em << 13) + (112u << 23)));
+}
+static uint32_t to_16(float f, int mb)
+{
+    const uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, low = mb == 7 ? 16 : 13;
+    uint32_t v = u & 0x7fffffff;
+    if (v > 0x7f800000) return 0x7fff;
+    if (mb == 7) return sign | (v + 0x7fff + (v >> 16 & 1)) >> 16;
+    if (v >= 0x477ff000) return sign | 0x7c00;
+    if (v < 0x38800000) return sign | (__float_as_uint(__uint_as_float(v) + 0.5f) - 0x3f000000);
+    return sign | (v + 0xfff + (v >> low & 1) - (112u << 23)) >> low;
+}
+
+/* The product is exact in double. What sum and float lose goes to the float's last bit (rounding to odd), so that the one
+ * rounding that counts is the last. */
+static uint32_t fma_16(uint32_t a, uint32_t b, uint32_t c, int mb)
+{
+    const double p = from_16(a, mb) * from_16(b, mb), q = from_16(c, mb), s = p + q;
+    float f = (float) s;
+    if (!std::isfinite(f)) return to_16(f, mb);
+    const double back = s - p, lost = (p - (s - back)) + (q - back);
+    if ((double) f != s || lost != 0) {
+        const double over = (double) f != s ? (double) f - s : -lost; /* what f is too large by */
+        uint32_t u = __float_as_uint(f);
+        if (f != 0 && (over > 0) == (f > 0)) u--;
+        f = __uint_as_float(u | 1);
+    }
+    return to_16(f, mb);
+}
+
+static uint32_t fma_both(uint32_t a, uint32_t b, uint32_t c, int mb)
+{
+    return fma_16(a & 0xffff, b & 0xffff, c & 0xffff, mb) | fma_16(a >> 16, b >> 16, c >> 16, mb) << 16;
+}
+uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both(a, b, c, 10); }
+uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both(a, b, c, 7); }
+
 /* --------------------------------------------------------------------------------------------------------- conversions */
 
 /* Nearest of the codes 0..last by value, ties to the even code; |f| beyond the last becomes it. */

@@ -47,6 +47,10 @@ void mma_mxf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, c
 void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s, const char *file,
                   int line);
 
+/* a * b + c of both halves, rounded once to nearest even. A NaN is 0x7fff. */
+uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c);
+uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c);
+
 /* cvt.rn.satfinite of one value to a code. NaN: the code's NaN for e4m3, the largest value for e2m1. */
 uint8_t to_e4m3(float f);
 uint8_t to_e2m1(float f);

@@ -2,7 +2,7 @@
 #     cmake -DPROGRAM=... "-DEMULATOR=..." -DMODEL=... -DCASES=... ["-DFLAGS=FLAG;..."] -P run_emu.cmake
 cmake_minimum_required(VERSION 3.21)
 foreach(device cpu emu)
-    execute_process(COMMAND ${EMULATOR} ${PROGRAM} eval -m ${MODEL} --cases ${CASES} ${FLAGS} --device ${device}
+    execute_process(COMMAND ${EMULATOR} ${PROGRAM} eval -m ${MODEL} --cases ${CASES} ${FLAGS} --device ${device} --matmul exact
                     OUTPUT_VARIABLE out_${device} ERROR_VARIABLE note RESULT_VARIABLE status TIMEOUT 500)
     if(NOT status EQUAL 0)
         message(FATAL_ERROR "eval --device ${device} ended with ${status}:\n${note}")

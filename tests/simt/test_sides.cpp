@@ -33,7 +33,7 @@ static pi_options *options_of(const std::string &model, const char *device, cons
 {
     const settings all = {{"model", model.c_str()}, {"device", device}, {"ctx-size", "256"}, {"parallel", "4"},
                           {"threads", "2"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
-                          {"logits", "generated"}, {"cache-ram", "0"}};
+                          {"logits", "generated"}, {"cache-ram", "0"}, {"matmul", "exact"} /* as the CPU's products */};
     pi_options *o = pi_options_new();
     for (const auto &s : all) set(o, s.first, s.second);
     for (const auto &s : more) set(o, s.first, s.second);

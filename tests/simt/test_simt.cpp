@@ -295,6 +295,47 @@ static void test_counts(void **)
     }
 }
 
+/* Value of a finite F16 or BF16. */
+static double value_16(uint32_t h, bool bf16)
+{
+    const int bits = bf16 ? 7 : 10, bias = bf16 ? 127 : 15, e = (int) (h & 0x7fff) >> bits, m = (int) h & ((1 << bits) - 1);
+    const double v = std::ldexp(e ? m + (1 << bits) : m, (e ? e : 1) - bias - bits);
+    return h & 0x8000 ? -v : v;
+}
+
+/* The result is the nearest of all, ties to even: sums that a double holds, near a half of a unit, and subnormal ones. */
+static void test_fma_16(void **)
+{
+    selftest::random r(17);
+    for (bool bf16 : {false, true}) {
+        const uint32_t inf = bf16 ? 0x7f80 : 0x7c00, one = bf16 ? 0x3f80 : 0x3c00;
+        auto fma = [&](uint32_t a, uint32_t b, uint32_t c) {
+            const auto both = bf16 ? simt::fma_bf16x2 : simt::fma_f16x2;
+            const uint32_t d = both(a << 16 | one, b << 16 | one, c << 16);
+            assert_int_equal(d & 0xffff, one); /* the other half: 1 * 1 + 0 */
+            return d >> 16;
+        };
+        for (int i = 0; i < 20000; i++) {
+            /* exponents near each other, and at times such that the product is subnormal */
+            const uint32_t step = bf16 ? 128 : 1024, base = i % 4 ? one : (bf16 ? 64 : 8) * step;
+            const uint32_t a = base - step * r.below(4) + r.below(step), b = base - step * r.below(4) + r.below(step);
+            const uint32_t c = (i % 4 ? one - step * r.below(6) : r.below(4) * step) + r.below(step) + (r.below(2) << 15);
+            const double exact = value_16(a, bf16) * value_16(b, bf16) + value_16(c, bf16);
+            const uint32_t d = fma(a, b, c), m = d & 0x7fff;
+            const double off = std::fabs(value_16(d, bf16) - exact);
+            for (uint32_t other : {m ? m - 1 : 1u, m + 1}) {
+                const double far = std::fabs(value_16(other | (d & 0x8000), bf16) - exact);
+                if (off > far || (off == far && d % 2)) fail_msg("%04x * %04x + %04x is not %04x", a, b, c, d);
+            }
+        }
+        assert_int_equal(fma(inf - 1, inf - 1, 0), inf);
+        assert_int_equal(fma(inf, 0, one), 0x7fff);
+        assert_int_equal(fma(one, 0x8000, 0x8000), 0x8000);
+        assert_int_equal(fma(one, 1, 0), 1);
+        assert_int_equal(fma(inf - 1, one, 1), inf - 1);
+    }
+}
+
 /* A sample of a grid counts what the whole of it does. */
 static void test_sampled_counts(void **)
 {
@@ -387,7 +428,7 @@ int main()
         cmocka_unit_test(test_correct_kernels), cmocka_unit_test(test_missing_barriers),
         cmocka_unit_test(test_memory_errors),   cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_bulk_copies),     cmocka_unit_test(test_races_between_blocks),
-        cmocka_unit_test(test_resident_blocks), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_resident_blocks), cmocka_unit_test(test_counts), cmocka_unit_test(test_fma_16),
         cmocka_unit_test(test_sampled_counts),  cmocka_unit_test(test_current_device),
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_launch_limits),   cmocka_unit_test(test_device_memory),

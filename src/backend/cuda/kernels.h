@@ -241,6 +241,13 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+/* launch_w16.cu: the same with 16-bit tensor cores: weights and x are rounded to F16 (of MXFP4: BF16), for the types that it
+ * has; as pi__k_linear. input: which of the two prepared forms the type's x has. */
+int pi__k_w16_has(int32_t type);
+int pi__k_w16_input(int32_t type);
+size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in);
+int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* launch_mma16.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
  * one for such. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);

@@ -33,6 +33,7 @@ int pi__cuda_form(int ways, int32_t type, int64_t n_in)
 {
     if (ways & PI__WAY_FP4 && (type == PI__NVFP4 || type == PI__MXFP4)) return PI__FORM_FP4;
     if (ways & PI__WAY_MMA16 && pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
+    if (ways & PI__WAY_W16 && pi__k_w16_has(type)) return PI__FORM_W16;
     return pi__cuda_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
 }
 
@@ -41,12 +42,14 @@ int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type
     if (form == PI__FORM_FP4) return pi__k_fp4_prepare(stream, in, type, n_rows, n_in, to);
     if (form == PI__FORM_MMA16) return pi__k_mma16_prepare(stream, in, type, n_rows, n_in, to);
     if (form == PI__FORM_HILO) return pi__k_hilo_prepare(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_W16) return pi__k_w16_prepare(stream, in, type, n_rows, n_in, to);
     return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
     int code = 0;
+    if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++) {
         if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
@@ -64,7 +67,8 @@ static bool same_input(const pi__k_input *a, const pi__k_input *b)
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_prepared *r = &c->ready;
-    const int at = form == PI__FORM_FLOATS, what = form > PI__FORM_FLOATS ? form + 16 * (type + 1) : form;
+    const int like = form == PI__FORM_W16 ? pi__k_w16_input(type) : type; /* types whose x is the same */
+    const int at = form == PI__FORM_FLOATS, what = form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form;
     void *to = c->scratch + (at ? c->at.floats : c->at.prepared);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
         *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};

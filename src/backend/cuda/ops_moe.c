@@ -60,7 +60,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
-    const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
+    const int form = pi__cuda_expert_form(c->ways, e.w.type, e.w.n_in);
     void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
@@ -71,7 +71,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
-    const int form2 = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
+    const int form2 = pi__cuda_expert_form(c->ways, e.w.type, e.w.n_in);
     x = pi__cuda_prepared(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
@@ -105,7 +105,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff,
                              .limit = a->limit};
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
-    const int form = pi__cuda_form(c->ways, down.w.type, n_ff);
+    const int form = pi__cuda_expert_form(c->ways, down.w.type, n_ff);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, a->n_rows * a->n_used, n_ff, mid));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &down, mid));
     PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));

@@ -1,0 +1,185 @@
+/* Shared by products with 16-bit weights and activations, w16_kernels.cuh's: prepared rows, and fragments out of packed
+ * codes.
+ *
+ * Codes become F16 in registers, as integers first, which is exact, then times their scale, which rounds once; of MXFP4,
+ * whose scales F16 has not, BF16, exactly. NVFP4 is exact too. x is rounded to the same, with a power of two for a row that
+ * brings its largest value to 2^14: a product's error is that of 11 bits on either side.
+ *
+ * W lies as the integer products have it (pack.h). A lane holds columns 4 t .. 4 t + 3 and 16 more of rows g and g + 8:
+ * word j of a row pairs columns 4 t + j and 4 t + 16 + j. Which column of the instruction they are does not matter, as x
+ * has the same order:
+ *
+ *     prepared: [groups of 8 rows][blocks of 32 columns][32 lanes] words 0 .. 3 of B: row g of the group, columns as above
+ *               [rows] factor
+ *
+ * Weights are multiplied as w * 2^-DOWN where their scales would not fit else; those above 65504 (MXFP4: 2^33) are
+ * infinite.
+ *
+ * ORDER. The blocks are cut into 8 slices (linear.cuh); a slice is summed by one accumulator of the tensor core, in order,
+ * and the slices are added in order: whatever tiles there are, products are batch-invariant. */
+#ifndef PI_W16_CUH
+#define PI_W16_CUH
+
+#include "linear.cuh"
+
+/* Formats that have such products. */
+#define W16_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_K) X(Q6_K) X(IQ4_XS) X(MXFP4) X(NVFP4)
+
+template <int TYPE> struct w16 {
+    static constexpr pi__format_facts FACTS = pi__format_facts_of(TYPE);
+    static constexpr uint32_t CODE = FACTS.plane, SIDE = FACTS.side, SUPER = FACTS.sup; /* bytes of a tile's block, and of 8 */
+    static constexpr bool BF16 = FACTS.scales == PI__SCALES_E8M0;
+    static constexpr int DOWN = BF16 ? 32 : FACTS.scales == PI__SCALES_UE4M3 ? 7 : 0;
+};
+
+static inline size_t w16_rows_bytes(int64_t n_rows, int64_t n_in)
+{
+    return (size_t) ((n_rows + 7) / 8) * (size_t) (n_in / 32) * 512;
+}
+
+/* Two F16: ones; what, added to a product, changes nothing, not even its sign. An integer n below 1024 is exact as
+ * 1024 + n, 0x6400 with n as its last bits, less 1024. */
+static constexpr uint32_t ONES = 0x3c003c00, MINUS_ZEROS = 0x80008000;
+
+/* The scales of a row of W for the columns of a word's low and high half, and what to take off. */
+struct w16_scale {
+    uint32_t s, m;
+};
+
+PI_FN uint32_t twice(uint32_t half) { return __byte_perm(half, 0, 0x1010); }
+PI_FN uint32_t half_of(const uint8_t *p, int i) { return ((const uint16_t *) p)[i]; }
+/* Two bytes as F16: unsigned ones and those with a sign. */
+PI_FN uint32_t from_bytes(uint32_t low, uint32_t high)
+{
+    return ptx_fma_f16x2(__byte_perm(low, high, 0x3430) | 0x64006400, ONES, 0xe400e400);
+}
+PI_FN uint32_t from_signed(uint32_t low, uint32_t high)
+{
+    return ptx_fma_f16x2(__byte_perm(low, high, 0x3430) ^ 0x64806480, ONES, 0xe480e480);
+}
+
+/* Of a row of a block; side: the block's scales, sup: those of 256 columns. */
+template <int TYPE> PI_FN uint32_t w16_scale_of(const uint8_t *side, const uint8_t *sup, int row)
+{
+    constexpr int SCALES = w16<TYPE>::FACTS.scales;
+    if (SCALES == PI__SCALES_K6) return ptx_fma_f16x2(from_signed(side[row], side[16 + row]), twice(half_of(sup, row)), MINUS_ZEROS);
+    if (SCALES == PI__SCALES_XS) return ptx_fma_f16x2(from_signed(side[row], side[row]), twice(half_of(sup, row)), MINUS_ZEROS);
+    if (SCALES == PI__SCALES_E8M0) return twice(min(side[row] + 94u, 255u) << 7); /* 2^(e - 33): e2m1 comes as 2^-126 of it */
+    if (SCALES == PI__SCALES_UE4M3) { /* its bits read as F16 are 2^-8 of it, and it shall be 2^7, as e2m1 is 2^-14 */
+        return ptx_fma_f16x2(__byte_perm(half_of(side, row), 0, 0x4140) << 7, 0x78007800, MINUS_ZEROS);
+    }
+    return twice(half_of(side, row));
+}
+
+/* Of rows row and row + 8. */
+template <int TYPE> PI_FN void w16_scales(const uint8_t *side, const uint8_t *sup, int row, w16_scale (&to)[2])
+{
+    if constexpr (w16<TYPE>::FACTS.scales == PI__SCALES_K4) { /* both rows in a word: 6 bits times F16 */
+        uint32_t d = __byte_perm(half_of(sup, row), half_of(sup, row + 8), 0x5410);
+        uint32_t dmin = __byte_perm(half_of(sup + 32, row), half_of(sup + 32, row + 8), 0x5410);
+        uint32_t s = ptx_fma_f16x2(from_bytes(side[row], side[row + 8]), d, MINUS_ZEROS);
+        uint32_t m = ptx_fma_f16x2(from_bytes(side[16 + row], side[24 + row]), dmin, MINUS_ZEROS) ^ 0x80008000;
+        to[0] = {twice(s), twice(m)};
+        to[1] = {__byte_perm(s, 0, 0x3232), __byte_perm(m, 0, 0x3232)};
+    } else {
+        for (int i = 0; i < 2; i++) to[i] = {w16_scale_of<TYPE>(side, sup, row + 8 * i), MINUS_ZEROS};
+    }
+}
+
+/* Two words of a row from the bytes of columns j, j + 1, j + 16, j + 17: 1024 + n is byte ^ MAGIC, OFF is taken off. */
+template <uint32_t MAGIC, uint32_t OFF> PI_FN void from_four(uint32_t p, w16_scale k, uint32_t &even, uint32_t &odd)
+{
+    even = ptx_fma_f16x2(ptx_fma_f16x2(ptx_and_xor(p, 0x00ff00ff, MAGIC), ONES, OFF), k.s, k.m);
+    odd = ptx_fma_f16x2(ptx_fma_f16x2(ptx_and_xor(p >> 8, 0x00ff00ff, MAGIC), ONES, OFF), k.s, k.m);
+}
+
+/* Points of 8 indices: signed bytes, four in a word. */
+PI_FN void iq4_points(uint32_t index, uint32_t (&p)[2])
+{
+    uint32_t at = index & 0x77777777, which = ptx_and_or(index >> 1, 0x44444444, 0x32103210); /* of 8, and which 8 */
+#pragma unroll
+    for (int i = 0; i < 2; i++, at >>= 16, which >>= 16)
+        p[i] = ptx_permute(ptx_permute(0xbfad9881, 0xf6eaddcf, at), ptx_permute(0x26190d01, 0x71594535, at), which);
+}
+
+/* 4 words of e2m1, columns as above; code: nibbles of a row. */
+template <bool BF16> PI_FN void e2m1_to_words(uint32_t code, w16_scale k, uint32_t (&w)[4])
+{
+    constexpr uint32_t BITS = BF16 ? 0x01c001c0 : 0x0e000e00; /* exponent and mantissa */
+    constexpr int TO = BF16 ? 6 : 9;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t low = TO > 4 * j ? code << (TO - 4 * j) : code >> (4 * j - TO);
+        uint32_t v = ptx_and_or(low, BITS, code << (12 - 4 * j) & 0x80008000);
+        w[j] = BF16 ? ptx_fma_bf16x2(v, k.s, k.m) : ptx_fma_f16x2(v, k.s, k.m);
+    }
+}
+
+/* The lane's words of A of a block of a tile: a[i] is of the i-th 16 of 32 columns. */
+template <int TYPE>
+PI_FN void w16_weights(const uint8_t *codes, const uint8_t *side, const uint8_t *sup, int lane, uint32_t (&a)[2][4])
+{
+    using F = format<TYPE>;
+    w16_scale k[2];
+    uint32_t w[2][4]; /* of each row */
+    w16_scales<TYPE>(side, sup, lane / 4, k);
+    if constexpr (F::FP4) {
+        uint2 u = ((const uint2 *) codes)[lane];
+        e2m1_to_words<w16<TYPE>::BF16>(u.x, k[0], w[0]);
+        e2m1_to_words<w16<TYPE>::BF16>(u.y, k[1], w[1]);
+    } else if constexpr (F::TABLE) {
+        uint2 u = ((const uint2 *) codes)[lane];
+        for (int i = 0; i < 2; i++) {
+            uint32_t p[2];
+            iq4_points(__byte_perm(i ? u.y : u.x, 0, 0x3120), p);
+            from_four<0x64806480, 0xe480e480>(p[0], k[i], w[i][0], w[i][1]);
+            from_four<0x64806480, 0xe480e480>(p[1], k[i], w[i][2], w[i][3]);
+        }
+    } else if constexpr (F::BITS == 8) {
+        uint4 u = ((const uint4 *) codes)[lane];
+        for (int i = 0; i < 2; i++) {
+            uint32_t left = i ? u.y : u.x, right = i ? u.w : u.z;
+            from_four<0x64806480, 0xe480e480>(__byte_perm(left, right, 0x5410), k[i], w[i][0], w[i][1]);
+            from_four<0x64806480, 0xe480e480>(__byte_perm(left, right, 0x7632), k[i], w[i][2], w[i][3]);
+        }
+    } else if constexpr (F::BITS == 4) { /* -(1024 + OFFSET), and for codes 4 bits further up -(64 + OFFSET) */
+        constexpr uint32_t LOW = F::OFFSET ? 0xe408e408 : 0xe400e400, HIGH = F::OFFSET ? 0xd480d480 : 0xd400d400;
+        static_assert(F::OFFSET == 0 || F::OFFSET == 8, "the constants say so");
+        uint2 u = ((const uint2 *) codes)[lane];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t p = __byte_perm(u.x, u.y, j < 2 ? 0x5410 : 0x7632);
+            if (j % 2) p >>= 8;
+            w[0][j] = ptx_fma_f16x2(ptx_and_or(p, 0x000f000f, 0x64006400), ONES, LOW);
+            w[1][j] = ptx_fma_f16x2(ptx_and_or(p, 0x00f000f0, 0x64006400), 0x2c002c00, HIGH);
+            for (int i = 0; i < 2; i++) w[i][j] = ptx_fma_f16x2(w[i][j], k[i].s, k[i].m);
+        }
+    } else {
+        static_assert(F::BITS == 6 && F::OFFSET == 32, "4 bits and 2");
+        uint2 u = ((const uint2 *) codes)[lane];
+        uint32_t v = ((const uint32_t *) (codes + 256))[lane];
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+            uint32_t order = j ? 0x7632 : 0x5410, p = __byte_perm(u.x, u.y, order);
+            for (int i = 0; i < 2; i++) {
+                uint32_t high = __byte_perm(i ? v << 2 : v << 4, i ? v >> 2 : v, order) & 0x30303030;
+                from_four<0x64006400, 0xe420e420>(ptx_and_or(p >> 4 * i, 0x0f0f0f0f, high), k[i], w[i][j], w[i][j + 1]);
+            }
+        }
+    }
+    for (int i = 0; i < 2; i++) a[i][0] = w[0][2 * i], a[i][1] = w[1][2 * i], a[i][2] = w[0][2 * i + 1], a[i][3] = w[1][2 * i + 1];
+}
+
+/* Adds a block. */
+template <int TYPE> PI_FN void w16_add(const uint32_t (&a)[2][4], uint4 b, float (&acc)[4])
+{
+    if (w16<TYPE>::BF16) {
+        ptx_mma_bf16(acc, a[0], {b.x, b.y});
+        ptx_mma_bf16(acc, a[1], {b.z, b.w});
+    } else {
+        ptx_mma_f16(acc, a[0], {b.x, b.y});
+        ptx_mma_f16(acc, a[1], {b.z, b.w});
+    }
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* Launches of kernels/w16_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+#include "backend/cuda/launch.cuh"
+#include "w16_kernels.cuh"
+
+int pi__k_w16_has(int32_t type)
+{
+    switch (type) {
+#define HAS(t) case PI__##t:
+        W16_TYPES(HAS) return 1;
+#undef HAS
+    default: return 0;
+    }
+}
+
+static bool is_bf16(int32_t type) { return type == PI__MXFP4; }
+int pi__k_w16_input(int32_t type) { return is_bf16(type); }
+
+size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in)
+{
+    return w16_rows_bytes(n_rows, n_in) + (size_t) ((n_rows + 7) / 8 * 8) * sizeof(float);
+}
+
+int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+{
+    if (n_rows < 1) return 0;
+    auto kernel = is_bf16(type) ? w16_prepare<true> : w16_prepare<false>;
+    return pi_launch(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in, n_rows, n_in,
+                     (uint16_t *) prepared, (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
+}
+
+/* Tiles of W that a block of threads makes. Of few rows half as many where blocks would be fewer than most devices have
+ * multiprocessors; that one block has them all busy takes more. */
+enum { TILES = 4, LEAST_TILES = 2, LEAST_BLOCKS = 128 };
+
+/* Gives each matrix its blocks of threads, of so many tiles. */
+static unsigned share(w16_products &p, int64_t tiles)
+{
+    unsigned blocks = 0;
+    for (int i = 0; i < p.n; i++) {
+        p.w[i].first = blocks;
+        blocks += (unsigned) ((p.w[i].n_out + 16 * tiles - 1) / (16 * tiles));
+    }
+    return blocks;
+}
+
+template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_products &p, unsigned blocks)
+{
+    return pi_launch(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), w16_stream<TYPE, NT, R>::bytes(), p);
+}
+
+template <int TYPE> static int run_w16(void *stream, w16_products &p)
+{
+    unsigned blocks = share(p, p.n_rows <= 64 ? (int64_t) TILES : (int64_t) W16_MANY_TILES);
+    if (p.n_rows <= 8 && blocks < LEAST_BLOCKS) return run_few<TYPE, 1, LEAST_TILES>(stream, p, share(p, LEAST_TILES));
+    if (p.n_rows <= 8) return run_few<TYPE, 1, TILES>(stream, p, blocks);
+    if (p.n_rows <= 16) return run_few<TYPE, 2, TILES>(stream, p, blocks);
+    if (p.n_rows <= 32) return run_few<TYPE, 4, TILES>(stream, p, blocks);
+    if (p.n_rows <= 64) return run_few<TYPE, 8, TILES>(stream, p, blocks);
+    const unsigned columns = (unsigned) ((p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
+    return pi_launch(stream, w16_many<TYPE>, dim3(columns, blocks), dim3(THREADS), pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE),
+                     p);
+}
+
+int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    if (n_rows < 1 || n < 1) return 0;
+    if (n > PI__K_MOST_LINEAR) return 1;
+    const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
+    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}};
+    for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
+    switch (w->w.type) {
+#define RUN(t) case PI__##t: return run_w16<PI__##t>(stream, p);
+        W16_TYPES(RUN)
+#undef RUN
+    default: return 1;
+    }
+}

@@ -1,0 +1,234 @@
+/* w16 kernels: products with 16-bit weights and activations against double precision, at most with the error that is
+ * usual, and batch-invariant: a row's bits are the same in every company. */
+#include "selftest/checks.h"
+#include "selftest/matmul_error.h"
+
+namespace selftest {
+namespace {
+
+pi__k_input plain(const float *x, int64_t n_in) { return {PLAIN, x, n_in, nullptr, 0, nullptr, 0, 0}; }
+
+/* Each rounding to F16 is 2^-11 of a value at most: of x, a scale and a weight; with a minimum the terms of a weight may
+ * be larger than it is, but not than the largest of its block is times 3. */
+void check(const matrix &w, const std::vector<float> &x, const std::vector<float> &y, int32_t n_rows)
+{
+    const size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
+    const bool min = w.m.type == PI__Q4_K;
+    for (size_t i = 0; i < (size_t) n_rows * n_out; i++) {
+        const float *wr = &w.values[i % n_out * n], *xr = &x[i / n_out * n];
+        double want = 0, bound = 1e-30, most_x = 0;
+        for (size_t k = 0; k < n; k++) most_x = std::max(most_x, (double) std::fabs(xr[k]));
+        for (size_t b = 0; b < n; b += 32) {
+            double most = 0;
+            for (size_t k = b; k < b + 32; k++) most = std::max(most, (double) std::fabs(wr[k]));
+            for (size_t k = b; k < b + 32; k++) {
+                want += (double) wr[k] * xr[k];
+                bound += 3 * std::exp2(-11) * std::fabs(xr[k]) * (min ? 3 * most : std::fabs(wr[k]));
+                bound += 1e-7 * most_x * most;
+            }
+        }
+        if (!within(std::fabs(y[i] - want), bound)) {
+            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
+                       n_out, i / n_out, n_rows, i % n_out, (double) y[i], want, bound);
+        }
+    }
+}
+
+int64_t columns(int32_t type, int64_t blocks)
+{
+    const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
+    return unit > 64 ? (blocks + 7) / 8 * unit : (blocks * 32 + unit - 1) / unit * unit;
+}
+
+/* Odd shapes: fewer blocks than slices, rows that fill no tile, tiles that fill no block of threads. */
+void test_values()
+{
+    const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
+        {1, 1, 1}, {3, 33, 9}, {9, 50, 8}, {5, 66, 20}, {17, 20, 40}, {2, 16, 65}, {13, 145, 130},
+    };
+    for (int32_t type : w16_types) {
+        for (auto c : shapes) {
+            if (slow() && c.rows > 9) continue;
+            matrix w = make_matrix(type, columns(type, c.blocks), c.n_out);
+            random r((uint64_t) c.rows);
+            std::vector<float> v = r.normals((size_t) (c.rows * w.m.n_in));
+            if (c.rows > 2) std::fill(v.begin() + w.m.n_in, v.begin() + 2 * w.m.n_in, 0.0f);
+            buffer<float> x(v);
+            check(w, v, multiply_w16(w, plain(x.get(), w.m.n_in), c.rows), c.rows);
+        }
+    }
+}
+
+/* A row's bits: alone, and with as many others as every kernel takes, wherever it stands. */
+void test_company()
+{
+    enum { ROWS = 130 };
+    for (int32_t type : w16_types) {
+        if (slow() && type != PI__Q4_0) continue;
+        const int64_t n_in = columns(type, 19), n_out = 131;
+        matrix w = make_matrix(type, n_in, n_out);
+        random r(5);
+        buffer<float> x(r.normals((size_t) (ROWS * n_in)));
+        const std::vector<float> all = multiply_w16(w, plain(x.get(), n_in), ROWS);
+        const struct { int32_t rows, first; } some[] = {
+            {1, 0}, {1, 129}, {7, 60}, {8, 3}, {9, 64}, {16, 100}, {33, 90}, {64, 66}, {65, 5},
+        };
+        for (auto s : some) {
+            about("%s, %d rows from %d on", pi__type_info_of(type)->name, (int) s.rows, (int) s.first);
+            const std::vector<float> y = multiply_w16(w, plain(x.get() + s.first * n_in, n_in), s.rows);
+            expect_bytes(&all[(size_t) (s.first * n_out)], y.data(), y.size() * 4);
+        }
+    }
+}
+
+/* So many rows of W that a block of threads makes more of them: the bits of the same rows among fewer. */
+void test_long_matrices()
+{
+    for (int32_t type : {PI__Q4_0, PI__Q6_K}) {
+        const int64_t n_in = columns(type, 1), n_out = 8190, part = 48;
+        if (slow()) continue;
+        random r(21);
+        const std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
+        const size_t end = pi__row_size(pi__type_info_of(type), n_in) * (size_t) part;
+        matrix w = pack_matrix(type, n_in, n_out, bytes);
+        matrix few = pack_matrix(type, n_in, part, {bytes.begin(), bytes.begin() + (long) end});
+        buffer<float> x(r.normals((size_t) (3 * n_in)));
+        const pi__k_input in = plain(x.get(), n_in);
+        const std::vector<float> y = multiply_w16(w, in, 3), some = multiply_w16(few, in, 3);
+        for (size_t i = 0; i < 3; i++) expect_bytes(&y[i * (size_t) n_out], &some[i * (size_t) part], (size_t) part * 4);
+        check(w, std::vector<float>(x.get(), x.get() + 3 * n_in), y, 3);
+    }
+}
+
+void test_modes()
+{
+    for (int32_t type : {PI__Q4_K, PI__Q8_0, PI__MXFP4}) {
+        matrix w = make_matrix(type, 512, 70);
+        random r(1);
+        buffer<float> x(r.normals(66 * 512));
+        for (int32_t rows : {3, 34, 66}) {
+            std::vector<float> first;
+            on_all_archs([&] {
+                in_all_modes([&] {
+                    std::vector<float> y = multiply_w16(w, plain(x.get(), 512), rows);
+                    if (first.empty()) first = y;
+                    expect_bytes(first.data(), y.data(), y.size() * 4);
+                });
+            });
+        }
+    }
+}
+
+/* The largest and smallest scales that F16 has (E8M0: of what is far apart), rows of very large and very small values. */
+void test_extremes()
+{
+    enum { ROWS = 5, OUT = 20 };
+    for (int32_t type : w16_types) {
+        const pi__type_info *t = pi__type_info_of(type);
+        const pi__format_facts f = pi__format_facts_of(type);
+        const int64_t n_in = columns(type, 24);
+        random r(9);
+        std::vector<uint8_t> bytes = random_rows(type, n_in, OUT, r);
+        for (size_t b = 0, i = 0; b < bytes.size(); b += t->type_size, i++) { /* a row has all sizes */
+            const float sizes[] = {0x1p-24f, 3 * 0x1p-20f, 0x1p-14f, 0.001f, 1, 13};
+            if (type == PI__MXFP4) bytes[b] = (uint8_t) (90 + i * 7 % 60);
+            else if (type != PI__NVFP4) {
+                const uint16_t d = pi__f32_to_f16(sizes[i * 5 % 6] * (i % 2 ? -1.0f : 1.0f));
+                std::memcpy(&bytes[b + f.d_at], &d, 2);
+                if (type == PI__Q4_K) std::memcpy(&bytes[b + 2], &d, 2);
+            }
+        }
+        matrix w = pack_matrix(type, n_in, OUT, bytes);
+        std::vector<float> v = r.normals((size_t) (ROWS * n_in));
+        const float sizes[ROWS] = {1, 1e30f, 1e-30f, 0, 70000};
+        for (size_t i = 0; i < v.size(); i++) v[i] *= sizes[i / (size_t) n_in];
+        buffer<float> x(v);
+        check(w, v, multiply_w16(w, plain(x.get(), n_in), ROWS), ROWS);
+    }
+}
+
+/* NaN and infinity stay with their row. */
+void test_not_numbers()
+{
+    for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
+        for (int32_t rows : {3, 66}) {
+            matrix w = make_matrix(type, 64, 16);
+            random r(3);
+            std::vector<float> v = r.normals((size_t) (rows * 64));
+            v[5] = NAN;
+            v[64 + 40] = INFINITY;
+            buffer<float> x(v);
+            std::vector<float> y = multiply_w16(w, plain(x.get(), 64), rows);
+            for (size_t i = 0; i < y.size(); i++) expect_equal(std::isfinite(y[i]), i >= 32);
+        }
+    }
+}
+
+/* Matrices in one call give what each gives alone; factors, and the input's norm and gate. */
+void test_together()
+{
+    for (int32_t type : {PI__Q4_K, PI__NVFP4}) {
+        const int64_t n_in = 768, n_out[] = {9, 128, 65, 33};
+        random r(11);
+        buffer<float> x(r.normals(2 * 66 * n_in)), norm(r.normals(n_in)), factor(std::vector<float>{0.25f});
+        std::vector<matrix> w;
+        for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
+        w[2].m.scale = factor.get();
+        for (int32_t rows : {1, 40, 66}) {
+            const int kind = rows == 40 ? SWIGLU : RMSNORM;
+            const float *up = kind == SWIGLU ? x.get() + rows * n_in : nullptr;
+            const pi__k_input in = {kind, x.get(), n_in, up, n_in, norm.get(), 1e-5f, 0};
+            buffer<char> prepared(pi__k_w16_prepared_bytes(rows, n_in));
+            must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
+            buffer<float> y((size_t) rows * 240);
+            pi__k_product p[4];
+            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 240};
+            must_run(pi__k_w16_linear(stream(), p, 4, prepared.get(), rows));
+            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) {
+                const matrix &one = w[(size_t) i];
+                std::vector<float> want = multiply_w16(one, in, rows), exact = multiply(one, in, rows);
+                double off = 0, sum = 0;
+                for (size_t k = 0; k < want.size(); k++) {
+                    off += std::pow(want[k] - exact[k], 2);
+                    sum += std::pow(exact[k], 2);
+                }
+                expect_true(within(off, sum * std::exp2(-20)));
+                for (int32_t k = 0; k < rows; k++)
+                    expect_bytes(&want[(size_t) (k * n_out[i])], &y[(size_t) (k * 240 + at)], (size_t) n_out[i] * 4);
+            }
+        }
+    }
+}
+
+/* The bar for "matmul auto": 1.1 of the error of activations in q8_1, with and without outliers. */
+void test_errors()
+{
+    for (int32_t type : w16_types) {
+        for (bool outliers : {false, true}) {
+            const matmul_error e = error_of(type, outliers);
+            about("%s%s", pi__type_info_of(type)->name, outliers ? ", outliers" : "");
+            if (!within(e.w16, 1.1 * e.q8_1)) fail_check("error %g, with q8_1 %g", e.w16, e.q8_1);
+            expect_true(e.w16 > 0 && e.exact < e.q8_1 / 50);
+        }
+    }
+}
+
+void test_unsupported()
+{
+    for (int32_t type = 0; type < PI__N_TYPES; type++) {
+        const bool listed = std::count(std::begin(w16_types), std::end(w16_types), type) > 0;
+        expect_equal(pi__k_w16_has(type), listed);
+    }
+}
+
+const entry checks[] = {
+    {"values", test_values}, {"company", test_company}, {"long_matrices", test_long_matrices}, {"modes", test_modes},
+    {"extremes", test_extremes}, {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors},
+    {"unsupported", test_unsupported},
+};
+
+} // namespace
+
+const family checks_of_w16 = {"w16", "products in 16-bit floats", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest
