@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "device.cuh"
+#include "formats/cache_rotation.h"
 #include "formats/formats.h"
 #include "warp.cuh"
 
@@ -250,6 +251,88 @@ PI_FN void cache_get8_iq4_nl(cache_row row, int i, float (&f)[8])
     cache_nibbles(row, i, code);
     float d = cache_half(row, 1, i, 0);
     for (int j = 0; j < 8; j++) f[j] = d * (float) cache_iq4(code[j]);
+}
+
+/* ---- rotated types (cache_rotation.h): put rotates, get8 gives what is stored, which is rotated */
+
+/* A group, a value a lane, to what is stored of it, or back. */
+PI_FN float cache_turn(float f, bool back, int lane)
+{
+    const float by = PI__ROTATION_SIGNS >> lane & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE;
+    if (!back) f *= by;
+    for (int o = 16; o; o >>= 1) {
+        float other = __shfl_xor_sync(PI_FULL, f, o);
+        f = lane & o ? other - f : f + other;
+    }
+    return back ? f * by : f;
+}
+
+/* Value `code` of the tables. */
+PI_FN int cache_tq4(int code)
+{
+    const uint32_t table[4] = {0xc6b5a081, 0xfaeee1d4, 0x2c1f1206, 0x7f604b3a};
+    uint32_t w = code < 4 ? table[0] : code < 8 ? table[1] : code < 12 ? table[2] : table[3];
+    return (int8_t) (w >> 8 * (code % 4));
+}
+PI_FN int cache_tq3(int code) { return (int8_t) ((code < 4 ? 0xf2d5b385 : 0x7b4d2b0e) >> 8 * (code % 4)); }
+
+/* The lane's code of a table of 2 HALF values, rms as in cache_rotation.h; their scale to the side. The same bits as the CPU's
+ * put_rotated. */
+template <int HALF> PI_FN int cache_put_rotated(cache_row to, int32_t g, float f, float rms, int lane)
+{
+    const float tries[] = {PI__ROTATION_TRIES};
+    const float x = cache_turn(clean(f), false, lane), sum = warp_sum(x * x);
+    float best = -1, scale = 0;
+    int code = HALF;
+#pragma unroll
+    for (int t = 0; t < (int) (sizeof tries / sizeof *tries); t++) {
+        const float inv = sum > 0 ? rms * tries[t] / sqrtf(sum / 32) : 0.0f, size = fabsf(x * inv);
+        int n = 0;
+        float value = (float) (HALF == 8 ? cache_tq4(HALF) : cache_tq3(HALF));
+#pragma unroll
+        for (int i = HALF; i < 2 * HALF - 1; i++) {
+            const int low = HALF == 8 ? cache_tq4(i) : cache_tq3(i), high = HALF == 8 ? cache_tq4(i + 1) : cache_tq3(i + 1);
+            const bool above = 0.5f * (float) (low + high) < size;
+            n += above;
+            value = above ? (float) high : value;
+        }
+        const float cc = warp_sum(value * value), xc = warp_sum(fabsf(x) * value), off = xc * (xc / cc);
+        if (!(off > best)) continue;
+        best = off;
+        scale = xc / cc;
+        code = x < 0 ? HALF - 1 - n : HALF + n;
+    }
+    cache_put_half(to, 1, g, 0, scale, lane);
+    return code;
+}
+
+PI_FN void cache_put_tq4_0(cache_row to, int32_t g, float f, int lane)
+{
+    cache_put_nibbles(to, g, cache_put_rotated<8>(to, g, f, PI__TQ4_0_RMS, lane), lane);
+}
+PI_FN void cache_get8_tq4_0(cache_row row, int i, float (&f)[8])
+{
+    int code[8];
+    cache_nibbles(row, i, code);
+    float d = cache_half(row, 1, i, 0);
+    for (int j = 0; j < 8; j++) f[j] = d * (float) cache_tq4(code[j]);
+}
+
+PI_FN void cache_put_tq3_0(cache_row to, int32_t g, float f, int lane)
+{
+    const int code = cache_put_rotated<4>(to, g, f, PI__TQ3_0_RMS, lane);
+    uint32_t bits = (uint32_t) code << lane % 8 * 3; /* 8 codes are 3 bytes */
+    for (int o = 1; o < 8; o *= 2) bits |= (uint32_t) __shfl_xor_sync(PI_FULL, (int) bits, o);
+    if (lane % 8 < 3) ((uint8_t *) to.codes)[g * 12 + lane / 8 * 3 + lane % 8] = (uint8_t) (bits >> lane % 8 * 8);
+}
+PI_FN void cache_get8_tq3_0(cache_row row, int i, float (&f)[8])
+{
+    const uint32_t *w = (const uint32_t *) row.codes + i / 4 * 3;
+    const int first = i % 4 * 3 / 4; /* of its three words that with the first of the 24 bits; the next has the rest */
+    const uint64_t both = w[first] | (uint64_t) w[first < 2 ? first + 1 : 2] << 32;
+    const uint32_t bits = (uint32_t) (both >> i % 4 * 24 % 32);
+    float d = cache_half(row, 1, i, 0);
+    for (int j = 0; j < 8; j++) f[j] = d * (float) cache_tq3((int) (bits >> 3 * j & 7));
 }
 
 /* The same by type. */

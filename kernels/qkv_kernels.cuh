@@ -2,7 +2,8 @@
  *
  * A warp takes one head of one token: q heads, then k heads, then v heads. The row lies in the warp's own shared memory
  * while it is worked on, because the two values of a rotated pair belong to different lanes. A group of 32 values
- * of a quantised cache is one value a lane, so its scale is a maximum over the warp. */
+ * of a quantised cache is one value a lane, so its scale is a maximum, or a sum, over the warp. Queries of rotated keys are
+ * rotated last; attention's results over rotated values are rotated back by a kernel of their own. */
 #ifndef PI_QKV_KERNELS_CUH
 #define PI_QKV_KERNELS_CUH
 
@@ -60,11 +61,29 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
     if (a.rope && !is_v) rotate_row(row, a.rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
     if (is_q) {
-        for (int32_t i = lane; i < n; i += 32) q[i] = row[i] * a.q_scale;
+        const bool turned = pi__kv_rotated(a.cache.type_k); /* then n is a multiple of 32 */
+        for (int32_t i = lane; i < n; i += 32) {
+            const float f = row[i] * a.q_scale;
+            q[i] = turned ? cache_turn(f, false, lane) : f;
+        }
     } else if (a.slot[token] >= 0) {
         int32_t slot = a.slot[token], block = slot >> block_shift(a.cache.block_size), offset = slot & (a.cache.block_size - 1);
         store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(plane_of(a.cache, is_v, kv_head), block, offset), row, n,
                   lane);
+    }
+}
+
+/* Attention's results over values of a rotated type, back to what they are, and then their gate. A warp a head of a token. */
+__global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_turn a)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const int32_t token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * QKV_WARPS + warp;
+    if (head >= a.n_head) return;
+    float *out = a.out + token * a.ldo + (int64_t) head * a.head_dim;
+    const float *gate = a.gate ? a.gate + token * a.ldg + head * a.gate_stride : nullptr;
+    for (int32_t i = lane; i < a.head_dim; i += 32) {
+        const float f = cache_turn(out[i], true, lane);
+        out[i] = gate ? f * (1.0f / (1.0f + expf(-gate[i]))) : f;
     }
 }
 

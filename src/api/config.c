@@ -160,7 +160,6 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     const pi__opt_set *s = &o->set;
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);
     const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
-    const int64_t window_type = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW);
     *c = (pi__config) {
         .model = pi__opt_str(s, PI__OPT_MODEL),
         .override_kv = (const char *const *) over->item,
@@ -180,8 +179,6 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .block_size = 16 << pi__opt_int(s, PI__OPT_BLOCK_SIZE),
         .type_k = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_K)],
         .type_v = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_V)],
-        .window_differs = window_type > 0,
-        .type_window = kv_types[window_type > 0 ? window_type - 1 : 0],
         .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
         .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
         .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
@@ -216,6 +213,10 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
         return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
-    int rc = check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
+    const int64_t window = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW); /* 0: same */
+    int rc = pi__cache_rules_parse(&c->cache_types, pi__opt_str(s, PI__OPT_CACHE_TYPE), err);
+    if (rc) return rc;
+    if (window > 0) pi__cache_rules_add(&c->cache_types, PI__LAYERS_WINDOW, true, true, kv_types[window - 1]);
+    rc = check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
     return rc ? rc : choose_devices(s, c, err);
 }

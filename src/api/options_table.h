@@ -102,6 +102,10 @@
       "Type of the values in the cache.")                                                                              \
     X(CACHE_TYPE_WINDOW, "cache-type-window", ENUM, "same", "same" PI__CACHE_TYPE_WORDS, "--cache-type-window", "",    \
       "kv", false, "Type of keys and values of layers that see only a window; same: as cache-type-k and -v.")          \
+    X(CACHE_TYPE, "cache-type", STRING, "", "", "--cache-type", "", "kv", false,                                       \
+      "Types by layer, the first rule that names one decides: WHICH:TYPE,... with WHICH *, full, window (layers that see"\
+      " all tokens, or a window), L0-3, first2 or last2, and .k or .v behind it for keys or values alone. For others"  \
+      " the options above.")                                                                                           \
     X(BLOCK_SIZE, "block-size", ENUM, "16", "16|32|64", "--block-size", "", "kv", false, "Tokens in a cache block.")   \
     X(KV_COMMIT, "kv-commit", ENUM, "demand", "demand|full", "--kv-commit", "", "kv", false,                           \
       "Take the cache's memory as blocks are first used, or all of it at start.")                                      \

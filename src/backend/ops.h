@@ -91,6 +91,7 @@ typedef struct pi__save {
 /* One layer's keys and values in a group's pool: block b is at base + b * stride. */
 typedef struct pi__kv_layer {
     int32_t group;     /* index into pi__batch.kv */
+    int32_t layer;     /* of the model, from 0 on: N of its tensors' names */
     int32_t type_k;    /* one of formats/cache_types.h */
     int32_t type_v;    /* the same, chosen separately */
     int32_t n_head_kv; /* heads */

@@ -5,6 +5,7 @@
 
 #include "backend/device.h"
 #include "base/log.h"
+#include "model/cache_rules.h"
 #include "model/placement.h"
 
 enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
@@ -43,9 +44,8 @@ typedef struct pi__config {
     int32_t max_seqs;          /* requests that run at once (16 by default) */
     int32_t max_queue;         /* requests that wait at most */
     int32_t block_size;        /* 16, 32 or 64 */
-    int32_t type_k, type_v;    /* enum pi__type of the cache */
-    bool window_differs;       /* window layers have another: */
-    int32_t type_window;       /* of their keys and values */
+    pi__cache_rules cache_types; /* types of the cache by layer, */
+    int32_t type_k, type_v;    /* and of layers that no rule names: of formats/cache_types.h */
     uint64_t kv_bytes;         /* bytes of all pools; 0: by kv_tokens */
     uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0: one request of ctx_size, at most 32768 */
     bool kv_commit;            /* take the pools' memory at once instead of as blocks are first used */

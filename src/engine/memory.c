@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "engine/rows.h"
-#include "formats/formats.h"
+#include "formats/cache_types.h"
 
 enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
 
@@ -82,6 +82,28 @@ static int32_t n_snapshots(const pi__memory *mem, size_t kv)
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
 }
 
+/* Layers that rules may name: the model's, and those behind them that draft. */
+static int32_t n_layers(const pi__model *m)
+{
+    int32_t n = m->n_layer;
+    for (int32_t i = 0; i < m->n_kv; i++)
+        if (m->kv[i].layer >= n) n = m->kv[i].layer + 1;
+    return n;
+}
+
+/* The types that the rules give a layer. */
+static void set_types(const pi__memory *mem, pi__kv_layer *kv)
+{
+    const pi__cache_rules *r = &mem->cfg->cache_types;
+    const bool window = mem->m->group[kv->group].window;
+    kv->type_k = pi__cache_rules_type(r, kv->layer, mem->m->n_layer, window, false);
+    kv->type_v = pi__cache_rules_type(r, kv->layer, mem->m->n_layer, window, true);
+    if (kv->type_k < 0) kv->type_k = mem->cfg->type_k;
+    if (kv->type_v < 0) kv->type_v = mem->cfg->type_v;
+    if (kv->f32) kv->type_k = PI__F32;
+    if (kv->ratio) kv->type_v = kv->type_k;
+}
+
 /* Bytes and tokens of a block of each group; the tokens of the largest to *block. */
 static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
 {
@@ -94,16 +116,16 @@ static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
         mem->map.block_size[i] = own;
         if (own > *block) *block = own;
     }
+    int rc = pi__cache_rules_check(&mem->cfg->cache_types, n_layers(m), err);
+    if (rc) return rc;
     for (int32_t i = 0; i < m->n_kv; i++) {
         pi__kv_layer *kv = &m->kv[i];
-        const bool other = mem->cfg->window_differs && m->group[kv->group].window;
-        kv->type_k = kv->f32 ? PI__F32 : other ? mem->cfg->type_window : mem->cfg->type_k;
-        kv->type_v = kv->ratio ? kv->type_k : other ? mem->cfg->type_window : mem->cfg->type_v;
+        set_types(mem, kv);
         size_t one = layer_bytes(mem, kv);
         if (!one)
-            return pi__fail(err, PI_EUNSUPPORTED, "a %s/%s cache with %s of %d values is not supported: give cache-type-k and "
-                            "cache-type-v f16, or another device",
-                            pi__type_info_of(kv->type_k)->name, pi__type_info_of(kv->type_v)->name,
+            return pi__fail(err, PI_EUNSUPPORTED, "layer %d: a %s/%s cache with %s of %d values is not supported: give it f16 by "
+                            "cache-type, or by cache-type-k and cache-type-v, or another device", kv->layer,
+                            pi__kv_name(kv->type_k), pi__kv_name(kv->type_v),
                             kv->ratio ? "rows" : "heads", kv->head_dim);
         mem->map.bytes[kv->group][kv->placement] += one;
     }

@@ -215,18 +215,22 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
 {
     char text[768];
     const pi__rope_config *r = &s->cfg.rope;
-    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%d|%016llx%016llx",
+    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
                      pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->be->dev->describe(s->be), r->base,
                      r->scaling, r->scale, (long long) r->orig_ctx,
                      r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
-                     s->cfg.block_size, s->cfg.type_k, s->cfg.type_v, s->cfg.window_differs ? s->cfg.type_window : -1, s->m->n_kv,
+                     s->cfg.block_size, s->m->n_kv,
                      (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
     pi__block_hash hash = pi__hash(text, (size_t) n);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
     if (s->drafter && s->drafter != s->m) hash = pi__hash_chain(hash, &s->drafter->digest, sizeof s->drafter->digest);
-    for (int32_t i = 0; i < s->m->n_kv; i++) hash = pi__block_hash_extend(hash, &s->m->kv[i].placement, 1); /* shards */
+    for (int32_t i = 0; i < s->m->n_kv; i++) {
+        const pi__kv_layer *kv = &s->m->kv[i];
+        const int32_t layer[] = {kv->placement, kv->type_k, kv->type_v}; /* shards and types */
+        hash = pi__block_hash_extend(hash, layer, 3);
+    }
     for (int32_t i = 0; i < s->m->n_state; i++) hash = pi__block_hash_extend(hash, &s->m->state[i].placement, 1);
     return hash;
 }

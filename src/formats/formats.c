@@ -52,6 +52,18 @@ int32_t pi__type_from_name(const char *name)
     return -1;
 }
 
+int32_t pi__kv_from_name(const char *name, size_t n)
+{
+#define TYPE(type, ...) PI__##type,
+    static const int32_t types[] = {PI__CACHE_TYPES(TYPE)};
+#undef TYPE
+    for (size_t i = 0; i < COUNT(types); i++) {
+        const char *word = pi__kv_name(types[i]);
+        if (strlen(word) == n && !strncasecmp(name, word, n)) return types[i];
+    }
+    return -1;
+}
+
 bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n)
 {
     const format *f = format_of(type);

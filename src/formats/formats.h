@@ -25,6 +25,8 @@ typedef struct pi__type_info {
 const pi__type_info *pi__type_info_of(int32_t type);
 /* -1: unknown name (case does not matter). */
 int32_t pi__type_from_name(const char *name);
+/* The same of caches' types: the word of the options, n bytes. */
+int32_t pi__kv_from_name(const char *name, size_t n);
 /* Bytes of a row of n values; n must be a multiple of blck_size. */
 static inline size_t pi__row_size(const pi__type_info *t, int64_t n) { return (size_t) n / t->blck_size * t->type_size; }
 

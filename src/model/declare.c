@@ -465,6 +465,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
 {
     if (!pi__model_ok(m)) return 0;
     kv.group = group_of(m, owner, like, false);
+    kv.layer = layer;
     if (kv.group < 0) return 0;
     kv.placement = owner->placement ? pi__placement_of_cache(owner->placement, layer) : PI__AT_DEVICE;
     if (!pi__grow(&owner->kv, &owner->cap_kv, (size_t) owner->n_kv + 1, sizeof *owner->kv)) {

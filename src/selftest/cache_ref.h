@@ -4,12 +4,85 @@
 
 #include "selftest/check.h"
 
+#include <cmath>
+
 #include "backend/cuda/kernels.h"
+#include "formats/cache_rotation.h"
 extern "C" {
 #include "formats/formats.h"
 }
 
 namespace selftest {
+
+/* ---- rotated types, by the matrix of formats/cache_rotation.h, in double precision */
+
+/* Each 32 of n values rotated, or back. */
+inline void turn_ref(float *x, int32_t n, bool back)
+{
+    auto sign = [](int i) { return PI__ROTATION_SIGNS >> i & 1 ? -1.0 : 1.0; };
+    for (int32_t at = 0; at < n; at += 32) {
+        double y[32];
+        for (int i = 0; i < 32; i++) {
+            y[i] = 0;
+            for (int j = 0; j < 32; j++)
+                y[i] += (__builtin_popcount((unsigned) (i & j)) % 2 ? -1 : 1) * (back ? 1 : sign(j)) * (double) x[at + j];
+            y[i] *= (back ? sign(i) : 1) / std::sqrt(32.0);
+        }
+        for (int i = 0; i < 32; i++) x[at + i] = (float) y[i];
+    }
+}
+
+inline int code_bits(int32_t type) { return type == PI__TQ4_0 ? 4 : 3; }
+inline int code_value(int32_t type, int code)
+{
+    static const int tq4[] = {PI__TQ4_0_VALUES}, tq3[] = {PI__TQ3_0_VALUES};
+    return type == PI__TQ4_0 ? tq4[code] : tq3[code];
+}
+/* Bit b of code i of a group: which bit of its codes. */
+inline int code_bit(int32_t type, int i, int b) { return type == PI__TQ4_0 ? i % 16 * 8 + i / 16 * 4 + b : 3 * i + b; }
+
+inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
+{
+    for (int32_t at = 0; at < n; at += 32, p += pi__kv_row_size(type, 32)) {
+        uint16_t d;
+        memcpy(&d, p, 2);
+        for (int i = 0; i < 32; i++) {
+            int code = 0;
+            for (int b = 0; b < code_bits(type); b++) {
+                const int bit = code_bit(type, i, b);
+                code |= (p[2 + bit / 8] >> bit % 8 & 1) << b;
+            }
+            x[at + i] = pi__f16_to_f32(d) * (float) code_value(type, code);
+        }
+    }
+    turn_ref(x, n, true);
+}
+
+/* The nearest codes where the largest value has the last one: nothing that kernels have to do as well. */
+inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
+{
+    std::vector<float> x(row, row + n);
+    const int n_codes = 1 << code_bits(type);
+    turn_ref(x.data(), n, false);
+    for (int32_t at = 0; at < n; at += 32, p += pi__kv_row_size(type, 32)) {
+        float most = 0;
+        for (int i = 0; i < 32; i++) most = std::fmax(most, std::fabs(x[(size_t) (at + i)]));
+        const uint16_t d = pi__f32_to_f16(most / (float) code_value(type, n_codes - 1));
+        memset(p, 0, pi__kv_row_size(type, 32));
+        memcpy(p, &d, 2);
+        for (int i = 0; i < 32; i++) {
+            int best = 0;
+            for (int c = 1; c < n_codes; c++) {
+                const float scale = pi__f16_to_f32(d), f = x[(size_t) (at + i)];
+                if (std::fabs(scale * (float) code_value(type, c) - f) < std::fabs(scale * (float) code_value(type, best) - f)) best = c;
+            }
+            for (int b = 0; b < code_bits(type); b++) {
+                const int bit = code_bit(type, i, b);
+                p[2 + bit / 8] = (uint8_t) (p[2 + bit / 8] | (best >> b & 1) << bit % 8);
+            }
+        }
+    }
+}
 
 /* A cache in device memory: blocks of one layer with another layer's bytes of the block behind it, full of NaN. */
 struct paged {
@@ -17,7 +90,7 @@ struct paged {
     int32_t n_blocks;
     buffer<char> memory;
 
-    static size_t row_bytes(int32_t type, int32_t n) { return pi__row_size(pi__type_info_of(type), n); }
+    static size_t row_bytes(int32_t type, int32_t n) { return pi__kv_row_size(type, n); }
     static size_t stride_of(int32_t tk, int32_t tv, int32_t heads, int32_t dim, int32_t block_size)
     {
         size_t bytes = (size_t) (heads * block_size) * (row_bytes(tk, dim) + row_bytes(tv, dim));
@@ -33,7 +106,7 @@ struct paged {
     static size_t side_bytes(int32_t type)
     {
         return type == PI__Q5_1 ? 8 : type == PI__Q5_0 ? 6 : type == PI__Q4_1 ? 4
-             : type == PI__Q8_0 || type == PI__Q4_0 || type == PI__IQ4_NL ? 2 : 0;
+             : type == PI__Q8_0 || type == PI__Q4_0 || type == PI__IQ4_NL || pi__kv_rotated(type) ? 2 : 0;
     }
     /* Byte i of a plane: of codes, or of sides, of a token's row. */
     char *at(bool v, int32_t slot, int32_t head, bool sides, size_t i) const
@@ -64,13 +137,15 @@ struct paged {
         std::vector<uint8_t> bytes(row_bytes(v ? c.type_v : c.type_k, c.head_dim));
         std::vector<float> row((size_t) c.head_dim);
         move(v, slot, head, bytes.data(), false);
-        pi__dequantize_row(v ? c.type_v : c.type_k, bytes.data(), row.data(), c.head_dim);
+        if (pi__kv_rotated(v ? c.type_v : c.type_k)) from_rotated(v ? c.type_v : c.type_k, bytes.data(), row.data(), c.head_dim);
+        else pi__dequantize_row(v ? c.type_v : c.type_k, bytes.data(), row.data(), c.head_dim);
         return row;
     }
     void write(bool v, int32_t slot, int32_t head, const float *row)
     {
         std::vector<uint8_t> bytes(row_bytes(v ? c.type_v : c.type_k, c.head_dim));
-        pi__quantize_row(v ? c.type_v : c.type_k, row, bytes.data(), c.head_dim, nullptr);
+        if (pi__kv_rotated(v ? c.type_v : c.type_k)) to_rotated(v ? c.type_v : c.type_k, row, bytes.data(), c.head_dim);
+        else pi__quantize_row(v ? c.type_v : c.type_k, row, bytes.data(), c.head_dim, nullptr);
         move(v, slot, head, bytes.data(), true);
     }
 };

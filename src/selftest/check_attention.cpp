@@ -82,6 +82,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
         table.insert(table.end(), row.begin(), row.end());
         max_keys = std::max(max_keys, s.to - (c.window && s.from >= c.window ? s.from - c.window + 1 : 0));
     }
+    if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as qkv leaves them */
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table);
     buffer<char> scratch(scratch_size);
@@ -89,7 +90,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.q = dq.get();
     a.ldq = (int64_t) nq;
     a.q_stride = c.dim;
-    a.gate = c.gate ? dg.get() : nullptr;
+    a.gate = c.gate && !pi__kv_rotated(c.type_v) ? dg.get() : nullptr;
     a.out = out.get();
     a.ldo = (int64_t) nq;
     a.n_head = c.n_head;
@@ -111,6 +112,8 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.scratch_size = scratch_there ? scratch.size() : 0;
     a.n_sm = n_sm;
     must_run(pi__k_attention(stream(), &a));
+    pi__k_turn t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens, c.n_head, c.dim};
+    if (pi__kv_rotated(c.type_v)) must_run(pi__k_turn_run(stream(), &t));
     return std::vector<float>(out.get(), out.get() + out.size());
 }
 
@@ -170,7 +173,8 @@ void test_shapes()
         {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false, 0, 0},    {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
         {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1}, {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
         {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1},    {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1},
-        {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0}};
+        {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0},
+        {PI__TQ4_0, PI__TQ3_0, 2, 1, 96, 0, 0, true, true, 0, 0},   {PI__TQ3_0, PI__TQ4_0, 5, 1, 64, 9, 0, false, false, 0, 0}};
     for (const config &c : cases) {
         fixture w = make_fixture(c, {37, 1, 70, 18}, 16);
         std::vector<span> spans = {{0, 0, 5}, {2, 69, 70}, {1, 0, 1}, {0, 20, 37}, {3, 17, 18}};

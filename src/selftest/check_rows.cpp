@@ -129,6 +129,14 @@ std::vector<double> prepared(const float *x, const float *bias, const float *w, 
     return y;
 }
 
+/* What one of 32 values may be off by, as each is made of all rotated ones: a part of their length. */
+double rotated_step(int32_t type, const double *x)
+{
+    double squares = 0;
+    for (int i = 0; i < 32; i++) squares += x[i] * x[i];
+    return std::sqrt(squares * (type == PI__TQ4_0 ? 0.02 : 0.06));
+}
+
 /* The cache's row differs from want by no more than the format's rounding. */
 void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
 {
@@ -145,6 +153,7 @@ void check_stored(int32_t type, const std::vector<float> &got, const std::vector
         case PI__Q5_1: step = (top - low) / 31 * 0.51 + most * 0x1p-10; break; /* and the minimum's rounding */
         case PI__Q4_1: step = (top - low) / 15 * 0.51 + most * 0x1p-10; break;
         case PI__Q5_0: step = most / 16 * 1.01; break;
+        case PI__TQ4_0: case PI__TQ3_0: step = rotated_step(type, &want[i / 32 * 32]); break;
         case PI__IQ4_NL: step = most / 127 * 14.5; break; /* of those at -113 and beyond 113 */
         case PI__Q4_0: step = most / 8 * 1.01; break; /* the side that ends at 7 loses up to one step */
         default: step = 0; break;
@@ -153,6 +162,13 @@ void check_stored(int32_t type, const std::vector<float> &got, const std::vector
             fail_check("type %d value %zu: %g, expected %g", type, i, (double) got[i], want[i]);
         }
     }
+}
+
+void turn_doubles(std::vector<double> &x)
+{
+    std::vector<float> f(x.begin(), x.end());
+    turn_ref(f.data(), (int32_t) f.size(), false);
+    x.assign(f.begin(), f.end());
 }
 
 void run_qkv(const qkv_case &c)
@@ -198,6 +214,7 @@ void run_qkv(const qkv_case &c)
             const float *row = &x0[t * (size_t) ld], *rp = c.n_rot ? &table[t * (size_t) c.n_rot] : nullptr;
             for (int32_t h = 0; h < c.n_head; h++) {
                 auto want = prepared(row + h * c.dim, bias.get() + h * c.dim, qn.get(), c.norms, rp, c);
+                if (pi__kv_rotated(c.type_k)) turn_doubles(want);
                 for (size_t i = 0; i < want.size(); i++) {
                     check_near(x[t * (size_t) ld + (size_t) (h * c.dim) + i], want[i] * 0.25, 3e-6, "q", i);
                 }
@@ -224,7 +241,8 @@ void test_qkv()
         {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true},   {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false},
         {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},   {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false},
         {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true},   {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false},
-        {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true}, {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false}};
+        {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true}, {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false},
+        {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true},  {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false}};
     for (const qkv_case &c : cases) run_qkv(c);
 }
 

@@ -46,10 +46,9 @@ int main(int argc, char **argv)
                 .n_head = 4, .n_head_kv = 1, .head_dim = 256, .window = 512, .chunk = 512};
     c.clock = c.n_threads == 1 ? cpu : wall;
     if (pi__isa_choose(argc > 1 ? argv[1] : "auto", &c.isa, NULL)) return 64;
-    if (argc > 3) c.type_k = pi__type_from_name(argv[3]);
-    if (argc > 4) c.type_v = pi__type_from_name(argv[4]);
-    printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__type_info_of(c.type_k)->name,
-           pi__type_info_of(c.type_v)->name);
+    if (argc > 3) c.type_k = pi__kv_from_name(argv[3], strlen(argv[3]));
+    if (argc > 4) c.type_v = pi__kv_from_name(argv[4], strlen(argv[4]));
+    printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__kv_name(c.type_k), pi__kv_name(c.type_v));
     time_step(c, 0, 512, 20, "prompt of 512");
     time_step(c, 500, 1, 500, "one token at 500");
     c.window = 0;

@@ -21,8 +21,7 @@ static pi_engine *open_engine(const char *model, const char *device, const char 
     pi_options *o = pi_options_new();
     set(o, "model", model);
     set(o, "device", device);
-    set(o, "cache-type-k", cache);
-    set(o, "cache-type-v", cache);
+    set(o, "cache-type", strchr(cache, ':') ? cache : (std::string("*:") + cache).c_str());
     set(o, "ubatch-size", batch);
     set(o, "fp4-mma", fp4);
     set(o, "cublas", cublas);
@@ -69,6 +68,11 @@ static void test_q8_0(void **)
     if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "f16");
 }
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
+/* Rotated, other types in the first layer. */
+static void test_rotated(void **)
+{
+    if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "L0.k:f16,*.k:tq4_0,first1:q8_0,*:tq3_0");
+}
 
 /* Blocks that other prompts evict come back from host memory, with the same answers; so many layers on the device. */
 static void test_evicted_of(const char *arch, const char *layers)
@@ -369,7 +373,7 @@ static void test_out_of_memory(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k), cmocka_unit_test(test_rotated),
                                 cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
                                 cmocka_unit_test(test_fp4),
                                 cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products),

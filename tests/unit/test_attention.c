@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "attention_fixture.h"
+#include "formats/cache_rotation.h"
 
 static int isas[4], n_isas;
 
@@ -63,6 +64,90 @@ static int iq4_code(float x, float d)
     return at;
 }
 
+static const int tq_values[2][16] = {{PI__TQ4_0_VALUES}, {PI__TQ3_0_VALUES}};
+
+/* The codes of 32 rotated values y where their root mean square is `rms`, to code; *xc, *cc: products of magnitudes. Sums go
+ * over lanes 16, 8, 4, 2, 1 apart. */
+static void tq_codes(const float *y, float rms, float sum, const int *table, int n, int *code, float *xc, float *cc)
+{
+    float x[32], c[32];
+    const float inv = sum > 0 ? rms / sqrtf(sum / 32) : 0;
+    for (int i = 0; i < 32; i++) {
+        int k = n / 2;
+        while (k < n - 1 && 0.5f * (float) (table[k] + table[k + 1]) < fabsf(y[i] * inv)) k++;
+        code[i] = y[i] * inv < 0 ? n - 1 - k : k;
+        x[i] = fabsf(y[i]) * (float) table[k];
+        c[i] = (float) (table[k] * table[k]);
+    }
+    for (int o = 16; o; o /= 2)
+        for (int i = 0; i < o; i++) x[i] += x[i + o], c[i] += c[i + o];
+    *xc = x[0];
+    *cc = c[0];
+}
+
+/* 32 values as a rotated type has them (formats/cache_rotation.h). */
+static void tq_bytes(int32_t type, const float *x, uint8_t *to)
+{
+    static const float tries[] = {PI__ROTATION_TRIES};
+    const int n = type == PI__TQ4_0 ? 16 : 8;
+    float y[32], s[32], best = -1, scale = 0;
+    int code[32], kept[32] = {0};
+    for (int i = 0; i < 32; i++) {
+        y[i] = isnan(x[i]) ? 0 : fminf(fmaxf(x[i], -65504), 65504);
+        y[i] *= PI__ROTATION_SIGNS >> i & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE;
+    }
+    for (int o = 16; o; o /= 2)
+        for (int i = 0; i < 32; i++) {
+            if (i & o) continue;
+            const float a = y[i], b = y[i + o];
+            y[i] = a + b;
+            y[i + o] = a - b;
+        }
+    for (int i = 0; i < 32; i++) s[i] = y[i] * y[i];
+    for (int o = 16; o; o /= 2)
+        for (int i = 0; i < o; i++) s[i] += s[i + o];
+    for (int t = 0; t < (int) (sizeof tries / sizeof *tries); t++) {
+        float xc, cc;
+        tq_codes(y, (n == 16 ? PI__TQ4_0_RMS : PI__TQ3_0_RMS) * tries[t], s[0], tq_values[n == 8], n, code, &xc, &cc);
+        if (!(xc * (xc / cc) > best)) continue;
+        best = xc * (xc / cc);
+        scale = xc / cc;
+        memcpy(kept, code, sizeof kept);
+    }
+    half_at(to, scale);
+    memset(to + 2, 0, (size_t) n == 16 ? 16 : 12);
+    for (int i = 0; i < 32; i++) {
+        if (n == 16) to[2 + i % 16] = (uint8_t) (to[2 + i % 16] | kept[i] << i / 16 * 4);
+        for (int b = 0; n == 8 && b < 3; b++)
+            to[2 + (3 * i + b) / 8] = (uint8_t) (to[2 + (3 * i + b) / 8] | (kept[i] >> b & 1) << (3 * i + b) % 8);
+    }
+}
+
+/* And back: by the matrix, of which each value is 1 or -1. */
+static void from_tq_bytes(int32_t type, const uint8_t *p, float *x)
+{
+    uint16_t half;
+    double y[32];
+    memcpy(&half, p, 2);
+    for (int i = 0; i < 32; i++) {
+        int code = type == PI__TQ4_0 ? p[2 + i % 16] >> i / 16 * 4 & 15 : 0;
+        for (int b = 0; type == PI__TQ3_0 && b < 3; b++) code |= (p[2 + (3 * i + b) / 8] >> (3 * i + b) % 8 & 1) << b;
+        y[i] = (double) pi__f16_to_f32(half) * tq_values[type == PI__TQ3_0][code];
+    }
+    for (int i = 0; i < 32; i++) {
+        double sum = 0;
+        for (int j = 0; j < 32; j++) sum += __builtin_popcount((unsigned) (i & j)) % 2 ? -y[j] : y[j];
+        x[i] = (float) (sum / sqrt(32) * (PI__ROTATION_SIGNS >> i & 1 ? -1 : 1));
+    }
+}
+
+/* Row p of n values as floats. */
+static void from_bytes(int32_t type, const uint8_t *p, float *x, int n)
+{
+    if (!pi__kv_rotated(type)) assert_true(pi__dequantize_row(type, p, x, n));
+    else for (int i = 0; i < n; i += 32, p += pi__kv_row_size(type, 32)) from_tq_bytes(type, p, x + i);
+}
+
 /* Row x of n values as bytes of the file format; the cache has the same, in another order. Its scales are of the largest
  * magnitude, or of the distance from the least value to the largest. */
 static void to_bytes(int32_t type, const float *x, uint8_t *row, int n)
@@ -72,6 +157,7 @@ static void to_bytes(int32_t type, const float *x, uint8_t *row, int n)
         assert_true(pi__quantize_row(type, x, row, n, NULL));
         return;
     }
+    for (; pi__kv_rotated(type) && n; n -= 32, x += 32, row += pi__kv_row_size(type, 32)) tq_bytes(type, x, row);
     const bool five = type == PI__Q5_0 || type == PI__Q5_1, over_min = type == PI__Q4_1 || type == PI__Q5_1;
     for (; n; n -= 32, x += 32) {
         float top = -INFINITY, minus_low = -INFINITY, c[32];
@@ -102,7 +188,7 @@ static void through(int32_t type, const float *x, float *y, int n)
 {
     uint8_t tmp[4 * 512];
     to_bytes(type, x, tmp, n);
-    assert_true(pi__dequantize_row(type, tmp, y, n));
+    from_bytes(type, tmp, y, n);
 }
 
 /* The result of token t, head h of s. k, v: what the cache holds, [len, n_head_kv, head_dim] */
@@ -390,6 +476,8 @@ static void test_kv_bytes(void **state)
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q8_0, PI__Q4_0, 3, 64, 64), 64 * 3 * 2 * (34 + 18));
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_K, PI__F16, 1, 64, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__Q5_1, PI__Q5_0, 1, 64, 16), 16 * 2 * (24 + 22));
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__TQ4_0, PI__TQ3_0, 1, 192, 16), 16 * 6 * (18 + 14));
+    assert_int_equal(pi__cpu_kv_bytes(NULL, PI__TQ3_0, PI__TQ4_0, 1, 80, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, 77, 1, 64, 16), 0);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__F32, 1, 80, 16), 16 * 80 * 6);
     assert_int_equal(pi__cpu_kv_bytes(NULL, PI__F16, PI__Q8_0, 1, 80, 16), 0);
@@ -500,9 +588,8 @@ static void stored_bits(const float *x)
 {
     for (int i = 0; i < n_isas; i++) {
         for (int t = 0; t < N_TYPES; t++) {
-            const pi__type_info *ti = pi__type_info_of(all_types[t]);
-            const int side = side_of(all_types[t]), all = (int) pi__row_size(ti, 32), codes = all - side;
-            const int unit = side ? 1 : (int) ti->type_size;
+            const int side = side_of(all_types[t]), all = (int) pi__kv_row_size(all_types[t], 32), codes = all - side;
+            const int unit = side ? all_types[t] == PI__TQ3_0 ? 4 : 1 : all / 32;
             uint8_t row[256], tile[16 * 256], again[256];
             float y[64];
             to_bytes(all_types[t], x, row, 64);
@@ -524,10 +611,11 @@ static void stored_bits(const float *x)
                     assert_memory_equal(tb + 16 * side + lane * codes, rb + side, codes);
                 }
             }
-            float want[64];
-            assert_true(pi__dequantize_row(all_types[t], row, want, 64));
+            float want[64], most[2] = {0};
+            from_bytes(all_types[t], row, want, 64);
+            for (int d = 0; d < 64; d++) most[d / 32] = fmaxf(most[d / 32], fabsf(want[d]));
             for (int d = 0; d < 64; d++)
-                if (isfinite(want[d])) assert_true(fabsf(y[d] - want[d]) <= 1e-6f * fabsf(want[d]) + 1e-6f * fabsf(want[d / 32 * 32]));
+                if (isfinite(want[d])) assert_true(fabsf(y[d] - want[d]) <= 1e-6f * fabsf(want[d]) + 1e-6f * most[d / 32]);
         }
     }
 }

@@ -113,12 +113,14 @@ static void cache_types_add_up(void **state)
 {
     (void) state;
     int n = 0;
-    char words[96] = "";
+    char words[128] = "";
 #define ROW(type, fn, ...)                                                                             \
     assert_int_equal(pi__kv_index(PI__##type), n++);                                                   \
-    assert_int_equal(PI__KV_SIDE_##type + PI__KV_CODES_##type, pi__row_size(pi__type_info_of(PI__##type), 32)); \
-    assert_true(PI__KV_CODES_##type <= PI__KV_CODES_MAX && PI__KV_CODES_##type % 16 == 0);             \
-    assert_int_equal(pi__type_from_name(#fn), PI__##type);                                             \
+    assert_int_equal(PI__KV_SIDE_##type + PI__KV_CODES_##type, pi__kv_row_size(PI__##type, 32));        \
+    assert_true(PI__KV_CODES_##type <= PI__KV_CODES_MAX && PI__KV_CODES_##type % 4 == 0);              \
+    assert_string_equal(pi__kv_name(PI__##type), #fn);                                                 \
+    assert_int_equal(pi__type_from_name(#fn), pi__type_info_of(PI__##type) ? PI__##type : -1);         \
+    assert_int_equal(pi__kv_rotated(PI__##type), !pi__type_info_of(PI__##type));                       \
     strcat(strcat(words, "|"), #fn);
     PI__CACHE_TYPES(ROW)
 #undef ROW
@@ -126,6 +128,8 @@ static void cache_types_add_up(void **state)
     assert_string_equal(words, PI__CACHE_TYPE_WORDS);
     assert_int_equal(pi__kv_index(PI__Q4_K), -1);
     assert_int_equal(pi__kv_index(-1), -1);
+    assert_int_equal(pi__kv_row_size(PI__TQ4_0, 64), 36);
+    assert_int_equal(pi__kv_row_size(PI__TQ3_0, 64), 28);
 }
 
 int main(void)

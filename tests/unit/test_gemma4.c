@@ -60,9 +60,8 @@ static void test_window_type(void **st)
     pi__config c[3] = {config(), config(), config()};
     pi_plan plan[3];
     pi_error err = {0};
-    c[1].window_differs = c[2].window_differs = true;
-    c[1].type_window = PI__F16;
-    c[2].type_window = PI__Q8_0;
+    pi__cache_rules_add(&c[1].cache_types, PI__LAYERS_WINDOW, true, true, PI__F16);
+    pi__cache_rules_add(&c[2].cache_types, PI__LAYERS_WINDOW, true, true, PI__Q8_0);
     for (int i = 0; i < 3; i++) {
         plan[i].size = sizeof plan[i];
         assert_int_equal(pi__core_plan(&c[i], &plan[i], &err), PI_OK);

@@ -45,7 +45,7 @@ typedef struct attn_job {
 
 static size_t tile_bytes(int32_t type, int32_t head_dim)
 {
-    return PI__ATTN_TILE * pi__row_size(pi__type_info_of(type), head_dim);
+    return PI__ATTN_TILE * pi__kv_row_size(type, head_dim);
 }
 
 size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
@@ -54,7 +54,7 @@ size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, i
     (void) be;
     if (pi__kv_index(type_k) < 0 || pi__kv_index(type_v) < 0) return 0;
     if (head_dim < 32 || head_dim > PI__MAX_HEAD_DIM || head_dim % 16 || n_head_kv < 1) return 0;
-    if (head_dim % pi__type_info_of(type_k)->blck_size || head_dim % pi__type_info_of(type_v)->blck_size) return 0;
+    if (head_dim % pi__kv_group(type_k) || head_dim % pi__kv_group(type_v)) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
     size_t tiles = (size_t) n_head_kv * (size_t) (block_size / PI__ATTN_TILE);
     size_t size = tiles * (tile_bytes(type_k, head_dim) + tile_bytes(type_v, head_dim));
@@ -107,6 +107,7 @@ static void qkv_token(const qkv_job *j, int32_t i)
     for (int32_t h = 0; h < a->n_head; h++) {
         float *x = a->q + i * a->ldq + h * q_stride;
         kn->prep(&q, biased(x, a->q_bias, h, n, x), x);
+        if (pi__kv_rotated(kv->type_k)) kn->turn(n, x, false);
     }
     if (!a->k || kb->slot[i] < 0) return;
     int64_t block = kb->slot[i] / kb->block_size;

@@ -11,9 +11,15 @@
  *                         16 half scales, [32][16 keys] int8      16 half scales, [16 keys][32] int8
  *       q4_0, iq4_nl    [head_dim / 32] of                      [head_dim / 32] of
  *                         16 half scales, [16][16 keys] bytes     16 half scales, [16 keys][16] bytes
- *                       (byte i: dim i in the low nibble, dim i + 16 in the high one, as in the file format)
+ *       tq4_0           (byte i: dim i in the low nibble, dim i + 16 in the high one, as in the file format)
+ *       tq3_0           [head_dim / 32] of                      [head_dim / 32] of
+ *                         16 half scales, [3][16 keys] words      16 half scales, [16 keys][12] bytes
+ *                       (words of 32 bits; dim i: the three bits from bit 3 i of the three words, or 12 bytes, on)
  *       q4_1, q5_0, q5_1  the same, with more 16s of words behind the scales: half minima; the fifth bits of dims
  *                         0 .. 15, then those of 16 .. 31
+ *
+ *     Rows of tq4_0 and tq3_0 are rotated (formats/cache_rotation.h): op qkv rotates queries where the keys are of such a type,
+ *     and attention rotates its results back where the values are.
  *
  *     Where head_dim % 32 is 16 (f32, f16, bf16 only), the last of a tile is for 16 dims and half as large.
  *
@@ -88,6 +94,8 @@ struct pi__cpu_attn_kernels {
     void (*finish)(const pi__attn_rows *w, const pi__attn_sum *run);
 
     void (*prep)(const pi__head_prep *p, const float *src, float *dst); /* src may be dst */
+    /* A head of n values, a multiple of 32, to what rotated caches have of it (cache_rotation.h), or back. */
+    void (*turn)(int32_t n, float *x, bool back);
     /* One head of one token into lane 0..15 of a tile. */
     void (*store_k)(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x);
     void (*store_v)(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x);

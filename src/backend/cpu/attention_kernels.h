@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "backend/cpu/attention.h"
+#include "formats/cache_rotation.h"
 
 /* ------------------------------------------------------------------------------------------------- types of the cache
  *
@@ -319,6 +320,154 @@ PI__INLINE vf load_v_iq4_nl(const char *block, int j, int half, const float *sca
     return vf_mul(vf_load_table(pi__iq4nl_values, (const uint8_t *) block + 32 + j * 16, half), vf_set1(scale[j]));
 }
 
+/* ------------------------------------------------------------------------------------------------------ rotated types
+ *
+ * See cache_rotation.h. put and get rotate and rotate back; load_k and load_v give what is stored, which is rotated. */
+
+static const int8_t tq4_0_values[16] = {PI__TQ4_0_VALUES};
+static const int8_t tq3_0_values[16] = {PI__TQ3_0_VALUES, PI__TQ3_0_VALUES};
+
+/* x = H x. A stage takes value i and the one 16 behind it and leaves their sum and difference side by side, so that the next
+ * stage is the same again, and after the last all are where they were. */
+PI__INLINE void hadamard(float *x)
+{
+    float y[32];
+    for (int stage = 0; stage < 5; stage++) {
+        for (int i = 0; i < 16; i++) {
+            y[2 * i] = x[i] + x[i + 16];
+            y[2 * i + 1] = x[i] - x[i + 16];
+        }
+        memcpy(x, y, sizeof y);
+    }
+}
+
+/* 1 / sqrt(32) and the sign of values 16 half .. + 15. vf_bits are 8 or -8. */
+PI__INLINE vf turn_by(int half)
+{
+    return vf_mul(vf_bits((uint16_t) (~PI__ROTATION_SIGNS >> 16 * half)), vf_set1(PI__ROTATION_SCALE / 8));
+}
+
+/* 32 values, rotated or back. src may be dst. */
+PI__INLINE void turn32(const float *src, bool back, float *dst)
+{
+    float t[32];
+    for (int i = 0; i < 2; i++) vf_store(t + 16 * i, back ? vf_load(src + 16 * i) : vf_mul(vf_load(src + 16 * i), turn_by(i)));
+    hadamard(t);
+    for (int i = 0; i < 2; i++) vf_store(dst + 16 * i, back ? vf_mul(vf_load(t + 16 * i), turn_by(i)) : vf_load(t + 16 * i));
+}
+
+/* 16 values on their way to codes. */
+typedef struct nearest {
+    vf code, value; /* index into the table, and the magnitude that stands there */
+} nearest;
+
+/* table: `half` negative values, the largest magnitude first, then the same ones positive. */
+PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
+{
+    nearest r = {vf_set1((float) half), vf_set1((float) table[half])};
+    const vf size = vf_abs(x), one = vf_set1(1);
+    for (int i = half; i < 2 * half - 1; i++) {
+        vf border = vf_set1(0.5f * (float) (table[i] + table[i + 1]));
+        r.code = vf_add(r.code, vf_select_lt(border, size, one, vf_zero()));
+        r.value = vf_add(r.value, vf_select_lt(border, size, vf_set1((float) (table[i + 1] - table[i])), vf_zero()));
+    }
+    r.code = vf_select_lt(x, vf_zero(), vf_sub(vf_set1((float) (2 * half - 1)), r.code), r.code);
+    return r;
+}
+
+/* The scale to `to`, codes of the rotated values to code. The scale is the one that leaves the least error for its codes,
+ * and of the ways to choose codes the one with the least error is taken. Zeros have scale 0. */
+PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, float rms, uint8_t *to, int8_t *code)
+{
+    static const float tries[] = {PI__ROTATION_TRIES};
+    float t[32], best = -1, scale = 0;
+    values32 x = clean_block(src);
+    vf_store(t, x.a);
+    vf_store(t + 16, x.b);
+    turn32(t, false, t);
+    x.a = vf_load(t);
+    x.b = vf_load(t + 16);
+    const float sum = vf_hsum(vf_add(vf_mul(x.a, x.a), vf_mul(x.b, x.b)));
+    nearest a = {vf_zero(), vf_zero()}, b = a;
+    for (int i = 0; i < (int) (sizeof tries / sizeof *tries); i++) {
+        const vf inv = vf_set1(sum > 0 ? rms * tries[i] / sqrtf(sum / 32) : 0.0f);
+        const nearest c = nearest_of(table, half, vf_mul(x.a, inv)), d = nearest_of(table, half, vf_mul(x.b, inv));
+        const float cc = vf_hsum(vf_add(vf_mul(c.value, c.value), vf_mul(d.value, d.value)));
+        const float xc = vf_hsum(vf_add(vf_mul(vf_abs(x.a), c.value), vf_mul(vf_abs(x.b), d.value)));
+        const float off = xc * (xc / cc); /* the error is sum - off */
+        if (!(off > best)) continue;
+        best = off;
+        scale = xc / cc;
+        a = c;
+        b = d;
+    }
+    put_half(scale, to);
+    vf_store_i8(code, a.code);
+    vf_store_i8(code + 16, b.code);
+}
+
+/* 32 of a table's values at x, times the scale at src, rotated back. */
+PI__INLINE void get_rotated(const char *src, float *x)
+{
+    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load(x + 16 * i), get_half(src)));
+    turn32(x, true, x);
+}
+
+PI__INLINE void put_tq4_0(const float *x, uint8_t *to)
+{
+    int8_t code[32];
+    put_rotated(x, tq4_0_values, 8, PI__TQ4_0_RMS, to, code);
+    put_nibbles(code, 0, to + 2);
+}
+PI__INLINE void get_tq4_0(const char *src, float *x)
+{
+    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_load_table(tq4_0_values, (const uint8_t *) src + 2, i));
+    get_rotated(src, x);
+}
+PI__INLINE vf load_k_tq4_0(const char *block, int i, vf scale, vf min)
+{
+    (void) min;
+    return vf_mul(vf_load_table(tq4_0_values, (const uint8_t *) block + 32 + i % 16 * 16, i >= 16), scale);
+}
+PI__INLINE vf load_v_tq4_0(const char *block, int j, int half, const float *scale)
+{
+    return vf_mul(vf_load_table(tq4_0_values, (const uint8_t *) block + 32 + j * 16, half), vf_set1(scale[j]));
+}
+
+PI__INLINE void put_tq3_0(const float *x, uint8_t *to)
+{
+    int8_t code[32];
+    put_rotated(x, tq3_0_values, 4, PI__TQ3_0_RMS, to, code);
+    for (int g = 0; g < 4; g++) { /* 8 codes are 3 bytes */
+        uint32_t bits = 0;
+        for (int i = 0; i < 8; i++) bits |= (uint32_t) code[8 * g + i] << 3 * i;
+        for (int i = 0; i < 3; i++) to[2 + 3 * g + i] = (uint8_t) (bits >> 8 * i);
+    }
+}
+PI__INLINE void get_tq3_0(const char *src, float *x)
+{
+    const uint8_t *p = (const uint8_t *) src + 2;
+    for (int i = 0; i < 32; i++) {
+        const int at = 3 * i / 8, bits = p[at] | (at < 11 ? p[at + 1] << 8 : 0);
+        x[i] = tq3_0_values[bits >> 3 * i % 8 & 7];
+    }
+    get_rotated(src, x);
+}
+PI__INLINE vf load_k_tq3_0(const char *block, int i, vf scale, vf min)
+{
+    (void) min;
+    return vf_mul(vf_load_3bits_of(tq3_0_values, (const uint32_t *) (const void *) (block + 32) + 3 * i / 32 * 16, 3 * i % 32), scale);
+}
+PI__INLINE vf load_v_tq3_0(const char *block, int j, int half, const float *scale)
+{
+    return vf_mul(vf_load_3bits(tq3_0_values, (const uint8_t *) block + 32 + j * 12 + half * 6), vf_set1(scale[j]));
+}
+
+static void turn(int32_t n, float *x, bool back)
+{
+    for (int32_t i = 0; i < n; i += 32) turn32(x + i, back, x + i);
+}
+
 /* ------------------------------------------------------------------------------- the same, by a type that is a constant */
 
 PI__INLINE bool has_scale(int t)
@@ -611,6 +760,7 @@ static void finish(const pi__attn_rows *w, const pi__attn_sum *run)
         const float *restrict acc = run->acc + (size_t) r * w->head_dim;
         float *restrict out = w->out[r];
         for (int32_t d = 0; d < w->head_dim; d++) out[d] = acc[d] * scale;
+        if (pi__kv_rotated(w->type_v)) turn(w->head_dim, out, true);
         if (!w->gate[r]) continue;
         for (int32_t d = 0; d < w->head_dim; d += 16) {
             vf_store(out + d, vf_mul(vf_load(out + d), vf_sigmoid(vf_load(w->gate[r] + d))));
@@ -678,7 +828,7 @@ PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
 /* One head of one token, head_dim values, into a lane of a tile of K or V. side, codes: bytes of 32 values. */
 PI__INLINE void store_k_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    const int unit = codes > 32 ? codes / 32 : 1;
+    const int unit = codes > 32 ? codes / 32 : codes % 16 ? 4 : 1; /* 3 bits a value: words of 4 bytes */
     uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
     for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
         const int n = codes * put_dims(put, x + d, head_dim - d, b) / 32;
@@ -767,7 +917,7 @@ static void softcap(float *x, float cap, size_t n)
 }
 
 const pi__cpu_attn_kernels PI__KERNELS = {
-    PI__ROWS_MAX, round_rows, pack, split, fold, finish, prep, store_k, store_v, store_row, load_row, add_norm,
+    PI__ROWS_MAX, round_rows, pack, split, fold, finish, prep, turn, store_k, store_v, store_row, load_row, add_norm,
     softcap,
 };
 

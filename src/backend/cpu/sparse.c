@@ -30,7 +30,7 @@ size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t
     (void) be;
     if (pi__kv_index(type) < 0) return 0;
     if (n < 16 || n > 4 * PI__MAX_HEAD_DIM || n % 16 || n_rows < 1) return 0;
-    const size_t size = (size_t) n_rows * pi__row_size(pi__type_info_of(type), pi__row_width(n));
+    const size_t size = (size_t) n_rows * pi__kv_row_size(type, pi__row_width(n));
     return (size + 63) & ~(size_t) 63;
 }
 

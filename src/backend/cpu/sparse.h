@@ -50,7 +50,7 @@ static inline int32_t pi__row_width(int32_t n) { return (n + 31) / 32 * 32; }
 /* Row number `row` of a layer's pool, n_rows of them a block. */
 static inline char *pi__row_in(const pi__kv_layer *kv, int64_t row, int32_t n_rows)
 {
-    const size_t size = pi__row_size(pi__type_info_of(kv->type_k), pi__row_width(kv->head_dim));
+    const size_t size = pi__kv_row_size(kv->type_k, pi__row_width(kv->head_dim));
     return kv->base + (size_t) (row / n_rows) * kv->stride + (size_t) (row % n_rows) * size;
 }
 

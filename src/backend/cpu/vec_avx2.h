@@ -152,6 +152,37 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return from_i8(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *) table), _mm_and_si128(x, _mm_set1_epi8(15))));
 }
 
+/* A table of 8 int8 by the low three bits of lanes. */
+static inline __m256 look_up(const int8_t *table, __m256i index)
+{
+    return _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) table))), index);
+}
+
+/* 16 values of a table of 8 int8, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
+{
+    /* Into lane i the byte where code i begins, and the next. */
+    const __m256i none = _mm256_set1_epi32((int) 0x80800000), shift = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5);
+    const __m256i a = _mm256_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c);
+    const __m256i b = _mm256_setr_epi32(0x0e0d, 0x0e0d, 0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
+    __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *) (p - 10)));
+    return (vf){look_up(table, _mm256_srlv_epi32(_mm256_shuffle_epi8(x, _mm256_or_si256(a, none)), shift)),
+                look_up(table, _mm256_srlv_epi32(_mm256_shuffle_epi8(x, _mm256_or_si256(b, none)), shift))};
+}
+
+/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+static inline __m256 look_up_from(const int8_t *table, const uint32_t *p, int bit)
+{
+    __m256i x = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *) p), _mm_cvtsi32_si128(bit));
+    if (bit > 29)
+        x = _mm256_or_si256(x, _mm256_sll_epi32(_mm256_loadu_si256((const __m256i *) (p + 16)), _mm_cvtsi32_si128(32 - bit)));
+    return look_up(table, x);
+}
+static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
+{
+    return (vf){look_up_from(table, p, bit), look_up_from(table, p + 8, bit)};
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

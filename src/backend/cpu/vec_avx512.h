@@ -88,13 +88,34 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
 }
 static inline vf vf_bits(uint16_t w) { return from_mask((__mmask16) w); }
 
+/* A table of 16 int8 by the low four bits of lanes. */
+static inline vf look_up(const int8_t *table, __m512i index) { return _mm512_permutexvar_ps(index, vf_load_i8(table)); }
+
 /* 16 values of a table of int8, by the nibbles of p. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
-    __m128i b = _mm_loadu_si128((const __m128i *) p);
-    if (high) b = _mm_srli_epi16(b, 4);
-    b = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *) table), _mm_and_si128(b, _mm_set1_epi8(15)));
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p));
+    return look_up(table, high ? _mm512_srli_epi32(b, 4) : b);
+}
+
+/* 16 values of a table of 8 int8 and the same 8 again, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
+{
+    /* Into lane i the byte where code i begins, and the next. */
+    const __m512i bytes = _mm512_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c, 0x0e0d, 0x0e0d,
+                                            0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
+    const __m512i shift = _mm512_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5, 0, 3, 6, 1, 4, 7, 2, 5);
+    __m512i x = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *) (p - 10)));
+    x = _mm512_shuffle_epi8(x, _mm512_or_si512(bytes, _mm512_set1_epi32((int) 0x80800000)));
+    return look_up(table, _mm512_srlv_epi32(x, shift));
+}
+
+/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
+{
+    __m512i x = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(bit));
+    if (bit > 29) x = _mm512_or_si512(x, _mm512_sll_epi32(_mm512_loadu_si512(p + 16), _mm_cvtsi32_si128(32 - bit)));
+    return look_up(table, x);
 }
 
 static inline void vf_store_f16(uint16_t *p, vf a)

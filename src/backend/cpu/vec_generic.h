@@ -127,6 +127,25 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return vf_load(t);
 }
 
+/* 16 values of a table of 8 int8, by codes of 3 bits: those from p on. */
+static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
+{
+    float t[16];
+    for (int h = 0; h < 16; h += 8, p += 3) {
+        const uint32_t bits = p[0] | (uint32_t) p[1] << 8 | (uint32_t) p[2] << 16;
+        for (int i = 0; i < 8; i++) t[h + i] = table[bits >> 3 * i & 7];
+    }
+    return vf_load(t);
+}
+
+/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
+{
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = table[(p[i] >> bit | (bit > 29 ? p[16 + i] << (32 - bit) : 0)) & 7];
+    return vf_load(t);
+}
+
 static inline void vf_store_f16(uint16_t *p, vf a)
 {
     float t[16];

@@ -99,6 +99,34 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return from_i8(vqtbl1q_s8(vld1q_s8(table), x));
 }
 
+/* 16 values of a table of 8 int8 and the same 8 again, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
+{
+    /* Of lane i the byte where code i begins, and the next; how far they go to the right and to the left. */
+    static const uint8_t first[16] = {10, 10, 10, 11, 11, 11, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15};
+    static const uint8_t next[16] = {11, 11, 11, 12, 12, 12, 13, 13, 14, 14, 14, 15, 15, 15, 16, 16}; /* 16: 0 */
+    static const int8_t right[16] = {0, -3, -6, -1, -4, -7, -2, -5, 0, -3, -6, -1, -4, -7, -2, -5};
+    static const int8_t left[16] = {8, 5, 2, 7, 4, 1, 6, 3, 8, 5, 2, 7, 4, 1, 6, 3};
+    const uint8x16_t x = vld1q_u8(p - 10);
+    const uint8x16_t low = vshlq_u8(vqtbl1q_u8(x, vld1q_u8(first)), vld1q_s8(right));
+    const uint8x16_t high = vshlq_u8(vqtbl1q_u8(x, vld1q_u8(next)), vld1q_s8(left));
+    return from_i8(vqtbl1q_s8(vld1q_s8(table), vandq_u8(vorrq_u8(low, high), vdupq_n_u8(7))));
+}
+
+/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+static inline uint32x4_t bits_from(const uint32_t *p, int bit)
+{
+    uint32x4_t x = vshlq_u32(vld1q_u32(p), vdupq_n_s32(-bit));
+    return bit > 29 ? vorrq_u32(x, vshlq_u32(vld1q_u32(p + 16), vdupq_n_s32(32 - bit))) : x;
+}
+static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
+{
+    const uint16x8_t a = vcombine_u16(vmovn_u32(bits_from(p, bit)), vmovn_u32(bits_from(p + 4, bit)));
+    const uint16x8_t b = vcombine_u16(vmovn_u32(bits_from(p + 8, bit)), vmovn_u32(bits_from(p + 12, bit)));
+    const uint8x16_t code = vandq_u8(vcombine_u8(vmovn_u16(a), vmovn_u16(b)), vdupq_n_u8(7));
+    return from_i8(vqtbl1q_s8(vld1q_s8(table), code));
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x)
 {
     for (int i = 0; i < 4; i++) vst1_u16(p + i * 4, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));

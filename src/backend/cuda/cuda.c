@@ -137,8 +137,8 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     for (int i = 0; i < 2; i++) {
         int32_t t = types[i];
         if (pi__kv_index(t) < 0) return 0;
-        if (head_dim < 1 || head_dim % pi__type_info_of(t)->blck_size) return 0;
-        row += pi__row_size(pi__type_info_of(t), head_dim);
+        if (head_dim < 1 || head_dim % pi__kv_group(t)) return 0;
+        row += pi__kv_row_size(t, head_dim);
     }
     if (!pi__k_attention_has(head_dim) || n_head_kv < 1) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;

@@ -56,7 +56,8 @@ typedef struct pi__k_cache {
     int32_t type_k;     /* enum pi__type, one of cache_types.h */
     int32_t type_v;     /* the same, chosen separately */
     int32_t n_head_kv;  /* heads */
-    int32_t head_dim;   /* values a head, a multiple of 16 up to 512; of 32 where types have sides */
+    int32_t head_dim;   /* values a head, a multiple of 16 up to 512; of 32 where types have sides. Of rotated types qkv rotates
+                         * queries, too; attention gives rotated results where the values are, for turn */
     int32_t block_size; /* tokens a block: 16, 32 or 64; of pi__k_rows any */
 } pi__k_cache;
 
@@ -78,6 +79,16 @@ typedef struct pi__k_qkv {
     pi__k_cache cache;
 } pi__k_qkv;
 int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
+
+/* Results of attention over values of a rotated type (cache_rotation.h) are rotated back; only then comes the gate. */
+typedef struct pi__k_turn {
+    float *out;          /* [n_tokens, n_head * head_dim], in place */
+    int64_t ldo;
+    const float *gate;   /* multiplies by its sigmoid, or NULL */
+    int64_t ldg, gate_stride; /* floats from row to row, from head to head */
+    int32_t n_tokens, n_head, head_dim;
+} pi__k_turn;
+int pi__k_turn_run(void *stream, const pi__k_turn *a);
 
 /* ---- launch_attention.cu: fields as in pi__attention and pi__batch of ops.h */
 typedef struct pi__k_attn {

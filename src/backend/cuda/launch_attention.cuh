@@ -74,7 +74,7 @@ template <int D, bool SPLIT> static int run(void *stream, const pi__k_attn *a)
 template <int D> static int run_for(void *stream, const pi__k_attn *a)
 {
     bool split = false;
-#define ROW(t, fn, side, minimum, wide) split = split || ((a->cache.type_k == PI__##t || a->cache.type_v == PI__##t) && wide);
+#define ROW(t, fn, side, minimum, wide, ...) split = split || ((a->cache.type_k == PI__##t || a->cache.type_v == PI__##t) && wide);
     PI__CACHE_TYPES(ROW)
 #undef ROW
     return split ? run<D, true>(stream, a) : run<D, false>(stream, a);

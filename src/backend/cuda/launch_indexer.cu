@@ -38,7 +38,7 @@ static int score_by(void *stream, const pi__k_indexer *a, int32_t first, int32_t
 static int score_tokens(void *stream, const pi__k_indexer *a, int32_t first, int32_t n, float *score, int64_t to)
 {
     bool split = false;
-#define ROW(t, fn, side, minimum, wide) split = split || (a->entries.cache.type_k == PI__##t && wide);
+#define ROW(t, fn, side, minimum, wide, ...) split = split || (a->entries.cache.type_k == PI__##t && wide);
     PI__CACHE_TYPES(ROW)
 #undef ROW
     if (a->entries.cache.head_dim > 256) return split ? score_by<true, 1>(stream, a, first, n, score, to)

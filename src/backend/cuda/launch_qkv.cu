@@ -10,3 +10,10 @@ int pi__k_qkv_run(void *stream, const pi__k_qkv *a)
     size_t shared = sizeof(float) * QKV_WARPS * (size_t) a->cache.head_dim;
     return pi_launch(stream, qkv, grid, dim3(QKV_WARPS * 32), shared, *a);
 }
+
+int pi__k_turn_run(void *stream, const pi__k_turn *a)
+{
+    if (a->n_tokens < 1) return 0;
+    dim3 grid((unsigned) a->n_tokens, (unsigned) (a->n_head + QKV_WARPS - 1) / QKV_WARPS);
+    return pi_launch(stream, turn_back, grid, dim3(QKV_WARPS * 32), 0, *a);
+}

@@ -40,7 +40,7 @@ int pi__k_sparse_run(void *stream, const pi__k_sparse *a)
 {
     const int32_t type = a->rows.cache.type_k, other = a->entries.cache.base ? a->entries.cache.type_k : type;
     bool split = false;
-#define ROW(t, fn, side, minimum, wide) split = split || ((type == PI__##t || other == PI__##t) && wide);
+#define ROW(t, fn, side, minimum, wide, ...) split = split || ((type == PI__##t || other == PI__##t) && wide);
     PI__CACHE_TYPES(ROW)
 #undef ROW
     if (a->n_tokens < 1) return 0;

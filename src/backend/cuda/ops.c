@@ -193,8 +193,10 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
 {
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
+    const int64_t q_stride = a->q_stride ? a->q_stride : a->kv->head_dim;
+    const bool turn = pi__kv_rotated(a->kv->type_v);
     pi__k_attn k = {
-        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .gate = a->gate, .out = a->out,
+        .q = a->q, .ldq = a->ldq, .q_stride = q_stride, .gate = turn ? NULL : a->gate, .out = a->out,
         .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
@@ -203,6 +205,11 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .n_sm = c->info.n_sm, .block = a->block,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
+    pi__k_turn t = {
+        .out = a->out, .ldo = a->ldo, .gate = a->gate, .ldg = a->ldq, .gate_stride = q_stride, .n_tokens = b->n_tokens,
+        .n_head = a->n_head, .head_dim = a->kv->head_dim,
+    };
+    if (turn) PI__QUEUE(c, pi__k_turn_run(pi__rt_stream(c->rt), &t));
 }
 
 void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_rows *a)
