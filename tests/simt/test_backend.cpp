@@ -373,7 +373,8 @@ static void test_out_of_memory(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k), cmocka_unit_test(test_rotated),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
+                                cmocka_unit_test(test_rotated),
                                 cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
                                 cmocka_unit_test(test_fp4),
                                 cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products),

@@ -87,9 +87,8 @@ static void job_open_thought(pi__core *e, job *j)
     pi__free(tag.p);
 }
 
-static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias *bias)
+static pi__job job_ready(pi__core *e, job *j, int32_t logits, const pi__logit_bias *bias)
 {
-    pi_error err = {0};
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
@@ -102,7 +101,25 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     j->n_tokens = 0;
     j->rows = 0;
     atomic_store(&j->done, 0);
+    return p;
+}
+
+static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias *bias)
+{
+    pi_error err = {0};
+    const pi__job p = job_ready(e, j, logits, bias);
     if (pi__core_submit(e, &p, 1, &j->seq, &err)) fail_msg("submit: %s", err.msg);
+}
+
+/* All in one, so that no step begins with some of them. */
+static void jobs_submit(pi__core *e, job *jobs, int32_t logits)
+{
+    pi_error err = {0};
+    pi__job p[N_JOBS];
+    pi__seq *seq[N_JOBS];
+    for (int i = 0; i < N_JOBS; i++) p[i] = job_ready(e, &jobs[i], logits, NULL);
+    if (pi__core_submit(e, p, N_JOBS, seq, &err)) fail_msg("submit: %s", err.msg);
+    for (int i = 0; i < N_JOBS; i++) jobs[i].seq = seq[i];
 }
 
 /* Until it has ended, with this code. */
@@ -127,13 +144,13 @@ static pi__core *job_core(const pi__config *c)
 static void jobs_run(const pi__config *c, bool together, int32_t logits, job *jobs)
 {
     pi__core *e = job_core(c);
-    for (int round = 0; round <= c->prefix_cache; round++)
+    for (int round = 0; round <= c->prefix_cache; round++) {
+        if (together) jobs_submit(e, jobs, logits);
         for (int i = 0; i < N_JOBS; i++) {
-            job_submit(e, &jobs[i], logits, NULL);
-            if (!together) job_await(&jobs[i], PI_OK);
-            if (together && i == N_JOBS - 1)
-                for (int k = 0; k < N_JOBS; k++) job_await(&jobs[k], PI_OK);
+            if (!together) job_submit(e, &jobs[i], logits, NULL);
+            job_await(&jobs[i], PI_OK);
         }
+    }
     pi__core_close(e);
 }
 
