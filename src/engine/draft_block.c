@@ -62,7 +62,7 @@ static int32_t block_offer(pi__drafter *base, pi__seq *s, int32_t most)
 }
 
 /* Tokens of the block of s: a whole one, if it may become so long and there is room in the cache. */
-static int32_t block_size(const draft_block *d, const pi__seq *s)
+static int32_t tokens_of_block(const draft_block *d, const pi__seq *s)
 {
     const int32_t last = s->n_tokens - 1;
     int32_t n = d->base.n_max + first_slot(d);
@@ -81,7 +81,7 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
         if (!s || !s->n_wish) continue;
         if (d->c.drafter->block.chained && b->n_seqs == d->rows.max_rows) break;
         int32_t token[PI__MAX_DRAFT + 1] = {s->tokens[s->n_tokens - 1]};
-        const int32_t n = block_size(d, s), first = b->n_tokens;
+        const int32_t n = tokens_of_block(d, s), first = b->n_tokens;
         if (first + n > d->max_tokens) break;
         for (int32_t i = 1; i < n; i++) token[i] = d->c.drafter->block.mask;
         d->seq[b->n_seqs] = s;

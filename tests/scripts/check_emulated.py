@@ -29,6 +29,8 @@ FOLDERS = {
 DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp'],
             'dsv4-micro': ['-md', 'dsv4-micro', 'dsv4-micro-mtp-f32.gguf']}
 UNTRAINED = {'dsv4-micro'} # whose drafts are never right
+# Drafters of blocks, whose drafts are not right either.
+BLOCKS = {'gemma4-dense-tiny': ('dflash-tiny', 'dflash-tiny-F32.gguf')}
 # What runs on two devices, and with some layers on the CPU, to which it is compared as the device alone is.
 TWO_DEVICES = ['gemma4-moe-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
 SPLIT = {'dsv4-micro': ['-ngl', '2']}
@@ -119,6 +121,9 @@ def check_folder(golden, name, to, long):
         how, *what = DRAFTERS[name]
         if how == '-md': what = [unpack(golden, what[0], to, *what[1:])]
         faults += check_drafter(model, [how, *what], cases if long else cases[:1], emulated, name in UNTRAINED)
+    if name in BLOCKS:
+        flags = ['-md', unpack(golden, BLOCKS[name][0], to, BLOCKS[name][1])]
+        faults += check_drafter(model, flags, cases if long else cases[:1], emulated, True)
     if name in TWO_DEVICES: faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
     if name in SPLIT:
         split = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', *SPLIT[name])
