@@ -26,6 +26,16 @@ PI_FN size_t side_bytes(int32_t type, int32_t n)
     return (size_t) (n / 32) * (size_t) bytes;
 }
 
+/* true: values are cached rotated (pi__kv_rotated is of the host). */
+PI_FN bool is_rotated(int32_t type)
+{
+    bool is = false;
+#define ROW(t, fn, side, minimum, split, rotated) if (type == PI__##t) is = rotated;
+    PI__CACHE_TYPES(ROW)
+#undef ROW
+    return is;
+}
+
 /* A row of a head: its values or codes, and their sides. */
 struct cache_row {
     char *codes;

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
     if (a.rope && !is_v) rotate_row(row, a.rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
     if (is_q) {
-        const bool turned = pi__kv_rotated(a.cache.type_k); /* then n is a multiple of 32 */
+        const bool turned = is_rotated(a.cache.type_k); /* then n is a multiple of 32 */
         for (int32_t i = lane; i < n; i += 32) {
             const float f = row[i] * a.q_scale;
             q[i] = turned ? cache_turn(f, false, lane) : f;

@@ -90,6 +90,8 @@ void attention(int32_t n, int32_t dim, int32_t type)
     q.n_tokens = n;
     q.cache = {memory, 0, type, type, 4, dim, 16};
     CHECK(pi__k_qkv_run(nullptr, &q));
+    const pi__k_turn t = {nullptr, 0, nullptr, 0, 0, n, 16, dim};
+    if (pi__kv_rotated(type)) CHECK(pi__k_turn_run(nullptr, &t));
     pi__k_attn a = {};
     a.n_head = 16;
     a.n_tokens = n;
@@ -197,6 +199,7 @@ int main()
             if (!pi__k_attention_has(dim)) continue;
             attention(n, dim, PI__F16);
             attention(n, dim, PI__F32);
+            if (dim == 64) attention(n, dim, PI__TQ4_0);
         }
         for (int32_t dim = 32; dim <= 128; dim += 32) delta_net(n, dim);
         for (int32_t dim : {128, 512}) {

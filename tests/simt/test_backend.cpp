@@ -37,7 +37,7 @@ static pi_engine *open_engine(const char *model, const char *device, const char 
     return e;
 }
 
-static void test_model(int32_t type, const char *cache, const char *matmul = "auto")
+static void test_model(int32_t type, const char *cache, const char *matmul = "auto", double tolerance = 0.02)
 {
     const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and",
                                               "you", "once and on the"};
@@ -52,7 +52,7 @@ static void test_model(int32_t type, const char *cache, const char *matmul = "au
     unsigned long before = simt::n_launches;
     std::vector<answer> want = ask(cpu, prompts, true), got = ask(emu, prompts, true);
     assert_true(simt::n_launches > before + 100); /* it really ran there */
-    compare(what, want, got, 0.02);
+    compare(what, want, got, tolerance);
     compare(what, got, ask(emu, prompts, false), 0);
     compare(what, got, ask(cut, prompts, true), 0);
     pi_engine_close(cpu);
@@ -69,10 +69,11 @@ static void test_q8_0(void **)
     if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "f16");
 }
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
-/* Rotated, other types in the first layer. Their codes are few: keys that are not nearly the CPU's get other ones. */
+/* Rotated, other types in the first layer. Where the CPU's value and the device's lie on both sides of a border between two
+ * codes, they are further apart than in other caches. */
 static void test_rotated(void **)
 {
-    if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "L0.k:f16,*.k:tq4_0,first1:q8_0,*:tq3_0", "exact");
+    if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "L0.k:f16,*.k:tq4_0,first1:q8_0,*:tq3_0", "exact", 0.05);
 }
 
 /* Blocks that other prompts evict come back from host memory, with the same answers; so many layers on the device. */

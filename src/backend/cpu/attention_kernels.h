@@ -327,33 +327,25 @@ PI__INLINE vf load_v_iq4_nl(const char *block, int j, int half, const float *sca
 static const int8_t tq4_0_values[16] = {PI__TQ4_0_VALUES};
 static const int8_t tq3_0_values[16] = {PI__TQ3_0_VALUES, PI__TQ3_0_VALUES};
 
-/* x = H x. A stage takes value i and the one 16 behind it and leaves their sum and difference side by side, so that the next
- * stage is the same again, and after the last all are where they were. */
-PI__INLINE void hadamard(float *x)
-{
-    float y[32];
-    for (int stage = 0; stage < 5; stage++) {
-        for (int i = 0; i < 16; i++) {
-            y[2 * i] = x[i] + x[i + 16];
-            y[2 * i + 1] = x[i] - x[i + 16];
-        }
-        memcpy(x, y, sizeof y);
-    }
-}
-
 /* 1 / sqrt(32) and the sign of values 16 half .. + 15. vf_bits are 8 or -8. */
 PI__INLINE vf turn_by(int half)
 {
     return vf_mul(vf_bits((uint16_t) (~PI__ROTATION_SIGNS >> 16 * half)), vf_set1(PI__ROTATION_SCALE / 8));
 }
 
-/* 32 values, rotated or back. src may be dst. */
-PI__INLINE void turn32(const float *src, bool back, float *dst)
+/* 32 values, a and b, rotated or back. A stage takes value i and the one 16 behind it and leaves their sum and difference side by
+ * side, so that the next stage is the same again, and after the last all are where they were. */
+PI__INLINE void turn32(vf *a, vf *b, bool back)
 {
-    float t[32];
-    for (int i = 0; i < 2; i++) vf_store(t + 16 * i, back ? vf_load(src + 16 * i) : vf_mul(vf_load(src + 16 * i), turn_by(i)));
-    hadamard(t);
-    for (int i = 0; i < 2; i++) vf_store(dst + 16 * i, back ? vf_mul(vf_load(t + 16 * i), turn_by(i)) : vf_load(t + 16 * i));
+    const vf by_a = turn_by(0), by_b = turn_by(1);
+    if (!back) *a = vf_mul(*a, by_a), *b = vf_mul(*b, by_b);
+    PI__UNROLL for (int stage = 0; stage < 5; stage++) {
+        const vf sum = vf_add(*a, *b);
+        *b = vf_sub(*a, *b);
+        *a = sum;
+        vf_zip(a, b);
+    }
+    if (back) *a = vf_mul(*a, by_a), *b = vf_mul(*b, by_b);
 }
 
 /* 16 values on their way to codes. */
@@ -380,13 +372,9 @@ PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
 PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, float rms, uint8_t *to, int8_t *code)
 {
     static const float tries[] = {PI__ROTATION_TRIES};
-    float t[32], best = -1, scale = 0;
+    float best = -1, scale = 0;
     values32 x = clean_block(src);
-    vf_store(t, x.a);
-    vf_store(t + 16, x.b);
-    turn32(t, false, t);
-    x.a = vf_load(t);
-    x.b = vf_load(t + 16);
+    turn32(&x.a, &x.b, false);
     const float sum = vf_hsum(vf_add(vf_mul(x.a, x.a), vf_mul(x.b, x.b)));
     nearest a = {vf_zero(), vf_zero()}, b = a;
     for (int i = 0; i < (int) (sizeof tries / sizeof *tries); i++) {
@@ -409,8 +397,10 @@ PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, flo
 /* 32 of a table's values at x, times the scale at src, rotated back. */
 PI__INLINE void get_rotated(const char *src, float *x)
 {
-    for (int i = 0; i < 2; i++) vf_store(x + 16 * i, vf_mul(vf_load(x + 16 * i), get_half(src)));
-    turn32(x, true, x);
+    vf a = vf_mul(vf_load(x), get_half(src)), b = vf_mul(vf_load(x + 16), get_half(src));
+    turn32(&a, &b, true);
+    vf_store(x, a);
+    vf_store(x + 16, b);
 }
 
 PI__INLINE void put_tq4_0(const float *x, uint8_t *to)
@@ -465,7 +455,12 @@ PI__INLINE vf load_v_tq3_0(const char *block, int j, int half, const float *scal
 
 static void turn(int32_t n, float *x, bool back)
 {
-    for (int32_t i = 0; i < n; i += 32) turn32(x + i, back, x + i);
+    for (int32_t i = 0; i < n; i += 32) {
+        vf a = vf_load(x + i), b = vf_load(x + i + 16);
+        turn32(&a, &b, back);
+        vf_store(x + i, a);
+        vf_store(x + i + 16, b);
+    }
 }
 
 /* ------------------------------------------------------------------------------- the same, by a type that is a constant */

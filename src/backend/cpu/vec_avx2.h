@@ -183,6 +183,19 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return (vf){look_up_from(table, p, bit), look_up_from(table, p + 8, bit)};
 }
 
+/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+static inline vf zip8(__m256 a, __m256 b)
+{
+    __m256 lo = _mm256_unpacklo_ps(a, b), hi = _mm256_unpackhi_ps(a, b);
+    return (vf){_mm256_permute2f128_ps(lo, hi, 0x20), _mm256_permute2f128_ps(lo, hi, 0x31)};
+}
+static inline void vf_zip(vf *x, vf *y)
+{
+    const vf a = *x, b = *y;
+    *x = zip8(a.a, b.a);
+    *y = zip8(a.b, b.b);
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -113,9 +113,18 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 /* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
 static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
 {
-    __m512i x = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(bit));
+    __m512i x = _mm512_srlv_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(bit));
     if (bit > 29) x = _mm512_or_si512(x, _mm512_sll_epi32(_mm512_loadu_si512(p + 16), _mm_cvtsi32_si128(32 - bit)));
     return look_up(table, x);
+}
+
+/* Lanes in turn: a0 b0 a1 b1 ... into *a, the last 8 pairs into *b. */
+static inline void vf_zip(vf *a, vf *b)
+{
+    const __m512i lo = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const vf x = *a;
+    *a = _mm512_permutex2var_ps(x, lo, *b);
+    *b = _mm512_permutex2var_ps(x, _mm512_add_epi32(lo, _mm512_set1_epi32(8)), *b);
 }
 
 static inline void vf_store_f16(uint16_t *p, vf a)

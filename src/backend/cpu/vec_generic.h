@@ -146,6 +146,18 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return vf_load(t);
 }
 
+/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+static inline void vf_zip(vf *x, vf *y)
+{
+    const vf a = *x, b = *y;
+    for (int i = 0; i < 8; i++) {
+        x->v[i / 2][i % 2 * 2] = a.v[i / 4][i % 4];
+        x->v[i / 2][i % 2 * 2 + 1] = b.v[i / 4][i % 4];
+        y->v[i / 2][i % 2 * 2] = a.v[2 + i / 4][i % 4];
+        y->v[i / 2][i % 2 * 2 + 1] = b.v[2 + i / 4][i % 4];
+    }
+}
+
 static inline void vf_store_f16(uint16_t *p, vf a)
 {
     float t[16];

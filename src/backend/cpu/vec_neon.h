@@ -127,6 +127,18 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return from_i8(vqtbl1q_s8(vld1q_s8(table), code));
 }
 
+/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+static inline void vf_zip(vf *x, vf *y)
+{
+    const vf a = *x, b = *y;
+    for (int i = 0; i < 2; i++) {
+        x->v[2 * i] = vzip1q_f32(a.v[i], b.v[i]);
+        x->v[2 * i + 1] = vzip2q_f32(a.v[i], b.v[i]);
+        y->v[2 * i] = vzip1q_f32(a.v[i + 2], b.v[i + 2]);
+        y->v[2 * i + 1] = vzip2q_f32(a.v[i + 2], b.v[i + 2]);
+    }
+}
+
 static inline void vf_store_f16(uint16_t *p, vf x)
 {
     for (int i = 0; i < 4; i++) vst1_u16(p + i * 4, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
