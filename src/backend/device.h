@@ -196,7 +196,11 @@ typedef struct pi__device_info {
     bool usable;     /* create() can be expected to succeed */
 } pi__device_info;
 
-/* Parameters of devices; the last three are of GPUs. */
+/* Products of packed matrices: exact (activations in 15 bits), W16 (weights and activations in 16-bit floats), or what is
+ * fastest among those with no more error than is usual. Attention rounds queries to f16 save with the exact. */
+enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
+
+/* Parameters of devices; the last four are of GPUs. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
     int32_t n_batch;   /* the same of steps with tokens of prompts; 0: as n_threads */
@@ -204,6 +208,7 @@ typedef struct pi__cpu_params {
     uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
     int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
     const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
+    int matmul;        /* CUDA: how matrices of packed formats are multiplied, PI__MATMUL_*; the CPU's way is exact */
     bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
     bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
