@@ -6,6 +6,7 @@
 #include "device.cuh"
 #include "formats/cache_rotation.h"
 #include "formats/formats.h"
+#include "ptx.cuh"
 #include "warp.cuh"
 
 /* Bytes of a row of n values: of codes, and of what is beside them. */
@@ -126,7 +127,7 @@ PI_FN float cache_put_half(cache_row to, int n, int32_t g, int word, float f, in
 }
 PI_FN float cache_half(cache_row row, int n, int i, int word)
 {
-    return half_to_float(((const uint16_t *) row.sides)[i / 4 * n + word]);
+    return ptx_f16_low(((const uint16_t *) row.sides)[i / 4 * n + word]);
 }
 
 /* The lane's code, lo to hi, for the scale as it is stored. */

@@ -183,6 +183,35 @@ PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.
 PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e2m1, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k32")
 #undef PI_MMA_SCALED
 
+/* Two floats as f16, rounded to nearest: the first in the low half of the word. */
+PI_FN uint32_t ptx_f16x2(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+/* A half of such a word as a float. */
+PI_FN float ptx_f16_low(uint32_t w)
+{
+    float f;
+    asm("{\n\t.reg .f16 l, h;\n\tmov.b32 {l, h}, %1;\n\tcvt.f32.f16 %0, l;\n\t}" : "=f"(f) : "r"(w));
+    return f;
+}
+PI_FN float ptx_f16_high(uint32_t w)
+{
+    float f;
+    asm("{\n\t.reg .f16 l, h;\n\tmov.b32 {l, h}, %1;\n\tcvt.f32.f16 %0, h;\n\t}" : "=f"(f) : "r"(w));
+    return f;
+}
+
+/* 1 / x, within a unit in the last place; 0 of infinity and of what has a subnormal one. */
+PI_FN float ptx_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* 2^x, within 2 units in the last place; subnormal results are 0. */
 PI_FN float ptx_exp2(float x)
 {
@@ -194,6 +223,7 @@ PI_FN float ptx_exp2(float x)
 #else
 
 #include "ptx.h"
+#include "warp.cuh"
 
 PI_FN uint32_t ptx_shared(const void *p) { return simt::shared_address(p); }
 PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
@@ -272,7 +302,10 @@ PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) { return (a & b) 
 PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_perm(a, b, s); }
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
-
+PI_FN uint32_t ptx_f16x2(float low, float high) { return float_to_half(low) | (uint32_t) float_to_half(high) << 16; }
+PI_FN float ptx_f16_low(uint32_t w) { return half_to_float((uint16_t) w); }
+PI_FN float ptx_f16_high(uint32_t w) { return half_to_float((uint16_t) (w >> 16)); }
+PI_FN float ptx_reciprocal(float x) { return 1.0f / x; }
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 
 #endif

@@ -200,7 +200,7 @@ typedef struct pi__device_info {
 } pi__device_info;
 
 /* Products of packed matrices: exact (activations in 15 bits), W16 (weights and activations in 16-bit floats), or what is
- * fastest among those with no more error than is usual (kernels/w16.cuh). */
+ * fastest among those with no more error than is usual (kernels/w16.cuh). Attention rounds queries to f16 save with the exact. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
 /* Parameters of devices; the last four are of GPUs. */

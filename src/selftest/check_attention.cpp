@@ -1,5 +1,6 @@
 /* attention kernels against double precision, and batch-invariant: the same bits alone and in a batch, in every
- * chunking of the prefill, with a KV split over thread blocks and without, for every block size of the cache. */
+ * chunking of the prefill, in tiles of any size, with a KV split over thread blocks and without, for every block size of the
+ * cache. */
 #include "selftest/cache_ref.h"
 
 #include <memory>
@@ -28,11 +29,12 @@ struct fixture {
     std::vector<sequence> seqs;
     std::unique_ptr<paged> cache;
     std::vector<float> sinks;
+    bool fast; /* q is rounded to f16 */
 };
 
 fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
 {
-    fixture w = {c, block_size, {}, nullptr, {}};
+    fixture w = {c, block_size, {}, nullptr, {}, false};
     int32_t blocks = 1;
     for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
@@ -111,6 +113,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.scratch = scratch_there ? scratch.get() : nullptr;
     a.scratch_size = scratch_there ? scratch.size() : 0;
     a.n_sm = n_sm;
+    a.fast = w.fast;
     must_run(pi__k_attention(stream(), &a));
     pi__k_turn t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens, c.n_head, c.dim};
     if (pi__kv_rotated(c.type_v)) must_run(pi__k_turn_run(stream(), &t));
@@ -159,8 +162,11 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
     }
 }
 
-/* 11 bits of P, and of K and V where the cache has more, as against an F32 cache. */
-double tolerance_of(const config &c) { return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : 2e-3; }
+/* 11 bits of P, and of K and V where the cache has more, as against an F32 cache; of fast, 11 bits of q as well. */
+double tolerance_of(const config &c, bool fast = false)
+{
+    return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : fast ? 4e-3 : 2e-3;
+}
 
 void test_shapes()
 {
@@ -245,6 +251,61 @@ void test_odd_heads()
     }
 }
 
+/* All keys of the sequence that the span's rows do not see become NaN, whatever the type. */
+void poison(fixture &w, const span &rows)
+{
+    const config &c = w.c;
+    const int32_t lo = std::max(c.first, c.window && rows.from >= c.window ? rows.from - c.window + 1 : 0), hi = rows.to - 1 - c.past;
+    const sequence &s = w.seqs[rows.seq];
+    for (int32_t t = 0; t < s.len; t++) {
+        if (t >= lo && t <= hi) continue;
+        for (int32_t h = 0; h < c.n_head_kv; h++) {
+            for (bool v : {false, true}) {
+                std::vector<uint8_t> row(paged::row_bytes(v ? c.type_v : c.type_k, c.dim), 0xff);
+                w.cache->move(v, s.table[(size_t) (t / w.block_size)] * w.block_size + t % w.block_size, h, row.data(), true);
+            }
+        }
+    }
+}
+
+/* Larger tiles, tiles of 16 rows, keys split over blocks, what no row sees full of NaN: the same bits. */
+void check_tiles(const config &c, bool fast)
+{
+    const span rows = {0, 256, 268}; /* with four heads a kv head more than half of the largest tile; they end in a split's first keys */
+    fixture w = make_fixture(c, {275}, 16);
+    w.fast = fast;
+    about("%d values, %s", c.dim, fast ? "fast" : "exact");
+    const std::vector<float> want = run(w, {rows}, 1, false);
+    check(w, {rows}, want, tolerance_of(c, fast));
+    for (int32_t t = rows.from, to; t < rows.to; t = to) {
+        to = std::min(t + 5, rows.to);
+        const size_t at = (size_t) ((t - rows.from) * c.n_head * c.dim);
+        for (bool split : {false, true}) {
+            const std::vector<float> got = run(w, {{0, t, to}}, split ? 1000 : 0, split);
+            expect_bytes(&want[at], got.data(), got.size() * 4);
+        }
+    }
+    poison(w, rows);
+    const std::vector<float> again = run(w, {rows}, 1, false), few = run(w, {rows}, 1000, false);
+    expect_bytes(want.data(), again.data(), want.size() * 4);
+    expect_bytes(want.data(), few.data(), want.size() * 4);
+}
+
+void test_tiles()
+{
+    const config cases[] = {
+        {PI__F16, PI__F16, 4, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q8_0, PI__F16, 4, 1, 64, 0, 0, true, false, 0, 0},
+        {PI__F16, PI__F16, 4, 1, 64, 37, 0, false, true, 3, 1},   {PI__BF16, PI__F16, 4, 1, 80, 0, 0, false, false, 0, 0},
+        {PI__F16, PI__F16, 4, 1, 112, 40, 5, false, false, 0, 0}, {PI__F16, PI__BF16, 4, 1, 128, 0, 0, false, false, 0, 0},
+        {PI__Q8_0, PI__Q8_0, 4, 1, 128, 0, 0, false, true, 0, 0}, {PI__F16, PI__F16, 4, 1, 192, 0, 0, false, false, 0, 0},
+        {PI__F16, PI__F16, 4, 1, 256, 0, 0, false, false, 0, 0},  {PI__Q4_0, PI__Q8_0, 4, 1, 256, 33, 0, false, false, 0, 0},
+        {PI__F16, PI__F16, 4, 1, 512, 0, 0, false, false, 0, 0},  {PI__BF16, PI__Q5_1, 4, 1, 512, 0, 0, false, false, 0, 0}};
+    for (const config &c : cases) {
+        if (slow() && c.dim > 64) continue; /* an emulator in an emulator */
+        for (bool fast : {true, false}) check_tiles(c, fast);
+    }
+}
+
 /* More keys than a span has: a block does all of them, a span, or a split, all kv heads at once or one after the other,
  * tiles have 8 rows (of heads of 256) or 16, a chunk begins anywhere. Launches tell which it was. */
 void check_spans(const config &c, int32_t len)
@@ -291,7 +352,7 @@ void test_splits()
 
 const entry checks[] = {
     {"shapes", test_shapes}, {"same_bits", test_same_bits}, {"splits", test_splits},
-    {"odd_heads", test_odd_heads}, {"spans", test_spans},
+    {"odd_heads", test_odd_heads}, {"tiles", test_tiles}, {"spans", test_spans},
 };
 
 } // namespace

@@ -100,9 +100,10 @@ void attention(int32_t n, int32_t dim, int32_t type)
     a.cache = q.cache;
     a.scratch = memory;
     a.scratch_size = SIZE_MAX;
-    for (int32_t n_sm : {0, 148}) { /* n_head: tiles of 16 rows, and of 8 */
-        a.n_head = n_sm ? 4 : 16;
-        a.n_sm = n_sm;
+    for (int32_t way = 0; way < 4; way++) { /* large tiles where there are rows for them, and keys split over blocks */
+        a.n_sm = way % 2 ? 148 : 0;
+        a.n_head = way % 2 ? 4 : 16;
+        a.fast = way / 2;
         CHECK(pi__k_attention(nullptr, &a));
     }
 }
@@ -197,8 +198,8 @@ int main()
         rows_of_floats(n);
         for (int32_t dim = 32; dim <= 512; dim += 16) {
             if (!pi__k_attention_has(dim)) continue;
-            attention(n, dim, PI__F16);
-            attention(n, dim, PI__F32);
+            for (int32_t type : {PI__F16, PI__Q8_0, PI__F32})
+                if (type != PI__Q8_0 || dim % 32 == 0) attention(n, dim, type);
             if (dim == 64) attention(n, dim, PI__TQ4_0);
         }
         for (int32_t dim = 32; dim <= 128; dim += 32) delta_net(n, dim);

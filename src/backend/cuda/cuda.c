@@ -449,6 +449,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->be.discrete = true;
     c->n_threads = p->n_threads;
     c->records = !p->no_graphs;
+    c->fast_attention = p->matmul != PI__MATMUL_EXACT;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         pi__free(c);

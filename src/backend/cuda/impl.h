@@ -87,6 +87,7 @@ typedef struct pi__cuda {
     char desc[112];         /* describe() */
     pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
     int ways;               /* PI__WAY_*: how matrices may be multiplied; never changes */
+    bool fast_attention;    /* queries are rounded to f16; never changes */
     cuda_without without;   /* what was found to be wrong; never changes */
     bool records;           /* decode steps and drafts are captured; never changes */
     bool joined;            /* it works with others, which must capture the same steps as it does */

@@ -52,7 +52,7 @@ int pi__k_top_tokens(void *stream, const uint64_t *found, const int32_t *row, in
  * names. */
 typedef struct pi__k_cache {
     char *base;         /* block b of the layer is at base + b * stride */
-    size_t stride;      /* bytes, a multiple of 16 */
+    size_t stride;      /* bytes, a multiple of 16; below 4 GiB */
     int32_t type_k;     /* enum pi__type, one of cache_types.h */
     int32_t type_v;     /* the same, chosen separately */
     int32_t n_head_kv;  /* heads */
@@ -90,7 +90,8 @@ typedef struct pi__k_turn {
 } pi__k_turn;
 int pi__k_turn_run(void *stream, const pi__k_turn *a);
 
-/* ---- launch_attention.cu: fields as in pi__attention and pi__batch of ops.h */
+/* ---- launch_attention.cu: fields as in pi__attention and pi__batch of ops.h; heads of q and out begin at multiples of 8
+ * bytes */
 typedef struct pi__k_attn {
     const float *q;
     int64_t ldq, q_stride;
@@ -111,6 +112,7 @@ typedef struct pi__k_attn {
     size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
     int32_t block;              /* tokens see their sequence's last one */
+    int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */

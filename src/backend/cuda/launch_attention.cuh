@@ -23,61 +23,93 @@ static int32_t use_units(attn_job *j, int32_t shift)
     return most < (size_t) j->a.cache.n_head_kv ? (int32_t) most : j->a.cache.n_head_kv;
 }
 
-/* Tiles of R rows by units: some kv heads after the others, if scratch is too small for all of them. */
-template <int D, int R, bool SPLIT> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
+/* What a cache is made of. */
+struct cache_kind {
+    bool hilo;   /* a type that is taken as hi + lo */
+    bool copied; /* both are copied as they are */
+    size_t raw;  /* bytes of a row of K and one of V */
+};
+static cache_kind kind_of(const pi__k_cache &c)
+{
+    cache_kind kind = {false, true, 0};
+    for (int32_t type : {c.type_k, c.type_v}) {
+        kind.copied = kind.copied && (type == PI__F16 || type == PI__BF16);
+#define ROW(t, fn, side, minimum, split, ...)                                                                           \
+        if (type == PI__##t) {                                                                                          \
+            kind.hilo = kind.hilo || split;                                                                             \
+            kind.raw += (size_t) c.head_dim * (PI__KV_CODES_##t + side) / 32;                                           \
+        }
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    }
+    return kind;
+}
+
+/* Shared memory of a block: see attention_keys.cuh. */
+template <class S> static size_t shared_bytes(const pi__k_cache &c)
+{
+    constexpr size_t FIXED = S::EXCHANGE + block_facts<S>::SIZE;
+    if (S::KIND == HILO) return FIXED + S::TILES;
+    return FIXED + (S::COMES == COPIED ? 2 * S::TILES : S::TILES + 2 * S::TILE * kind_of(c).raw);
+}
+
+template <class S> static int run_blocks(void *stream, const attn_job &j, int32_t tiles, int32_t heads, int32_t units)
+{
+    const dim3 grid((unsigned) tiles, (unsigned) heads, (unsigned) units);
+    return pi_launch(stream, attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
+}
+
+/* By units: some kv heads after the others, if scratch is too small for all of them. */
+template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
     unsigned threads = (unsigned) (j.a.cache.head_dim + 31) / 32 * 32;
     int rc = 0;
     for (j.kv_head0 = 0; j.kv_head0 < j.a.cache.n_head_kv && !rc; j.kv_head0 += heads) {
         j.n_kv_heads = min(heads, j.a.cache.n_head_kv - j.kv_head0);
-        dim3 grid((unsigned) tiles, (unsigned) j.n_kv_heads, (unsigned) j.n_units);
-        rc = pi_launch(stream, attention<D, R, SPLIT>, grid, dim3(THREADS), shape<D, R, SPLIT>::total, j);
-        grid.z = R;
-        if (!rc) rc = pi_launch(stream, combine<R>, grid, dim3(threads), 0, j);
+        dim3 grid((unsigned) tiles, (unsigned) j.n_kv_heads, UNIT_ROWS);
+        rc = run_blocks<S>(stream, j, tiles, j.n_kv_heads, j.n_units);
+        if (!rc) rc = pi_launch(stream, combine, grid, dim3(threads), 0, j);
     }
     return rc;
 }
 
-/* Tiles of R rows, which have to be few enough that keys are split over blocks, if that is wanted. */
-template <int D, int R, bool SPLIT> static int run_few(void *stream, attn_job j)
+/* Tiles of 16 rows, which have to be few enough that keys are split over blocks, if that is wanted. */
+template <class S> static int run_few(void *stream, attn_job j)
 {
+    static_assert(S::R == UNIT_ROWS, "as combine() has them");
     const pi__k_attn &a = j.a;
-    int32_t tiles = a.n_tokens * j.group / R + a.n_seqs, heads = a.cache.n_head_kv, at_once = 0;
+    int32_t tiles = a.n_tokens * j.group / S::R + a.n_seqs, heads = a.cache.n_head_kv, at_once = 0;
     if (a.n_sm && a.scratch && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {
         int64_t blocks = (int64_t) tiles * heads * ((a.max_keys >> KV_SHIFT) + 2);
         if (blocks <= BLOCKS_A_SM * (int64_t) a.n_sm) at_once = use_units(&j, KV_SHIFT);
         if (!at_once && a.max_keys >> SPAN_SHIFT) at_once = use_units(&j, SPAN_SHIFT);
     }
-    if (at_once) return run_units<D, R, SPLIT>(stream, j, tiles, at_once);
+    if (at_once) return run_units<S>(stream, j, tiles, at_once);
     j.n_units = 0;
-    return pi_launch(stream, attention<D, R, SPLIT>, dim3((unsigned) tiles, (unsigned) heads), dim3(THREADS),
-                     shape<D, R, SPLIT>::total, j);
+    return run_blocks<S>(stream, j, tiles, heads, 1);
 }
 
-template <int D, bool SPLIT> static int run(void *stream, const pi__k_attn *a)
+/* Tiles of 16 rows, and larger ones, whose rows as many warps share as registers need. */
+template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_attn *a)
 {
-    constexpr int WIDE = SPLIT || D > 256 ? 16 : D > 128 ? 32 : 64; /* what shared memory holds */
+    constexpr int FEW = head<D>::PARTS, LEAST = D <= 96 ? 1 : D == 128 ? (COMES == COPIED ? 1 : 2) : D <= 256 ? 2 : 4;
+    constexpr int MANY = KIND == FAST || D == 32 || D == 192 ? LEAST : D <= 128 ? 2 : 2 * LEAST;
+    using many = shape<D, D < 256 || MANY == 2 ? 4 : 8 / MANY, MANY, KIND, COMES>;
     attn_job j = {*a, a->n_head / a->cache.n_head_kv, 0, a->cache.n_head_kv, 0, 0};
-    int32_t rows = a->n_tokens * j.group, heads = a->cache.n_head_kv, wide = rows / WIDE + a->n_seqs;
-    if (WIDE > 16 && rows > 32 * a->n_seqs && wide * heads >= a->n_sm) {
-        return pi_launch(stream, attention<D, WIDE, SPLIT>, dim3((unsigned) wide, (unsigned) heads), dim3(THREADS),
-                         shape<D, WIDE, SPLIT>::total, j);
+    int32_t rows = a->n_tokens * j.group, heads = a->cache.n_head_kv, tiles = rows / many::R + a->n_seqs;
+    if constexpr (KIND != HILO) {
+        if (rows > many::R / 2 * a->n_seqs && tiles * heads >= a->n_sm) return run_blocks<many>(stream, j, tiles, heads, 1);
     }
-    /* Of 8 rows where that lets two blocks be on a multiprocessor of 100 KiB. */
-    if constexpr (D == 256 && !SPLIT) {
-        if (rows <= 8 * a->n_seqs) return run_few<D, 8, SPLIT>(stream, j);
-    }
-    return run_few<D, 16, SPLIT>(stream, j);
+    return run_few<shape<D, 1, FEW, KIND, COMES>>(stream, j);
 }
 
 /* Launches for heads of up to D values. */
 template <int D> static int run_for(void *stream, const pi__k_attn *a)
 {
-    bool split = false;
-#define ROW(t, fn, side, minimum, wide, ...) split = split || ((a->cache.type_k == PI__##t || a->cache.type_v == PI__##t) && wide);
-    PI__CACHE_TYPES(ROW)
-#undef ROW
-    return split ? run<D, true>(stream, a) : run<D, false>(stream, a);
+    const cache_kind kind = kind_of(a->cache);
+    if (kind.hilo) return run<D, HILO, RAW>(stream, a);
+    if (kind.copied) return a->fast ? run<D, FAST, COPIED>(stream, a) : run<D, EXACT, COPIED>(stream, a);
+    return a->fast ? run<D, FAST, RAW>(stream, a) : run<D, EXACT, RAW>(stream, a);
 }
 
 #endif

@@ -202,7 +202,7 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
-        .n_sm = c->info.n_sm, .block = a->block,
+        .n_sm = c->info.n_sm, .block = a->block, .fast = c->fast_attention,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
     pi__k_turn t = {

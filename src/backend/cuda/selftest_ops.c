@@ -22,6 +22,7 @@ typedef struct tryout {
     size_t used;
     int code;     /* the first error of the runtime */
     bool no_room; /* the host had no memory for something */
+    bool fast;    /* attention's queries are rounded */
     uint64_t rng;
 } tryout;
 
@@ -125,7 +126,7 @@ static void try_attention(tryout *t, cuda_without *without)
         .q = put(t, a->q, sizeof a->q), .ldq = HEADS * DIM, .q_stride = DIM, .out = out, .ldo = HEADS * DIM, .n_head = HEADS,
         .n_tokens = TOKENS, .n_seqs = 2, .pos = put(t, attention_pos, sizeof attention_pos),
         .seq_start = put(t, attention_start, sizeof attention_start), .block_table = put(t, table, sizeof table),
-        .table_stride = 38, .max_keys = LONG, .scratch_size = 2 << 20,
+        .table_stride = 38, .max_keys = LONG, .scratch_size = 2 << 20, .fast = t->fast,
         .cache = {put(t, a->cache, sizeof a->cache), 2 * BLOCK * DIM * 2, PI__F16, PI__F16, 1, DIM, BLOCK},
     };
     void *scratch = take(t, k.scratch_size);
@@ -385,7 +386,7 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     static void (*const tries[])(tryout *t, cuda_without *without) = {try_attention, try_delta, try_experts, try_topk};
     const bool records = c->records;
-    tryout t = {.rt = c->rt, .rng = 1};
+    tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
     t.p = p;

@@ -1,0 +1,248 @@
+/* Keys and values of the cache to shared memory: a tile of K and one of V, f16, for ldmatrix (attention_kernels.cuh).
+ *
+ *     F16, BF16     copied to their place in the background, a tile ahead; then a thread makes f16 of the bf16 that it copied
+ *     other types   copied as they lie in the cache, a tile ahead: 16 keys of a block are one piece of codes and one of sides.
+ *                   Then they are made f16, in a place of their own
+ *     with F32      read and split into hi + lo without being copied before
+ *
+ *     shared memory   [ parts of scores ][ facts ][ K, V ][ K, V ]             F16, BF16: two stages
+ *                     [ parts of scores ][ facts ][ K, V ][ raw ][ raw ]       others
+ *                     [ parts of scores ][ facts ][ K hi, lo, V hi, lo ]       with F32
+ *
+ * A row's pieces of 16 bytes are swizzled: the 8 rows that ldmatrix reads at a time lie in different banks. Rows of keys that
+ * no row of the tile sees are zeros, for what lies in the cache there may be NaN; so are columns past the head's. */
+#ifndef PI_ATTENTION_KEYS_CUH
+#define PI_ATTENTION_KEYS_CUH
+
+#include "attention.cuh"
+
+/* Where piece c of row r of a tile is; r by its last three bits. */
+template <class S> PI_FN int swizzled(int r, int c) { return c ^ (S::COLS % 8 ? r >> 1 & 3 : r & 7); }
+
+/* The address of piece first + 2 i of row r, which begins at `row`: where a warp's columns allow it, with what does not depend
+ * on i apart, so that little has to be computed, and kept. */
+template <class S> PI_FN uint32_t piece_at(uint32_t row, int r, int first, int i)
+{
+    constexpr int GROUP = S::COLS % 8 ? 4 : 8; /* pieces that are swizzled with each other */
+    if constexpr (S::N % GROUP == 0 || GROUP % S::N == 0)
+        return ((row + 16 * (uint32_t) swizzled<S>(r, first)) ^ (uint32_t) (32 * i % (16 * GROUP))) +
+               (uint32_t) (2 * i / GROUP * GROUP * 16);
+    else return row + 16 * (uint32_t) swizzled<S>(r, first + 2 * i);
+}
+
+PI_FN int32_t block_of(const pi__k_attn &a, const keys_at &at, int32_t key) { return at.table[key >> block_shift(a.cache.block_size)]; }
+PI_FN int32_t offset_of(const pi__k_attn &a, int32_t key) { return key & (a.cache.block_size - 1); }
+
+/* Any of 16 keys from `key` on, a multiple of 16, is seen. */
+PI_FN bool any_seen(const work &w, int32_t key) { return key + 15 >= w.lo && key <= w.hi; }
+
+/* Which pieces a thread copies: LANES side by side have a row, the same of K and V; where there are threads for both, the
+ * second half has V. */
+template <class S> struct copies {
+    static constexpr int LANES = S::COLS % 8 ? 4 : 8, ROWS = S::THREADS / LANES;
+    static constexpr bool HALVES = ROWS > S::TILE;
+    static constexpr int PASSES = HALVES ? 1 : S::TILE / ROWS, EACH = S::COLS / LANES; /* rows of a thread, pieces of a row */
+};
+
+/* The thread's rows: f(pass, row of the tile, first piece, its place in K's tile). */
+template <class S, class F> PI_FN void each_row(const F &f)
+{
+    using C = copies<S>;
+    const int r = (int) threadIdx.x / C::LANES % S::TILE, c = (int) threadIdx.x % C::LANES;
+#pragma unroll
+    for (int n = 0; n < C::PASSES; n++)
+        f(n, r + n * C::ROWS, c, (uint32_t) ((r + n * C::ROWS) * S::D * 2 + 16 * swizzled<S>(r, c)));
+}
+/* The thread copies K, or V. */
+template <class S> PI_FN bool copies_k() { return !copies<S>::HALVES || (int) threadIdx.x < S::THREADS / 2; }
+template <class S> PI_FN bool copies_v() { return !copies<S>::HALVES || (int) threadIdx.x >= S::THREADS / 2; }
+
+/* The numbers of the blocks that the thread's rows are in. */
+template <class S>
+PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, int32_t (&block)[copies<S>::PASSES])
+{
+    each_row<S>([&](int n, int row, int, uint32_t) {
+        block[n] = any_seen(w, (key0 + row) & ~15) ? block_of(a, at, key0 + row) : 0;
+    });
+}
+
+/* A tile of two-byte values from key0 on, to shared address `to`; WHOLE: all keys are seen. */
+template <class S, bool WHOLE>
+PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, const int32_t (&block)[copies<S>::PASSES],
+                     uint32_t to)
+{
+    using C = copies<S>;
+    if (C::HALVES && copies_v<S>()) to += S::PLANE;
+    each_row<S>([&](int n, int row, int c, uint32_t place) {
+        const int32_t key = key0 + row;
+        const bool there = WHOLE || (key >= w.lo && key <= w.hi);
+        const uint64_t from = (uint64_t) (uint32_t) block[n] * (uint32_t) a.cache.stride +
+                              (uint32_t) (offset_of(a, key) * a.cache.head_dim * 2 + 16 * c);
+        const char *k = at.k.base + from, *v = at.v.base + from;
+        if (C::HALVES && copies_v<S>()) k = v;
+#pragma unroll
+        for (int i = 0; i < C::EACH; i++) {
+            const bool in = there && S::has_column(8 * (c + i * C::LANES), a.cache.head_dim);
+            ptx_cp_async16(to + place + 16 * i * C::LANES, k + 16 * i * C::LANES, in ? 16 : 0);
+            if (C::HALVES) continue;
+            ptx_cp_async16(to + S::PLANE + place + 16 * i * C::LANES, v + 16 * i * C::LANES, in ? 16 : 0);
+        }
+    });
+}
+
+/* 8 floats, as halves can hold them, to 16 bytes; low: what they leave, or NULL. */
+PI_FN void put8(unsigned char *to, unsigned char *low, const float (&f)[8])
+{
+    uint32_t h[4], l[4];
+    for (int i = 0; i < 4; i++) {
+        h[i] = ptx_f16x2(f[2 * i], f[2 * i + 1]);
+        if (low) l[i] = ptx_f16x2(f[2 * i] - ptx_f16_low(h[i]), f[2 * i + 1] - ptx_f16_high(h[i]));
+    }
+    *(uint4 *) to = {h[0], h[1], h[2], h[3]};
+    if (low) *(uint4 *) low = {l[0], l[1], l[2], l[3]};
+}
+
+/* Values of a type, as halves can hold them: of codes none is NaN, whose scales are never. */
+template <int TYPE> PI_FN void get8(const cache_row &row, int c, float (&f)[8])
+{
+#define ROW(t, fn, ...) if (TYPE == PI__##t) cache_get8_##fn(row, c, f);
+    PI__CACHE_TYPES(ROW)
+#undef ROW
+    constexpr bool CODES = TYPE != PI__F32 && TYPE != PI__F16 && TYPE != PI__BF16;
+    for (int i = 0; i < 8; i++) f[i] = CODES ? fminf(fmaxf(f[i], -65504.0f), 65504.0f) : clean(f[i]);
+}
+
+/* What the thread has copied of BF16 becomes f16. */
+template <class S> PI_FN void make_f16(const pi__k_cache &cache, unsigned char *tile)
+{
+    using C = copies<S>;
+#pragma unroll 1
+    for (int v = 0; v < 2; v++) {
+        if ((v ? cache.type_v : cache.type_k) == PI__F16 || !(v ? copies_v<S>() : copies_k<S>())) continue;
+        each_row<S>([&](int, int, int, uint32_t place) {
+#pragma unroll 1
+            for (int i = 0; i < C::EACH; i++) {
+                unsigned char *p = tile + (v ? S::PLANE : 0) + place + 16 * i * C::LANES;
+                float f[8];
+                get8<PI__BF16>({(char *) p, nullptr}, 0, f);
+                put8(p, nullptr, f);
+            }
+        });
+    }
+}
+
+/* A tile's codes and sides from key0 on, as they lie in the cache, to shared address `to`. */
+template <class S> PI_FN void copy_raw(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, uint32_t to)
+{
+#pragma unroll 1
+    for (int i = 0; i < 2 * S::TILE / 16; i++) {
+        const cache_plane &p = i < S::TILE / 16 ? at.k : at.v;
+        const int32_t key = key0 + 16 * (i % (S::TILE / 16));
+        const uint32_t codes = p.row, pieces = p.row + p.side; /* of 16 bytes each, of 16 keys */
+        if (any_seen(w, key)) {
+            const cache_row from = cache_token(p, block_of(a, at, key), offset_of(a, key));
+#pragma unroll 1
+            for (uint32_t n = threadIdx.x; n < pieces; n += S::THREADS)
+                ptx_cp_async16(to + 16 * n, n < codes ? from.codes + 16 * n : from.sides + 16 * (n - codes));
+        }
+        to += 16 * pieces;
+    }
+}
+
+/* Bytes that copy_raw() fills. */
+template <class S> PI_FN uint32_t raw_bytes(const keys_at &at) { return S::TILE * (at.k.row + at.k.side + at.v.row + at.v.side); }
+
+/* A tile of K or V of a type becomes f16: from what copy_raw() copied, or (HILO) from the cache. */
+template <class S, int TYPE>
+PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, const cache_plane &p, int32_t key0, unsigned char *raw,
+                        unsigned char *tile)
+{
+#pragma unroll 1
+    for (int i = (int) threadIdx.x; i < S::TILE * S::COLS; i += S::THREADS) {
+        const int r = i / S::COLS, c = i % S::COLS;
+        const int32_t key = key0 + r;
+        const uint32_t n = (uint32_t) r % 16;
+        char *first = (char *) raw + ((uint32_t) r - n) * (p.row + p.side);
+        float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (key >= w.lo && key <= w.hi && 8 * c < a.cache.head_dim) {
+            cache_row row = {first + n * p.row, first + 16 * p.row + n * p.side};
+            if (S::KIND == HILO) row = cache_token(p, block_of(a, at, key), offset_of(a, key));
+            get8<TYPE>(row, c, f);
+        }
+        unsigned char *to = tile + (uint32_t) (r * S::D * 2 + 16 * swizzled<S>(r, c));
+        put8(to, S::KIND == HILO ? to + S::PLANE : nullptr, f);
+    }
+}
+
+/* The tiles of K and V. */
+template <class S>
+PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, unsigned char *raw, unsigned char *tile)
+{
+#pragma unroll 1
+    for (int v = 0; v < 2; v++) {
+        const cache_plane &p = v ? at.v : at.k;
+        switch (v ? a.cache.type_v : a.cache.type_k) {
+#define ROW(t, ...) case PI__##t: convert_type<S, PI__##t>(a, at, w, p, key0, raw, tile); break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+        default: break;
+        }
+        raw += S::TILE * (p.row + p.side);
+        tile += S::PLANES * S::PLANE;
+    }
+}
+
+/* The tiles of a block, one after the other. */
+template <class S> struct tiles {
+    const pi__k_attn &a;
+    const work &w;
+    const keys_at &at;
+    unsigned char *shared; /* where tiles begin */
+    int32_t last;          /* tile */
+    int32_t n;             /* tiles so far: the stage */
+    int32_t block[copies<S>::PASSES]; /* of the next one to be copied */
+
+    __device__ __forceinline__ unsigned char *stage(int32_t i) const
+    {
+        if (S::COMES == COPIED) return shared + (i & 1 ? S::TILES : 0);
+        return shared + S::TILES + (i & 1 ? raw_bytes<S>(at) : 0);
+    }
+
+    /* Begins to copy tile i, if there is one, to the next stage. */
+    __device__ __forceinline__ void fetch(int32_t i)
+    {
+        const int32_t key0 = i * S::TILE;
+        if (S::KIND == HILO) return;
+        if (i <= last && S::COMES == RAW) copy_raw<S>(a, at, w, key0, ptx_shared(stage(n)));
+        else if (i <= last) {
+            if (key0 >= w.lo && key0 + S::TILE - 1 <= w.hi) copy_tile<S, true>(a, at, w, key0, block, ptx_shared(stage(n)));
+            else copy_tile<S, false>(a, at, w, key0, block, ptx_shared(stage(n)));
+            find_blocks<S>(a, at, w, key0 + S::TILE, block);
+        }
+        ptx_cp_async_commit();
+        n++;
+    }
+
+    __device__ __forceinline__ void begin(int32_t first)
+    {
+        n = 0;
+        if (S::COMES == COPIED) find_blocks<S>(a, at, w, first * S::TILE, block);
+        fetch(first);
+    }
+
+    /* Tile i for all threads, while the next one is on its way. Its address. */
+    __device__ __forceinline__ uint32_t get(int32_t i)
+    {
+        unsigned char *here = stage(n - 1);
+        ptx_cp_async_wait<0>();
+        if (S::COMES == COPIED) make_f16<S>(a.cache, here);
+        __syncthreads(); /* the tile is there, and what lay in the other stage has been read */
+        fetch(i + 1);
+        if (S::COMES == COPIED) return ptx_shared(here);
+        convert_tile<S>(a, at, w, i * S::TILE, here, shared);
+        __syncthreads();
+        return ptx_shared(shared);
+    }
+};
+
+#endif
