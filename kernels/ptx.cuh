@@ -155,6 +155,27 @@ PI_FN float ptx_exp2(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* 1 / x, within a unit in the last place; of what is beyond 2^126 it is 0. */
+PI_FN float ptx_rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* Two F16 in a word, the first in its low half, rounded to nearest even; and what they are as floats. */
+PI_FN uint32_t ptx_half2(float low, float high)
+{
+    uint32_t y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+PI_FN float2 ptx_floats(uint32_t half2)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y) : "r"(half2));
+    return y;
+}
 
 #else
 
@@ -233,6 +254,12 @@ PI_FN void ptx_mma_mxf8_e2m1_e2m1(float (&d)[4], const uint32_t (&a)[4], const u
 }
 
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
+PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }
+PI_FN uint32_t ptx_half2(float low, float high) { return simt::to_half(low) | (uint32_t) simt::to_half(high) << 16; }
+PI_FN float2 ptx_floats(uint32_t half2)
+{
+    return {simt::from_half((uint16_t) half2), simt::from_half((uint16_t) (half2 >> 16))};
+}
 
 #endif
 #endif
