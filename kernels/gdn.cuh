@@ -193,7 +193,7 @@ PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
 
 /* x / (1 + e^-x), within 3e-7 of itself, or of its value at 0 */
 PI_FN float silu(float x) { return x * ptx_rcp(1.0f + ptx_exp2(-1.44269504f * x)); }
-PI_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+PI_FN float sigmoid(float x) { return ptx_rcp(1.0f + expf(-x)); }
 
 /* Channel c of position p as it came, from the step or an earlier one. */
 PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
@@ -231,23 +231,35 @@ template <bool WIDE> struct convolution {
     }
 };
 
-/* Two numbers as words of hi and lo. */
+/* Two numbers less what their word hi has of them; and as words of hi and lo. */
+PI_FN uint32_t rest(float x, float y, uint32_t hi)
+{
+    const float2 f = ptx_floats(hi);
+    return ptx_half2(x - f.x, y - f.y);
+}
 PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
 {
     hi = ptx_half2(x, y);
-    float2 f = ptx_floats(hi);
-    lo = ptx_half2(x - f.x, y - f.y);
+    lo = rest(x, y, hi);
 }
 
-/* The keys (or queries) of key head h at n positions from p on, by a warp: the convolved channels over the root of the sum
- * of their squares, times 2^6. A lane has values 2 lane, 2 lane + 1, and those 64 further; put(row, pair, hi, lo). */
-template <int D, bool WIDE, class PUT>
+/* What a key's or query's convolved channels are multiplied by: one over the root of the sum of their squares, 2^6. */
+template <int D> PI_FN float unit_of(const job &j, bool query, float lane_squares)
+{
+    constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* of D */
+    return (query ? 1 / (KEY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(warp_sum(lane_squares) + j.a.eps);
+}
+PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
+
+/* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 2 lane, 2 lane + 1, and those
+ * 64 further; put(row, pair, hi, lo). */
+template <int D, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {
     constexpr int PAIRS = (D + 63) / 64;
     const int lane = (int) threadIdx.x % 32;
-    const int32_t c = (query ? h : j.a.state.n_k + h) * D + 2 * lane;
-    convolution<WIDE> conv[2 * PAIRS];
+    const int32_t c = key_channel(j, h, query, D) + 2 * lane;
+    convolution<true> conv[2 * PAIRS];
 #pragma unroll
     for (int i = 0; i < 2 * PAIRS; i++) {
         if (i / 2 * 32 + lane < D / 2) conv[i].begin(j, s, p, c + i / 2 * 64 + i % 2);
@@ -260,13 +272,34 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
             x[i] = i / 2 * 32 + lane < D / 2 ? conv[i].next(j, s, p + r, c + i / 2 * 64 + i % 2) : 0.0f;
             ss = fmaf(x[i], x[i], ss);
         }
-        float scale = (query ? 1 / (KEY_UNIT * sqrtf((float) D)) : 1 / KEY_UNIT) / sqrtf(warp_sum(ss) + j.a.eps);
+        const float unit = unit_of<D>(j, query, ss);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             uint32_t hi, lo;
-            split(x[2 * i] * scale, x[2 * i + 1] * scale, hi, lo);
+            split(x[2 * i] * unit, x[2 * i + 1] * unit, hi, lo);
             if (i * 32 + lane < D / 2) put(r, i * 32 + lane, hi, lo);
         }
+    }
+}
+
+/* The same of one position, to rows of hi and lo in shared memory, with few registers. */
+template <int D>
+PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi, uint32_t *to_lo)
+{
+    const int lane = (int) threadIdx.x % 32;
+    const int32_t c = key_channel(j, h, query, D);
+    float ss = 0;
+#pragma unroll 1
+    for (int i = lane; i < D / 2; i += 32) {
+        convolution<false> conv;
+        const float x = conv.next(j, s, p, c + 2 * i), y = conv.next(j, s, p, c + 2 * i + 1);
+        to_hi[i] = __float_as_uint(x), to_lo[i] = __float_as_uint(y);
+        ss = fmaf(y, y, fmaf(x, x, ss));
+    }
+    const float unit = unit_of<D>(j, query, ss);
+#pragma unroll 1
+    for (int i = lane; i < D / 2; i += 32) {
+        split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], to_lo[i]);
     }
 }
 
@@ -299,7 +332,7 @@ template <int D> PI_FN void gated_norm(const job &j, const float *o, int32_t tok
     const float *z = j.a.z + token * j.a.ld_z + head * D;
     float *out = j.a.out + token * j.a.ldo + head * D, ss = 0;
     for (int i = lane; i < D; i += 32) ss = fmaf(o[i], o[i], ss);
-    float factor = 1.0f / sqrtf(warp_sum(ss) / (float) D + j.a.eps);
+    float factor = ptx_rsqrt(fmaf(warp_sum(ss), 1.0f / (float) D, j.a.eps));
 #pragma unroll 1
     for (int i = lane; i < D; i += 32) out[i] = o[i] * factor * j.a.norm[i] * silu(z[i]);
 }

@@ -29,37 +29,40 @@ template <int W, int N> struct halves {
 
 /* A warp's patch: columns col .. col + 15 of S0, rows row .. row + D / 2 - 1. */
 struct patch_place {
-    int32_t col, row;
+    int32_t col, row, lane;
 };
 template <int D> struct patch {
     float x[D / 32][8]; /* words of A, two values each, of every 16 rows */
 };
 
-/* Where the pair of values of word pair `high` (rows + 8), row i of 2, is: its columns are neighbours in memory. */
-template <int D> PI_FN size_t patch_at(const patch_place &p, int k, int high, int i)
+/* Where the lane's first pair of values is; those of row i of two, word pair `high` (rows + 8) and k are patch_step() on.
+ * The pair's columns are neighbours in memory. */
+template <int D> PI_FN size_t patch_at(const patch_place &p)
 {
-    const int lane = (int) threadIdx.x % 32;
-    return (size_t) ((p.row + 16 * k + 8 * high + lane % 4 * 2 + i) * D + p.col + lane / 4 * 2);
+    return (size_t) ((p.row + p.lane % 4 * 2) * D + p.col + p.lane / 4 * 2);
 }
+template <int D> PI_FN constexpr int patch_step(int k, int high, int i) { return (16 * k + 8 * high + i) * D; }
 template <int D> PI_FN void load_patch(const float *s, const patch_place &p, patch<D> &st)
 {
+    s += patch_at<D>(p);
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
 #pragma unroll
         for (int w = 0; w < 4; w++) {
-            float2 v = *(const float2 *) (s + patch_at<D>(p, k, w / 2, w % 2));
+            const float2 v = *(const float2 *) (s + patch_step<D>(k, w / 2, w % 2));
             st.x[k][w / 2 * 4 + w % 2] = v.x, st.x[k][w / 2 * 4 + 2 + w % 2] = v.y;
         }
     }
 }
 template <int D> PI_FN void store_patch(float *s, const patch_place &p, const patch<D> &st)
 {
+    s += patch_at<D>(p);
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
 #pragma unroll
         for (int w = 0; w < 4; w++) {
             const float2 v = {st.x[k][w / 2 * 4 + w % 2], st.x[k][w / 2 * 4 + 2 + w % 2]};
-            *(float2 *) (s + patch_at<D>(p, k, w / 2, w % 2)) = v;
+            *(float2 *) (s + patch_step<D>(k, w / 2, w % 2)) = v;
         }
     }
 }
@@ -79,20 +82,11 @@ template <int D> PI_FN float top_of(const patch<D> &st)
 
 /* ------------------------------------------------------------------------------------------------------------ products */
 
-/* d[small], d[big] += hi and lo of A times those of B: b[0], b[1] are hi. */
-PI_FN void add_products(float (&small)[4], float (&big)[4], const uint32_t (&hi)[4], const uint32_t (&lo)[4],
-                        const uint32_t (&b)[4])
-{
-    ptx_mma_f16(small, lo, {b[0], b[1]});
-    ptx_mma_f16(small, hi, {b[2], b[3]});
-    ptx_mma_f16(big, hi, {b[0], b[1]});
-}
-
 /* The lane's address for loading tokens 4 quad .. as B, keys then queries, values `row` .. row + 15 of each. */
-template <int D> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row)
+template <int D> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row, int lane)
 {
     using P = planes<D>;
-    const int lane = (int) threadIdx.x % 32, m = lane / 8;
+    const int m = lane / 8;
     return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * P::PLANE + (4 * quad + lane % 4) * P::PITCH + m % 2 * 4 + row / 2);
 }
 
@@ -101,19 +95,24 @@ template <int D, int N>
 PI_FN void times_patch(const patch<D> &st, const patch_place &p, const uint32_t *pl, int first, float (&y)[N][4])
 {
     float small[N][4] = {};
-    const uint32_t at = tokens_at<D>(pl, first, p.row);
+    const uint32_t at = tokens_at<D>(pl, first, p.row, p.lane);
 #pragma unroll
     for (int n = 0; n < N; n++) y[n][0] = y[n][1] = y[n][2] = y[n][3] = 0;
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
-        uint32_t hi[4], lo[4], b[4];
+        uint32_t hi[4], lo[4], b[N][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) split(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i], lo[i]);
+        for (int i = 0; i < 4; i++) hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            ptx_ldmatrix_x4(b, at + (uint32_t) (4 * n * planes<D>::PITCH + 8 * k) * 4);
-            add_products(small[n], y[n], hi, lo, b);
+            ptx_ldmatrix_x4(b[n], at + (uint32_t) (4 * n * planes<D>::PITCH + 8 * k) * 4);
+            ptx_mma_f16(y[n], hi, {b[n][0], b[n][1]});
+            ptx_mma_f16(small[n], hi, {b[n][2], b[n][3]});
         }
+#pragma unroll
+        for (int i = 0; i < 4; i++) lo[i] = rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
+#pragma unroll
+        for (int n = 0; n < N; n++) ptx_mma_f16(small[n], lo, {b[n][0], b[n][1]});
     }
 #pragma unroll
     for (int i = 0; i < 4 * N; i++) y[i / 4][i % 4] += small[i / 4][i % 4];
@@ -122,8 +121,8 @@ PI_FN void times_patch(const patch<D> &st, const patch_place &p, const uint32_t 
 /* The same for shared memory: results of half p.row > 0 of N quads. */
 template <int D, int W, int N> PI_FN void put_half(const patch_place &p, const float (&y)[N][4], float *to)
 {
-    const int lane = (int) threadIdx.x % 32, t = lane % 4, half = p.row > 0;
-    to += t / 2 * halves<W, N>::KIND + half * N * quads<W>::PITCH + (p.col % W + lane / 4 * 2) * 4 + t % 2 * 2;
+    const int t = p.lane % 4, half = p.row > 0;
+    to += t / 2 * halves<W, N>::KIND + half * N * quads<W>::PITCH + (p.col % W + p.lane / 4 * 2) * 4 + t % 2 * 2;
 #pragma unroll
     for (int n = 0; n < N; n++) {
         *(float2 *) (to + n * quads<W>::PITCH) = {y[n][0], y[n][1]};
@@ -140,27 +139,27 @@ template <int W, int N> PI_FN float4 both_halves(const float *from, bool query, 
 
 /* Keys of the chunk times four tokens' keys and queries, by a warp: y[i] is that of key g + i / 2 * 8 and column
  * 2 t + i % 2, keys before queries; times 2^12. */
-template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, float (&y)[4])
+template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int lane, float (&y)[4])
 {
     using P = planes<D>;
-    const int lane = (int) threadIdx.x % 32, m = lane / 8;
-    const uint32_t keys = ptx_shared(pl + (m % 2 * 8 + lane % 8) * P::PITCH + m / 2 * 4), at = tokens_at<D>(pl, quad, 0);
-    float half[2][4];
-#pragma unroll
+    const int m = lane / 8;
+    const uint32_t keys = ptx_shared(pl + (m % 2 * 8 + lane % 8) * P::PITCH + m / 2 * 4), at = tokens_at<D>(pl, quad, 0, lane);
+#pragma unroll 1
     for (int h = 0; h < 2; h++) {
         float small[4] = {}, big[4] = {};
 #pragma unroll
         for (int k = 0; k < D / 32; k++) {
             const uint32_t words = (uint32_t) (h * (D / 4) + 8 * k) * 4;
-            uint32_t hi[4], lo[4], b[4];
-            ptx_ldmatrix_x4(hi, keys + words);
-            ptx_ldmatrix_x4(lo, keys + words + P::PLANE * 4);
+            uint32_t a[4], b[4];
             ptx_ldmatrix_x4(b, at + words);
-            add_products(small, big, hi, lo, b);
+            ptx_ldmatrix_x4(a, keys + words);
+            ptx_mma_f16(big, a, {b[0], b[1]});
+            ptx_mma_f16(small, a, {b[2], b[3]});
+            ptx_ldmatrix_x4(a, keys + words + P::PLANE * 4);
+            ptx_mma_f16(small, a, {b[0], b[1]});
         }
-        for (int i = 0; i < 4; i++) half[h][i] = big[i] + small[i];
+        for (int i = 0; i < 4; i++) y[i] = h ? y[i] + (big[i] + small[i]) : big[i] + small[i];
     }
-    for (int i = 0; i < 4; i++) y[i] = half[0][i] + half[1][i];
 }
 
 /* Factors of row i and an earlier row l (or itself), from times_keys(). */
@@ -196,7 +195,7 @@ template <int D, int W>
 PI_FN void fold(const fold_plan &f, const uint32_t *pl, const float *u, const float *left, const patch_place &p, patch<D> &st)
 {
     using P = planes<D>;
-    const int lane = (int) threadIdx.x % 32, g = lane / 4, t = lane % 4, m = lane / 8;
+    const int lane = p.lane, g = lane / 4, t = lane % 4, m = lane / 8;
     uint32_t hi[4], lo[4];
 #pragma unroll
     for (int high = 0; high < 2; high++) { /* rows 2 t, 2 t + 1 of the chunk, and 8 further */

@@ -35,10 +35,10 @@ enum {
 };
 
 /* A warp's patch of W columns from `col` on: half of the rows, after all columns of the other half. */
-template <int D, int W> PI_FN patch_place place_of(int32_t col)
+template <int D, int W> PI_FN patch_place place_of(int thread, int32_t col)
 {
-    const int warp = (int) threadIdx.x / 32;
-    return {col + warp % (W / 16) * 16, warp / (W / 16) * (D / 2)};
+    const int warp = thread / 32;
+    return {col + warp % (W / 16) * 16, warp / (W / 16) * (D / 2), thread % 32};
 }
 /* Of the warp's patch in the tops of a block: [slice][2 patches of columns][halves] */
 PI_FN int top_at(const patch_place &p, int32_t col)
@@ -56,7 +56,7 @@ PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos
         if (s.save[2 * i] != pos) continue;
         float *snap = snap_at(j.a.state, s.save[2 * i + 1]);
         store_patch<D>(s_at(j, snap, 0, head), p, st);
-        if (p.row == 0 && p.col % SLICE == 0 && threadIdx.x % 32 == 0) *snap_exponent(j, snap, head, p.col) = exponent;
+        if (p.row == 0 && p.col % SLICE == 0 && p.lane == 0) *snap_exponent(j, snap, head, p.col) = exponent;
     }
 }
 /* S0 of the slot. */
@@ -64,7 +64,7 @@ template <int D>
 PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch_place &p, const patch<D> &st, int32_t exponent)
 {
     store_patch<D>(s_at(j, s.slot, j.at.s, head), p, st);
-    if (p.row == 0 && p.col % SLICE == 0 && threadIdx.x % 32 == 0) *exponent_at(j, s.slot, head, p.col) = exponent;
+    if (p.row == 0 && p.col % SLICE == 0 && p.lane == 0) *exponent_at(j, s.slot, head, p.col) = exponent;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- few */
@@ -91,7 +91,7 @@ template <int D> struct few_shape {
 template <int W> PI_FN void stage_u(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *u)
 {
 #pragma unroll 1
-    for (int i = (int) threadIdx.x; i < c.n_old * W; i += threads) {
+    for (int i = ptx_thread(); i < c.n_old * W; i += threads) {
         u[i / W / 4 * quads<W>::PITCH + i % W * 4 + i / W % 4] = u_at(j, s.slot, w.head, c.from + i / W)[w.col + i % W];
     }
 }
@@ -100,7 +100,7 @@ template <int D> PI_FN void stage_keys(const job &j, const sequence &s, const wo
 {
     using P = planes<D>;
 #pragma unroll 1
-    for (int i = (int) threadIdx.x; i < C * D; i += threads) {
+    for (int i = ptx_thread(); i < C * D; i += threads) {
         const int row = i / D, word = i % D, to = word / (D / 2) * P::PLANE + row * P::PITCH + word % (D / 2);
         const bool old = row < c.n_old, made = !old && row < c.n_old + c.n_new;
         if (!made) pl[to] = old ? k_at(j, s.slot, w.k_head, c.from + row)[word] : 0;
@@ -113,16 +113,16 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
 {
     using P = planes<D>;
 #pragma unroll 1
-    for (int n = (int) threadIdx.x / 32; n < 2 * c.n_new; n += few_shape<D>::THREADS / 32) {
+    for (int n = ptx_thread() / 32; n < 2 * c.n_new; n += few_shape<D>::THREADS / 32) {
         const int32_t i = c.n_old + n / 2, p = c.from + i;
         const bool query = n % 2, kept = !query && w.head == w.k_head && c.from >= s.keep;
         uint32_t *to = pl + query * P::KIND + i * P::PITCH;
-        keys_or_queries<D, false>(j, s, w.k_head, query, p, 1, [&](int, int pair, uint32_t hi, uint32_t lo) {
-            to[pair] = hi, to[P::PLANE + pair] = lo;
-            if (!kept) return;
-            uint32_t *ring = k_at(j, s.slot, w.k_head, p);
-            ring[pair] = hi, ring[D / 2 + pair] = lo;
-        });
+        key_or_query<D>(j, s, w.k_head, query, p, to, to + P::PLANE);
+#pragma unroll 1
+        for (int d = ptx_thread() % 32; kept && d < D / 2; d += 32) {
+            k_at(j, s.slot, w.k_head, p)[d] = to[d];
+            k_at(j, s.slot, w.k_head, p)[D / 2 + d] = to[P::PLANE + d];
+        }
     }
 }
 
@@ -130,7 +130,7 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
 template <int D> PI_FN void make_gates(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
-    const int32_t lane = (int32_t) threadIdx.x, i = c.n_old + lane;
+    const int32_t lane = (int32_t) ptx_thread(), i = c.n_old + lane;
     const float old = lane < c.n_old ? *g_at(j, s.slot, w.head, w.col, c.from + lane) : 0.0f;
     const gate x = gates(j, s, w.head, c, c.n_old ? __shfl_sync(PI_FULL, old, c.n_old - 1) : 0.0f);
     if (lane < c.n_old) sm[S::g + lane] = old;
@@ -147,7 +147,7 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
 template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float unit, float *sm)
 {
     using S = few_shape<D>;
-    const int b = (int) threadIdx.x, there = c.n_old + c.n_new;
+    const int b = ptx_thread(), there = c.n_old + c.n_new;
     const float *v = sm + S::rows + (c.from - s.pos) * D + b, *ck = sm + S::ck;
     float *u = sm + S::u + 4 * b;
     const float4 y = both_halves<D, 1>(sm + S::part, false, 0, b);
@@ -183,7 +183,7 @@ template <int D> PI_FN void outputs_of_quad(const sequence &s, const chunk &c, i
 {
     using S = few_shape<D>;
 #pragma unroll 1
-    for (int n = (int) threadIdx.x; n < 4 * D; n += S::THREADS) {
+    for (int n = ptx_thread(); n < 4 * D; n += S::THREADS) {
         const int i = n / D, b = n % D, r = 4 * quad + i;
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         const float4 y = both_halves<D, 1>(sm + S::part, true, 0, b);
@@ -194,34 +194,38 @@ template <int D> PI_FN void outputs_of_quad(const sequence &s, const chunk &c, i
     }
 }
 
-/* Factors of a quad's new rows with all rows up to their own, by two warps: their products, then what decay leaves. */
+/* Factors of a quad's new rows with all rows up to their own, by a warp: their products, then what decay leaves. */
 template <int D> PI_FN void factors_of_quad(const chunk &c, int quad, float *sm)
 {
     using S = few_shape<D>;
-    const int lane = (int) threadIdx.x % 32;
+    const int lane = ptx_thread() % 32;
     float y[4];
-    times_keys<D>((const uint32_t *) sm + S::pl, quad, y);
+    times_keys<D>((const uint32_t *) sm + S::pl, quad, lane, y);
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const int l = lane / 4 + n / 2 * 8, i = lane % 2 * 2 + n % 2, r = 4 * quad + i;
-        const bool query = lane % 4 / 2, made = r >= c.n_old && r < c.n_old + c.n_new && l < r + query;
-        float f = 0;
-        if (made && !query) f = factor_k(sm[S::beta + r], sm[S::g + r], sm[S::g + l], y[n]);
-        if (made && query) f = factor_q(sm[S::g + r], sm[S::g + l], y[n]);
-        sm[(query ? S::cq : S::ck) + i * C + l] = f;
+    for (int n = 0; n < 4; n++) sm[S::ck + (lane % 4 * 2 + n % 2) * C + lane / 4 + n / 2 * 8] = y[n];
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < 8; i += 2) { /* rows of ck, then of cq, which is behind it */
+        const bool query = i >= 4;
+        const int row = i + lane / C, r = 4 * quad + row % 4, l = lane % C;
+        const bool made = r >= c.n_old && r < c.n_old + c.n_new && l < r + query;
+        float *f = sm + S::ck + row * C + l, e = 0;
+        if (made && query) e = factor_q(sm[S::g + r], sm[S::g + l], *f);
+        if (made && !query) e = factor_k(sm[S::beta + r], sm[S::g + r], sm[S::g + l], *f);
+        *f = e;
     }
 }
 
-/* A fold of a chunk all of whose rows are in shared memory. */
-template <int D, int W, class S> PI_FN void fold_rows(int32_t col, const patch_place &p, patch<D> &st, int32_t &exponent, float *sm)
+/* A fold of a chunk all of whose rows are in shared memory, with the exponents of the slices, which it changes. */
+template <int D, int W, class S> PI_FN void fold_rows(int32_t col, int tid, patch<D> &st, float *sm)
 {
-    const int tid = (int) threadIdx.x, warp = tid / 32;
+    const int warp = tid / 32;
+    const patch_place p = place_of<D, W>(tid, col);
     const float top = top_of<D>(st);
     if (tid % 32 == 0) sm[S::tops + top_at(p, col)] = top;
     if (tid < C) sm[S::left + tid] = expf(sm[S::g + C - 1] - sm[S::g + tid]);
     if (tid == C) sm[S::left + C] = expf(sm[S::g + C - 1]);
     fold_plan *plan = (fold_plan *) (sm + S::plan);
-    if (tid % 32 == 0 && p.row == 0 && p.col % SLICE == 0) plan[(p.col - col) / SLICE].exponent = exponent;
     __syncthreads();
     if (warp < W / SLICE) {
         float most = 0;
@@ -237,7 +241,6 @@ template <int D, int W, class S> PI_FN void fold_rows(int32_t col, const patch_p
     __syncthreads();
     const fold_plan f = plan[(p.col - col) / SLICE];
     fold<D, W>(f, (const uint32_t *) sm + S::pl, sm + S::u, sm + S::left, p, st);
-    exponent = f.exponent;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- many */
@@ -255,42 +258,64 @@ template <int D> struct many_shape {
     static constexpr size_t bytes = sizeof(float) * (plan + 4);
 };
 
-/* Begins the copies of a chunk to a stage. Rows that are not there become zeros. */
-template <int D> PI_FN void stage_chunk(const job &j, const sequence &s, const work &w, const chunk &c, float *stage)
+/* What a thread copies of each chunk: from where for the step's first token, and to where in a stage. A warp has a plane, a
+ * lane 16 bytes of rows tid % 8 and 8 further, every 64 bytes; then 16 bytes of a row's factors, then a scalar. */
+struct copies {
+    const uint32_t *kq;
+    const float *factors, *scalar;
+    uint32_t kq_to, factors_to, scalar_to;
+};
+template <int D> PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage)
 {
     using P = planes<D>;
     using S = many_shape<D>;
-    constexpr int PIECES = D / 8; /* of 16 bytes a row of a plane */
-    const int tid = (int) threadIdx.x, there = c.n_old + c.n_new;
-    const int32_t token = s.first + c.from - s.pos; /* of row 0; it may be before the step */
-    const uint32_t *made = new_kq(j, w.k_head, s.first + max(c.from - s.pos, 0)) - c.n_old * 2 * D;
-    if (c.n_new == C) {
+    const int tid = (int) threadIdx.x, plane = tid / 32, row = tid % 8, piece = tid % 32 / 8;
+    copies m;
+    m.kq = new_kq(j, w.k_head, s.first) + row * 2 * D + plane * (D / 2) + 4 * piece;
+    m.kq_to = ptx_shared(stage + plane / 2 * P::KIND + plane % 2 * P::PLANE + row * P::PITCH + 4 * piece);
+    m.factors = new_factors(j, w.head, s.first) + tid * 4;
+    m.factors_to = ptx_shared(stage + S::ck + tid % 8 / 4 * C * C + tid / 8 * C + tid % 4 * 4);
+    m.scalar = new_scalars(j, w.head, tid / C % N_SCALARS, s.first) + tid % C;
+    m.scalar_to = ptx_shared(stage + S::of_k + tid);
+    return m;
+}
+
+/* Begins the copies of a chunk to a stage, `at` bytes behind the first. */
+template <int D> PI_FN void stage_chunk(const sequence &s, const copies &m, int32_t from, uint32_t at)
+{
+    const int32_t token = from - s.pos;
+    const uint32_t *kq = m.kq + (int64_t) token * (2 * D);
 #pragma unroll
-        for (int n = 0; n < 4 * C * PIECES / S::THREADS; n++) {
-            const int i = tid + n * S::THREADS, row = i / PIECES % C, plane = i / PIECES / C, piece = i % PIECES;
-            ptx_cp_async16(ptx_shared(stage) + (uint32_t) (plane / 2 * P::KIND + plane % 2 * P::PLANE + row * P::PITCH + 4 * piece) * 4,
-                           made + row * 2 * D + plane * (D / 2) + 4 * piece);
-        }
-    } else {
+    for (int i = 0; i < D / 16; i++) {
+        ptx_cp_async16(m.kq_to + at + (uint32_t) (i % 2 * 8 * planes<D>::PITCH * 4 + i / 2 * 64), kq + i % 2 * 8 * 2 * D + i / 2 * 16);
+    }
+    ptx_cp_async16(m.factors_to + at, m.factors + (int64_t) token * (2 * C));
+    if (threadIdx.x < N_SCALARS * C) ptx_cp_async4(m.scalar_to + at, m.scalar + token);
+}
+
+/* The same of a chunk with old rows, or not all of its rows: what there is not becomes zeros. */
+template <int D> PI_FN void stage_part(const job &j, const sequence &s, const work &w, const copies &m, const chunk &c, uint32_t at)
+{
+    const int tid = (int) threadIdx.x, plane = tid / 32, there = c.n_old + c.n_new;
+    const int32_t token = c.from - s.pos;
 #pragma unroll 1
-        for (int i = tid; i < 4 * C * PIECES; i += S::THREADS) {
-            const int row = i / PIECES % C, plane = i / PIECES / C, piece = i % PIECES;
-            const bool old = row < c.n_old && plane < 2, there_is = old || (row >= c.n_old && row < there);
-            const uint32_t *from = made + row * 2 * D + plane * (D / 2) + 4 * piece;
-            if (old) from = k_at(j, s.slot, w.k_head, c.from + row) + plane * (D / 2) + 4 * piece;
-            ptx_cp_async16(ptx_shared(stage + plane / 2 * P::KIND + plane % 2 * P::PLANE + row * P::PITCH + 4 * piece),
-                           there_is ? from : (const uint32_t *) j.a.scratch, there_is ? 16 : 0);
+    for (int half = 0; half < 2; half++) {
+        const int row = 8 * half + tid % 8;
+        const bool old = row < c.n_old && plane < 2, fresh = row >= c.n_old && row < there;
+        const uint32_t *kq = m.kq + (int64_t) (token + 8 * half) * (2 * D);
+        if (old) kq = k_at(j, s.slot, w.k_head, c.from + row) + plane * (D / 2) + tid % 32 / 8 * 4;
+        if (!old && !fresh) kq = m.kq;
+#pragma unroll 1
+        for (int n = 0; n < D / 32; n++) {
+            ptx_cp_async16(m.kq_to + at + (uint32_t) (half * 8 * planes<D>::PITCH * 4 + n * 64), kq + n * 16, old || fresh ? 16 : 0);
         }
     }
-    const int row = tid / 8;
-    const bool fresh = row >= c.n_old && row < there;
-    ptx_cp_async16(ptx_shared(stage + S::ck + tid % 8 / 4 * C * C + row * C + tid % 4 * 4),
-                   fresh ? new_factors(j, w.head, token + row) + tid % 8 * 4 : j.a.scratch, fresh ? 16 : 0);
-    if (tid >= N_SCALARS * C) return;
+    const bool fresh = tid / 8 >= c.n_old && tid / 8 < there;
+    ptx_cp_async16(m.factors_to + at, fresh ? m.factors + (int64_t) token * (2 * C) : m.factors, fresh ? 16 : 0);
     const int which = tid / C, r = tid % C;
-    float *to = stage + S::of_k + tid;
-    if (r < there && r >= c.n_old) ptx_cp_async4(ptx_shared(to), new_scalars(j, w.head, which, token + r));
-    else *to = which == LOG_DECAY && r < c.n_old ? *g_at(j, s.slot, w.head, w.col, c.from + r) : 0.0f;
+    const bool old_g = which == LOG_DECAY && r < c.n_old, made = r >= c.n_old && r < there;
+    const float *from = old_g ? g_at(j, s.slot, w.head, w.col, c.from + r) : made ? m.scalar + token : m.scalar;
+    if (which < N_SCALARS) ptx_cp_async4(m.scalar_to + at, from, old_g || made ? 4 : 0);
 }
 
 /* u of the chunk's rows, by a warp, a lane a column; x are beta v. What is added to a row is in the order of rows. Old rows
@@ -325,34 +350,32 @@ template <int D> PI_FN float solve(const float *stage, float unit, float *part, 
 
 /* o of the chunk's new rows: a warp four rows, a lane a column. */
 template <int D>
-PI_FN void put_outputs(const job &j, const sequence &s, const work &w, const chunk &c, const float *stage, float unit,
-                       const float *part)
+PI_FN void put_outputs(const job &j, const sequence &s, const chunk &c, float *out, const float *stage, float unit, const float *part)
 {
     using S = many_shape<D>;
-    const int b = (int) threadIdx.x % 32, quad = (int) threadIdx.x / 32;
-    if (4 * quad + 3 < c.n_old || 4 * quad >= c.n_old + c.n_new) return;
+    const int b = (int) threadIdx.x % 32, quad = (int) threadIdx.x / 32, first = c.n_old - 4 * quad, end = first + c.n_new;
     const float4 y = both_halves<S::W, S::N>(part, true, quad, b), f = *(const float4 *) (stage + S::of_q + 4 * quad);
     const float *cq = stage + S::cq + 4 * quad * C, *u = part + 4 * b;
     float o[4] = {f.x * unit * y.x, f.y * unit * y.y, f.z * unit * y.z, f.w * unit * y.w};
 #pragma unroll 1
-    for (int q = 0; q < quad; q++) {
-        const float4 v = *(const float4 *) (u + q * quads<S::W>::PITCH);
+    for (int q = 0; q < quad; q++, cq += 4, u += quads<S::W>::PITCH) {
+        const float4 v = *(const float4 *) u;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 e = *(const float4 *) (cq + i * C + 4 * q);
+            const float4 e = *(const float4 *) (cq + i * C);
             o[i] = fmaf(e.w, v.w, fmaf(e.z, v.z, fmaf(e.y, v.y, fmaf(e.x, v.x, o[i]))));
         }
     }
-    const float4 v = *(const float4 *) (u + quad * quads<S::W>::PITCH);
+    const float4 v = *(const float4 *) u;
     const float vs[4] = {v.x, v.y, v.z, v.w};
-    float *out = j.a.out + (s.first + c.from + 4 * quad - s.pos) * j.a.ldo + w.head * D + w.col + b;
+    out += (c.from + 4 * quad - s.pos) * j.a.ldo;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float4 e = *(const float4 *) (cq + i * C + 4 * quad);
+    for (int i = 0; i < 4; i++, out += j.a.ldo) {
+        const float4 e = *(const float4 *) (cq + i * C);
         const float es[4] = {e.x, e.y, e.z, e.w};
 #pragma unroll
         for (int l = 0; l <= i; l++) o[i] = fmaf(es[l], vs[l], o[i]);
-        if (4 * quad + i >= c.n_old && 4 * quad + i < c.n_old + c.n_new) out[i * j.a.ldo] = o[i];
+        if (i >= first && i < end) *out = o[i];
     }
 }
 
@@ -380,20 +403,20 @@ PI_FN void solve_chunk(const job &j, const sequence &s, const work &w, const chu
 }
 
 /* Values of the chunk for the solving warp, a lane a column: beta v of new rows, u of old ones. */
-PI_FN void load_values(const job &j, const sequence &s, const work &w, const chunk &c, int D, float (&x)[C])
+PI_FN void load_values(const job &j, const sequence &s, const work &w, const chunk &c, const float *v, float (&x)[C])
 {
-    const int32_t column = w.col + (int) threadIdx.x;
-    const float *v = j.a.out + (s.first + c.from - s.pos) * j.a.ldo + w.head * D + column;
+    v += (c.from - s.pos) * j.a.ldo;
     if (c.n_new == C) {
 #pragma unroll
-        for (int r = 0; r < C; r++) x[r] = v[r * j.a.ldo];
+        for (int r = 0; r < C; r++, v += j.a.ldo) x[r] = *v;
         return;
     }
+    for (int r = 0; r < C; r++) x[r] = 0;
+#pragma unroll 1
+    for (int i = 0; i < c.n_old + c.n_new; i++, v += j.a.ldo) {
+        const float y = i < c.n_old ? u_at(j, s.slot, w.head, c.from + i)[w.col + (int) threadIdx.x] : *v;
 #pragma unroll
-    for (int r = 0; r < C; r++) {
-        x[r] = 0;
-        if (r < c.n_old) x[r] = u_at(j, s.slot, w.head, c.from + r)[column];
-        else if (r < c.n_old + c.n_new) x[r] = v[r * j.a.ldo];
+        for (int r = 0; r < C; r++) x[r] = r == i ? y : x[r];
     }
 }
 
@@ -425,7 +448,7 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 /* ------------------------------------------------------------------------------------------------------------- kernels */
 
 /* A value head of a sequence with few tokens: block (head, sequence). */
-template <int D> __global__ void __launch_bounds__(4 * D, 2) few(job j)
+template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(job j)
 {
     using S = few_shape<D>;
     PI_SMEM(raw);
@@ -439,37 +462,39 @@ template <int D> __global__ void __launch_bounds__(4 * D, 2) few(job j)
         s = found;
         w = {head, head % j.a.state.n_k, 0};
     }
-    const patch_place p = place_of<D, D>(0);
+    const auto place = [] { return place_of<D, D>(ptx_thread(), 0); };
     int32_t from = found.pos ? *base_at(j, found.slot, head, 0) : 0;
-    int32_t exponent = from ? *exponent_at(j, found.slot, head, p.col) : 0;
+    fold_plan *plan = (fold_plan *) (sm + S::plan);
+    if (threadIdx.x < S::SLICES) {
+        const int32_t exponent = from ? exponent_at(j, found.slot, head, 0)[threadIdx.x] : 0;
+        plan[threadIdx.x] = {0, 0, exponent, power_of_2(exponent)};
+    }
     patch<D> st;
-    load_patch<D>(s_at(j, found.slot, j.at.s, head), p, st);
+    load_patch<D>(s_at(j, found.slot, j.at.s, head), place(), st);
     __syncthreads();
 
     for (; from < s.end; from += C) {
         const chunk c = chunk_of(s, from);
         const bool full = from + C <= s.verified || from + C < s.end;
-        fold_plan *plan = (fold_plan *) (sm + S::plan);
         stage_u<D>(j, s, w, c, S::THREADS, sm + S::u);
         stage_keys<D>(j, s, w, c, S::THREADS, (uint32_t *) sm + S::pl);
         make_keys<D>(j, s, w, c, (uint32_t *) sm + S::pl);
         if (threadIdx.x < 32) make_gates<D>(j, s, w, c, sm);
-        if (threadIdx.x % 32 == 0 && p.row == 0 && p.col % SLICE == 0) plan[p.col / SLICE].power = power_of_2(exponent);
 #pragma unroll 1
-        for (int n = (int) threadIdx.x; n < c.n_new * D; n += S::THREADS) {
+        for (int n = ptx_thread(); n < c.n_new * D; n += S::THREADS) {
             const int32_t channel = (2 * j.a.state.n_k + w.head) * D + n % D, at = from + c.n_old + n / D;
             convolution<false> conv;
             sm[S::rows + (at - s.pos) * D + n % D] = conv.next(j, s, at, channel);
         }
         if (from == 0) clear_patch<D>(st);
-        if (from <= s.verified) save_state<D>(j, s, w.head, from, p, st, exponent);
+        if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, plan[place().col / SLICE].exponent);
         __syncthreads();
 
 #pragma unroll 1
         for (int quad = c.n_old / 4; c.n_new && quad <= (c.n_old + c.n_new - 1) / 4; quad++) {
             float y[1][4];
-            times_patch<D, 1>(st, p, (const uint32_t *) sm + S::pl, quad, y);
-            put_half<D, D, 1>(p, y, sm + S::part);
+            times_patch<D, 1>(st, place(), (const uint32_t *) sm + S::pl, quad, y);
+            put_half<D, D, 1>(place(), y, sm + S::part);
             if (threadIdx.x / 32 == 0) factors_of_quad<D>(c, quad, sm);
             __syncthreads();
             if (threadIdx.x < D) solve_quad<D>(j, s, w, c, quad, plan[threadIdx.x / SLICE].power, sm);
@@ -477,11 +502,11 @@ template <int D> __global__ void __launch_bounds__(4 * D, 2) few(job j)
             outputs_of_quad<D>(s, c, quad, plan, sm);
             __syncthreads();
         }
-        if (full) fold_rows<D, D, S>(0, p, st, exponent, sm);
-        if (from + C == s.keep) keep_state<D>(j, s, w.head, p, st, exponent);
+        if (full) fold_rows<D, D, S>(0, ptx_thread(), st, sm);
+        if (from + C == s.keep) keep_state<D>(j, s, w.head, place(), st, plan[place().col / SLICE].exponent);
         __syncthreads(); /* the chunk's rows are done with */
     }
-    if (from <= s.verified) save_state<D>(j, s, w.head, from, p, st, exponent);
+    if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, plan[place().col / SLICE].exponent);
 #pragma unroll 1
     for (int r = (int) threadIdx.x / 32; r < s.end - s.pos; r += S::THREADS / 32) {
         gated_norm<D>(j, sm + S::rows + r * D, s.first + r, w.head, (int) threadIdx.x % 32);
@@ -491,7 +516,7 @@ template <int D> __global__ void __launch_bounds__(4 * D, 2) few(job j)
 }
 
 /* A slice of a value head of a sequence with many tokens: block (head and slice, sequence). */
-template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) many(job j)
+template <int D> __global__ void __launch_bounds__(4 * SLICE, 2) many(job j)
 {
     using S = many_shape<D>;
     PI_SMEM(raw);
@@ -500,13 +525,15 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) many(job j)
     if (!find_sequence(j, (int32_t) blockIdx.y, s) || s.end - s.pos <= j.few) return;
     const int32_t head = (int32_t) blockIdx.x / (D / SLICE), col = (int32_t) blockIdx.x % (D / SLICE) * SLICE;
     const work w = {head, head % j.a.state.n_k, col};
-    const patch_place p = place_of<D, SLICE>(col);
+    const patch_place p = place_of<D, SLICE>((int) threadIdx.x, col);
     int32_t from = s.pos ? *base_at(j, s.slot, head, col) : 0, exponent = from ? *exponent_at(j, s.slot, head, col) : 0;
     int stage = 0;
+    const copies m = copies_of<D>(j, s, w, sm);
+    float *out = j.a.out + s.first * j.a.ldo + head * D + col + (int) threadIdx.x % SLICE; /* the lane's column */
     patch<D> st;
     if (from) load_patch<D>(s_at(j, s.slot, j.at.s, head), p, st);
     else clear_patch<D>(st);
-    stage_chunk<D>(j, s, w, chunk_of(s, from), sm);
+    stage_part<D>(j, s, w, m, chunk_of(s, from), 0);
     ptx_cp_async_commit();
 
     for (; from < s.end; from += C, stage = S::STAGE - stage) {
@@ -516,9 +543,11 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) many(job j)
         float x[C], y[S::N][4];
         ptx_cp_async_wait<0>();
         __syncthreads(); /* the chunk is there, the last one is done with */
-        if (from + C < s.end) stage_chunk<D>(j, s, w, chunk_of(s, from + C), sm + S::STAGE - stage);
+        const uint32_t next = (uint32_t) (S::STAGE - stage) * 4;
+        if (from + 2 * C <= s.end && from + C >= s.pos) stage_chunk<D>(s, m, from + C, next);
+        else if (from + C < s.end) stage_part<D>(j, s, w, m, chunk_of(s, from + C), next);
         ptx_cp_async_commit();
-        if (threadIdx.x < 32) load_values(j, s, w, c, D, x);
+        if (threadIdx.x < 32) load_values(j, s, w, c, out, x);
         times_patch<D, S::N>(st, p, (const uint32_t *) now, 0, y);
         put_half<D, S::W, S::N>(p, y, sm + S::part);
         if (full) {
@@ -529,7 +558,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) many(job j)
         __syncthreads();
         if (threadIdx.x < 32) solve_chunk<D>(j, s, w, c, full, exponent, x, now, sm);
         __syncthreads();
-        put_outputs<D>(j, s, w, c, now, power_of_2(exponent), sm + S::part);
+        put_outputs<D>(j, s, c, out, now, power_of_2(exponent), sm + S::part);
         if (full) {
             const fold_plan f = *(const fold_plan *) (sm + S::plan);
             fold<D, S::W>(f, (const uint32_t *) now, sm + S::part, sm + S::left, p, st);
@@ -588,7 +617,7 @@ template <int D> struct prepare_shape { /* in words */
 };
 
 /* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). */
-template <int D> __global__ void __launch_bounds__(ROWS_THREADS) prepare(job j)
+template <int D> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job j)
 {
     using P = planes<D>;
     using S = prepare_shape<D>;
@@ -604,7 +633,7 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS) prepare(job j)
 
     const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
     const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
-    keys_or_queries<D, true>(j, s, k_head, query, p + first, min(some, c.n_new - first), [&](int r, int pair, uint32_t hi, uint32_t lo) {
+    keys_or_queries<D>(j, s, k_head, query, p + first, min(some, c.n_new - first), [&](int r, int pair, uint32_t hi, uint32_t lo) {
         uint32_t *to = pl + query * P::KIND + (c.n_old + first + r) * P::PITCH + pair;
         uint32_t *copy = new_kq(j, k_head, token + first + r) + query * D + pair;
         to[0] = copy[0] = hi;
@@ -612,7 +641,7 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS) prepare(job j)
     });
     __syncthreads();
     float y[4];
-    times_keys<D>(pl, warp, y);
+    times_keys<D>(pl, warp, lane, y);
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         const int l = lane / 4 + n / 2 * 8, row = 4 * warp + lane % 2 * 2 + n % 2;
@@ -674,12 +703,13 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE) save(job j, int32_
     PI_SMEM(raw);
     float *sm = (float *) raw, *snap = snap_at(j.a.state, snap_index);
     const work w = slice_of(j);
-    const patch_place p = place_of<D, SLICE>(w.col);
+    const patch_place p = place_of<D, SLICE>((int) threadIdx.x, w.col);
     sequence s = {};
     s.slot = slot_at(j.a.state, slot_index);
     s.pos = pos;
     const int32_t base = *base_at(j, s.slot, w.head, w.col);
-    int32_t exponent = base ? *exponent_at(j, s.slot, w.head, w.col) : 0;
+    fold_plan &plan = *(fold_plan *) (sm + S::plan);
+    if (threadIdx.x == 0) plan.exponent = base ? *exponent_at(j, s.slot, w.head, w.col) : 0;
     patch<D> st;
     load_patch<D>(s_at(j, s.slot, j.at.s, w.head), p, st);
     if (base == 0) clear_patch<D>(st);
@@ -690,10 +720,10 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE) save(job j, int32_
         stage_u<SLICE>(j, s, w, c, 4 * SLICE, sm + S::u);
         if (threadIdx.x < C) sm[S::g + threadIdx.x] = *g_at(j, s.slot, w.head, w.col, from + (int32_t) threadIdx.x);
         __syncthreads();
-        fold_rows<D, SLICE, S>(w.col, p, st, exponent, sm);
+        fold_rows<D, SLICE, S>(w.col, (int) threadIdx.x, st, sm);
     }
     store_patch<D>(s_at(j, snap, 0, w.head), p, st);
-    if (threadIdx.x == 0) *snap_exponent(j, snap, w.head, w.col) = exponent;
+    if (threadIdx.x == 0) *snap_exponent(j, snap, w.head, w.col) = plan.exponent;
     move_raw<D>(j, w, s.slot, snap, pos, false);
 }
 
@@ -701,7 +731,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_
 {
     float *slot = slot_at(j.a.state, slot_index), *snap = snap_at(j.a.state, snap_index);
     const work w = slice_of(j);
-    const patch_place p = place_of<D, SLICE>(w.col);
+    const patch_place p = place_of<D, SLICE>((int) threadIdx.x, w.col);
     patch<D> st;
     load_patch<D>(s_at(j, snap, 0, w.head), p, st);
     store_patch<D>(s_at(j, slot, j.at.s, w.head), p, st);

@@ -27,10 +27,10 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
-/* 4 bytes, aligned to 4. */
-PI_FN void ptx_cp_async4(uint32_t dst, const void *src)
+/* The same of 4 bytes, aligned to 4. */
+PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
 PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Until at most N groups of this thread are pending. */
@@ -148,6 +148,15 @@ PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.
 PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e2m1, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k32")
 #undef PI_MMA_SCALED
 
+/* The number of this thread, asked for anew: what is made of it is not kept in registers from one round of a loop to the
+ * next, as it is of threadIdx. */
+PI_FN int ptx_thread()
+{
+    int x = (int) threadIdx.x;
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* 2^x, within 2 units in the last place; subnormal results are 0. */
 PI_FN float ptx_exp2(float x)
 {
@@ -160,6 +169,13 @@ PI_FN float ptx_rcp(float x)
 {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* 1 / sqrt(x), within 2 units in the last place; x is no subnormal. */
+PI_FN float ptx_rsqrt(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 /* Two F16 in a word, the first in its low half, rounded to nearest even; and what they are as floats. */
@@ -186,7 +202,10 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 {
     simt::cp_async(dst, src, 16, (unsigned) n, file, line);
 }
-PI_FN void ptx_cp_async4(uint32_t dst, const void *src, SIMT_AT) { simt::cp_async(dst, src, 4, 4, file, line); }
+PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4, SIMT_AT)
+{
+    simt::cp_async(dst, src, 4, (unsigned) n, file, line);
+}
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
@@ -253,8 +272,10 @@ PI_FN void ptx_mma_mxf8_e2m1_e2m1(float (&d)[4], const uint32_t (&a)[4], const u
     simt::mma_mxf8f6f4(d, a, b, simt::mx::e2m1, simt::mx::e2m1, {sa, sb, BA, TA, BB, TB}, file, line);
 }
 
+PI_FN int ptx_thread() { return (int) threadIdx.x; }
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }
+PI_FN float ptx_rsqrt(float x) { return 1.0f / sqrtf(x); }
 PI_FN uint32_t ptx_half2(float low, float high) { return simt::to_half(low) | (uint32_t) simt::to_half(high) << 16; }
 PI_FN float2 ptx_floats(uint32_t half2)
 {
