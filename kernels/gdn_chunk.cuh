@@ -137,30 +137,30 @@ template <int W, int N> PI_FN float4 both_halves(const float *from, bool query, 
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/* Keys of the chunk times four tokens' keys and queries, by a warp: y[i] is that of key g + i / 2 * 8 and column
+/* A half of: keys of the chunk times four tokens' keys and queries, by a warp. y[i] is that of key g + i / 2 * 8 and column
  * 2 t + i % 2, keys before queries; times 2^12. */
-template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int lane, float (&y)[4])
+template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
 {
     using P = planes<D>;
     const int m = lane / 8;
-    const uint32_t keys = ptx_shared(pl + (m % 2 * 8 + lane % 8) * P::PITCH + m / 2 * 4), at = tokens_at<D>(pl, quad, 0, lane);
-#pragma unroll 1
-    for (int h = 0; h < 2; h++) {
-        float small[4] = {}, big[4] = {};
+    const uint32_t keys = ptx_shared(pl + (m % 2 * 8 + lane % 8) * P::PITCH + m / 2 * 4 + half * (D / 4));
+    const uint32_t at = tokens_at<D>(pl, quad, half * (D / 2), lane);
+    float small[4] = {}, big[4] = {};
 #pragma unroll
-        for (int k = 0; k < D / 32; k++) {
-            const uint32_t words = (uint32_t) (h * (D / 4) + 8 * k) * 4;
-            uint32_t a[4], b[4];
-            ptx_ldmatrix_x4(b, at + words);
-            ptx_ldmatrix_x4(a, keys + words);
-            ptx_mma_f16(big, a, {b[0], b[1]});
-            ptx_mma_f16(small, a, {b[2], b[3]});
-            ptx_ldmatrix_x4(a, keys + words + P::PLANE * 4);
-            ptx_mma_f16(small, a, {b[0], b[1]});
-        }
-        for (int i = 0; i < 4; i++) y[i] = h ? y[i] + (big[i] + small[i]) : big[i] + small[i];
+    for (int k = 0; k < D / 32; k++) {
+        uint32_t a[4], b[4];
+        ptx_ldmatrix_x4(b, at + (uint32_t) (32 * k));
+        ptx_ldmatrix_x4(a, keys + (uint32_t) (32 * k));
+        ptx_mma_f16(big, a, {b[0], b[1]});
+        ptx_mma_f16(small, a, {b[2], b[3]});
+        ptx_ldmatrix_x4(a, keys + (uint32_t) (32 * k) + P::PLANE * 4);
+        ptx_mma_f16(small, a, {b[0], b[1]});
     }
+    for (int i = 0; i < 4; i++) y[i] = big[i] + small[i];
 }
+/* Of y[n], of such a half: the token of four, 4 more for its query, and the key. */
+PI_FN int column_of(int lane, int n) { return lane % 4 * 2 + n % 2; }
+PI_FN int key_of(int lane, int n) { return lane / 4 + n / 2 * 8; }
 
 /* Factors of row i and an earlier row l (or itself), from times_keys(). */
 PI_FN float factor_k(float beta, float g_i, float g_l, float kk) { return -beta * (expf(g_i - g_l) * (kk * (KEY_UNIT * KEY_UNIT))); }

@@ -74,11 +74,12 @@ template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D, SLICES = D / SLICE;
     static constexpr int pl = 0;
     static constexpr int part = pl + planes<D>::WORDS;       /* halves of four rows' products with S0 */
-    static constexpr int u = part + halves<D, 1>::WORDS;     /* quads */
+    static constexpr int DOTS = C / 4 * 16 * C;              /* and before them, of its keys */
+    static constexpr int u = part + (halves<D, 1>::WORDS > DOTS ? halves<D, 1>::WORDS : DOTS); /* quads */
     static constexpr int rows = u + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: v, then o */
-    static constexpr int ck = rows + MOST_FEW * D;           /* [4][C] factors of four rows */
-    static constexpr int cq = ck + 4 * C;                    /* [4][C] */
-    static constexpr int g = cq + 4 * C;                     /* [C] G */
+    static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors */
+    static constexpr int cq = ck + C * C;                    /* [C][C] */
+    static constexpr int g = cq + C * C;                     /* [C] G */
     static constexpr int beta = g + C, of_k = beta + C, of_q = of_k + C; /* [C] */
     static constexpr int left = of_q + C;                    /* [C + 1] e^(G_15 - G_i), then e^G_15 */
     static constexpr int tops = left + C + 4;                /* [SLICES][4] */
@@ -148,7 +149,7 @@ template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const wo
 {
     using S = few_shape<D>;
     const int b = ptx_thread(), there = c.n_old + c.n_new;
-    const float *v = sm + S::rows + (c.from - s.pos) * D + b, *ck = sm + S::ck;
+    const float *v = sm + S::rows + (c.from - s.pos) * D + b, *ck = sm + S::ck + 4 * quad * C;
     float *u = sm + S::u + 4 * b;
     const float4 y = both_halves<D, 1>(sm + S::part, false, 0, b);
     const float ys[4] = {y.x, y.y, y.z, y.w};
@@ -189,30 +190,41 @@ template <int D> PI_FN void outputs_of_quad(const sequence &s, const chunk &c, i
         const float4 y = both_halves<D, 1>(sm + S::part, true, 0, b);
         float o = sm[S::of_q + r] * plan[b / SLICE].power * (i < 2 ? i ? y.y : y.x : i == 2 ? y.z : y.w);
 #pragma unroll 2
-        for (int l = 0; l <= r; l++) o = fmaf(sm[S::cq + i * C + l], sm[S::u + l / 4 * quads<D>::PITCH + 4 * b + l % 4], o);
+        for (int l = 0; l <= r; l++) o = fmaf(sm[S::cq + r * C + l], sm[S::u + l / 4 * quads<D>::PITCH + 4 * b + l % 4], o);
         sm[S::rows + (c.from - s.pos + r) * D + b] = o;
     }
 }
 
-/* Factors of a quad's new rows with all rows up to their own, by a warp: their products, then what decay leaves. */
-template <int D> PI_FN void factors_of_quad(const chunk &c, int quad, float *sm)
+/* Factors of the chunk's new rows with all rows up to their own: halves of the products, a warp each, then what decay leaves
+ * of their sums. Between the two, and after, is a barrier. */
+template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
 {
     using S = few_shape<D>;
     const int lane = ptx_thread() % 32;
-    float y[4];
-    times_keys<D>((const uint32_t *) sm + S::pl, quad, lane, y);
-#pragma unroll
-    for (int n = 0; n < 4; n++) sm[S::ck + (lane % 4 * 2 + n % 2) * C + lane / 4 + n / 2 * 8] = y[n];
-    __syncwarp();
 #pragma unroll 1
-    for (int i = 0; i < 8; i += 2) { /* rows of ck, then of cq, which is behind it */
-        const bool query = i >= 4;
-        const int row = i + lane / C, r = 4 * quad + row % 4, l = lane % C;
-        const bool made = r >= c.n_old && r < c.n_old + c.n_new && l < r + query;
-        float *f = sm + S::ck + row * C + l, e = 0;
-        if (made && query) e = factor_q(sm[S::g + r], sm[S::g + l], *f);
-        if (made && !query) e = factor_k(sm[S::beta + r], sm[S::g + r], sm[S::g + l], *f);
-        *f = e;
+    for (int n = ptx_thread() / 32; n < C / 4 * 2; n += S::THREADS / 32) {
+        const int quad = n / 2;
+        if (4 * quad + 3 < c.n_old || 4 * quad >= c.n_old + c.n_new) continue;
+        float y[4];
+        times_keys<D>((const uint32_t *) sm + S::pl, quad, n % 2, lane, y);
+#pragma unroll
+        for (int i = 0; i < 4; i++) sm[S::part + n * 8 * C + column_of(lane, i) * C + key_of(lane, i)] = y[i];
+    }
+}
+template <int D> PI_FN void factors(const chunk &c, float *sm)
+{
+    using S = few_shape<D>;
+#pragma unroll 1
+    for (int n = ptx_thread(); n < 2 * C * C; n += S::THREADS) {
+        const int r = n / (2 * C), l = n % C;
+        const bool query = n / C % 2;
+        float f = 0;
+        if (r >= c.n_old && r < c.n_old + c.n_new && l < r + query) {
+            const float *half = sm + S::part + r / 4 * 16 * C + (query * 4 + r % 4) * C + l;
+            const float y = half[0] + half[8 * C], g_r = sm[S::g + r], g_l = sm[S::g + l];
+            f = query ? factor_q(g_r, g_l, y) : factor_k(sm[S::beta + r], g_r, g_l, y);
+        }
+        sm[(query ? S::cq : S::ck) + r * C + l] = f;
     }
 }
 
@@ -489,13 +501,16 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(j
         if (from == 0) clear_patch<D>(st);
         if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, plan[place().col / SLICE].exponent);
         __syncthreads();
+        halves_of_factors<D>(c, sm);
+        __syncthreads();
+        factors<D>(c, sm);
+        __syncthreads();
 
 #pragma unroll 1
         for (int quad = c.n_old / 4; c.n_new && quad <= (c.n_old + c.n_new - 1) / 4; quad++) {
             float y[1][4];
             times_patch<D, 1>(st, place(), (const uint32_t *) sm + S::pl, quad, y);
             put_half<D, D, 1>(place(), y, sm + S::part);
-            if (threadIdx.x / 32 == 0) factors_of_quad<D>(c, quad, sm);
             __syncthreads();
             if (threadIdx.x < D) solve_quad<D>(j, s, w, c, quad, plan[threadIdx.x / SLICE].power, sm);
             __syncthreads();
@@ -640,12 +655,13 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job 
         to[P::PLANE] = copy[D / 2] = lo;
     });
     __syncthreads();
-    float y[4];
-    times_keys<D>(pl, warp, lane, y);
+    float y[2][4];
+    times_keys<D>(pl, warp, 0, lane, y[0]);
+    times_keys<D>(pl, warp, 1, lane, y[1]);
 #pragma unroll
     for (int n = 0; n < 4; n++) {
-        const int l = lane / 4 + n / 2 * 8, row = 4 * warp + lane % 2 * 2 + n % 2;
-        sm[S::dots + lane % 4 / 2 * C * C + row * C + l] = y[n];
+        const int column = column_of(lane, n);
+        sm[S::dots + column / 4 * C * C + (4 * warp + column % 4) * C + key_of(lane, n)] = y[0][n] + y[1][n];
     }
     __syncthreads();
     for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
