@@ -1,7 +1,7 @@
 /* The gated delta rule: where a state lies in device memory, who works on what, and the sums of a row.
  *
  * A sequence's state is kept as it was at the last chunk boundary (base, a multiple of C = 16), with the rows since. For
- * one value head, G_i the log decay from the boundary up to and with row i:
+ * one value head, G_i the log decay from the boundary up to and with row i, the sum of the rows' own:
  *
  *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
  *     u_i = beta_i (v_i - p_i)                                                         what is written for it
@@ -9,15 +9,15 @@
  *
  * and when a chunk is full and all of it stays, it is folded: S0 <- e^G_15 S0 + sum of e^(G_15 - G_i) k_i (outer) u_i.
  *
- *     slot      | base       | exponent   | S0           | u            | k            | G              | recent  | edge       |
+ *     slot      | base       | exponent   | S0           | u            | k            | g              | recent  | edge       |
  *               | [n_v][D/32]| [n_v][D/32]| [n_v][D][D]  | [n_v][R][D]  | [n_k][R][D]  | [n_v][D/32][R] | [..][C']| [..][3][C']|
  *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] | exponent |    (3: with a convolution of 4 taps)
  *
- * u, k, G and the raw inputs of convolutions are rings: the row of position p is at p % R, so nothing moves when base
+ * u, k, g (log decays) and the raw inputs of convolutions are rings: the row of position p is at p % R, so nothing moves when base
  * does, and a block may write its new rows while others still read the old ones: R = C + 2 n_draft rows hold those from
  * base to the end of any step of up to 1 + n_draft tokens. `recent` has the raw inputs of the last positions, `edge` those
  * of the 3 positions before each boundary that may become base, which are what a snapshot there needs. S0 at base 0 is
- * zero, whatever the slot holds. base and G are there once for each slice of 32 columns, so that a slice has one owner.
+ * zero, whatever the slot holds. base and g are there once for each slice of 32 columns, so that a slice has one owner.
  *
  * Tensor cores multiply F16, so every number is two of them, hi + lo, of 22 bits together: keys (as they lie in k: D hi,
  * then D lo) and queries, both times 2^6; S0 and u as they are used. To fit, a slice of S0 is kept divided by 2 to the
@@ -99,7 +99,7 @@ PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
 {
     return memory + s + (size_t) head * (size_t) (j.a.state.dim * j.a.state.dim);
 }
-/* The rows of position p: of a value head's u, a key head's keys, the G of a slice. */
+/* The rows of position p: of a value head's u, a key head's keys, the log decays of a slice. */
 PI_FN float *u_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return slot + j.at.u + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
@@ -109,7 +109,7 @@ PI_FN uint32_t *k_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return (uint32_t *) slot + j.at.k + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
 }
-PI_FN float *g_at(const job &j, float *slot, int32_t head, int32_t col, int32_t p)
+PI_FN float *decay_at(const job &j, float *slot, int32_t head, int32_t col, int32_t p)
 {
     return slot + j.at.g + (head * (j.a.state.dim / SLICE) + col / SLICE) * j.at.rows.n + ring_row(j.at.rows, p);
 }
@@ -142,7 +142,7 @@ PI_FN float *new_factors(const job &j, int32_t head, int32_t token)
 {
     return (float *) new_kq(j, j.a.state.n_k, 0) + ((size_t) head * (size_t) j.a.n_tokens + (size_t) token) * 2 * C;
 }
-enum scalar { OF_K, OF_Q, LOG_DECAY, N_SCALARS }; /* -beta_i e^G_i / 2^6, e^G_i / 2^6, G_i: [N_SCALARS][n_tokens] a head */
+enum scalar { OF_K, OF_Q, LOG_DECAY, N_SCALARS }; /* -beta_i e^G_i / 2^6, e^G_i / 2^6, g_i: [N_SCALARS][n_tokens] a head */
 PI_FN float *new_scalars(const job &j, int32_t head, int32_t which, int32_t token)
 {
     return new_factors(j, j.a.state.n_v, 0) + (size_t) (head * N_SCALARS + which) * (size_t) j.a.n_tokens + token;
@@ -202,32 +202,38 @@ PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
     return p < s.pos ? recent_at(j, s.slot, p)[c] : j.a.qkv[(s.first + p - s.pos) * j.a.ld_qkv + c];
 }
 
-/* A channel's convolution at one position after the other, from p on: silu of the sum over taps in order. WIDE: the last
- * inputs and the taps stay in registers, for the 4 taps that nearly all models have. */
-template <bool WIDE> struct convolution {
-    float4 tap = {0, 0, 0, 0};
-    float last[3] = {0, 0, 0};
+/* A channel's convolution at a position: silu of the sum over taps in order. */
+PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
+{
+    const float *tap = j.a.conv + c * (j.at.history + 1);
+    float sum = 0;
+#pragma unroll 1
+    for (int32_t i = -j.at.history; i <= 0; i++) sum = fmaf(*tap++, raw_input(j, s, p + i, c), sum);
+    return silu(sum);
+}
+
+/* The same at one position of the step after the other, from p on: with the 4 taps that nearly all models have, taps and the
+ * last inputs stay in registers. */
+template <bool FOUR> struct convolution {
+    float4 tap;
+    float last[3];
+    const float *next_in;
 
     __device__ __forceinline__ void begin(const job &j, const sequence &s, int32_t p, int32_t c)
     {
-        if (!WIDE || j.at.history != 3) return;
+        if (!FOUR) return;
         tap = *(const float4 *) (j.a.conv + c * 4);
+        next_in = j.a.qkv + (s.first + p - s.pos) * j.a.ld_qkv + c;
 #pragma unroll
         for (int i = 0; i < 3; i++) last[i] = raw_input(j, s, p - 3 + i, c);
     }
     __device__ __forceinline__ float next(const job &j, const sequence &s, int32_t p, int32_t c)
     {
-        float sum = 0;
-        if (WIDE && j.at.history == 3) {
-            float x = j.a.qkv[(s.first + p - s.pos) * j.a.ld_qkv + c];
-            sum = fmaf(tap.w, x, fmaf(tap.z, last[2], fmaf(tap.y, last[1], fmaf(tap.x, last[0], sum))));
-            last[0] = last[1], last[1] = last[2], last[2] = x;
-        } else {
-            const float *t = j.a.conv + c * (j.at.history + 1);
-#pragma unroll 1
-            for (int32_t i = -j.at.history; i <= 0; i++) sum = fmaf(*t++, raw_input(j, s, p + i, c), sum);
-        }
-        return silu(sum);
+        if (!FOUR) return convolved(j, s, p, c);
+        const float x = *next_in, sum = fmaf(tap.x, last[0], 0.0f);
+        const float y = silu(fmaf(tap.w, x, fmaf(tap.z, last[2], fmaf(tap.y, last[1], sum))));
+        last[0] = last[1], last[1] = last[2], last[2] = x, next_in += j.a.ld_qkv;
+        return y;
     }
 };
 
@@ -253,23 +259,24 @@ PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return
 
 /* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 2 lane, 2 lane + 1, and those
  * 64 further; put(row, pair, hi, lo). */
-template <int D, class PUT>
+template <int D, bool FOUR, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {
     constexpr int PAIRS = (D + 63) / 64;
     const int lane = (int) threadIdx.x % 32;
     const int32_t c = key_channel(j, h, query, D) + 2 * lane;
-    convolution<true> conv[2 * PAIRS];
+    convolution<FOUR> conv[2 * PAIRS];
+    const bool all = D % 64 == 0;
 #pragma unroll
     for (int i = 0; i < 2 * PAIRS; i++) {
-        if (i / 2 * 32 + lane < D / 2) conv[i].begin(j, s, p, c + i / 2 * 64 + i % 2);
+        if (all || i / 2 * 32 + lane < D / 2) conv[i].begin(j, s, p, c + i / 2 * 64 + i % 2);
     }
 #pragma unroll 1
     for (int32_t r = 0; r < n; r++) {
         float x[2 * PAIRS], ss = 0;
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++) {
-            x[i] = i / 2 * 32 + lane < D / 2 ? conv[i].next(j, s, p + r, c + i / 2 * 64 + i % 2) : 0.0f;
+            x[i] = all || i / 2 * 32 + lane < D / 2 ? conv[i].next(j, s, p + r, c + i / 2 * 64 + i % 2) : 0.0f;
             ss = fmaf(x[i], x[i], ss);
         }
         const float unit = unit_of<D>(j, query, ss);
@@ -277,7 +284,7 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
         for (int i = 0; i < PAIRS; i++) {
             uint32_t hi, lo;
             split(x[2 * i] * unit, x[2 * i + 1] * unit, hi, lo);
-            if (i * 32 + lane < D / 2) put(r, i * 32 + lane, hi, lo);
+            if (all || i * 32 + lane < D / 2) put(r, i * 32 + lane, hi, lo);
         }
     }
 }
@@ -291,8 +298,7 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
     float ss = 0;
 #pragma unroll 1
     for (int i = lane; i < D / 2; i += 32) {
-        convolution<false> conv;
-        const float x = conv.next(j, s, p, c + 2 * i), y = conv.next(j, s, p, c + 2 * i + 1);
+        const float x = convolved(j, s, p, c + 2 * i), y = convolved(j, s, p, c + 2 * i + 1);
         to_hi[i] = __float_as_uint(x), to_lo[i] = __float_as_uint(y);
         ss = fmaf(y, y, fmaf(x, x, ss));
     }
@@ -303,38 +309,56 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
     }
 }
 
-/* The gates of a chunk's new rows, a lane a row, by a warp; before: G of the last old row. */
+/* A row's log decay, their sum from the chunk's first row on, and beta. */
 struct gate {
-    float g, beta;
+    float decay, sum, beta;
 };
-PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, float before)
+/* Of a chunk's rows, a lane a row, by a warp; old rows have no beta. */
+PI_FN gate gates(const job &j, const sequence &s, int32_t head, int32_t col, const chunk &c, int lane)
 {
-    const int32_t lane = (int32_t) threadIdx.x % 32, token = s.first + c.from + c.n_old + lane - s.pos;
-    float decay = 0, beta = 0, sum = before, g = 0;
-    if (lane < c.n_new) {
-        float x = j.a.alpha[token * j.a.ld_ab + head] + j.a.dt_bias[head];
-        decay = j.a.a[head] * (x > 20.0f ? x : log1pf(expf(x)));
-        beta = sigmoid(j.a.beta[token * j.a.ld_ab + head]);
+    gate x = {0, 0, 0};
+    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, col, c.from + lane);
+    else if (lane < c.n_old + c.n_new) {
+        const int32_t token = s.first + c.from + lane - s.pos;
+        const float y = j.a.alpha[token * j.a.ld_ab + head] + j.a.dt_bias[head];
+        x.decay = j.a.a[head] * (y > 20.0f ? y : log1pf(expf(y)));
+        x.beta = sigmoid(j.a.beta[token * j.a.ld_ab + head]);
     }
-    for (int32_t r = 0; r < c.n_new; r++) {
-        sum += __shfl_sync(PI_FULL, decay, r);
-        if (r == lane) g = sum;
+    float sum = 0;
+#pragma unroll
+    for (int r = 0; r < C; r++) {
+        sum += __shfl_sync(PI_FULL, x.decay, r);
+        x.sum = r == lane ? sum : x.sum;
     }
-    return {g, beta};
+    return x;
 }
 /* The factors of k . S0 and q . S0. */
-PI_FN float of_k(const gate &x) { return -x.beta * expf(x.g) * KEY_UNIT; }
-PI_FN float of_q(const gate &x) { return expf(x.g) * KEY_UNIT; }
+PI_FN float of_k(const gate &x) { return -x.beta * expf(x.sum) * KEY_UNIT; }
+PI_FN float of_q(const gate &x) { return expf(x.sum) * KEY_UNIT; }
+
+/* What is left of row l after row i (l = -1: of S0), by the log decays of the chunk's rows. Sums of their own, no
+ * differences of sums: those have no digits left where a token forgets all, and the next ones hardly anything. */
+PI_FN float left_of(const float *decay, int l, int i)
+{
+    float sum = 0;
+#pragma unroll 4
+    for (l++; l <= i; l++) sum += decay[l];
+    return expf(sum);
+}
 
 /* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) of one token and head; out may be o. */
 template <int D> PI_FN void gated_norm(const job &j, const float *o, int32_t token, int32_t head, int lane)
 {
-    const float *z = j.a.z + token * j.a.ld_z + head * D;
-    float *out = j.a.out + token * j.a.ldo + head * D, ss = 0;
-    for (int i = lane; i < D; i += 32) ss = fmaf(o[i], o[i], ss);
-    float factor = ptx_rsqrt(fmaf(warp_sum(ss), 1.0f / (float) D, j.a.eps));
-#pragma unroll 1
-    for (int i = lane; i < D; i += 32) out[i] = o[i] * factor * j.a.norm[i] * silu(z[i]);
+    const float *z = j.a.z + token * j.a.ld_z + head * D + lane;
+    float *out = j.a.out + token * j.a.ldo + head * D + lane, x[D / 32], ss = 0;
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        x[i] = o[lane + 32 * i];
+        ss = fmaf(x[i], x[i], ss);
+    }
+    const float factor = ptx_rsqrt(fmaf(warp_sum(ss), 1.0f / (float) D, j.a.eps));
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) out[32 * i] = x[i] * factor * j.a.norm[lane + 32 * i] * silu(z[32 * i]);
 }
 
 #endif

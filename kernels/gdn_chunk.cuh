@@ -162,9 +162,9 @@ template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int half, i
 PI_FN int column_of(int lane, int n) { return lane % 4 * 2 + n % 2; }
 PI_FN int key_of(int lane, int n) { return lane / 4 + n / 2 * 8; }
 
-/* Factors of row i and an earlier row l (or itself), from times_keys(). */
-PI_FN float factor_k(float beta, float g_i, float g_l, float kk) { return -beta * (expf(g_i - g_l) * (kk * (KEY_UNIT * KEY_UNIT))); }
-PI_FN float factor_q(float g_i, float g_l, float qk) { return expf(g_i - g_l) * (qk * (KEY_UNIT * KEY_UNIT)); }
+/* Factors of a row and an earlier one (or itself), of which so much is left, from times_keys(). */
+PI_FN float factor_k(float beta, float left, float kk) { return -beta * (left * (kk * (KEY_UNIT * KEY_UNIT))); }
+PI_FN float factor_q(float left, float qk) { return left * (qk * (KEY_UNIT * KEY_UNIT)); }
 
 /* ---------------------------------------------------------------------------------------------------------------- fold */
 

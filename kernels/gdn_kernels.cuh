@@ -79,8 +79,8 @@ template <int D> struct few_shape {
     static constexpr int rows = u + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: v, then o */
     static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors */
     static constexpr int cq = ck + C * C;                    /* [C][C] */
-    static constexpr int g = cq + C * C;                     /* [C] G */
-    static constexpr int beta = g + C, of_k = beta + C, of_q = of_k + C; /* [C] */
+    static constexpr int decay = cq + C * C;                 /* [C] log decays */
+    static constexpr int beta = decay + C, of_k = beta + C, of_q = of_k + C; /* [C] */
     static constexpr int left = of_q + C;                    /* [C + 1] e^(G_15 - G_i), then e^G_15 */
     static constexpr int tops = left + C + 4;                /* [SLICES][4] */
     static constexpr int plan = tops + SLICES * 4;           /* [SLICES][4] */
@@ -127,21 +127,20 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
     }
 }
 
-/* G of all rows; what the new ones' gates make: by the first warp. */
+/* Log decays of all rows; what the new ones' gates make: by the first warp. */
 template <int D> PI_FN void make_gates(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
-    const int32_t lane = (int32_t) ptx_thread(), i = c.n_old + lane;
-    const float old = lane < c.n_old ? *g_at(j, s.slot, w.head, w.col, c.from + lane) : 0.0f;
-    const gate x = gates(j, s, w.head, c, c.n_old ? __shfl_sync(PI_FULL, old, c.n_old - 1) : 0.0f);
-    if (lane < c.n_old) sm[S::g + lane] = old;
-    if (lane >= c.n_new) return;
-    sm[S::g + i] = x.g;
+    const int i = ptx_thread();
+    const gate x = gates(j, s, w.head, w.col, c, i);
+    if (i >= c.n_old + c.n_new) return;
+    sm[S::decay + i] = x.decay;
+    if (i < c.n_old) return;
     sm[S::beta + i] = x.beta;
     sm[S::of_k + i] = of_k(x);
     sm[S::of_q + i] = of_q(x);
     if (c.from < s.keep) return;
-    for (int32_t k = 0; k < D; k += SLICE) *g_at(j, s.slot, w.head, w.col + k, c.from + i) = x.g;
+    for (int32_t k = 0; k < D; k += SLICE) *decay_at(j, s.slot, w.head, w.col + k, c.from + i) = x.decay;
 }
 
 /* u of the new rows of a quad, a thread a column; each sum in the order of rows. v is the step's row of the chunk's first. */
@@ -221,8 +220,8 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
         float f = 0;
         if (r >= c.n_old && r < c.n_old + c.n_new && l < r + query) {
             const float *half = sm + S::part + r / 4 * 16 * C + (query * 4 + r % 4) * C + l;
-            const float y = half[0] + half[8 * C], g_r = sm[S::g + r], g_l = sm[S::g + l];
-            f = query ? factor_q(g_r, g_l, y) : factor_k(sm[S::beta + r], g_r, g_l, y);
+            const float y = half[0] + half[8 * C], left = left_of(sm + S::decay, l, r);
+            f = query ? factor_q(left, y) : factor_k(sm[S::beta + r], left, y);
         }
         sm[(query ? S::cq : S::ck) + r * C + l] = f;
     }
@@ -235,8 +234,7 @@ template <int D, int W, class S> PI_FN void fold_rows(int32_t col, int tid, patc
     const patch_place p = place_of<D, W>(tid, col);
     const float top = top_of<D>(st);
     if (tid % 32 == 0) sm[S::tops + top_at(p, col)] = top;
-    if (tid < C) sm[S::left + tid] = expf(sm[S::g + C - 1] - sm[S::g + tid]);
-    if (tid == C) sm[S::left + C] = expf(sm[S::g + C - 1]);
+    if (tid <= C) sm[S::left + tid] = left_of(sm + S::decay, tid < C ? tid : -1, C - 1);
     fold_plan *plan = (fold_plan *) (sm + S::plan);
     __syncthreads();
     if (warp < W / SLICE) {
@@ -261,8 +259,8 @@ template <int D, int W, class S> PI_FN void fold_rows(int32_t col, int tid, patc
 template <int D> struct many_shape {
     static constexpr int W = SLICE, THREADS = 4 * SLICE, N = C / 4;
     static constexpr int ck = planes<D>::WORDS, cq = ck + C * C; /* of a stage: [C][C] factors, a row of u's or o's own */
-    static constexpr int of_k = cq + C * C, of_q = of_k + C, g = of_q + C; /* [C], in the order of scalars */
-    static constexpr int STAGE = g + C;
+    static constexpr int of_k = cq + C * C, of_q = of_k + C, decay = of_q + C; /* [C], in the order of scalars */
+    static constexpr int STAGE = decay + C;
     static constexpr int part = 2 * STAGE;            /* halves of products with S0; u, where k . S0 was */
     static constexpr int left = part + halves<W, N>::WORDS; /* [C + 1] e^(G_15 - G_i), then e^G_15 */
     static constexpr int tops = left + C + 4;         /* [4] */
@@ -325,9 +323,9 @@ template <int D> PI_FN void stage_part(const job &j, const sequence &s, const wo
     const bool fresh = tid / 8 >= c.n_old && tid / 8 < there;
     ptx_cp_async16(m.factors_to + at, fresh ? m.factors + (int64_t) token * (2 * C) : m.factors, fresh ? 16 : 0);
     const int which = tid / C, r = tid % C;
-    const bool old_g = which == LOG_DECAY && r < c.n_old, made = r >= c.n_old && r < there;
-    const float *from = old_g ? g_at(j, s.slot, w.head, w.col, c.from + r) : made ? m.scalar + token : m.scalar;
-    if (which < N_SCALARS) ptx_cp_async4(m.scalar_to + at, from, old_g || made ? 4 : 0);
+    const bool old_decay = which == LOG_DECAY && r < c.n_old, made = r >= c.n_old && r < there;
+    const float *from = old_decay ? decay_at(j, s.slot, w.head, w.col, c.from + r) : made ? m.scalar + token : m.scalar;
+    if (which < N_SCALARS) ptx_cp_async4(m.scalar_to + at, from, old_decay || made ? 4 : 0);
 }
 
 /* u of the chunk's rows, by a warp, a lane a column; x are beta v. What is added to a row is in the order of rows. Old rows
@@ -398,7 +396,7 @@ PI_FN void solve_chunk(const job &j, const sequence &s, const work &w, const chu
 {
     using S = many_shape<D>;
     const int lane = (int) threadIdx.x;
-    if (full && lane <= C) sm[S::left + lane] = expf(stage[S::g + C - 1] - (lane < C ? stage[S::g + lane] : 0.0f));
+    if (full && lane <= C) sm[S::left + lane] = left_of(stage + S::decay, lane < C ? lane : -1, C - 1);
     const float unit = power_of_2(exponent);
     const float most = solve<D>(stage, unit, sm + S::part, x);
     __syncwarp();
@@ -411,7 +409,7 @@ PI_FN void solve_chunk(const job &j, const sequence &s, const work &w, const chu
     for (int r = c.n_old; r < c.n_old + c.n_new; r++) {
         u_at(j, s.slot, w.head, c.from + r)[w.col + lane] = sm[S::part + r / 4 * quads<S::W>::PITCH + 4 * lane + r % 4];
     }
-    if (lane < c.n_new) *g_at(j, s.slot, w.head, w.col, c.from + c.n_old + lane) = stage[S::g + c.n_old + lane];
+    if (lane < c.n_new) *decay_at(j, s.slot, w.head, w.col, c.from + c.n_old + lane) = stage[S::decay + c.n_old + lane];
 }
 
 /* Values of the chunk for the solving warp, a lane a column: beta v of new rows, u of old ones. */
@@ -495,8 +493,7 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(j
 #pragma unroll 1
         for (int n = ptx_thread(); n < c.n_new * D; n += S::THREADS) {
             const int32_t channel = (2 * j.a.state.n_k + w.head) * D + n % D, at = from + c.n_old + n / D;
-            convolution<false> conv;
-            sm[S::rows + (at - s.pos) * D + n % D] = conv.next(j, s, at, channel);
+            sm[S::rows + (at - s.pos) * D + n % D] = convolved(j, s, at, channel);
         }
         if (from == 0) clear_patch<D>(st);
         if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, plan[place().col / SLICE].exponent);
@@ -588,20 +585,19 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 2) many(job j)
 
 /* Gates, factors and values of a chunk's new rows, for a value head, by a warp. dots: [k, q][C rows][C] products with the
  * chunk's keys. */
-template <int D>
-PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *g, float *beta)
+template <int D, bool FOUR>
+PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *decay, float *beta)
 {
     const int lane = (int) threadIdx.x % 32;
     const int32_t token = s.first + c.from + c.n_old - s.pos; /* of the first new row */
-    const float old = lane < c.n_old ? *g_at(j, s.slot, head, 0, c.from + lane) : 0.0f;
-    const gate x = gates(j, s, head, c, c.n_old ? __shfl_sync(PI_FULL, old, c.n_old - 1) : 0.0f);
-    if (lane < c.n_old) g[lane] = old;
-    if (lane < c.n_new) {
-        g[c.n_old + lane] = x.g;
-        beta[lane] = x.beta;
-        *new_scalars(j, head, OF_K, token + lane) = of_k(x);
-        *new_scalars(j, head, OF_Q, token + lane) = of_q(x);
-        *new_scalars(j, head, LOG_DECAY, token + lane) = x.g;
+    const gate x = gates(j, s, head, 0, c, lane);
+    if (lane < c.n_old + c.n_new) decay[lane] = x.decay;
+    if (lane >= c.n_old && lane < c.n_old + c.n_new) {
+        const int32_t at = token + lane - c.n_old;
+        beta[lane - c.n_old] = x.beta;
+        *new_scalars(j, head, OF_K, at) = of_k(x);
+        *new_scalars(j, head, OF_Q, at) = of_q(x);
+        *new_scalars(j, head, LOG_DECAY, at) = x.decay;
     }
     __syncwarp();
     const int l = lane % C;
@@ -609,30 +605,32 @@ PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t
     for (int r = lane / C; r < c.n_new; r += 2) {
         const int i = c.n_old + r;
         float *to = new_factors(j, head, token + r) + l;
-        const float g_i = g[i], g_l = l <= i ? g[l] : 0.0f;
-        to[0] = l < i ? factor_k(beta[r], g_i, g_l, dots[i * C + l]) : 0.0f;
-        to[C] = l <= i ? factor_q(g_i, g_l, dots[C * C + i * C + l]) : 0.0f;
+        const float left = left_of(decay, l, i);
+        to[0] = l < i ? factor_k(beta[r], left, dots[i * C + l]) : 0.0f;
+        to[C] = l <= i ? factor_q(left, dots[C * C + i * C + l]) : 0.0f;
     }
 #pragma unroll 1
     for (int d = lane; d < D; d += 32) {
         const int32_t channel = (2 * j.a.state.n_k + head) * D + d, p = c.from + c.n_old;
         float *to = j.a.out + token * j.a.ldo + head * D + d;
-        convolution<true> conv;
+        convolution<FOUR> conv;
         conv.begin(j, s, p, channel);
-        for (int32_t r = 0; r < c.n_new; r++, to += j.a.ldo) *to = fmaf(beta[r], conv.next(j, s, p + r, channel), 0.0f); /* no zero is negative */
+        for (int32_t r = 0; r < c.n_new; r++, to += j.a.ldo) { /* no zero is negative */
+            *to = fmaf(beta[r], conv.next(j, s, p + r, channel), 0.0f);
+        }
     }
     __syncwarp();
 }
 
 template <int D> struct prepare_shape { /* in words */
     static constexpr int dots = planes<D>::WORDS;                   /* [k, q][C][C] */
-    static constexpr int g = dots + 2 * C * C;                      /* [warps][C] */
-    static constexpr int beta = g + ROWS_THREADS / 32 * C;          /* [warps][C] */
+    static constexpr int decay = dots + 2 * C * C;                  /* [warps][C] */
+    static constexpr int beta = decay + ROWS_THREADS / 32 * C;          /* [warps][C] */
     static constexpr size_t bytes = sizeof(float) * (beta + ROWS_THREADS / 32 * C);
 };
 
-/* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). */
-template <int D> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job j)
+/* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). FOUR: taps. */
+template <int D, bool FOUR> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job j)
 {
     using P = planes<D>;
     using S = prepare_shape<D>;
@@ -644,11 +642,11 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job 
     if (!find_tile(j, (int32_t) blockIdx.x, s, c)) return;
     const int32_t k_head = (int32_t) blockIdx.y, p = c.from + c.n_old, token = s.first + p - s.pos;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    stage_keys<D>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
+    if (c.n_new < C) stage_keys<D>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
 
     const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
     const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
-    keys_or_queries<D>(j, s, k_head, query, p + first, min(some, c.n_new - first), [&](int r, int pair, uint32_t hi, uint32_t lo) {
+    keys_or_queries<D, FOUR>(j, s, k_head, query, p + first, min(some, c.n_new - first), [&](int r, int pair, uint32_t hi, uint32_t lo) {
         uint32_t *to = pl + query * P::KIND + (c.n_old + first + r) * P::PITCH + pair;
         uint32_t *copy = new_kq(j, k_head, token + first + r) + query * D + pair;
         to[0] = copy[0] = hi;
@@ -665,7 +663,7 @@ template <int D> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job 
     }
     __syncthreads();
     for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
-        prepare_head<D>(j, s, c, head, sm + S::dots, sm + S::g + warp * C, sm + S::beta + warp * C);
+        prepare_head<D, FOUR>(j, s, c, head, sm + S::dots, sm + S::decay + warp * C, sm + S::beta + warp * C);
     }
 }
 
@@ -708,8 +706,8 @@ PI_FN work slice_of(const job &j)
 }
 
 template <int D> struct save_shape { /* in words; as in few_shape */
-    static constexpr int pl = 0, u = planes<D>::WORDS, g = u + quads<SLICE>::WORDS;
-    static constexpr int left = g + C, tops = left + C + 4, plan = tops + 4;
+    static constexpr int pl = 0, u = planes<D>::WORDS, decay = u + quads<SLICE>::WORDS;
+    static constexpr int left = decay + C, tops = left + C + 4, plan = tops + 4;
     static constexpr size_t bytes = sizeof(float) * (plan + 4);
 };
 
@@ -734,7 +732,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE) save(job j, int32_
         __syncthreads();
         stage_keys<D>(j, s, w, c, 4 * SLICE, (uint32_t *) sm + S::pl);
         stage_u<SLICE>(j, s, w, c, 4 * SLICE, sm + S::u);
-        if (threadIdx.x < C) sm[S::g + threadIdx.x] = *g_at(j, s.slot, w.head, w.col, from + (int32_t) threadIdx.x);
+        if (threadIdx.x < C) sm[S::decay + threadIdx.x] = *decay_at(j, s.slot, w.head, w.col, from + (int32_t) threadIdx.x);
         __syncthreads();
         fold_rows<D, SLICE, S>(w.col, (int) threadIdx.x, st, sm);
     }

@@ -519,7 +519,8 @@ void test_launches()
     }
 }
 
-/* Walking a prompt's chunks, no access to shared memory waits for another. */
+/* Walking a prompt's chunks, no access to shared memory waits for another. What copies and tensor cores' loads do is known
+ * exactly, the rest nearly. */
 void test_conflicts()
 {
     if (!now->emu || !now->emu->conflicts) return;
@@ -527,7 +528,7 @@ void test_conflicts()
         fixture w({1, 1, dim, 0}, {64});
         const double n = now->emu->conflicts([](void *p) { static_cast<fixture *>(p)->run({{64, 0, 0, {}}}); }, &w, 1);
         about("dim %d: %g", dim, n);
-        expect_true(n == 1);
+        expect_true(n <= 1.03);
     }
 }
 
@@ -548,7 +549,8 @@ void test_sizes()
 }
 
 const entry checks[] = {
-    {"reference", test_reference}, {"long", test_long}, {"scales", test_scales}, {"modes", test_modes}, {"cuts", test_cuts}, {"drafts", test_drafts},
+    {"reference", test_reference}, {"long", test_long}, {"scales", test_scales}, {"modes", test_modes},
+    {"cuts", test_cuts}, {"drafts", test_drafts},
     {"draft_counts", test_draft_counts}, {"longest_rings", test_longest_rings}, {"snapshots", test_snapshots},
     {"taps", test_taps}, {"load", test_load}, {"launches", test_launches},
     {"conflicts", test_conflicts}, {"sizes", test_sizes},

@@ -76,7 +76,8 @@ template <int D> static int run(void *stream, const job &j)
         rc = pi_launch(stream, few<D>, dim3(n_v, seqs), dim3(few_shape<D>::THREADS), few_shape<D>::bytes, j);
     }
     if (j.a.most <= j.few) return rc;
-    if (!rc) rc = pi_launch(stream, prepare<D>, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
+    const auto first = j.at.history == 3 ? prepare<D, true> : prepare<D, false>;
+    if (!rc) rc = pi_launch(stream, first, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
     dim3 grid(n_v * D / SLICE, seqs);
     if (!rc) rc = pi_launch(stream, many<D>, grid, dim3(many_shape<D>::THREADS), many_shape<D>::bytes, j);
     if (!rc) rc = pi_launch(stream, finish<D>, dim3(tiles, n_v), dim3(ROWS_THREADS), 0, j);
