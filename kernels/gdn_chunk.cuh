@@ -178,8 +178,15 @@ struct fold_plan {
     float power; /* 2^exponent */
 };
 
-/* By a warp: `most` is the largest |u| of the lane's column, tops are the largest values of the slice's four patches, all is
- * e^G_15. What is added comes to at most 2^11, so that the sum is an F16. */
+/* The larger of most and what is left of four values of u. */
+PI_FN float most_of(float most, const float4 &left, const float4 &u)
+{
+    most = fmaxf(fmaxf(most, fabsf(left.x * u.x)), fabsf(left.y * u.y));
+    return fmaxf(fmaxf(most, fabsf(left.z * u.z)), fabsf(left.w * u.w));
+}
+
+/* By a warp: `most` is the largest |u| of the lane's column, as much of it as is left at the chunk's end, tops are the largest
+ * values of the slice's four patches, all is e^G_15. What is added comes to at most 2^11, so that the sum is an F16. */
 PI_FN fold_plan plan_fold(float most, const float *tops, float all, int32_t exponent)
 {
     float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));

@@ -21,9 +21,16 @@
  * one by one. What fills a device with one long prompt are value heads times slices: 192 blocks of 4 warps where 48 heads
  * have 128 columns, two to a multiprocessor.
  *
- * Why the state is not written with each token: a decode step of a head of 128 reads 64 KiB of S0 and at most 15 rows of u
- * and k, 8 KiB on average where a key head has one value head, and writes 1 KiB and, every 16 tokens, 64 KiB: 77 KiB
- * instead of 128, with 1, 32 and 256 sequences alike. Its instructions are 2 for every 32 bytes either way. */
+ * Why the state is not written with each token, bytes and instructions of warps of a decode step, heads of 128:
+ *
+ *                                  S0 read   written    rows of u, k    a head    48 heads and 1, 32, 256 sequences
+ *     with each token              64 KiB    64 KiB     -               128 KiB   6.3 MB, 201 MB, 1.6 GB     about 12,500 a head
+ *     kept lazily                  64 KiB    4 KiB      8 KiB            76 KiB   3.7 MB, 119 MB, 0.96 GB    about 19,500 a head
+ *
+ * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
+ *
+ * A chunk of 32 or 64 rows would save instructions in prefill, a seventh at most, as S0 is cut into hi and lo and added to
+ * once a chunk, but rows grow faster than writes of S0 shrink: 79 and 96 KiB a token in decode. */
 #ifndef PI_GDN_KERNELS_CUH
 #define PI_GDN_KERNELS_CUH
 
@@ -242,7 +249,7 @@ template <int D, int W, class S> PI_FN void fold_rows(int32_t col, int tid, patc
 #pragma unroll
         for (int i = 0; i < C / 4; i++) {
             const float4 u = *(const float4 *) (sm + S::u + i * quads<W>::PITCH + 4 * tid);
-            most = fmaxf(fmaxf(fmaxf(most, fabsf(u.x)), fmaxf(fabsf(u.y), fabsf(u.z))), fabsf(u.w));
+            most = most_of(most, *(const float4 *) (sm + S::left + 4 * i), u);
         }
         const fold_plan f = plan_fold(most, sm + S::tops + 4 * warp, sm[S::left + C], plan[warp].exponent);
         __syncwarp();
@@ -329,8 +336,8 @@ template <int D> PI_FN void stage_part(const job &j, const sequence &s, const wo
 }
 
 /* u of the chunk's rows, by a warp, a lane a column; x are beta v. What is added to a row is in the order of rows. Old rows
- * have their u there, and factors 0. The largest |u| comes back. */
-template <int D> PI_FN float solve(const float *stage, float unit, float *part, float (&x)[C])
+ * have their u there, and factors 0. */
+template <int D> PI_FN void solve(const float *stage, float unit, float *part, float (&x)[C])
 {
     using S = many_shape<D>;
     const int b = (int) threadIdx.x;
@@ -341,7 +348,6 @@ template <int D> PI_FN float solve(const float *stage, float unit, float *part, 
 #pragma unroll
         for (int i = 0; i < 4; i++) x[4 * q + i] = fmaf(fs[i] * unit, ys[i], x[4 * q + i]);
     }
-    float most = 0;
 #pragma unroll
     for (int q = 0; q < C / 4; q++) {
 #pragma unroll
@@ -352,10 +358,7 @@ template <int D> PI_FN float solve(const float *stage, float unit, float *part, 
             for (int l = 4 * q; l < 4 * q + 4 && l < r; l++) x[r] = fmaf(fs[l % 4], x[l], x[r]);
         }
         *(float4 *) (part + q * quads<S::W>::PITCH + 4 * b) = {x[4 * q], x[4 * q + 1], x[4 * q + 2], x[4 * q + 3]};
-#pragma unroll
-        for (int i = 4 * q; i < 4 * q + 4; i++) most = fmaxf(most, fabsf(x[i]));
     }
-    return most;
 }
 
 /* o of the chunk's new rows: a warp four rows, a lane a column. */
@@ -398,9 +401,14 @@ PI_FN void solve_chunk(const job &j, const sequence &s, const work &w, const chu
     const int lane = (int) threadIdx.x;
     if (full && lane <= C) sm[S::left + lane] = left_of(stage + S::decay, lane < C ? lane : -1, C - 1);
     const float unit = power_of_2(exponent);
-    const float most = solve<D>(stage, unit, sm + S::part, x);
+    solve<D>(stage, unit, sm + S::part, x);
     __syncwarp();
     if (full) {
+        float most = 0;
+#pragma unroll
+        for (int q = 0; q < C / 4; q++) {
+            most = most_of(most, *(const float4 *) (sm + S::left + 4 * q), {x[4 * q], x[4 * q + 1], x[4 * q + 2], x[4 * q + 3]});
+        }
         const fold_plan f = plan_fold(most, sm + S::tops, sm[S::left + C], exponent);
         if (lane == 0) *(fold_plan *) (sm + S::plan) = f;
     }
