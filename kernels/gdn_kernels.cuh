@@ -719,7 +719,7 @@ template <int D> struct save_shape { /* in words; as in few_shape */
     static constexpr size_t bytes = sizeof(float) * (plan + 4);
 };
 
-template <int D> __global__ void __launch_bounds__(4 * SLICE) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     using S = save_shape<D>;
     PI_SMEM(raw);
