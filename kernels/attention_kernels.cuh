@@ -46,9 +46,9 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries
             const bool in = there && S::has_column(col0 + 8 * i, a.cache.head_dim);
             const float2 f = in ? *(const float2 *) (q + 8 * i) : float2{0, 0};
             const float x = clean(f.x), y = clean(f.y);
-            const uint32_t high = ptx_f16x2(x, y);
+            const uint32_t high = ptx_half2(x, y);
             t.q[0][i / 2][i % 2 * 2 + r] = high;
-            if (S::Q_TERMS > 1) t.q[S::Q_TERMS - 1][i / 2][i % 2 * 2 + r] = ptx_f16x2(x - ptx_f16_low(high), y - ptx_f16_high(high));
+            if (S::Q_TERMS > 1) t.q[S::Q_TERMS - 1][i / 2][i % 2 * 2 + r] = ptx_half2(x - ptx_floats(high).x, y - ptx_floats(high).y);
         }
     }
 }
@@ -138,7 +138,7 @@ template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::
 PI_FN float capped(float x, float cap)
 {
     const float e = ptx_exp2(x * (2 * LOG2E / cap));
-    return fmaf(-2 * cap, ptx_reciprocal(1.0f + e), cap);
+    return fmaf(-2 * cap, ptx_rcp(1.0f + e), cap);
 }
 
 /* Scores become P, in f32; what was summed so far is scaled to the new maximum. */
@@ -190,8 +190,8 @@ template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8]
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float x = s[2 * j + i / 2][i % 2 * 2], y = s[2 * j + i / 2][i % 2 * 2 + 1];
-            high[i] = ptx_f16x2(x, y);
-            if (S::KIND == HILO) low[i] = ptx_f16x2(x - ptx_f16_low(high[i]), y - ptx_f16_high(high[i]));
+            high[i] = ptx_half2(x, y);
+            if (S::KIND == HILO) low[i] = ptx_half2(x - ptx_floats(high[i]).x, y - ptx_floats(high[i]).y);
         }
         if (S::KIND == HILO) ptx_mma_f16(acc.l, low, {ones, ones});
         ptx_mma_f16(acc.l, high, {ones, ones});

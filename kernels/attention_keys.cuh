@@ -95,8 +95,8 @@ PI_FN void put8(unsigned char *to, unsigned char *low, const float (&f)[8])
 {
     uint32_t h[4], l[4];
     for (int i = 0; i < 4; i++) {
-        h[i] = ptx_f16x2(f[2 * i], f[2 * i + 1]);
-        if (low) l[i] = ptx_f16x2(f[2 * i] - ptx_f16_low(h[i]), f[2 * i + 1] - ptx_f16_high(h[i]));
+        h[i] = ptx_half2(f[2 * i], f[2 * i + 1]);
+        if (low) l[i] = ptx_half2(f[2 * i] - ptx_floats(h[i]).x, f[2 * i + 1] - ptx_floats(h[i]).y);
     }
     *(uint4 *) to = {h[0], h[1], h[2], h[3]};
     if (low) *(uint4 *) low = {l[0], l[1], l[2], l[3]};

@@ -127,7 +127,7 @@ PI_FN float cache_put_half(cache_row to, int n, int32_t g, int word, float f, in
 }
 PI_FN float cache_half(cache_row row, int n, int i, int word)
 {
-    return ptx_f16_low(((const uint16_t *) row.sides)[i / 4 * n + word]);
+    return ptx_floats(((const uint16_t *) row.sides)[i / 4 * n + word]).x;
 }
 
 /* The lane's code, lo to hi, for the scale as it is stored. */

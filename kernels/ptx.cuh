@@ -27,10 +27,10 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
-/* 4 bytes, aligned to 4. */
-PI_FN void ptx_cp_async4(uint32_t dst, const void *src)
+/* The same of 4 bytes, aligned to 4. */
+PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
 PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Until at most N groups of this thread are pending. */
@@ -183,33 +183,13 @@ PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.
 PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e2m1, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k32")
 #undef PI_MMA_SCALED
 
-/* Two floats as f16, rounded to nearest: the first in the low half of the word. */
-PI_FN uint32_t ptx_f16x2(float low, float high)
+/* The number of this thread, asked for anew: what is made of it is not kept in registers from one round of a loop to the
+ * next, as it is of threadIdx. */
+PI_FN int ptx_thread()
 {
-    uint32_t r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-}
-/* A half of such a word as a float. */
-PI_FN float ptx_f16_low(uint32_t w)
-{
-    float f;
-    asm("{\n\t.reg .f16 l, h;\n\tmov.b32 {l, h}, %1;\n\tcvt.f32.f16 %0, l;\n\t}" : "=f"(f) : "r"(w));
-    return f;
-}
-PI_FN float ptx_f16_high(uint32_t w)
-{
-    float f;
-    asm("{\n\t.reg .f16 l, h;\n\tmov.b32 {l, h}, %1;\n\tcvt.f32.f16 %0, h;\n\t}" : "=f"(f) : "r"(w));
-    return f;
-}
-
-/* 1 / x, within a unit in the last place; 0 of infinity and of what has a subnormal one. */
-PI_FN float ptx_reciprocal(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    int x = (int) threadIdx.x;
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 /* 2^x, within 2 units in the last place; subnormal results are 0. */
@@ -217,6 +197,34 @@ PI_FN float ptx_exp2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* 1 / x, within a unit in the last place; of what is beyond 2^126 it is 0. */
+PI_FN float ptx_rcp(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* 1 / sqrt(x), within 2 units in the last place; x is no subnormal. */
+PI_FN float ptx_rsqrt(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* Two F16 in a word, the first in its low half, rounded to nearest even; and what they are as floats. */
+PI_FN uint32_t ptx_half2(float low, float high)
+{
+    uint32_t y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+PI_FN float2 ptx_floats(uint32_t half2)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y) : "r"(half2));
     return y;
 }
 
@@ -230,7 +238,10 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 {
     simt::cp_async(dst, src, 16, (unsigned) n, file, line);
 }
-PI_FN void ptx_cp_async4(uint32_t dst, const void *src, SIMT_AT) { simt::cp_async(dst, src, 4, 4, file, line); }
+PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4, SIMT_AT)
+{
+    simt::cp_async(dst, src, 4, (unsigned) n, file, line);
+}
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
@@ -302,11 +313,15 @@ PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) { return (a & b) 
 PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_perm(a, b, s); }
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
-PI_FN uint32_t ptx_f16x2(float low, float high) { return float_to_half(low) | (uint32_t) float_to_half(high) << 16; }
-PI_FN float ptx_f16_low(uint32_t w) { return half_to_float((uint16_t) w); }
-PI_FN float ptx_f16_high(uint32_t w) { return half_to_float((uint16_t) (w >> 16)); }
-PI_FN float ptx_reciprocal(float x) { return 1.0f / x; }
+PI_FN int ptx_thread() { return (int) threadIdx.x; }
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
+PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }
+PI_FN float ptx_rsqrt(float x) { return 1.0f / sqrtf(x); }
+PI_FN uint32_t ptx_half2(float low, float high) { return simt::to_half(low) | (uint32_t) simt::to_half(high) << 16; }
+PI_FN float2 ptx_floats(uint32_t half2)
+{
+    return {simt::from_half((uint16_t) half2), simt::from_half((uint16_t) (half2 >> 16))};
+}
 
 #endif
 #endif

@@ -29,6 +29,9 @@ struct emulation {
     unsigned long (*launched)(); /* kernels so far */
     long (*replayed)();          /* graphs so far */
     bool slow;                   /* it is itself emulated: fewer rounds */
+    bool thorough;               /* as many rounds as on a device */
+    /* what fn's launch number i moves in shared memory, as a multiple of what it would without conflicts of banks */
+    double (*conflicts)(void (*fn)(void *), void *arg, size_t i);
 };
 
 /* Where checks run. */

@@ -119,7 +119,7 @@ const char *pi__selftest_device_family(int i)
 
 int pi__selftest_device(pi__selftest *to, const char *name, int32_t index, pi_error *err)
 {
-    static const selftest::emulation emulated = {nullptr, nullptr, nullptr, nullptr, false};
+    static const selftest::emulation emulated = {nullptr, nullptr, nullptr, nullptr, false, false, nullptr};
     selftest::target t = {};
     pi__rt_facts facts;
     const char *lazy;

@@ -54,6 +54,9 @@ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c);
 /* cvt.rn.satfinite of one value to a code. NaN: the code's NaN for e4m3, the largest value for e2m1. */
 uint8_t to_e4m3(float f);
 uint8_t to_e2m1(float f);
+/* cvt.rn.f16.f32, and back. */
+uint16_t to_half(float f);
+float from_half(uint16_t h);
 
 } // namespace simt
 

@@ -12,6 +12,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "counters.h"
 #include "runtime_emu.h"
 #include "selftest/checks.h"
 #include "simt.h"
@@ -33,9 +34,19 @@ static void set_arch(int arch) { simt::options.arch = before.arch = arch ? arch 
 static unsigned long launched() { return simt::n_launches; }
 static long replayed() { return simt::watch.n_replayed; }
 
+static double conflicts(void (*fn)(void *), void *arg, size_t i)
+{
+    simt::counter c;
+    simt::options.count = &c;
+    fn(arg);
+    simt::options.count = nullptr;
+    return i < c.launches.size() ? c.launches[i].wavefronts / c.launches[i].least : 0;
+}
+
 static void run(void **state)
 {
-    const selftest::emulation emu = {set_mode, set_arch, launched, replayed, getenv("PI_TEST_EMULATED") != nullptr};
+    const selftest::emulation emu = {set_mode, set_arch, launched, replayed, getenv("PI_TEST_EMULATED") != nullptr,
+                                     getenv("PAGEDINFER_LONG") != nullptr, conflicts};
     selftest::target t = {};
     char text[400];
     const char *lazy;

@@ -32,6 +32,7 @@ static places places_of(const pi__k_state *st)
     p.recents = ring_of(p.history + 1 + st->n_draft);
     p.edges = ring_of(p.rows.n / C + 1);
     take(&at, n_v * dim / SLICE); /* base */
+    p.exponent = take(&at, n_v * dim / SLICE);
     p.s = take(&at, n_v * dim * dim);
     p.u = take(&at, n_v * (size_t) p.rows.n * dim);
     p.k = take(&at, n_k * (size_t) p.rows.n * dim);
@@ -46,13 +47,15 @@ size_t pi__k_state_bytes(const pi__k_state *st) { return supported(st) ? places_
 
 size_t pi__k_snapshot_bytes(const pi__k_state *st)
 {
-    size_t dim = (size_t) st->dim, channels = (2 * (size_t) st->n_k + (size_t) st->n_v) * dim;
-    return supported(st) ? ((size_t) st->n_v * dim * dim + (size_t) (st->n_conv - 1) * channels) * sizeof(float) : 0;
+    size_t dim = (size_t) st->dim, n_v = (size_t) st->n_v, channels = (2 * (size_t) st->n_k + n_v) * dim, at = 0;
+    take(&at, n_v * dim * dim + (size_t) (st->n_conv - 1) * channels + n_v * dim / SLICE);
+    return supported(st) ? at * sizeof(float) : 0;
 }
 
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)
 {
-    return (size_t) st->n_k * (size_t) n_tokens * 2 * (size_t) (st->dim + C) * sizeof(float);
+    size_t words = (size_t) st->n_k * 2 * (size_t) st->dim + (size_t) st->n_v * (2 * C + N_SCALARS);
+    return words * (size_t) n_tokens * sizeof(float);
 }
 
 static job job_of(const pi__k_state *st)
@@ -60,24 +63,23 @@ static job job_of(const pi__k_state *st)
     job j = {};
     j.a.state = *st;
     j.at = places_of(st);
-    j.few = st->n_draft + 1 < MOST_FEW ? st->n_draft + 1 : MOST_FEW;
+    j.few = st->n_draft < MOST_FEW ? st->n_draft + 1 : MOST_FEW;
     return j;
 }
 
 template <int D> static int run(void *stream, const job &j)
 {
-    using few = shape<D, D, MOST_FEW>;
-    using many = shape<D, SLICE, C>;
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
     unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
     int rc = 0;
     if (j.a.least <= j.few) {
-        rc = pi_launch(stream, heads<D, D, MOST_FEW, true>, dim3(n_v, seqs), dim3(few::THREADS), few::bytes, j);
+        rc = pi_launch(stream, few<D>, dim3(n_v, seqs), dim3(few_shape<D>::THREADS), few_shape<D>::bytes, j);
     }
     if (j.a.most <= j.few) return rc;
-    if (!rc) rc = pi_launch(stream, rows<D>, dim3(tiles, n_k), dim3(ROWS_THREADS), sizeof(float) * 2 * C * D, j);
+    const auto first = j.at.history == 3 ? prepare<D, true> : prepare<D, false>;
+    if (!rc) rc = pi_launch(stream, first, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
     dim3 grid(n_v * D / SLICE, seqs);
-    if (!rc) rc = pi_launch(stream, heads<D, SLICE, C, false>, grid, dim3(many::THREADS), many::bytes, j);
+    if (!rc) rc = pi_launch(stream, many<D>, grid, dim3(many_shape<D>::THREADS), many_shape<D>::bytes, j);
     if (!rc) rc = pi_launch(stream, finish<D>, dim3(tiles, n_v), dim3(ROWS_THREADS), 0, j);
     return rc;
 }
@@ -97,9 +99,8 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 
 template <int D> static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
-    using S = shape<D, SLICE, C>;
     dim3 grid(D / SLICE, (unsigned) st->n_v), block(4 * SLICE);
-    if (is_save) return pi_launch(stream, save<D>, grid, block, S::bytes, job_of(st), slot, pos, snap);
+    if (is_save) return pi_launch(stream, save<D>, grid, block, save_shape<D>::bytes, job_of(st), slot, pos, snap);
     return pi_launch(stream, load<D>, grid, block, 0, job_of(st), slot, pos, snap);
 }
 
