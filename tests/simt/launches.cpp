@@ -108,12 +108,12 @@ void attention(int32_t n, int32_t dim, int32_t type)
     }
 }
 
-void delta_net(int32_t n, int32_t dim)
+void delta_net(int32_t n, int32_t dim, int32_t taps)
 {
     pi__k_gdn a = {};
     a.n_tokens = a.least = a.most = n;
     a.n_seqs = 1;
-    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, 4};
+    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, taps};
     CHECK(pi__k_gdn_run(nullptr, &a));
     CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
@@ -202,7 +202,8 @@ int main()
                 if (type != PI__Q8_0 || dim % 32 == 0) attention(n, dim, type);
             if (dim == 64) attention(n, dim, PI__TQ4_0);
         }
-        for (int32_t dim = 32; dim <= 128; dim += 32) delta_net(n, dim);
+        for (int32_t dim = 32; dim <= 128; dim += 32)
+            for (int32_t taps : {4, 2}) delta_net(n, dim, taps);
         for (int32_t dim : {128, 512}) {
             for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) compressed(n, dim, type);
         }
