@@ -22,7 +22,7 @@ import sass
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
-TWIN = "sm_121a"  # nearly the code of sm_120a: --check leaves it out, unless PAGEDINFER_LONG is set
+TWINS = ("sm_90a", "sm_121a")  # nearly the code of sm_80 and sm_120a: --check leaves them out, unless PAGEDINFER_LONG is set
 LOOPS = "sm_120a"  # whose main loops are told
 TOLD = f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)."
 NOT_TOLD = "What main loops are made of is left out: there was no nvdisasm."
@@ -167,7 +167,7 @@ def main():
     p.add_argument("build", type=Path)
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
     a = p.parse_args()
-    targets = [t for t in TARGETS if t != TWIN or not a.check or os.environ.get("PAGEDINFER_LONG")]
+    targets = [t for t in TARGETS if t not in TWINS or not a.check or os.environ.get("PAGEDINFER_LONG")]
     text, version = report(find_nvcc(), a.build, targets)
     if not a.check:
         a.out.write_text(text)
