@@ -137,7 +137,7 @@ PI_FN void load_tile(const pi__k_sparse &k, const list &l, unsigned char *shared
 #pragma unroll 1 /* here and below: more of it spills registers */
     for (int32_t j = (int32_t) threadIdx.x; j < TILE * CHUNKS && i * TILE < end; j += S::THREADS) {
         const int32_t r = j / CHUNKS, c = j % CHUNKS, at = i * TILE + r;
-        const bool there = at < l.n && 8 * c < k.rows.cache.head_dim;
+        const bool there = at < end && 8 * c < k.rows.cache.head_dim;
         const cache_row row = address[at % AHEAD];
         uint16_t *to = S::stage(shared, i) + r * S::LD + 8 * c;
         if (KIND == COPIED) {
@@ -328,7 +328,7 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32 % W, group = (int) threadIdx.x / 32 / W;
     const int32_t tile16 = (int32_t) blockIdx.x * S::GROUPS + group, head = 16 * tile16, col0 = warp * WIDTH;
     const list l = list_of(k, token);
-    const int32_t split = split_of(l.n);
+    const int32_t split = split_of(l.n); /* 2^n */
     const int32_t first = UNITS ? (int32_t) blockIdx.z * split : 0, end = UNITS ? min(l.n, first + split) : l.n;
     if (UNITS && first > 0 && first >= l.n) return;
     cache_row *address = (cache_row *) (shared + S::address);
@@ -346,13 +346,11 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<KIND, W>(k, l, shared, first / TILE + i, end);
 #pragma unroll 1
     for (int32_t from = first; from < end; from += KV_SPLIT) {
-        const int32_t to = min(end, from + KV_SPLIT);
-        const bool begins = from % split == 0, ends = to % split == 0 || to == end; /* a split */
 #pragma unroll 1
-        for (int32_t i = from / TILE; i * TILE < to; i++) {
+        for (int32_t i = from / TILE; i * TILE < min(end, from + KV_SPLIT); i++) {
             ptx_cp_async_wait<S::STAGES - 2>();
             __syncthreads(); /* the tile is there, and all are done with the one before */
-            if (begins && i * TILE == from && warp == 0 && lane < 16) state[lane] = PI_MINUS_INF, state[16 + lane] = 0;
+            if (!(i * TILE & (split - 1)) && ptx_thread() % (32 * W) < 16) state[ptx_thread() % 16] = PI_MINUS_INF, state[16 + ptx_thread() % 16] = 0;
             const uint32_t row = ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) col0;
             scores<S, KIND == TWO>(row, high, low, part + warp * 16 * LDS);
             __syncthreads();
@@ -361,7 +359,7 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
             __syncthreads();
             weigh<S, KIND == TWO>(row, ptx_shared(p), state + 32, acc);
         }
-        if (!UNITS && ends) {
+        if (!UNITS && (!((from + KV_SPLIT) & (split - 1)) || from + KV_SPLIT >= end)) {
             fold_split((const float *) (shared + S::state) + group * 48, acc, run, o);
             clear(acc);
         }
