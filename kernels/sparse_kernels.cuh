@@ -350,7 +350,8 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
         for (int32_t i = from / TILE; i * TILE < min(end, from + KV_SPLIT); i++) {
             ptx_cp_async_wait<S::STAGES - 2>();
             __syncthreads(); /* the tile is there, and all are done with the one before */
-            if (!(i * TILE & (split - 1)) && ptx_thread() % (32 * W) < 16) state[ptx_thread() % 16] = PI_MINUS_INF, state[16 + ptx_thread() % 16] = 0;
+            if (!(i * TILE & (split - 1)) && ptx_thread() % (32 * W) < 16)
+                state[ptx_thread() % 16] = PI_MINUS_INF, state[16 + ptx_thread() % 16] = 0;
             const uint32_t row = ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) col0;
             scores<S, KIND == TWO>(row, high, low, part + warp * 16 * LDS);
             __syncthreads();
