@@ -118,6 +118,7 @@ def report(nvcc, build, targets):
              "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
              "share of a multiprocessor's warps that can be resident. No kernel spills. " +
              (TOLD if nvdisasm else NOT_TOLD), ""]
+    missing = []
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in targets}
@@ -136,13 +137,16 @@ def report(nvcc, build, targets):
                       "|---" * (len(targets) + 3 + bool(nvdisasm)) + "|"]
             for n in sorted(seen):
                 if names[n] not in shapes:
-                    sys.exit(f"kernels/{file}: tests/simt/launches.cpp does not launch {names[n]}")
+                    missing.append(f"kernels/{file}: tests/simt/launches.cpp does not launch {names[n]}")
+                    continue
                 threads, shared = shapes[names[n]]
                 cells = [f"{r}" + (f" + {s} B" if s else "") + f", {occupancy(t, r, threads, shared)} %"
                          for t, (r, s) in ((t, seen[n][t]) for t in targets)]
                 cells += [sass.cell(loops[n])] if nvdisasm else []
                 lines.append(f"| `{names[n]}` | {threads} | {shared} | " + " | ".join(cells) + " |")
             lines.append("")
+    if missing:
+        sys.exit("\n".join(missing))
     return "\n".join(lines).rstrip() + "\n", version
 
 

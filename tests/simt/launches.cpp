@@ -178,6 +178,9 @@ void products(int32_t n, int32_t type)
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
+        pi__k_product few = one;
+        few.w.n_out = 1024;
+        CHECK(pi__k_w16_linear(nullptr, &few, 1, memory, n));
     }
     if (pi__k_mma16_has(type, N_IN)) {
         CHECK(pi__k_mma16_prepare(nullptr, &in, type, n, N_IN, memory));

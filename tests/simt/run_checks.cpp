@@ -34,6 +34,10 @@ static void set_arch(int arch) { simt::options.arch = before.arch = arch ? arch 
 static unsigned long launched() { return simt::n_launches; }
 static long replayed() { return simt::watch.n_replayed; }
 
+/* Sanitizers come between the loads of an instruction, of which counts are made. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static double (*const conflicts)(void (*fn)(void *), void *arg, size_t i) = nullptr;
+#else
 static double conflicts(void (*fn)(void *), void *arg, size_t i)
 {
     simt::counter c;
@@ -42,6 +46,7 @@ static double conflicts(void (*fn)(void *), void *arg, size_t i)
     simt::options.count = nullptr;
     return i < c.launches.size() ? c.launches[i].wavefronts / c.launches[i].least : 0;
 }
+#endif
 
 static void run(void **state)
 {
