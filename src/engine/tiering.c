@@ -238,6 +238,7 @@ static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
     else if (t->offload.host && (slot = pi__host_take(t->offload.host, g)) < 0) return false;
     pi__load *l = &t->load[k];
     *l = (pi__load){.number = ++t->n_loads, .hash = hash, .group = g, .block = pi__block_get_new(pool), .slot = slot};
+    pi__cache_expect(t->cache, s->row, s->tokens, (i + 1) * (bs / t->cache->hash_block));
     memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : near_block(t, g, l->block);
     if (there) bring(t, l);
