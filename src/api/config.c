@@ -183,6 +183,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
         .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
         .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
+        .weights_from = pi__opt_str(s, PI__OPT_WEIGHTS_FROM),
+        .weights_cache = pi__opt_str(s, PI__OPT_WEIGHTS_CACHE),
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
         .prefix_dir_read_only = pi__opt_bool(s, PI__OPT_PREFIX_DIR_RO),

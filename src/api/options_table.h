@@ -24,6 +24,12 @@
       " mlock in the name: and --mlock.")                                                                              \
     X(MLOCK, "mlock", BOOL, "false", "", "--mlock", "", "model", false,                                                \
       "Weights in the host's memory are locked there, so that they are never swapped out.")                            \
+    X(WEIGHTS_FROM, "weights-from", STRING, "", "", "--weights-from", "", "model", false,                              \
+      "Socket of `pagedinfer weights`, which holds this model's weights: they are mapped, not loaded, and kept once for"\
+      " all processes. Only on the CPU.")                                                                              \
+    X(WEIGHTS_CACHE, "weights-cache", STRING, "", "", "--weights-cache", "", "model", false,                           \
+      "Directory in which weights are kept as they are packed for the CPU, so that the next start maps them; they take" \
+      " as much disk as memory, and nobody removes old ones.")                                                         \
     X(OVERRIDE_KV, "override-kv", LIST, "", "", "--override-kv", "", "model", false,                                   \
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \

@@ -15,6 +15,7 @@
 #include "gguf/gguf.h"
 #include "model/classifier.h"
 #include "model/placement.h"
+#include "model/weights_image.h"
 
 /* A tensor that the graph reads; exactly one of weight, scale, vec, host and order is set. */
 typedef struct pi__want {
@@ -145,6 +146,7 @@ struct pi__model {
     uint64_t file_bytes;       /* bytes of all tensors in the file */
     size_t weights_size[PI__N_REGIONS]; /* bytes of the regions of weights */
     pi__region weights[PI__N_REGIONS]; /* region of each placement */
+    pi__weights_image image;   /* in which they lie where processes share them; its source is set before load */
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
