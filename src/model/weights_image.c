@@ -1,6 +1,7 @@
 /* Images of packed weights (see weights_image.h): keys, files and mappings. */
 #include "model/weights_image.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -199,6 +200,23 @@ static void cannot_keep(const pi__model *m, int e)
              "again", m->image.size >> 20, m->image.source.cache, strerror(e));
 }
 
+/* Files that a writer left who was killed: nobody holds their lock, which is taken before the first byte is. */
+static void sweep(const char *dir)
+{
+    enum { EMPTY_SECONDS = 60 };
+    DIR *d = opendir(dir);
+    for (const struct dirent *de; d && (de = readdir(d));) {
+        struct stat st;
+        int fd = strncmp(de->d_name, "tmp-", 4) ? -1 : openat(dirfd(d), de->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0) continue;
+        const bool file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+        if (file && (st.st_size || pi__wall_ns() / 1000000000 - st.st_mtim.tv_sec > EMPTY_SECONDS) && !flock(fd, LOCK_EX | LOCK_NB))
+            (void) unlinkat(dirfd(d), de->d_name, 0);
+        (void) close(fd);
+    }
+    if (d) closedir(d);
+}
+
 /* What is there is used; else a new file is to be filled. Where nothing can be written, there is no image. */
 static int in_directory(pi__model *m, pi_error *err)
 {
@@ -216,9 +234,11 @@ static int in_directory(pi__model *m, pi_error *err)
         pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: %s is removed: %s", path, what);
         (void) unlink(path);
     }
+    sweep(m->image.source.cache);
     snprintf(m->image.temp, sizeof m->image.temp, "%.200s/tmp-%ld-%" PRIx64, m->image.source.cache, (long) getpid(),
              (uint64_t) pi__wall_ns());
     fd = open(m->image.temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) (void) flock(fd, LOCK_EX | LOCK_NB);
     const bool ok = fd >= 0 && take_room(m, fd) && map_fd(m, fd, true);
     if (!ok) cannot_keep(m, errno);
     if (fd >= 0 && !ok) (void) unlink(m->image.temp);

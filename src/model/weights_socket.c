@@ -94,13 +94,13 @@ static int read_answer(const char *path, int s, int *fd, pi_error *err)
     const bool whole = receive(s, &a, fd);
     int rc = PI_OK;
     if (!whole || memcmp(a.magic, magic, sizeof magic) || a.version != VERSION)
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, whole ? "whoever answers there is no owner of weights, or one of another "
-                      "version of this library" : "the owner gave no answer");
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, whole ? "whoever answers there is no owner of weights, or one "
+                      "of another version of this library" : "the owner gave no answer");
     else if (a.status == OTHER_USER) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
     else if (a.status != GIVEN || *fd < 0) {
         a.text[sizeof a.text - 1] = 0;
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner has %.103s, which is another model, another version of its file, or packed "
-                      "by another version of this library or for another processor", path, a.text);
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner has %.103s, which is another model, another version of its "
+                      "file, or packed by another version of this library or for another processor", path, a.text);
     }
     if (rc && *fd >= 0) {
         (void) close(*fd);
@@ -119,8 +119,8 @@ int pi__weights_ask(const char *path, pi__hash128 key, int *fd, pi_error *err)
     if (s < 0) return pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, strerror(errno));
     set_timeout(s, ASK_SECONDS);
     if (connect(s, (struct sockaddr *) &at, sizeof at))
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: no owner of weights answers there (%s): start `pagedinfer weights`, or leave the option "
-                      "out", path, strerror(errno));
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: no owner of weights answers there (%s): start `pagedinfer weights`, or "
+                      "leave the option out", path, strerror(errno));
     else if (!own_user(s)) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
     else if (send(s, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t) sizeof q)
         rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner went away", path);
@@ -179,7 +179,8 @@ static void *listen_thread(void *arg)
         if (p[0].revents) return NULL;
         int s = p[1].revents ? accept4(l->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (s < 0) {
-            if (p[1].revents && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) (void) poll(p, 1, 100); /* out of descriptors */
+            const bool passing = !p[1].revents || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+            if (!passing) (void) poll(p, 1, 100); /* out of descriptors */
             continue;
         }
         serve(l, s);
@@ -233,7 +234,8 @@ int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__w
     snprintf(l->what, sizeof l->what, "%s", what);
     int rc = address(&l->at, path, err);
     if (!rc) rc = bind_socket(l, err);
-    if (!rc && (pipe2(l->stop, O_CLOEXEC) || !start_thread(l))) rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that passes weights on");
+    if (!rc && (pipe2(l->stop, O_CLOEXEC) || !start_thread(l)))
+        rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that passes weights on");
     if (rc) pi__weights_unlisten(l);
     else *out = l;
     return rc;
