@@ -99,9 +99,10 @@ void pi__drafters_clear(pi__drafting *d, const pi__block_hash *tenant)
 
 uint32_t pi__drafter_without(const pi__setup *s, int kind)
 {
+    const int whose = s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT;
     uint32_t groups = 0;
     for (int32_t i = 0; i < s->m->n_groups; i++)
-        if (s->m->group[i].draft && kind != PI__SPEC_DRAFT) groups |= 1u << i;
+        if (s->m->group[i].draft && kind != whose) groups |= 1u << i;
     return groups;
 }
 

@@ -489,7 +489,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
 
 int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
 {
-    const bool draft = owner != m;
+    const bool draft = owner != m || layer >= m->n_trunk;
     const char *name = draft ? window ? "draft window" : "draft" : window ? "window" : "full";
     const pi__row_group group = {.name = name, .window = window, .draft = draft};
     return add_cache(m, owner, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim});
