@@ -219,7 +219,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
 static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
-    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1], n = w->scale ? w->scale->n_mat : n_file;
+    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2], n = w->scale ? w->scale->n_mat : n_file;
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
     float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);

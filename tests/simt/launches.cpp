@@ -51,6 +51,8 @@ void rows_of_floats(int32_t n)
     CHECK(pi__k_add_norm(nullptr, &add_norm));
     CHECK(pi__k_norm(nullptr, &norm));
     CHECK(pi__k_rope(nullptr, ints, n, some, 64, 1, some));
+    const pi__block_conv block_conv = {some, some, some, 4 * N_IN / 64, 4, 64, N_IN, some};
+    CHECK(pi__k_block_conv(nullptr, &block_conv, ints, ints, n));
     CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
     CHECK(pi__k_copy_2d(nullptr, &copy_2d));
     CHECK(pi__k_softcap(nullptr, &softcap));

@@ -25,6 +25,8 @@ PI__OPS_ROWS(PI__K_ROW_OP)
 /* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
                float *table);
+/* As op block_conv has it; seq, seq_start of the batch. */
+int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens);
 /* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
 

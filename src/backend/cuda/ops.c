@@ -152,6 +152,13 @@ void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
     PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, a->n_freq, a->mscale, a->table));
 }
 
+void pi__cuda_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    PI__QUEUE(c, pi__k_block_conv(pi__rt_stream(c->rt), a, d->seq, d->seq_start, b->n_tokens));
+}
+
 static pi__k_cache cache_of(const pi__batch *b, const pi__kv_layer *kv)
 {
     return (pi__k_cache) {kv->base, kv->stride, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim,
