@@ -273,6 +273,8 @@ typedef struct pi_stats {
     double step_bound_ms[PI_N_STEP_BOUNDS];    /* bounds of durations, ascending; the same for the engine's life */
     uint64_t step_count[PI_N_STEP_BOUNDS + 1]; /* steps of at most bound i, above the one before; last: above them all */
     double draft_total_ms;             /* of step_total_ms, what drafters took, and choosing how much they draft */
+    uint64_t key_blocks_attended, key_blocks_possible; /* of sparse prefill (prefill-sparsity): blocks of keys attended to, and
+                                        * all there were, added up over layers, heads and blocks of 128 tokens */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 

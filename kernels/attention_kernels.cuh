@@ -21,6 +21,9 @@
  * ORDER. A score is the sum of PARTS parts of D, each begun at 0, added in pairs: ((0 + 1) + (2 + 3)) + ... That is the same
  * however many warps have the parts. The maximum does not depend on an order; l is the product of P and ones, summed as O is.
  *
+ * SPARSE PREFILL. The tiles of a query block are those of the key blocks whose bits are set (key_blocks_kernels.cuh); a tile of
+ * rows is of one run. Splits and spans are at the same positions; those of which nothing is attended to are left out.
+ *
  * Heads of fewer values than D (80, 112) have zeros behind them. */
 #ifndef PI_ATTENTION_KERNELS_CUH
 #define PI_ATTENTION_KERNELS_CUH
@@ -250,7 +253,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
         clear(acc);
         const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* of the split */
 #pragma unroll 1
-        for (; tile <= stop; tile++) {
+        for (; tile <= stop; tile = tile < last ? next_tile<S>(facts.at, tile) : last + 1) {
             const int32_t key0 = tile * S::TILE;
             const uint32_t here = keys.get(tile);
             const group_keys &of = facts.group[threadIdx.x / 32 / S::WARPS];
@@ -263,7 +266,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
             weigh<S>(here, s, acc);
         }
         fold_split(acc, run);
-        if (tile <= last && tile % ((1 << SPAN_SHIFT) / S::TILE)) continue;
+        if (tile <= last && tile / ((1 << SPAN_SHIFT) / S::TILE) == stop / ((1 << SPAN_SHIFT) / S::TILE)) continue;
         put_span<S>(j, w, tile > last, run, facts.all[threadIdx.x]);
     }
 }

@@ -200,6 +200,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .ngram_m = at_most(pi__opt_int(s, PI__OPT_SPEC_NGRAM_M), PI__MAX_DRAFT),
         .ngram_shared = (int32_t) pi__opt_int(s, PI__OPT_SPEC_NGRAM_SHARED),
         .draft_layers = (int32_t) pi__opt_int(s, PI__OPT_SPEC_LAYERS),
+        .sparsity = (float) pi__opt_float(s, PI__OPT_PREFILL_SPARSITY),
+        .sparse_from = (int32_t) pi__opt_int(s, PI__OPT_PREFILL_SPARSITY_FROM),
         .n_layer_exit = (int32_t) pi__opt_int(s, PI__OPT_N_LAYER_EXIT),
         .n_expert = (int32_t) pi__opt_int(s, PI__OPT_MOE_N_EXPERT),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,

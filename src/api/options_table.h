@@ -153,6 +153,12 @@
       "ngram: tokens of ended requests that are looked at, too, by requests of the same cache-salt; 0: none.")         \
     X(UBATCH_SIZE, "ubatch-size", INT, "512", "1..65536", "-ub --ubatch-size --max-num-batched-tokens",                \
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
+    X(PREFILL_SPARSITY, "prefill-sparsity", FLOAT, "0", "0..2", "--prefill-sparsity", "", "scheduler", false,          \
+      "Tokens of long prompts attend to some blocks of 128 keys alone: the first, the last, and those that score at"   \
+      " least so much of the best one. More is faster and less exact, 0.05 is a start; 0: they attend to all.")        \
+    X(PREFILL_SPARSITY_FROM, "prefill-sparsity-from", INT, "8192", "0..1073741824", "--prefill-sparsity-from", "",     \
+      "scheduler", false, "Tokens of a prompt before so many attend to all, whatever prefill-sparsity is; so do those" \
+      " of its last two blocks, and the answer.")                                                                      \
     X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
       "While somebody streams, a step takes only so much of prompts that it lasts about so long; 0: all that fits.")   \
     X(BATCH_SIZE, "batch-size", INT, "0", "0..2147483647", "-b --batch-size", "LLAMA_ARG_BATCH", "scheduler", false,   \

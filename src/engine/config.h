@@ -58,6 +58,8 @@ typedef struct pi__config {
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     bool prefix_dir_read_only; /* it is only read */
+    float sparsity;            /* of sparse prefill (pi__attention); 0: there is none */
+    int32_t sparse_from;       /* position from which on it is, rounded up to whole blocks */
     int32_t n_layer_exit;      /* layers that are computed; 0: all */
     int32_t n_expert;          /* experts a token has; 0: as the model says */
     int policy;                /* PI__POLICY_* */

@@ -181,6 +181,7 @@ static int size_beside(pi__setup *s, pi_error *err)
 {
     s->beside_cfg = s->cfg;
     s->beside_cfg.kv_bytes = 0;
+    s->beside_cfg.sparsity = 0;
     s->beside_cfg.kv_tokens = (uint64_t) cache_tokens(&s->mem);
     s->beside_cfg.ctx_size = s->mem.ctx;
     s->beside_cfg.prefix_cache = s->cfg.prefix_cache && !s->beside->n_state;
@@ -248,6 +249,7 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
                      s->cfg.block_size, s->m->n_kv,
                      (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
     pi__block_hash hash = pi__hash(text, (size_t) n);
+    if (s->cfg.sparsity > 0) hash = pi__hash_chain(hash, &s->cfg.sparsity, sizeof s->cfg.sparsity);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
     if (s->drafter && s->drafter != s->m) hash = pi__hash_chain(hash, &s->drafter->digest, sizeof s->drafter->digest);

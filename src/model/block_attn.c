@@ -117,11 +117,12 @@ void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, cons
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first)
 {
     const bool gated = a->flags & PI__ATTN_GATED;
+    const bool all = !a->window && !first && !(a->flags & (PI__ATTN_PAST | PI__ATTN_BLOCK));
     const pi__attention att = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = s->qkv, .ldq = pi__attn_width(a),
                                .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
                                .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
                                .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST, .block = a->flags & PI__ATTN_BLOCK,
-                               .softcap = a->softcap, .sinks = a->sinks};
+                               .softcap = a->softcap, .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
     pi__op_attention(m->be, s->b, &att);
 }
 

@@ -129,6 +129,7 @@ struct pi__model {
     int32_t n_exit;            /* layers that are computed instead of all; 0: all */
     int32_t n_used;            /* experts of a token instead of the file's number; 0: that */
     const struct pi__head *head; /* embedding and logits, which a drafter may borrow; NULL: none that it could */
+    float sparsity;            /* of layers that attend to all tokens, in sparse prefill (pi__attention); 0: none */
     pi__captured captured;     /* what a drafter wants of it */
     pi__draft_blocks block;    /* of a drafter of blocks; size 0: it is none */
     int32_t n_groups;          /* cache groups */

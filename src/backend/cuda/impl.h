@@ -17,6 +17,7 @@ typedef struct cuda_batch {
         *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
+    const int32_t *run_start, *run_seq, *run_block; /* of pi__batch.runs */
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
 
@@ -58,7 +59,8 @@ typedef struct cuda_prepared {
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, indexer, kv_splits, blas, total; /* bytes */
+    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, indexer, key_blocks, taken, counts, kv_splits, blas;
+    size_t total; /* bytes */
 } cuda_scratch;
 
 /* Host memory and threads of loading (load.c). */

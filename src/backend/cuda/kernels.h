@@ -115,10 +115,32 @@ typedef struct pi__k_attn {
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
     int32_t block;              /* tokens see their sequence's last one */
     int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
+    /* Sparse prefill: seq_start and n_seqs are those of runs (pi__runs); else NULL: */
+    const int32_t *run_seq;     /* [n_seqs] the sequence of each */
+    const int32_t *run_block;   /* [n_seqs] the query block that it is, -1: none */
+    const uint32_t *taken;      /* [query blocks, n_head_kv, taken_words] a bit a key block: it is attended to */
+    int32_t taken_words;
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
+
+/* ---- launch_key_blocks.cu: the key blocks that some query blocks of one sequence, side by side, attend to (PI__SPARSE_BLOCK
+ * of ops.h) */
+typedef struct pi__k_blocks {
+    pi__k_attn a;               /* what attention is to be given: of it q, n_head, softcap, block_table, cache and taken_words */
+    float sparsity;
+    int32_t seq;                /* the sequence */
+    int32_t first_token;        /* of the first query block */
+    int32_t first_key;          /* the key block that it is itself: it sees so many before */
+    int32_t first_block;        /* its number in taken */
+    int32_t n;                  /* query blocks */
+    uint32_t *taken;            /* as in pi__k_attn */
+    void *scratch;              /* pi__k_blocks_scratch() bytes, a multiple of 16 */
+    unsigned long long *counts; /* [2] key blocks attended to, and seen, are added, by kv head; or NULL */
+} pi__k_blocks;
+size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv, int32_t head_dim);
+int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
 typedef struct pi__k_state { /* as pi__state_layer of ops.h */

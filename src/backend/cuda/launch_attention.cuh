@@ -79,7 +79,7 @@ template <class S> static int run_few(void *stream, attn_job j)
     static_assert(S::R == UNIT_ROWS, "as combine() has them");
     const pi__k_attn &a = j.a;
     int32_t tiles = a.n_tokens * j.group / S::R + a.n_seqs, heads = a.cache.n_head_kv, at_once = 0;
-    if (a.n_sm && a.scratch && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {
+    if (a.n_sm && a.scratch && !a.run_seq && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {
         int64_t blocks = (int64_t) tiles * heads * ((a.max_keys >> KV_SHIFT) + 2);
         if (blocks <= BLOCKS_A_SM * (int64_t) a.n_sm) at_once = use_units(&j, KV_SHIFT);
         if (!at_once && a.max_keys >> SPAN_SHIFT) at_once = use_units(&j, SPAN_SHIFT);
