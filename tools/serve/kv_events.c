@@ -314,6 +314,8 @@ static bool open_all(kv_events *k, const kv_events_config *c, char err[256])
     }
     if (!(k->pub = open_socket(k, ZMQ_PUB, c->endpoint, k->endpoint[0], &k->is_bound, err))) return false;
     if (*c->replay && !(k->router = open_socket(k, ZMQ_ROUTER, c->replay, k->endpoint[1], &is_bound, err))) return false;
+    /* The first batch: who knew a server that was here before is to forget what that one had. */
+    kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_CLEARED});
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int rc = pthread_create(&k->thread, NULL, run, k);
@@ -329,6 +331,8 @@ static void close_all(kv_events *k)
     if (k->router) zmq_close(k->router);
     for (; k->n; k->n--, k->first = (k->first + 1) % k->cap) zmq_msg_close(&k->kept[k->first].payload);
     if (k->ctx) zmq_ctx_term(k->ctx);
+    for (int i = 0; i < 2; i++) /* ZeroMQ leaves these */
+        if (!strncmp(k->endpoint[i], "ipc:///", 7)) unlink(k->endpoint[i] + 6);
     if (k->wake >= 0) close(k->wake);
     kv_queue_close(&k->queue);
     free(k->kept);

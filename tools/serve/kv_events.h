@@ -11,6 +11,8 @@
  * device. Who missed batches asks the ROUTER socket for those from a number on (a frame of 8 bytes behind an empty one) and
  * gets number and payload of each that is kept, then number 2^64-1 with an empty payload.
  *
+ * The first batch of a server, number 0, is AllBlocksCleared: what a server before it had is gone.
+ *
  * Nobody waits for a subscriber: the engine's step thread copies into a queue (kv_queue.h), a thread packs what is there
  * and sends it, and ZeroMQ drops what a slow subscriber does not take. Where the queue overflows, a number is left out
  * and AllBlocksCleared follows: a router then knows of too few prefixes, never of one that is gone.
