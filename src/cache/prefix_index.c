@@ -202,8 +202,10 @@ static void tell_stored(pi__prefix_index *x, int32_t n)
     for (int32_t k = n; k-- > 0;) { /* from the root on */
         if (!is_told(x, &x->node[x->path[k]])) continue;
         if (first < 0) first = x->path[k];
-        for (int32_t j = R, i = x->path[k]; j-- > 0; i = x->node[i].parent)
-            memcpy(x->told + ((size_t) m * (size_t) R + (size_t) j) * (size_t) H, x->token + (size_t) i * (size_t) H, (size_t) H * sizeof *x->told);
+        for (int32_t j = R, i = x->path[k]; j-- > 0; i = x->node[i].parent) {
+            int32_t *to = x->told + ((size_t) m * (size_t) R + (size_t) j) * (size_t) H;
+            memcpy(to, x->token + (size_t) i * (size_t) H, (size_t) H * sizeof *to);
+        }
         x->hash[m++] = x->node[x->path[k]].hash.lo;
     }
     if (!m) return;
