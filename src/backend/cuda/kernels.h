@@ -277,7 +277,7 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
  * sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* launch_w16.cu: the same with 16-bit tensor cores: weights and x are rounded to F16 (of MXFP4: BF16), for the types that it
  * has; as pi__k_linear. input: which of the two prepared forms the type's x has. */
 int pi__k_w16_has(int32_t type);
@@ -344,6 +344,7 @@ typedef struct pi__k_experts {
     const int32_t *row;     /* [n_rows * n_used] prepared row of a column (routes.row); NULL: columns are prepared */
     float *y, *y2;          /* [n_rows * n_used, n_out] by column; of the second */
     int64_t ldy;
+    int32_t n_sm;           /* multiprocessors to fill, 0: not known. A choice of speed alone, as in pi__k_attn */
 } pi__k_experts;
 /* y = W x by column; prepared has n_rows rows, or as many as there are columns. */
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);

@@ -51,10 +51,9 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
     int code = 0;
     if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
-    for (int32_t i = 0; i < n && !code; i++) {
-        if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-        else code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-    }
+    if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
+    for (int32_t i = 0; i < n && !code; i++)
+        code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
     return code;
 }
 

@@ -59,7 +59,8 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (a->shard) h += n_ff / a->shard->n * a->shard->i;
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
-    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
+    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff,
+                       .n_sm = c->info.n_sm};
     const int form = pi__cuda_expert_form(c->ways, e.w.type, e.w.n_in);
     void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
@@ -104,7 +105,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     if (a->shard) a->shard->complete(a->shard, h, a->n_rows * a->n_used, n_ff);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff,
                              .limit = a->limit};
-    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
+    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out, .n_sm = c->info.n_sm};
     const int form = pi__cuda_expert_form(c->ways, down.w.type, n_ff);
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, a->n_rows * a->n_used, n_ff, mid));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &down, mid));
