@@ -204,11 +204,6 @@ enum {
     PI__WAY_W16 = 4,   /* packed ones by 16-bit tensor cores, where there is a kernel */
 };
 int pi__cuda_form(int ways, int32_t type, int64_t n_in);
-/* The same of experts, which have no kernels for W16. */
-static inline int pi__cuda_expert_form(int ways, int32_t type, int64_t n_in)
-{
-    return pi__cuda_form(ways & ~PI__WAY_W16, type, n_in);
-}
 /* The input in that form for matrices of that type: where it is, or will be when what is queued now is done. */
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
 static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }

@@ -320,6 +320,10 @@ typedef struct pi__k_experts {
     const int32_t *row;     /* [n_rows * n_used] prepared row of a column (routes.row); NULL: columns are prepared */
     float *y, *y2;          /* [n_rows * n_used, n_out] by column; of the second */
     int64_t ldy;
+    int32_t n_sm;           /* multiprocessors to fill, 0: not known. A choice of speed alone, as in pi__k_attn */
+    void *mid;              /* pi__k_w16_experts: not NULL: act(y) * y2 goes there, as pi__k_w16_mid has it, and y is not written */
+    int32_t mid_type, act;  /* of the matrices that read mid; PI__IN_* of ops.h */
+    float limit;            /* as in pi__k_input */
 } pi__k_experts;
 /* y = W x by column; prepared has n_rows rows, or as many as there are columns. */
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
@@ -327,6 +331,12 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for F16 and BF16 that pi__k_mma16_has, with x as pi__k_mma16_prepare has it. */
 int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same for the types that pi__k_w16_has, with x as pi__k_w16_prepare has it. */
+int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same of columns with a factor for 32 values: what gate and up make, for down. mid: from floats by column, gated. */
+size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
+int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
+int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 
