@@ -722,6 +722,18 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     return rc;
 }
 
+int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)
+{
+    int rc;
+    pthread_mutex_lock(&e->lock); /* before the first request the step thread leaves the cache alone without it */
+    if (e->cache.index) rc = pi__fail(err, PI_EBUSY, "somebody is told of the cache's changes already");
+    else if (e->n_submitted)
+        rc = pi__fail(err, PI_EBUSY, "who is to be told of the cache's changes has to say so before the first request");
+    else rc = pi__cache_listen(&e->cache, pi__drafter_without(&e->setup, e->setup.cfg.spec), fn, ud, err);
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
 void pi__core_cache_clear(pi__core *e, const char *salt)
 {
     pthread_mutex_lock(&e->lock);
