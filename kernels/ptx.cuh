@@ -198,6 +198,16 @@ PI_FN int ptx_thread()
     return x;
 }
 
+/* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device. */
+PI_FN constexpr uint32_t ptx_blocks_that_wait() { return 8; }
+/* Counts a block of `total` as arrived: how many were there before it. */
+PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
+/* Counts a block as gone; the last one, which makes the counter `last`, sets it back. */
+PI_FN void ptx_leave(uint32_t *counter, uint32_t last)
+{
+    if (atomicAdd(counter, 1u) + 1 == last) atomicExch(counter, 0u);
+}
+
 /* 2^x, within 2 units in the last place; subnormal results are 0. */
 PI_FN float ptx_exp2(float x)
 {
@@ -321,6 +331,17 @@ PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_p
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
+/* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
+PI_FN uint32_t ptx_blocks_that_wait() { return simt::options.resident; }
+PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
+{
+    if (simt::sampling()) return simt::ends_sample() ? total - 1 : 0;
+    return atomicAdd(counter, 1u, file, line);
+}
+PI_FN void ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
+{
+    if (!simt::sampling() && atomicAdd(counter, 1u, file, line) + 1 == last) atomicExch(counter, 0u, file, line);
+}
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }
 PI_FN float ptx_rsqrt(float x) { return 1.0f / sqrtf(x); }

@@ -47,6 +47,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
         .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
+        .no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
     };
 }
 

@@ -96,6 +96,9 @@
     X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
       "On GPUs, record decoding steps as CUDA graphs and play them again, to launch once instead of once for each"     \
       " kernel; off: where a driver has trouble with it. auto: on.")                                                   \
+    X(CUDA_FUSE, "cuda-fuse", ENUM, "auto", "auto|on|off", "--cuda-fuse", "", "model", false,                          \
+      "On GPUs, launch what several ops do as one kernel where few rows are computed: products, residual, norm and"    \
+      " rounding; off: each by itself, with the same results, to look for a fault. auto: on.")                         \
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Longest request, prompt and answer, in tokens; 0: what the model was trained for.")                             \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \

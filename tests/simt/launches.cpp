@@ -157,6 +157,13 @@ void experts(int32_t n, const pi__k_matrix &w)
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
     if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &e, memory));
     if (pi__k_mma16_has(w.type, N_IN)) CHECK(pi__k_mma16_experts(nullptr, &r, &e, memory));
+    if (pi__k_w16_has(w.type)) {
+        pi__k_input glu = {};
+        glu.x2 = some;
+        CHECK(pi__k_w16_experts(nullptr, &r, &e, memory));
+        CHECK(pi__k_w16_mid(nullptr, &glu, w.type, n, N_IN, memory));
+        CHECK(pi__k_w16_down(nullptr, &r, &e, memory));
+    }
     CHECK(pi__k_add_experts(nullptr, &r, some, N_IN, some, N_IN));
 }
 

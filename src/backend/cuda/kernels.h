@@ -260,6 +260,25 @@ typedef struct pi__k_input {
     float limit; /* of SWIGLU; 0: none */
 } pi__k_input;
 
+/* What the blocks of a launch that are the last to end do for all: x = (x + y) * scale, or with y's norm, as pi__add_norm of
+ * ops.h; then the input of the next matrices is prepared from what is there (kernels/tail.cuh). */
+typedef struct pi__k_tail {
+    uint32_t *arrived;   /* a counter, 0 before and after the launch; NULL: there is no tail */
+    int32_t n_rows;      /* of x and in; PI__K_TAIL_ROWS at most, of pi__k_finish_rows any */
+    float *x;            /* [n_rows, n]; NULL: nothing is added */
+    const float *y, *w;  /* [n_rows, n]; [n] or NULL */
+    float eps, scale;
+    int64_t n;
+    pi__k_input in;      /* what is prepared */
+    int64_t n_in;        /* its columns */
+    void *integers, *floats, *halves; /* where, as pi__k_prepare and pi__k_w16_prepare have it, or NULL; rows behind the last are
+                                       * not written */
+    int32_t bf16;        /* of halves */
+} pi__k_tail;
+enum { PI__K_TAIL_ROWS = 16 };
+/* launch_tail.cu: that, as a launch of its own; arrived is not used. */
+int pi__k_finish_rows(void *stream, const pi__k_tail *t);
+
 /* Bytes of n_rows prepared rows, for packed types or (floats) for F32, F16 and BF16. */
 size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats);
 /* Norm or gate, then rounding to 15 bits in blocks of 32 (or floats as they are): once for all matrices that read it. */
@@ -273,6 +292,8 @@ typedef struct pi__k_product {
 enum { PI__K_MOST_LINEAR = 4 };
 /* n products, at most PI__K_MOST_LINEAR, with matrices of the same type and as many columns. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+/* And then a tail, where there are no more than PI__K_TAIL_ROWS, of types that are not floats. */
+int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* launch_fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120,
  * sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
@@ -285,6 +306,7 @@ int pi__k_w16_input(int32_t type);
 size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* launch_mma16.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
  * one for such. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);
@@ -345,6 +367,9 @@ typedef struct pi__k_experts {
     float *y, *y2;          /* [n_rows * n_used, n_out] by column; of the second */
     int64_t ldy;
     int32_t n_sm;           /* multiprocessors to fill, 0: not known. A choice of speed alone, as in pi__k_attn */
+    void *mid;              /* pi__k_w16_experts: not NULL: act(y) * y2 goes there, as pi__k_w16_mid has it, and y is not written */
+    int32_t mid_type, act;  /* of the matrices that read mid; PI__IN_* of ops.h */
+    float limit;            /* as in pi__k_input */
 } pi__k_experts;
 /* y = W x by column; prepared has n_rows rows, or as many as there are columns. */
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
@@ -352,6 +377,12 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for F16 and BF16 that pi__k_mma16_has, with x as pi__k_mma16_prepare has it. */
 int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same for the types that pi__k_w16_has, with x as pi__k_w16_prepare has it. */
+int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same of columns with a factor for 32 values: what gate and up make, for down. mid: from floats by column, gated. */
+size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
+int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
+int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 

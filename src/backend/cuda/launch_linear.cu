@@ -49,9 +49,14 @@ static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 |
 
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
+    return pi__k_linear_then(stream, w, n, prepared, n_rows, nullptr);
+}
+
+int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+{
     const uint8_t *codes = (const uint8_t *) prepared;
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR) return 1;
+    if (n > PI__K_MOST_LINEAR || (t && (n_rows > PI__K_TAIL_ROWS || is_float(w->w.type)))) return 1;
     const block_meta *meta = (const block_meta *) (codes + codes_bytes(n_rows, w->w.n_in));
     if (n_rows > 8 * MOST_GROUPS || is_float(w->w.type)) {
         int code = 0;
@@ -60,7 +65,8 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
         }
         return code;
     }
-    products p = {w->w.shape, (const uint4 *) codes, meta, n_rows, n, {}};
+    products p = {w->w.shape, (const uint4 *) codes, meta, n_rows, n, {}, {}};
+    if (t) p.tail = *t;
     unsigned tiles = 0;
     for (int i = 0; i < n; i++) {
         p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, tiles};

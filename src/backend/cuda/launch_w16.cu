@@ -61,12 +61,13 @@ template <int TYPE> static int run_w16(void *stream, w16_products &p)
                      p);
 }
 
-int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR) return 1;
+    if (n > PI__K_MOST_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
-    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}};
+    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}};
+    if (t) p.tail = *t;
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
     switch (w->w.type) {
 #define RUN(t) case PI__##t: return run_w16<PI__##t>(stream, p);
@@ -74,4 +75,9 @@ int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void
 #undef RUN
     default: return 1;
     }
+}
+
+int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    return pi__k_w16_linear_then(stream, w, n, prepared, n_rows, nullptr);
 }

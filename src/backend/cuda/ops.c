@@ -63,11 +63,21 @@ static bool same_input(const pi__k_input *a, const pi__k_input *b)
            a->eps == b->eps && a->limit == b->limit;
 }
 
+/* What a prepared input is known by: the form, and of some forms the types whose x is the same. */
+static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form; }
+
+void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
+{
+    c->ready = (cuda_prepared) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
+    if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS;
+    if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16);
+    if (t->floats) c->ready.what[1] = PI__FORM_FLOATS;
+}
+
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_prepared *r = &c->ready;
-    const int like = form == PI__FORM_W16 ? pi__k_w16_input(type) : type; /* types whose x is the same */
-    const int at = form == PI__FORM_FLOATS, what = form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form;
+    const int at = form == PI__FORM_FLOATS, what = known_by(form, form == PI__FORM_W16 ? pi__k_w16_input(type) : type);
     void *to = c->scratch + (at ? c->at.floats : c->at.prepared);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
         *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
@@ -76,11 +86,14 @@ void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
     return to;
 }
 
-/* The same, by whom the backend has for it. */
-static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
+/* The same, by whom the backend has for it, and then the tail, if there is one. */
+static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
+                    const pi__k_tail *then)
 {
     void *stream = pi__rt_stream(c->rt);
     int code = 0;
+    if (then && form == PI__FORM_W16) return pi__k_w16_linear_then(stream, p, n, prepared, n_rows, then);
+    if (then) return pi__k_linear_then(stream, p, n, prepared, n_rows, then);
     if (form != PI__FORM_HILO) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++) code = pi__cuda_blas_product(c->blas, stream, &p[i], prepared, n_rows);
     return code;
@@ -99,23 +112,30 @@ static void linear_in_pieces(pi__backend *be, const pi__batch *b, const pi__line
     }
 }
 
-void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) {
-        linear_in_pieces(be, b, a);
-        return;
-    }
+    const int form = pi__cuda_form(c->ways, type, a->lin[0].w->n_in);
+    return form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS ? PI__FORM_HILO : form;
+}
+
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
+{
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
         for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
             p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
-        int32_t type = p->w.type, form = pi__cuda_form(c->ways, type, p->w.n_in);
-        if (form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_HILO;
+        const int32_t type = p->w.type, form = pi__cuda_linear_form(c, type, a);
         void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
-        PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows));
+        PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
+}
+
+void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) linear_in_pieces(be, b, a);
+    else pi__cuda_queue_linear(c, a, NULL);
 }
 
 /* Those that are one kernel with the op's own arguments. */
