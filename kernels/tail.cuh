@@ -1,5 +1,6 @@
 /* The tail of a launch: work on whole rows that needs the results of all of its blocks. The residual is added, with its norm,
- * and what the next matrices read is prepared, without a launch of their own.
+ * and what the next matrices read is prepared; or queries, keys and values are made ready and stored (qkv.cuh), without a
+ * launch of their own.
  *
  * Blocks arrive at a counter when their results are written. The last `parts` of them stay, wait until all have arrived, and
  * share the rows; where rows are fewer than parts and no norm needs all of one, each takes a part of a row's columns:
@@ -17,8 +18,16 @@
 #define PI_TAIL_CUH
 
 #include "prepare.cuh"
+#include "qkv.cuh"
 
 enum { TAIL_SCRATCH = 4 * 32 /* floats */ };
+
+/* Shared memory of a tail's block of threads, of so many warps. */
+static inline size_t tail_bytes(const pi__k_tail &t, size_t warps)
+{
+    const size_t heads = t.qkv.n_tokens ? warps * (size_t) t.qkv.cache.head_dim : 0;
+    return sizeof(float) * (heads > TAIL_SCRATCH ? heads : (size_t) TAIL_SCRATCH);
+}
 
 /* Row `row`, by the threads of a block: what they read of x after the addition are the values that each wrote itself. */
 PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scratch)
@@ -50,7 +59,18 @@ PI_FN void tail_rows(const pi__k_tail &t, int32_t part, int32_t parts, float *sc
     }
 }
 
-/* A block has written its results: arrives, and if it is one of the last, does its share. shared: TAIL_SCRATCH floats that
+/* The heads of all tokens, each by a warp. row: head_dim floats for each warp of the block. */
+PI_FN void tail_heads(const pi__k_qkv &a, int32_t part, int32_t parts, float *rows)
+{
+    const int32_t warps = (int32_t) blockDim.x / 32, warp = (int32_t) threadIdx.x / 32, heads = qkv_heads(a);
+    __syncthreads(); /* what was there is not used any more */
+    for (int32_t i = part * warps + warp; i < a.n_tokens * heads; i += parts * warps) {
+        qkv_head(a, i / heads, i % heads, rows + warp * a.cache.head_dim, (int) threadIdx.x % 32);
+        __syncwarp();
+    }
+}
+
+/* A block has written its results: arrives, and if it is one of the last, does its share. shared: tail_bytes() that
  * nobody uses any more. By all threads of the block. */
 PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
 {
@@ -71,7 +91,9 @@ PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
         __threadfence();
         ptx_leave(t.arrived, total + most);
     }
-    tail_rows(t, (int32_t) (before + most - total), (int32_t) most, scratch);
+    const int32_t part = (int32_t) (before + most - total);
+    if (t.qkv.n_tokens) tail_heads(t.qkv, part, (int32_t) most, scratch);
+    else tail_rows(t, part, (int32_t) most, scratch);
 }
 
 #endif

@@ -50,6 +50,9 @@ void rows_of_floats(int32_t n)
     const pi__add_gated add_gated = {some, some, some, 1, n, N_IN};
     CHECK(pi__k_add_norm(nullptr, &add_norm));
     CHECK(pi__k_norm(nullptr, &norm));
+    pi__k_tail tail = {};
+    tail.n_rows = n;
+    CHECK(pi__k_finish_rows(nullptr, &tail));
     CHECK(pi__k_rope(nullptr, ints, n, some, 64, 1, some));
     const pi__block_conv block_conv = {some, some, some, 4 * N_IN / 64, 4, 64, N_IN, some};
     CHECK(pi__k_block_conv(nullptr, &block_conv, ints, ints, n));

@@ -114,6 +114,7 @@ typedef struct pi__k_attn {
     size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
     int32_t block;              /* tokens see their sequence's last one */
+    const struct pi__k_tail *tail; /* the last launch's, of in alone, which is PLAIN; or NULL */
     int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
     /* Sparse prefill: seq_start and n_seqs are those of runs (pi__runs); else NULL: */
     const int32_t *run_seq;     /* [n_seqs] the sequence of each */
@@ -172,6 +173,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const int32_t *save;       /* [save_start[n_seqs]][2] position, snapshot */
     pi__k_state state;
     float *scratch;            /* pi__k_gdn_scratch() bytes */
+    const struct pi__k_tail *tail; /* as of attention; where pi__k_gdn_is_one */
 } pi__k_gdn;
 
 /* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, no
@@ -180,6 +182,8 @@ size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
+/* Not 0: it is one launch. */
+int pi__k_gdn_is_one(const pi__k_gdn *a);
 /* Outside of a step, see state_save and state_load of ops.h. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
@@ -274,6 +278,7 @@ typedef struct pi__k_tail {
     void *integers, *floats, *halves; /* where, as pi__k_prepare and pi__k_w16_prepare have it, or NULL; rows behind the last are
                                        * not written */
     int32_t bf16;        /* of halves */
+    pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
 } pi__k_tail;
 enum { PI__K_TAIL_ROWS = 16 };
 /* launch_tail.cu: that, as a launch of its own; arrived is not used. */
