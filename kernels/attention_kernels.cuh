@@ -309,7 +309,7 @@ PI_FN void fold_units(const attn_job &j)
     out_of(j.a, token, head)[d] = j.a.gate ? x * gate_of(j.a, token, head, d) : x;
 }
 
-static __global__ void combine(PI_CONSTANT attn_job j)
+[[maybe_unused]] static __global__ void combine(PI_CONSTANT attn_job j)
 {
     PI_SMEM(shared);
     fold_units(j);

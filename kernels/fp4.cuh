@@ -300,8 +300,8 @@ PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &e
                    x_at = S::X_AT + (uint32_t) S::group() * W::GROUP_STRIDE;
     int32_t n = (n_block + 1) / 2, left = fp4_steps(n, k1) - fp4_steps(n, k0);
     fp4_a<WAY> a[RT], next_a[RT];
-    fp4_b<WAY> b[S::PARTS][N];
-    fp4_scales s[S::PARTS];
+    fp4_b<WAY> b[S::PARTS][N] = {};
+    fp4_scales s[S::PARTS] = {};
     auto load_a = [&](fp4_a<WAY>(&to)[RT]) {
         const unsigned char *p = ring.stage() + w_at;
 #pragma unroll
