@@ -12,7 +12,7 @@
 #include "base/extent.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen35,
+static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
                                         &pi__arch_qwen35moe, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
                                         &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash,
                                         &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4};

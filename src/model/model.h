@@ -207,7 +207,7 @@ extern const pi__arch pi__arch_dflash, pi__arch_dflash_qwen35, pi__arch_dflash_g
 extern const pi__arch pi__arch_gemma2, pi__arch_gemma3;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama;
-extern const pi__arch pi__arch_qwen2, pi__arch_qwen3;
+extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe;
 

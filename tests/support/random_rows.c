@@ -47,6 +47,8 @@ static const tiny_tensor dense_layer[] = {
 
 static const tiny_key gemma3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
+static const tiny_key qwen3moe_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("", "expert_feed_forward_length", "F"), {0}};
 static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
@@ -369,6 +371,7 @@ const tiny_row tiny_rows[] = {
     {"qwen3", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 n=1"},
     {"qwen3-large", DENSE, .arch = "qwen3", .more_keys = gemma3_keys, .vocab = "qwen2",
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
+    {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;
