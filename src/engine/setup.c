@@ -82,7 +82,7 @@ static int declare_head(pi__setup *s, bool beside, pi_error *err)
 int pi__setup_declare(pi__setup *s, pi_error *err)
 {
     pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
-                         .n_used = s->cfg.n_expert};
+                         .n_used = s->cfg.n_expert, .n_ctx = s->cfg.ctx_size};
     int rc = choose_drafters(s, &use.n_draft, err);
     if (!rc && has(s, PI__SPEC_MTP) && has(s, PI__SPEC_DRAFT))
         rc = pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp and model-draft: give one of them");
@@ -241,8 +241,8 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
     const pi__rope_config *r = &s->cfg.rope;
     const pi__cpu_params *p = &s->cfg.cpu;
     const int products = s->be->discrete ? p->matmul << 2 | p->blas << 1 | p->fp4 : 0; /* of which bits depend */
-    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
-                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, products, s->be->dev->describe(s->be), r->base,
+    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
+                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->m->long_rope, products, s->be->dev->describe(s->be), r->base,
                      r->scaling, r->scale, (long long) r->orig_ctx,
                      r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,

@@ -281,6 +281,12 @@ void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, 
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
+void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer)
+{
+    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = 1, .fused_rows = {n_ff, n_ff}};
+    want_matrices(m, w, shape, (ask) {0}, name, layer);
+}
+
 void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer)
 {

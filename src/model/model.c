@@ -13,7 +13,7 @@
 #include "formats/formats.h"
 
 static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
-                                        &pi__arch_qwen35moe, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
+                                        &pi__arch_qwen35moe, &pi__arch_phi3, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
                                         &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash,
                                         &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4};
 
@@ -125,6 +125,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->target = use->target;
     m->arch_data = pi__model_calloc(m, 1, arch->size, "the model");
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
+    m->n_ctx = use->n_ctx > 0 ? use->n_ctx : m->n_ctx_train;
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];

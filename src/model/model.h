@@ -123,6 +123,8 @@ struct pi__model {
     bool with_head;            /* its draft head is wanted, too */
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */
+    int32_t n_ctx;             /* longest request that the engine was asked for; else n_ctx_train */
+    bool long_rope;            /* its rotation is that of long contexts */
     int32_t n_embd;            /* embedding_length */
     int32_t n_layer;           /* block_count */
     int32_t n_trunk;           /* layers that forward runs at most: without a draft head's, and without those left out */
@@ -179,6 +181,7 @@ typedef struct pi__model_use {
     int32_t n_draft;           /* see pi__model */
     bool with_head;            /* the same */
     int32_t n_exit, n_used;    /* the same */
+    int32_t n_ctx;             /* the same; 0: as it was trained for */
 } pi__model_use;
 /* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. */
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__model_use *use, pi_error *err);
@@ -207,7 +210,7 @@ extern const pi__arch pi__arch_dflash, pi__arch_dflash_qwen35, pi__arch_dflash_g
 extern const pi__arch pi__arch_gemma2, pi__arch_gemma3;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama;
-extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe;
+extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe;
 

@@ -31,9 +31,14 @@ static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
     return wave < 64 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth);
 }
 
+/* Of LongRoPE. */
+static double long_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.25 * (double) i; }
+static double short_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.03125 * (double) i; }
+
 static const tiny_tensor dense_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
-    {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {0}};
+    {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {"l", "rope_factors_long.weight", F32, "R", long_factor},
+    {"l", "rope_factors_short.weight", F32, "R", short_factor}, {0}};
 static const tiny_tensor dense_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HD+2GD"), T("fb", "attn_qkv.bias", B, "HD+2GD"),
     T("!f", "attn_q.weight", M, "E HD"), T("b!f", "attn_q.bias", B, "HD"), T("!f", "attn_k.weight", M, "E GD"),
@@ -42,13 +47,16 @@ static const tiny_tensor dense_layer[] = {
     T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
     T("", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
     T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
-    T("!X", "ffn_gate.weight", M, "E F"), T("!X", "ffn_up.weight", M, "E F"), T("!X", "ffn_down.weight", M, "F E"),
+    T("!X!c", "ffn_gate.weight", M, "E F"), T("!X!c", "ffn_up.weight", M, "E F"), T("c", "ffn_up.weight", M, "E 2F"), T("!X", "ffn_down.weight", M, "F E"),
     T("p", "post_ffw_norm.weight", F32, "E"), {0}};
 
 static const tiny_key gemma3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
 static const tiny_key qwen3moe_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("", "expert_feed_forward_length", "F"), {0}};
+static const tiny_key phi3_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
+    NUM("l", "rope.scaling.original_context_length", "O"), {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
 static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
@@ -372,6 +380,12 @@ const tiny_row tiny_rows[] = {
     {"qwen3-large", DENSE, .arch = "qwen3", .more_keys = gemma3_keys, .vocab = "qwen2",
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
     {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
+    /* as Phi 3 mini for 4k, and 4-mini, for contexts as long as it was trained for first, and for longer ones */
+    {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm", .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},
+    {"phi3-short", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=512 f=1 c=1 l=1"},
+    {"phi3-long", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=128 f=1 c=1 l=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;
