@@ -242,7 +242,8 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
     const pi__cpu_params *p = &s->cfg.cpu;
     const int products = s->be->discrete ? p->matmul << 2 | p->blas << 1 | p->fp4 : 0; /* of which bits depend */
     int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
-                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->m->long_rope, products, s->be->dev->describe(s->be), r->base,
+                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->m->long_rope, products,
+                     s->be->dev->describe(s->be), r->base,
                      r->scaling, r->scale, (long long) r->orig_ctx,
                      r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,

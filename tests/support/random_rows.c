@@ -47,7 +47,8 @@ static const tiny_tensor dense_layer[] = {
     T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
     T("", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
     T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
-    T("!X!c", "ffn_gate.weight", M, "E F"), T("!X!c", "ffn_up.weight", M, "E F"), T("c", "ffn_up.weight", M, "E 2F"), T("!X", "ffn_down.weight", M, "F E"),
+    T("!X!c", "ffn_gate.weight", M, "E F"), T("!X!c", "ffn_up.weight", M, "E F"), T("c", "ffn_up.weight", M, "E 2F"),
+    T("!X", "ffn_down.weight", M, "F E"),
     T("p", "post_ffw_norm.weight", F32, "E"), {0}};
 
 static const tiny_key gemma3_keys[] = {
@@ -56,7 +57,8 @@ static const tiny_key qwen3moe_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("", "expert_feed_forward_length", "F"), {0}};
 static const tiny_key phi3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
-    NUM("l", "rope.scaling.original_context_length", "O"), {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
+    NUM("l", "rope.scaling.original_context_length", "O"),
+    {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
 static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
