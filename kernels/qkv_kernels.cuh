@@ -9,6 +9,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "cache.cuh"
+#include "ptx.cuh"
 #include "warp.cuh"
 
 enum { QKV_WARPS = 4 };
@@ -42,6 +43,7 @@ PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, in
 
 __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     int32_t n = a.cache.head_dim, token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * QKV_WARPS + warp;
@@ -76,6 +78,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
 /* Attention's results over values of a rotated type, back to what they are, and then their gate. A warp a head of a token. */
 __global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_turn a)
 {
+    ptx_take_turn();
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * QKV_WARPS + warp;
     if (head >= a.n_head) return;

@@ -6,6 +6,7 @@
 #define PI_ROWS_KERNELS_CUH
 
 #include "backend/cuda/kernels.h"
+#include "ptx.cuh"
 #include "warp.cuh"
 
 enum { ROW_THREADS = 256 };
@@ -21,6 +22,7 @@ PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
                                                     int64_t n)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     x += blockIdx.x * n;
     out += blockIdx.x * ldo;
@@ -31,6 +33,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, con
 __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y, const float *w, float eps, float scale,
                                                         int64_t n)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     x += blockIdx.x * n;
     y += blockIdx.x * n;
@@ -40,6 +43,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y
 
 __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)
 {
+    ptx_take_turn();
     int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x);
     if (i >= n_freq) return;
     float *row = table + (size_t) blockIdx.x * 2 * (size_t) n_freq, angle = (float) pos[blockIdx.x] * freq[i];
@@ -49,6 +53,7 @@ __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, floa
 
 __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
 {
+    ptx_take_turn();
     int64_t from = row[blockIdx.x];
     out += blockIdx.x * n;
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from < 0 ? 0.0f : x[from * n + i];
@@ -56,12 +61,14 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
 
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
 {
+    ptx_take_turn();
     size_t step = (size_t) gridDim.x * ROW_THREADS;
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
 {
+    ptx_take_turn();
     float g = 1.0f / (1.0f + expf(-gate[blockIdx.x * ldg]));
     x += blockIdx.x * n;
     y += blockIdx.x * n;
@@ -71,6 +78,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *
 /* A block copies a row: of each shard p its n values to y[row, p * n..]. */
 __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
+    ptx_take_turn();
     x += blockIdx.x * ldx;
     y += blockIdx.x * ldy;
     for (int32_t p = 0; p < n_shards; p++)
