@@ -72,8 +72,9 @@ static void tell(const char *what, const void *p, const char *why, const void *c
 
 void overlap_access(const void *p, size_t size, bool write, const void *code, const char *file, int line)
 {
-    if (!self || !options.check || !instrumented() || !have_writers()) return;
+    if (!self || !options.check) return;
     const bool early = !current()->waited;
+    if (!(write || early) || !instrumented() || !have_writers()) return;
     const size_t begin = device_offset(p) / WORD, end = (device_offset(p) + size + WORD - 1) / WORD;
     if (early && write) tell("writes", p, "", code, file, line);
     for (size_t w = begin; w < end; w++) {
