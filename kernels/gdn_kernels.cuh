@@ -38,6 +38,7 @@
 #define PI_GDN_KERNELS_CUH
 
 #include "gdn_chunk.cuh"
+#include "tail.cuh"
 
 enum {
     ROWS_THREADS = 128,
@@ -469,12 +470,10 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 /* ------------------------------------------------------------------------------------------------------------- kernels */
 
 /* A value head of a sequence with few tokens: block (head, sequence). */
-template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(job j)
+template <int D> PI_FN void few_tokens(const job &j, float *sm)
 {
     ptx_launch_dependents();
     using S = few_shape<D>;
-    PI_SMEM(raw);
-    float *sm = (float *) raw;
     sequence found;
     if (!find_sequence(j, (int32_t) blockIdx.y, found) || found.end - found.pos > j.few) {
         ptx_wait_grids();
@@ -541,6 +540,13 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(j
     }
     if (threadIdx.x < D / SLICE) base_at(j, s.slot, w.head, 0)[threadIdx.x] = s.keep;
     keep_raw<D, D>(j, s, w);
+}
+
+template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(PI_CONSTANT job j)
+{
+    PI_SMEM(raw);
+    few_tokens<D>(j, (float *) raw);
+    if (j.tail.arrived) run_tail(j.tail, raw);
 }
 
 /* A slice of a value head of a sequence with many tokens: block (head and slice, sequence). */

@@ -357,6 +357,7 @@ static bool start_thread(unsigned i, dim3 dim)
     f.group = 0;
     f.async.clear();
     f.seen.clear();
+    f.knows.clear();
     f.order = between_thread();
     overlap_thread(&f);
     return true;
