@@ -280,7 +280,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
 {
     PI_SMEM(shared);
     attend<S>(j, shared);
-    if (j.tail.arrived) run_tail(j.tail, shared);
+    if (j.tail.arrived) run_input_tail(j.tail, shared);
 }
 
 /* Folds the units of a row, UNIT_ROWS of attention(): block (tile, kv head, row), a thread a column. */
@@ -319,7 +319,7 @@ PI_FN void fold_units(const attn_job &j)
 {
     PI_SMEM(shared);
     fold_units(j);
-    if (j.tail.arrived) run_tail(j.tail, shared);
+    if (j.tail.arrived) run_input_tail(j.tail, shared);
 }
 
 #endif

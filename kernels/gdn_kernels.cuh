@@ -546,7 +546,7 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
 {
     PI_SMEM(raw);
     few_tokens<D>(j, (float *) raw);
-    if (j.tail.arrived) run_tail(j.tail, raw);
+    if (j.tail.arrived) run_input_tail(j.tail, raw);
 }
 
 /* A slice of a value head of a sequence with many tokens: block (head and slice, sequence). */
