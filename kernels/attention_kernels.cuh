@@ -234,14 +234,19 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
 /* Block (tile of rows from the last one on, which see most keys; kv head; unit). */
 template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
 {
+    ptx_launch_dependents();
     block_facts<S> &facts = *(block_facts<S> *) (shared + S::EXCHANGE);
     const work &w = facts.w;
     int32_t tile, last;
     {
         work found;
-        if (!find_work<S::R>(j, (int32_t) (gridDim.x - 1 - blockIdx.x), found) || !find_tiles<S>(j, found, &tile, &last)) return;
+        if (!find_work<S::R>(j, (int32_t) (gridDim.x - 1 - blockIdx.x), found) || !find_tiles<S>(j, found, &tile, &last)) {
+            ptx_wait_grids();
+            return;
+        }
         find_facts(j.a, found, facts);
     }
+    ptx_wait_grids(); /* up to here it was the batch alone that was read */
     __syncthreads();
     tiles<S> keys = {j.a, w, facts.at, shared + S::EXCHANGE + facts.SIZE, last, 0, {}};
     keys.begin(tile);
@@ -281,6 +286,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
 /* Folds the units of a row, UNIT_ROWS of attention(): block (tile, kv head, row), a thread a column. */
 PI_FN void fold_units(const attn_job &j)
 {
+    ptx_take_turn();
     work w;
     int32_t row = (int32_t) blockIdx.z, d = (int32_t) threadIdx.x;
     if (!find_work<UNIT_ROWS>(j, (int32_t) blockIdx.x, w) || !row_there(w, row) || d >= j.a.cache.head_dim) return;

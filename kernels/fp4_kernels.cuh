@@ -51,6 +51,7 @@ template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
 template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                           uint8_t *prepared, float *factors)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
@@ -177,6 +178,7 @@ template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, f
 /* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(fp4_products p)
 {
+    ptx_take_turn();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     const auto &w = p.w[fp4_which(p, blockIdx.x)];
@@ -245,6 +247,7 @@ template <class S> PI_FN float *fp4_sums_at(const fp4_products &p, int k)
 /* A block of threads: a shape's tiles and groups; of p.sums a slice, blockIdx.z. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
 {
+    ptx_take_turn();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     const fp4_where at = fp4_where_of<S>(p);
@@ -272,6 +275,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
 /* Adds the slices up that the blocks of fp4_tiles left. */
 template <class S> __global__ void __launch_bounds__(FP4_WARPS * 32) fp4_fold(fp4_products p)
 {
+    ptx_take_turn();
     float total[S::RT][S::RG][4] = {};
     for (int k = 0; k < SLICES; k++) {
         const float *from = fp4_sums_at<S>(p, k);

@@ -472,9 +472,13 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 /* A value head of a sequence with few tokens: block (head, sequence). */
 template <int D> PI_FN void few_tokens(const job &j, float *sm)
 {
+    ptx_launch_dependents();
     using S = few_shape<D>;
     sequence found;
-    if (!find_sequence(j, (int32_t) blockIdx.y, found) || found.end - found.pos > j.few) return;
+    if (!find_sequence(j, (int32_t) blockIdx.y, found) || found.end - found.pos > j.few) {
+        ptx_wait_grids();
+        return;
+    }
     sequence &s = *(sequence *) (sm + S::who);
     work &w = *(work *) (&s + 1);
     const int32_t head = (int32_t) blockIdx.x;
@@ -491,6 +495,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
     }
     patch<D> st;
     load_patch<D>(s_at(j, found.slot, j.at.s, head), place(), st);
+    ptx_wait_grids(); /* up to here it was the state, which no other kernel of the step writes */
     __syncthreads();
 
     for (; from < s.end; from += C) {
@@ -547,6 +552,7 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
 /* A slice of a value head of a sequence with many tokens: block (head and slice, sequence). */
 template <int D> __global__ void __launch_bounds__(4 * SLICE, 2) many(job j)
 {
+    ptx_take_turn();
     using S = many_shape<D>;
     PI_SMEM(raw);
     float *sm = (float *) raw;
@@ -649,6 +655,7 @@ template <int D> struct prepare_shape { /* in words */
 /* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). FOUR: taps. */
 template <int D, bool FOUR> __global__ void __launch_bounds__(ROWS_THREADS, 5) prepare(job j)
 {
+    ptx_take_turn();
     using P = planes<D>;
     using S = prepare_shape<D>;
     PI_SMEM(raw);
@@ -687,6 +694,7 @@ template <int D, bool FOUR> __global__ void __launch_bounds__(ROWS_THREADS, 5) p
 /* The rest for many tokens, after many(): the gated norm, and keys that later steps need. Block (tile, value head). */
 template <int D> __global__ void __launch_bounds__(ROWS_THREADS) finish(job j)
 {
+    ptx_take_turn();
     sequence s;
     chunk c;
     if (!find_tile(j, (int32_t) blockIdx.x, s, c)) return;

@@ -21,6 +21,7 @@ struct group_rows {
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     uint32_t warp = threadIdx.x / 32;
     int64_t row = ((int64_t) blockIdx.y * WARPS + warp) * 16, first = (int64_t) blockIdx.x * GROUPS * 8;

@@ -8,6 +8,7 @@
 #define PI_HYPER_KERNELS_CUH
 
 #include "backend/cuda/kernels.h"
+#include "ptx.cuh"
 #include "warp.cuh"
 
 enum { HYPER_THREADS = 512, POST_THREADS = 256, S = PI__STREAMS };
@@ -39,6 +40,7 @@ PI_FN void mixing(const pi__hyper &a, const float *m, float f, float *coef)
 
 __global__ void __launch_bounds__(HYPER_THREADS) hyper_pre(pi__hyper a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     float *pre = (float *) raw + HYPER_THREADS / 32, sum = 0;
     const int64_t r = blockIdx.x, wide = S * a.n;
@@ -59,6 +61,7 @@ __global__ void __launch_bounds__(HYPER_THREADS) hyper_pre(pi__hyper a)
 /* A thread has one value of each stream: columns blockIdx.x, rows blockIdx.y. */
 __global__ void __launch_bounds__(POST_THREADS) hyper_post(pi__hyper a)
 {
+    ptx_take_turn();
     const int64_t r = blockIdx.y, i = (int64_t) blockIdx.x * POST_THREADS + threadIdx.x;
     if (i >= a.n) return;
     const float *post = a.coef + r * PI__HYPER_COEF, *c = post + S, y = a.y[r * a.n + i];

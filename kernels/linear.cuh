@@ -156,6 +156,7 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
         if (first + s < last) in.fill(s, first + s);
         ptx_cp_async_commit();
     }
+    ptx_wait_grids(); /* weights come while the kernel before makes x */
     const unsigned char *mine = shared + threadIdx.x / 32 * stream::STAGES * in.size;
     for (int32_t c = first; c < last; c++) {
         ptx_cp_async_wait<stream::STAGES - 2>();

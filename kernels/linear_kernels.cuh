@@ -13,6 +13,7 @@
 __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_rows, int64_t n_in, float *floats,
                                                    uint8_t *codes, block_meta *meta)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
     bool there = row < n_rows; /* a group is filled up with rows of zeros */
@@ -58,6 +59,7 @@ struct products {
 /* A block of threads: 16 rows of a matrix, up to NT groups of 8 rows of x. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(PI_CONSTANT products p)
 {
+    ptx_launch_dependents();
     PI_SMEM(raw);
     int lane = (int) threadIdx.x % 32, i = 0;
     while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
@@ -72,6 +74,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
 
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
+    ptx_take_turn();
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, first = (int64_t) blockIdx.y * FLOAT_ROWS;
     const float *x = (const float *) p.codes + first * p.w.n_in;
     int n = (int) min((int64_t) FLOAT_ROWS, p.n_rows - first);
@@ -99,6 +102,7 @@ template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, in
 
 template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, float scale, float *out)
 {
+    ptx_take_turn();
     int64_t row = token[blockIdx.x];
     float factor = w.scale ? *w.scale * scale : scale;
     for (int64_t i = threadIdx.x; i < w.n_in; i += blockDim.x) {

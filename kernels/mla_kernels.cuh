@@ -10,6 +10,7 @@
 #ifndef PI_MLA_KERNELS_CUH
 #define PI_MLA_KERNELS_CUH
 
+#include "ptx.cuh"
 #include "row_cache.cuh"
 #include "warp.cuh"
 
@@ -24,6 +25,7 @@ PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *ta
 
 __global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     const pi__mla_qkv &a = k.a;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
@@ -51,6 +53,7 @@ __global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
 /* A block: a token. */
 __global__ void __launch_bounds__(KEEP_THREADS) keep_recent(pi__k_compress k, int32_t width)
 {
+    ptx_take_turn();
     const int32_t t = (int32_t) blockIdx.x, slot = k.recent.slot[t];
     if (slot < 0) return;
     const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
@@ -76,6 +79,7 @@ PI_FN float pooled(const float *const *value, int32_t n, int32_t apart, int32_t 
 /* A block, of a thread a value: the entry whose last token is blockIdx.x, if it is one's. */
 __global__ void __launch_bounds__(MAX_ENTRY) make_entry(pi__k_compress k, int32_t width)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     const pi__compress &a = k.a;
     const float **value = (const float **) raw;            /* [MAX_SLOTS] of the window's tokens */

@@ -14,6 +14,7 @@
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                               uint8_t *blocks)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int64_t row = blockIdx.x, n_block = (n_in + 31) / 32;
     bool there = row < n_rows;
@@ -60,6 +61,7 @@ template <int TYPE> struct term_rows {
 /* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_few_rows(product p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int64_t row = (int64_t) blockIdx.x * 16, n_out = p.w.n_out - row;
     const term_rows<TYPE> x = {(const uint8_t *) p.codes, (int) ((p.w.n_in + 31) / 32), p.n_rows};
@@ -82,6 +84,7 @@ template <int TYPE> struct term_group {
 /* A block of threads: 128 rows of W times 64 of x. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_many_rows(product p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int64_t row = (int64_t) blockIdx.y * MMA16_ROWS, first = (int64_t) blockIdx.x * MMA16_GROUPS * 8;
     size_t group = (size_t) blockIdx.x * MMA16_GROUPS + threadIdx.x / 32, n = (size_t) (p.w.n_in + 31) / 32;

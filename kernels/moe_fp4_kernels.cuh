@@ -116,6 +116,7 @@ template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_g
 
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts(fp4_grouped p)
 {
+    ptx_take_turn();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     using L = fp4_lists<WAY>;

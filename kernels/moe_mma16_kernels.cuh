@@ -25,6 +25,7 @@ template <int TYPE, int NT> struct gathered_terms {
 
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_experts(grouped p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);
@@ -71,6 +72,7 @@ template <int TYPE> PI_FN gathered_column<TYPE> column_of(const grouped &p, cons
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_experts_many(grouped p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);

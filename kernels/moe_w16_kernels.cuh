@@ -128,6 +128,7 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
 /* What gate and up give where they did not meet: a block of threads a column. */
 __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in, int32_t bf16, uint8_t *mid)
 {
+    ptx_take_turn();
     const int32_t c = (int32_t) blockIdx.x;
     const float *x = in.x + c * in.ldx, *x2 = in.x2 + c * in.ldx2;
     const int o = (int) threadIdx.x % 16;
@@ -306,6 +307,7 @@ PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc
 
 template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) experts_w16_few(w16_experts p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     using S = expert_stream<TYPE, NT, MID>;
     uint32_t first, end;
@@ -479,6 +481,7 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
 
 template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) experts_w16_many(w16_experts p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     using S = many_stage<TYPE, MID>;
     uint32_t first, end;

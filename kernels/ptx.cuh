@@ -83,6 +83,22 @@ PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
 #endif
 
+/* Programmatic dependent launch (launch.cuh), there from sm_90 on, nothing before. From here on, as far as this thread goes,
+ * the next kernel may begin. */
+PI_FN void ptx_launch_dependents()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Until the kernels before this one have ended, and what they wrote can be seen; at once where it was not launched early. */
+PI_FN void ptx_wait_grids()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 PI_FN constexpr bool ptx_has_fp4()
 {
 #ifdef PI_HAS_FP4
@@ -260,6 +276,8 @@ PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4, SIMT_AT)
 }
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
+PI_FN void ptx_launch_dependents() {}
+PI_FN void ptx_wait_grids() { simt::wait_grids(); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
 PI_FN bool ptx_has_fp4() { return simt::options.arch >= 120; }
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count, SIMT_AT) { simt::mbarrier_init(at, count, file, line); }
@@ -352,4 +370,12 @@ PI_FN float2 ptx_floats(uint32_t half2)
 }
 
 #endif
+
+/* How most kernels of dependent launches begin. */
+PI_FN void ptx_take_turn()
+{
+    ptx_launch_dependents();
+    ptx_wait_grids();
+}
+
 #endif

@@ -6,12 +6,14 @@
 #define PI_ROWS_KERNELS_CUH
 
 #include "input.cuh"
+#include "ptx.cuh"
 
 enum { ROW_THREADS = 256 };
 
 __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
                                                     int64_t n)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     x += blockIdx.x * n;
     out += blockIdx.x * ldo;
@@ -22,6 +24,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, con
 __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y, const float *w, float eps, float scale,
                                                         int64_t n)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     add_row(x + blockIdx.x * n, y + blockIdx.x * n, w, eps, scale, n, (float *) raw);
 }
@@ -29,6 +32,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y
 /* A block a token: column c of the token and of those before it in its block (see op block_conv). */
 __global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
 {
+    ptx_take_turn();
     const int64_t t = blockIdx.x, n_groups = a.n / a.group;
     const int32_t slot = (int32_t) t - seq_start[seq[t]], taps = slot + 1 < a.n_tap ? slot + 1 : a.n_tap;
     const float *own = a.own + t * a.ldo;
@@ -42,6 +46,7 @@ __global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, cons
 
 __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)
 {
+    ptx_take_turn();
     int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x);
     if (i >= n_freq) return;
     float *row = table + (size_t) blockIdx.x * 2 * (size_t) n_freq, angle = (float) pos[blockIdx.x] * freq[i];
@@ -51,6 +56,7 @@ __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, floa
 
 __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
 {
+    ptx_take_turn();
     int64_t from = row[blockIdx.x];
     out += blockIdx.x * n;
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from < 0 ? 0.0f : x[from * n + i];
@@ -58,12 +64,14 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
 
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
 {
+    ptx_take_turn();
     size_t step = (size_t) gridDim.x * ROW_THREADS;
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
 {
+    ptx_take_turn();
     float g = 1.0f / (1.0f + expf(-gate[blockIdx.x * ldg]));
     x += blockIdx.x * n;
     y += blockIdx.x * n;
@@ -73,6 +81,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *
 /* A block copies a row: of each shard p its n values to y[row, p * n..]. */
 __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
+    ptx_take_turn();
     x += blockIdx.x * ldx;
     y += blockIdx.x * ldy;
     for (int32_t p = 0; p < n_shards; p++)

@@ -327,6 +327,7 @@ PI_FN void fold_split(const float *state, const float (&acc)[8][4], float *run, 
 template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(shape<KIND, W>::THREADS, 1)
 sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
+    ptx_take_turn();
     using S = shape<KIND, W>;
     PI_SMEM(shared);
     const int32_t token = token0 + (int32_t) blockIdx.y;
@@ -396,6 +397,7 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
 /* Folds a token's KV splits in order: a thread two columns, a block a head. */
 __global__ void __launch_bounds__(256) combine(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
+    ptx_take_turn();
     const int32_t head = (int32_t) blockIdx.x, token = token0 + (int32_t) blockIdx.y, d = 2 * (int32_t) threadIdx.x;
     const int32_t n = max(splits_of(list_of(k, token).n), 1);
     if (d >= k.a.dim) return;

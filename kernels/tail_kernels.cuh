@@ -7,6 +7,7 @@
 
 __global__ void __launch_bounds__(THREADS) finish_rows(PI_CONSTANT pi__k_tail t)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     tail_row(t, blockIdx.x, {0, 1}, (float *) raw);
 }

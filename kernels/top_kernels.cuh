@@ -18,6 +18,7 @@
 #define PI_TOP_KERNELS_CUH
 
 #include "backend/cuda/kernels.h"
+#include "ptx.cuh"
 #include "warp.cuh"
 
 enum {
@@ -65,6 +66,7 @@ PI_FN uint32_t warp_most(uint32_t v)
 
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
+    ptx_take_turn();
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t *request = a.request + row * 3;
     const room r = room_of(a.n);
@@ -119,6 +121,7 @@ PI_FN float exp_neg(float x)
 /* Each half of a warp makes a sum. */
 __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     uint32_t *warp_value = (uint32_t *) raw, most = 0;
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, j = lane % 16;
@@ -293,6 +296,7 @@ PI_FN double whole_sum(const double *sum, int32_t n, board *s)
 
 __global__ void __launch_bounds__(MOST) best(pi__k_top a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     board *s = (board *) raw;
     const int row = (int) blockIdx.x;
@@ -320,6 +324,7 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
 /* token[t] = the best of row[t], 0 where there is none; found: of a launch where each row asked for one. */
 __global__ void best_tokens(const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
 {
+    ptx_take_turn();
     const int32_t t = (int32_t) (blockIdx.x * blockDim.x + threadIdx.x);
     if (t >= n) return;
     const uint64_t *best = found + (size_t) row[t] * 3;

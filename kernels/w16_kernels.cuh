@@ -63,6 +63,7 @@ template <int TYPE> struct w16_times {
 template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *words, float *factor)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
     bool there = row < n_rows;
@@ -111,18 +112,27 @@ template <int TYPE, int NT, int R> struct w16_stream {
     }
     /* One more than half of NT groups is always there, or a kernel with half as many would do. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
-    /* Block b to a stage. */
-    __device__ __forceinline__ void fill(int32_t stage, int32_t b) const
+    /* Block b to a stage: W, and x. */
+    __device__ __forceinline__ void fill_w(int32_t stage, int32_t b) const
     {
-        uint32_t dst = to + (uint32_t) stage * STAGE;
+        const uint32_t dst = to + (uint32_t) stage * STAGE;
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++)
             if (threadIdx.x % 32 + i * 32 < R * CODE_LANES) ptx_cp_async16(dst + i * 512, code[i] + (size_t) b * T::CODE);
         if (threadIdx.x % 32 < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
+    }
+    __device__ __forceinline__ void fill_x(int32_t stage, int32_t b) const
+    {
+        const uint32_t dst = to + (uint32_t) stage * STAGE;
         const uint8_t *from = x + (size_t) b * 512;
 #pragma unroll
         for (uint32_t g = 0; g < NT; g++)
             if (has((int) g)) ptx_cp_async16(dst + X_AT + g * 512, from + g * group);
+    }
+    __device__ __forceinline__ void fill(int32_t stage, int32_t b) const
+    {
+        fill_w(stage, b);
+        fill_x(stage, b);
     }
     static constexpr size_t bytes() { return WARP * SLICES > sums_bytes<NT> ? WARP * SLICES : sums_bytes<NT>; }
 };
@@ -135,8 +145,11 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const u
     using T = w16<TYPE>;
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
     int32_t first = n_block * slice / SLICES, end = n_block * (slice + 1) / SLICES, stage = 0;
+    for (int i = 0; i < S::STAGES - 1; i++)
+        if (first + i < end) in.fill_w(i, first + i);
+    ptx_wait_grids(); /* weights come while the kernel before makes x */
     for (int i = 0; i < S::STAGES - 1; i++) {
-        if (first + i < end) in.fill(i, first + i);
+        if (first + i < end) in.fill_x(i, first + i);
         ptx_cp_async_commit();
     }
     const unsigned char *mine = shared + (uint32_t) slice * S::WARP;
@@ -166,6 +179,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const u
 
 template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1) w16_few(PI_CONSTANT w16_products p)
 {
+    ptx_launch_dependents();
     PI_SMEM(raw);
     const auto &w = p.w[w16_which(p, blockIdx.x)];
     int32_t tile = (int32_t) (blockIdx.x - w.first) * R;
@@ -257,6 +271,7 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_products p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     using S = w16_stage<TYPE>;
     const auto &w = p.w[w16_which(p, blockIdx.y)];

@@ -41,9 +41,10 @@ typedef struct pi__limits {
 enum {
     PI__STEP_ANY,    /* nothing: prefill, or prefill and decode mixed */
     PI__STEP_DECODE, /* decode: of each sequence as many tokens (one, and drafts), each with a logits row, no snapshots;
-                      * its ops are the model's graph and the first logits rows, always at the same addresses: a step can be
-                      * captured and replayed as others with as many sequences and tokens. Of what ops wrote before, none
-                      * but caches and states is read from now on */
+                      * its ops are the model's graph, the first logits rows and, where the batch says so, topk of them,
+                      * always at the same addresses: a step can be captured and replayed as others with as many sequences
+                      * and tokens that ask for as much. Of what ops wrote before, none but caches and states is read from
+                      * now on */
     /* A drafter's, with hidden_row, which can be captured in the same way: */
     PI__STEP_DRAFT,      /* of each sequence one token with a logits row, behind hidden states of the target's last step */
     PI__STEP_DRAFT_NEXT, /* the same behind those of the drafter's last step */

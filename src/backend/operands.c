@@ -295,9 +295,9 @@ static void sparse(const pi__sparse *a, const pi__batch *b, pi__operands *o)
 
 static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
 {
-    (void) b;
     ROWS();
-    o->uncaptured = o->first_rank = true;
+    o->uncaptured = !b || a->request != b->top.request;
+    o->first_rank = true;
     UPDATE(x, a->n_rows, a->n, a->n);
     HOST(skip);
     HOST(request);

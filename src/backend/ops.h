@@ -55,6 +55,23 @@ typedef struct pi__kv_batch {
     const int32_t *slot;        /* [n_tokens]: block id * block_size + offset where each token's K,V goes */
 } pi__kv_batch;
 
+/* A sampler's request for a row of logits. */
+typedef struct pi__topk_request {
+    int32_t k;      /* its largest values, at most PI__MAX_TOP; 0: nothing */
+    int32_t n_skip; /* indices that are left out */
+    int32_t sum;    /* not 0: the sum of exp(x - max) */
+} pi__topk_request;
+
+/* What a step's logits rows are asked for by its op topk, where that is known when the step begins: it belongs to the step,
+ * and is captured with it. */
+typedef struct pi__step_top {
+    const pi__topk_request *request; /* [n_rows]; NULL: nothing, or that comes later. Of padding there are none */
+    const int32_t *skip; /* as of op topk */
+    int32_t n_skip;
+    int32_t k;           /* values of a row in its results, the largest of all requests or a little more */
+    bool sum;            /* some row's sum is wanted */
+} pi__step_top;
+
 /* Sparse prefill. Positions are cut at multiples of PI__SPARSE_BLOCK. A query block is a prompt's tokens of one of them, all
  * in one step; with pi__attention.sparsity it attends to some of the key blocks up to its own alone, exactly: to the first
  * PI__SPARSE_SINKS, the last PI__SPARSE_WINDOW (its own is one), and those whose score is at least sparsity times the best
@@ -99,6 +116,7 @@ typedef struct pi__batch {
     const struct pi__save *save; /* [save_start[n_seqs]] snapshots to take in this step, ascending positions a sequence */
     const struct pi__batch *logits_batch; /* the logits rows as a batch of their own, for what comes after the last cache
                                            * is written: same sequences, n_rows 0, nothing to write to */
+    pi__step_top top;         /* what its logits rows are asked for */
     pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
     pi__runs runs;            /* of a step with sparse prefill; the logits rows' batch has none */
 } pi__batch;
@@ -478,15 +496,8 @@ typedef struct pi__gdn {
     int64_t ldo;              /* floats from row to row */
 } pi__gdn;
 
-/* A sampler's request for a row of logits. */
-typedef struct pi__topk_request {
-    int32_t k;      /* its largest values, at most PI__MAX_TOP; 0: nothing */
-    int32_t n_skip; /* indices that are left out */
-    int32_t sum;    /* not 0: the sum of exp(x - max) */
-} pi__topk_request;
-
 /* The largest values of rows, for the sampler: only where dev->topk_here says so. out is filled when finish has returned; k
- * below is the largest of request[r].k:
+ * below is the largest of request[r].k, or where request is the step's (pi__batch.top) what that says:
  *
  *     word 0      values missing of request[r].k, as so few are above -inf; plus 2^32 if the row holds NaN or +inf
  *     word 1      with request[r].sum: bits of a double, the sum of exp(x - max), for rows that do not
@@ -501,8 +512,9 @@ typedef struct pi__topk {
     int64_t n;           /* at most limits.n_vocab and PI__MAX_TOP_ROW */
     const int32_t *skip; /* [n_skip] host memory that stays and does not change */
     int32_t n_skip;      /* at most PI__MAX_SKIP */
-    const pi__topk_request *request; /* [n_rows] of host_alloc; the device's until finish has returned, as is out */
-    uint64_t *out;       /* [n_rows, 2 + k] of host_alloc */
+    const pi__topk_request *request; /* [n_rows] of host_alloc; the device's until finish has returned, as is out. Or those
+                                      * of the step: then rows may be more, of padding */
+    uint64_t *out;       /* [n_rows, 2 + k] of host_alloc, with the step's requests room for padding, too */
 } pi__topk;
 
 /* Outside of a step: the slot's state at pos goes to snapshot snap, which has no effect on it (pos is its last multiple of

@@ -150,7 +150,7 @@ static void run_whole(rank *k, const call *c)
     local l = {.n_w = 0};
     pi__op_record r = c->op;
     pi__operands_of(r.id, r.b, &c->op.args, &o);
-    if (o.first_rank) pi__tensor_meet(k); /* for it ends the capture */
+    if (o.uncaptured) pi__tensor_meet(k); /* for it ends the capture */
     if (o.first_rank && (k->i || k->lost)) return;
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];

@@ -109,6 +109,31 @@ bool pi__rows_request(pi__rows *rows, int32_t n)
     return true;
 }
 
+/* Values of a row in a step's results: few numbers, since steps of each are captured by themselves. */
+static int32_t rounded_top(int32_t k) { return k <= 1 ? 1 : k <= 64 ? 64 : PI__MAX_TOP; }
+
+pi__step_top pi__rows_of_step(pi__rows *rows, int32_t n)
+{
+    pi__step_top top = {.skip = rows->skip, .n_skip = rows->n_skip};
+    for (int32_t r = 0; r < n; r++) {
+        if (rows->request[r].k > top.k) top.k = rows->request[r].k;
+        top.sum |= rows->request[r].sum;
+    }
+    if (!top.k) return top;
+    top.k = rows->topk_k = rounded_top(top.k);
+    top.request = rows->request;
+    return top;
+}
+
+bool pi__rows_request_in_step(pi__rows *rows, const pi__batch *b, int32_t n)
+{
+    pi__backend *be = rows->be;
+    if (!be->dev->topk_here(be)) return false;
+    pi__op_topk(be, b, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = b->top.skip, .n_skip = b->top.n_skip,
+                                    .request = b->top.request, .out = rows->topk_result});
+    return true;
+}
+
 pi__top pi__rows_topk(const pi__rows *rows, int32_t r)
 {
     const uint64_t *w = rows->topk_result + (size_t) r * (size_t) (2 + rows->topk_k);

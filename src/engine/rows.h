@@ -45,6 +45,10 @@ void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n);
 void pi__rows_copy_hidden(pi__rows *rows, int32_t r, int32_t n);
 /* Queues topk for the requests of the first n rows. false: whole rows have to be copied. */
 bool pi__rows_request(pi__rows *rows, int32_t n);
+/* Or as a part of the step: what its batch says of the requests of its first n rows, all there are, which stay until the step
+ * has ended; and the op, in that step, of n rows with padding. false: as above. */
+pi__step_top pi__rows_of_step(pi__rows *rows, int32_t n);
+bool pi__rows_request_in_step(pi__rows *rows, const pi__batch *b, int32_t n);
 /* The topk result of row r, which was requested. */
 pi__top pi__rows_topk(const pi__rows *rows, int32_t r);
 /* Searches on the device, of which up to PI__MAX_DRAFT are waited for together; false: it cannot (see pi__rows_pick). */

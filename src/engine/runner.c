@@ -319,20 +319,28 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
     }
 }
 
-/* Waits for the step, and for topk results of its logits rows first..first+n, or whole rows where these are needed. */
-static int fetch_rows(pi__runner *r, int32_t first, int32_t n, pi_error *err)
+/* What is asked of rows first..first+n of the batch. */
+static void request_rows(const pi__runner *r, int32_t first, int32_t n)
+{
+    const pi__batch *b = &r->batch.b;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t t = b->logits_indices[first + i];
+        const pi__seq *s = r->plan->seq[b->seq[t]];
+        const bool sampled = s && !s->params.hidden;
+        r->config.rows->request[i] = sampled ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__topk_request) {0};
+    }
+}
+
+/* Waits for the step, and for topk results of its logits rows first..first+n, or whole rows where these are needed. found: of
+ * what was asked in the step, the results are on their way. */
+static int fetch_rows(pi__runner *r, int32_t first, int32_t n, bool found, pi_error *err)
 {
     const pi__batch *b = &r->batch.b;
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
     int32_t from = 0; /* of the rows that are copied next */
-    for (int32_t i = 0; i < n; i++) {
-        const int32_t t = b->logits_indices[first + i];
-        const pi__seq *s = r->plan->seq[b->seq[t]];
-        const bool sampled = s && !s->params.hidden;
-        rows->request[i] = sampled ? ask_of(r, s, b->pos[t] + 1 - s->n_prompt) : (pi__topk_request) {0};
-    }
-    if (!pi__rows_request(rows, n)) memset(rows->request, 0, (size_t) n * sizeof *rows->request);
+    if (!found) request_rows(r, first, n);
+    if (!found && !pi__rows_request(rows, n)) memset(rows->request, 0, (size_t) n * sizeof *rows->request);
     for (int32_t i = 0; i < n; i++) {
         const pi__seq *s = r->plan->seq[b->seq[b->logits_indices[first + i]]];
         if (s && !s->params.hidden && !rows->request[i].k) continue;
@@ -378,16 +386,25 @@ static void prepare_masks(const pi__runner *r)
 
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
-/* Queues the model's graph and the first logits rows, unless the backend replays a captured step (begin gives NULL). */
-static void run_graph(pi__runner *r)
+/* Queues the model's graph, the first logits rows, and where these are all, topk of them, unless the backend replays a
+ * captured step (begin gives NULL). true: topk is among that. */
+static bool run_graph(pi__runner *r)
 {
-    const pi__batch *b = &r->batch.b;
     pi__backend *be = r->config.be;
     pi__model *m = r->config.m;
-    b = be->dev->begin(be, b, is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY);
-    if (!b) return;
+    pi__rows *rows = r->config.rows;
+    const int32_t n = r->batch.b.n_rows;
+    r->batch.b.top = (pi__step_top) {0};
+    if (n && n <= rows->max_rows && pi__rows_searches(rows)) {
+        request_rows(r, 0, n);
+        r->batch.b.top = pi__rows_of_step(rows, n);
+    }
+    const bool asks = r->batch.b.top.request != NULL;
+    const pi__batch *b = be->dev->begin(be, &r->batch.b, is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY);
+    if (!b) return asks;
     m->arch->forward(m, b, m->n_trunk);
-    compute_rows(r, 0, at_hand(r->config.rows, b->n_rows));
+    compute_rows(r, 0, at_hand(rows, b->n_rows));
+    return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));
 }
 
 /* What drafting measures steps with: on the CPU the thread's own time, since others who use the machine are no reason to draft
@@ -401,9 +418,9 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     r->plan = plan;
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
-    run_graph(r);
+    const bool found = run_graph(r);
     prepare_masks(r);
-    int rc = fetch_rows(r, 0, at_hand(rows, n_rows), err);
+    int rc = fetch_rows(r, 0, at_hand(rows, n_rows), found, err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
     drafting = cost_ms(r);
     if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
@@ -414,7 +431,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         const int32_t n = at_hand(rows, n_rows - first);
         if (first) {
             compute_rows(r, first, n);
-            rc = fetch_rows(r, first, n, err);
+            rc = fetch_rows(r, first, n, false, err);
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }

@@ -201,7 +201,9 @@ static void judge(word &w, const char *p, access kind, uint8_t bytes, const mark
 
 void between_access(const void *p, size_t size, access kind, const void *code, const char *file, int line)
 {
-    if (!active || !size || !in_device_region(p)) return;
+    if (!size || !in_device_region(p)) return;
+    overlap_access(p, size, kind != access::read, code, file, line);
+    if (!active) return;
     const mark now = {block_number() + 1, (uint16_t) self->lin, current()->order.fences, (uint16_t) shadow_epoch(),
                       (uint16_t) shadow_warp_epoch(self->lin / 32), spot_number(code, file, line)};
     const size_t at = device_offset(p), end = at + size;

@@ -213,6 +213,35 @@ __global__ void rows(int stride, float *y)
     y[l] = (float) r[0];
 }
 
+__global__ void numbered(float *x)
+{
+    ptx_take_turn();
+    x[threadIdx.x] = (float) threadIdx.x;
+}
+
+/* The weights come before the wait, x and y after it. */
+__global__ void dependent(int bug, const float *w, const float *x, float *y)
+{
+    PI_SMEM(raw);
+    const unsigned t = threadIdx.x;
+    float *copied = (float *) raw;
+    ptx_launch_dependents();
+    if (bug == BUG_ENDS_EARLY && blockIdx.x) return;
+    const float own = w[t];
+    float before = 0;
+    if (bug == BUG_READS_EARLY) before = x[31 - t];
+    if (bug == BUG_WRITES_EARLY && !blockIdx.x) y[t] = own;
+    if (bug == BUG_COPIES_EARLY) ptx_cp_async4(ptx_shared(copied + t), x + 31 - t);
+    if (bug != BUG_ONE_WAITS || !t) ptx_wait_grids();
+    if (bug == BUG_NONE || bug >= BUG_ENDS_EARLY) before = x[31 - t];
+    if (bug == BUG_COPIES_EARLY) {
+        ptx_cp_async_commit();
+        ptx_cp_async_wait<0>();
+        before = copied[t];
+    }
+    if (!blockIdx.x) y[t] = before + own;
+}
+
 int launch_sum(int bug, const float *x, float *y, int n, int blocks)
 {
     return pi_launch(nullptr, sum, dim3((unsigned) blocks), dim3(64), 16, bug, x, y, n);
@@ -246,8 +275,13 @@ int launch_strided(int bytes, int stride, float *y)
     return pi_launch(nullptr, strided, dim3(1), dim3(32), 8192, bytes, stride, y);
 }
 int launch_rows(int stride, float *y) { return pi_launch(nullptr, rows, dim3(1), dim3(32), 8192, stride, y); }
+int launch_dependent(int bug, void *stream, const float *w, float *x, float *y)
+{
+    const int code = pi_launch_dependent(stream, numbered, dim3(1), dim3(32), 0, x);
+    return code ? code : pi_launch_dependent(stream, dependent, dim3(2), dim3(32), 128, bug, w, x, y);
+}
 int launch_elsewhere(void *stream, float *y)
 {
     const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
-    return simt::queue(static_cast<simt::stream *>(stream), from, chain, dim3(1), dim3(1), 0, y);
+    return simt::queue(static_cast<simt::stream *>(stream), from, false, chain, dim3(1), dim3(1), 0, y);
 }

@@ -37,7 +37,12 @@ enum bug {
     BUG_NO_FENCE_LAST,   /* folded: the last block sees the count, and not what came before it */
     BUG_NO_BLOCK_BARRIER, /* folded: other threads of the last block do not wait for the one that saw it */
     BUG_ANY_ORDER,       /* folded: parts are added in the order in which blocks come */
-    BUG_NEVER            /* passed_on: waits for a block that does not come */
+    BUG_NEVER,           /* passed_on: waits for a block that does not come */
+    BUG_READS_EARLY,     /* dependent: reads what the launch before writes, and has not waited */
+    BUG_WRITES_EARLY,    /* dependent: writes before it has waited */
+    BUG_COPIES_EARLY,    /* dependent: begins to copy what the launch before writes */
+    BUG_ENDS_EARLY,      /* dependent: a block that has nothing to do ends at once */
+    BUG_ONE_WAITS        /* dependent: so do threads but one */
 };
 
 /* y[block] = sum of the block's n values of x; 64 threads, 16 bytes of shared memory. */
@@ -64,6 +69,8 @@ int launch_passed_on(int bug, float *y, unsigned *flag, unsigned *ticket, int bl
 int launch_strided(int bytes, int stride, float *y);
 /* ldmatrix of rows that lie stride bytes apart. */
 int launch_rows(int stride, float *y);
+/* Two dependent launches in the stream: x[i] = i, then y[i] = x[31 - i] + w[i], in one block of two; 32 values. */
+int launch_dependent(int bug, void *stream, const float *w, float *x, float *y);
 /* A launch for the stream's device, whatever the current one is. */
 int launch_elsewhere(void *stream, float *y);
 

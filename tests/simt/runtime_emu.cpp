@@ -91,6 +91,7 @@ struct pi__rt : simt::stream {
     bool broken = false;                             /* the kernel that comes next (simt::watch.broken) */
     long n_intact = 0;                               /* of those that could be, so far */
     std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
+    simt::launch_chain chain;                        /* its dependent launches, as they are run */
 
     int device() const override { return index; }
     /* Counts a call; now: it is one that cannot be captured. */
@@ -114,6 +115,12 @@ struct pi__rt : simt::stream {
         }
     }
     void run_all() { run_to(n_run + queue.size()); }
+    /* The host waits for all of it. */
+    void settle()
+    {
+        run_all();
+        chain.fresh = true;
+    }
     int add(work w)
     {
         if (recording) recording->push_back(std::move(w));
@@ -130,13 +137,19 @@ struct pi__rt : simt::stream {
                       "loads all when it opens, of files that have an entry (kernels/device.cuh)", from.name);
         return NOT_LOADED;
     }
-    int take(std::function<int()> w) override
+    int take(std::function<int()> w, bool dependent) override
     {
         int code = wrong_device(index);
         if (!code) code = call(false);
         simt::watch.n_launched += !recording;
         if (simt::watch.idle || broken) w = [] { return 0; };
-        return code ? code : add(std::move(w));
+        return code ? code : add([this, dependent, run = std::move(w)] {
+            chain.fresh |= !dependent;
+            simt::next_launch = {dependent, &chain};
+            const int failed_with = run();
+            simt::next_launch = {};
+            return failed_with;
+        });
     }
 };
 
@@ -251,7 +264,7 @@ int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
 void pi__rt_free(pi__rt *rt, void *p)
 {
     if (!p) return;
-    rt->run_all();
+    rt->settle();
     simt::device_free(p);
     simt::watch.live--;
 }
@@ -270,7 +283,7 @@ int pi__rt_reserve(pi__rt *rt, void **out, size_t size)
 void pi__rt_unreserve(pi__rt *rt, void *p, size_t)
 {
     if (!p) return;
-    rt->run_all();
+    rt->settle();
     simt::watch.live += simt::device_unreserve(p) ? -1 : 1;
 }
 
@@ -287,7 +300,7 @@ int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done)
 
 void pi__rt_unmap(pi__rt *rt, void *p, size_t size)
 {
-    rt->run_all();
+    rt->settle();
     simt::watch.live += simt::device_unmap(p, size) ? -1 : 1;
 }
 
@@ -336,7 +349,10 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
     simt::watch.n_down += (long) n;
     if (!code && !simt::device_holds(src, n)) code = BAD_ADDRESS;
     if (code) return code;
-    return rt->add([=] { return move(dst, src, n); });
+    return rt->add([=] {
+        rt->chain.fresh = true;
+        return move(dst, src, n);
+    });
 }
 
 int pi__rt_fence(pi__rt *rt, int i)
@@ -393,7 +409,7 @@ int pi__rt_wait(pi__rt *rt)
 {
     int code = rt->call(true);
     if (code) return code;
-    rt->run_all();
+    rt->settle();
     return rt->failed;
 }
 

@@ -38,6 +38,9 @@ struct runtime_watch {
 };
 extern runtime_watch watch;
 
+/* Dependent launches so far. */
+extern unsigned long n_dependent;
+
 /* Memory of host_alloc: bytes in all, and making it unreachable, or reachable again. */
 size_t host_bytes();
 void host_hide(bool hidden);

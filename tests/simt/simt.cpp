@@ -329,6 +329,7 @@ static unsigned random_below(unsigned n)
 static void fiber_entry()
 {
     thread_main(thread_arg);
+    overlap_thread_end();
     current()->st = state::done;
     wait();
 }
@@ -358,6 +359,7 @@ static bool start_thread(unsigned i, dim3 dim)
     f.seen.clear();
     f.knows.clear();
     f.order = between_thread();
+    overlap_thread(&f);
     return true;
 }
 
@@ -509,6 +511,7 @@ int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)
     uint64_t n = (uint64_t) block.x * block.y * block.z, total = (uint64_t) grid.x * grid.y * grid.z;
     failed = false;
     n_launches++;
+    overlap_begin();
     if (!n || n > MAX_THREADS || block.z > 64 || !total || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) {
         fail(nullptr, 0, "no such launch: grid (%u,%u,%u), block (%u,%u,%u)", grid.x, grid.y, grid.z, block.x, block.y,
              block.z);

@@ -10,7 +10,8 @@
  * (mma.cpp). What is found: a collective that some lane never reaches, shuffles from lanes that take no part, misaligned
  * addresses, shared memory past its end; and in builds whose kernels are instrumented (shadow.cpp) races between
  * threads, of a block in shared and of different blocks in global memory (between.cpp), reads of shared memory nobody
- * wrote, and global accesses outside of any allocation. What is counted, when it is asked for: counters.h.
+ * wrote, global accesses outside of any allocation, and what kernels launched as
+ * dependent ones do too early (overlap.cpp). What is counted, when it is asked for: counters.h.
  * What is not modelled: speed, registers, values that stay unseen by other blocks for want of a fence (the missing fence
  * is found all the same).
  *
@@ -128,6 +129,21 @@ struct block_view {
 extern thread_view *self; /* the running thread; NULL outside of kernels */
 extern block_view here;   /* its block */
 
+/* Programmatic dependent launches of a queue: what a launch may overlap with, and how the next one of the calling thread
+ * is launched. Work that is no launch of a kernel waits for all before it, and all after it waits for it: it makes the
+ * chain fresh. */
+struct launch_chain {
+    bool fresh = true;       /* nothing before the next launch can still run */
+    unsigned long first = 0; /* number of the first launch that can */
+};
+struct launch_kind {
+    bool dependent = false;        /* it may begin before those before it have ended */
+    launch_chain *chain = nullptr; /* of its queue, or NULL */
+};
+extern thread_local launch_kind next_launch;
+/* griddepcontrol.wait, by the thread that runs. */
+void wait_grids();
+
 /* 0, or 1 after an error (last_error()). thread(arg) runs once for each thread of that kernel. */
 int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg);
 
@@ -160,19 +176,19 @@ extern thread_local int current_device;
 /* The queue of launches that are not run at once: see runtime_emu.cpp. */
 struct stream {
     virtual int device() const = 0; /* number of its device */
-    virtual int take(std::function<int()> work) = 0;
+    virtual int take(std::function<int()> work, bool dependent = false) = 0; /* dependent: it is a launch of that kind */
     virtual int need(kernel_file from) = 0; /* 0, or a code: its kernels are not loaded */
     virtual ~stream() = default;
 };
 template <class... P, class... A>
-int queue(stream *to, kernel_file from, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+int queue(stream *to, kernel_file from, bool dependent, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
     std::tuple<P...> copied(static_cast<P>(args)...);
     int code = to->need(from);
     if (code) return code;
     return to->take([=] {
         return std::apply([=](auto... a) { return launch(kernel, grid, block, shared, a...); }, copied);
-    });
+    }, dependent);
 }
 
 /* Warp collectives: the last lane of the mask to arrive runs the operation for all. arg[i] is lane i's, NULL for lanes

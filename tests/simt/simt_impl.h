@@ -53,6 +53,7 @@ struct fiber : thread_view {
     std::vector<uint64_t> seen;    /* of each mbarrier, phases whose end this thread has waited for */
     std::vector<uint64_t> knows;   /* of each warp: the last arrival at an mbarrier that this thread has waited for */
     between_thread order;          /* against other blocks */
+    bool waited;                   /* for the launches before this one, or it need not */
 };
 
 /* Ends the block with an error: printf-like. Inside a kernel it does not return; outside it only takes note. Not marked
@@ -109,6 +110,12 @@ void between_block(); /* a block begins in the resident that runs */
 void between_barrier();
 void between_access(const void *p, size_t size, access kind, const void *code, const char *file, int line);
 void between_atomic(const void *p);
+
+/* overlap.cpp: what dependent launches do before they have waited. */
+void overlap_begin(); /* a launch, of kind next_launch */
+void overlap_thread(fiber *f);
+void overlap_thread_end();
+void overlap_access(const void *p, size_t size, bool write, const void *code, const char *file, int line);
 
 /* Where an access stands in the kernel, for functions that are called from it. */
 #define SIMT_CODE __builtin_return_address(0)

@@ -1,6 +1,7 @@
 /* Sampling where the rows are: requests of all kinds give the tokens and log-probabilities that whole rows give, to the
  * bit, alone and together, with drafts, on one device, beside the CPU and on two. */
 #include "answers.h"
+#include "runtime_emu.h"
 
 #include <unistd.h>
 
@@ -126,6 +127,52 @@ static void check(const char *arch, const char *device, const settings &more, bo
     pi_engine_close(e);
 }
 
+/* What samplers ask of the logits is captured with the step: a decode step whose like was seen twice launches nothing by
+ * itself, one value a row or lists, with their sums, alone and side by side. */
+static void check_captured(const char *device, const settings &more, const std::vector<settings> &ways)
+{
+    char path[256];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/pagedinfer-sampling-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
+    assert_int_equal(simt_small_write(path, "gemma3", PI__Q8_0), 0);
+    pi_error err;
+    pi_engine *e = nullptr;
+    pi_options *o = pi_options_new();
+    settings all = {{"model", path}, {"device", device}, {"ctx-size", "128"}, {"parallel", "4"}, {"ignore-eos", "true"},
+                    {"cache-ram", "0"}, {"cache", "false"}};
+    all.insert(all.end(), more.begin(), more.end());
+    for (const auto &s : all) set(o, s.first, s.second);
+    if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+    pi_options_free(o);
+    unlink(path);
+    for (const settings &how : ways) {
+        long launched[3], replayed[3];
+        for (int round = 0; round < 3; round++) { /* of the last two, one has three steps more */
+            sampled out;
+            simt::watch.n_launched = simt::watch.n_replayed = 0;
+            pi_request *r = pi_request_new(e);
+            pi_request_set_user(r, &out);
+            for (const auto &s : how) assert_int_equal(pi_request_set(r, s.first, s.second, &err), PI_OK);
+            assert_int_equal(pi_request_set(r, "max-tokens", round < 2 ? "3" : "6", &err), PI_OK);
+            if (pi_request_prompt_text(r, "the day", 7, &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+            take_events(e);
+            pi_request_free(r);
+            launched[round] = simt::watch.n_launched, replayed[round] = simt::watch.n_replayed;
+        }
+        if (launched[2] != launched[1] || replayed[2] - replayed[1] < 3)
+            fail_msg("%s %s: %ld launches in 3 steps", how[0].first, how[0].second, launched[2] - launched[1]);
+    }
+    pi_engine_close(e);
+}
+
+static void test_captured(void **)
+{
+    const settings best = {{"temp", "0"}}, list = {{"top-k", "20"}}, sums = {{"top-k", "0"}, {"top-p", "0.5"}, {"min-p", "0"}};
+    check_captured("emu", {}, {best, list, sums});
+    check_captured("emu", {{"gpu-layers", "2"}}, {best});
+    check_captured("emu0,emu1", {{"split-mode", "tensor"}}, {list});
+}
+
 static void test_one(void **) { check("gemma3", "emu", {}, true); }
 static void test_drafts(void **) { check("qwen35", "emu", {{"spec-type", "mtp"}, {"spec-adaptive", "false"}}, false); }
 static void test_beside_cpu(void **) { check("gemma3", "emu", {{"gpu-layers", "2"}}, false); }
@@ -134,6 +181,7 @@ static void test_two(void **) { check("gemma3", "emu0,emu1", {{"split-mode", "te
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_drafts), cmocka_unit_test(test_beside_cpu),
+                                cmocka_unit_test(test_captured),
                                 cmocka_unit_test(test_two)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -384,6 +384,42 @@ static void test_current_device(void **)
     }
 }
 
+/* True when dependent launches give what they should. What they do too early is known where kernels are instrumented; that
+ * a thread has not waited, everywhere. */
+static bool run_dependent(int bug)
+{
+    const char *why;
+    pi__rt_info info;
+    pi__rt *rt;
+    buffer<float> w(numbers(32)), x(32), y(32);
+    assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
+    assert_int_equal(pi__rt_load_kernels(rt, &why), 0);
+    bool right = launch_dependent(bug, pi__rt_stream(rt), w.get(), x.get(), y.get()) == 0;
+    right = pi__rt_wait(rt) == 0 && right;
+    pi__rt_close(rt);
+    for (size_t i = 0; i < 32 && right; i++) right = y[i] == (float) (31 - i) + w[i];
+    return right;
+}
+
+static void test_dependent_launches(void **)
+{
+    const struct { int bug; bool plain; const char *what; } cases[] = {
+        {BUG_READS_EARLY, false, "reads global memory"}, {BUG_COPIES_EARLY, false, "reads global memory"},
+        {BUG_WRITES_EARLY, false, "writes global memory"}, {BUG_ENDS_EARLY, true, "has not waited"},
+        {BUG_ONE_WAITS, true, "waited"},
+    };
+    in_all_modes([&] {
+        simt::clear_error();
+        if (!run_dependent(BUG_NONE)) fail_msg("%s", simt::last_error());
+        for (const auto &c : cases) {
+            if (!race_build && !c.plain) continue;
+            simt::clear_error();
+            if (run_dependent(c.bug) || !strstr(simt::last_error(), c.what))
+                fail_msg("bug %d: %s", c.bug, simt::last_error());
+        }
+    });
+}
+
 static void test_block_order(void **)
 {
     buffer<float> y(8);
@@ -431,6 +467,7 @@ int main()
         cmocka_unit_test(test_correct_kernels), cmocka_unit_test(test_missing_barriers),
         cmocka_unit_test(test_memory_errors),   cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_bulk_copies),     cmocka_unit_test(test_races_between_blocks),
+        cmocka_unit_test(test_dependent_launches),
         cmocka_unit_test(test_resident_blocks), cmocka_unit_test(test_counts), cmocka_unit_test(test_fma_16),
         cmocka_unit_test(test_sampled_counts),  cmocka_unit_test(test_current_device),
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),

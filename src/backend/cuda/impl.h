@@ -16,6 +16,7 @@ typedef struct cuda_batch {
     const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *hidden_row, *n_verified, *state_slot,
         *save_start;
     const pi__save *save;
+    const int32_t *request; /* [rows][3] of host.top, or NULL */
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
     const int32_t *run_start, *run_seq, *run_block; /* of pi__batch.runs */
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
@@ -30,6 +31,7 @@ typedef struct cuda_shape {
     int32_t n_seqs;         /* sequences */
     int32_t each;           /* tokens of each */
     int32_t keys;           /* most that a token sees */
+    int32_t top;            /* values of a row that it finds, and whether sums are wanted (1); 0: it finds none */
 } cuda_shape;
 
 /* Captured steps of one shape. */
@@ -259,7 +261,10 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
  * line of the log each. */
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 
-/* ops_top.c, and the scratch it needs; of a step of kind CHAINED the first n tokens, out of what topk found in the last */
+/* ops_top.c, and the scratch it needs. Before topk with a step's requests, and not captured: the n indices are at
+ * scratch + at.picks. */
+void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
+/* Of a step of kind CHAINED the first n tokens, out of what topk found in the last. */
 void pi__cuda_chain(pi__cuda *c, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 

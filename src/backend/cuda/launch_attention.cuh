@@ -56,7 +56,7 @@ template <class S> static size_t shared_bytes(const pi__k_cache &c)
 template <class S> static int run_blocks(void *stream, const attn_job &j, int32_t tiles, int32_t heads, int32_t units)
 {
     const dim3 grid((unsigned) tiles, (unsigned) heads, (unsigned) units);
-    return pi_launch(stream, attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
+    return pi_launch_dependent(stream, attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
 }
 
 /* By units: some kv heads after the others, if scratch is too small for all of them. */
@@ -71,7 +71,7 @@ template <class S> static int run_units(void *stream, attn_job j, int32_t tiles,
         j.tail.arrived = nullptr;
         rc = run_blocks<S>(stream, j, tiles, j.n_kv_heads, j.n_units);
         if (j.kv_head0 + heads >= j.a.cache.n_head_kv) j.tail = tail;
-        if (!rc) rc = pi_launch(stream, combine, grid, dim3(threads), TAIL_SCRATCH * sizeof(float), j);
+        if (!rc) rc = pi_launch_dependent(stream, combine, grid, dim3(threads), TAIL_SCRATCH * sizeof(float), j);
     }
     return rc;
 }

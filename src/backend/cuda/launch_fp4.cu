@@ -19,7 +19,7 @@ size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
 template <int WAY> static int prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, uint8_t *to)
 {
     const size_t scales = fp4_way<WAY>::NV ? (size_t) fp4_steps((int32_t) ((n_in + 63) / 64)) * 8 : 0;
-    return pi_launch(stream, fp4_prepare<WAY>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
+    return pi_launch_dependent(stream, fp4_prepare<WAY>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
                      (THREADS / 32 + scales) * sizeof(float), *in, n_rows, n_in, to,
                      (float *) (to + fp4_factors_at(WAY, n_rows, n_in)));
 }
@@ -47,7 +47,7 @@ static unsigned share(fp4_products &p, int64_t tiles)
 
 template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 {
-    return pi_launch(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), sums_bytes<NT>, p);
+    return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), sums_bytes<NT>, p);
 }
 
 /* Fewer blocks than most devices have multiprocessors; and those whose slices are shared out, where they are long enough to
@@ -61,8 +61,8 @@ template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, 
     const size_t sums = (size_t) x * y * SLICES * S::TILES * S::GROUPS * 128 * sizeof(float);
     const bool split = x * y <= SHARED_BLOCKS && p.shape.n_block >= 2 * LONG_CHUNKS && sums <= room;
     if (!split) p.sums = nullptr;
-    int code = pi_launch(stream, fp4_tiles<WAY, S>, dim3(x, y, split ? SLICES : 1), dim3(FP4_THREADS), S::SHARED, p);
-    return code || !split ? code : pi_launch(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
+    int code = pi_launch_dependent(stream, fp4_tiles<WAY, S>, dim3(x, y, split ? SLICES : 1), dim3(FP4_THREADS), S::SHARED, p);
+    return code || !split ? code : pi_launch_dependent(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
 }
 
 /* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty. */

@@ -73,14 +73,14 @@ template <int D> static int run(void *stream, const job &j)
     unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
     int rc = 0;
     if (j.a.least <= j.few) {
-        rc = pi_launch(stream, few<D>, dim3(n_v, seqs), dim3(few_shape<D>::THREADS), few_shape<D>::bytes, j);
+        rc = pi_launch_dependent(stream, few<D>, dim3(n_v, seqs), dim3(few_shape<D>::THREADS), few_shape<D>::bytes, j);
     }
     if (j.a.most <= j.few) return rc;
     const auto first = j.at.history == 3 ? prepare<D, true> : prepare<D, false>;
-    if (!rc) rc = pi_launch(stream, first, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
+    if (!rc) rc = pi_launch_dependent(stream, first, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
     dim3 grid(n_v * D / SLICE, seqs);
-    if (!rc) rc = pi_launch(stream, many<D>, grid, dim3(many_shape<D>::THREADS), many_shape<D>::bytes, j);
-    if (!rc) rc = pi_launch(stream, finish<D>, dim3(tiles, n_v), dim3(ROWS_THREADS), 0, j);
+    if (!rc) rc = pi_launch_dependent(stream, many<D>, grid, dim3(many_shape<D>::THREADS), many_shape<D>::bytes, j);
+    if (!rc) rc = pi_launch_dependent(stream, finish<D>, dim3(tiles, n_v), dim3(ROWS_THREADS), 0, j);
     return rc;
 }
 

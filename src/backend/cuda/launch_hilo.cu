@@ -8,7 +8,7 @@ int pi__k_hilo_prepare(void *stream, const pi__k_input *in, int32_t type, int32_
 {
     if (n_rows < 1) return 0;
     auto kernel = type == PI__BF16 ? hilo_prepare<PI__BF16> : hilo_prepare<PI__F16>;
-    return pi_launch(stream, kernel, dim3((unsigned) n_rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
+    return pi_launch_dependent(stream, kernel, dim3((unsigned) n_rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
                      (uint16_t *) prepared);
 }
 
@@ -16,5 +16,5 @@ int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared,
 {
     if (n_rows < 1 || (w->type == PI__BF16 && !w->scale)) return 0;
     const float *factor = (const float *) ((const uint16_t *) prepared + 2 * n_rows * w->n_in);
-    return pi_launch(stream, hilo_finish, dim3((unsigned) n_rows), dim3(THREADS), 0, factor, w->scale, y, ldy, w->n_out);
+    return pi_launch_dependent(stream, hilo_finish, dim3((unsigned) n_rows), dim3(THREADS), 0, factor, w->scale, y, ldy, w->n_out);
 }

@@ -14,7 +14,7 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
     uint8_t *codes = floats ? nullptr : (uint8_t *) prepared;
     block_meta *meta = floats ? nullptr : (block_meta *) (codes + codes_bytes(n_rows, n_in));
     int32_t rows = floats ? n_rows : (n_rows + 7) / 8 * 8;
-    return pi_launch(stream, prepare, dim3((unsigned) rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
+    return pi_launch_dependent(stream, prepare, dim3((unsigned) rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
                      floats ? (float *) prepared : nullptr, codes, meta);
 }
 
@@ -23,7 +23,7 @@ enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequenc
 template <int TYPE, int NT> static int run_few(void *stream, const products &p, unsigned tiles)
 {
     const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = slice_bytes<TYPE, NT>(p.shape);
-    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), own > least ? own : least, p);
+    return pi_launch_dependent(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), own > least ? own : least, p);
 }
 
 template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
@@ -34,7 +34,7 @@ template <int TYPE> static int run_packed(void *stream, const products &p, unsig
 template <int TYPE> static int run_floats(void *stream, const product &p)
 {
     dim3 grid((unsigned) ((p.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
-    return pi_launch(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
+    return pi_launch_dependent(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
 
 /* One matrix and any number of rows. */
@@ -85,9 +85,10 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
 
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out)
 {
+    const dim3 grid((unsigned) n_tokens), block(256);
     if (n_tokens < 1) return 0;
     switch (w->type) {
-#define RUN(t, ...) case PI__##t: return pi_launch(stream, embed<PI__##t>, dim3((unsigned) n_tokens), dim3(256), 0, *w, token, scale, out);
+#define RUN(t, ...) case PI__##t: return pi_launch_dependent(stream, embed<PI__##t>, grid, block, 0, *w, token, scale, out);
         PACKED_TYPES(RUN)
         FLOAT_TYPES(RUN)
 #undef RUN

@@ -13,7 +13,7 @@ int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32
 {
     if (n_rows < 1) return 0;
     auto kernel = type == PI__BF16 ? mma16_prepare<PI__BF16> : mma16_prepare<PI__F16>;
-    return pi_launch(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
+    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
                      (uint8_t *) prepared);
 }
 
@@ -21,12 +21,12 @@ template <int TYPE> static int run_mma16(void *stream, const product &p)
 {
     constexpr int NT = 4;
     unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16);
-    if (p.n_rows <= 8) return pi_launch(stream, mma16_few_rows<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
+    if (p.n_rows <= 8) return pi_launch_dependent(stream, mma16_few_rows<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
     if (p.n_rows <= NT * 8) {
-        return pi_launch(stream, mma16_few_rows<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
+        return pi_launch_dependent(stream, mma16_few_rows<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
     }
     dim3 grid((unsigned) ((p.n_rows + MMA16_GROUPS * 8 - 1) / (MMA16_GROUPS * 8)), (tiles + 7) / 8);
-    return pi_launch(stream, mma16_many_rows<TYPE>, grid, dim3(THREADS),
+    return pi_launch_dependent(stream, mma16_many_rows<TYPE>, grid, dim3(THREADS),
                      pipe_bytes<MMA16_STAGES>(mma16_stage<TYPE>), p);
 }
 

@@ -23,7 +23,7 @@ template <int WAY> static int run_fp4(void *stream, const pi__k_routes *r, const
                            (const float *) (x + fp4_factors_at(WAY, n_rows, a->w.n_in)),
                            fp4_steps((int32_t) ((a->w.n_in + 63) / 64))};
     if (items > INT32_MAX / 2) return 1;
-    return pi_launch(stream, fp4_experts<WAY>, dim3((unsigned) (items < sms ? items : sms)), dim3(FP4_THREADS),
+    return pi_launch_dependent(stream, fp4_experts<WAY>, dim3((unsigned) (items < sms ? items : sms)), dim3(FP4_THREADS),
                      L::ring::bytes(L::many::STAGE), p);
 }
 

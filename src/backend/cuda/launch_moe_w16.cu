@@ -13,7 +13,7 @@ static dim3 blocks_of(const pi__k_experts &a, uint64_t items, unsigned each)
 
 template <int TYPE, int NT, bool MID> static int run_few(void *stream, const w16_experts &p, uint64_t tiles)
 {
-    return pi_launch(stream, experts_w16_few<TYPE, NT, MID>, blocks_of(p.a, tiles * p.n_item, NT == 1 ? 2 : 1), dim3(THREADS),
+    return pi_launch_dependent(stream, experts_w16_few<TYPE, NT, MID>, blocks_of(p.a, tiles * p.n_item, NT == 1 ? 2 : 1), dim3(THREADS),
                      expert_stream<TYPE, NT, MID>::BYTES, p);
 }
 
@@ -29,7 +29,7 @@ template <int TYPE, bool MID> static int run_w16(void *stream, const pi__k_route
     if (tiles * p.n_item > UINT32_MAX) return 1;
     if (r->n_rows <= FEW) return run_few<TYPE, FEW / 8, MID>(stream, p, tiles);
     if (!many) return run_few<TYPE, MOST_FEW / 8, MID>(stream, p, tiles);
-    return pi_launch(stream, experts_w16_many<TYPE, MID>, blocks_of(p.a, tiles * p.n_item, 1), dim3(THREADS),
+    return pi_launch_dependent(stream, experts_w16_many<TYPE, MID>, blocks_of(p.a, tiles * p.n_item, 1), dim3(THREADS),
                      many_stage<TYPE, MID>::BYTES, p);
 }
 
@@ -59,7 +59,8 @@ int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_c
 {
     if (n_columns < 1) return 0;
     if (!in->x2) return 1;
-    return pi_launch(stream, w16_mid, dim3((unsigned) n_columns), dim3(THREADS), 0, *in, n_in, pi__k_w16_input(type), (uint8_t *) mid);
+    return pi_launch_dependent(stream, w16_mid, dim3((unsigned) n_columns), dim3(THREADS), 0, *in, n_in, pi__k_w16_input(type),
+                               (uint8_t *) mid);
 }
 
 int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid)

@@ -8,12 +8,12 @@ int pi__k_qkv_run(void *stream, const pi__k_qkv *a)
     int32_t heads = a->n_head + (a->k ? 2 * a->cache.n_head_kv : 0);
     dim3 grid((unsigned) a->n_tokens, (unsigned) (heads + QKV_WARPS - 1) / QKV_WARPS);
     size_t shared = sizeof(float) * QKV_WARPS * (size_t) a->cache.head_dim;
-    return pi_launch(stream, qkv, grid, dim3(QKV_WARPS * 32), shared, *a);
+    return pi_launch_dependent(stream, qkv, grid, dim3(QKV_WARPS * 32), shared, *a);
 }
 
 int pi__k_turn_run(void *stream, const pi__k_turn *a)
 {
     if (a->n_tokens < 1) return 0;
     dim3 grid((unsigned) a->n_tokens, (unsigned) (a->n_head + QKV_WARPS - 1) / QKV_WARPS);
-    return pi_launch(stream, turn_back, grid, dim3(QKV_WARPS * 32), 0, *a);
+    return pi_launch_dependent(stream, turn_back, grid, dim3(QKV_WARPS * 32), 0, *a);
 }

@@ -7,14 +7,14 @@ static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
 int pi__k_add_norm(void *stream, const pi__add_norm *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->x, a->y, a->w,
+    return pi_launch_dependent(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->x, a->y, a->w,
                      a->eps, a->scale, a->n);
 }
 
 int pi__k_norm(void *stream, const pi__norm *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo, a->x,
+    return pi_launch_dependent(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo, a->x,
                      a->w, a->eps, a->n);
 }
 
@@ -23,25 +23,25 @@ int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *
 {
     if (n_tokens < 1) return 0;
     dim3 grid((unsigned) n_tokens, (unsigned) (n_freq + 127) / 128);
-    return pi_launch(stream, rope, grid, dim3(128), 0, pos, freq, n_freq, mscale, table);
+    return pi_launch_dependent(stream, rope, grid, dim3(128), 0, pos, freq, n_freq, mscale, table);
 }
 
 int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens)
 {
     if (n_tokens < 1) return 0;
-    return pi_launch(stream, block_conv, rows_grid(n_tokens), dim3(ROW_THREADS), 0, *a, seq, seq_start);
+    return pi_launch_dependent(stream, block_conv, rows_grid(n_tokens), dim3(ROW_THREADS), 0, *a, seq, seq_start);
 }
 
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out)
 {
     if (n_rows < 1) return 0;
-    return pi_launch(stream, gather_rows, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, row, n, out);
+    return pi_launch_dependent(stream, gather_rows, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, row, n, out);
 }
 
 int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx, a->n_shards,
+    return pi_launch_dependent(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx, a->n_shards,
                      a->n, a->y, a->ldy);
 }
 
@@ -49,11 +49,11 @@ int pi__k_softcap(void *stream, const pi__softcap *a)
 {
     const size_t n = (size_t) a->n_rows * (size_t) a->n, blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
     if (!n) return 0;
-    return pi_launch(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, a->x, a->cap, n);
+    return pi_launch_dependent(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, a->x, a->cap, n);
 }
 
 int pi__k_add_gated(void *stream, const pi__add_gated *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch(stream, add_gated, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->y, a->x, a->gate, a->ldg, a->n);
+    return pi_launch_dependent(stream, add_gated, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->y, a->x, a->gate, a->ldg, a->n);
 }

@@ -11,8 +11,8 @@ template <int KIND, int W> static int run_units(void *stream, const pi__k_sparse
     for (int32_t t = 0; t < a->n_tokens && !code; t += at_once) {
         const unsigned n = (unsigned) min(at_once, a->n_tokens - t);
         const dim3 grid((unsigned) blocks, n, (unsigned) splits);
-        code = pi_launch(stream, sparse<KIND, W, true>, grid, dim3(S::THREADS), S::total, *a, t, splits);
-        if (!code) code = pi_launch(stream, combine, dim3((unsigned) a->a.n_head, n), dim3(pairs), 0, *a, t, splits);
+        code = pi_launch_dependent(stream, sparse<KIND, W, true>, grid, dim3(S::THREADS), S::total, *a, t, splits);
+        if (!code) code = pi_launch_dependent(stream, combine, dim3((unsigned) a->a.n_head, n), dim3(pairs), 0, *a, t, splits);
     }
     return code;
 }
@@ -26,7 +26,7 @@ template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a)
     const size_t room = a->scratch && splits > 1 ? a->scratch_size / token : 0; /* tokens */
     if ((int64_t) a->n_tokens * blocks < a->n_sm && room)
         return run_units<KIND, W>(stream, a, blocks, splits, (int32_t) min(room, (size_t) a->n_tokens));
-    return pi_launch(stream, sparse<KIND, W, false>, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS), S::total,
+    return pi_launch_dependent(stream, sparse<KIND, W, false>, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS), S::total,
                      *a, 0, splits);
 }
 

@@ -9,16 +9,17 @@ int pi__k_top_run(void *stream, const pi__k_top *a)
     if (a->n_rows < 1 || a->k < 1 || a->n < 1) return 0;
     const room r = room_of(a->n);
     const unsigned rows = (unsigned) a->n_rows;
-    int code = pi_launch(stream, group_max, dim3((unsigned) ((a->n + BLOCK_VALUES - 1) / BLOCK_VALUES), rows), dim3(THREADS), 0, *a);
+    const dim3 parts((unsigned) ((a->n + BLOCK_VALUES - 1) / BLOCK_VALUES), rows);
+    int code = pi_launch_dependent(stream, group_max, parts, dim3(THREADS), 0, *a);
     if (!code && a->sum)
-        code = pi_launch(stream, exp_sums, dim3((unsigned) (r.n_sum + THREADS / 16 - 1) / (THREADS / 16), rows), dim3(THREADS),
+        code = pi_launch_dependent(stream, exp_sums, dim3((unsigned) (r.n_sum + THREADS / 16 - 1) / (THREADS / 16), rows), dim3(THREADS),
                          THREADS / 8, *a);
     const int32_t some = (a->k < r.n_group ? a->k : r.n_group) * GROUP, most = some > r.n_group ? some : r.n_group;
     const unsigned threads = a->k > 1 && most > THREADS * THREAD_VALUES ? MOST : THREADS;
-    return code ? code : pi_launch(stream, best, dim3(rows), dim3(threads), sizeof(board), *a);
+    return code ? code : pi_launch_dependent(stream, best, dim3(rows), dim3(threads), sizeof(board), *a);
 }
 
 int pi__k_top_tokens(void *stream, const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
 {
-    return n < 1 ? 0 : pi_launch(stream, best_tokens, dim3((unsigned) (n + 31) / 32), dim3(32), 0, found, row, n, token);
+    return n < 1 ? 0 : pi_launch_dependent(stream, best_tokens, dim3((unsigned) (n + 31) / 32), dim3(32), 0, found, row, n, token);
 }

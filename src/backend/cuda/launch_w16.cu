@@ -24,7 +24,7 @@ int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t
 {
     if (n_rows < 1) return 0;
     auto kernel = is_bf16(type) ? w16_prepare<true> : w16_prepare<false>;
-    return pi_launch(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in, n_rows, n_in,
+    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in, n_rows, n_in,
                      (uint16_t *) prepared, (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 
@@ -46,7 +46,7 @@ static unsigned share(w16_products &p, int64_t tiles)
 template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_products &p, unsigned blocks)
 {
     const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = w16_stream<TYPE, NT, R>::bytes();
-    return pi_launch(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), own > least ? own : least, p);
+    return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), own > least ? own : least, p);
 }
 
 template <int TYPE> static int run_w16(void *stream, w16_products &p)
@@ -58,7 +58,7 @@ template <int TYPE> static int run_w16(void *stream, w16_products &p)
     if (p.n_rows <= 32) return run_few<TYPE, 4, TILES>(stream, p, blocks);
     if (p.n_rows <= 64) return run_few<TYPE, 8, TILES>(stream, p, blocks);
     const unsigned columns = (unsigned) ((p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
-    return pi_launch(stream, w16_many<TYPE>, dim3(columns, blocks), dim3(THREADS), pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE),
+    return pi_launch_dependent(stream, w16_many<TYPE>, dim3(columns, blocks), dim3(THREADS), pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE),
                      p);
 }
 

@@ -1,6 +1,7 @@
 /* The largest values of rows of logits (op topk): what is asked goes to the device, what is found comes back in one copy.
  *
- * Memory: scratch + at.picks, [indices to skip][what each row asks][what is found][work]. The step thread. Invariant: the
+ * Memory: scratch + at.picks, [indices to skip][what each row asks][what is found][work]; what the rows of a step ask may be in
+ * its batch. The step thread. Invariant: the
  * indices of c->skip are there. */
 #include "backend/cuda/impl.h"
 
@@ -23,26 +24,42 @@ void pi__cuda_chain(pi__cuda *c, int32_t n)
     PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), found, d->hidden_row, n, (int32_t *) d->token));
 }
 
-/* topk is queued behind the step's ops, and not captured with them. */
-void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
+void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
 {
-    (void) b;
-    pi__cuda *c = (pi__cuda *) be;
-    char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = requested + REQUEST_BYTES;
-    pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
-                   .request = (const int32_t *) (void *) requested, .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
+    if (n > PI__MAX_SKIP) c->no_room = true;
+    else if (skip != c->skip) pi__cuda_upload(&c->be, c->scratch + c->at.picks, skip, (size_t) n * sizeof *skip);
+    c->skip = skip;
+}
+
+/* Sends the requests, where they have not come with the batch. */
+static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top *k)
+{
     pi__cuda_end_segment(c);
-    if (a->n_rows > PI__MAX_ROWS || a->n_skip > PI__MAX_SKIP || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW) {
+    if (a->n_rows > PI__MAX_ROWS) {
         c->no_room = true;
         return;
     }
     for (int32_t r = 0; r < a->n_rows; r++) {
-        if (a->request[r].k > k.k) k.k = a->request[r].k;
-        k.sum |= a->request[r].sum;
+        if (a->request[r].k > k->k) k->k = a->request[r].k;
+        k->sum |= a->request[r].sum;
     }
-    if (a->skip != c->skip) pi__cuda_upload(be, all, a->skip, (size_t) a->n_skip * sizeof *a->skip);
-    c->skip = a->skip;
-    pi__cuda_upload(be, requested, a->request, (size_t) a->n_rows * sizeof *a->request);
+    pi__cuda_skip(c, a->skip, a->n_skip);
+    pi__cuda_upload(&c->be, to, a->request, (size_t) a->n_rows * sizeof *a->request);
+    k->request = (const int32_t *) (void *) to;
+}
+
+/* Requests that came with the step are captured with it, and so is the copy of what is found. Others are queued behind the
+ * step's ops. */
+void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const pi__step_top *top = b && b->top.request == a->request ? &b->top : NULL;
+    char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = requested + REQUEST_BYTES;
+    pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
+                   .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
+    if (top) k.k = top->k, k.sum = top->sum, k.request = pi__cuda_batch_of(c, b)->request;
+    else upload_requests(c, a, requested, &k);
+    c->no_room |= a->n_rows > PI__MAX_ROWS || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW;
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
-    pi__cuda_download(be, a->out, found, (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out);
+    PI__QUEUE(c, pi__rt_download(c->rt, a->out, found, (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out));
 }

@@ -5,7 +5,8 @@
  * are as wide as the longest sequence needs.
  *
  * CAPTURED STEPS. Decode steps, of one token a sequence or of one and as many drafts, and a drafter's steps come in few
- * shapes once they are padded: as many sequences as a power of two, as many keys as one less than a power of two. What the ops of such a
+ * shapes once they are padded: as many sequences as a power of two, as many keys as one less than a power of two; and what
+ * samplers ask of the logits, one value a row or lists, belongs to the step, up to the copy of what was found. What the ops of such a
  * step queue is the same whenever the shape is, for all that differs they read from the image, which lies at the same
  * address. So the queue of a shape is captured as a graph when it is seen for the second time (the first run copies
  * frequencies, which a capture cannot hold), and from then on a step is one copy and one launch:
@@ -37,14 +38,15 @@
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 
-enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255 };
+enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255,
+       REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t) };
 
 size_t pi__cuda_image_ints(const pi__limits *lim)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
     if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1; /* three numbers a run */
-    return 12 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
+    return 15 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- image */
@@ -137,9 +139,10 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     cuda_batch *d = &c->batch[0];
     pi__batch *h = &d->host;
     int32_t n = b->n_seqs, saves = b->save && b->save_start ? b->save_start[n] : 0;
-    const int32_t *save = (const int32_t *) b->save;
+    const int32_t *save = (const int32_t *) b->save, *request = (const int32_t *) b->top.request;
     *h = *b;
     put_tokens(c, d, b, more, each);
+    d->request = put(c, &request, REQUEST_INTS * b->n_rows, b->n_rows ? REQUEST_INTS * more * each : 0, 0, 0);
     d->logits_indices = put(c, &h->logits_indices, b->n_rows, b->n_rows ? more * each : 0, b->n_tokens, 1);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
     d->n_verified = put(c, &h->n_verified, n, more, each, 0);
@@ -190,7 +193,8 @@ static int32_t most_keys(const pi__batch *b)
 /* The shape of a step that can be captured, padded as far as there is room. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
-    cuda_shape s = {kind == PI__STEP_CHAINED ? PI__STEP_DRAFT_NEXT : kind, 1, b->n_tokens / b->n_seqs, LEAST_KEYS};
+    cuda_shape s = {kind == PI__STEP_CHAINED ? PI__STEP_DRAFT_NEXT : kind, 1, b->n_tokens / b->n_seqs, LEAST_KEYS, 0};
+    if (b->top.request) s.top = 2 * b->top.k + b->top.sum;
     const int32_t most = most_keys(b);
     while (s.keys < most) s.keys = 2 * s.keys + 1;
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
@@ -205,7 +209,8 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
 {
     for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
         const cuda_shape *has = &c->recorded[i].shape;
-        if (has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->keys == s.keys) return &c->recorded[i];
+        if (has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->keys == s.keys && has->top == s.top)
+            return &c->recorded[i];
     }
     return NULL;
 }
@@ -377,7 +382,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
     const bool captures = kind != PI__STEP_ANY && c->records;
-    cuda_shape s = {kind, b->n_seqs, 1, most_keys(b)};
+    cuda_shape s = {kind, b->n_seqs, 1, most_keys(b), 0};
     if (captures) s = shape_of(c, b, kind);
     const int32_t more = s.n_seqs - b->n_seqs;
     pi__cuda_flush(c);
@@ -393,6 +398,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
     if (kind == PI__STEP_CHAINED) pi__cuda_chain(c, b->n_tokens);
+    if (b->top.request) pi__cuda_skip(c, b->top.skip, b->top.n_skip);
     if (captures) look_up(c, s);
     if (!captures || kind == PI__STEP_SEGMENTS) return &c->batch[0].host;
     begin_segment(c);
