@@ -25,7 +25,10 @@
 #include "linear.cuh"
 
 enum { FP4_NV, FP4_MX, FP4_MX8 };
-enum { FP4_CODES = 1024 /* bytes of a tile's codes of a step */, FP4_WARPS = 8 /* that multiply */, FP4_THREADS = 32 * (FP4_WARPS + 1) };
+enum { FP4_CODES = 1024 /* bytes of a tile's codes of a step */ };
+/* Warps that multiply, and all: registers are given out by four warps, and those of the one that brings what they multiply,
+ * and of three that do nothing, are theirs. */
+enum { FP4_WARPS = 8, FP4_THREADS = 32 * (FP4_WARPS + 4), FP4_FEW_REGISTERS = 40, FP4_MANY_REGISTERS = 232 };
 
 /* What depends on the way. */
 template <int WAY> struct fp4_way {
@@ -157,28 +160,21 @@ PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scal
     }
 }
 
-/* acc[tile][group] += a step of RT tiles times N groups, 4 or 1. */
-template <int WAY, int RT, int N, int RG>
-PI_FN void fp4_multiply_step(const fp4_a<WAY> (&a)[RT], const fp4_b<WAY> (&b)[N], const fp4_scales &s, int first,
-                             float (&acc)[RT][RG][4])
+/* acc += a step of a tile times N groups, 4 or 1. */
+template <int WAY, int N, int RG>
+PI_FN void fp4_multiply_tile(const fp4_a<WAY> &a, const fp4_b<WAY> (&b)[N], const fp4_scales &s, int first, float (&acc)[RG][4])
 {
-#pragma unroll
-    for (int r = 0; r < RT; r++) {
-        fp4_multiply<WAY, 0, 0>(a[r], b[0], s, acc[r][first]);
-        if constexpr (N == 4) {
-            fp4_multiply<WAY, 0, 1>(a[r], b[1], s, acc[r][first + 1]);
-            fp4_multiply<WAY, 0, 2>(a[r], b[2], s, acc[r][first + 2]);
-            fp4_multiply<WAY, 0, 3>(a[r], b[3], s, acc[r][first + 3]);
-        }
+    fp4_multiply<WAY, 0, 0>(a, b[0], s, acc[first]);
+    if constexpr (N == 4) {
+        fp4_multiply<WAY, 0, 1>(a, b[1], s, acc[first + 1]);
+        fp4_multiply<WAY, 0, 2>(a, b[2], s, acc[first + 2]);
+        fp4_multiply<WAY, 0, 3>(a, b[3], s, acc[first + 3]);
     }
-#pragma unroll
-    for (int r = 0; r < RT; r++) {
-        fp4_multiply<WAY, 1, 0>(a[r], b[0], s, acc[r][first]);
-        if constexpr (N == 4) {
-            fp4_multiply<WAY, 1, 1>(a[r], b[1], s, acc[r][first + 1]);
-            fp4_multiply<WAY, 1, 2>(a[r], b[2], s, acc[r][first + 2]);
-            fp4_multiply<WAY, 1, 3>(a[r], b[3], s, acc[r][first + 3]);
-        }
+    fp4_multiply<WAY, 1, 0>(a, b[0], s, acc[first]);
+    if constexpr (N == 4) {
+        fp4_multiply<WAY, 1, 1>(a, b[1], s, acc[first + 1]);
+        fp4_multiply<WAY, 1, 2>(a, b[2], s, acc[first + 2]);
+        fp4_multiply<WAY, 1, 3>(a, b[3], s, acc[first + 3]);
     }
 }
 
@@ -289,55 +285,65 @@ PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n
     }
 }
 
-/* Multiplies slices [k0, k1), by one of the other warps; end(slice, acc) takes each slice's sums. The words of the next step
- * come from shared memory while those of this one are multiplied. */
+/* The words that a warp multiplies, from the ring's stage in turn. */
+template <int WAY, class S> struct fp4_hand {
+    using W = fp4_way<WAY>;
+    fp4_a<WAY> a[S::RT] = {};
+    fp4_b<WAY> b[2][S::N] = {}; /* of the groups now, and of those that come next */
+    fp4_scales s[2] = {};
+
+    __device__ __forceinline__ void load_a(const unsigned char *stage, int r)
+    {
+        const unsigned char *p = stage + (uint32_t) (S::tile() + r) * W::TILE;
+        fp4_load_a<WAY>(p, p + FP4_CODES, threadIdx.x % 32, a[r]);
+    }
+    __device__ __forceinline__ void load_b(const unsigned char *stage, int part, int to)
+    {
+        const unsigned char *p = stage + S::X_AT + (uint32_t) (S::group() + part * S::N) * W::GROUP_STRIDE;
+#pragma unroll
+        for (int g = 0; g < S::N; g++) fp4_load_b<WAY>(p + g * W::GROUP_STRIDE, threadIdx.x % 32, b[to][g]);
+        s[to] = fp4_load_scales<WAY, S::N>(p, threadIdx.x % 32, W::GROUP_STRIDE);
+    }
+};
+
+/* Multiplies slices [k0, k1), by one of the other warps; end(slice, acc) takes each slice's sums. Words of groups come from
+ * shared memory while the groups before them are multiplied, those of a tile once the step is done with it. */
 template <int WAY, class S, class RING, class END>
 PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &end)
 {
-    using W = typename S::W;
-    constexpr int RT = S::RT, RG = S::RG, N = S::N;
-    const uint32_t lane = threadIdx.x % 32, w_at = (uint32_t) S::tile() * W::TILE,
-                   x_at = S::X_AT + (uint32_t) S::group() * W::GROUP_STRIDE;
-    int32_t n = (n_block + 1) / 2, left = fp4_steps(n, k1) - fp4_steps(n, k0);
-    fp4_a<WAY> a[RT], next_a[RT];
-    fp4_b<WAY> b[S::PARTS][N] = {};
-    fp4_scales s[S::PARTS] = {};
-    auto load_a = [&](fp4_a<WAY>(&to)[RT]) {
-        const unsigned char *p = ring.stage() + w_at;
-#pragma unroll
-        for (int r = 0; r < RT; r++) fp4_load_a<WAY>(p + r * W::TILE, p + r * W::TILE + FP4_CODES, lane, to[r]);
-    };
-    auto load_b = [&](int part) {
-        const unsigned char *p = ring.stage() + x_at + (uint32_t) (part * N) * W::GROUP_STRIDE;
-#pragma unroll
-        for (int g = 0; g < N; g++) fp4_load_b<WAY>(p + g * W::GROUP_STRIDE, lane, b[part][g]);
-        s[part] = fp4_load_scales<WAY, N>(p, lane, W::GROUP_STRIDE);
-    };
+    static_assert(S::PARTS <= 2, "two sets of words");
+    constexpr int RT = S::RT, RG = S::RG, LAST = S::PARTS - 1;
+    const int32_t n = (n_block + 1) / 2;
+    int32_t left = fp4_steps(n, k1) - fp4_steps(n, k0);
+    fp4_hand<WAY, S> w;
     if (left) {
         ring.wait_full();
-        load_a(a);
-        load_b(0);
+        w.load_b(ring.stage(), 0, 0);
+#pragma unroll
+        for (int r = 0; r < RT; r++) w.load_a(ring.stage(), r);
     }
     for (int k = k0; k < k1; k++) {
         float acc[RT][RG][4] = {};
+#pragma unroll 1
         for (int32_t i = (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2; i; i--) {
-#pragma unroll
-            for (int part = 1; part < S::PARTS; part++) load_b(part);
+            if (LAST) w.load_b(ring.stage(), 1, 1);
             ring.release();
             ring.next();
-            if (S::PARTS > 1) fp4_multiply_step<WAY, RT, N, RG>(a, b[0], s[0], 0, acc);
-            fp4_b<WAY> now[N];
-            fp4_scales now_s = s[S::PARTS - 1];
 #pragma unroll
-            for (int g = 0; g < N; g++) now[g] = b[S::PARTS - 1][g];
-            if (--left) {
+            for (int r = 0; r < RT && LAST; r++) fp4_multiply_tile<WAY, S::N, RG>(w.a[r], w.b[0], w.s[0], 0, acc[r]);
+            const bool more = --left > 0;
+            if (more) {
                 ring.wait_full();
-                load_a(next_a);
-                load_b(0);
+                w.load_b(ring.stage(), 0, 1 - LAST);
             }
-            fp4_multiply_step<WAY, RT, N, RG>(a, now, now_s, (S::PARTS - 1) * N, acc);
 #pragma unroll
-            for (int r = 0; r < RT; r++) a[r] = next_a[r];
+            for (int r = 0; r < RT; r++) {
+                fp4_multiply_tile<WAY, S::N, RG>(w.a[r], w.b[LAST], w.s[LAST], LAST * S::N, acc[r]);
+                if (more) w.load_a(ring.stage(), r);
+            }
+#pragma unroll
+            for (int g = 0; g < S::N && !LAST; g++) w.b[0][g] = w.b[1][g];
+            if (!LAST) w.s[0] = w.s[1];
         }
         end(k, acc);
     }

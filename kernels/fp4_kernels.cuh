@@ -256,12 +256,15 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     const int k0 = p.sums ? (int) blockIdx.z : 0, k1 = p.sums ? k0 + 1 : (int) SLICES;
     typename S::ring ring(raw, S::STAGE);
     ring.open();
-    if (threadIdx.x / 32 == FP4_WARPS) {
+    if (threadIdx.x / 32 >= FP4_WARPS) {
+        ptx_fewer_registers<FP4_FEW_REGISTERS>();
+        if (threadIdx.x / 32 > FP4_WARPS) return;
         const fp4_source<S> tiles(p.shape, w.data, at.tile, (int32_t) ((w.n_out + 15) / 16 - 1));
         const fp4_group_source<S> groups(p.x, p.n_step, at.group, (p.n_rows - 1) / 8);
         fp4_produce<S>(ring, tiles, groups, n_block, k0, k1);
         return;
     }
+    ptx_more_registers<FP4_MANY_REGISTERS>();
     float total[S::RT][S::RG][4] = {};
     fp4_consume<WAY, S>(ring, n_block, k0, k1, [&](int k, const float (&acc)[S::RT][S::RG][4]) {
         if (!p.sums) return fp4_add(total, acc);

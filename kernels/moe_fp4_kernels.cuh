@@ -122,18 +122,22 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
     using L = fp4_lists<WAY>;
     typename L::ring ring(raw, L::many::STAGE);
     ring.open();
-    const bool brings = threadIdx.x / 32 == FP4_WARPS;
     fp4_item item;
-    for (int32_t i = (int32_t) blockIdx.x; fp4_item_at(p, i, item); i += (int32_t) gridDim.x) {
-        if (brings) {
+    if (threadIdx.x / 32 >= FP4_WARPS) {
+        ptx_fewer_registers<FP4_FEW_REGISTERS>();
+        if (threadIdx.x / 32 > FP4_WARPS) return;
+        for (int32_t i = (int32_t) blockIdx.x; fp4_item_at(p, i, item); i += (int32_t) gridDim.x) {
             if (item.list == 2) fp4_bring<typename L::many>(p, item, ring);
             else if (item.list == 1) fp4_bring<typename L::some>(p, item, ring);
             else fp4_bring<typename L::few>(p, item, ring);
-        } else {
-            if (item.list == 2) fp4_multiply_item<WAY, typename L::many>(p, item, ring);
-            else if (item.list == 1) fp4_multiply_item<WAY, typename L::some>(p, item, ring);
-            else fp4_multiply_item<WAY, typename L::few>(p, item, ring);
         }
+        return;
+    }
+    ptx_more_registers<FP4_MANY_REGISTERS>();
+    for (int32_t i = (int32_t) blockIdx.x; fp4_item_at(p, i, item); i += (int32_t) gridDim.x) {
+        if (item.list == 2) fp4_multiply_item<WAY, typename L::many>(p, item, ring);
+        else if (item.list == 1) fp4_multiply_item<WAY, typename L::some>(p, item, ring);
+        else fp4_multiply_item<WAY, typename L::few>(p, item, ring);
     }
 }
 

@@ -108,6 +108,21 @@ PI_FN constexpr bool ptx_has_fp4()
 #endif
 }
 
+/* Registers of a thread from here on, a multiple of 8, where there are instructions for FP4: fewer for the four warps, from a
+ * multiple of four on, which all do this, or more, out of what others gave back. */
+template <int N> PI_FN void ptx_fewer_registers()
+{
+#ifdef PI_HAS_FP4
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+template <int N> PI_FN void ptx_more_registers()
+{
+#ifdef PI_HAS_FP4
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
 /* Lane l gives the address of row l % 8 of matrix l / 8. */
 PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
 {
@@ -279,6 +294,8 @@ template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, 
 PI_FN void ptx_launch_dependents() {}
 PI_FN void ptx_wait_grids() { simt::wait_grids(); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
+template <int N> PI_FN void ptx_fewer_registers() {}
+template <int N> PI_FN void ptx_more_registers() {}
 PI_FN bool ptx_has_fp4() { return simt::options.arch >= 120; }
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count, SIMT_AT) { simt::mbarrier_init(at, count, file, line); }
 PI_FN void ptx_fence_async() { simt::fence_async(); }
