@@ -11,8 +11,9 @@
  *   a branch                     where this prompt left one that the cache knows, or a waiting one will leave this one
  *   a sparse grid                everything else: so much is computed again at most
  *
- * all rounded down to whole blocks (of sparse prefill, where that is), since nothing else can be taken over. Snapshots are taken inside of the step that
- * passes the position, so that prefill chunks need no cuts. Their pool evicts those that were used longest ago.
+ * all rounded down to whole blocks (of sparse prefill, where that is), since nothing else can be taken over. Snapshots are
+ * taken inside of the step that passes the position, so that prefill chunks need no cuts. Their pool evicts those that were
+ * used longest ago.
  *
  * Windows are alike: of what lies behind them, only the windows of such reuse points are worth keeping. One thread. */
 #include "engine/snapshots.h"
