@@ -112,7 +112,10 @@ PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, i
     }
 }
 
-template <int D> using rank_shape = shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, COPIED>;
+/* A score has two parts, fewer than attention's: there are registers for Q and little else. */
+template <int D> struct rank_shape : shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, COPIED> {
+    static constexpr int PARTS = 2;
+};
 template <class S> static constexpr size_t RANK_BYTES = S::TILE * S::D * 2 + S::GROUPS * S::TILE * 4;
 
 template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(blocks_job j)
