@@ -15,7 +15,7 @@
 #ifndef PI_KEY_BLOCKS_KERNELS_CUH
 #define PI_KEY_BLOCKS_KERNELS_CUH
 
-#include "attention_kernels.cuh"
+#include "attention_scores.cuh"
 
 enum {
     MEAN_THREADS = 128,
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
     float *parts = (float *) shared; /* [rows, cols, 8] */
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int32_t k = r; there && k < PI__SPARSE_BLOCK; k += rows) {
-        float f[8] = {};
+        float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         key8(a.cache, cache_token(plane, table[(first + k) >> shift], (first + k) & (a.cache.block_size - 1)), c, f);
 #pragma unroll
         for (int i = 0; i < 8; i++) sum[i] += f[i];
@@ -112,7 +112,10 @@ PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, i
     }
 }
 
-template <int D> using rank_shape = shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, COPIED>;
+/* A score has two parts, fewer than attention's: there are registers for Q and little else. */
+template <int D> struct rank_shape : shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, COPIED> {
+    static constexpr int PARTS = 2;
+};
 template <class S> static constexpr size_t RANK_BYTES = S::TILE * S::D * 2 + S::GROUPS * S::TILE * 4;
 
 template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(blocks_job j)

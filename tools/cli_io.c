@@ -283,6 +283,9 @@ static void print_kv_stats(const cli *c, const pi_engine *e)
         fprintf(stderr, "%s: drafts: %llu of %llu accepted, %llu tokens in %llu steps\n", c->name,
                 (unsigned long long) s.n_accepted, (unsigned long long) s.n_drafted,
                 (unsigned long long) s.generated_tokens, (unsigned long long) s.n_steps);
+    if (s.key_blocks_possible)
+        fprintf(stderr, "%s: sparse prefill: %.1f %% of the key blocks attended to\n", c->name,
+                100.0 * (double) s.key_blocks_attended / (double) s.key_blocks_possible);
     if (s.disk_entries || s.disk_reads || s.disk_writes)
         fprintf(stderr, "%s: disk: %llu entries, %s; %llu read, %llu written\n", c->name,
                 (unsigned long long) s.disk_entries, cli_bytes(s.disk_bytes, bytes), (unsigned long long) s.disk_reads,

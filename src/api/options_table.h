@@ -158,7 +158,7 @@
       "LLAMA_ARG_UBATCH", "scheduler", true, "Tokens a step processes at most, prompts and answers together.")         \
     X(PREFILL_SPARSITY, "prefill-sparsity", FLOAT, "0", "0..2", "--prefill-sparsity", "", "scheduler", false,          \
       "Tokens of long prompts attend to some blocks of 128 keys alone: the first, the last, and those that score at"   \
-      " least so much of the best one. More is faster and less exact, 0.05 is a start; 0: they attend to all.")        \
+      " least so much of the best one. More is faster and less exact, 0.12 is a start; 0: they attend to all.")        \
     X(PREFILL_SPARSITY_FROM, "prefill-sparsity-from", INT, "8192", "0..1073741824", "--prefill-sparsity-from", "",     \
       "scheduler", false, "Tokens of a prompt before so many attend to all, whatever prefill-sparsity is; so do those" \
       " of its last two blocks, and the answer.")                                                                      \

@@ -170,6 +170,11 @@ static int tensor_finish(pi__backend *be, pi_error *err)
     int rc = t->rc;
     if (rc) pi__fail(err, rc, "%s", t->err.msg);
     t->rc = PI_OK;
+    be->n_attended = be->n_possible = 0;
+    for (int32_t i = 0; i < t->n; i++) {
+        be->n_attended += t->rank[i].be->n_attended;
+        be->n_possible += t->rank[i].be->n_possible;
+    }
     return rc;
 }
 

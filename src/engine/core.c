@@ -212,8 +212,7 @@ static void update_stats(pi__core *e)
     e->stats.n_running = (unsigned) e->sched.running.n;
     pi__stats_pools(&e->stats, &e->cache);
     pi__tiering_stats(&e->tiering);
-    e->stats.key_blocks_attended = e->setup.be->n_attended;
-    e->stats.key_blocks_possible = e->setup.be->n_possible;
+    pi__stats_blocks(&e->stats, e->setup.be);
 }
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)

@@ -256,9 +256,6 @@ static int size_sparse(pi__memory *mem, pi_error *err)
     for (int32_t i = 0; i < m->n_kv; i++) {
         const pi__kv_layer *kv = &m->kv[i];
         if (m->group[kv->group].window || m->group[kv->group].draft || kv->ratio) continue;
-        if (pi__backend_at(mem->be, kv->placement)->discrete)
-            return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: layer %d is attended to on %s, which cannot: leave it out, or give "
-                            "no-kv-offload", kv->layer, mem->be->dev->describe(mem->be));
         if (kv->n_head_kv > mem->lim.sparse_heads) mem->lim.sparse_heads = kv->n_head_kv;
     }
     if (!mem->lim.sparse_heads)

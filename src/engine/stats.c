@@ -14,6 +14,17 @@ void pi__stats_pools(pi__stats *st, const pi__cache *c)
     }
 }
 
+void pi__stats_blocks(pi__stats *st, const pi__backend *be)
+{
+    unsigned long long attended = be->n_attended, possible = be->n_possible;
+    for (int i = 0; i < PI__N_PLACEMENTS; i++) {
+        attended += be->at[i] ? be->at[i]->n_attended : 0;
+        possible += be->at[i] ? be->at[i]->n_possible : 0;
+    }
+    st->key_blocks_attended = attended;
+    st->key_blocks_possible = possible;
+}
+
 /* Those that Prometheus' histograms of servers have, in milliseconds. */
 static const double step_bound_ms[PI_N_STEP_BOUNDS] = {1,   2.5, 5,   10,  20,   30,   50,   75,    100,   150,
                                                        250, 500, 750, 1e3, 2500, 5000, 10e3, 20e3, 40e3, 80e3};

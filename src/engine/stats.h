@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "backend/ops.h"
+#include "backend/device.h"
 #include "cache/cache.h"
 #include "pagedinfer.h"
 
@@ -45,6 +45,8 @@ typedef struct pi__stats {
 
 /* Publishes the counts of the cache's pools. */
 void pi__stats_pools(pi__stats *st, const pi__cache *c);
+/* Publishes the backend's key blocks of sparse prefill. */
+void pi__stats_blocks(pi__stats *st, const pi__backend *be);
 /* A step took so long. */
 void pi__stats_step(pi__stats *st, double ms);
 /* Fills the members of out that are counted here. */

@@ -185,6 +185,11 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
     s.indexer = pi__cuda_take(&at, pi__cuda_indexer_bytes(lim));
+    const int32_t query_blocks = lim->key_blocks ? lim->max_tokens / PI__SPARSE_BLOCK : 0;
+    s.key_blocks = pi__cuda_take(&at, pi__k_blocks_scratch(lim->key_blocks, query_blocks, lim->max_n_head, lim->sparse_heads,
+                                                           lim->max_head_dim));
+    s.taken = pi__cuda_take(&at, (size_t) query_blocks * (size_t) lim->sparse_heads * ((size_t) lim->key_blocks + 31) / 32 * 4);
+    s.counts = pi__cuda_take(&at, 2 * sizeof(unsigned long long));
     s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
     s.total = at;
     return s;

@@ -135,6 +135,7 @@ typedef struct pi__cuda {
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     int32_t n_threads;      /* that pack weights, 0: one a core */
     cuda_stage stage;       /* while weights are loaded */
+    bool counts;            /* key blocks were counted at scratch + at.counts since the last finish() */
     bool loads;             /* since reserve(), up to the finish() after it: small vectors go the way of matrices */
     uint64_t n_copies;      /* copies beside the queue so far */
     int error;              /* the first one since the last finish() */

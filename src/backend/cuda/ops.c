@@ -220,6 +220,33 @@ int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window)
 /* Of so many keys, those that a window shows. */
 static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
 
+/* The key blocks of the batch's query blocks, sequence by sequence; k is what attention is given. Those of a sequence are side by
+ * side. */
+static void choose_keys(pi__cuda *c, const pi__batch *b, const pi__attention *a, pi__k_attn *k)
+{
+    const pi__runs *r = &b->runs;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    k->taken = (const uint32_t *) (void *) (c->scratch + c->at.taken);
+    k->taken_words = (c->lim.key_blocks + 31) / 32;
+    for (int32_t i = 0, end; i < r->n; i = end) {
+        end = i + 1;
+        if (r->block[i] < 0) continue;
+        while (end < r->n && r->seq[end] == r->seq[i] && r->block[end] >= 0) end++;
+        const pi__k_blocks blocks = {
+            .a = *k, .sparsity = a->sparsity, .seq = r->seq[i], .first_token = r->start[i],
+            .first_key = b->pos[r->start[i]] / PI__SPARSE_BLOCK, .first_block = r->block[i], .n = end - i,
+            .taken = (uint32_t *) (void *) (c->scratch + c->at.taken), .scratch = c->scratch + c->at.key_blocks,
+            .counts = (unsigned long long *) (void *) (c->scratch + c->at.counts),
+        };
+        PI__QUEUE(c, pi__k_blocks_run(pi__rt_stream(c->rt), &blocks));
+    }
+    k->run_seq = d->run_seq;
+    k->run_block = d->run_block;
+    k->seq_start = d->run_start;
+    k->n_seqs = r->n;
+    c->counts = true;
+}
+
 void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
     pi__cuda_queue_attention((pi__cuda *) be, b, a, NULL);
@@ -239,6 +266,7 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
         .n_sm = c->info.n_sm, .block = a->block, .tail = then, .fast = c->fast_attention,
     };
+    if (a->sparsity > 0 && b->runs.n_blocks) choose_keys(c, b, a, &k);
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
     pi__k_turn t = {
         .out = a->out, .ldo = a->ldo, .gate = a->gate, .ldg = a->ldq, .gate_stride = q_stride, .n_tokens = b->n_tokens,

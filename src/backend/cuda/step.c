@@ -419,9 +419,13 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
     end_segment(c, true);
+    unsigned long long counts[2] = {0, 0}; /* so far */
+    if (c->counts && !pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, counts, c->scratch + c->at.counts, sizeof counts));
     int code = pi__rt_wait(c->rt); /* also after an error: what was queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;
+    if (c->counts && !code) be->n_attended = counts[0], be->n_possible = counts[1];
+    c->counts = false;
     c->error = 0;
     c->open = false;
     c->no_room = false;
