@@ -146,6 +146,7 @@ needs() {
     pi_need "cmocka with its headers" libcmocka-dev pi_header "$cc" cmocka.h -lcmocka
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
     pi_need "http-parser with its headers" libhttp-parser-dev pi_header "$cc" http_parser.h -lhttp_parser
+    pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
     if [ $quick = 0 ]; then
@@ -258,10 +259,10 @@ fetch() {
         skip "the chat model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import anthropic, gguf, jinja2, jsonschema, numpy, openai' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import anthropic, gguf, jinja2, jsonschema, msgspec, numpy, openai, zmq' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
             timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 \
-                anthropic gguf jinja2 jsonschema numpy openai >>"$log/venv.log" 2>&1
+                anthropic gguf jinja2 jsonschema msgspec numpy openai pyzmq >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
         python=$venv/bin/python

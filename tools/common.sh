@@ -89,6 +89,7 @@ pi_want() {
 pi_have_generator() { pi_have ninja || pi_have make; }
 pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 pi_has_curl() { pi_header "$1" curl/curl.h -lcurl && pi_header "$1" openssl/evp.h -lcrypto; }
+pi_has_kv_events() { pi_header "$1" zmq.h -lzmq && pi_header "$1" msgpack.h; }
 pi_have_pip() { python3 -m pip --version >/dev/null 2>&1 || pi_have_venv; }
 
 # What a build of library and tool needs.
