@@ -5,6 +5,7 @@
 
 #include <memory>
 #include "selftest/checks.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -114,7 +115,11 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.scratch_size = scratch_there ? scratch.size() : 0;
     a.n_sm = n_sm;
     a.fast = w.fast;
+    const bool few = a.n_tokens <= PI__K_TAIL_ROWS && nq % 32 == 0;
+    plain_tail tail(out.get(), (int64_t) nq, few ? a.n_tokens : 1, (int64_t) (few ? nq : 32));
+    if (few) a.tail = &tail.t;
     must_run(pi__k_attention(stream(), &a));
+    if (few) tail.check();
     pi__k_turn t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens, c.n_head, c.dim};
     if (pi__kv_rotated(c.type_v)) must_run(pi__k_turn_run(stream(), &t));
     return std::vector<float>(out.get(), out.get() + out.size());
