@@ -41,6 +41,7 @@ struct plain_tail {
     forms got;
     buffer<uint32_t> arrived;
     pi__k_tail t;
+    static constexpr unsigned long LAUNCHES = 3; /* of check() */
 
     plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n)
         : in{PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n), arrived(std::vector<uint32_t>{0}), t{}
