@@ -1,6 +1,7 @@
 /* rows kernels and qkv kernels against double precision, over odd shapes, in every mode. */
 #include "selftest/cache_ref.h"
 #include "selftest/checks.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -197,7 +198,8 @@ void turn_doubles(std::vector<double> &x)
     x.assign(f.begin(), f.end());
 }
 
-void run_qkv(const qkv_case &c)
+/* As a launch, or as the tail of one. */
+void run_qkv(const qkv_case &c, bool tail)
 {
     const int32_t T = 5, Q = c.n_head * c.dim, KV = c.n_head_kv * c.dim, ld = Q + 2 * KV + 4;
     random r((uint64_t) (c.dim + c.type_k));
@@ -235,7 +237,8 @@ void run_qkv(const qkv_case &c)
         a.q_scale = 0.25f;
         a.slot = slot.get();
         a.cache = cache.c;
-        must_run(pi__k_qkv_run(stream(), &a));
+        if (tail) run_heads_as_tail(a);
+        else must_run(pi__k_qkv_run(stream(), &a));
         for (size_t t = 0; t < (size_t) T; t++) {
             const float *row = &x0[t * (size_t) ld], *rp = c.n_rot ? &table[t * (size_t) c.n_rot] : nullptr;
             for (int32_t h = 0; h < c.n_head; h++) {
@@ -269,7 +272,7 @@ void test_qkv()
         {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true},   {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false},
         {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true}, {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false},
         {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true},  {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false}};
-    for (const qkv_case &c : cases) run_qkv(c);
+    for (const qkv_case &c : cases) run_qkv(c, false), run_qkv(c, true);
 }
 
 /* Values that a quantised cache cannot hold. */

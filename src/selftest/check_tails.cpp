@@ -1,41 +1,12 @@
 /* Tails of products: the bits of separate launches, for every number of rows that they take, whoever shares the rows; and the
  * counter is as it was before. */
 #include "selftest/checks.h"
-#include "selftest/matmul_error.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
 
 enum { E = 320, F = 96 }; /* what a residual has; what a feed-forward has */
-
-/* Input of the next matrices, in every form. */
-struct forms {
-    buffer<char> integers, halves;
-    buffer<float> floats;
-    int32_t rows;
-    int64_t n;
-
-    forms(int32_t rows_, int64_t n_)
-        : integers(pi__k_prepared_bytes(rows_, n_, 0)), halves(pi__k_w16_prepared_bytes(rows_, n_)),
-          floats((size_t) (rows_ * n_)), rows(rows_), n(n_)
-    {
-        integers.fill(0), halves.fill(0), floats.fill(0);
-    }
-    void prepare(const pi__k_input &in, int32_t type)
-    {
-        must_run(pi__k_prepare(stream(), &in, rows, n, 0, integers.get()));
-        must_run(pi__k_prepare(stream(), &in, rows, n, 1, floats.get()));
-        must_run(pi__k_w16_prepare(stream(), &in, type, rows, n, halves.get()));
-    }
-    /* All but the factors of rows behind the last. */
-    void expect_same(const forms &o) const
-    {
-        const size_t group = (size_t) ((rows + 7) / 8 * 8), factors = halves.size() - group * sizeof(float);
-        expect_bytes(integers.get(), o.integers.get(), integers.size());
-        expect_bytes(floats.get(), o.floats.get(), floats.size() * sizeof(float));
-        expect_bytes(halves.get(), o.halves.get(), factors + (size_t) rows * sizeof(float));
-    }
-};
 
 /* A product, then what comes behind it: by launches of their own, or as the tail of the product, or as one launch. */
 struct half_layer {

@@ -57,7 +57,7 @@ static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *nex
 static bool has_tail(const pi__cuda *c, const pi__linear *a)
 {
     const int form = pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[a->n_lin - 1].w->type), a);
-    return a->n_rows <= PI__K_TAIL_ROWS && (form == PI__FORM_W16 || form == PI__FORM_INTEGERS);
+    return a->n_rows > 0 && a->n_rows <= PI__K_TAIL_ROWS && (form == PI__FORM_W16 || form == PI__FORM_INTEGERS);
 }
 
 /* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; and results of
@@ -83,7 +83,8 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     pi__k_tail t;
     c->held.id = PI__N_OPS;
     c->held.adds = false;
-    const bool one = takes_tail(c, &h, next) && (!next || next->n_rows <= PI__K_TAIL_ROWS);
+    const bool few = !next || (next->n_rows > 0 && next->n_rows <= PI__K_TAIL_ROWS);
+    const bool one = few && takes_tail(c, &h, next);
     const bool more = tail_of(c, &h, one || h.adds ? next : NULL, &t);
     queue_launch(c, &h, one && more ? &t : NULL);
     if (h.adds || next) pi__cuda_forget(c);
