@@ -65,10 +65,11 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
     pi__tier_erase(&t->index, slot);
 }
 
-/* Another process has used the file since it was used here. Unlocks meanwhile. */
-static bool used_elsewhere(pi__tier *t, int32_t slot)
+/* Another process has used the file since it was used here; or it was used here while that was looked at. Unlocks meanwhile. */
+static bool used_again(pi__tier *t, int32_t slot)
 {
     const pi__tier_entry *e = &t->index.entry[slot];
+    const int64_t before = e->used;
     char path[PI__TIER_PATH];
     uint32_t pages;
     int64_t used;
@@ -77,6 +78,7 @@ static bool used_elsewhere(pi__tier *t, int32_t slot)
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
     pthread_mutex_lock(&t->lock);
+    if (e->used != before) return true;
     if (rc || used <= e->used) return false;
     pi__tier_used(&t->index, slot, used);
     return true;
@@ -90,7 +92,7 @@ static void evict(pi__tier *t)
         int32_t victim = x->list[PI__TIER_LRU].tail;
         while (victim && x->entry[victim].staged) victim = x->entry[victim].link[PI__TIER_LRU].prev;
         if (!victim) return;
-        if (rescued < MAX_RESCUES && used_elsewhere(t, victim)) {
+        if (rescued < MAX_RESCUES && used_again(t, victim)) {
             rescued++;
             continue;
         }

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { LOOK_MS = 250 }; /* a request waits for a look at the directory at most */
+enum { LOOK_MS = 1000 }; /* a request waits for a look at the directory at most */
 
 /* A block that is in the host's memory as a whole: where there is no host tier. */
 static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
