@@ -337,8 +337,10 @@ int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
     int code = rt->call(now);
     if (!code && !simt::device_holds(dst, n)) code = BAD_ADDRESS;
     if (code) return code;
-    work copy = [=] { return move(dst, src, n); };
-    code = rt->add(copy);
+    code = rt->add([=] {
+        rt->chain.fresh = true;
+        return move(dst, src, n);
+    });
     if (now) rt->run_all();
     return code ? code : rt->failed;
 }

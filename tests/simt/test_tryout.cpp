@@ -38,7 +38,7 @@ static void test_bound(void **)
     simt::watch.thorough = true;
     simt::options.count = &c;
     simt::watch.n_calls = simt::watch.n_launched = simt::watch.n_up = simt::watch.n_down = 0;
-    assert_int_equal(pi__cuda_create(&be, 0, &p, nullptr, &err), PI_OK);
+    if (pi__cuda_create(&be, 0, &p, nullptr, &err)) fail_msg("%s", err.msg);
     simt::options.count = nullptr;
     be->dev->destroy(be);
     const long calls = simt::watch.n_calls, bytes = simt::watch.n_up + simt::watch.n_down;
