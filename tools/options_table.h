@@ -107,6 +107,7 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
+    X("socket", STRING, "", "", "--socket", "", "weights", true, "Path of the Unix socket that is made.")              \
     X("checks", STRING, "", "", "--checks", "", "selftest", true,                                                      \
       "Check these alone, separated by commas: families as the report names them, or one check, linear.formats; rates:" \
       " measure alone.")                                                                                               \
