@@ -256,7 +256,7 @@ def same_set(model, full, n):
     told = []
     for part in range(2):
         load(s, ps[part * n // 2:(part + 1) * n // 2], part, index)
-        told.append(probe(s, index, [r.choice(ps[max(0, (part + 1) * n // 2 - 150):(part + 1) * n // 2]) for _ in range(24)], full, f'{name}, part {part}'))
+        told.append(probe(s, index, [r.choice(ps[(part + 1) * n // 2 - 50:(part + 1) * n // 2]) for _ in range(24)], full, f'{name}, part {part}'))
     # Batches are missed while nobody listens; they are replayed from the last one known.
     index.settle()
     fresh = Index(s, 'kv@test@tiny')
@@ -437,9 +437,9 @@ def main():
             path = os.path.join(d, arch + '.gguf')
             if not os.path.exists(path): subprocess.run([tool, path, '4096', arch], check=True)
             return path
-        n = 10000 if LONG else 1500
-        parts = {'full': lambda: same_set(tiny('llama3'), True, n), 'window': lambda: same_set(tiny('gemma3'), False, n // 3),
-                 'recurrent': lambda: same_set(tiny('qwen35'), False, n // 3), 'replays': lambda: replays(tiny('llama3')),
+        n, some = (10000, 10000) if LONG else (1500, 500)
+        parts = {'full': lambda: same_set(tiny('llama3'), True, n), 'window': lambda: same_set(tiny('gemma3'), False, some),
+                 'recurrent': lambda: same_set(tiny('qwen35'), False, some), 'replays': lambda: replays(tiny('llama3')),
                  'routed': lambda: routed(tiny('llama3')), 'dynamo': lambda: dynamo(tiny('llama3'))}
         for name, f in parts.items():
             if only and name not in only: continue

@@ -17,6 +17,7 @@
  * and sends it, and ZeroMQ drops what a slow subscriber does not take. Where the queue overflows, a number is left out
  * and AllBlocksCleared follows: a router then knows of too few prefixes, never of one that is gone.
  *
+ * No memory for a batch is a loss like any other; ZeroMQ itself, whose threads are its own, ends the process then.
  * Threads: kv_events_put is the step thread's, the rest the loop's. In a build without the libraries kv_events_open fails
  * and says so. */
 #ifndef PAGEDINFER_SERVE_KV_EVENTS_H
