@@ -68,6 +68,7 @@ struct attn_job {
     int32_t n_kv_heads; /* how many */
     int32_t n_units;    /* most units of a row; 0: a block computes all of it */
     int32_t unit_shift; /* of a unit: KV_SHIFT or SPAN_SHIFT */
+    pi__k_tail tail;    /* of the launch, or none */
 };
 
 /* The work of a block: a tile of R rows that share a kv head, token by token, head by head. */

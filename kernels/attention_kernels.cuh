@@ -29,6 +29,7 @@
 #define PI_ATTENTION_KERNELS_CUH
 
 #include "attention_scores.cuh"
+#include "tail.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- a tile */
 
@@ -149,9 +150,8 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
 }
 
 /* Block (tile of rows from the last one on, which see most keys; kv head; unit). */
-template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS) attention(attn_job j)
+template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
 {
-    PI_SMEM(shared);
     block_facts<S> &facts = *(block_facts<S> *) (shared + S::EXCHANGE);
     const work &w = facts.w;
     int32_t tile, last;
@@ -189,8 +189,15 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
     }
 }
 
+template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS) attention(PI_CONSTANT attn_job j)
+{
+    PI_SMEM(shared);
+    attend<S>(j, shared);
+    if (j.tail.arrived) run_input_tail(j.tail, shared);
+}
+
 /* Folds the units of a row, UNIT_ROWS of attention(): block (tile, kv head, row), a thread a column. */
-static __global__ void combine(attn_job j)
+PI_FN void fold_units(const attn_job &j)
 {
     work w;
     int32_t row = (int32_t) blockIdx.z, d = (int32_t) threadIdx.x;
@@ -218,6 +225,13 @@ static __global__ void combine(attn_job j)
     }
     const float x = all_o * final_factor(j.a, head, all.x, all.y);
     out_of(j.a, token, head)[d] = j.a.gate ? x * gate_of(j.a, token, head, d) : x;
+}
+
+[[maybe_unused]] static __global__ void combine(PI_CONSTANT attn_job j)
+{
+    PI_SMEM(shared);
+    fold_units(j);
+    if (j.tail.arrived) run_input_tail(j.tail, shared);
 }
 
 #endif

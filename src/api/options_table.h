@@ -24,6 +24,12 @@
       " mlock in the name: and --mlock.")                                                                              \
     X(MLOCK, "mlock", BOOL, "false", "", "--mlock", "", "model", false,                                                \
       "Weights in the host's memory are locked there, so that they are never swapped out.")                            \
+    X(WEIGHTS_FROM, "weights-from", STRING, "", "", "--weights-from", "", "model", false,                              \
+      "Socket of `pagedinfer weights`, which holds this model's weights: they are mapped, not loaded, and kept once for"\
+      " all processes. Only on the CPU.")                                                                              \
+    X(WEIGHTS_CACHE, "weights-cache", STRING, "", "", "--weights-cache", "", "model", false,                           \
+      "Directory in which weights are kept as they are packed for the CPU, so that the next start maps them; they take" \
+      " as much disk as memory, and nobody removes old ones.")                                                         \
     X(OVERRIDE_KV, "override-kv", LIST, "", "", "--override-kv", "", "model", false,                                   \
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
@@ -90,6 +96,9 @@
     X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
       "On GPUs, record decoding steps as CUDA graphs and play them again, to launch once instead of once for each"     \
       " kernel; off: where a driver has trouble with it. auto: on.")                                                   \
+    X(CUDA_FUSE, "cuda-fuse", ENUM, "auto", "auto|on|off", "--cuda-fuse", "", "model", false,                          \
+      "On GPUs, launch what several ops do as one kernel where few rows are computed: products, residual, norm and"    \
+      " rounding; off: each by itself, with the same results, to look for a fault. auto: on.")                         \
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Longest request, prompt and answer, in tokens; 0: what the model was trained for.")                             \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \

@@ -206,7 +206,7 @@ typedef struct pi__device_info {
  * fastest among those with no more error than is usual (kernels/w16.cuh). Attention rounds queries to f16 save with the exact. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
-/* Parameters of devices; the last four are of GPUs. */
+/* Parameters of devices; the last five are of GPUs. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
     int32_t n_batch;   /* the same of steps with tokens of prompts; 0: as n_threads */
@@ -218,6 +218,7 @@ typedef struct pi__cpu_params {
     bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
     bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
+    bool no_fuse;      /* CUDA: every op has launches of its own */
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);

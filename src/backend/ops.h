@@ -255,6 +255,19 @@ typedef struct pi__copy_2d {
     int64_t ldy;         /* floats from row to row of y */
 } pi__copy_2d;
 
+/* A causal convolution along the tokens that a sequence has in the step, whose taps are partly each token's own: token s of
+ * them gets out[s, c] = sum over taps i <= s of (base[i, c] + own[s, i, c / group]) * x[s - i, c], with zeros before the first. */
+typedef struct pi__block_conv {
+    const float *x;      /* [n_tokens, n] */
+    const float *base;   /* [n_tap, n] */
+    const float *own;    /* [n_tokens, n_tap * n / group] */
+    int64_t ldo;         /* floats from row to row of own */
+    int32_t n_tap;       /* taps, the first for the token itself */
+    int32_t group;       /* columns that share a token's own tap; divides n */
+    int64_t n;           /* values a row */
+    float *out;          /* [n_tokens, n], not x */
+} pi__block_conv;
+
 /* Queries, keys and values of a step's tokens before attention: bias, norm, rotation and scale of q; bias, norm and rotation
  * of k, bias and norm of v, and their write to the cache at the batch's slots. */
 typedef struct pi__qkv {
@@ -518,6 +531,7 @@ typedef struct pi__state_copy {
     PI__OPS_ROWS(OP)                                                                                                    \
     OP(embed, pi__embed)                                                                                                \
     OP(linear, pi__linear)                                                                                              \
+    OP(block_conv, pi__block_conv)                                                                                      \
     OP(rope, pi__rope)                                                                                                  \
     OP(qkv, pi__qkv)                                                                                                    \
     OP(attention, pi__attention)                                                                                        \

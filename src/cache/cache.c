@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
+#include "cache/prefix_index.h"
 
 static const int32_t no_token = -1;
 
@@ -97,6 +98,7 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
 void pi__cache_destroy(pi__cache *c)
 {
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_destroy(&c->group[i].pool);
+    pi__prefix_index_close(c->index);
     pi__free(c->seq);
     memset(c, 0, sizeof *c);
 }
@@ -273,6 +275,24 @@ static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
     return behind(g, g->window, first_reuse(c, g, i)) <= i;
 }
 
+int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err)
+{
+    int rc = pi__prefix_index_open(&c->index, c, without, fn, ud, err);
+    for (int32_t i = 0; i < c->n_groups && !rc; i++) {
+        c->group[i].pool.index = c->index;
+        c->group[i].pool.group = i;
+    }
+    return rc;
+}
+
+void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_hashes)
+{
+    const pi__cache_seq *q = &c->seq[s];
+    pi__assert(n_hashes <= q->n_hashes);
+    if (c->index && !q->is_private && !(q->root.lo | q->root.hi))
+        pi__prefix_index_path(c->index, hashes_of(c, s), tokens, n_hashes);
+}
+
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep)
 {
     /* A window of 20 in blocks of 16, from 40 tokens to 66 (#: the block has its hash and can be found):
@@ -287,7 +307,10 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
      *
      * A block that no prefix can need (between two reuse boundaries, behind the window of both) gets no hash. */
     pi__cache_seq *q = &c->seq[s];
-    if (keep) extend_hashes(c, s, tokens, n_computed);
+    if (keep) {
+        extend_hashes(c, s, tokens, n_computed);
+        pi__cache_expect(c, s, tokens, n_computed / c->hash_block);
+    }
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         if (g->spec.state || !pi__cache_has(c, s, i)) continue;
@@ -330,6 +353,7 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
     const int32_t *last = tokens + n - gr->spec.block_size;
     pi__block_hash hash = hashes_of(c, s)[n / c->hash_block - 1];
     if (filled) {
+        pi__cache_expect(c, s, tokens, n / c->hash_block);
         pi__block_set_hash(&gr->pool, id, hash, last);
         gr->pool.block[id].is_private = c->seq[s].is_private;
         if (c->hashed && !c->seq[s].is_private && gr->pool.block[id].hashed) c->hashed(c->hashed_ud, g, id, hash, last);
@@ -350,5 +374,6 @@ void pi__cache_release(pi__cache *c, int32_t s)
 
 void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant)
 {
+    if (!tenant && c->index) pi__prefix_index_clear(c->index); /* what follows is no news to it */
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);
 }

@@ -65,6 +65,7 @@ typedef struct pi__cache {
     /* Told of each block that gets its hash; may be NULL. */
     void (*hashed)(void *ud, int32_t group, int32_t block, pi__block_hash hash, const int32_t *tokens);
     void *hashed_ud;       /* its first argument */
+    struct pi__prefix_index *index; /* knows which prefixes could be taken over; NULL: nobody asked */
 } pi__cache;
 
 /* The sequence of a table row. Rows are numbered 0..max_seqs-1 and chosen by the scheduler. */
@@ -108,6 +109,11 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
 /* Block hash number i of row s, of its first i + 1 hash blocks; match or commit made it. */
 pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
+/* fn is told what a request could take over, as it changes (prefix_index.h says more); once, before the first sequence.
+ * Groups of `without` (bits) have no say. */
+int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err);
+/* Blocks of the first n_hashes hash blocks of row s may come from elsewhere than commit: a tier. */
+void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_hashes);
 /* Row s can hold n_tokens tokens from here on. false: out of blocks, nothing changed. */
 bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
 /* tokens[0..n_computed) are in the cache: full blocks get their hashes (if keep), blocks behind windows are given

@@ -53,6 +53,8 @@ typedef struct pi__config {
     uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
     int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
     int64_t cache_ram;         /* bytes of host memory for blocks evicted by a discrete device; -1: all free, 0: none */
+    const char *weights_from;  /* socket of an owner of packed weights; NULL or "": none */
+    const char *weights_cache; /* directory of packed weights; NULL or "": none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     bool prefix_dir_read_only; /* it is only read */

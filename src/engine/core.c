@@ -519,21 +519,12 @@ static void lock_weights(const pi__core *e, const pi__model *m)
 
 static int load(pi__core *e, pi_error *err)
 {
-    pi__setup *s = &e->setup;
-    s->m->want_digest = s->cfg.prefix_dir != NULL;
-    s->m->check_tensors = s->cfg.check_tensors;
-    pi__model *beside = s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
-    if (beside) beside->want_digest = s->m->want_digest; /* its caches may be in the model's */
-    if (beside) beside->check_tensors = s->cfg.check_tensors;
-    int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
-    if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
-    const uint64_t all = pi__model_load_bytes(s->m) + (beside ? pi__model_load_bytes(beside) : 0);
-    if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
-    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
-    if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
+    const pi__setup *s = &e->setup;
+    const pi__model *beside = pi__setup_beside(s);
+    int rc = pi__setup_load(&e->setup, false, err);
     if (!rc && s->cfg.mlock) lock_weights(e, s->m);
     if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
-    return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
+    return rc;
 }
 
 /* The cache and who decides over it. */
@@ -733,6 +724,18 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     bool in_time = true;
     while (e->n_live && in_time) in_time = wait_changed(e, until);
     int rc = e->n_live ? PI_ETIMEDOUT : PI_OK;
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)
+{
+    int rc;
+    pthread_mutex_lock(&e->lock); /* before the first request the step thread leaves the cache alone without it */
+    if (e->cache.index) rc = pi__fail(err, PI_EBUSY, "somebody is told of the cache's changes already");
+    else if (e->n_submitted)
+        rc = pi__fail(err, PI_EBUSY, "who is to be told of the cache's changes has to say so before the first request");
+    else rc = pi__cache_listen(&e->cache, pi__drafter_without(&e->setup, e->setup.cfg.spec), fn, ud, err);
     pthread_mutex_unlock(&e->lock);
     return rc;
 }

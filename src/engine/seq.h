@@ -32,6 +32,8 @@ typedef struct pi__seq_fetch {
     int32_t rounds;            /* rounds of loads that are left, plus one; 0: the tiers were not asked yet */
     uint64_t upto;             /* loads up to this number are waited for */
     uint64_t bad;              /* loads that had failed when they were asked */
+    uint64_t look;             /* a look at the directory for what others wrote; 0: none was asked for */
+    double look_end;           /* with look: when to go on without it, ms; 0: it has ended */
 } pi__seq_fetch;
 
 /* Drafting: who drafts, how often that was right, and what drafters remember (drafter.h). */

@@ -212,6 +212,29 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     return rc;
 }
 
+pi__model *pi__setup_beside(const pi__setup *s)
+{
+    return s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
+}
+
+int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
+{
+    pi__model *m[] = {s->m, pi__setup_beside(s)};
+    uint64_t all = 0;
+    int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
+    if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
+    for (int i = 0; i < 2 && m[i]; i++) {
+        m[i]->want_digest = s->cfg.prefix_dir != NULL; /* a drafter's caches may be in the model's */
+        m[i]->check_tensors = s->cfg.check_tensors;
+        m[i]->image.source = (pi__weights_source) {keep ? NULL : s->cfg.weights_from, keep ? NULL : s->cfg.weights_cache, keep,
+                                                   s->cfg.log};
+        all += pi__model_load_bytes(m[i]);
+    }
+    if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
+    for (int i = 0; i < 2 && m[i] && !rc; i++) rc = pi__model_load(m[i], &s->mem.lim, &s->progress, err);
+    return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
+}
+
 pi__block_hash pi__setup_fingerprint(const pi__setup *s)
 {
     char text[768];
@@ -244,7 +267,7 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->g);
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
-    s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = NULL;
+    s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = s->cfg.weights_from = s->cfg.weights_cache = NULL;
     s->cfg.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }

@@ -117,11 +117,15 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w);
 int64_t pi__attn_width(const pi__attn *a);
 /* qkv = queries, keys and values of the normed residual; this step's K,V go to the cache. */
 void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s);
+/* The same of what in reads. */
+void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
 /* This step's K,V alone, of what in reads. */
 void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
 /* att = attention of what project left, to keys from position first on. [n, H*D] */
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first);
-/* x += wo att, under post_norm where there is one. */
+/* y = wo att. [n, E] */
+void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s);
+/* x += that, under post_norm where there is one. */
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
 
 /* ---- feed-forward */

@@ -72,6 +72,8 @@ void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, cons
 void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Wants n_rows rows of n values, of any type, as f32. */
 void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
+/* The same of n_mat tables, one behind the other. */
+void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Wants n f32 values at dst, which is filled by load; with _or_not: stays as it is where they are absent. */
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);

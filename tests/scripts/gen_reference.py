@@ -44,6 +44,8 @@ MODELS = {
                                       'sliding_window': None}),
     'mistral': ('Mistral', lambda k: {'sliding_window': k('attention.sliding_window')}),
     'qwen2': ('Qwen2', lambda k: {}), 'qwen2-large': ('Qwen2', lambda k: {}),
+    'qwen3moe': ('Qwen3Moe', lambda k: {'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+                                        'moe_intermediate_size': k('expert_feed_forward_length'), 'norm_topk_prob': True}),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
 }
 
@@ -145,6 +147,7 @@ def mutations(model):
         for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
     if (c.rope_parameters or {}).get('rope_type') == 'llama3':
         yield 'scaled rotation', {'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_parameters['rope_theta']}}, None
+    if getattr(c, 'norm_topk_prob', False): yield 'weights that add up to one', {'norm_topk_prob': False}, None
     for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
         if getattr(c, cap, None): yield cap, {cap: None}, None
 

@@ -62,13 +62,16 @@ template <class S> static int run_blocks(void *stream, const attn_job &j, int32_
 /* By units: some kv heads after the others, if scratch is too small for all of them. */
 template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
-    unsigned threads = (unsigned) (j.a.cache.head_dim + 31) / 32 * 32;
+    const unsigned threads = (unsigned) (j.a.cache.head_dim + 31) / 32 * 32;
+    const pi__k_tail tail = j.tail;
     int rc = 0;
     for (j.kv_head0 = 0; j.kv_head0 < j.a.cache.n_head_kv && !rc; j.kv_head0 += heads) {
         j.n_kv_heads = min(heads, j.a.cache.n_head_kv - j.kv_head0);
         dim3 grid((unsigned) tiles, (unsigned) j.n_kv_heads, UNIT_ROWS);
+        j.tail.arrived = nullptr;
         rc = run_blocks<S>(stream, j, tiles, j.n_kv_heads, j.n_units);
-        if (!rc) rc = pi_launch(stream, combine, grid, dim3(threads), 0, j);
+        if (j.kv_head0 + heads >= j.a.cache.n_head_kv) j.tail = tail;
+        if (!rc) rc = pi_launch(stream, combine, grid, dim3(threads), TAIL_SCRATCH * sizeof(float), j);
     }
     return rc;
 }
@@ -95,7 +98,8 @@ template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_a
     constexpr int FEW = head<D>::PARTS, LEAST = D <= 96 ? 1 : D == 128 ? (COMES == COPIED ? 1 : 2) : D <= 256 ? 2 : 4;
     constexpr int MANY = KIND == FAST || D == 32 || D == 192 ? LEAST : D <= 128 ? 2 : 2 * LEAST;
     using many = shape<D, D < 256 || MANY == 2 ? 4 : 8 / MANY, MANY, KIND, COMES>;
-    attn_job j = {*a, a->n_head / a->cache.n_head_kv, 0, a->cache.n_head_kv, 0, 0};
+    attn_job j = {*a, a->n_head / a->cache.n_head_kv, 0, a->cache.n_head_kv, 0, 0, {}};
+    if (a->tail) j.tail = *a->tail;
     int32_t rows = a->n_tokens * j.group, heads = a->cache.n_head_kv, tiles = rows / many::R + a->n_seqs;
     if constexpr (KIND != HILO) {
         if (rows > many::R / 2 * a->n_seqs && tiles * heads >= a->n_sm) return run_blocks<many>(stream, j, tiles, heads, 1);

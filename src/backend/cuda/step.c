@@ -293,6 +293,7 @@ static void begin_segment(pi__cuda *c)
 static void make_graph(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
+    pi__cuda_flush(c);
     pi__cuda_forget(c);
     c->becomes = NULL;
     if (!to) return;
@@ -379,6 +380,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     cuda_shape s = {kind, b->n_seqs, 1, most_keys(b)};
     if (captures) s = shape_of(c, b, kind);
     const int32_t more = s.n_seqs - b->n_seqs;
+    pi__cuda_flush(c);
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .max_ctx = s.keys, .key_blocks = b->runs.n};
     memset(c->batch, 0, sizeof c->batch);
     open_image(c, pi__cuda_image_ints(&size));
@@ -402,6 +404,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_flush(c);
     if (!c->segmented) end_segment(c, true);
     if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
 }
