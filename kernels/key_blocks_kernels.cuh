@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
     float *parts = (float *) shared; /* [rows, cols, 8] */
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int32_t k = r; there && k < PI__SPARSE_BLOCK; k += rows) {
-        float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        float f[8] = {};
         key8(a.cache, cache_token(plane, table[(first + k) >> shift], (first + k) & (a.cache.block_size - 1)), c, f);
 #pragma unroll
         for (int i = 0; i < 8; i++) sum[i] += f[i];
