@@ -141,7 +141,7 @@
       "LLAMA_ARG_DRAFT_MIN", "speculation", false, "Fewer drafted tokens than so many are not verified.")              \
     X(SPEC_P_MIN, "spec-draft-p-min", FLOAT, "0", "0..1", "--spec-draft-p-min --draft-p-min",                          \
       "LLAMA_ARG_DRAFT_P_MIN", "speculation", false,                                                                   \
-      "A model that drafts on the CPU stops where its likeliest token is less probable than this; 0: never.")                     \
+      "Drafts end where their likeliest token is less probable than this; 0: never.")                                    \
     X(SPEC_LAYERS, "spec-draft-layers", INT, "0", "0..1024", "--spec-draft-layers", "", "speculation", false,          \
       "layer-exit: layers that draft; 0: half of them.")                                                               \
     X(SPEC_ADAPTIVE, "spec-adaptive", BOOL, "true", "", "--spec-adaptive", "", "speculation", false,                   \

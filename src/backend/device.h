@@ -46,13 +46,20 @@ enum {
                       * and tokens that ask for as much. Of what ops wrote before, none but caches and states is read from
                       * now on */
     /* A drafter's, with hidden_row, which can be captured in the same way: */
-    PI__STEP_DRAFT,      /* of each sequence one token with a logits row, behind hidden states of the target's last step */
+    PI__STEP_DRAFT,      /* of each sequence one token with a logits row, behind hidden states of the target's last step, or of
+                          * the drafter's last BLOCK */
     PI__STEP_DRAFT_NEXT, /* the same behind those of the drafter's last step */
     PI__STEP_CATCH_UP,   /* of each sequence as many tokens, without logits rows: only the drafter's cache is filled */
     PI__STEP_CHAINED,    /* DRAFT_NEXT whose tokens are the best values that topk found in the last step, where one was asked
                           * for in each row: that of row hidden_row[t] is token t, 0 where there is none, whatever the batch
                           * says. Only where dev->chains */
-    PI__STEP_SEGMENTS, /* the same where the CPU does some of it: what the device does is captured in segments, see
+    /* Of drafters that run a model, with what they do to the logits rows in the step: of each sequence as many tokens, and logits
+     * rows at any of them, as many of each: */
+    PI__STEP_MODEL,    /* of a model beside the target */
+    PI__STEP_EXIT,     /* of the target's first layers */
+    PI__STEP_BLOCK,    /* of a drafter of blocks */
+    PI__STEP_INJECT,   /* the same without logits rows, of 128 tokens at most: hidden_row are rows of what the target captured */
+    PI__STEP_SEGMENTS, /* DECODE where the CPU does some of it: what the device does is captured in segments, see
                         * graph_segment. A device is given one of the two kinds only */
 };
 

@@ -12,7 +12,7 @@ enum {
     PI__MAX_RANKS = 16,
     MAX_REGIONS = 64, /* of alloc at a time */
     MAX_CALLS = 1024, /* noted at a time */
-    MAX_KINDS = PI__STEP_CATCH_UP + 1,
+    MAX_KINDS = PI__STEP_SEGMENTS,
     MAX_FUSED = 3,    /* of a matrix: see pi__weight.fused_rows */
 };
 

@@ -95,10 +95,11 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     t->replays = kind != PI__STEP_ANY && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, kind, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
-    t->b.n_tokens += more, t->b.n_rows += b->n_rows ? more : 0, t->b.n_seqs = n;
+    const int32_t rows = more ? (n - b->n_seqs) * (b->n_rows / b->n_seqs) : 0;
+    t->b.n_tokens += more, t->b.n_rows += rows, t->b.n_seqs = n;
     if (b->logits_batch) {
         t->logits_batch = *b->logits_batch;
-        t->logits_batch.n_tokens += more, t->logits_batch.n_seqs = n;
+        t->logits_batch.n_tokens += rows, t->logits_batch.n_seqs = n;
         t->b.logits_batch = &t->logits_batch;
     }
     if (!t->replays) t->embd_rows[kind] = 0;

@@ -144,6 +144,17 @@ void pi__batch_add_row(pi__batch_builder *bb, int32_t t)
     bb->row[bb->b.n_rows++] = t;
 }
 
+bool pi__batch_is_even(const pi__batch *b, int32_t most, int32_t most_rows)
+{
+    const int32_t each = b->n_tokens / b->n_seqs, rows = b->n_rows / b->n_seqs;
+    if (each > most || b->n_rows > most_rows || b->n_rows != rows * b->n_seqs) return false;
+    for (int32_t q = 0; q < b->n_seqs; q++)
+        if (b->seq_start[q + 1] - b->seq_start[q] != each) return false;
+    for (int32_t r = 0; r < b->n_rows; r++)
+        if (b->seq[b->logits_indices[r]] != r / rows) return false;
+    return true;
+}
+
 void pi__batch_end(pi__batch_builder *bb)
 {
     pi__batch *b = &bb->b;

@@ -50,6 +50,9 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
                       int32_t n_sure);
 /* Token t, an index of the batch, gets a logits row; ascending. */
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
+/* Of each sequence there are as many tokens, `most` at most, and as many logits rows, `most_rows` of all at most: a step that
+ * drafters can have captured (PI__STEP_MODEL and others). */
+bool pi__batch_is_even(const pi__batch *b, int32_t most, int32_t most_rows);
 /* All is added: fills the batch of logits rows, where there is one. */
 void pi__batch_end(pi__batch_builder *bb);
 

@@ -26,6 +26,8 @@
 #include "engine/config.h"
 #include "engine/draft_select.h"
 
+enum { INJECTED = 256 /* tokens of a step that are captured at most, padding included: the drafter takes as many at once */ };
+
 typedef struct draft_block {
     pi__drafter base;          /* what drafting.c sees */
     pi__draft_block_config c;  /* as given */
@@ -54,7 +56,10 @@ static int block_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const 
         pi__batch_add(&d->batch, d->c.cache, seq[q]->row, b->token + first, b->pos[first], n, n);
     }
     if (!d->batch.b.n_tokens) return PI_OK;
-    m->arch->inject(m, d->c.be->dev->begin(d->c.be, &d->batch.b, PI__STEP_ANY), d->row);
+    const pi__batch *step = &d->batch.b;
+    const bool even = pi__batch_is_even(step, d->base.n_max + 1, 0) && 2 * step->n_tokens <= INJECTED; /* after decode steps */
+    const pi__batch *own = d->c.be->dev->begin(d->c.be, &d->batch.b, even ? PI__STEP_INJECT : PI__STEP_ANY);
+    if (own) m->arch->inject(m, own, own->hidden_row);
     return d->c.be->dev->finish(d->c.be, err);
 }
 
@@ -176,17 +181,23 @@ static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, p
     return rc;
 }
 
+/* All blocks are alike, and their logits rows are at hand together: what can be captured. */
+static bool is_even(const draft_block *d) { return pi__batch_is_even(&d->batch.b, d->base.n_max + 1, d->rows.max_rows); }
+
 /* Runs the batch and takes the drafts, as many at a time as there are rows of logits. */
 static int run(draft_block *d, pi_error *err)
 {
     pi__model *m = d->c.drafter;
     const int32_t n_rows = d->batch.b.n_rows;
+    const bool even = is_even(d);
     bool found = false;
     int rc = PI_OK;
-    m->arch->forward(m, d->c.be->dev->begin(d->c.be, &d->batch.b, PI__STEP_ANY), m->n_layer);
+    const pi__batch *b = d->c.be->dev->begin(d->c.be, &d->batch.b, even ? PI__STEP_BLOCK : PI__STEP_ANY);
+    if (b) m->arch->forward(m, b, m->n_layer);
+    if (b && even) m->arch->logits(m, 0, b->n_rows, d->rows.logits);
     for (int32_t first = 0; first < n_rows && !rc; first += d->rows.max_rows) {
         const int32_t n = n_rows - first < d->rows.max_rows ? n_rows - first : d->rows.max_rows;
-        m->arch->logits(m, first, n, d->rows.logits);
+        if (!even) m->arch->logits(m, first, n, d->rows.logits);
         rc = pick(d, n, &found, err);
         if (!rc && d->select.n) rc = take_selected(d, first, n, found, err);
         else if (!rc) take(d, first, n, found);
@@ -219,10 +230,12 @@ static int run_chained(draft_block *d, pi_error *err)
     pi__backend *be = d->c.be;
     int32_t n = d->batch.b.n_seqs;
     bool found = false;
-    m->arch->forward(m, be->dev->begin(be, &d->batch.b, PI__STEP_ANY), m->n_layer);
+    const pi__batch *b = be->dev->begin(be, &d->batch.b, is_even(d) ? PI__STEP_BLOCK : PI__STEP_ANY);
+    if (b) m->arch->forward(m, b, m->n_layer);
     int rc = be->dev->finish(be, err);
     for (int32_t i = 0; !rc && (n = add_next(d, n, i)) > 0; i++) {
-        m->arch->draft(m, be->dev->begin(be, &d->batch.b, PI__STEP_ANY), i > 0, d->rows.logits);
+        b = be->dev->begin(be, &d->batch.b, PI__STEP_DRAFT);
+        if (b) m->arch->draft(m, b, i > 0, d->rows.logits);
         rc = pick(d, n, &found, err);
         for (int32_t r = 0; r < n && !rc; r++) {
             pi__seq *s = d->seq[r];
@@ -283,7 +296,7 @@ int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, c
     d->at = pi__calloc((size_t) shape->max_seqs, sizeof *d->at);
     int rc = d->row && d->seq && d->at ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
     if (!rc) rc = pi__selector_init(&d->select, c->drafter, c->be, c->rows->max_rows, shape->max_tokens, err);
-    d->batch.b.hidden_row = c->drafter->block.chained ? d->row : NULL;
+    d->batch.b.hidden_row = d->row;
     if (rc) block_destroy(&d->base);
     else *out = &d->base;
     return rc;

@@ -26,7 +26,7 @@ typedef struct draft_head {
     pi__rows *rows;            /* for its logits */
     pi__batch_builder batch;   /* what it runs */
     int32_t max_tokens;        /* of that */
-    float p_min;               /* a less probable token is no draft; where drafts are chained on a device all are */
+    float p_min;               /* a less probable token ends a sequence's drafts */
     int32_t *hidden;           /* [max_tokens] the batch's hidden_row */
     pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
 } draft_head;
@@ -52,7 +52,7 @@ static void queue(draft_head *d, int kind)
 static int run(draft_head *d, int kind, pi_error *err)
 {
     queue(d, kind);
-    return pi__rows_pick(d->rows, d->batch.b.n_rows, err);
+    return pi__rows_pick(d->rows, d->batch.b.n_rows, d->p_min, err);
 }
 
 /* After a decode step all sequences have as many tokens to catch up with, which can be captured. */
@@ -118,7 +118,7 @@ static void take(draft_head *d, int32_t n_rows)
     pi__batch_clear(&d->batch); /* the new one is filled behind the rows that are read: it has no more sequences */
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = d->seq[r];
-        if (!pi__rows_is_sure(d->rows, r, d->p_min)) continue; /* or it gave nothing usable */
+        if (d->rows->ids[r] < 0) continue; /* it is not sure enough, or gave nothing usable */
         const int32_t last = s->n_tokens + s->n_draft++;
         s->tokens[last] = d->rows->ids[r];
         if (s->n_draft == s->n_wish) continue;
@@ -168,14 +168,16 @@ static int run_round(draft_head *d, pi_error *err)
     for (int32_t q = 0; q < n; q++) round[q] = d->seq[q];
     for (int32_t i = 0; b->n_seqs; i++) {
         queue(d, i ? PI__STEP_CHAINED : PI__STEP_DRAFT);
-        pi__rows_search(d->rows, b->n_rows, i);
+        pi__rows_search(d->rows, b->n_rows, i, d->p_min > 0);
         queue_next(d, round, n, i);
     }
     int rc = be->dev->finish(be, err);
     for (int32_t i = 0; i < PI__MAX_DRAFT && !rc; i++) {
         for (int32_t q = 0, r = 0; q < n; q++) {
             pi__seq *s = round[q];
-            if (s->n_wish > i) s->tokens[s->n_tokens + s->n_draft++] = pi__rows_found(d->rows, i, r++);
+            if (s->n_wish <= i) continue;
+            const int32_t id = pi__rows_found(d->rows, i, r++, d->p_min);
+            if (id >= 0 && s->n_draft == i) s->tokens[s->n_tokens + s->n_draft++] = id; /* what is behind one that is none goes, too */
         }
     }
     return rc;

@@ -85,15 +85,18 @@ static void add(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t sure
     if (row) pi__batch_add_row(&d->batch, b->n_tokens - 1);
 }
 
+/* Queues the batch, unless the backend replays it (begin gives NULL). Where a step has drafts, all sequences have one token in
+ * most passes, or two in the first one after all drafts were right, which can be captured. */
 static int run(draft_model *d, pi_error *err)
 {
     pi__model *m = d->c.m;
+    const pi__batch *b = &d->batch.b;
     pi__batch_end(&d->batch);
-    const int32_t n = d->batch.b.n_rows;
-    const pi__batch *b = d->c.be->dev->begin(d->c.be, &d->batch.b, PI__STEP_ANY);
-    m->arch->forward(m, b, d->c.n_layer);
-    if (n) m->arch->logits(m, 0, n, d->rows.logits);
-    return pi__rows_pick(&d->rows, n, err);
+    const bool even = b->n_rows && pi__batch_is_even(b, d->base.n_max + 1, d->rows.max_rows);
+    b = d->c.be->dev->begin(d->c.be, b, !even ? PI__STEP_ANY : d->c.own ? PI__STEP_MODEL : PI__STEP_EXIT);
+    if (b) m->arch->forward(m, b, d->c.n_layer);
+    if (b && b->n_rows) m->arch->logits(m, 0, b->n_rows, d->rows.logits);
+    return pi__rows_pick(&d->rows, d->batch.b.n_rows, d->c.p_min, err);
 }
 
 /* s has n tokens now in its cache that stay. */
@@ -154,7 +157,7 @@ static void take(draft_model *d, bool first)
         pi__seq *s = d->seq[r];
         if (d->c.own && first) keep(d, s, s->n_tokens);
         else if (d->c.own) s->spec.n_guessed++;
-        if (!pi__rows_is_sure(&d->rows, r, d->c.p_min)) continue;
+        if (d->rows.ids[r] < 0) continue; /* it is not sure enough, or gave nothing usable */
         s->tokens[s->n_tokens + s->n_draft++] = d->rows.ids[r];
         if (s->n_draft < s->n_wish) add(d, s, s->n_tokens + s->n_draft - 1, 1, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }

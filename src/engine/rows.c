@@ -148,41 +148,47 @@ _Static_assert(PI__MAX_DRAFT * SEARCH_WORDS <= 2 + PI__MAX_TOP, "results of all 
 
 bool pi__rows_searches(const pi__rows *rows) { return rows->skip && rows->be->dev->topk_here(rows->be); }
 
-void pi__rows_search(pi__rows *rows, int32_t n, int32_t i)
+void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum)
 {
-    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = 1};
+    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = 1, .sum = sum};
     rows->topk_k = 1;
     pi__op_topk(rows->be, NULL, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = rows->skip,
                                              .n_skip = rows->n_skip, .request = rows->request,
                                              .out = rows->topk_result + (size_t) (i * rows->max_rows) * SEARCH_WORDS});
 }
 
-int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r)
+int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r, float least)
 {
     const uint64_t *w = rows->topk_result + (size_t) (i * rows->max_rows + r) * SEARCH_WORDS;
-    return (uint32_t) w[0] ? 0 : (int32_t) (uint32_t) w[2];
+    double sum;
+    memcpy(&sum, &w[1], sizeof sum);
+    if ((uint32_t) w[0] || (least > 0 && !((double) least * sum <= 1))) return -1;
+    return (int32_t) (uint32_t) w[2];
 }
 
-int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err)
+/* The argmax of row x, -1: it is less probable than that. */
+static int32_t best_of_row(const float *x, int32_t n, float least)
+{
+    const int32_t id = pi__argmax(x, n);
+    float sum = 0;
+    for (int32_t i = 0; i < n && id >= 0 && least > 0; i++) sum += expf(x[i] - x[id]);
+    return least <= 0 || least * sum <= 1 ? id : -1;
+}
+
+static int32_t best_found(const pi__rows *rows, int32_t r, float least)
+{
+    const pi__top t = pi__rows_topk(rows, r);
+    return least <= 0 || (double) least * t.sum <= 1 ? pi__top_best(&t) : -1;
+}
+
+int pi__rows_pick(pi__rows *rows, int32_t n, float least, pi_error *err)
 {
     pi__backend *be = rows->be;
-    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = rows->skip != NULL};
+    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = rows->skip != NULL, .sum = least > 0};
     const bool requested = pi__rows_request(rows, n);
     if (!requested) pi__rows_copy(rows, 0, n);
-    int rc = be->dev->finish(be, err);
-    for (int32_t r = 0; r < n && !rc; r++) {
-        const pi__top t = requested ? pi__rows_topk(rows, r) : (pi__top) {0};
-        rows->ids[r] = requested ? pi__top_best(&t) : pi__argmax(pi__row(rows, r), rows->n_vocab);
-    }
+    const int rc = be->dev->finish(be, err);
+    for (int32_t r = 0; r < n && !rc; r++)
+        rows->ids[r] = requested ? best_found(rows, r, least) : best_of_row(pi__row(rows, r), rows->n_vocab, least);
     return rc;
-}
-
-bool pi__rows_is_sure(const pi__rows *rows, int32_t r, float least)
-{
-    const int32_t id = rows->ids[r];
-    if (id < 0 || least <= 0 || rows->skip) return id >= 0;
-    const float *x = pi__row(rows, r), best = x[id];
-    float sum = 0;
-    for (int32_t i = 0; i < rows->n_vocab; i++) sum += expf(x[i] - best);
-    return least * sum <= 1;
 }

@@ -53,14 +53,13 @@ bool pi__rows_request_in_step(pi__rows *rows, const pi__batch *b, int32_t n);
 pi__top pi__rows_topk(const pi__rows *rows, int32_t r);
 /* Searches on the device, of which up to PI__MAX_DRAFT are waited for together; false: it cannot (see pi__rows_pick). */
 bool pi__rows_searches(const pi__rows *rows);
-/* Queues the i-th: for the argmax of the first n rows, nothing skipped. */
-void pi__rows_search(pi__rows *rows, int32_t n, int32_t i);
-/* What it found in row r; 0 where there is nothing. The device was waited for. */
-int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r);
-/* The token that pick found in row r is one with at least this probability; also where it may be, because only the best of the
- * row came to the host. */
-bool pi__rows_is_sure(const pi__rows *rows, int32_t r, float least);
-/* Waits for the device, and for the argmax of the first n rows to come to ids, nothing skipped. PI_EDEVICE. */
-int pi__rows_pick(pi__rows *rows, int32_t n, pi_error *err);
+/* Queues the i-th: for the argmax of the first n rows, nothing skipped. sum: with how probable it is. */
+void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum);
+/* What it found in row r, -1: nothing, or a token less probable than `least` (0: any is probable enough; else with sum). The
+ * device was waited for. */
+int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r, float least);
+/* Waits for the device, and for the argmax of the first n rows to come to ids, nothing skipped; -1 where there is none, or one
+ * less probable than `least`. PI_EDEVICE. */
+int pi__rows_pick(pi__rows *rows, int32_t n, float least, pi_error *err);
 
 #endif

@@ -17,6 +17,7 @@ int simt_tiny_write(const char *path, int32_t type);
 int simt_tiny_write_small(const char *path, int32_t type);
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_drafter_write(const char *path, int32_t n_pick);
+int simt_flash_write(const char *path, const char *sizes);
 }
 
 static std::string model_path; /* of the tiny model that engines open */
@@ -29,7 +30,8 @@ static void set(pi_options *o, const char *key, const char *value)
 
 static const char *cuda_graphs = "auto"; /* of engines that are opened */
 static const char *drafts = "";          /* a sequence and step; "": none */
-static std::string drafter_path;         /* of the drafter; "": a draft head of the model */
+static std::string drafter_path;         /* of the drafter; "": the model itself, by */
+static const char *draft_type = "mtp";
 
 /* An engine on the devices named. */
 static pi_options *options_on(const char *devices, const char *batch)
@@ -41,7 +43,7 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "ubatch-size", batch);
     set(o, "cuda-graphs", cuda_graphs);
     if (*drafts) {
-        set(o, drafter_path.empty() ? "spec-type" : "model-draft", drafter_path.empty() ? "mtp" : drafter_path.c_str());
+        set(o, drafter_path.empty() ? "spec-type" : "model-draft", drafter_path.empty() ? draft_type : drafter_path.c_str());
         set(o, "spec-adaptive", "false");
         set(o, "spec-draft-n-max", drafts);
     }

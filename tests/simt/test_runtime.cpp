@@ -101,6 +101,7 @@ static void check_draft_steps(const char *arch, long least_queued, long most_cap
         pi_engine_close(e);
         const long n = (long) (after.n_steps - before.n_steps), launched = simt::watch.n_launched / n;
         assert_true(n < 15 && after.n_drafted > before.n_drafted);
+        print_message("%s, %s, graphs %s: %ld launches a step\n", arch, drafter_path.empty() ? draft_type : "a drafter", graphs, launched);
         if (*graphs == 'o' ? simt::watch.n_replayed || launched < least_queued : launched > most_captured)
             fail_msg("%s, graphs %s: %ld launches a step", arch, graphs, launched);
     }
@@ -116,7 +117,18 @@ static void test_draft_steps(void **)
     assert_int_equal(simt_drafter_write(drafter_path.c_str(), 40), 0);
     check_draft_steps("gemma4", 100, 24);
     unlink(drafter_path.c_str());
-    drafter_path = drafts = "";
+    assert_int_equal(simt_flash_write(drafter_path.c_str(), "v=1"), 0);
+    check_draft_steps("gemma4", 150, 24);
+    assert_int_equal(simt_flash_write(drafter_path.c_str(), "v=1 M=320"), 0);
+    check_draft_steps("gemma4", 150, 24);
+    assert_int_equal(simt_small_write(drafter_path.c_str(), "gemma3", PI__F32), 0);
+    check_draft_steps("gemma4", 150, 26);
+    unlink(drafter_path.c_str());
+    drafter_path = "";
+    draft_type = "layer-exit";
+    check_draft_steps("gemma4", 150, 24);
+    draft_type = "mtp";
+    drafts = "";
     simt::watch.idle = false;
 }
 

@@ -103,6 +103,26 @@ static void test_layers(void **)
     check_ways("gemma3", PI__F32, {{{"gpu-layers", "1"}}, {{"gpu-layers", "2"}}, {{"gpu-layers", "4"}}}, false);
 }
 
+/* Layers whose keys and values have types of their own, on both sides. A code that rounding makes another is worth more than
+ * what else differs. */
+static void test_cache_types(void **)
+{
+    const settings types = {{"cache-type", "L0:q8_0,*.k:tq4_0,*.v:tq3_0"}};
+    const std::string model = model_file("gemma3", PI__Q8_0);
+    settings way = types;
+    pi_engine *e = open_engine(model, "cpu", types);
+    const std::vector<answer> want = ask(e, prompts, true);
+    pi_engine_close(e);
+    way.push_back({"gpu-layers", "2"});
+    e = open_engine(model, "emu", way);
+    assert_true(is_split(e));
+    const std::vector<answer> got = ask(e, prompts, true);
+    compare("types", want, got, 0.1);
+    compare("types", got, ask(e, prompts, false), 0);
+    pi_engine_close(e);
+    unlink(model.c_str());
+}
+
 static void test_bits(void **)
 {
     check_ways("gemma3", PI__Q8_0, {{{"gpu-layers", "3"}}, {{"override-tensor", "attn_v=CPU,blk\\.1\\.ffn=CPU"}}}, true);
@@ -683,7 +703,7 @@ static void test_options(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_cache_types), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
         cmocka_unit_test(test_parts), cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_drafter),
         cmocka_unit_test(test_apart), cmocka_unit_test(test_plan), cmocka_unit_test(test_out_of_memory),

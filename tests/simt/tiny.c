@@ -91,6 +91,14 @@ int simt_drafter_write(const char *path, int32_t n_pick)
     return tiny_write(path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err);
 }
 
+/* A drafter of blocks for the same model. */
+int simt_flash_write(const char *path, const char *sizes);
+int simt_flash_write(const char *path, const char *sizes)
+{
+    pi_error err;
+    return tiny_write(path, &(tiny_spec) {.arch = "dflash", .sizes = sizes}, &err);
+}
+
 /* The devices named, several as one; "emu+cpu": as a split model has them. */
 static int open_devices(pi__backend **out, const char *names, pi_error *err)
 {

@@ -153,6 +153,11 @@ static void test_same_bits(void **state)
         c.kv_tokens = 400; /* enough for all prompts, not for the answers */
         jobs_run(&c, true, PI__LOGITS_GENERATED, got);
         jobs_check(got, want, rules[i], 0);
+        c = config(rules[i]);
+        c.device = "cpu,cpu";
+        c.tensor = true;
+        jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, rules[i], 2);
     }
 }
 

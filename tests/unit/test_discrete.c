@@ -116,6 +116,26 @@ static void evicted_comes_back(void **st)
     }
 }
 
+/* The same where layers have types of their own, rotated ones among them. */
+static void types_come_back(void **st)
+{
+    (void) st;
+    job want[2], got;
+    pi__config c = config(0);
+    pi_error err = {0};
+    if (pi__cache_rules_parse(&c.cache_types, "L0:q8_0,*.k:tq4_0,*.v:tq3_0", &err)) fail_msg("%s", err.msg);
+    for (int far = 0; far < 2; far++) {
+        c.device = far ? "far" : "cpu";
+        pi__core *e = job_core(&c);
+        for (int i = 0; i < 4; i++) {
+            ask(e, far ? &got : &want[i % 2], (uint32_t) (i % 2) + 1);
+            if (far) check_same(&got, &want[i % 2]);
+            if (far) assert_int_equal(got.n_cached, i < 2 ? 0 : 256);
+        }
+        pi__core_close(e);
+    }
+}
+
 /* Many at once in pools that are too small, copies torn and late, some refused, the device's copies dead in the middle. */
 static void copies_change_nothing(void **st)
 {
@@ -248,7 +268,8 @@ static int teardown(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(evicted_comes_back), cmocka_unit_test(copies_change_nothing), cmocka_unit_test(budget),
+        cmocka_unit_test(evicted_comes_back), cmocka_unit_test(types_come_back),
+        cmocka_unit_test(copies_change_nothing), cmocka_unit_test(budget),
         cmocka_unit_test(disk), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

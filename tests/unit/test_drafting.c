@@ -317,6 +317,27 @@ static void drafts_follow_what_they_are_worth(void **state)
             }
 }
 
+/* A drafting model, and the model's own layers, on two devices as one. */
+static void devices_as_one(void **state)
+{
+    (void) state;
+    static const int kinds[] = {PI__SPEC_DRAFT, PI__SPEC_LAYER_EXIT};
+    pi_stats st;
+    for (int a = 0; a < N_ARCHS - 1; a++) {
+        pi__config c = config(a);
+        crowd_fill(want), crowd_fill(got);
+        crowd_run(&c, 4, NULL, 0, want, &st);
+        c.device = "cpu,cpu";
+        c.tensor = true;
+        c.spec_also = 1u << PI__SPEC_LAYER_EXIT;
+        c.spec = PI__SPEC_DRAFT;
+        c.draft_model = small_path;
+        crowd_run(&c, 4, kinds, 2, got, &st);
+        same(got, want, 4, archs[a], 2);
+        assert_true(st.n_drafted > 0);
+    }
+}
+
 /* What a request without the draft head left is no prefix for one with it, which has to find the head's keys and values, too; the
  * other way round it is. */
 static void prefixes_of_heads(void **state)
@@ -397,7 +418,7 @@ int main(void)
         cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(out_of_memory),
         cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
         cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth), cmocka_unit_test(texts_of_tenants),
-        cmocka_unit_test(prefixes_of_heads),
+        cmocka_unit_test(prefixes_of_heads), cmocka_unit_test(devices_as_one),
     };
     return cmocka_run_group_tests(tests, write_models, remove_models);
 }

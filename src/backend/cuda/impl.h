@@ -29,7 +29,7 @@ enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_SEGMENTS = 256, PI__CUDA_MAX_GRAPH
 typedef struct cuda_shape {
     int32_t kind;           /* PI__STEP_*, DRAFT_NEXT for CHAINED */
     int32_t n_seqs;         /* sequences */
-    int32_t each;           /* tokens of each */
+    int32_t each, rows;     /* tokens of each, and logits rows */
     int32_t keys;           /* most that a token sees */
     int32_t top;            /* values of a row that it finds, and whether sums are wanted (1); 0: it finds none */
 } cuda_shape;

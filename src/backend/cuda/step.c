@@ -134,7 +134,17 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     h->n_tokens = n + added;
 }
 
-static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t each, int32_t keys)
+/* The tokens of the logits rows: of padding the last ones of each sequence. */
+static void put_rows(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each, int32_t rows)
+{
+    pi__batch *h = &d->host;
+    d->logits_indices = put(c, &h->logits_indices, b->n_rows, more * rows, 0, 0);
+    for (int32_t i = 0; h->logits_indices && i < more * rows; i++)
+        c->image[h->logits_indices - c->image + b->n_rows + i] = b->n_tokens + (i / rows + 1) * each - rows + i % rows;
+    h->n_rows = b->n_rows + more * rows;
+}
+
+static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t each, int32_t rows, int32_t keys)
 {
     cuda_batch *d = &c->batch[0];
     pi__batch *h = &d->host;
@@ -142,8 +152,8 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     const int32_t *save = (const int32_t *) b->save, *request = (const int32_t *) b->top.request;
     *h = *b;
     put_tokens(c, d, b, more, each);
-    d->request = put(c, &request, REQUEST_INTS * b->n_rows, b->n_rows ? REQUEST_INTS * more * each : 0, 0, 0);
-    d->logits_indices = put(c, &h->logits_indices, b->n_rows, b->n_rows ? more * each : 0, b->n_tokens, 1);
+    d->request = put(c, &request, REQUEST_INTS * b->n_rows, REQUEST_INTS * more * rows, 0, 0);
+    put_rows(c, d, b, more, each, rows);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
     d->n_verified = put(c, &h->n_verified, n, more, each, 0);
     d->state_slot = put(c, &h->state_slot, n, more, -1, 0);
@@ -161,7 +171,6 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
         d->run_block = put(c, &h->runs.block, b->runs.n, 0, 0, 0);
     }
     h->n_seqs = n + more;
-    h->n_rows = b->n_rows ? b->n_rows + more * each : 0;
 }
 
 /* The logits rows: tokens of the same sequences, which write nothing. */
@@ -193,15 +202,16 @@ static int32_t most_keys(const pi__batch *b)
 /* The shape of a step that can be captured, padded as far as there is room. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
-    cuda_shape s = {kind == PI__STEP_CHAINED ? PI__STEP_DRAFT_NEXT : kind, 1, b->n_tokens / b->n_seqs, LEAST_KEYS, 0};
+    cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0};
     if (b->top.request) s.top = 2 * b->top.k + b->top.sum;
     const int32_t most = most_keys(b);
+    if (kind == PI__STEP_CHAINED) s.kind = PI__STEP_DRAFT_NEXT;
     while (s.keys < most) s.keys = 2 * s.keys + 1;
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
     if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
     if (s.n_seqs > c->lim.max_tokens / s.each) s.n_seqs = c->lim.max_tokens / s.each;
-    if (s.kind == PI__STEP_DRAFT || s.kind == PI__STEP_DRAFT_NEXT) /* its logits rows are computed all at once */
-        s.n_seqs = s.n_seqs > c->lim.max_rows ? c->lim.max_rows : s.n_seqs;
+    const bool decodes = s.kind == PI__STEP_DECODE || s.kind == PI__STEP_SEGMENTS; /* others compute all their rows at once */
+    if (!decodes && s.n_seqs * s.rows > c->lim.max_rows) s.n_seqs = c->lim.max_rows / s.rows;
     return s;
 }
 
@@ -209,8 +219,8 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
 {
     for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
         const cuda_shape *has = &c->recorded[i].shape;
-        if (has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->keys == s.keys && has->top == s.top)
-            return &c->recorded[i];
+        const bool same = has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->rows == s.rows;
+        if (same && has->keys == s.keys && has->top == s.top) return &c->recorded[i];
     }
     return NULL;
 }
@@ -219,8 +229,8 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
 static void drop(pi__cuda *c, cuda_captured *r)
 {
     /* The table of captured steps, as if it had four entries, for six graphs in all. A shape is sequences x tokens of
-     * each, keys (and a kind, here decode); u: `used`, the last step of that shape; g: n_graphs, its captured segments (1 where a step is
-     * captured whole):
+     * each, keys (and a kind, here decode, and logits rows); u: `used`, the last step of that shape; g: n_graphs, its captured
+     * segments (1 where a step is captured whole):
      *
      *     entry             0                1                2                3          in all
      *     before    [ 4x1 255 u7 g2 ][ 8x1 255 u3 g2 ][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     6
@@ -382,7 +392,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
     const bool captures = kind != PI__STEP_ANY && c->records;
-    cuda_shape s = {kind, b->n_seqs, 1, most_keys(b), 0};
+    cuda_shape s = {kind, b->n_seqs, 1, 0, most_keys(b), 0};
     if (captures) s = shape_of(c, b, kind);
     const int32_t more = s.n_seqs - b->n_seqs;
     pi__cuda_flush(c);
@@ -393,8 +403,8 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = captures ? s.keys : 0;
-    put_batch(c, b, more, s.each, s.keys);
-    if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.each);
+    put_batch(c, b, more, s.each, s.rows, s.keys);
+    if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.rows);
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
     if (kind == PI__STEP_CHAINED) pi__cuda_chain(c, b->n_tokens);
