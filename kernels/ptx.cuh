@@ -231,6 +231,8 @@ PI_FN int ptx_thread()
 
 /* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device. */
 PI_FN constexpr uint32_t ptx_blocks_that_wait() { return 8; }
+/* The thread has done what its block alone does. */
+PI_FN void ptx_arriving() {}
 /* Counts a block of `total` as arrived: how many were there before it. */
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
 /* Counts a block as gone; the last one, which makes the counter `last`, sets it back. */
@@ -368,6 +370,7 @@ PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt:
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
 /* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
 PI_FN uint32_t ptx_blocks_that_wait() { return simt::options.resident; }
+PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {
     if (simt::sampling()) return simt::ends_sample() ? total - 1 : 0;

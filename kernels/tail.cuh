@@ -38,6 +38,7 @@ struct tail_share {
 PI_FN tail_share arrive(uint32_t *counter, uint32_t *at)
 {
     const uint32_t total = gridDim.x * gridDim.y * gridDim.z, most = min(ptx_blocks_that_wait(), total);
+    ptx_arriving();
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();

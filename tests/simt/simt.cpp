@@ -452,10 +452,14 @@ static bool run_round()
     return true;
 }
 
-/* Runs thread 0 of a block until it waits: true, or until it has ended: false, if it changed nothing. */
+static bool arrived; /* the probed block's thread */
+void arrives() { arrived = true; }
+
+/* Runs thread 0 of a block until it waits: true, or until it has ended, or arrived: false, if it changed nothing. */
 static bool would_work(dim3 idx)
 {
     bool ended = false;
+    arrived = false;
     select(places);
     const size_t shared = here.shared_size;
     here.idx = idx;
@@ -470,7 +474,7 @@ static bool would_work(dim3 idx)
         self = nullptr;
         ended = threads[0].st == state::done;
     }
-    return !ended || count_trial();
+    return !(ended || arrived) || count_trial();
 }
 
 static std::vector<uint64_t> block_order(uint64_t total)

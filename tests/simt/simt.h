@@ -237,6 +237,8 @@ void fence();
 
 /* Of the launch only some blocks run, and stand for all (counters.h). */
 bool sampling();
+/* A thread has done its share: a block that has nothing else to do is one that ends at once. */
+void arrives();
 /* The block has done its share, and waits for the others: true for one of a sample, which is then taken to be the last, and
  * goes on for all. By one thread between two barriers. */
 bool ends_sample();
