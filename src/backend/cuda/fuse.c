@@ -87,6 +87,12 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const void *args)
         c->held.add = *a;
         return true;
     }
+    if (id == PI__OP_experts_layer && fuses && (c->held.multiplies || c->held.adds)) {
+        const pi__linear reads = pi__cuda_layer_reads(args);
+        queue_held(c, &reads);
+        return false;
+    }
+    if (id == PI__OP_experts_layer) pi__cuda_forget(c);
     pi__cuda_flush(c);
     return false;
 }
