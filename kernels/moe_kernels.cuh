@@ -76,26 +76,81 @@ PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *m
 }
 
 /* One block: everything. Shared memory: sums, marks, the first column of each expert. */
-__global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
+PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
 {
-    PI_SMEM(raw);
     int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;
+    const int32_t threads = (int32_t) blockDim.x;
     uint32_t *marks = (uint32_t *) (first + a.n_expert);
     if (e < 3) a.n_tile[e] = 0;
-    for (int32_t i = e; i < a.n_expert; i += FEW_WARPS * 32) marks[i] = 0;
+    for (int32_t i = e; i < a.n_expert; i += threads) marks[i] = 0;
     __syncthreads();
-    for (int32_t r = e / 32; r < a.n_rows; r += FEW_WARPS) {
+    for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) {
         route_row(a, r);
         __syncwarp();
         mark(a, r, r, marks);
     }
     __syncthreads();
-    for (int32_t e0 = 0; e0 < a.n_expert; e0 += FEW_WARPS * 32) {
+    for (int32_t e0 = 0; e0 < a.n_expert; e0 += threads) {
         int32_t n = e0 + e < a.n_expert ? __popc(marks[e0 + e]) : 0, at = sum_before(n, carry, sums);
         if (n) first[e0 + e] = at, make_tiles(a, e0 + e, at, n);
     }
     __syncthreads();
-    for (int32_t r = e / 32; r < a.n_rows; r += FEW_WARPS) sort_row(a, r, r, marks, first);
+    for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) sort_row(a, r, r, marks, first);
+}
+
+__global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
+{
+    PI_SMEM(raw);
+    route_all(a, raw);
+}
+
+/* Logits, a row of W a warp, by as many blocks as that takes; the last of them to be done does the rest. A lane's columns are
+ * those of linear.cuh's float_rows(), in that order, but more of W is on its way at a time. */
+__global__ void __launch_bounds__(ROUTE_WARPS * 32, 1) route_logits(pi__k_routes a, pi__k_router from)
+{
+    PI_SMEM(raw);
+    enum { AHEAD = 16 };
+    const int lane = (int) threadIdx.x % 32;
+    const int32_t o = (int32_t) (blockIdx.x * ROUTE_WARPS + threadIdx.x / 32), n_in = (int32_t) from.w.n_in;
+    const bool beside = o == a.n_expert;
+    const pi__k_matrix &m = beside ? from.beside : from.w;
+    const float *w = (const float *) (m.data + (size_t) (beside ? 0 : o) * m.shape.tile_bytes), factor = m.scale ? *m.scale : 1.0f;
+    for (int32_t first = 0; first < a.n_rows && o < a.n_expert + (from.beside.data ? 1 : 0); first += FLOAT_ROWS) {
+        const float *x = from.x + (int64_t) first * n_in;
+        const int n = (int) min((int32_t) FLOAT_ROWS, a.n_rows - first);
+        float acc[FLOAT_ROWS] = {}, v[AHEAD];
+        for (int32_t i = lane; i < n_in; i += 32 * AHEAD) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) v[k] = i + 32 * k < n_in ? w[i + 32 * k] : 0.0f;
+#pragma unroll
+            for (int r = 0; r < FLOAT_ROWS; r++) {
+                if (r >= n) break;
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++)
+                    if (i + 32 * k < n_in) acc[r] = fmaf(v[k], x[r * n_in + i + 32 * k], acc[r]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < FLOAT_ROWS; r++) {
+            if (r >= n) break;
+            const float sum = warp_sum(acc[r]);
+            if (lane == 0) from.logits[(first + r) * a.ldl + o] = sum * factor;
+        }
+    }
+    uint32_t *last = (uint32_t *) raw;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        *last = ptx_arrive(from.arrived, gridDim.x) + 1 == gridDim.x;
+        if (*last) {
+            __threadfence();
+            ptx_leave(from.arrived, gridDim.x + 1);
+        }
+    }
+    __syncthreads();
+    if (!*last) return;
+    __syncthreads(); /* all have read that */
+    route_all(a, raw);
 }
 
 /* Many rows, three launches. Routing: a block has 32 rows, a warp one, and leaves their marks. */
@@ -206,16 +261,19 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
     }
 }
 
-/* A block: a row. Its experts' results, weighted, in the order of rank. */
-__global__ void __launch_bounds__(THREADS) add_experts(pi__k_routes a, const float *x, int64_t n, float *y, int64_t ldy)
+/* Some columns of a row: its experts' results, weighted, in the order of rank. */
+__global__ void __launch_bounds__(THREADS) add_experts(pi__k_routes a, pi__k_sum s)
 {
-    const int32_t *column = a.column + (int64_t) blockIdx.x * a.n_used;
-    const float *weight = a.weight + (int64_t) blockIdx.x * a.n_used;
-    y += blockIdx.x * ldy;
-    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+    const int64_t row = blockIdx.x;
+    const int32_t *column = a.column + row * a.n_used;
+    const float *weight = a.weight + row * a.n_used;
+    const float gate = s.shared ? 1.0f / (1.0f + expf(-s.gate[row * s.ldg])) : 0.0f;
+    for (int64_t i = blockIdx.y * THREADS + threadIdx.x; i < s.n; i += (int64_t) gridDim.y * THREADS) {
         float sum = 0;
-        for (int32_t k = 0; k < a.n_used; k++) sum = fmaf(weight[k], x[column[k] * n + i], sum);
-        y[i] = sum;
+        for (int32_t k = 0; k < a.n_used; k++) sum = fmaf(weight[k], s.x[column[k] * s.n + i], sum);
+        if (s.shared) sum = fmaf(gate, s.shared[row * s.n + i], sum);
+        if (s.residual) s.residual[row * s.n + i] += sum;
+        else s.y[row * s.ldy + i] = sum;
     }
 }
 

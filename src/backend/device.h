@@ -160,6 +160,7 @@ typedef struct pi__device_fns {
     /* Drops all captured graphs, and the one being captured: a link can only go when nothing refers to it. */
     void (*graph_reset)(pi__backend *be);
     bool moe_shards; /* op moe knows pi__moe_shard */
+    bool experts_layer; /* it has that op */
     bool chains;     /* a step of kind CHAINED can begin before the last one is finished */
 } pi__device_fns;
 

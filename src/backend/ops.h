@@ -366,6 +366,22 @@ typedef struct pi__moe_shard {
     void *ud;     /* for complete */
 } pi__moe_shard; /* y is that of the shard's rows of down: [n_rows, E/n] */
 
+/* A layer of experts with what is beside them, where dev->experts_layer says so. It stands for the ops
+ *   linear:    logits = router in, behind them beside in; ff = gate in, up in
+ *   moe:       y = experts of in                linear: shared = down(act(gate) up)
+ *   add_gated: y += sigmoid(beside in) shared   add_norm: x += y
+ * of which x is what is left: logits, ff, shared and y are room to work in. */
+typedef struct pi__experts_layer {
+    pi__moe moe;              /* the experts, without logits and table; ldl is n_expert + 1; not a shard */
+    const pi__weight *router; /* [n_expert, E] */
+    const pi__weight *beside; /* [1, E] */
+    const pi__weight *gate, *up, *down; /* of the shared expert: [F, E], [F, E], [E, F]; activated as the experts are */
+    float *logits;            /* [n_rows, n_expert | 1] */
+    float *ff;                /* [n_rows, F | F] */
+    float *shared;            /* [n_rows, E] */
+    float *x;                 /* [n_rows, E] residual stream, changed in place */
+} pi__experts_layer;
+
 /* ---- of DeepSeek V4: residual streams, and attention to a window of rows and to entries, each made of many tokens */
 
 /* Residual streams that a block reads as one and that are mixed when its result is added ("hyper-connections", Zhu et al.,
@@ -557,8 +573,10 @@ typedef struct pi__state_copy {
     OP(compress, pi__compress)                                                                                          \
     OP(indexer, pi__indexer)                                                                                            \
     OP(sparse, pi__sparse)
-/* Of samplers, run where the logits are: devices have them. */
-#define PI__OPS_DEVICE(OP) OP(topk, pi__topk)
+/* Devices have them, if they say so: of samplers, run where the logits are; several ops as one. */
+#define PI__OPS_DEVICE(OP)                                                                                              \
+    OP(topk, pi__topk)                                                                                                  \
+    OP(experts_layer, pi__experts_layer)
 #define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_DEVICE(OP)
 
 #define PI__OP_ID(name, type) PI__OP_##name,

@@ -200,13 +200,19 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
     if (e->n_expert > w->n_expert) w->n_expert = e->n_expert;
 }
 
+pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
+                         int64_t ldl, float *y)
+{
+    return (pi__moe) {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
+                      .weights_scale = e->weights_scale, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
+                      .down = &e->down, .act = e->act, .limit = e->limit, .gating = e->gating, .bias = e->bias,
+                      .table = e->table, .y = y, .ldy = m->n_embd};
+}
+
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
                          const pi__batch *b, float *y)
 {
-    const pi__moe moe = {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
-                         .weights_scale = e->weights_scale, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
-                         .down = &e->down, .act = e->act, .limit = e->limit, .gating = e->gating, .bias = e->bias,
-                         .table = e->table, .y = y, .ldy = m->n_embd};
+    const pi__moe moe = pi__experts_args(m, e, in, n, logits, ldl, y);
     pi__op_moe(m->be, e->table ? b : NULL, &moe);
 }
 

@@ -164,6 +164,9 @@ typedef struct pi__experts {
 void pi__experts_read(pi__model *m, pi__experts *e, bool needed);
 /* Wants the experts' matrices; fused: gate and up may be one. */
 void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w);
+/* The arguments of op moe. */
+pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
+                         int64_t ldl, float *y);
 /* y = the best experts of what in reads, by the router's logits, which are ldl apart. b: whose tokens
  * the rows are, with table. [n, E] */
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,

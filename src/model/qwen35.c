@@ -287,11 +287,18 @@ static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__
     pi__op_gdn(m->be, s->b, &a);
 }
 
-/* y = the routed experts plus the gated shared one, of what in reads. */
+/* x += the routed experts plus the gated shared one, of what in reads. */
 static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t E = m->n_embd, N = l->experts.n_expert, F = l->mlp.n_ff, ld = N + 1;
     float *logits = p->work.routes, *gate = logits + N; /* [n, N | 1] */
+    if (m->be->dev->experts_layer) { /* all of this */
+        pi__op_experts_layer(m->be, NULL, &(pi__experts_layer) {
+            .moe = pi__experts_args(m, &l->experts, in, s->n, NULL, ld, s->y), .router = &l->router,
+            .beside = &l->shared_gate, .gate = &l->mlp.gate, .up = &l->mlp.up, .down = &l->mlp.down, .logits = logits,
+            .ff = s->ff, .shared = p->shared, .x = s->x});
+        return;
+    }
     const pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = 4,
                             .lin = {{&l->router, logits, ld}, {&l->shared_gate, gate, ld}, {&l->mlp.gate, s->ff, 2 * F},
                                     {&l->mlp.up, s->ff + F, 2 * F}}};
@@ -299,6 +306,7 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
     pi__experts_forward(m, &l->experts, in, s->n, logits, ld, NULL, s->y);
     pi__mlp_down(m, &l->mlp, s->ff, s->n, p->shared);
     pi__op_add_gated(m->be, NULL, &(pi__add_gated) {.y = s->y, .x = p->shared, .gate = gate, .ldg = ld, .n_rows = s->n, .n = E});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
 /* The rest of the layer. */
@@ -314,8 +322,11 @@ static void after_mixer(pi__model *m, const qwen35 *p, const layer *l, const pi_
     }
     if (!l->mlp.n_ff) return;
     const pi__lin_in in = pi__normed(m, s->x, l->ffn_norm, p->eps);
-    if (p->moe) experts(m, p, l, &in, s);
-    else pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
+    if (p->moe) {
+        experts(m, p, l, &in, s);
+        return;
+    }
+    pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
     pi__op_add_norm(m->be, NULL, &add);
 }
 

@@ -13,11 +13,13 @@ namespace selftest {
 /* A device: emulated, or the CPU. */
 struct device {
     pi__backend *be = nullptr;
-    explicit device(bool fp4 = false, const char *name = "emu")
+    /* matmul: exact, as most references say. no_fuse: every op has launches of its own. */
+    explicit device(bool fp4 = false, const char *name = "emu", int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
     {
         pi__cpu_params cpu = {};
         cpu.fp4 = fp4;
-        cpu.matmul = PI__MATMUL_EXACT; /* as the references say */
+        cpu.matmul = matmul;
+        cpu.no_fuse = no_fuse;
         pi_error err;
         if (pi__device_create(&be, name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
     }

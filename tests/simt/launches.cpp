@@ -157,6 +157,9 @@ void experts(int32_t n, const pi__k_matrix &w)
     r.n_used = 8;
     for (pi__k_tile *&t : r.tile) t = reinterpret_cast<pi__k_tile *>(memory);
     CHECK(pi__k_route(nullptr, &r));
+    pi__k_router from = {};
+    from.w = w;
+    if (n <= PI__K_ROUTER_ROWS) CHECK(pi__k_route_of(nullptr, &r, &from));
     pi__k_experts e = {};
     e.w = w;
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
@@ -169,7 +172,8 @@ void experts(int32_t n, const pi__k_matrix &w)
         CHECK(pi__k_w16_mid(nullptr, &glu, w.type, n, N_IN, memory));
         CHECK(pi__k_w16_down(nullptr, &r, &e, memory));
     }
-    CHECK(pi__k_add_experts(nullptr, &r, some, N_IN, some, N_IN));
+    const pi__k_sum sum = {some, N_IN, some, N_IN, nullptr, nullptr, 0, nullptr};
+    CHECK(pi__k_add_experts(nullptr, &r, &sum));
 }
 
 void products(int32_t n, int32_t type)

@@ -16,7 +16,8 @@ static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2}, {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
     {PI__OP_qkv, 10}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 7}, {PI__OP_gather_rows, 3}, {PI__OP_centroid_head, 3 + 7},
     {PI__OP_gdn, 10}, {PI__OP_state_save, 1}, {PI__OP_state_load, 1}, {PI__OP_mla_qkv, 5}, {PI__OP_compress, 6},
-    {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4}};
+    {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4},
+    {PI__OP_experts_layer, 16}};
 
 /* Arguments whose pointers all lead to the same memory, which is zero: a matrix without rows, a cache without heads. */
 static void fill(pi__op_id id, pi__op_record *r, void *target)
@@ -78,6 +79,13 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
                                        .rope = target, .out = target};
         break;
     case PI__OP_topk: r->args.topk = (pi__topk) {.x = target, .n_rows = 1, .skip = target, .request = target, .out = target}; break;
+    case PI__OP_experts_layer:
+        r->args.experts_layer = (pi__experts_layer) {
+            .moe = {.n_rows = 1, .in = {PI__IN_RMSNORM, target, 1, NULL, 0, target, 0, 0}, .gate = target, .up = target,
+                    .down = target, .bias = target, .y = target},
+            .router = target, .beside = target, .gate = target, .up = target, .down = target, .logits = target, .ff = target,
+            .shared = target, .x = target};
+        break;
     case PI__N_OPS: break;
     }
 }

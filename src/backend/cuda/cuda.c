@@ -320,6 +320,7 @@ static const pi__device_fns cuda_device = {
     .end_capture = pi__cuda_end_capture,
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
+    .experts_layer = true,
     .topk_here = cuda_topk_here,
     .chains = true,
 };
@@ -329,7 +330,7 @@ static const pi__device_fns cuda_device = {
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
     {                                                                                                                   \
         if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                                \
-        if (PI__OP_##name != PI__OP_moe) pi__cuda_forget((pi__cuda *) be);                                              \
+        if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer) pi__cuda_forget((pi__cuda *) be);     \
         pi__cuda_##name(be, b, a);                                                                                      \
     }
 PI__OPS_ALL(FN)

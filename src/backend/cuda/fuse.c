@@ -139,6 +139,12 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
         add_residual(c, args);
         return true;
     }
+    if (id == PI__OP_experts_layer && fuses && (c->held.multiplies || c->held.adds)) {
+        const pi__linear reads = pi__cuda_layer_reads(args);
+        queue_held(c, &reads);
+        return false;
+    }
+    if (id == PI__OP_experts_layer) pi__cuda_forget(c);
     pi__cuda_flush(c);
     const bool stays = b == &c->batch[0].host || b == &c->batch[1].host; /* the batch */
     if (!fuses || !stays || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > PI__K_TAIL_ROWS) return false;

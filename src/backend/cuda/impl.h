@@ -269,7 +269,20 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
 void pi__cuda_chain(pi__cuda *c, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
+/* ops_experts_layer.c: the matrices of the layer that read its input, as a linear. */
+pi__linear pi__cuda_layer_reads(const pi__experts_layer *a);
+
 /* ops_moe.c */
+/* Where the scratch of the op's kernels is: the routes, with all that is not the op's own, the results by column. */
+typedef struct cuda_moe {
+    pi__k_routes r;
+    float *h;   /* [pairs, 2F], then [pairs, E] */
+    void *mid;  /* what down reads */
+} cuda_moe;
+/* false: there is no room for so many rows. */
+bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
+/* Queues all products of experts, when routes are queued: results by column at h. */
+void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);

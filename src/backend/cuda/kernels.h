@@ -362,6 +362,17 @@ int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int li
 /* Words that sorting so many rows takes; 0: none, as it is done in one block. */
 size_t pi__k_marks(int32_t n_rows, int32_t n_expert);
 int pi__k_route(void *stream, const pi__k_routes *a);
+/* The same with the logits, of two F32 matrices of as many columns times rows of floats: one launch, for so few rows. The
+ * logits' bits are pi__k_linear's. */
+typedef struct pi__k_router {
+    pi__k_matrix w;        /* [n_expert, n_in] */
+    pi__k_matrix beside;   /* [1, n_in] its result is behind the logits; data NULL: there is none */
+    const float *x;        /* prepared floats */
+    float *logits;         /* of routes, written */
+    uint32_t *arrived;     /* a counter, 0 before and after the launch */
+} pi__k_router;
+enum { PI__K_ROUTER_ROWS = 32 };
+int pi__k_route_of(void *stream, const pi__k_routes *a, const pi__k_router *from);
 
 /* One matrix an expert, or two of the same shape and type. */
 typedef struct pi__k_experts {
@@ -388,8 +399,19 @@ int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *
 size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
 int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
 int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);
-/* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
-int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
+/* y[row] = the sum of weight * x[column] over the row's experts, by rank; then, where there is one, sigmoid(gate) * shared
+ * more. With a residual that is added to it, and y is not written. */
+typedef struct pi__k_sum {
+    const float *x;      /* [n_rows * n_used, n] */
+    int64_t n;
+    float *y;            /* [n_rows, n] */
+    int64_t ldy;
+    const float *shared; /* [n_rows, n], or NULL */
+    const float *gate;   /* [n_rows] */
+    int64_t ldg;
+    float *residual;     /* [n_rows, n], or NULL */
+} pi__k_sum;
+int pi__k_add_experts(void *stream, const pi__k_routes *r, const pi__k_sum *a);
 
 /* ---- launch_centroid_head.cu: lm_heads of which only some clusters of rows are multiplied, see pi__centroid_head of
  * ops.h */

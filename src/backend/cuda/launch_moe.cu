@@ -31,6 +31,15 @@ int pi__k_route(void *stream, const pi__k_routes *a)
     return code ? code : pi_launch(stream, sort_pairs, dim3(blocks), dim3(ROUTE_WARPS * 32), 0, *a);
 }
 
+int pi__k_route_of(void *stream, const pi__k_routes *a, const pi__k_router *from)
+{
+    if (a->n_rows < 1) return 0;
+    if (a->n_used < 1 || a->n_used > a->n_expert || a->n_rows > PI__K_ROUTER_ROWS || a->n_expert > PI__MAX_EXPERTS) return 1;
+    const unsigned blocks = (unsigned) (a->n_expert + (from->beside.data ? 1 : 0) + ROUTE_WARPS - 1) / ROUTE_WARPS;
+    const size_t bytes = 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a->n_expert;
+    return pi_launch(stream, route_logits, dim3(blocks), dim3(ROUTE_WARPS * 32), bytes, *a, *from);
+}
+
 template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, const grouped &p)
 {
     unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
@@ -70,8 +79,9 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
     }
 }
 
-int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy)
+int pi__k_add_experts(void *stream, const pi__k_routes *r, const pi__k_sum *a)
 {
     if (r->n_rows < 1) return 0;
-    return pi_launch(stream, add_experts, dim3((unsigned) r->n_rows), dim3(THREADS), 0, *r, x, n, y, ldy);
+    const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (r->n_rows > 64 ? 1 : 16)); /* to wait less */
+    return pi_launch(stream, add_experts, dim3((unsigned) r->n_rows, parts), dim3(THREADS), 0, *r, *a);
 }

@@ -1,8 +1,7 @@
 /* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread; memory is of the backend's scratch:
  *
  *     [ids][weights][columns][rows][three lists of tiles][their lengths][marks][first columns][prepared activations][results]
- *
- * Results of gate and up lie where those of down will, who reads what was made of them. */
+ */
 #include "backend/cuda/impl.h"
 
 #include "formats/formats.h"
@@ -96,41 +95,41 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
     return true;
 }
 
-/* The results of down by column, [pairs, E] at h, where those of gate and up may have been. */
-static void gate_up_down(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h, void *mid)
+/* Results of gate and up lie where those of down will, who reads what was made of them. */
+void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 {
     const int64_t n_ff = a->down->n_in;
     const int32_t pairs = a->n_rows * a->n_used;
     void *stream = pi__rt_stream(c->rt);
+    float *h = at->h;
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
     const int form = pi__cuda_form(c->ways, down.w.type, n_ff);
-    const bool there = gate_up_to_mid(c, a, r, mid);
-    if (!there) gate_up(c, a, r, h);
-    pi__cuda_forget(c);
-    if (a->shard) a->shard->complete(a->shard, h, pairs, n_ff);
+    const bool there = gate_up_to_mid(c, a, &at->r, at->mid);
+    if (!there) gate_up(c, a, &at->r, h);
+    if (a->shard) {
+        pi__cuda_forget(c);
+        a->shard->complete(a->shard, h, pairs, n_ff);
+    }
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff, .limit = a->limit};
     if (form == PI__FORM_W16) {
-        if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, mid));
-        PI__QUEUE(c, pi__k_w16_down(stream, r, &down, mid));
+        if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, at->mid));
+        PI__QUEUE(c, pi__k_w16_down(stream, &at->r, &down, at->mid));
         return;
     }
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, mid));
-    PI__QUEUE(c, pi__cuda_experts(stream, form, r, &down, mid));
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
+    PI__QUEUE(c, pi__cuda_experts(stream, form, &at->r, &down, at->mid));
 }
 
-void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    const int64_t n_in = a->gate->n_in, n_ff = a->down->n_in, n_out = a->down->n_out;
-    if (a->n_rows < 1) return;
-    const moe_layout p = layout(c->at.experts, a->n_rows, a->n_expert, a->n_used, n_in, n_ff);
+    const moe_layout p = layout(c->at.experts, a->n_rows, a->n_expert, a->n_used, a->gate->n_in, a->down->n_in);
     if (p.end > c->at.clusters) {
         c->no_room = true;
-        return;
+        return false;
     }
-    void *stream = pi__rt_stream(c->rt), *mid = c->scratch + p.mid;
-    float *h = (float *) (void *) (c->scratch + p.out);
-    pi__k_routes r = {
+    to->mid = c->scratch + p.mid;
+    to->h = (float *) (void *) (c->scratch + p.out);
+    to->r = (pi__k_routes) {
         .logits = a->logits, .ldl = a->ldl, .n_rows = a->n_rows, .n_expert = a->n_expert, .n_used = a->n_used,
         .gating = a->gating, .bias = a->bias, .table = a->table,
         .token = a->table ? pi__cuda_batch_of(c, b)->token : NULL, .weights_scale = a->weights_scale,
@@ -139,8 +138,18 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
         .row = (int32_t *) (void *) (c->scratch + p.row), .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
         .marks = (uint32_t *) (void *) (c->scratch + p.marks), .first = (int32_t *) (void *) (c->scratch + p.first),
     };
-    for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
-    PI__QUEUE(c, pi__k_route(stream, &r));
-    gate_up_down(c, a, &r, h, mid);
-    PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));
+    for (int i = 0; i < 3; i++) to->r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
+    return true;
+}
+
+void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    cuda_moe at;
+    if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
+    void *stream = pi__rt_stream(c->rt);
+    const pi__k_sum sum = {.x = at.h, .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
+    PI__QUEUE(c, pi__k_route(stream, &at.r));
+    pi__cuda_gate_up_down(c, a, &at);
+    PI__QUEUE(c, pi__k_add_experts(stream, &at.r, &sum));
 }
