@@ -273,6 +273,8 @@ typedef struct pi_stats {
     double step_bound_ms[PI_N_STEP_BOUNDS];    /* bounds of durations, ascending; the same for the engine's life */
     uint64_t step_count[PI_N_STEP_BOUNDS + 1]; /* steps of at most bound i, above the one before; last: above them all */
     double draft_total_ms;             /* of step_total_ms, what drafters took, and choosing how much they draft */
+    uint64_t key_blocks_attended, key_blocks_possible; /* of sparse prefill (prefill-sparsity): blocks of keys attended to, and
+                                        * all there were, added up over layers, heads and blocks of 128 tokens */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 
@@ -282,6 +284,36 @@ PI_API int pi_engine_drain(pi_engine *e, int timeout_ms);
 /* Forgets the cached prefixes of the requests with this cache-salt ("": those without one), in memory and on disk; NULL:
  * all. Running requests go on with what they hold, but nobody else finds it any more. */
 PI_API int pi_engine_cache_clear(pi_engine *e, const char *salt);
+
+/* A change of what the prefix cache holds, for routers that send a request to the engine that knows its beginning (the
+ * server publishes these as vLLM does). The unit is a block of n_tokens / n_hashes tokens, the same for the life of the
+ * engine. A block is stored while a new request could take over a prefix that has it: of models with windows or recurrent
+ * layers these are fewer than the blocks in memory. Prefixes under a cache-salt, and those of requests with cache off, are
+ * not told, nor is what lies on disk or in cache-ram only. */
+enum { PI_CACHE_STORED = 1, PI_CACHE_REMOVED = 2, PI_CACHE_CLEARED = 3 };
+typedef struct pi_cache_event {
+    int kind;               /* PI_CACHE_* */
+    const uint64_t *hashes; /* [n_hashes] blocks; a hash stands for all tokens up to the block's end. Stored: in order */
+    size_t n_hashes;        /* 0 of PI_CACHE_CLEARED: all blocks are gone */
+    const int32_t *tokens;  /* stored: [n_tokens] those of the blocks; else NULL */
+    size_t n_tokens;        /* of all blocks together */
+    uint64_t parent;        /* stored: the block before the first one, where has_parent is not 0 */
+    int has_parent;         /* 0: the first one begins the prompt */
+} pi_cache_event;
+/* Called on the STEP thread; ev is valid during the call. Everyone waits for fn; it must not call the library. */
+typedef void (*pi_cache_event_fn)(void *ud, const pi_cache_event *ev);
+/* fn is told of every change from now on. Once, and before the first request is submitted: PI_EBUSY after it. PI_ENOMEM. */
+PI_API int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud, pi_error *err);
+
+/* Weights that several processes of a machine share: loads and packs them as pi_engine_open with these options would, and
+ * passes them on through a Unix socket that appears at this path, to engines with option weights-from, until closed. Those
+ * map the same memory, read-only: one of them more opens at once and takes no second copy. They must have the same model
+ * file, version of this library and processor; others get an error, as do other users. What was mapped stays when the owner
+ * is closed or dies. Only for device cpu. Nothing else of w is used meanwhile: it has a thread of its own.
+ * The errors of pi_engine_open; PI_EBUSY: another owner answers at that path. */
+typedef struct pi_weights pi_weights;
+PI_API int pi_weights_open(pi_weights **out, const pi_options *o, const char *socket, pi_error *err);
+PI_API void pi_weights_close(pi_weights *w); /* NULL is fine */
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 

@@ -38,6 +38,14 @@ __attribute__((section("pi__kernel_files"), used)) static const void *const pi_k
 }
 
 #define PI_FN static __device__ __forceinline__
+/* A function that many kernels of a file share; what is given by reference lies in a kernel's PI_CONSTANT arguments. */
+#ifdef __CUDACC__
+#define PI_CALL static __device__ __noinline__
+#define PI_CONSTANT const __grid_constant__
+#else
+#define PI_CALL static inline
+#define PI_CONSTANT const
+#endif
 #define PI_FULL 0xffffffffu /* every lane of a warp */
 
 #endif

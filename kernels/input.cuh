@@ -28,14 +28,27 @@ struct input_row {
     }
 };
 
-/* scratch: as block_sum. All threads of the block call it, for the same row. */
+/* 1 / sqrt(mean(x^2) + eps), by the threads of a block, of which each adds its values in order; scratch: as of block_sum. */
+PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
+{
+    float s = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) s = fmaf(x[i], x[i], s);
+    return 1.0f / sqrtf(block_sum(s, scratch) / (float) n + eps);
+}
+
+/* x = (x + rmsnorm(y) * w) * scale, of w NULL (x + y) * scale; scratch: as of block_sum. A thread changes the values that it
+ * reads of x in norm_factor(). */
+PI_FN void add_row(float *x, const float *y, const float *w, float eps, float scale, int64_t n, float *scratch)
+{
+    const float factor = w ? norm_factor(y, eps, n, scratch) : 1.0f;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) x[i] = (x[i] + (w ? y[i] * factor * w[i] : y[i])) * scale;
+}
+
+/* scratch: as of block_sum. All threads of the block call it, for the same row. */
 PI_FN input_row open_row(const pi__k_input &in, int64_t row, int64_t n_in, bool there, float *scratch)
 {
     input_row r = {in.x + row * in.ldx, in.x2 ? in.x2 + row * in.ldx2 : nullptr, in.w, in.kind, 1.0f, in.limit};
-    if (in.kind != PI__IN_RMSNORM) return r;
-    float s = 0;
-    for (int64_t i = threadIdx.x; i < n_in && there; i += blockDim.x) s = fmaf(r.x[i], r.x[i], s);
-    r.norm = 1.0f / sqrtf(block_sum(s, scratch) / (float) n_in + in.eps);
+    if (in.kind == PI__IN_RMSNORM && there) r.norm = norm_factor(r.x, in.eps, n_in, scratch);
     return r;
 }
 

@@ -6,40 +6,19 @@
 #ifndef PI_LINEAR_KERNELS_CUH
 #define PI_LINEAR_KERNELS_CUH
 
-#include "input.cuh"
-#include "linear.cuh"
+#include "tail.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
-
-/* 32 values, one a lane, of row `row` of a group, as block b. */
-PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, float v, int lane)
-{
-    float most = warp_max(fabsf(v)), scale = most / 16256.0f;
-    bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* infinite or NaN: so is every result */
-    int q = scale > 0 && !bad ? __float2int_rn(v / scale) : 0;
-    int high = (q + 64) >> 7, low = q - 128 * high;
-    int32_t sum = q; /* over the half */
-    for (int o = 8; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
-    uint8_t *p = codes + ((size_t) block * 32 + (size_t) (row * 4 + lane % 16 / 4)) * 16 + lane / 16 * 4 + lane % 4;
-    p[0] = (uint8_t) high;
-    p[8] = (uint8_t) low;
-    if (lane % 16 == 0) meta[(size_t) block * 8 + (size_t) row].sum[lane / 16] = sum;
-    if (lane == 0) meta[(size_t) block * 8 + (size_t) row].scale = bad ? __uint_as_float(0x7fc00000) : scale;
-}
 
 __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_rows, int64_t n_in, float *floats,
                                                    uint8_t *codes, block_meta *meta)
 {
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
-    int lane = (int) threadIdx.x % 32;
     bool there = row < n_rows; /* a group is filled up with rows of zeros */
     input_row x = open_row(in, row, n_in, there, (float *) raw);
-    for (int64_t i = threadIdx.x; i < (floats ? n_in : (n_in + 31) / 32 * 32); i += THREADS) {
-        float v = there ? x.at(i) : 0.0f;
-        if (floats) floats[row * n_in + i] = v;
-        else put_block(codes, meta, row / 8 * (n_in / 32) + i / 32, (int) (row % 8), v, lane);
-    }
+    if (floats) put_floats(x, row, n_in, {0, 1}, floats);
+    else put_integers(x, row, n_in, there, {0, 1}, codes, meta);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the product */
@@ -73,10 +52,11 @@ struct products {
         int64_t ldy, n_out;
         uint32_t first;     /* block of threads that makes its first 16 rows */
     } w[PI__K_MOST_LINEAR];
+    pi__k_tail tail;
 };
 
 /* A block of threads: 16 rows of a matrix, up to NT groups of 8 rows of x. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(products p)
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(PI_CONSTANT products p)
 {
     PI_SMEM(raw);
     int lane = (int) threadIdx.x % 32, i = 0;
@@ -87,6 +67,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     float acc[NT][4] = {};
     add_slice<TYPE>(p.shape, w.data + tile * p.shape.tile_bytes, x, (p.n_rows + 7) / 8, raw, acc);
     put_sums(acc, (float *) raw, times(w.scale), w.y + tile * 16, w.ldy, p.n_rows, w.n_out - tile * 16);
+    if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)

@@ -13,7 +13,8 @@
  *
  * How many columns an expert has is known to the device alone. Grids are of the worst case's size, and blocks without a
  * tile end at once: the host never waits, and a step can be captured in a graph. Each size of tile has a kernel of its
- * own: with few registers where an expert has few columns, with shared memory where it has many (moe_many_kernels.cuh).
+ * own: with few registers where an expert has few columns, with shared memory where it has many (moe_many_kernels.cuh). In
+ * 16-bit floats all tiles are one launch (moe_w16_kernels.cuh).
  * In which tile a column is, or where that is in its list (which the device fills in any order), changes no bit of it:
  * sums are linear.cuh's, and a row's pairs are added up by rank. */
 #ifndef PI_MOE_KERNELS_CUH

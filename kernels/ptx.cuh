@@ -57,6 +57,11 @@ PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
+/* One of the threads; what it has read before may be overwritten by who waits for the phase. */
+PI_FN void ptx_mbarrier_arrive(uint32_t at)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
 /* Until the phase of that parity, 0 for the first, has ended. */
 PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity)
 {
@@ -73,6 +78,7 @@ PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mba
 PI_FN void ptx_mbarrier_init(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_fence_async() { __trap(); }
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t, uint32_t) { __trap(); }
+PI_FN void ptx_mbarrier_arrive(uint32_t) { __trap(); }
 PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
 #endif
@@ -201,6 +207,15 @@ PI_FN int ptx_thread()
 
 /* What is made of x from here on is made anew in every round of a loop. */
 PI_FN void ptx_anew(float &x) { asm volatile("" : "+f"(x)); }
+/* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device. */
+PI_FN constexpr uint32_t ptx_blocks_that_wait() { return 8; }
+/* Counts a block of `total` as arrived: how many were there before it. */
+PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
+/* Counts a block as gone; the last one, which makes the counter `last`, sets it back. */
+PI_FN void ptx_leave(uint32_t *counter, uint32_t last)
+{
+    if (atomicAdd(counter, 1u) + 1 == last) atomicExch(counter, 0u);
+}
 
 /* 2^x, within 2 units in the last place; subnormal results are 0. */
 PI_FN float ptx_exp2(float x)
@@ -276,6 +291,7 @@ PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes, SIMT_AT)
 {
     simt::mbarrier_arrive_expect(at, bytes, file, line);
 }
+PI_FN void ptx_mbarrier_arrive(uint32_t at, SIMT_AT) { simt::mbarrier_arrive_expect(at, 0, file, line); }
 PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity, SIMT_AT) { simt::mbarrier_wait(at, parity, file, line); }
 PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mbarrier, SIMT_AT)
 {
@@ -343,6 +359,17 @@ PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
 PI_FN void ptx_anew(float &) {}
+/* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
+PI_FN uint32_t ptx_blocks_that_wait() { return simt::options.resident; }
+PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
+{
+    if (simt::sampling()) return simt::ends_sample() ? total - 1 : 0;
+    return atomicAdd(counter, 1u, file, line);
+}
+PI_FN void ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
+{
+    if (!simt::sampling() && atomicAdd(counter, 1u, file, line) + 1 == last) atomicExch(counter, 0u, file, line);
+}
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }
 PI_FN float ptx_rsqrt(float x) { return 1.0f / sqrtf(x); }

@@ -5,18 +5,9 @@
 #ifndef PI_ROWS_KERNELS_CUH
 #define PI_ROWS_KERNELS_CUH
 
-#include "backend/cuda/kernels.h"
-#include "warp.cuh"
+#include "input.cuh"
 
 enum { ROW_THREADS = 256 };
-
-/* 1 / sqrt(mean(x^2) + eps), by the threads of a block. */
-PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
-{
-    float s = 0;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) s = fmaf(x[i], x[i], s);
-    return 1.0f / sqrtf(block_sum(s, scratch) / (float) n + eps);
-}
 
 __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
                                                     int64_t n)
@@ -32,10 +23,21 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y
                                                         int64_t n)
 {
     PI_SMEM(raw);
-    x += blockIdx.x * n;
-    y += blockIdx.x * n;
-    float factor = w ? norm_factor(y, eps, n, (float *) raw) : 1.0f;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = (x[i] + (w ? y[i] * factor * w[i] : y[i])) * scale;
+    add_row(x + blockIdx.x * n, y + blockIdx.x * n, w, eps, scale, n, (float *) raw);
+}
+
+/* A block a token: column c of the token and of those before it in its block (see op block_conv). */
+__global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
+{
+    const int64_t t = blockIdx.x, n_groups = a.n / a.group;
+    const int32_t slot = (int32_t) t - seq_start[seq[t]], taps = slot + 1 < a.n_tap ? slot + 1 : a.n_tap;
+    const float *own = a.own + t * a.ldo;
+    for (int64_t c = threadIdx.x; c < a.n; c += ROW_THREADS) {
+        float sum = 0;
+        for (int32_t i = 0; i < taps; i++)
+            sum = fmaf(a.base[i * a.n + c] + own[i * n_groups + c / a.group], a.x[(t - i) * a.n + c], sum);
+        a.out[t * a.n + c] = sum;
+    }
 }
 
 __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)

@@ -32,7 +32,7 @@ template <int TYPE> struct w16 {
     static constexpr int DOWN = BF16 ? 32 : FACTS.scales == PI__SCALES_UE4M3 ? 7 : 0;
 };
 
-static inline size_t w16_rows_bytes(int64_t n_rows, int64_t n_in)
+__host__ __device__ static inline size_t w16_rows_bytes(int64_t n_rows, int64_t n_in)
 {
     return (size_t) ((n_rows + 7) / 8) * (size_t) (n_in / 32) * 512;
 }

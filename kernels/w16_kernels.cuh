@@ -19,9 +19,8 @@
 #ifndef PI_W16_KERNELS_CUH
 #define PI_W16_KERNELS_CUH
 
-#include "input.cuh"
 #include "pipe.cuh"
-#include "w16.cuh"
+#include "tail.cuh"
 
 /* Matrices of one type with the same x: one launch. */
 struct w16_products {
@@ -37,6 +36,7 @@ struct w16_products {
         int64_t ldy, n_out;
         uint32_t first;   /* block of threads that makes its first rows; of many rows, in y */
     } w[PI__K_MOST_LINEAR];
+    pi__k_tail tail;      /* of few rows */
 };
 
 PI_FN int w16_which(const w16_products &p, uint32_t block)
@@ -59,21 +59,6 @@ template <int TYPE> struct w16_times {
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
 
-/* Largest absolute value of a row that the block's threads hold parts of; infinite if one is infinite or NaN. */
-PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
-{
-    float most = 0;
-    for (int64_t i = threadIdx.x; i < n_in && there; i += THREADS) {
-        float v = fabsf(x.at(i));
-        most = v <= 3.4e38f ? fmaxf(most, v) : INFINITY;
-    }
-    most = warp_max(most);
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, scratch[i]);
-    return most;
-}
-
 /* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
 template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *words, float *factor)
@@ -82,17 +67,7 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__
     int64_t row = blockIdx.x;
     bool there = row < n_rows;
     input_row x = open_row(in, row, n_in, there, (float *) raw);
-    float most = row_max(x, n_in, there, (float *) raw + THREADS / 32);
-    bool bad = most > 3.4e38f; /* so is every result */
-    uint32_t e = __float_as_uint(most) >> 23; /* the largest becomes 2^14 or more */
-    e = e > 15 ? e - 14 : 1;
-    float by = __uint_as_float((254 - e) << 23);
-    if (threadIdx.x == 0) factor[row] = bad ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
-    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
-        float v = there && !bad ? x.at(i) * by : 0.0f;
-        int c = (int) (i % 32), at = ((int) (row % 8) * 4 + c % 16 / 4) * 8 + c % 4 * 2 + c / 16;
-        words[(row / 8 * (n_in / 32) + i / 32) * 256 + at] = BF16 ? float_to_bf16(v) : float_to_half(v);
-    }
+    put_halves(x, row, n_in, there, BF16, {0, 1}, words, factor, (float *) raw + THREADS / 32);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ few rows */
@@ -189,7 +164,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const u
     }
 }
 
-template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1) w16_few(w16_products p)
+template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1) w16_few(PI_CONSTANT w16_products p)
 {
     PI_SMEM(raw);
     const auto &w = p.w[w16_which(p, blockIdx.x)];
@@ -203,6 +178,7 @@ template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1)
         __syncthreads(); /* all are done with what is there in shared memory */
         put_sums(acc[r], (float *) raw, result, w.y + (tile + r) * 16, w.ldy, p.n_rows, w.n_out - (tile + r) * 16);
     }
+    if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- many rows */

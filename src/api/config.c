@@ -47,6 +47,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
         .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
+        .no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
     };
 }
 
@@ -183,6 +184,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
         .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
         .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
+        .weights_from = pi__opt_str(s, PI__OPT_WEIGHTS_FROM),
+        .weights_cache = pi__opt_str(s, PI__OPT_WEIGHTS_CACHE),
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
         .prefix_dir_read_only = pi__opt_bool(s, PI__OPT_PREFIX_DIR_RO),
@@ -198,6 +201,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .ngram_m = at_most(pi__opt_int(s, PI__OPT_SPEC_NGRAM_M), PI__MAX_DRAFT),
         .ngram_shared = (int32_t) pi__opt_int(s, PI__OPT_SPEC_NGRAM_SHARED),
         .draft_layers = (int32_t) pi__opt_int(s, PI__OPT_SPEC_LAYERS),
+        .sparsity = (float) pi__opt_float(s, PI__OPT_PREFILL_SPARSITY),
+        .sparse_from = (int32_t) pi__opt_int(s, PI__OPT_PREFILL_SPARSITY_FROM),
         .n_layer_exit = (int32_t) pi__opt_int(s, PI__OPT_N_LAYER_EXIT),
         .n_expert = (int32_t) pi__opt_int(s, PI__OPT_MOE_N_EXPERT),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,

@@ -230,6 +230,12 @@ int pi_engine_cache_clear(pi_engine *e, const char *salt)
     return PI_OK;
 }
 
+int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud, pi_error *err)
+{
+    if (!e || !fn) return pi__fail(err, PI_EINVAL, "an engine and a function are needed");
+    return pi__core_on_cache_event(e->core, fn, ud, err);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ text */
 
 int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap)

@@ -33,6 +33,8 @@ typedef struct pi__limits {
     int32_t max_row;      /* values of a row that sparse attends to; 0: none */
     int32_t indexer_head, indexer_dim; /* of op index; 0: none */
     int32_t indexer_ratio; /* tokens an entry, the smallest */
+    int32_t key_blocks;   /* of a sequence with sparse prefill; 0: there is none */
+    int32_t sparse_heads; /* kv heads of a layer with it */
 } pi__limits;
 
 /* Kinds of steps: what is known when one begins. All but ANY and SEGMENTS can be captured whole. */
@@ -160,6 +162,7 @@ struct pi__backend {
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
     bool integrated; /* of those: memory of alloc is the host's own, a copy in host memory wins nothing */
+    uint64_t n_attended, n_possible; /* key blocks of query blocks, by kv head: attended to, and all there were */
     int32_t n_ranks; /* devices that it is (tensor parallelism), 0 or 1: one. Of several, each has memory of alloc, and in
                       * arenas, and what lies in it differs: uploads go to all, downloads are of the first */
     struct pi__backend *at[PI__N_PLACEMENTS]; /* of two that act as one (split.c), each of them; NULL: it is one */
@@ -203,7 +206,7 @@ typedef struct pi__device_info {
  * fastest among those with no more error than is usual (kernels/w16.cuh). Attention rounds queries to f16 save with the exact. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
-/* Parameters of devices; the last four are of GPUs. */
+/* Parameters of devices; the last five are of GPUs. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
     int32_t n_batch;   /* the same of steps with tokens of prompts; 0: as n_threads */
@@ -215,6 +218,7 @@ typedef struct pi__cpu_params {
     bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
     bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
+    bool no_fuse;      /* CUDA: every op has launches of its own */
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);

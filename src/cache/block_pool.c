@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
+#include "cache/prefix_index.h"
 
 static void list_remove(pi__block_pool *p, int32_t id)
 {
@@ -59,6 +60,7 @@ static void drop_hash(pi__block_pool *p, int32_t id)
     *at = p->block[id].chain;
     p->block[id].hashed = false;
     p->n_evicted++;
+    if (p->index) pi__prefix_index_drop(p->index, p->group, p->block[id].hash);
 }
 
 /* Cuts the pool's arrays from the arena, or measures them. */
@@ -157,6 +159,7 @@ void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, cons
     b->hashed = true;
     b->chain = *at;
     *at = id;
+    if (p->index) pi__prefix_index_put(p->index, p->group, hash);
 }
 
 int32_t pi__block_find(const pi__block_pool *p, pi__block_hash hash, const int32_t *tokens)

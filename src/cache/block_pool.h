@@ -51,6 +51,8 @@ typedef struct pi__block_pool {
     int32_t n_shared;          /* blocks in more than one table */
     int32_t n_written;         /* blocks whose memory the system may have committed */
     uint64_t n_evicted;        /* hashes forgotten to make room */
+    struct pi__prefix_index *index; /* is told of blocks that get or lose a hash; NULL: nobody is */
+    int32_t group;             /* as which it knows the pool */
 } pi__block_pool;
 
 int pi__block_pool_init(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi_error *err);

@@ -6,6 +6,9 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
+#include "cache/prefix_index.h"
+
+static const int32_t no_token = -1;
 
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -95,6 +98,7 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
 void pi__cache_destroy(pi__cache *c)
 {
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_destroy(&c->group[i].pool);
+    pi__prefix_index_close(c->index);
     pi__free(c->seq);
     memset(c, 0, sizeof *c);
 }
@@ -108,13 +112,16 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
 
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].without = groups; }
 
+void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span) { c->seq[s].sparse = *span; }
+
 void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
 {
     c->seq[s].root = root;
     c->seq[s].is_private = true;
 }
 
-/* Chained hashes of all whole hash blocks of tokens[0..n). */
+/* Chained hashes of all whole hash blocks of tokens[0..n). What is computed by sparse attention is not the same as what is
+ * not: the hash says which. */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -122,6 +129,7 @@ static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_
     pi__assert(n / c->hash_block <= c->hashes_stride);
     for (; q->n_hashes < n / c->hash_block; q->n_hashes++) {
         pi__block_hash parent = q->n_hashes ? k[q->n_hashes - 1] : q->root;
+        if (pi__in_span(&q->sparse, q->n_hashes * c->hash_block)) parent = pi__block_hash_extend(parent, &no_token, 1);
         k[q->n_hashes] = pi__block_hash_extend(parent, tokens + (size_t) q->n_hashes * (size_t) c->hash_block, c->hash_block);
     }
 }
@@ -134,15 +142,21 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
     return pi__block_find(&g->pool, hash, tokens + (size_t) i * (size_t) bs);
 }
 
-/* Longest n' <= n, a multiple of reuse_block, that group g allows as a reused prefix. */
+/* The longest prefix of row s, of at most n tokens, that may end there. */
+static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
+{
+    return pi__span_cut(&c->seq[s].sparse, n / c->reuse_block * c->reuse_block);
+}
+
+/* Longest n' <= n, a reusable one, that group g allows as a reused prefix. */
 static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
 {
-    const int32_t bs = g->spec.block_size, reuse = c->reuse_block;
-    n = n / reuse * reuse;
+    const int32_t bs = g->spec.block_size;
+    n = reusable(c, s, n);
     if (pi__group_is_full(&g->spec)) { /* all blocks: stop at the first miss */
         int32_t i = 0;
         while (i < n / bs && find_block(c, s, g, tokens, i) >= 0) i++;
-        return i * bs / reuse * reuse;
+        return reusable(c, s, i * bs);
     }
     /* The blocks that the next token's window touches (or the snapshot), the rightmost such run. A miss at block i means
      * that no end whose window reaches over i will do: go on with an end that is not behind i. */
@@ -150,7 +164,7 @@ static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_g
         int32_t i = n / bs - 1, first = pi__group_first(&g->spec, n);
         while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
         if (i < first) return n;
-        n = i * bs / reuse * reuse;
+        n = reusable(c, s, i * bs);
     }
     return 0;
 }
@@ -261,6 +275,24 @@ static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
     return behind(g, g->window, first_reuse(c, g, i)) <= i;
 }
 
+int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err)
+{
+    int rc = pi__prefix_index_open(&c->index, c, without, fn, ud, err);
+    for (int32_t i = 0; i < c->n_groups && !rc; i++) {
+        c->group[i].pool.index = c->index;
+        c->group[i].pool.group = i;
+    }
+    return rc;
+}
+
+void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_hashes)
+{
+    const pi__cache_seq *q = &c->seq[s];
+    pi__assert(n_hashes <= q->n_hashes);
+    if (c->index && !q->is_private && !(q->root.lo | q->root.hi))
+        pi__prefix_index_path(c->index, hashes_of(c, s), tokens, n_hashes);
+}
+
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep)
 {
     /* A window of 20 in blocks of 16, from 40 tokens to 66 (#: the block has its hash and can be found):
@@ -275,7 +307,10 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
      *
      * A block that no prefix can need (between two reuse boundaries, behind the window of both) gets no hash. */
     pi__cache_seq *q = &c->seq[s];
-    if (keep) extend_hashes(c, s, tokens, n_computed);
+    if (keep) {
+        extend_hashes(c, s, tokens, n_computed);
+        pi__cache_expect(c, s, tokens, n_computed / c->hash_block);
+    }
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         if (g->spec.state || !pi__cache_has(c, s, i)) continue;
@@ -318,6 +353,7 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
     const int32_t *last = tokens + n - gr->spec.block_size;
     pi__block_hash hash = hashes_of(c, s)[n / c->hash_block - 1];
     if (filled) {
+        pi__cache_expect(c, s, tokens, n / c->hash_block);
         pi__block_set_hash(&gr->pool, id, hash, last);
         gr->pool.block[id].is_private = c->seq[s].is_private;
         if (c->hashed && !c->seq[s].is_private && gr->pool.block[id].hashed) c->hashed(c->hashed_ud, g, id, hash, last);
@@ -338,5 +374,6 @@ void pi__cache_release(pi__cache *c, int32_t s)
 
 void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant)
 {
+    if (!tenant && c->index) pi__prefix_index_clear(c->index); /* what follows is no news to it */
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);
 }

@@ -32,6 +32,16 @@ typedef struct pi__group_spec {
 
 enum { PI__CACHE_MAX_GROUPS = 8, PI__MAX_BLOCK = 128 /* tokens a block */ };
 
+/* Tokens from..end of a sequence whose attention is sparse (sparse prefill): in blocks of `step`, whose choice of keys takes
+ * all of a block's queries. So chunks, and prefixes that are taken over, end at multiples of step there; from and end are
+ * such. Empty: nothing is sparse. */
+typedef struct pi__sparse_span {
+    int32_t from, end, step;
+} pi__sparse_span;
+static inline bool pi__in_span(const pi__sparse_span *s, int32_t pos) { return pos >= s->from && pos < s->end; }
+/* n, or the last position before it at which a chunk may end. */
+static inline int32_t pi__span_cut(const pi__sparse_span *s, int32_t n) { return pi__in_span(s, n) ? n - n % s->step : n; }
+
 typedef struct pi__cache_group {
     pi__group_spec spec;  /* as given */
     pi__block_pool pool;  /* its blocks */
@@ -55,6 +65,7 @@ typedef struct pi__cache {
     /* Told of each block that gets its hash; may be NULL. */
     void (*hashed)(void *ud, int32_t group, int32_t block, pi__block_hash hash, const int32_t *tokens);
     void *hashed_ud;       /* its first argument */
+    struct pi__prefix_index *index; /* knows which prefixes could be taken over; NULL: nobody asked */
 } pi__cache;
 
 /* The sequence of a table row. Rows are numbered 0..max_seqs-1 and chosen by the scheduler. */
@@ -67,6 +78,7 @@ typedef struct pi__cache_seq {
     pi__block_hash root;                        /* hash of its empty prefix */
     bool is_private;                            /* `hashed` is not called for its blocks */
     uint32_t without;                           /* bit of each group that it has nothing in */
+    pi__sparse_span sparse;                     /* blocks in it are keyed apart from those that are not sparse */
 } pi__cache_seq;
 
 /* Entries of a block table of the group, for sequences of so many tokens. */
@@ -83,6 +95,8 @@ void pi__cache_destroy(pi__cache *c);
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
 /* Row s, just started, has nothing in these groups (bits): they have no say in what it finds, and get nothing of it. */
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
+/* Row s, just started, has sparse prefill. */
+void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
 /* true: row s has something in group g. */
 static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].without >> g & 1); }
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */
@@ -95,6 +109,11 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
 /* Block hash number i of row s, of its first i + 1 hash blocks; match or commit made it. */
 pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
+/* fn is told what a request could take over, as it changes (prefix_index.h says more); once, before the first sequence.
+ * Groups of `without` (bits) have no say. */
+int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err);
+/* Blocks of the first n_hashes hash blocks of row s may come from elsewhere than commit: a tier. */
+void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_hashes);
 /* Row s can hold n_tokens tokens from here on. false: out of blocks, nothing changed. */
 bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
 /* tokens[0..n_computed) are in the cache: full blocks get their hashes (if keep), blocks behind windows are given

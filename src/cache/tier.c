@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "cache/tier_impl.h"
 
-enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000 };
+enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000, LOOK_MS = 2000, MAX_RESCUES = 64 };
 
 static uint64_t pages_of(size_t size) { return ((uint64_t) size + PI__TIER_PAGE - 1) / PI__TIER_PAGE; }
 
@@ -65,14 +65,35 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
     pi__tier_erase(&t->index, slot);
 }
 
+/* Another process has used the file since it was used here. Unlocks meanwhile. */
+static bool used_elsewhere(pi__tier *t, int32_t slot)
+{
+    const pi__tier_entry *e = &t->index.entry[slot];
+    char path[PI__TIER_PATH];
+    uint32_t pages;
+    int64_t used;
+    if (e->dirty) return false;
+    pi__tier_path(path, t->space[e->space], e->hash, e->group);
+    pthread_mutex_unlock(&t->lock);
+    pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
+    pthread_mutex_lock(&t->lock);
+    if (rc || used <= e->used) return false;
+    pi__tier_used(&t->index, slot, used);
+    return true;
+}
+
 /* Makes room for everything that is staged; it is counted already. */
 static void evict(pi__tier *t)
 {
     pi__tier_index *x = &t->index;
-    while (x->n_pages > t->limit_pages || x->n_entries > x->capacity - t->n_stage) {
+    for (int rescued = 0; x->n_pages > t->limit_pages || x->n_entries > x->capacity - t->n_stage;) {
         int32_t victim = x->list[PI__TIER_LRU].tail;
         while (victim && x->entry[victim].staged) victim = x->entry[victim].link[PI__TIER_LRU].prev;
         if (!victim) return;
+        if (rescued < MAX_RESCUES && used_elsewhere(t, victim)) {
+            rescued++;
+            continue;
+        }
         t->stats.evicted++;
         remove_entry(t, victim, true);
     }
@@ -89,6 +110,20 @@ static void write_error(pi__tier *t, int e)
     pthread_mutex_lock(&t->lock);
 }
 
+/* What was asked for before it began is in it. Unlocks meanwhile. */
+static void look(pi__tier *t)
+{
+    const uint64_t number = t->looks_begun = t->looks_asked;
+    pi__tier_look_again(t);
+    const bool awaited = t->looks_done < number;
+    t->looks_done = number;
+    t->looked_at = pi__now_ns();
+    if (!awaited || !t->config.wake) return;
+    pthread_mutex_unlock(&t->lock);
+    t->config.wake(t->config.wake_ud);
+    pthread_mutex_lock(&t->lock);
+}
+
 /* Writes the oldest staged entry, or drops it where nothing can be written any more or it was cleared. */
 static void write_staged(pi__tier *t, bool late)
 {
@@ -97,6 +132,7 @@ static void write_staged(pi__tier *t, bool late)
     pi__tier_result rc = PI__TIER_PASSING;
     int64_t used = e->used;
     if (t->stats.writable && !late && !e->doomed) {
+        if (pi__now_ns() - t->looked_at > (int64_t) LOOK_MS * 1000000 && !t->closing) look(t); /* others' files count, too */
         evict(t);
         used = e->used;
         pthread_mutex_unlock(&t->lock);
@@ -220,9 +256,11 @@ static void *tier_thread(void *arg)
     pthread_mutex_lock(&t->lock);
     for (;;) {
         bool dirty = t->index.list[PI__TIER_DIRTY].tail != 0, late = t->closing && pi__now_ns() >= t->close_at;
-        if (dirty && !t->flush_at) t->flush_at = pi__now_ns() + (int64_t) FLUSH_MS * 1000000;
+        if (!dirty) t->flush_at = 0;
+        else if (!t->flush_at) t->flush_at = pi__now_ns() + (int64_t) FLUSH_MS * 1000000;
         if (t->index.n_doomed && dirty) flush_one(t);
         else if (t->queued.head && !t->closing) serve_load(t);
+        else if (t->looks_begun < t->looks_asked && !t->closing) look(t);
         else if (t->stage_count && t->stage[t->stage_first].ready) write_staged(t, late);
         else if (dirty && !late && (t->closing || pi__now_ns() >= t->flush_at)) flush_one(t);
         else if (t->closing) break;
@@ -356,6 +394,7 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
     for (int32_t i = t->config.max_loads; i > 0; i--) free_load(t, i);
     t->stats.writable = !t->config.read_only;
     rc = open_files(t, err);
+    t->looked_at = pi__now_ns();
     if (rc) goto out;
     if (!start_thread(t)) rc = pi__fail(err, PI_ENOMEM, "cannot start the prefix cache's thread");
 out:
@@ -397,6 +436,24 @@ bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group)
     bool has = pi__tier_find(&t->index, hash, group) != 0;
     pthread_mutex_unlock(&t->lock);
     return has;
+}
+
+uint64_t pi__tier_look(pi__tier *t)
+{
+    pthread_mutex_lock(&t->lock);
+    if (t->looks_asked == t->looks_begun) t->looks_asked++;
+    const uint64_t number = t->looks_asked;
+    pthread_cond_signal(&t->work);
+    pthread_mutex_unlock(&t->lock);
+    return number;
+}
+
+bool pi__tier_looked(pi__tier *t, uint64_t n)
+{
+    pthread_mutex_lock(&t->lock);
+    const bool done = t->looks_done >= n;
+    pthread_mutex_unlock(&t->lock);
+    return done;
 }
 
 /* The thread waits without a time limit as long as nothing is dirty. */
@@ -522,6 +579,7 @@ void pi__tier_cancel(pi__tier *t, uint64_t id)
 void pi__tier_clear(pi__tier *t, const pi__block_hash *tenant)
 {
     pthread_mutex_lock(&t->lock);
+    t->n_clears++;
     for (int32_t i = t->index.list[PI__TIER_LRU].head; i; i = t->index.entry[i].link[PI__TIER_LRU].next)
         if (t->index.entry[i].space == 0 && pi__block_hash_of_tenant(t->index.entry[i].hash, tenant))
             pi__tier_doom(&t->index, i);

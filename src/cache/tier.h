@@ -36,9 +36,13 @@
  * batches), and gives the order of eviction after the next open. Files are readable by their owner only, since a cache
  * can be turned back into the text it was computed from. Names that are not of this form are left alone.
  *
- * Several processes may use one directory, also with different models. The limit holds for everything in it, of all
- * models: each process counts what was there when it opened and what it wrote itself, so n processes that start with
- * an empty directory together can fill n times the limit, until the next open makes it right.
+ * Several processes may use one directory, on one machine or on several that mount it, also with different models. What
+ * another one has written is found after a look: the shards whose time has changed are read again. There is no lock that
+ * anybody waits for. The limit holds for everything in it, of all models: each process counts what was there when it
+ * opened, what it wrote itself and, of its own model, what it saw since; it looks before it writes where the last look is
+ * LOOK_MS (tier.c) old, so what several write at once may exceed the limit for so long. A file that somebody else used
+ * lately is not evicted by who used it longer ago. On a network file system the client's cache of directories decides how
+ * soon files of others are seen.
  *
  * Memory: one region at open, see pi__tier_memory. Threads: one of its own; any thread may call. */
 #ifndef PI__TIER_H
@@ -62,7 +66,7 @@ typedef struct pi__tier_config {
     int32_t max_tokens;      /* of an entry; 0: 256 */
     int32_t max_loads;       /* not yet polled, at one time; 0: 256 */
     int32_t close_ms;        /* close goes on writing what is staged for at most this long; 0: 2,000 */
-    void (*wake)(void *ud);  /* a load has ended: poll. On the tier's thread; must not call the tier; may be NULL */
+    void (*wake)(void *ud);  /* a load or look has ended. On the tier's thread; must not call the tier; may be NULL */
     void *wake_ud;           /* its argument */
     pi__log log;             /* what was found at open, the first failed write, the first damaged file */
 } pi__tier_config;
@@ -98,6 +102,11 @@ size_t pi__tier_memory(const pi__tier_config *config);
 
 /* true: a load would find the entry, as far as memory knows. O(1). */
 bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group);
+/* Asks for another look at the directory, where other processes may have written and removed files of this model since;
+ * returns its number. One that is asked for but has not begun is shared. wake is called when it has ended. */
+uint64_t pi__tier_look(pi__tier *t);
+/* true: look n has ended, and has() knows what was there when it was asked for. */
+bool pi__tier_looked(pi__tier *t, uint64_t n);
 /* The entry was used: it is evicted later than all others. Touch a sequence's entries from its end when it is done, as
  * its blocks are released, so that tails are evicted before heads. O(1); does nothing for an unknown entry. */
 void pi__tier_touch(pi__tier *t, pi__block_hash hash, int32_t group);

@@ -5,11 +5,13 @@
  *   tier_index.c  which entries exist, in the order of last use; memory only
  *   tier_io.c     names; one file written or read
  *   tier_scan.c   from the directory to an index, at open
+ *   tier_look.c   what others have changed in it since
  *
  * Slots of entries and loads are numbered from 1, and 0 is none: a region of zeros is an empty tier. */
 #ifndef PI__TIER_IMPL_H
 #define PI__TIER_IMPL_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sys/types.h>
 
@@ -24,6 +26,7 @@ enum {
 
 /* ------------------------------------------------------------------------------------------------------------ index */
 enum { PI__TIER_LRU, PI__TIER_DIRTY, PI__TIER_LISTS };
+enum { PI__TIER_SHARDS = 256 };
 
 typedef struct pi__tier_entry {
     pi__block_hash hash; /* with group and space: its name */
@@ -36,6 +39,7 @@ typedef struct pi__tier_entry {
     bool staged;        /* not written yet */
     bool dirty;         /* on the list of those whose file must still get the time of last use, or be removed */
     bool doomed;        /* cleared: no longer in the hash table */
+    bool seen;          /* by the look that runs, in its shard */
     struct { int32_t prev, next; } link[PI__TIER_LISTS]; /* neighbours: newer, older */
 } pi__tier_entry;
 
@@ -61,6 +65,8 @@ int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__block_hash hash, int3
 void pi__tier_erase(pi__tier_index *x, int32_t slot);
 /* Most recently used from now on; becomes dirty unless it is staged. */
 void pi__tier_use(pi__tier_index *x, int32_t slot);
+/* The same where its file has that time already. */
+void pi__tier_used(pi__tier_index *x, int32_t slot, int64_t used);
 void pi__tier_set_dirty(pi__tier_index *x, int32_t slot, bool dirty);
 /* It cannot be found any more and becomes dirty unless it is staged. */
 void pi__tier_doom(pi__tier_index *x, int32_t slot);
@@ -121,6 +127,10 @@ bool pi__tier_same_entry(const char *image, const pi__tier_what *w);
 /* Reads the data into dst, through head[head_bytes], which has room for w->n_tokens. OK, MISS, GONE, DAMAGED or
  * PASSING. */
 pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst);
+/* Its size in pages and its time. GONE, PASSING, or DAMAGED: it is no file. */
+pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int64_t *used);
+/* A directory below dir_fd to read; NULL with errno. */
+DIR *pi__tier_read_dir(int dir_fd, const char *path);
 /* OK when a file can be made and written where this fingerprint's files go; else FAILED with errno. */
 pi__tier_result pi__tier_probe(int dir_fd, pi__block_hash fingerprint);
 /* The file's modification time. GONE where there is no file. */
@@ -175,6 +185,9 @@ struct pi__tier {
     uint64_t limit_pages;
     int32_t n_stage;              /* capacity of stage */
     int dir_fd;
+    struct { int64_t time, since; } shard[PI__TIER_SHARDS]; /* the tier's thread: its time at the last look, and when that
+                                   * was first seen, monotonic ns */
+    int64_t looked_at;            /* the tier's thread: when the last look ended, or open, monotonic ns */
 
     pthread_mutex_t lock;         /* of everything below */
     pthread_cond_t work;          /* the thread has something to do */
@@ -191,9 +204,13 @@ struct pi__tier {
     pi__tier_queue queued, done;
     int32_t load_free;            /* first free load slot */
     bool told_damage;             /* logged once */
+    uint64_t n_clears;            /* calls of clear */
+    uint64_t looks_asked, looks_begun, looks_done; /* numbers of looks */
     pi__tier_stats stats;         /* the counters; the rest is filled in when asked */
 };
 
+/* Puts the index right with the files of this model. On the tier's thread, with the lock held; unlocks meanwhile. */
+void pi__tier_look_again(pi__tier *t);
 /* Fills the empty index from the directory, removes what is over the limit and what dead writers left. */
 int pi__tier_scan(pi__tier *t, pi_error *err);
 

@@ -107,10 +107,15 @@ int64_t pi__tier_tick(pi__tier_index *x)
     return x->clock;
 }
 
-void pi__tier_use(pi__tier_index *x, int32_t slot)
+void pi__tier_used(pi__tier_index *x, int32_t slot, int64_t used)
 {
     list_remove(x, PI__TIER_LRU, slot);
     list_push(x, PI__TIER_LRU, slot);
-    x->entry[slot].used = pi__tier_tick(x);
+    x->entry[slot].used = used;
+}
+
+void pi__tier_use(pi__tier_index *x, int32_t slot)
+{
+    pi__tier_used(x, slot, pi__tier_tick(x));
     if (!x->entry[slot].staged) pi__tier_set_dirty(x, slot, true);
 }

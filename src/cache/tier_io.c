@@ -175,6 +175,25 @@ pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used)
     return errno == ENOENT ? PI__TIER_GONE : PI__TIER_PASSING;
 }
 
+pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int64_t *used)
+{
+    struct stat st;
+    if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? PI__TIER_GONE : PI__TIER_PASSING;
+    if (!S_ISREG(st.st_mode)) return PI__TIER_DAMAGED;
+    uint64_t n = ((uint64_t) st.st_size + PI__TIER_PAGE - 1) / PI__TIER_PAGE;
+    *pages = n > UINT32_MAX ? UINT32_MAX : n ? (uint32_t) n : 1;
+    *used = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    return PI__TIER_OK;
+}
+
+DIR *pi__tier_read_dir(int dir_fd, const char *path)
+{
+    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0) (void) close(fd);
+    return d;
+}
+
 pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t used)
 {
     pi__tier_head h;

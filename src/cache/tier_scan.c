@@ -34,14 +34,6 @@ typedef struct scan {
 
 enum { EMPTY_SECONDS = 60, STRAY_SECONDS = 3600 }; /* see sweep */
 
-static DIR *open_dir(int dir_fd, const char *path)
-{
-    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d && fd >= 0) (void) close(fd);
-    return d;
-}
-
 /* Removes the temporary file if its writer is dead: its lock is free, or it is so old that the locks cannot be right. A
  * writer locks its file before it writes the first byte, so an empty one may be about to be locked; it is not touched
  * until it has been empty for a while. */
@@ -63,18 +55,14 @@ static bool scan_shard(scan *s, int32_t space, uint32_t shard)
 {
     char path[PI__TIER_PATH];
     pi__tier_shard_path(path, s->t->space[space], shard);
-    DIR *d = open_dir(s->t->dir_fd, path);
+    DIR *d = pi__tier_read_dir(s->t->dir_fd, path);
     if (!d) return true;
     bool ok = true;
     for (const struct dirent *de; ok && (de = readdir(d));) {
         found f = {.space = space};
-        struct stat st;
         if (strncmp(de->d_name, "tmp-", 4) == 0) sweep(dirfd(d), de->d_name, s->now);
         if (!pi__tier_parse_entry(de->d_name, &f.hash, &f.group) || f.hash.hi >> 56 != shard ||
-            fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) continue;
-        uint64_t pages = ((uint64_t) st.st_size + PI__TIER_PAGE - 1) / PI__TIER_PAGE;
-        f.pages = pages > UINT32_MAX ? UINT32_MAX : pages ? (uint32_t) pages : 1;
-        f.used = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+            pi__tier_stat(dirfd(d), de->d_name, &f.pages, &f.used)) continue;
         f.future = f.used > s->now;
         if (f.future) f.used = s->now;
         ok = pi__grow(&s->list, &s->cap, s->n + 1, sizeof *s->list);
@@ -87,10 +75,10 @@ static bool scan_shard(scan *s, int32_t space, uint32_t shard)
 static bool scan_space(scan *s, int32_t space)
 {
     char path[PI__TIER_PATH];
-    for (uint32_t shard = 0; shard < 256; shard++)
+    for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++)
         if (!scan_shard(s, space, shard)) return false;
     if (space == 0) return true;
-    for (uint32_t shard = 0; shard < 256; shard++) { /* another model's; not removed unless empty */
+    for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++) { /* another model's; not removed unless empty */
         pi__tier_shard_path(path, s->t->space[space], shard);
         (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
     }
@@ -102,7 +90,7 @@ static bool scan_space(scan *s, int32_t space)
 /* Appends the fingerprints of other models to t->space. */
 static int find_spaces(pi__tier *t, pi_error *err)
 {
-    DIR *d = open_dir(t->dir_fd, ".");
+    DIR *d = pi__tier_read_dir(t->dir_fd, ".");
     if (!d) return pi__fail(err, PI_EIO, "prefix cache: cannot read the directory %.140s: %s", t->dir, strerror(errno));
     int rc = PI_OK;
     for (const struct dirent *de; !rc && (de = readdir(d));) {

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "cache/block_pool.h"
+#include "cache/cache.h"
 #include "engine/job.h"
 #include "engine/thoughts.h"
 #include "grammar/grammar.h"
@@ -32,6 +32,8 @@ typedef struct pi__seq_fetch {
     int32_t rounds;            /* rounds of loads that are left, plus one; 0: the tiers were not asked yet */
     uint64_t upto;             /* loads up to this number are waited for */
     uint64_t bad;              /* loads that had failed when they were asked */
+    uint64_t look;             /* a look at the directory for what others wrote; 0: none was asked for */
+    double look_end;           /* with look: when to go on without it, ms; 0: it has ended */
 } pi__seq_fetch;
 
 /* Drafting: who drafts, how often that was right, and what drafters remember (drafter.h). */
@@ -64,6 +66,7 @@ struct pi__seq {
     uint64_t arrival;          /* order of submit */
     int32_t row;               /* scheduler: table row in the cache, -1: it waits and holds nothing */
     uint32_t without;          /* bit of each cache group that it has nothing in */
+    pi__sparse_span sparse;    /* its tokens with sparse prefill */
     int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
     int32_t n_tokens;          /* in tokens */
     int32_t n_prompt;          /* of them, the prompt */

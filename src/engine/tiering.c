@@ -12,7 +12,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
+
+enum { LOOK_MS = 250 }; /* a request waits for a look at the directory at most */
 
 /* A block that is in the host's memory as a whole: where there is no host tier. */
 static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
@@ -238,6 +241,7 @@ static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
     else if (t->offload.host && (slot = pi__host_take(t->offload.host, g)) < 0) return false;
     pi__load *l = &t->load[k];
     *l = (pi__load){.number = ++t->n_loads, .hash = hash, .group = g, .block = pi__block_get_new(pool), .slot = slot};
+    pi__cache_expect(t->cache, s->row, s->tokens, (i + 1) * (bs / t->cache->hash_block));
     memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : near_block(t, g, l->block);
     if (there) bring(t, l);
@@ -250,9 +254,26 @@ bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
     return t->offload.host && (t->offload.n_copies || n_waiting || pi__host_grows(t->offload.host));
 }
 
+/* Others may have written what s needs: the directory is looked at once, unless everything is at hand. */
+static bool looking(pi__tiering *t, pi__seq *s)
+{
+    if (!t->disk || (s->fetch.look && !s->fetch.look_end)) return false;
+    if (!s->fetch.look) {
+        const int32_t reuse = t->cache->reuse_block, most = pi__seq_most(s) / reuse * reuse;
+        s->fetch.look = 1;
+        if (longest(t, s) >= most) return false;
+        s->fetch.look = pi__tier_look(t->disk);
+        s->fetch.look_end = pi__now_ms() + LOOK_MS;
+    }
+    if (!pi__tier_looked(t->disk, s->fetch.look) && pi__now_ms() < s->fetch.look_end) return true;
+    s->fetch.look_end = 0;
+    return false;
+}
+
 bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
 {
     if (!t->disk && !t->offload.host) return false;
+    if (looking(t, s)) return true;
     if (pending(t, s->fetch.upto)) return true;
     if (!s->fetch.rounds) { /* in rounds of what can be under way at a time; one that fails is the last */
         s->fetch.rounds = 2 * (s->n_tokens / t->cache->hash_block * t->cache->n_groups / PI__MAX_LOADS + 2);

@@ -17,7 +17,7 @@ struct device {
     {
         pi__cpu_params cpu = {};
         cpu.fp4 = fp4;
-        cpu.matmul = PI__MATMUL_EXACT; /* as experts are multiplied, and as the references say */
+        cpu.matmul = PI__MATMUL_EXACT; /* as the references say */
         pi_error err;
         if (pi__device_create(&be, name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
     }

@@ -85,6 +85,9 @@ static axis axes[3];
 static bool sampled;
 static double block_scale;
 static bool trial_worked; /* the block of the probe did something */
+static bool ended;        /* one block of the sample has been the last of all */
+static bool once;         /* what the block does now is not done by others */
+static launch_counts before_once;
 
 static unsigned &of_axis(dim3 &d, int i) { return i == 0 ? d.x : i == 1 ? d.y : d.z; }
 
@@ -125,6 +128,7 @@ std::vector<uint64_t> count_blocks(bool (*probe)(dim3))
     sampled = most && now->blocks > 2 * most && !(options.count->whole && options.count->whole(now->kernel));
     if (!sampled) return which;
     launch_counts before = *now;
+    ended = false;
     for (int i = 0; i < 3; i++) {
         axes[i].size = size[i];
         pick(axes[i], i, i ? min(most, 2u) : most, probe);
@@ -183,6 +187,32 @@ static double whole(const footprint &f)
 
 bool counting() { return now; }
 
+bool sampling() { return now && sampled; }
+
+bool ends_sample()
+{
+    if (!sampling() || ended) return false;
+    for (unsigned w = 0; w * 32 < block_threads(); w++) count_meet(w, ~0u);
+    ended = once = true;
+    before_once = *now;
+    block_bit = ~0u;
+    return true;
+}
+
+/* What was counted since, as it is when all else is multiplied. */
+static void end_once()
+{
+    const launch_counts &b = before_once;
+    for (int i = 0; i < N_COUNTED; i++) now->op[i] = b.op[i] + (now->op[i] - b.op[i]) / block_scale;
+    const auto part = [](double &n, double was) { n = was + (n - was) / block_scale; };
+    part(now->wavefronts, b.wavefronts);
+    part(now->least, b.least);
+    part(now->read, b.read);
+    part(now->written, b.written);
+    part(now->bulk, b.bulk);
+    once = false;
+}
+
 void count_launch(const void *kernel, dim3 grid, dim3 block, size_t shared)
 {
     launch_counts c = {};
@@ -206,6 +236,7 @@ void count_block(dim3)
 void count_block_end()
 {
     for (unsigned w = 0; w * 32 < block_threads(); w++) count_meet(w, ~0u);
+    if (once) end_once();
     now->ran++;
 }
 

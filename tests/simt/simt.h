@@ -219,6 +219,12 @@ void atomic_access(const void *p, size_t size, bool polls, const char *file, int
  * what others wrote before the atomics that it saw is seen by it. */
 void fence();
 
+/* Of the launch only some blocks run, and stand for all (counters.h). */
+bool sampling();
+/* The block has done its share, and waits for the others: true for one of a sample, which is then taken to be the last, and
+ * goes on for all. By one thread between two barriers. */
+bool ends_sample();
+
 } // namespace simt
 
 #define threadIdx (simt::self->tid)

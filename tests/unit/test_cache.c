@@ -482,6 +482,8 @@ static void *f_malloc(void *ud, size_t n) { (void) ud; return left-- > 0 ? mallo
 static void *f_realloc(void *ud, void *p, size_t n) { (void) ud; return left-- > 0 ? realloc(p, n) : NULL; }
 static void f_free(void *ud, void *p) { (void) ud; free(p); }
 
+static void no_listener(void *ud, const pi_cache_event *ev) { (void) ud, (void) ev; }
+
 static void out_of_memory(void **st)
 {
     (void) st;
@@ -495,15 +497,16 @@ static void out_of_memory(void **st)
         pi_error err = {0};
         int rc = pi__cache_init(&c, spec, 2, SEQS, CTX, &err);
         if (!rc) {
+            rc = pi__cache_listen(&c, 0, no_listener, NULL, &err);
             pi__cache_destroy(&c);
-            break;
         }
+        if (!rc) break;
         assert_int_equal(rc, PI_ENOMEM);
         assert_int_equal(err.code, PI_ENOMEM);
         failures++;
     }
     pi_set_allocator(NULL);
-    assert_int_equal(failures, 3); /* the tables, and each pool */
+    assert_int_equal(failures, 5); /* the tables, each pool, and two of the index of prefixes */
 }
 
 int main(void)

@@ -568,6 +568,42 @@ static void disk_tier(void **st)
     assert_int_equal(system(cmd), 0);
 }
 
+/* Two engines on one directory: what one computed the other one takes over, without having been opened again. */
+static void shared_directory(void **st)
+{
+    (void) st;
+    char dir[] = "/tmp/pagedinfer-tier-XXXXXX", cmd[400];
+    assert_non_null(mkdtemp(dir));
+    pi__config c = base_config();
+    c.prefix_dir = dir;
+    c.prefix_dir_bytes = 64 << 20;
+    pi__core *e[2] = {open_core(&c), open_core(&c)};
+    for (uint32_t seed = 1; seed <= 6; seed++) {
+        static job a, b;
+        pi_stats now = {.size = sizeof now};
+        pi__core_stats(e[seed % 2], &now);
+        const uint64_t written = now.disk_writes;
+        fill(&a, seed, 260, 20);
+        must_submit(e[seed % 2], &a);
+        wait_job(&a);
+        assert_int_equal(a.end.cached_tokens, 0);
+        for (int i = 0; i < 3000 && now.disk_writes < written + 17; i++) { /* 16 blocks of the prompt, and one of the answer */
+            usleep(1000);
+            pi__core_stats(e[seed % 2], &now);
+        }
+        fill(&b, seed, 260, 20);
+        must_submit(e[!(seed % 2)], &b);
+        wait_job(&b);
+        assert_int_equal(b.end.cached_tokens, 256);
+        assert_memory_equal(a.tokens, b.tokens, 20 * sizeof(int32_t));
+        assert_true(a.rows == b.rows);
+    }
+    pi__core_close(e[0]);
+    pi__core_close(e[1]);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
 static void all_rows(void **st)
 {
     (void) st;
@@ -1009,7 +1045,7 @@ int main(void)
         cmocka_unit_test(jobs_of_one_call), cmocka_unit_test(a_family_without_room),
         cmocka_unit_test(preemption_changes_nothing),
         cmocka_unit_test(shared_prefix_is_computed_once), cmocka_unit_test(burst), cmocka_unit_test(long_prompt),
-        cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier),
+        cmocka_unit_test(memory_follows_use), cmocka_unit_test(disk_tier), cmocka_unit_test(shared_directory),
         cmocka_unit_test(all_rows), cmocka_unit_test(scoring_reuses), cmocka_unit_test(what_fits),
         cmocka_unit_test(mlock_or_a_line), cmocka_unit_test(refusals),
         cmocka_unit_test(room_after_an_end),

@@ -94,6 +94,11 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
 }
 
 void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
+int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)
+{
+    (void) e, (void) fn, (void) ud, (void) err;
+    return PI_OK;
+}
 const pi__classifier *pi__core_classifier(const pi__core *e)
 {
     static const pi__classifier none;

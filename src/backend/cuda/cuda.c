@@ -3,7 +3,7 @@
  * Memory: a small object, and what load.c takes while weights are loaded; weights, cache and activations are the caller's, from
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
- *     [batch: integers][row numbers][frequencies][picks][prepared input][the same as floats][experts]
+ *     [batch: integers][row numbers][counter of tails][frequencies][picks][prepared input][the same as floats][experts]
  *     [clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
  *
  * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
@@ -74,6 +74,7 @@ static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_flush(c);
     pi__cuda_forget(c);
     if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
 }
@@ -95,11 +96,13 @@ static void cuda_host_free(pi__backend *be, void *p, size_t size)
 static uint64_t cuda_copy_out(pi__backend *be, void *host, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_flush(c);
     return pi__rt_copy_out(c->rt, host, src, n) ? 0 : ++c->n_copies;
 }
 static uint64_t cuda_copy_in(pi__backend *be, void *dst, const void *host, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_flush(c);
     return pi__rt_copy_in(c->rt, dst, host, n) ? 0 : ++c->n_copies;
 }
 static bool cuda_copies(pi__backend *be, bool wait, uint64_t *ended)
@@ -171,6 +174,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     cuda_scratch s;
     s.batch = pi__cuda_take(&at, pi__cuda_image_ints(lim) * i);
     s.rows = pi__cuda_take(&at, (size_t) pi__cuda_max_gather(lim) * i);
+    s.arrived = pi__cuda_take(&at, sizeof(uint32_t));
     s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
@@ -217,6 +221,8 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->lim = *lim;
     c->open = false;
     c->loads = true;
+    static const uint32_t none = 0;
+    pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.arrived, &none, sizeof none));
     return PI_OK;
 }
 
@@ -317,6 +323,7 @@ static const pi__device_fns cuda_device = {
 #define FN(name, type)                                                                                                  \
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
     {                                                                                                                   \
+        if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                                \
         if (PI__OP_##name != PI__OP_moe) pi__cuda_forget((pi__cuda *) be);                                              \
         pi__cuda_##name(be, b, a);                                                                                      \
     }
@@ -449,6 +456,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->be.discrete = true;
     c->n_threads = p->n_threads;
     c->records = !p->no_graphs;
+    c->fuses = !p->no_fuse;
+    c->held.id = PI__N_OPS;
     c->fast_attention = p->matmul != PI__MATMUL_EXACT;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {

@@ -17,6 +17,7 @@ typedef struct cuda_batch {
         *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
+    const int32_t *run_start, *run_seq, *run_block; /* of pi__batch.runs */
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
 
@@ -56,9 +57,23 @@ typedef struct cuda_prepared {
     int what[2];            /* in which form it is in either, and for some the matrices' type; -1: in none */
 } cuda_prepared;
 
+/* Ops that were called and are queued with what comes next (fuse.c). */
+typedef struct cuda_held {
+    pi__op_id id;           /* linear, attention or gdn; PI__N_OPS: none */
+    bool adds;              /* behind that, or alone, an add_norm */
+    const pi__batch *b;     /* of attention and gdn */
+    union {
+        pi__linear linear;
+        pi__attention attention;
+        pi__gdn gdn;
+    } of;
+    pi__add_norm add;
+} cuda_held;
+
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, freq, picks, prepared, floats, experts, clusters, gdn, indexer, kv_splits, blas, total; /* bytes */
+    size_t batch, rows, arrived, freq, picks, prepared, floats, experts, clusters, gdn, indexer, key_blocks, taken, counts, kv_splits, blas;
+    size_t total; /* bytes */
 } cuda_scratch;
 
 /* Host memory and threads of loading (load.c). */
@@ -89,6 +104,7 @@ typedef struct pi__cuda {
     int ways;               /* PI__WAY_*: how matrices may be multiplied; never changes */
     bool fast_attention;    /* queries are rounded to f16; never changes */
     cuda_without without;   /* what was found to be wrong; never changes */
+    bool fuses;             /* several ops may be one launch; never changes */
     bool records;           /* decode steps and drafts are captured; never changes */
     bool joined;            /* it works with others, which must capture the same steps as it does */
     pi__limits lim;         /* of reserve() */
@@ -111,6 +127,7 @@ typedef struct pi__cuda {
     pi__rt_graph *made;     /* captured, and not replayed yet: NULL, or one of recorded */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
+    cuda_held held;         /* nothing, when a step has ended */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
@@ -204,11 +221,6 @@ enum {
     PI__WAY_W16 = 4,   /* packed ones by 16-bit tensor cores, where there is a kernel */
 };
 int pi__cuda_form(int ways, int32_t type, int64_t n_in);
-/* The same of experts, which have no kernels for W16. */
-static inline int pi__cuda_expert_form(int ways, int32_t type, int64_t n_in)
-{
-    return pi__cuda_form(ways & ~PI__WAY_W16, type, n_in);
-}
 /* The input in that form for matrices of that type: where it is, or will be when what is queued now is done. */
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
 static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }
@@ -218,6 +230,26 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
 
 /* ops_blas.c: a product in form HILO. */
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);
+
+/* The form in which a linear's matrices of that (packed) type read their input. */
+int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a);
+/* Queues a linear, and its tail with its last matrices, if there is one: has_tail() of fuse.c says whether these can have it. */
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
+/* The tail's targets are there when what is queued now is done. */
+void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t);
+
+/* The same of attention, which can always have one, and of gdn where it is one launch. */
+void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
+void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then);
+bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a);
+/* An op qkv as the kernels have it. */
+pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a);
+
+/* fuse.c: ops that are one launch with others. true: the op is held, or queued with what was. false: nothing is held, and the
+ * op is to be queued. */
+bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
+/* Queues what is held. */
+void pi__cuda_flush(pi__cuda *c);
 
 /* selftest.c: which rows of a small product with a matrix of that type (in one of the ways, or by the library, where
  * blas is not NULL) are not what the host computes, PI__WRONG_*. */

@@ -25,6 +25,8 @@ PI__OPS_ROWS(PI__K_ROW_OP)
 /* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
                float *table);
+/* As op block_conv has it; seq, seq_start of the batch. */
+int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens);
 /* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
 
@@ -112,11 +114,34 @@ typedef struct pi__k_attn {
     size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
     int32_t block;              /* tokens see their sequence's last one */
+    const struct pi__k_tail *tail; /* the last launch's, of in alone, which is PLAIN; or NULL */
     int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
+    /* Sparse prefill: seq_start and n_seqs are those of runs (pi__runs); else NULL: */
+    const int32_t *run_seq;     /* [n_seqs] the sequence of each */
+    const int32_t *run_block;   /* [n_seqs] the query block that it is, -1: none */
+    const uint32_t *taken;      /* [query blocks, n_head_kv, taken_words] a bit a key block: it is attended to */
+    int32_t taken_words;
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
+
+/* ---- launch_key_blocks.cu: the key blocks that some query blocks of one sequence, side by side, attend to (PI__SPARSE_BLOCK
+ * of ops.h) */
+typedef struct pi__k_blocks {
+    pi__k_attn a;               /* what attention is to be given: of it q, n_head, softcap, block_table, cache and taken_words */
+    float sparsity;
+    int32_t seq;                /* the sequence */
+    int32_t first_token;        /* of the first query block */
+    int32_t first_key;          /* the key block that it is itself: it sees so many before */
+    int32_t first_block;        /* its number in taken */
+    int32_t n;                  /* query blocks */
+    uint32_t *taken;            /* as in pi__k_attn */
+    void *scratch;              /* pi__k_blocks_scratch() bytes, a multiple of 16 */
+    unsigned long long *counts; /* [2] key blocks attended to, and seen, are added, by kv head; or NULL */
+} pi__k_blocks;
+size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv, int32_t head_dim);
+int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
 typedef struct pi__k_state { /* as pi__state_layer of ops.h */
@@ -148,6 +173,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const int32_t *save;       /* [save_start[n_seqs]][2] position, snapshot */
     pi__k_state state;
     float *scratch;            /* pi__k_gdn_scratch() bytes */
+    const struct pi__k_tail *tail; /* as of attention; where pi__k_gdn_is_one */
 } pi__k_gdn;
 
 /* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, no
@@ -156,6 +182,8 @@ size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
+/* Not 0: it is one launch. */
+int pi__k_gdn_is_one(const pi__k_gdn *a);
 /* Outside of a step, see state_save and state_load of ops.h. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
@@ -236,6 +264,26 @@ typedef struct pi__k_input {
     float limit; /* of SWIGLU; 0: none */
 } pi__k_input;
 
+/* What the blocks of a launch that are the last to end do for all: x = (x + y) * scale, or with y's norm, as pi__add_norm of
+ * ops.h; then the input of the next matrices is prepared from what is there (kernels/tail.cuh). */
+typedef struct pi__k_tail {
+    uint32_t *arrived;   /* a counter, 0 before and after the launch; NULL: there is no tail */
+    int32_t n_rows;      /* of x and in; PI__K_TAIL_ROWS at most, of pi__k_finish_rows any */
+    float *x;            /* [n_rows, n]; NULL: nothing is added */
+    const float *y, *w;  /* [n_rows, n]; [n] or NULL */
+    float eps, scale;
+    int64_t n;
+    pi__k_input in;      /* what is prepared */
+    int64_t n_in;        /* its columns */
+    void *integers, *floats, *halves; /* where, as pi__k_prepare and pi__k_w16_prepare have it, or NULL; rows behind the last are
+                                       * not written */
+    int32_t bf16;        /* of halves */
+    pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
+} pi__k_tail;
+enum { PI__K_TAIL_ROWS = 16 };
+/* launch_tail.cu: that, as a launch of its own; arrived is not used. */
+int pi__k_finish_rows(void *stream, const pi__k_tail *t);
+
 /* Bytes of n_rows prepared rows, for packed types or (floats) for F32, F16 and BF16. */
 size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats);
 /* Norm or gate, then rounding to 15 bits in blocks of 32 (or floats as they are): once for all matrices that read it. */
@@ -249,11 +297,13 @@ typedef struct pi__k_product {
 enum { PI__K_MOST_LINEAR = 4 };
 /* n products, at most PI__K_MOST_LINEAR, with matrices of the same type and as many columns. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+/* And then a tail, where there are no more than PI__K_TAIL_ROWS, of types that are not floats. */
+int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* launch_fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120,
  * sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* launch_w16.cu: the same with 16-bit tensor cores: weights and x are rounded to F16 (of MXFP4: BF16), for the types that it
  * has; as pi__k_linear. input: which of the two prepared forms the type's x has. */
 int pi__k_w16_has(int32_t type);
@@ -261,6 +311,7 @@ int pi__k_w16_input(int32_t type);
 size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* launch_mma16.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
  * one for such. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);
@@ -320,6 +371,10 @@ typedef struct pi__k_experts {
     const int32_t *row;     /* [n_rows * n_used] prepared row of a column (routes.row); NULL: columns are prepared */
     float *y, *y2;          /* [n_rows * n_used, n_out] by column; of the second */
     int64_t ldy;
+    int32_t n_sm;           /* multiprocessors to fill, 0: not known. A choice of speed alone, as in pi__k_attn */
+    void *mid;              /* pi__k_w16_experts: not NULL: act(y) * y2 goes there, as pi__k_w16_mid has it, and y is not written */
+    int32_t mid_type, act;  /* of the matrices that read mid; PI__IN_* of ops.h */
+    float limit;            /* as in pi__k_input */
 } pi__k_experts;
 /* y = W x by column; prepared has n_rows rows, or as many as there are columns. */
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
@@ -327,6 +382,12 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for F16 and BF16 that pi__k_mma16_has, with x as pi__k_mma16_prepare has it. */
 int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same for the types that pi__k_w16_has, with x as pi__k_w16_prepare has it. */
+int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+/* The same of columns with a factor for 32 values: what gate and up make, for down. mid: from floats by column, gated. */
+size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
+int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
+int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);
 /* y[row] = the sum of weight * x[column] over the row's experts, by rank. x [n_rows * n_used, n] */
 int pi__k_add_experts(void *stream, const pi__k_routes *r, const float *x, int64_t n, float *y, int64_t ldy);
 

@@ -20,12 +20,15 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
 
 enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequences, gemm_kernels.cuh for prefill */
 
+template <int TYPE, int NT> static int run_few(void *stream, const products &p, unsigned tiles)
+{
+    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = slice_bytes<TYPE, NT>(p.shape);
+    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), own > least ? own : least, p);
+}
+
 template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
 {
-    constexpr int NT = MOST_GROUPS;
-    dim3 grid(tiles), block(THREADS);
-    if (p.n_rows <= 8) return pi_launch(stream, linear<TYPE, 1>, grid, block, slice_bytes<TYPE, 1>(p.shape), p);
-    return pi_launch(stream, linear<TYPE, NT>, grid, block, slice_bytes<TYPE, NT>(p.shape), p);
+    return p.n_rows <= 8 ? run_few<TYPE, 1>(stream, p, tiles) : run_few<TYPE, MOST_GROUPS>(stream, p, tiles);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)
@@ -49,9 +52,14 @@ static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 |
 
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
+    return pi__k_linear_then(stream, w, n, prepared, n_rows, nullptr);
+}
+
+int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+{
     const uint8_t *codes = (const uint8_t *) prepared;
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR) return 1;
+    if (n > PI__K_MOST_LINEAR || (t && (n_rows > PI__K_TAIL_ROWS || is_float(w->w.type)))) return 1;
     const block_meta *meta = (const block_meta *) (codes + codes_bytes(n_rows, w->w.n_in));
     if (n_rows > 8 * MOST_GROUPS || is_float(w->w.type)) {
         int code = 0;
@@ -60,7 +68,8 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
         }
         return code;
     }
-    products p = {w->w.shape, (const uint4 *) codes, meta, n_rows, n, {}};
+    products p = {w->w.shape, (const uint4 *) codes, meta, n_rows, n, {}, {}};
+    if (t) p.tail = *t;
     unsigned tiles = 0;
     for (int i = 0; i < n; i++) {
         p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, tiles};

@@ -45,7 +45,8 @@ static unsigned share(w16_products &p, int64_t tiles)
 
 template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_products &p, unsigned blocks)
 {
-    return pi_launch(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), w16_stream<TYPE, NT, R>::bytes(), p);
+    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = w16_stream<TYPE, NT, R>::bytes();
+    return pi_launch(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), own > least ? own : least, p);
 }
 
 template <int TYPE> static int run_w16(void *stream, w16_products &p)
@@ -61,12 +62,13 @@ template <int TYPE> static int run_w16(void *stream, w16_products &p)
                      p);
 }
 
-int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR) return 1;
+    if (n > PI__K_MOST_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
-    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}};
+    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}};
+    if (t) p.tail = *t;
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
     switch (w->w.type) {
 #define RUN(t) case PI__##t: return run_w16<PI__##t>(stream, p);
@@ -74,4 +76,9 @@ int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void
 #undef RUN
     default: return 1;
     }
+}
+
+int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    return pi__k_w16_linear_then(stream, w, n, prepared, n_rows, nullptr);
 }

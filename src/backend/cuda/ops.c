@@ -51,10 +51,9 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
     int code = 0;
     if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
-    for (int32_t i = 0; i < n && !code; i++) {
-        if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-        else code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-    }
+    if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
+    for (int32_t i = 0; i < n && !code; i++)
+        code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
     return code;
 }
 
@@ -64,11 +63,21 @@ static bool same_input(const pi__k_input *a, const pi__k_input *b)
            a->eps == b->eps && a->limit == b->limit;
 }
 
+/* What a prepared input is known by: the form, and of some forms the types whose x is the same. */
+static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form; }
+
+void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
+{
+    c->ready = (cuda_prepared) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
+    if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS;
+    if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16);
+    if (t->floats) c->ready.what[1] = PI__FORM_FLOATS;
+}
+
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_prepared *r = &c->ready;
-    const int like = form == PI__FORM_W16 ? pi__k_w16_input(type) : type; /* types whose x is the same */
-    const int at = form == PI__FORM_FLOATS, what = form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form;
+    const int at = form == PI__FORM_FLOATS, what = known_by(form, form == PI__FORM_W16 ? pi__k_w16_input(type) : type);
     void *to = c->scratch + (at ? c->at.floats : c->at.prepared);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
         *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
@@ -77,11 +86,14 @@ void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
     return to;
 }
 
-/* The same, by whom the backend has for it. */
-static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
+/* The same, by whom the backend has for it, and then the tail, if there is one. */
+static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
+                    const pi__k_tail *then)
 {
     void *stream = pi__rt_stream(c->rt);
     int code = 0;
+    if (then && form == PI__FORM_W16) return pi__k_w16_linear_then(stream, p, n, prepared, n_rows, then);
+    if (then) return pi__k_linear_then(stream, p, n, prepared, n_rows, then);
     if (form != PI__FORM_HILO) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++) code = pi__cuda_blas_product(c->blas, stream, &p[i], prepared, n_rows);
     return code;
@@ -100,23 +112,30 @@ static void linear_in_pieces(pi__backend *be, const pi__batch *b, const pi__line
     }
 }
 
-void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) {
-        linear_in_pieces(be, b, a);
-        return;
-    }
+    const int form = pi__cuda_form(c->ways, type, a->lin[0].w->n_in);
+    return form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS ? PI__FORM_HILO : form;
+}
+
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
+{
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
         for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
             p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
-        int32_t type = p->w.type, form = pi__cuda_form(c->ways, type, p->w.n_in);
-        if (form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS) form = PI__FORM_HILO;
+        const int32_t type = p->w.type, form = pi__cuda_linear_form(c, type, a);
         void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
-        PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows));
+        PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
+}
+
+void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) linear_in_pieces(be, b, a);
+    else pi__cuda_queue_linear(c, a, NULL);
 }
 
 /* Those that are one kernel with the op's own arguments. */
@@ -152,24 +171,36 @@ void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
     PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, a->n_freq, a->mscale, a->table));
 }
 
+void pi__cuda_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    PI__QUEUE(c, pi__k_block_conv(pi__rt_stream(c->rt), a, d->seq, d->seq_start, b->n_tokens));
+}
+
 static pi__k_cache cache_of(const pi__batch *b, const pi__kv_layer *kv)
 {
     return (pi__k_cache) {kv->base, kv->stride, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim,
                           b->kv[kv->group].block_size};
 }
 
-void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
+pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     bool store = a->k && d->slot[a->kv->group];
-    pi__k_qkv k = {
+    return (pi__k_qkv) {
         .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .k = store ? a->k : NULL,
         .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
         .q_bias = a->q_bias, .k_bias = a->k_bias, .v_bias = a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
         .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
         .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[a->kv->group], .cache = cache_of(b, a->kv),
     };
+}
+
+void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const pi__k_qkv k = pi__cuda_heads(c, b, a);
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
 }
 
@@ -191,7 +222,11 @@ static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && wind
 
 void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_queue_attention((pi__cuda *) be, b, a, NULL);
+}
+
+void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then)
+{
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     const int64_t q_stride = a->q_stride ? a->q_stride : a->kv->head_dim;
     const bool turn = pi__kv_rotated(a->kv->type_v);
@@ -202,7 +237,7 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
-        .n_sm = c->info.n_sm, .block = a->block, .fast = c->fast_attention,
+        .n_sm = c->info.n_sm, .block = a->block, .tail = then, .fast = c->fast_attention,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
     pi__k_turn t = {

@@ -48,6 +48,7 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_experts(stream, r, e, prepared);
     if (form == PI__FORM_MMA16) return pi__k_mma16_experts(stream, r, e, prepared);
+    if (form == PI__FORM_W16) return pi__k_w16_experts(stream, r, e, prepared);
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
@@ -59,8 +60,8 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (a->shard) h += n_ff / a->shard->n * a->shard->i;
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
-    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff};
-    const int form = pi__cuda_expert_form(c->ways, e.w.type, e.w.n_in);
+    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff, .n_sm = c->info.n_sm};
+    const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
     void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
@@ -71,9 +72,50 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
-    const int form2 = pi__cuda_expert_form(c->ways, e.w.type, e.w.n_in);
+    const int form2 = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
     x = pi__cuda_prepared(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
+}
+
+/* Gate, up and what activation makes of them in one launch, where all matrices are multiplied in 16-bit floats. false: they
+ * are not. */
+static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, void *mid)
+{
+    const int64_t n_ff = a->down->n_in;
+    pi__k_input in = pi__cuda_input(&a->in);
+    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .n_sm = c->info.n_sm, .mid = mid, .act = a->act,
+                       .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit};
+    const bool w16 = pi__cuda_form(c->ways, e.w.type, e.w.n_in) == PI__FORM_W16 &&
+                     pi__cuda_form(c->ways, e.mid_type, n_ff) == PI__FORM_W16;
+    if (!w16 || a->shard || (a->up && a->up->type != a->gate->type)) return false;
+    e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;
+    e.scale2 = a->up ? a->up->scale : e.w.scale;
+    e.w.n_out = n_ff;
+    void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, e.w.type, r->n_rows, e.w.n_in);
+    PI__QUEUE(c, pi__k_w16_experts(pi__rt_stream(c->rt), r, &e, x));
+    return true;
+}
+
+/* The results of down by column, [pairs, E] at h, where those of gate and up may have been. */
+static void gate_up_down(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h, void *mid)
+{
+    const int64_t n_ff = a->down->n_in;
+    const int32_t pairs = a->n_rows * a->n_used;
+    void *stream = pi__rt_stream(c->rt);
+    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
+    const int form = pi__cuda_form(c->ways, down.w.type, n_ff);
+    const bool there = gate_up_to_mid(c, a, r, mid);
+    if (!there) gate_up(c, a, r, h);
+    pi__cuda_forget(c);
+    if (a->shard) a->shard->complete(a->shard, h, pairs, n_ff);
+    const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff, .limit = a->limit};
+    if (form == PI__FORM_W16) {
+        if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, mid));
+        PI__QUEUE(c, pi__k_w16_down(stream, r, &down, mid));
+        return;
+    }
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, mid));
+    PI__QUEUE(c, pi__cuda_experts(stream, form, r, &down, mid));
 }
 
 void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
@@ -99,14 +141,6 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     };
     for (int i = 0; i < 3; i++) r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     PI__QUEUE(c, pi__k_route(stream, &r));
-    gate_up(c, a, &r, h);
-    pi__cuda_forget(c);
-    if (a->shard) a->shard->complete(a->shard, h, a->n_rows * a->n_used, n_ff);
-    const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff,
-                             .limit = a->limit};
-    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = n_out};
-    const int form = pi__cuda_expert_form(c->ways, down.w.type, n_ff);
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, a->n_rows * a->n_used, n_ff, mid));
-    PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &down, mid));
+    gate_up_down(c, a, &r, h, mid);
     PI__QUEUE(c, pi__k_add_experts(stream, &r, h, n_out, a->y, a->ldy));
 }

@@ -1,0 +1,523 @@
+/* Products of experts with 16-bit weights and activations: w16.cuh's sums over the tiles of moe_kernels.cuh.
+ *
+ * One launch for all tiles. Its work are items: a tile of columns and some rows of its expert's matrix, those of the largest
+ * tiles first. Blocks of threads are as many as the device holds at once; each has a share of the items, in a row, and what
+ * an item needs is on its way to shared memory while the one before it is summed.
+ *
+ *     tiles    [e4: 64 columns] [e4: 9] [e1: 3] [e7: 1]           how many, the device alone knows
+ *     items    rows 0.. 64.. ..| 0.. 64.. ..| ..
+ *     blocks   [0       ][1       ][2       ][3       ]
+ *
+ * Few rows of the batch (experts_w16_few, up to 32): an item is 64 rows of W, a warp has a slice of each, as in w16_kernels.cuh.
+ * Many (experts_w16_many): 256 rows of W, of which a warp has 32, all slices one after the other.
+ *
+ * Of two matrices an item has as many rows of each, the same ones: gate and up meet in a block. It makes of them the input of
+ * down, so that they never lie in memory. The row's largest value is not known there, so each block of 32 columns has a power
+ * of two of its own (`mid`), which multiplies its sum before that is added to the slice's:
+ *
+ *     mid: [groups of 8 columns][blocks of 32 values]{ [32 lanes] words of B as in w16.cuh, [8] factor }
+ *
+ * In which tile or block of threads a column is changes no bit of it. */
+#ifndef PI_MOE_W16_KERNELS_CUH
+#define PI_MOE_W16_KERNELS_CUH
+
+#include "input.cuh"
+#include "moe.cuh"
+#include "pipe.cuh"
+#include "w16.cuh"
+
+enum { MID_BLOCK = 544 /* bytes of a block of 8 columns of mid */ };
+
+/* A launch. */
+struct w16_experts {
+    pi__k_experts a;
+    const pi__k_tile *tile[3];
+    const int32_t *n_tile;
+    const uint8_t *x;      /* prepared rows, or mid */
+    const float *factor;   /* of rows */
+    uint32_t n_item;       /* of a tile: parts of the matrix's rows */
+    bool mid_bf16;         /* of the two 16-bit forms, mid's */
+    uint32_t many;         /* shares of work that an item of the largest tiles is; of others it is one */
+};
+
+/* ---------------------------------------------------------------------------------------------------------------- items */
+
+struct w16_item {
+    pi__k_tile t;
+    int32_t part; /* of the rows of W */
+};
+
+PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
+{
+    int32_t tile = (int32_t) (i / p.n_item), k = 2;
+    const int32_t part = (int32_t) (i % p.n_item);
+    while (k && tile >= p.n_tile[k]) tile -= p.n_tile[k--];
+    return {p.tile[k][tile], part};
+}
+
+/* The block's items: first .. end - 1. */
+PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
+{
+    const uint64_t large = (uint64_t) p.n_tile[2] * p.n_item, small = (uint64_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
+    const uint64_t all = p.many * large + small;
+    auto item_at = [&](uint64_t share) { /* the first that begins there or later */
+        return (uint32_t) (share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large);
+    };
+    first = item_at(all * blockIdx.x / gridDim.x);
+    end = item_at(all * (blockIdx.x + 1) / gridDim.x);
+}
+
+/* Tile r of the n of an item, of 16 rows: of two matrices the first half is of the first. */
+PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n, int32_t r)
+{
+    const int32_t half = n / 2, last = (int32_t) ((p.a.w.n_out + 15) / 16 - 1);
+    const bool second = p.a.data2 && r >= half;
+    const int32_t tile = p.a.data2 ? i.part * half + r - (second ? half : 0) : i.part * n + r;
+    return (second ? p.a.data2 : p.a.w.data) + (size_t) i.t.expert * p.a.w.shape.mat_bytes +
+           (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
+}
+
+/* Epilogue: a column's sum times the factors of matrix and row. */
+template <int TYPE, bool MID> struct expert_times {
+    const w16_experts &p;
+    const pi__k_tile &t;
+    float w;
+    __device__ __forceinline__ expert_times(const w16_experts &p_, const pi__k_tile &t_, const float *scale)
+        : p(p_), t(t_), w(scale ? scale[t_.expert] : 1.0f)
+    {
+        w *= __uint_as_float((uint32_t) (127 + w16<TYPE>::DOWN) << 23);
+    }
+    __device__ __forceinline__ float operator()(int c, float sum) const
+    {
+        return MID ? sum * w : sum * p.factor[row_of(p.a, t, c)] * w;
+    }
+};
+
+/* ------------------------------------------------------------------------------------------------------------------ mid */
+
+/* The power of two that brings `most` to 2^14 or more, and its inverse; infinity: NaN, and 0. */
+PI_FN float mid_factor(float most, float &by)
+{
+    uint32_t e = __float_as_uint(most) >> 23;
+    e = e > 15 ? e - 14 : 1;
+    by = most > 3.4e38f ? 0.0f : __uint_as_float((254 - e) << 23);
+    return most > 3.4e38f ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
+}
+
+PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
+PI_FN uint32_t mid_word(float v, float by, bool bf16)
+{
+    v = by > 0 ? v * by : 0.0f;
+    return bf16 ? float_to_bf16(v) : float_to_half(v);
+}
+
+/* Block b of column c of mid. */
+PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b) { return mid + ((c / 8) * n_block + b) * MID_BLOCK; }
+
+/* By 16 lanes, a column's block: lane o has its values o and o + 16. */
+PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf16, bool there)
+{
+    float most = fmaxf(size_of_value(v0), size_of_value(v1)), by;
+    for (int k = 8; k; k >>= 1) most = fmaxf(most, __shfl_xor_sync(PI_FULL, most, k));
+    const float factor = mid_factor(most, by);
+    if (!there) return;
+    ((uint32_t *) block)[c % 8 * 16 + o] = mid_word(v0, by, bf16) | mid_word(v1, by, bf16) << 16;
+    if (o == 0) ((float *) (block + 512))[c % 8] = factor;
+}
+
+/* What gate and up give where they did not meet: a block of threads a column. */
+__global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in, int32_t bf16, uint8_t *mid)
+{
+    const int32_t c = (int32_t) blockIdx.x;
+    const float *x = in.x + c * in.ldx, *x2 = in.x2 + c * in.ldx2;
+    const int o = (int) threadIdx.x % 16;
+    for (int64_t i = threadIdx.x / 32 * 2; i < n_in / 32; i += THREADS / 16) { /* a warp has two blocks, if they are there */
+        const int64_t b = i + threadIdx.x % 32 / 16, at = min(b, n_in / 32 - 1) * 32 + o;
+        put_mid(mid_block(mid, c, n_in / 32, b), c, o, gated(in.kind, x[at], x2[at], in.limit),
+                gated(in.kind, x[at + 16], x2[at + 16], in.limit), bf16, b < n_in / 32);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- few rows */
+
+enum { FEW_TILES = 4 /* of W */, ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 /* bytes of a block, two or one of them */ };
+
+/* A warp's slices of the block's items, as they pass through shared memory. NT: groups of columns at most. */
+template <int TYPE, int NT, bool MID> struct expert_stream {
+    using T = w16<TYPE>;
+    static constexpr uint32_t X_BLOCK = MID ? MID_BLOCK : 512, SIDE_AT = FEW_TILES * T::CODE,
+                              SUPER_AT = SIDE_AT + FEW_TILES * T::SIDE, X_AT = SUPER_AT + FEW_TILES * T::SUPER,
+                              STAGE = X_AT + NT * X_BLOCK;
+    static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - (uint32_t) sums_bytes<NT>;
+    static constexpr int FIT = (int) (ROOM / SLICES / STAGE), STAGES = FIT < 6 ? FIT : 6;
+    static_assert(STAGES >= 2, "one is filled while another is used");
+    static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
+                              ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16; /* 16-byte pieces */
+    static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32; /* of them, of the codes, a lane's at most */
+    static_assert(ALL_SIDES <= 32, "one of scales a lane");
+    static constexpr size_t BYTES = sums_bytes<NT> + (size_t) SLICES * STAGES * STAGE;
+
+    const w16_experts &p;
+    uint32_t item, last_item, to;
+    int32_t b, end;               /* blocks of the slice, of the item that is copied */
+    int n_group;
+    uint32_t side_step, side_shift;
+    const uint8_t *code[CODES], *side;
+    uint32_t x[NT], f[NT];        /* the lane's words of the rows of a group, and of mid, lanes 0..7, factors: in 16 and 4 bytes */
+
+    __device__ __forceinline__ expert_stream(const w16_experts &p_, uint32_t first, uint32_t end_, const unsigned char *stages)
+        : p(p_), item(first), last_item(end_)
+    {
+        const bool sup = threadIdx.x % 32 >= SIDE_LANES;
+        to = ptx_shared(stages) + threadIdx.x / 32 * STAGES * STAGE;
+        side_step = sup ? T::SUPER : T::SIDE;
+        side_shift = sup ? 3 : 0;
+        open();
+    }
+    /* The item's pointers. */
+    __device__ __forceinline__ void open()
+    {
+        if (item >= last_item) return;
+        const w16_item i = item_of(p, item);
+        const uint32_t lane = threadIdx.x % 32, n_block = (uint32_t) p.a.w.shape.n_block;
+#pragma unroll
+        for (uint32_t k = 0; k < CODES; k++) {
+            const uint32_t at = lane + 32 * k;
+            code[k] = tile_of(p, i, FEW_TILES, (int32_t) min(at / CODE_LANES, (uint32_t) FEW_TILES - 1)) + at % CODE_LANES * 16;
+        }
+        const bool sup = lane >= SIDE_LANES;
+        const uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
+        side = tile_of(p, i, FEW_TILES, n ? (int32_t) min(k / n, (uint32_t) FEW_TILES - 1) : 0) +
+               (sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + (n ? k % n * 16 : 0);
+        n_group = (i.t.n + 7) / 8;
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane / 4);
+            x[g] = r / 8 * n_block * (X_BLOCK / 16) + r % 8 * 4 + lane % 4;
+            r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane % 8);
+            f[g] = r / 8 * n_block * (X_BLOCK / 4) + 128 + r % 8;
+        }
+        b = (int32_t) (n_block * (threadIdx.x / 32) / SLICES);
+        end = (int32_t) (n_block * (threadIdx.x / 32 + 1) / SLICES);
+        if (b == end) item = last_item; /* fewer blocks than slices: none of any item */
+    }
+    /* The next block of all items, if there is one, to a stage. */
+    __device__ __forceinline__ void fill(int32_t stage)
+    {
+        if (item >= last_item) return;
+        const uint32_t lane = threadIdx.x % 32, dst = to + (uint32_t) stage * STAGE + lane * 16;
+#pragma unroll
+        for (uint32_t k = 0; k < CODES; k++)
+            if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16(dst + k * 512, code[k] + (size_t) b * T::CODE);
+        if (lane < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            if (g && g >= n_group) break;
+            const uint8_t *from = p.x + (size_t) b * X_BLOCK;
+            ptx_cp_async16(dst + X_AT + (uint32_t) g * X_BLOCK, from + (size_t) x[g] * 16);
+            if (MID && lane < 8) ptx_cp_async4(dst - lane * 12 + X_AT + (uint32_t) g * X_BLOCK + 512, from + (size_t) f[g] * 4);
+        }
+        if (++b == end) item++, open();
+    }
+};
+
+/* Adds block `at` of a stage's tile: words x of a group and, of mid, the factors of the lane's two columns. */
+template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], uint4 x, float2 f, float (&acc)[4])
+{
+    if (!MID) {
+        w16_add<TYPE>(a, x, acc);
+        return;
+    }
+    float d[4] = {};
+    w16_add<TYPE>(a, x, d);
+#pragma unroll
+    for (int i = 0; i < 4; i++) acc[i] = fmaf(d[i], i % 2 ? f.y : f.x, acc[i]);
+}
+
+/* The slice's sums over the stages of an item: acc[tile][group]. */
+template <class S, int TYPE, int NT, bool MID>
+PI_FN void expert_slice(S &in, int32_t n, int n_group, const unsigned char *mine, int32_t &stage, float (&acc)[FEW_TILES][NT][4])
+{
+    using T = w16<TYPE>;
+    const int lane = (int) threadIdx.x % 32;
+#pragma unroll 1
+    for (int32_t k = 0; k < n; k++) {
+        ptx_cp_async_wait<S::STAGES - 2>();
+        __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
+        in.fill(stage ? stage - 1 : S::STAGES - 1);
+        ptx_cp_async_commit();
+        const unsigned char *at = mine + (uint32_t) stage * S::STAGE;
+        uint4 x[NT];
+        float2 f[NT];
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            if (g && g >= n_group) break; /* the first is always there */
+            x[g] = ((const uint4 *) (at + S::X_AT + g * S::X_BLOCK))[lane];
+            if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
+        }
+#pragma unroll
+        for (uint32_t r = 0; r < FEW_TILES; r++) {
+            uint32_t a[2][4];
+            w16_weights<TYPE>(at + r * T::CODE, at + S::SIDE_AT + r * T::SIDE, at + S::SUPER_AT + r * T::SUPER, lane, a);
+#pragma unroll
+            for (int g = 0; g < NT; g++) {
+                if (g && g >= n_group) break;
+                add_words<TYPE, MID>(a, x[g], f[g], acc[r][g]);
+            }
+        }
+        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+    }
+}
+
+/* The sums of gate (tiles 0, 1) and up (2, 3) to mid: block `part` of its columns. */
+template <int TYPE, int NT>
+PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc)[FEW_TILES][NT][4], float *part)
+{
+    enum { EACH = (NT + 1) / 2 }; /* results of a thread: column k / 16, value k % 16, as put_sums has them */
+    const int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
+    const expert_times<TYPE, false> gate(p, i.t, p.a.w.scale), up(p, i.t, p.a.scale2);
+    float v[FEW_TILES][EACH];
+#pragma unroll
+    for (int r = 0; r < FEW_TILES; r++) {
+        __syncthreads(); /* all are done with what is there */
+#pragma unroll
+        for (int g = 0; g < NT * 4; g++)
+            part[slice * NT * 128 + sum_at(8 * (g / 4) + 2 * (lane % 4) + g % 2, lane / 4 + 8 * (g % 4 / 2))] = acc[r][g / 4][g % 4];
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            const int at = (int) threadIdx.x + k * THREADS;
+            v[r][k] = 0;
+            if (at >= NT * 128) break;
+            for (int s = 0; s < SLICES; s++) v[r][k] += part[s * NT * 128 + sum_at(at / 16, at % 16)];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int at = (int) threadIdx.x + k * THREADS, c = at / 16;
+        if (at >= NT * 128) break;
+        float both[2];
+        for (int h = 0; h < 2; h++) both[h] = gated(p.a.act, gate(c, v[h][k]), up(c, v[2 + h][k]), p.a.limit);
+        const int32_t column = i.t.first + c;
+        put_mid(mid_block((uint8_t *) p.a.mid, column, p.a.w.n_out / 32, i.part), column, at % 16, both[0], both[1], p.mid_bf16,
+                c < i.t.n);
+    }
+}
+
+template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) experts_w16_few(w16_experts p)
+{
+    PI_SMEM(raw);
+    using S = expert_stream<TYPE, NT, MID>;
+    uint32_t first, end;
+    items_of_block(p, first, end);
+    if (first == end) return;
+    float *part = (float *) raw;
+    const unsigned char *stages = raw + sums_bytes<NT>;
+    const int32_t slice = (int32_t) threadIdx.x / 32, n_block = (int32_t) p.a.w.shape.n_block;
+    S in(p, first, end, stages);
+    for (int i = 0; i < S::STAGES - 1; i++) {
+        in.fill(i);
+        ptx_cp_async_commit();
+    }
+    int32_t stage = 0, n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
+#pragma unroll 1
+    for (uint32_t k = first; k < end; k++) {
+        const w16_item i = item_of(p, k);
+        float acc[FEW_TILES][NT][4] = {};
+        expert_slice<S, TYPE, NT, MID>(in, n, (i.t.n + 7) / 8, stages + (uint32_t) slice * S::STAGES * S::STAGE, stage, acc);
+        if (!MID && p.a.mid) {
+            few_to_mid<TYPE, NT>(p, i, acc, part);
+            continue;
+        }
+        const int32_t half = p.a.data2 ? FEW_TILES / 2 : FEW_TILES;
+#pragma unroll
+        for (int r = 0; r < FEW_TILES; r++) {
+            const bool second = r >= half;
+            const int64_t o = (i.part * half + r - (second ? half : 0)) * 16;
+            __syncthreads(); /* all are done with what is there */
+            put_sums(acc[r], part, expert_times<TYPE, MID>(p, i.t, second ? p.a.scale2 : p.a.w.scale),
+                     (second ? p.a.y2 : p.a.y) + i.t.first * p.a.ldy + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ many rows */
+
+enum { MANY_TILES = 16 /* of W */, MANY_BLOCKS = 2 /* of a stage */, MANY_GROUPS = MANY / 8,
+       MANY_MOST = THREADS / 32 * MANY * 4 /* bytes of the largest values, behind the stages */ };
+static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32, "a warp copies a group of columns and two tiles");
+
+/* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2]. */
+template <int TYPE, bool MID> struct many_stage {
+    using T = w16<TYPE>;
+    static constexpr uint32_t SIDE_AT = MANY_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + MANY_BLOCKS * T::SIDE,
+                              TILE = SUPER_AT + T::SUPER, X_AT = MANY_TILES * TILE, X_BLOCK = MID ? MID_BLOCK : 512,
+                              SIZE = X_AT + MANY_GROUPS * MANY_BLOCKS * X_BLOCK;
+    static constexpr int FIT = (int) ((ROOM_OF_ONE - PIPE_HEAD - MANY_MOST) / SIZE), STAGES = FIT < 4 ? FIT : 4;
+    static_assert(STAGES >= 3, "two are on their way while one is used");
+    static constexpr size_t SUMS_AT = pipe_bytes<STAGES>(SIZE), BYTES = SUMS_AT + MANY_MOST;
+    using queue = pipe<STAGES, PIPE_SMALL>;
+};
+
+/* What a warp copies of the block's items: its two tiles of W, and a group of columns. */
+template <int TYPE, bool MID> struct many_stream {
+    using T = w16<TYPE>;
+    using S = many_stage<TYPE, MID>;
+    static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16; /* 16-byte pieces of a block */
+
+    const w16_experts &p;
+    uint32_t item, last_item, b;  /* the next stage's first block */
+    bool busy;                    /* the warp's columns are there */
+    const uint8_t *tile[2], *x, *f; /* the lane's pieces of block 0 */
+
+    __device__ __forceinline__ many_stream(const w16_experts &p_, uint32_t first, uint32_t end)
+        : p(p_), item(first), last_item(end)
+    {
+        open();
+    }
+    __device__ __forceinline__ void open()
+    {
+        b = 0;
+        if (item >= last_item) return;
+        const w16_item i = item_of(p, item);
+        const int warp = (int) threadIdx.x / 32, lane = (int) threadIdx.x % 32;
+        const size_t group = (size_t) p.a.w.shape.n_block * S::X_BLOCK;
+        /* of two matrices, the same rows of both */
+        for (int h = 0; h < 2; h++) tile[h] = tile_of(p, i, MANY_TILES, p.a.data2 ? warp + 8 * h : 2 * warp + h);
+        busy = 8 * warp < i.t.n;
+        const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4), s = (uint32_t) row_of(p.a, i.t, 8 * warp + lane % 8);
+        x = p.x + r / 8 * group + (r % 8 * 4 + lane % 4) * 16;
+        f = p.x + s / 8 * group + 512 + s % 8 * 4;
+    }
+    __device__ __forceinline__ void fill(const typename S::queue &q, int32_t stage)
+    {
+        if (item >= last_item) return;
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_block = (uint32_t) p.a.w.shape.n_block;
+        const uint32_t n = b + 1 < n_block ? 2 : 1;
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint32_t dst = q.address(stage) + (2 * warp + h) * S::TILE + lane * 16;
+#pragma unroll
+            for (uint32_t k = 0; k < MANY_BLOCKS * CODES; k += 32)
+                if (lane + k < n * CODES) ptx_cp_async16(dst + k * 16, tile[h] + (size_t) b * T::CODE + (lane + k) * 16);
+            const uint8_t *side = tile[h] + p.a.w.shape.side_at + (size_t) b * T::SIDE + lane * 16;
+            if (lane < n * SIDES) ptx_cp_async16(dst + S::SIDE_AT, side);
+            const uint8_t *sup = tile[h] + p.a.w.shape.super_at + (size_t) (b / 8) * T::SUPER + lane * 16;
+            if (lane < SUPERS) ptx_cp_async16(dst + S::SUPER_AT, sup);
+        }
+        const uint32_t to = q.address(stage) + S::X_AT + warp * MANY_BLOCKS * S::X_BLOCK;
+        for (uint32_t k = 0; k < n && busy; k++) {
+            ptx_cp_async16(to + k * S::X_BLOCK + lane * 16, x + (size_t) (b + k) * S::X_BLOCK);
+            if (MID && lane < 8) ptx_cp_async4(to + k * S::X_BLOCK + 512 + lane * 4, f + (size_t) (b + k) * S::X_BLOCK);
+        }
+        b += MANY_BLOCKS;
+        if (b >= n_block) item++, open();
+    }
+};
+
+/* Block k of a stage: the warp's two tiles, n_group groups of columns. */
+template <int TYPE, bool MID>
+PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float (&acc)[2][MANY_GROUPS][4])
+{
+    using T = w16<TYPE>;
+    using S = many_stage<TYPE, MID>;
+    const int lane = (int) threadIdx.x % 32;
+    uint32_t a[2][2][4];
+#pragma unroll
+    for (uint32_t h = 0; h < 2; h++) {
+        const unsigned char *tile = stage + (threadIdx.x / 32 * 2 + h) * S::TILE;
+        w16_weights<TYPE>(tile + k * T::CODE, tile + S::SIDE_AT + k * T::SIDE, tile + S::SUPER_AT, lane, a[h]);
+    }
+    const unsigned char *x = stage + S::X_AT + k * S::X_BLOCK;
+#pragma unroll
+    for (int g = 0; g < MANY_GROUPS; g++, x += MANY_BLOCKS * S::X_BLOCK) {
+        if (g && g >= n_group) break;
+        const uint4 words = ((const uint4 *) x)[lane];
+        const float2 f = MID ? ((const float2 *) (x + 512))[lane % 4] : float2 {0, 0};
+        add_words<TYPE, MID>(a[0], words, f, acc[0][g]);
+        add_words<TYPE, MID>(a[1], words, f, acc[1][g]);
+    }
+}
+
+/* The warp's totals of gate and up, 16 rows of each, to mid; the next warp has the other half of a block of 32. Values lie as
+ * those of accumulators do. most: [8 warps][64 columns], not in use. */
+template <int TYPE>
+PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2][MANY_GROUPS][4], float *most)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const expert_times<TYPE, false> gate(p, i.t, p.a.w.scale), up(p, i.t, p.a.scale2);
+    const int64_t n_block = p.a.w.n_out / 32, b = (int64_t) i.part * (MANY_TILES / 4) + warp / 2;
+#pragma unroll
+    for (int g = 0; g < MANY_GROUPS; g++) {
+        if (8 * g >= i.t.n) break;
+        for (int k = 0; k < 4; k++) {
+            const int c = 8 * g + 2 * (lane % 4) + k % 2;
+            total[0][g][k] = gated(p.a.act, gate(c, total[0][g][k]), up(c, total[1][g][k]), p.a.limit);
+        }
+        for (int h = 0; h < 2; h++) {
+            float m = fmaxf(size_of_value(total[0][g][h]), size_of_value(total[0][g][h + 2]));
+            for (int o = 4; o < 32; o *= 2) m = fmaxf(m, __shfl_xor_sync(PI_FULL, m, o));
+            if (lane < 4) most[warp * MANY + 8 * g + 2 * lane + h] = m;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int g = 0; g < MANY_GROUPS; g++) {
+        if (8 * g >= i.t.n || b >= n_block) break;
+        for (int k = 0; k < 4; k++) {
+            const int c = 8 * g + 2 * (lane % 4) + k % 2, o = lane / 4 + k / 2 * 8;
+            float by;
+            const float factor = mid_factor(fmaxf(most[warp * MANY + c], most[(warp ^ 1) * MANY + c]), by);
+            const int32_t column = i.t.first + c;
+            uint8_t *block = mid_block((uint8_t *) p.a.mid, column, n_block, b);
+            if (c >= i.t.n) continue;
+            ((uint16_t *) block)[(column % 8 * 16 + o) * 2 + warp % 2] = (uint16_t) mid_word(total[0][g][k], by, p.mid_bf16);
+            if (o == 0 && warp % 2 == 0) ((float *) (block + 512))[column % 8] = factor;
+        }
+    }
+}
+
+template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) experts_w16_many(w16_experts p)
+{
+    PI_SMEM(raw);
+    using S = many_stage<TYPE, MID>;
+    uint32_t first, end;
+    items_of_block(p, first, end);
+    if (first == end) return;
+    const int32_t n = (int32_t) p.a.w.shape.n_block, warp = (int32_t) threadIdx.x / 32;
+    many_stream<TYPE, MID> in(p, first, end);
+    typename S::queue q(raw, S::SIZE);
+    auto fill = [&](int32_t stage, int32_t) { in.fill(q, stage); };
+    const unsigned char *stage = raw;
+    q.start(S::STAGES, 1, fill);
+#pragma unroll 1
+    for (uint32_t k = first; k < end; k++) {
+        const w16_item i = item_of(p, k);
+        const int n_group = (i.t.n + 7) / 8;
+        float acc[2][MANY_GROUPS][4] = {}, total[2][MANY_GROUPS][4] = {};
+        int32_t b = 0;
+#pragma unroll 1
+        for (int32_t slice = 1; slice <= SLICES; slice++) { /* slices may end inside of a stage */
+#pragma unroll 1
+            for (const int32_t last = n * slice / SLICES; b < last; b++) {
+                if (b % MANY_BLOCKS == 0) stage = q.next(0, S::STAGES, 1, fill);
+                many_block<TYPE, MID>(stage, (uint32_t) b % MANY_BLOCKS, n_group, acc);
+            }
+            end_slice(acc[0], total[0]);
+            end_slice(acc[1], total[1]);
+        }
+        if (!MID && p.a.mid) {
+            many_to_mid<TYPE>(p, i, total, (float *) (raw + S::SUMS_AT));
+            continue;
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool second = p.a.data2 && h;
+            const int64_t o = (int64_t) (p.a.data2 ? i.part * 8 + warp : i.part * MANY_TILES + 2 * warp + h) * 16;
+            put_totals(total[h], expert_times<TYPE, MID>(p, i.t, second ? p.a.scale2 : p.a.w.scale),
+                       (second ? p.a.y2 : p.a.y) + i.t.first * p.a.ldy + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* What other processes have written to and removed from the directory of the disk tier since it was last read (tier.h).
+ *
+ * The time of a shard's folder changes with every file that comes or goes. A folder whose time is the one of the look before
+ * is not read again, unless that time was first seen so shortly before it that a change within its resolution could hide
+ * behind it; the clocks of other machines are not asked. Of the others all names are read: those that are new are added,
+ * entries that have no name any more are erased. Memory: a list of names, freed before returning; where there is none, or
+ * something cannot be read, the index stays as it is. The tier's thread; without the lock while files are looked at. */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "cache/tier_impl.h"
+
+enum { SETTLED_MS = 2000 }; /* longer than the resolution of times in any file system */
+
+typedef struct name {
+    pi__block_hash hash;
+    int32_t group;
+} name;
+
+typedef struct names {
+    name *list;
+    size_t n, cap;
+} names;
+
+/* true: the names of a shard that may have changed, all of them; false: it has not, or it cannot be read. */
+static bool read_shard(pi__tier *t, uint32_t shard, names *out)
+{
+    char path[PI__TIER_PATH];
+    struct stat st;
+    pi__tier_shard_path(path, t->space[0], shard);
+    DIR *d = pi__tier_read_dir(t->dir_fd, path);
+    out->n = 0;
+    if (!d) return errno == ENOENT;
+    if (fstat(dirfd(d), &st)) {
+        closedir(d);
+        return false;
+    }
+    const int64_t time = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec, now = pi__now_ns();
+    const bool same = time == t->shard[shard].time;
+    if (same && t->looked_at - t->shard[shard].since > (int64_t) SETTLED_MS * 1000000) {
+        closedir(d);
+        return false;
+    }
+    if (!same) t->shard[shard].since = now;
+    t->shard[shard].time = time;
+    bool ok = true;
+    for (const struct dirent *de; ok && (de = readdir(d));) {
+        name f;
+        if (!pi__tier_parse_entry(de->d_name, &f.hash, &f.group) || f.hash.hi >> 56 != shard) continue;
+        ok = pi__grow(&out->list, &out->cap, out->n + 1, sizeof *out->list);
+        if (ok) out->list[out->n++] = f;
+    }
+    closedir(d);
+    if (!ok) t->shard[shard].time = 0; /* once more, then */
+    return ok;
+}
+
+/* A file that is not in the index; the lock is held. What is cleared meanwhile may still have its file. */
+static void add(pi__tier *t, const name *f)
+{
+    const uint64_t n_clears = t->n_clears;
+    char path[PI__TIER_PATH];
+    uint32_t pages;
+    int64_t used;
+    pi__tier_path(path, t->space[0], f->hash, f->group);
+    pthread_mutex_unlock(&t->lock);
+    pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
+    pthread_mutex_lock(&t->lock);
+    if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, f->hash, f->group)) return; /* put meanwhile */
+    int32_t slot = pi__tier_add(&t->index, 0, f->hash, f->group, pages, used);
+    if (slot) t->index.entry[slot].seen = true;
+}
+
+/* The lock is held. */
+static void compare(pi__tier *t, const names *files)
+{
+    for (size_t i = 0; i < files->n; i++) {
+        int32_t slot = pi__tier_find(&t->index, files->list[i].hash, files->list[i].group);
+        if (slot) t->index.entry[slot].seen = true;
+        else add(t, &files->list[i]);
+    }
+}
+
+/* Entries of the shards that were read, and were not seen, have no file any more. */
+static void erase_unseen(pi__tier *t, const bool read[PI__TIER_SHARDS])
+{
+    pi__tier_index *x = &t->index;
+    for (int32_t i = x->list[PI__TIER_LRU].head, next; i; i = next) {
+        const pi__tier_entry *e = &x->entry[i];
+        next = e->link[PI__TIER_LRU].next;
+        if (e->space == 0 && read[e->hash.hi >> 56] && !e->seen && !e->staged && !e->doomed) pi__tier_erase(x, i);
+    }
+}
+
+void pi__tier_look_again(pi__tier *t)
+{
+    names files = {0};
+    bool read[PI__TIER_SHARDS], any = false;
+    for (int32_t i = t->index.list[PI__TIER_LRU].head; i; i = t->index.entry[i].link[PI__TIER_LRU].next)
+        t->index.entry[i].seen = false;
+    for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++) {
+        pthread_mutex_unlock(&t->lock);
+        read[shard] = read_shard(t, shard, &files);
+        pthread_mutex_lock(&t->lock);
+        any |= read[shard];
+        if (read[shard]) compare(t, &files);
+    }
+    if (any) erase_unseen(t, read);
+    pi__free(files.list);
+}

@@ -1,0 +1,252 @@
+/* moe_w16 kernels: products of experts with 16-bit weights and activations. To the bit what the dense kernels of w16 make of a
+ * row alone; gate, up and activation in one launch to the bit what they are one after the other; down within the error of its
+ * roundings; and batch-invariant. */
+#include "selftest/checks.h"
+#include "selftest/expert_ref.h"
+#include "selftest/matmul_error.h"
+
+namespace selftest {
+namespace {
+
+size_t bytes_of(int32_t, int32_t n_rows, int64_t n_in) { return pi__k_w16_prepared_bytes(n_rows, n_in); }
+matrix make(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
+{
+    random r(seed);
+    return pack_matrix(type, n_in, n_out, random_rows(type, n_in, n_out, r));
+}
+int one_product(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+{
+    const pi__k_product one = {*w, y, ldy};
+    return pi__k_w16_linear(stream, &one, 1, prepared, n_rows);
+}
+void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp has that */
+
+const way in_w16 = {make, bytes_of, pi__k_w16_prepare, one_product, pi__k_w16_experts, no_check};
+
+int64_t columns(int32_t type, int64_t blocks)
+{
+    const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
+    return unit > 64 ? (blocks + 7) / 8 * unit : (blocks * 32 + unit - 1) / unit * unit;
+}
+
+/* Shapes that fill no item, fewer blocks than slices; each kernel. */
+void test_products()
+{
+    const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {{3, 50, 3}, {9, 33, 20}, {11, 145, 70}};
+    for (int32_t type : w16_types) {
+        for (auto s : shapes) {
+            if ((slow() || s.rows == 20) && type != PI__Q4_0 && type != PI__NVFP4) continue;
+            about("%s, %d rows", pi__type_info_of(type)->name, (int) s.rows);
+            experts(in_w16, type, columns(type, s.blocks), s.n_out, s.rows).test();
+        }
+    }
+}
+
+void test_modes()
+{
+    for (int32_t rows : {5, 20, 40}) experts(in_w16, PI__Q4_K, 256, 70, rows).test_modes();
+}
+
+/* Two stacks of gate and up, and one of down. */
+struct layer {
+    int64_t E, F;
+    int32_t type, down_type;
+    expert_stack gate, up, down;
+    std::vector<float> factors;
+    buffer<float> scale;
+
+    layer(int32_t type_, int32_t down_type_, int64_t E_, int64_t F_)
+        : E(E_), F(F_), type(type_), down_type(down_type_), gate(in_w16, type, E, F, 1), up(in_w16, type, E, F, 9),
+          down(in_w16, down_type, F, E, 17), factors({0.5f, 1, 2, 0.7f}), scale(factors)
+    {
+    }
+    static pi__k_experts all_of(const expert_stack &s)
+    {
+        pi__k_experts e = {};
+        e.w = s.one[0].m;
+        e.w.data = s.memory.get();
+        e.n_sm = 5;
+        return e;
+    }
+    /* x of the rows, prepared; gate and up by column, [columns, 2F]. */
+    std::unique_ptr<buffer<char>> prepare(const float *x, int32_t n) const
+    {
+        pi__k_input in = {PLAIN, x, E, nullptr, 0, nullptr, 0, 0};
+        std::unique_ptr<buffer<char>> p(new buffer<char>(pi__k_w16_prepared_bytes(n, E)));
+        must_run(pi__k_w16_prepare(stream(), &in, type, n, E, p->get()));
+        return p;
+    }
+    size_t mid_bytes(size_t columns) const { return pi__k_w16_mid_bytes((int64_t) columns, F); }
+    /* In one launch. */
+    void to_mid(concurrency &c, const void *x, int act, void *mid)
+    {
+        pi__k_experts e = all_of(gate);
+        e.data2 = up.memory.get(), e.scale2 = scale.get(), e.row = c.row.get();
+        e.mid = mid, e.mid_type = down_type, e.act = act, e.limit = act == SWIGLU ? 1.5f : 0;
+        must_run(pi__k_w16_experts(stream(), &c.a, &e, x));
+    }
+    /* In two; h: by column. */
+    void in_steps(concurrency &c, const void *x, int act, buffer<float> &h, void *mid)
+    {
+        pi__k_experts e = all_of(gate);
+        e.data2 = up.memory.get(), e.scale2 = scale.get(), e.row = c.row.get();
+        e.y = h.get(), e.y2 = h.get() + F, e.ldy = 2 * F;
+        must_run(pi__k_w16_experts(stream(), &c.a, &e, x));
+        const pi__k_input glu = {act, h.get(), 2 * F, h.get() + F, 2 * F, nullptr, 0, act == SWIGLU ? 1.5f : 0};
+        must_run(pi__k_w16_mid(stream(), &glu, down_type, (int32_t) c.row.size(), F, mid));
+    }
+    std::vector<float> from_mid(concurrency &c, const void *mid)
+    {
+        buffer<float> y(c.row.size() * (size_t) (E + 1));
+        pi__k_experts e = all_of(down);
+        e.w.scale = scale.get(), e.y = y.get(), e.ldy = E + 1;
+        must_run(pi__k_w16_down(stream(), &c.a, &e, mid));
+        for (size_t i = (size_t) E; i < y.size(); i += (size_t) E + 1) expect_true(y[i] != y[i]); /* untouched */
+        return std::vector<float>(y.get(), y.get() + y.size());
+    }
+};
+
+double activated(int act, double v)
+{
+    if (act == SWIGLU) return v / (1 + std::exp(-v));
+    return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+}
+
+/* Down of pair p against double precision of what gate and up gave: roundings of mid, weights and scales to 11 bits, or 8. */
+void check_down(const layer &t, const concurrency &c, size_t p, int act, const buffer<float> &h, const std::vector<float> &y)
+{
+    const size_t F = (size_t) t.F, E = (size_t) t.E, column = (size_t) c.column[p], e = (size_t) c.id[p];
+    std::vector<double> mid;
+    for (size_t i = 0; i < F; i++) {
+        double g = h[column * 2 * F + i], u = h[column * 2 * F + F + i];
+        if (act == SWIGLU) g = std::min(g, 1.5), u = std::min(std::max(u, -1.5), 1.5);
+        mid.push_back(activated(act, g) * u);
+    }
+    for (size_t o = 0; o < E; o++) {
+        double want = 0, bound = 1e-30, largest = 0;
+        const float *w = &t.down.one[e].values[o * F];
+        for (size_t i = 0; i < F; i++) {
+            if (i % 32 == 0) largest = 0;
+            for (size_t k = i; k < i + 32 && i % 32 == 0; k++) largest = std::max(largest, (double) std::fabs(w[k]));
+            const double size = t.down_type == PI__Q4_K ? 3 * largest : std::fabs(w[i]);
+            want += mid[i] * w[i];
+            bound += std::fabs(mid[i]) * size * 4 * std::exp2(t.down_type == PI__MXFP4 ? -8 : -11) + 1e-6 * size;
+        }
+        want *= t.factors[e], bound *= t.factors[e];
+        if (!within(std::fabs(y[column * (E + 1) + o] - want), bound))
+            fail_check("pair %zu, result %zu: %g, expected %g +- %g", p, o, (double) y[column * (E + 1) + o], want, bound);
+    }
+}
+
+/* Gate, up and activation in one launch; then down. Alone a row gives the same. */
+void test_layer()
+{
+    const struct { int32_t type, down; int64_t E, F; int32_t rows; int act; } cases[] = {
+        {PI__Q4_0, PI__Q8_0, 96, 96, 5, SWIGLU},       {PI__NVFP4, PI__NVFP4, 128, 192, 20, SWIGLU},
+        {PI__MXFP4, PI__MXFP4, 64, 160, 90, SWIGLU},   {PI__Q4_K, PI__Q6_K, 256, 256, 75, GEGLU},
+        {PI__IQ4_XS, PI__Q4_K, 256, 256, 30, GEGLU},   {PI__Q8_0, PI__MXFP4, 320, 288, 33, GEGLU},
+        {PI__Q6_K, PI__IQ4_XS, 256, 512, 8, SWIGLU},
+    };
+    for (auto s : cases) {
+        if (slow() && s.rows > 8) continue;
+        about("%s and %s, %d rows", pi__type_info_of(s.type)->name, pi__type_info_of(s.down)->name, (int) s.rows);
+        layer t(s.type, s.down, s.E, s.F);
+        concurrency all(s.rows);
+        random r(11);
+        buffer<float> x(r.normals((size_t) (s.rows * s.E))), h(all.row.size() * 2 * (size_t) s.F);
+        auto prepared = t.prepare(x.get(), s.rows);
+        buffer<char> mid(t.mid_bytes(all.row.size())), want(mid.size());
+        std::memset(mid.get(), 0, mid.size()), std::memset(want.get(), 0, want.size());
+        t.to_mid(all, prepared->get(), s.act, mid.get());
+        t.in_steps(all, prepared->get(), s.act, h, want.get());
+        expect_bytes(mid.get(), want.get(), mid.size());
+        const std::vector<float> y = t.from_mid(all, mid.get());
+        for (size_t p = 0; p < all.row.size(); p += 5) check_down(t, all, p, s.act, h, y);
+        for (int32_t i = 0; i < s.rows; i += 16) { /* the row, which would go elsewhere as the only one: its logits with it */
+            concurrency one(1);
+            const float *logits = all.logits.get() + i * concurrency::EXPERTS;
+            std::copy(logits, logits + concurrency::EXPERTS, one.logits.get());
+            must_run(pi__k_route(stream(), &one.a));
+            buffer<char> own(t.mid_bytes(one.row.size()));
+            t.to_mid(one, t.prepare(x.get() + i * s.E, 1)->get(), s.act, own.get());
+            const std::vector<float> alone = t.from_mid(one, own.get());
+            for (size_t k = 0; k < concurrency::USED; k++)
+                expect_bytes(&alone[(size_t) (one.column[k] * (s.E + 1))],
+                             &y[(size_t) (all.column[(size_t) i * concurrency::USED + k] * (s.E + 1))], (size_t) s.E * 4);
+        }
+    }
+}
+
+/* The same in every order of threads and copies, on as many multiprocessors as there are. */
+void test_layer_modes()
+{
+    for (int32_t rows : {7, 21, 40}) {
+        layer t(PI__NVFP4, PI__Q4_0, 64, 64);
+        concurrency c(rows);
+        random r(3);
+        buffer<float> x(r.normals((size_t) (rows * t.E)));
+        auto prepared = t.prepare(x.get(), rows);
+        std::vector<float> first;
+        in_all_modes([&] {
+            buffer<char> mid(t.mid_bytes(c.row.size()));
+            t.to_mid(c, prepared->get(), SWIGLU, mid.get());
+            std::vector<float> y = t.from_mid(c, mid.get());
+            if (first.empty()) first = y;
+            expect_bytes(first.data(), y.data(), y.size() * 4);
+        });
+    }
+}
+
+/* Values of very different sizes, NaN and infinity: a pair's results are its own, and what is infinite is not a number. */
+void test_extremes()
+{
+    for (int32_t rows : {6, 40}) {
+        layer t(PI__Q8_0, PI__Q8_0, 64, 64);
+        concurrency c(rows);
+        random r(5);
+        std::vector<float> v = r.normals((size_t) (rows * t.E));
+        const float sizes[] = {1, 1e-12f, 1e12f, 0, NAN, INFINITY};
+        for (size_t i = 0; i < v.size(); i++) v[i] *= sizes[i / (size_t) t.E % 6];
+        buffer<float> x(v), h(c.row.size() * 2 * (size_t) t.F);
+        auto prepared = t.prepare(x.get(), rows);
+        buffer<char> mid(t.mid_bytes(c.row.size())), want(mid.size());
+        std::memset(mid.get(), 0, mid.size()), std::memset(want.get(), 0, want.size());
+        t.to_mid(c, prepared->get(), GEGLU, mid.get());
+        t.in_steps(c, prepared->get(), GEGLU, h, want.get());
+        expect_bytes(mid.get(), want.get(), mid.size());
+        const std::vector<float> y = t.from_mid(c, mid.get());
+        for (size_t p = 0; p < c.row.size(); p++) {
+            const bool finite = p / concurrency::USED % 6 < 4;
+            for (int64_t i = 0; i < t.E; i++)
+                expect_equal(std::isfinite(y[(size_t) (c.column[p] * (t.E + 1) + i)]), finite);
+        }
+        for (size_t p = 0; p < c.row.size(); p += 3)
+            if (p / concurrency::USED % 6 < 4 && p / concurrency::USED % 6 != 1) check_down(t, c, p, GEGLU, h, y);
+    }
+}
+
+/* What no kernel is for. */
+void test_refused()
+{
+    layer t(PI__Q8_0, PI__Q8_0, 32, 32);
+    concurrency c(2);
+    buffer<char> mid(1 << 12);
+    pi__k_experts e = layer::all_of(t.gate);
+    e.mid = mid.get();
+    expect_equal(pi__k_w16_experts(stream(), &c.a, &e, mid.get()), 1); /* one matrix, activation of two */
+    expect_equal(pi__k_w16_down(stream(), &c.a, &e, mid.get()), 1);
+    e.mid = nullptr;
+    e.w.type = PI__Q5_0;
+    expect_equal(pi__k_w16_experts(stream(), &c.a, &e, mid.get()), 1);
+}
+
+const entry checks[] = {
+    {"products", test_products}, {"modes", test_modes}, {"layer", test_layer}, {"layer_modes", test_layer_modes},
+    {"extremes", test_extremes}, {"refused", test_refused},
+};
+
+} // namespace
+
+const family checks_of_moe_w16 = {"moe_w16", "routed experts in 16-bit floats", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""What quantisation costs whole models in every mode of the products: mean KL divergence from the unquantised file.
+
+    check_modes.py [--long] [NAME...]      compares with tests/simt/modes_peer.json
+    check_modes.py --peer DIR [NAME...]    writes that file: the same quantised files in DIR/llama-perplexity, on the CPU
+    check_modes.py --doc FILE [NAME...]    runs all, and writes the table (docs/modes.md)
+
+Reference models (check_goldens.py says where they are) are quantised by `quantize`, and `eval` compares tests/golden/text.txt
+with the unquantised file (of Gemma 3 270M, PAGEDINFER_MODEL, with the file as it is): on the CPU, and on the CUDA backend, whose kernels an emulator runs, in each of its modes. What
+`auto` takes is to be at most 1.1 of llama.cpp's divergence for each format, in the geometric mean of the models. Without
+--long, or PAGEDINFER_LONG set, the models and formats of FEW only. Standard library only. Exit 77: no models, or no emulator in the build.
+"""
+import json, math, os, re, subprocess, sys, tempfile
+
+from eval_runs import SECONDS, unpack
+
+FORMATS = ['Q8_0', 'Q6_K', 'Q4_K_M', 'Q4_0', 'IQ4_XS', 'MXFP4', 'NVFP4']
+MODELS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
+FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'NVFP4'], 'qwen35-dense-tiny': ['IQ4_XS']}
+REAL, REAL_FORMATS = 'Gemma 3 270M', ['Q8_0', 'MXFP4', 'NVFP4']
+MODES = {'cpu': ['--device', 'cpu'], 'auto': [], 'exact': ['--matmul', 'exact'], 'w16': ['--matmul', 'w16'],
+         'w4a4': ['--fp4-mma', 'on']}
+ONLY_FP4 = {'w4a4'}
+TEXT, REAL_TEXT = ['-c', '128', '--chunks', '2'], ['-c', '64', '--chunks', '2']
+LIMIT = 1.1
+HERE = os.path.dirname(os.path.abspath(__file__))
+GOLDEN = os.environ.get('PAGEDINFER_GOLDEN', os.path.join(HERE, '../../../shared/golden'))
+EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
+MODEL = os.environ.get('PAGEDINFER_MODEL', '')
+PEER = os.path.join(HERE, '../simt/modes_peer.json')
+
+
+def output(*argv):
+    r = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
+    text = r.stdout.decode(errors='replace')
+    if r.returncode: sys.exit(f'{" ".join(argv)}: exit {r.returncode}: {text[-500:]}')
+    return text
+
+
+def mean_kl(evaluate, model, base, *flags):
+    """Of few tokens only the last chunk's line has it. llama-perplexity may end before all that it prints is out."""
+    for _ in range(20):
+        text = output(*evaluate, '-m', model, '--kl-divergence-base', base, '--kl-divergence', *flags)
+        found = re.findall(r'Mean +KLD: +(-?[0-9.]+)', text) or \
+            re.findall(r'^ +\d+ +\S+ ± +\S+ +\S+ ± +\S+ +(-?[0-9.]+) ±', text, re.M)
+        if found: return float(found[-1])
+    sys.exit(f'{model}: no mean divergence')
+
+
+def measure(name, kinds, modes, peer):
+    """{format: {mode: mean divergence}}"""
+    rows = {}
+    with tempfile.TemporaryDirectory() as to:
+        model, base, other = MODEL if name == REAL else unpack(GOLDEN, name, to), os.path.join(to, 'base'), os.path.join(to, 'other')
+        output(EMULATED, 'eval', '-m', model, '--device', 'cpu', '-f', os.path.join(HERE, '../golden/text.txt'),
+               *(REAL_TEXT if name == REAL else TEXT), '--kl-divergence-base', base)
+        for kind in kinds:
+            output(EMULATED, 'quantize', '--allow-requantize', model, other, kind)
+            if peer: rows[kind] = mean_kl([os.path.join(peer, 'llama-perplexity')], other, base)
+            else:
+                rows[kind] = {m: mean_kl([EMULATED, 'eval'], other, base, *(['--device', 'emu'] if m != 'cpu' else []), *MODES[m])
+                              for m in modes if m not in ONLY_FP4 or 'FP4' in kind}
+            print(name, kind, rows[kind], flush=True)
+    return rows
+
+
+def compare(got, peer):
+    faults = []
+    for kind in FORMATS:
+        ratios = [math.log(rows[kind]['auto'] / peer[name][kind]) for name, rows in got.items() if name in peer and kind in rows]
+        if not ratios: continue
+        ratio = math.exp(sum(ratios) / len(ratios))
+        print(f'{kind}: {ratio:.3f} of llama.cpp in mode auto, {len(ratios)} models')
+        if not ratio <= LIMIT: faults.append(f'{kind}: {ratio:.3f} of llama.cpp is more than {LIMIT}')
+    return faults
+
+
+def document(got, peer, path):
+    with open(path, 'w') as f:
+        f.write(INTRODUCTION)
+        for name, rows in got.items():
+            f.write(f'\n## {name}\n\n| format | llama.cpp | ' + ' | '.join(MODES) + ' |\n|---' * 1 + '|---' * (1 + len(MODES)) + '|\n')
+            for kind, row in rows.items():
+                theirs = f'{peer[name][kind]:.6f}' if name in peer else '-'
+                f.write(f'| {kind} | {theirs} | ' + ' | '.join(f'{row[m]:.6f}' if m in row else '-' for m in MODES) + ' |\n')
+
+
+INTRODUCTION = """# What the modes of products cost
+
+Written by tests/scripts/check_modes.py --doc. Reference models are quantised by `pagedinfer quantize`; the numbers are the mean KL
+divergence of the quantised file from the unquantised one, on the CPU in float32, over 128 tokens of tests/golden/text.txt.
+**llama.cpp** reads the same files, on the CPU (`llama-perplexity`), where activations are rounded to 8 bits; it has no
+DeepSeek V4 of this size. **cpu** is the CPU backend, the others are modes of the CUDA backend, whose kernels the emulator runs:
+`--matmul exact` and `w16`, and `w4a4`, where activations of FP4 matrices are FP4 as well. **auto** is what is taken when nothing
+is said. The models are small and not trained on this text: ratios count, not the numbers.
+"""
+
+
+def main():
+    args = sys.argv[1:]
+    value = lambda flag: args.pop(args.index(flag) + 1) if flag in args else None
+    peer, doc, long = value('--peer'), value('--doc'), '--long' in args or bool(os.environ.get('PAGEDINFER_LONG'))
+    names = [a for a in args if not a.startswith('--')]
+    for path in (GOLDEN, EMULATED):
+        if os.path.exists(path): continue
+        print(f'no {path}')
+        return 77
+    everything = peer or doc or long
+    kinds = {name: FORMATS for name in MODELS} if everything else FEW
+    if everything and os.path.exists(MODEL): kinds[REAL] = REAL_FORMATS
+    modes = list(MODES) if everything else ['auto']
+    got = {name: measure(name, kinds[name], modes, peer) for name in names or kinds}
+    if peer:
+        old = json.load(open(PEER)) if os.path.exists(PEER) else {}
+        with open(PEER, 'w') as f: f.write(json.dumps({**old, **got}, indent=1) + '\n')
+        return 0
+    want = json.load(open(PEER))
+    if doc: document(got, want, doc)
+    faults = compare(got, want)
+    for fault in faults: print(fault)
+    return 1 if faults else 0
+
+
+sys.exit(main())
