@@ -1,28 +1,39 @@
 /* The gated delta rule: where a state lies in device memory, who works on what, and the sums of a row.
  *
  * A sequence's state is kept as it was at the last chunk boundary (base, a multiple of C = 16), with the rows since. For
- * one value head, G_i the log decay from the boundary up to and with row i, the sum of the rows' own:
+ * one value head, G_i the log2 decay from the boundary up to and with row i, the sum of the rows' own:
  *
- *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
+ *     p_i = 2^G_i (k_i . S0) + sum over l < i of  2^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
  *     u_i = beta_i (v_i - p_i)                                                         what is written for it
- *     o_i = e^G_i (q_i . S0) + sum over l <= i of e^(G_i - G_l) (q_i . k_l) u_l        the output
+ *     o_i = 2^G_i (q_i . S0) + sum over l <= i of 2^(G_i - G_l) (q_i . k_l) u_l        the output
  *
- * and when a chunk is full and all of it stays, it is folded: S0 <- e^G_15 S0 + sum of e^(G_15 - G_i) k_i (outer) u_i.
+ * and when a chunk is full and all of it stays, it is folded: S0 <- 2^G_15 S0 + sum of 2^(G_15 - G_i) k_i (outer) u_i.
+ * u is a triangular system, which is solved for the keys and gates alone, once for all columns of S0. With A_il and M_il the
+ * factors of u_l in -u_i and in o_i, and T = (1 + A)^-1 - 1, P = M (1 + T), which have a row i from rows up to i:
  *
- *     slot      | base       | exponent   | S0           | u            | k            | g              | recent  | edge       |
- *               | [n_v][D/32]| [n_v][D/32]| [n_v][D][D]  | [n_v][R][D]  | [n_k][R][D]  | [n_v][D/32][R] | [..][C']| [..][3][C']|
- *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] | exponent |    (3: with a convolution of 4 taps)
+ *     x_i = beta_i (v_i - 2^G_i (k_i . S0))      u_i = x_i + sum over l < i of T_il x_l
+ *                                                o_i = 2^G_i (q_i . S0) + sum over l <= i of P_il x_l
  *
- * u, k, g (log decays) and the raw inputs of convolutions are rings: the row of position p is at p % R, so nothing moves when base
- * does, and a block may write its new rows while others still read the old ones: R = C + 2 n_draft rows hold those from
- * base to the end of any step of up to 1 + n_draft tokens. `recent` has the raw inputs of the last positions, `edge` those
- * of the 3 positions before each boundary that may become base, which are what a snapshot there needs. S0 at base 0 is
- * zero, whatever the slot holds. base and g are there once for each slice of 32 columns, so that a slice has one owner.
+ * No value of T is above 1: keys have length 1, and beta is at most 1, so a row of it is a key after reflections that only
+ * shorten it.
+ *
+ *     slot      | base       | bound      | S0           | x            | k            | g      | t         | recent  | edge       |
+ *               | [n_v][D/32]| [n_v][D/16]| [n_v][D][D]  | [n_v][R][D]  | [n_k][R][D]  | [n_v][R] | [n_v][R][C] | [..][C']| [..][3][C']|
+ *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] | bound |    (3: with a convolution of 4 taps)
+ *
+ * x, k, g (log2 decays), t (rows of T) and the raw inputs of convolutions are rings: the row of position p is at p % R, so
+ * nothing moves when base does, and a block may write its new rows while others still read the old ones: R = C + 2 n_draft
+ * rows hold those from base to the end of any step of up to 1 + n_draft tokens. `recent` has the raw inputs of the last
+ * positions, `edge` those of the 3 positions before each boundary that may become base, which are what a snapshot there
+ * needs. S0 at base 0 is zero, whatever the slot holds. base is there once for each slice of 32 columns, so that a slice has
+ * one owner.
  *
  * Tensor cores multiply F16, so every number is two of them, hi + lo, of 22 bits together: keys (as they lie in k: D hi,
- * then D lo) and queries, both times 2^6; S0 and u as they are used. To fit, a slice of S0 is kept divided by 2 to the
- * power of its exponent, which each fold sets anew by what is about to be added (plan_fold), by nothing else: prefill and
- * decode have the same one. Results are S0's to float precision, as its largest values count. */
+ * then D lo) times 2^2, queries times 2^6; S0 and u as they are used. To fit, 16 columns of S0 are kept divided by a power of
+ * two, which follows from `bound`, above which no value of theirs is: a fold multiplies it by what decay leaves and adds the
+ * largest sum of |u| of a column, as no key's value is above 1. Nothing else changes it: prefill and decode have the same
+ * one. A bound above the largest value by 2^12 costs no digit. Results are S0's to float precision, as its largest values
+ * count. x, which may be of any size, is multiplied by T and P as TF32, in two parts as well. */
 #ifndef PI_GDN_CUH
 #define PI_GDN_CUH
 
@@ -34,9 +45,11 @@
 enum {
     C = PI__STATE_CHUNK,
     SLICE = 32,       /* columns of S0 with one owner */
-    MOST_SHIFT = 100, /* the largest exponent of a slice */
+    PATCH = 16,       /* columns with one bound */
+    MOST_SHIFT = 100, /* the largest exponent of those */
 };
-constexpr float KEY_UNIT = 0x1p-6f; /* what 1 of a key's or query's F16 stands for */
+constexpr float KEY_UNIT = 0x1p-2f, QUERY_UNIT = 0x1p-6f; /* what 1 of a key's, of a query's F16 stands for */
+constexpr float LOG2E = 1.44269504f;
 
 /* A ring of n rows, and the multiplication that divides by n: i / n is i * by >> shift for all i < 2^31. */
 struct ring {
@@ -48,7 +61,7 @@ PI_FN int32_t ring_row(const ring &r, int32_t i) { return i - (int32_t) ((uint64
 
 /* Where things are in a slot, in floats, and how long rings are. */
 struct places {
-    size_t exponent, s, u, k, g, recent, edge, size;
+    size_t bound, s, x, k, g, t, recent, edge, size;
     ring rows, recents, edges;
     int32_t history; /* raw inputs before a row that its convolution reads */
 };
@@ -91,28 +104,33 @@ PI_FN int32_t *base_at(const job &j, float *slot, int32_t head, int32_t col)
 {
     return (int32_t *) slot + head * (j.a.state.dim / SLICE) + col / SLICE;
 }
-PI_FN int32_t *exponent_at(const job &j, float *slot, int32_t head, int32_t col)
+/* The bound of the 16 columns from col on. */
+PI_FN float *bound_at(const job &j, float *slot, int32_t head, int32_t col)
 {
-    return base_at(j, slot + j.at.exponent, head, col);
+    return slot + j.at.bound + head * (j.a.state.dim / PATCH) + col / PATCH;
 }
 /* S0 of a head, in a slot or (s = 0) in a snapshot. */
 PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
 {
     return memory + s + (size_t) head * (size_t) (j.a.state.dim * j.a.state.dim);
 }
-/* The rows of position p: of a value head's u, a key head's keys, the log decays of a slice. */
-PI_FN float *u_at(const job &j, float *slot, int32_t head, int32_t p)
+/* The rows of position p: of a value head's x, log2 decay and T, a key head's keys. */
+PI_FN float *x_at(const job &j, float *slot, int32_t head, int32_t p)
 {
-    return slot + j.at.u + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
+    return slot + j.at.x + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
+}
+PI_FN float *decay_at(const job &j, float *slot, int32_t head, int32_t p)
+{
+    return slot + j.at.g + head * j.at.rows.n + ring_row(j.at.rows, p);
+}
+PI_FN float *t_at(const job &j, float *slot, int32_t head, int32_t p)
+{
+    return slot + j.at.t + (head * j.at.rows.n + ring_row(j.at.rows, p)) * C;
 }
 /* The key's D hi, then its D lo. */
 PI_FN uint32_t *k_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return (uint32_t *) slot + j.at.k + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
-}
-PI_FN float *decay_at(const job &j, float *slot, int32_t head, int32_t col, int32_t p)
-{
-    return slot + j.at.g + (head * (j.a.state.dim / SLICE) + col / SLICE) * j.at.rows.n + ring_row(j.at.rows, p);
 }
 /* Raw inputs of position p: of the last ones, and (p is one of the last before a boundary) of those before boundaries. */
 PI_FN float *recent_at(const job &j, float *slot, int32_t p)
@@ -124,29 +142,33 @@ PI_FN float *edge_at(const job &j, float *slot, int32_t p)
     int32_t row = ring_row(j.at.edges, p / C) * j.at.history + p % C - (C - j.at.history);
     return slot + j.at.edge + (size_t) row * (size_t) n_channels(j.a.state);
 }
-/* The raw inputs and exponents of a snapshot. */
+/* The raw inputs and bounds of a snapshot. */
 PI_FN float *snap_raw(const job &j, float *snap) { return s_at(j, snap, 0, j.a.state.n_v); }
-PI_FN int32_t *snap_exponent(const job &j, float *snap, int32_t head, int32_t col)
+PI_FN float *snap_bound(const job &j, float *snap, int32_t head, int32_t col)
 {
-    return base_at(j, snap_raw(j, snap) + j.at.history * n_channels(j.a.state), head, col);
+    return snap_raw(j, snap) + j.at.history * n_channels(j.a.state) + head * (j.a.state.dim / PATCH) + col / PATCH;
 }
 
+/* A row of T or P in two parts for tensor cores: of columns 2 n, 2 n + 1 the values, then what is left of them after their
+ * first 11 bits. */
+enum { MIX = 2 * C };
+PI_FN int mix_at(int column, bool rest) { return column / 2 * 4 + rest * 2 + column % 2; }
+
 /* What prepare() makes of the step's tokens, where a sequence has more than a few: of a key head a token's words of k hi,
- * k lo, q hi, q lo, D / 2 each; of a value head a row's factors and scalars. Values it leaves in `out`. */
+ * k lo, q hi, q lo, D / 2 each; of a value head a row's T and P, then scalars. beta v it leaves in `out`. */
 PI_FN uint32_t *new_kq(const job &j, int32_t k_head, int32_t token)
 {
     return (uint32_t *) j.a.scratch +
            ((size_t) k_head * (size_t) j.a.n_tokens + (size_t) token) * 2 * (size_t) j.a.state.dim;
 }
-/* -beta_i e^(G_i - G_l) k_i . k_l, l < i, then e^(G_i - G_l) q_i . k_l, l <= i: [2][C] */
-PI_FN float *new_factors(const job &j, int32_t head, int32_t token)
+PI_FN float *new_mix(const job &j, int32_t head, int32_t token)
 {
-    return (float *) new_kq(j, j.a.state.n_k, 0) + ((size_t) head * (size_t) j.a.n_tokens + (size_t) token) * 2 * C;
+    return (float *) new_kq(j, j.a.state.n_k, 0) + ((size_t) head * (size_t) j.a.n_tokens + (size_t) token) * 2 * MIX;
 }
-enum scalar { OF_K, OF_Q, LOG_DECAY, N_SCALARS }; /* -beta_i e^G_i / 2^6, e^G_i / 2^6, g_i: [N_SCALARS][n_tokens] a head */
+enum scalar { OF_K, OF_Q, LOG_DECAY, N_SCALARS }; /* -beta_i 2^G_i and 2^G_i in units, g_i: [N_SCALARS][n_tokens] a head */
 PI_FN float *new_scalars(const job &j, int32_t head, int32_t which, int32_t token)
 {
-    return new_factors(j, j.a.state.n_v, 0) + (size_t) (head * N_SCALARS + which) * (size_t) j.a.n_tokens + token;
+    return new_mix(j, j.a.state.n_v, 0) + (size_t) (head * N_SCALARS + which) * (size_t) j.a.n_tokens + token;
 }
 
 /* ------------------------------------------------------------------------------------------------------ who, and what */
@@ -213,80 +235,86 @@ PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
     return silu(sum);
 }
 
-/* The same at one position of the step after the other, from p on: with the 4 taps that nearly all models have, taps and the
- * last inputs stay in registers. */
-template <bool FOUR> struct convolution {
-    float4 tap;
-    float last[3];
+/* The same of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that nearly all
+ * models have and rows that are multiples of 16 bytes: taps and the last inputs stay in registers. */
+PI_FN void four(const float4 &v, float (&x)[4]) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
+template <bool FAST> struct convolution {
+    float tap[4][4], last[3][4];
     const float *next_in;
 
     __device__ __forceinline__ void begin(const job &j, const sequence &s, int32_t p, int32_t c)
     {
-        if (!FOUR) return;
-        tap = *(const float4 *) (j.a.conv + c * 4);
+        if (!FAST) return;
         next_in = j.a.qkv + (s.first + p - s.pos) * j.a.ld_qkv + c;
 #pragma unroll
-        for (int i = 0; i < 3; i++) last[i] = raw_input(j, s, p - 3 + i, c);
+        for (int i = 0; i < 4; i++) four(*(const float4 *) (j.a.conv + (c + i) * 4), tap[i]);
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+#pragma unroll
+            for (int n = 0; n < 4; n++) last[i][n] = raw_input(j, s, p - 3 + i, c + n);
+        }
     }
-    __device__ __forceinline__ float next(const job &j, const sequence &s, int32_t p, int32_t c)
+    __device__ __forceinline__ void next(const job &j, const sequence &s, int32_t p, int32_t c, float (&y)[4])
     {
-        if (!FOUR) return convolved(j, s, p, c);
-        const float x = *next_in, sum = fmaf(tap.x, last[0], 0.0f);
-        const float y = silu(fmaf(tap.w, x, fmaf(tap.z, last[2], fmaf(tap.y, last[1], sum))));
-        last[0] = last[1], last[1] = last[2], last[2] = x, next_in += j.a.ld_qkv;
-        return y;
+        float x[4];
+        if (FAST) four(*(const float4 *) next_in, x);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (!FAST) {
+                y[n] = convolved(j, s, p, c + n);
+                continue;
+            }
+            const float sum = fmaf(tap[n][1], last[1][n], fmaf(tap[n][0], last[0][n], 0.0f));
+            y[n] = silu(fmaf(tap[n][3], x[n], fmaf(tap[n][2], last[2][n], sum)));
+            last[0][n] = last[1][n], last[1][n] = last[2][n], last[2][n] = x[n];
+        }
+        if (FAST) next_in += j.a.ld_qkv;
     }
 };
 
-/* Two numbers less what their word hi has of them; and as words of hi and lo. */
+/* Two numbers as words of hi and lo, of which hi may be there. */
 PI_FN uint32_t rest(float x, float y, uint32_t hi)
 {
-    const float2 f = ptx_floats(hi);
-    return ptx_half2(x - f.x, y - f.y);
+    const float2 f = ptx_less_floats(x, y, hi);
+    return ptx_half2(f.x, f.y);
 }
 PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
 {
     hi = ptx_half2(x, y);
     lo = rest(x, y, hi);
 }
+/* What is left of x after the bits that TF32 has. */
+PI_FN float rest_of_tf32(float x) { return x - __uint_as_float(__float_as_uint(x) & 0xffffe000); }
 
-/* What a key's or query's convolved channels are multiplied by: one over the root of the sum of their squares, 2^6. */
+/* What a key's or query's convolved channels are multiplied by: one over the root of the sum of their squares, in units. */
 template <int D> PI_FN float unit_of(const job &j, bool query, float lane_squares)
 {
     constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* of D */
-    return (query ? 1 / (KEY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(warp_sum(lane_squares) + j.a.eps);
+    return (query ? 1 / (QUERY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(warp_sum(lane_squares) + j.a.eps);
 }
 PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
 
-/* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 2 lane, 2 lane + 1, and those
- * 64 further; put(row, pair, hi, lo). */
-template <int D, bool FOUR, class PUT>
+/* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
+ * put(row, lane, words of hi, words of lo). */
+template <int D, bool FAST, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {
-    constexpr int PAIRS = (D + 63) / 64;
     const int lane = (int) threadIdx.x % 32;
-    const int32_t c = key_channel(j, h, query, D) + 2 * lane;
-    convolution<FOUR> conv[2 * PAIRS];
-    const bool all = D % 64 == 0;
-#pragma unroll
-    for (int i = 0; i < 2 * PAIRS; i++) {
-        if (all || i / 2 * 32 + lane < D / 2) conv[i].begin(j, s, p, c + i / 2 * 64 + i % 2);
-    }
-#pragma unroll 1
+    const bool has = D == 128 || lane < D / 4;
+    const int32_t c = key_channel(j, h, query, D) + 4 * lane;
+    convolution<FAST> conv;
+    if (has) conv.begin(j, s, p, c);
+#pragma unroll (FAST ? 4 : 1)
     for (int32_t r = 0; r < n; r++) {
-        float x[2 * PAIRS], ss = 0;
+        float x[4] = {}, ss = 0;
+        uint2 hi, lo;
+        if (has) conv.next(j, s, p + r, c, x);
 #pragma unroll
-        for (int i = 0; i < 2 * PAIRS; i++) {
-            x[i] = all || i / 2 * 32 + lane < D / 2 ? conv[i].next(j, s, p + r, c + i / 2 * 64 + i % 2) : 0.0f;
-            ss = fmaf(x[i], x[i], ss);
-        }
+        for (int i = 0; i < 4; i++) ss = fmaf(x[i], x[i], ss);
         const float unit = unit_of<D>(j, query, ss);
-#pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
-            uint32_t hi, lo;
-            split(x[2 * i] * unit, x[2 * i + 1] * unit, hi, lo);
-            if (all || i * 32 + lane < D / 2) put(r, i * 32 + lane, hi, lo);
-        }
+        split(x[0] * unit, x[1] * unit, hi.x, lo.x);
+        split(x[2] * unit, x[3] * unit, hi.y, lo.y);
+        if (has) put(r, lane, hi, lo);
     }
 }
 
@@ -296,33 +324,34 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
 {
     const int lane = (int) threadIdx.x % 32;
     const int32_t c = key_channel(j, h, query, D);
+    const int end = D == 128 || lane < D / 4 ? 2 * lane + 2 : 0;
     float ss = 0;
 #pragma unroll 1
-    for (int i = lane; i < D / 2; i += 32) {
+    for (int i = 2 * lane; i < end; i++) {
         const float x = convolved(j, s, p, c + 2 * i), y = convolved(j, s, p, c + 2 * i + 1);
         to_hi[i] = __float_as_uint(x), to_lo[i] = __float_as_uint(y);
         ss = fmaf(y, y, fmaf(x, x, ss));
     }
     const float unit = unit_of<D>(j, query, ss);
 #pragma unroll 1
-    for (int i = lane; i < D / 2; i += 32) {
+    for (int i = 2 * lane; i < end; i++) {
         split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], to_lo[i]);
     }
 }
 
-/* A row's log decay, their sum from the chunk's first row on, and beta. */
+/* A row's log2 decay, their sum from the chunk's first row on, and beta. */
 struct gate {
     float decay, sum, beta;
 };
 /* Of a chunk's rows, a lane a row, by a warp; old rows have no beta. */
-PI_FN gate gates(const job &j, const sequence &s, int32_t head, int32_t col, const chunk &c, int lane)
+PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = {0, 0, 0};
-    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, col, c.from + lane);
+    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, c.from + lane);
     else if (lane < c.n_old + c.n_new) {
         const int32_t token = s.first + c.from + lane - s.pos;
         const float y = j.a.alpha[token * j.a.ld_ab + head] + j.a.dt_bias[head];
-        x.decay = j.a.a[head] * (y > 20.0f ? y : log1pf(expf(y)));
+        x.decay = LOG2E * j.a.a[head] * (y > 20.0f ? y : log1pf(expf(y)));
         x.beta = sigmoid(j.a.beta[token * j.a.ld_ab + head]);
     }
     float sum = 0;
@@ -334,32 +363,43 @@ PI_FN gate gates(const job &j, const sequence &s, int32_t head, int32_t col, con
     return x;
 }
 /* The factors of k . S0 and q . S0. */
-PI_FN float of_k(const gate &x) { return -x.beta * expf(x.sum) * KEY_UNIT; }
-PI_FN float of_q(const gate &x) { return expf(x.sum) * KEY_UNIT; }
+PI_FN float of_k(const gate &x) { return -x.beta * ptx_exp2(x.sum) * KEY_UNIT; }
+PI_FN float of_q(const gate &x) { return ptx_exp2(x.sum) * QUERY_UNIT; }
 
-/* What is left of row l after row i (l = -1: of S0), by the log decays of the chunk's rows. Sums of their own, no
+/* What is left of row l after row i (l = -1: of S0), by the log2 decays of the chunk's rows. Sums of their own, no
  * differences of sums: those have no digits left where a token forgets all, and the next ones hardly anything. */
 PI_FN float left_of(const float *decay, int l, int i)
 {
     float sum = 0;
 #pragma unroll 4
     for (l++; l <= i; l++) sum += decay[l];
-    return expf(sum);
+    return ptx_exp2(sum);
 }
 
-/* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) of one token and head; out may be o. */
-template <int D> PI_FN void gated_norm(const job &j, const float *o, int32_t token, int32_t head, int lane)
+/* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) of one token and head; out may be o. A lane has four values, of which norm
+ * has the lane's. FAST: z's and out's rows are multiples of 16 bytes. */
+template <int D, bool FAST>
+PI_FN void gated_norm(const job &j, const float *o, const float (&norm)[4], int32_t token, int32_t head, int lane)
 {
-    const float *z = j.a.z + token * j.a.ld_z + head * D + lane;
-    float *out = j.a.out + token * j.a.ldo + head * D + lane, x[D / 32], ss = 0;
+    const bool has = D == 128 || lane < D / 4;
+    const float *z = j.a.z + token * j.a.ld_z + head * D + 4 * lane;
+    float *out = j.a.out + token * j.a.ldo + head * D + 4 * lane, x[4] = {}, gate[4] = {}, ss = 0;
+    if (has) four(*(const float4 *) (o + 4 * lane), x);
+    if (has && FAST) four(*(const float4 *) z, gate);
 #pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-        x[i] = o[lane + 32 * i];
+    for (int i = 0; i < 4; i++) {
+        if (has && !FAST) gate[i] = z[i];
         ss = fmaf(x[i], x[i], ss);
     }
     const float factor = ptx_rsqrt(fmaf(warp_sum(ss), 1.0f / (float) D, j.a.eps));
 #pragma unroll
-    for (int i = 0; i < D / 32; i++) out[32 * i] = x[i] * factor * j.a.norm[lane + 32 * i] * silu(z[32 * i]);
+    for (int i = 0; i < 4; i++) x[i] = x[i] * factor * norm[i] * silu(gate[i]);
+    if (has) *(float4 *) out = {x[0], x[1], x[2], x[3]};
+}
+template <int D> PI_FN void load_norm(const job &j, int lane, float (&norm)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) norm[i] = D == 128 || lane < D / 4 ? j.a.norm[4 * lane + i] : 0.0f;
 }
 
 #endif

@@ -1,16 +1,17 @@
 /* The gated delta rule, a chunk with a slice of S0 by tensor cores: what is the same to the bit for few tokens and many.
  *
- * A warp has a patch of S0, 16 columns times half of the rows (D / 2), in registers as the instruction's A: row m is a
- * column of S0, and the sum runs over S0's rows. B are four tokens, their keys and their queries: a column's bits depend
- * on no other column. Every sum over D is
+ * A warp has a patch of S0, 16 columns times all rows or half of them, in registers as the instruction's A: row m is a
+ * column of S0, and the sum runs over S0's rows. B are tokens, their keys and their queries: a column's bits depend on no
+ * other column. A sum over half of D is lo . hi + hi . lo + hi . hi for 16 rows after the other; the two halves are added. A
+ * fold's sums over the chunk's 16 rows are made apart, and added to S0 with the rounding of floats: tensor cores cut and do
+ * not round, and S0 would shrink with every chunk.
  *
- *     of half h:  small_h = lo . hi + hi . lo, 16 at a time;  big_h = hi . hi;     (big_0 + small_0) + (big_1 + small_1)
+ * A product's results are a lane's tokens 2 t, 2 t + 1 and 8 further of two columns: as A of the next products they are the
+ * same lane's, so that x, u and o stay in registers.
  *
- * so that few sums are cut at full size, as tensor cores cut and do not round. A fold's sums over the chunk's 16 rows are
- * made apart, too, and added to S0 with the rounding of floats: else S0 would shrink with every chunk.
- *
- * In shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16; what is a value a row and column of the
- * chunk (k . S0, u) in quads, [C / 4][W columns][4 rows], a quad every 4 W + 4 words. No access has bank conflicts. */
+ * In shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16; rows of T and P, in two parts each (mix_at);
+ * few() has values a row and column of the chunk (k . S0, x) in quads, [C / 4][W columns][4 rows], a quad every 4 W + 4
+ * words. No access has bank conflicts. */
 #ifndef PI_GDN_CHUNK_CUH
 #define PI_GDN_CHUNK_CUH
 
@@ -22,31 +23,40 @@ template <int D> struct planes { /* in words */
 template <int W> struct quads {
     static constexpr int PITCH = 4 * W + 4, WORDS = C / 4 * PITCH;
 };
-/* Sums of the halves for N quads of tokens: [k, q][halves][N] quads. */
-template <int W, int N> struct halves {
-    static constexpr int KIND = 2 * N * quads<W>::PITCH + 4, WORDS = 2 * KIND;
+/* Sums of the halves for a quad of tokens: [k, q][halves] quads. */
+template <int W> struct halves {
+    static constexpr int KIND = 2 * quads<W>::PITCH + 4, WORDS = 2 * KIND;
+};
+/* Rows of T, then of P: the second 4 of 8 pairs of columns are before the first in every other row. */
+struct mix_rows {
+    static constexpr int PITCH = 2 * MIX, WORDS = C * PITCH;
+    static __device__ __forceinline__ int at(int row, bool p, int word)
+    {
+        return row * PITCH + p * MIX + (word ^ row % 2 * 16);
+    }
 };
 
-/* A warp's patch: columns col .. col + 15 of S0, rows row .. row + D / 2 - 1. */
+/* A warp's patch: columns col .. col + 15 of S0, rows from row on. */
 struct patch_place {
     int32_t col, row, lane;
 };
-template <int D> struct patch {
-    float x[D / 32][8]; /* words of A, two values each, of every 16 rows */
+template <int ROWS> struct patch {
+    float x[ROWS / 16][8]; /* words of A, two values each, of every 16 rows */
 };
 
 /* Where the lane's first pair of values is; those of row i of two, word pair `high` (rows + 8) and k are patch_step() on.
  * The pair's columns are neighbours in memory. */
 template <int D> PI_FN size_t patch_at(const patch_place &p)
 {
-    return (size_t) ((p.row + p.lane % 4 * 2) * D + p.col + p.lane / 4 * 2);
+    const uint32_t lane = (uint32_t) p.lane;
+    return (size_t) (uint32_t) p.row * D + lane % 4 * 2 * D + (uint32_t) p.col + lane / 4 * 2;
 }
 template <int D> PI_FN constexpr int patch_step(int k, int high, int i) { return (16 * k + 8 * high + i) * D; }
-template <int D> PI_FN void load_patch(const float *s, const patch_place &p, patch<D> &st)
+template <int D, int ROWS> PI_FN void load_patch(const float *s, const patch_place &p, patch<ROWS> &st)
 {
     s += patch_at<D>(p);
 #pragma unroll
-    for (int k = 0; k < D / 32; k++) {
+    for (int k = 0; k < ROWS / 16; k++) {
 #pragma unroll
         for (int w = 0; w < 4; w++) {
             const float2 v = *(const float2 *) (s + patch_step<D>(k, w / 2, w % 2));
@@ -54,11 +64,11 @@ template <int D> PI_FN void load_patch(const float *s, const patch_place &p, pat
         }
     }
 }
-template <int D> PI_FN void store_patch(float *s, const patch_place &p, const patch<D> &st)
+template <int D, int ROWS> PI_FN void store_patch(float *s, const patch_place &p, const patch<ROWS> &st)
 {
     s += patch_at<D>(p);
 #pragma unroll
-    for (int k = 0; k < D / 32; k++) {
+    for (int k = 0; k < ROWS / 16; k++) {
 #pragma unroll
         for (int w = 0; w < 4; w++) {
             const float2 v = {st.x[k][w / 2 * 4 + w % 2], st.x[k][w / 2 * 4 + 2 + w % 2]};
@@ -66,21 +76,32 @@ template <int D> PI_FN void store_patch(float *s, const patch_place &p, const pa
         }
     }
 }
-template <int D> PI_FN void clear_patch(patch<D> &st)
+template <int ROWS> PI_FN void clear_patch(patch<ROWS> &st)
 {
 #pragma unroll
-    for (int i = 0; i < D / 4; i++) st.x[i / 8][i % 8] = 0;
-}
-/* The largest value by size, of the warp. */
-template <int D> PI_FN float top_of(const patch<D> &st)
-{
-    float top = 0;
-#pragma unroll
-    for (int i = 0; i < D / 4; i++) top = fmaxf(top, fabsf(st.x[i / 8][i % 8]));
-    return warp_max(top);
+    for (int i = 0; i < ROWS / 2; i++) st.x[i / 8][i % 8] = 0;
 }
 
+/* Values of a warp's 16 columns and the chunk's rows: [h][i] is column 2 g + i / 2 of the patch, row chunk_row(). */
+using values = float[2][4];
+PI_FN int chunk_row(int lane, int h, int i) { return 8 * h + (int) ((unsigned) lane % 4) * 2 + i % 2; }
+PI_FN int chunk_col(int lane, int i) { return (int) ((unsigned) lane / 4) * 2 + i / 2; }
+
 /* ------------------------------------------------------------------------------------------------------------ products */
+
+/* 16 rows of S0 as A. */
+PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4], uint32_t (&lo)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) split(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
+}
+PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], const uint32_t (&hi)[2], const uint32_t (&lo)[2],
+                       float (&y)[4])
+{
+    ptx_mma_f16(y, a_lo, hi);
+    ptx_mma_f16(y, a_hi, lo);
+    ptx_mma_f16(y, a_hi, hi);
+}
 
 /* The lane's address for loading tokens 4 quad .. as B, keys then queries, values `row` .. row + 15 of each. */
 template <int D> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row, int lane)
@@ -90,55 +111,74 @@ template <int D> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row,
     return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * P::PLANE + (4 * quad + lane % 4) * P::PITCH + m % 2 * 4 + row / 2);
 }
 
-/* The patch times N quads of tokens from `first` on. */
-template <int D, int N>
-PI_FN void times_patch(const patch<D> &st, const patch_place &p, const uint32_t *pl, int first, float (&y)[N][4])
+/* Half of the rows of S0 times a quad of tokens: keys, then queries. */
+template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, float (&y)[4])
 {
-    float small[N][4] = {};
-    const uint32_t at = tokens_at<D>(pl, first, p.row, p.lane);
-#pragma unroll
-    for (int n = 0; n < N; n++) y[n][0] = y[n][1] = y[n][2] = y[n][3] = 0;
+    const uint32_t at = tokens_at<D>(pl, quad, p.row, p.lane);
+    y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
-        uint32_t hi[4], lo[4], b[N][4];
+        uint32_t hi[4], lo[4], b[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            ptx_ldmatrix_x4(b[n], at + (uint32_t) (4 * n * planes<D>::PITCH + 8 * k) * 4);
-            ptx_mma_f16(y[n], hi, {b[n][0], b[n][1]});
-            ptx_mma_f16(small[n], hi, {b[n][2], b[n][3]});
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) lo[i] = rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
-#pragma unroll
-        for (int n = 0; n < N; n++) ptx_mma_f16(small[n], lo, {b[n][0], b[n][1]});
+        for (int i = 0; i < 8; i++) ptx_anew(st.x[k][i]); /* there are no registers for words */
+        words_of(st.x[k], hi, lo);
+        ptx_ldmatrix_x4(b, at + (uint32_t) (32 * k));
+        add_product(hi, lo, {b[0], b[1]}, {b[2], b[3]}, y);
     }
-#pragma unroll
-    for (int i = 0; i < 4 * N; i++) y[i / 4][i % 4] += small[i / 4][i % 4];
 }
 
-/* The same for shared memory: results of half p.row > 0 of N quads. */
-template <int D, int W, int N> PI_FN void put_half(const patch_place &p, const float (&y)[N][4], float *to)
+/* All rows of S0 times all tokens of the chunk: keys, queries. */
+template <int D> PI_FN void times_tokens(const patch<D> &st, const patch_place &p, const uint32_t *pl, values (&y)[2])
 {
-    const int t = p.lane % 4, half = p.row > 0;
-    to += t / 2 * halves<W, N>::KIND + half * N * quads<W>::PITCH + (p.col % W + p.lane / 4 * 2) * 4 + t % 2 * 2;
+    using P = planes<D>;
+    const int m = p.lane / 8;
+    const uint32_t at = ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * P::PITCH + m % 2 * 4);
+    values half[2][2];
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-        *(float2 *) (to + n * quads<W>::PITCH) = {y[n][0], y[n][1]};
-        *(float2 *) (to + n * quads<W>::PITCH + 4) = {y[n][2], y[n][3]};
+    for (int i = 0; i < 32; i++) half[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t hi[4], lo[4];
+        words_of(st.x[k], hi, lo);
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            uint32_t b[4], b_lo[4];
+            ptx_ldmatrix_x4(b, at + (uint32_t) (q * P::KIND * 4 + 32 * k));
+            ptx_ldmatrix_x4(b_lo, at + (uint32_t) ((q * P::KIND + P::PLANE) * 4 + 32 * k));
+            values &y_half = half[k / (D / 32)][q]; /* as add_product, of two */
+            ptx_mma_f16(y_half[0], lo, {b[0], b[1]});
+            ptx_mma_f16(y_half[1], lo, {b[2], b[3]});
+            ptx_mma_f16(y_half[0], hi, {b_lo[0], b_lo[1]});
+            ptx_mma_f16(y_half[1], hi, {b_lo[2], b_lo[3]});
+            ptx_mma_f16(y_half[0], hi, {b[0], b[1]});
+            ptx_mma_f16(y_half[1], hi, {b[2], b[3]});
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int q = i / 8, h = i / 4 % 2;
+        y[q][h][i % 4] = half[0][q][h][i % 4] + half[1][q][h][i % 4];
     }
 }
-/* Four tokens' keys (or queries) times a column of S0. */
-template <int W, int N> PI_FN float4 both_halves(const float *from, bool query, int quad, int col)
+
+/* Results of half p.row > 0 of a quad to shared memory. */
+template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], float *to)
 {
-    const float4 a = *(const float4 *) (from + query * halves<W, N>::KIND + quad * quads<W>::PITCH + 4 * col);
-    const float4 b = *(const float4 *) (from + query * halves<W, N>::KIND + (N + quad) * quads<W>::PITCH + 4 * col);
+    const int t = p.lane % 4, half = p.row > 0;
+    to += t / 2 * halves<W>::KIND + half * quads<W>::PITCH + (p.col % W + p.lane / 4 * 2) * 4 + t % 2 * 2;
+    *(float2 *) to = {y[0], y[1]};
+    *(float2 *) (to + 4) = {y[2], y[3]};
+}
+/* Four tokens' keys (or queries) times a column of S0. */
+template <int W> PI_FN float4 both_halves(const float *from, bool query, int col)
+{
+    const float4 a = *(const float4 *) (from + query * halves<W>::KIND + 4 * col);
+    const float4 b = *(const float4 *) (from + query * halves<W>::KIND + quads<W>::PITCH + 4 * col);
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
 /* A half of: keys of the chunk times four tokens' keys and queries, by a warp. y[i] is that of key g + i / 2 * 8 and column
- * 2 t + i % 2, keys before queries; times 2^12. */
+ * 2 t + i % 2, keys before queries; in units. */
 template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
 {
     using P = planes<D>;
@@ -164,70 +204,87 @@ PI_FN int key_of(int lane, int n) { return lane / 4 + n / 2 * 8; }
 
 /* Factors of a row and an earlier one (or itself), of which so much is left, from times_keys(). */
 PI_FN float factor_k(float beta, float left, float kk) { return -beta * (left * (kk * (KEY_UNIT * KEY_UNIT))); }
-PI_FN float factor_q(float left, float qk) { return left * (qk * (KEY_UNIT * KEY_UNIT)); }
+PI_FN float factor_q(float left, float qk) { return left * (qk * (KEY_UNIT * QUERY_UNIT)); }
+
+/* Adds rows 8 n .. of T, or P, times rows 8 h .. of x, h at most n, in TF32: y and x are as a half of values. */
+PI_FN void mix(const float (&x)[4], const float *rows, bool p, int n, int h, int lane, float (&y)[4])
+{
+    const float4 b = *(const float4 *) (rows + mix_rows::at(8 * n + lane / 4, p, 16 * h + lane % 4 * 4));
+    uint32_t a[4], low[4]; /* columns of the patch 2 g, 2 g + 1 of an even row of the chunk, then of an odd one */
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float v = x[i % 2 * 2 + i / 2];
+        a[i] = __float_as_uint(v), low[i] = __float_as_uint(rest_of_tf32(v));
+    }
+    ptx_mma_tf32(y, low, {__float_as_uint(b.x), __float_as_uint(b.y)});
+    ptx_mma_tf32(y, a, {__float_as_uint(b.z), __float_as_uint(b.w)});
+    ptx_mma_tf32(y, a, {__float_as_uint(b.x), __float_as_uint(b.y)});
+}
+/* u in the place of x. */
+PI_FN void add_mix(values &x, const float *rows, int lane)
+{
+#pragma unroll
+    for (int n = 1; n >= 0; n--) { /* the second half first, which needs x of both */
+        float y[4] = {};
+#pragma unroll
+        for (int h = 0; h <= n; h++) mix(x[h], rows, false, n, h, lane, y);
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[n][i] += y[i];
+    }
+}
 
 /* ---------------------------------------------------------------------------------------------------------------- fold */
 
 /* 2^n, n from -126 to 127 */
 PI_FN float power_of_2(int32_t n) { return __uint_as_float((uint32_t) (127 + n) << 23); }
 
-/* S0 <- keep S0 + sum of k_l (outer) unit e^(G_15 - G_l) u_l, which has the new exponent. */
-struct fold_plan {
-    float keep, unit;
-    int32_t exponent;
-    float power; /* 2^exponent */
-};
-
-/* The larger of most and what is left of four values of u. */
-PI_FN float most_of(float most, const float4 &left, const float4 &u)
+/* The exponent that columns with a bound have: their values divided by its power are below 2^15. */
+PI_FN int32_t exponent_of(float bound)
 {
-    most = fmaxf(fmaxf(most, fabsf(left.x * u.x)), fabsf(left.y * u.y));
-    return fmaxf(fmaxf(most, fabsf(left.z * u.z)), fabsf(left.w * u.w));
+    return min(max((int32_t) (__float_as_uint(bound) >> 23 & 255) - 141, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
 }
 
-/* By a warp: `most` is the largest |u| of the lane's column, as much of it as is left at the chunk's end, tops are the largest
- * values of the slice's four patches, all is e^G_15. What is added comes to at most 2^11, so that the sum is an F16. */
-PI_FN fold_plan plan_fold(float most, const float *tops, float all, int32_t exponent)
+/* The largest sum of |u| of a column of the patch, or more: w is u as much as is left of it at the chunk's end. */
+PI_FN float most_of(const values &w)
 {
-    float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
-    top = fmaxf(all * top, warp_max(most) * power_of_2(-exponent));
-    const int32_t x = (int32_t) (__float_as_uint(top) >> 23 & 255); /* 0: nothing there; 255: infinite */
-    int32_t to = x == 0 || x == 255 ? exponent : exponent + max(x - 137, -126);
-    to = min(max(to, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
-    return {all * power_of_2(min(exponent - to, 126)), power_of_2(-to) * KEY_UNIT, to, power_of_2(to)};
+    float most = fmaxf(fabsf(w[0][0]) + fabsf(w[0][1]) + (fabsf(w[1][0]) + fabsf(w[1][1])),
+                       fabsf(w[0][2]) + fabsf(w[0][3]) + (fabsf(w[1][2]) + fabsf(w[1][3])));
+    for (int o = 1; o < 4; o *= 2) most += __shfl_xor_sync(PI_FULL, most, o);
+    for (int o = 4; o < 32; o *= 2) most = fmaxf(most, __shfl_xor_sync(PI_FULL, most, o));
+    return most;
 }
 
-/* left: e^(G_15 - G_l); u: quads. */
-template <int D, int W>
-PI_FN void fold(const fold_plan &f, const uint32_t *pl, const float *u, const float *left, const patch_place &p, patch<D> &st)
+/* S0 <- 2^G_15 S0 + sum of k_l (outer) 2^(G_15 - G_l) u_l, by a warp. left: 2^(G_15 - G_l), then 2^G_15. */
+template <int D, int ROWS>
+PI_FN void fold(const values &u, const float *left, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound)
 {
     using P = planes<D>;
-    const int lane = p.lane, g = lane / 4, t = lane % 4, m = lane / 8;
+    const int lane = p.lane, m = lane / 8;
+    values w;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float2 e = *(const float2 *) (left + chunk_row(lane, h, 0));
+#pragma unroll
+        for (int i = 0; i < 4; i++) w[h][i] = u[h][i] * (i % 2 ? e.y : e.x);
+    }
+    const int32_t was = exponent_of(bound);
+    bound = fmaf(left[C], bound, most_of(w));
+    const int32_t exponent = exponent_of(bound);
+    const float keep = left[C] * power_of_2(min(max(was - exponent, -126), 126)), unit = power_of_2(-exponent) * KEY_UNIT;
     uint32_t hi[4], lo[4];
 #pragma unroll
-    for (int high = 0; high < 2; high++) { /* rows 2 t, 2 t + 1 of the chunk, and 8 further */
-        const float2 e = *(const float2 *) (left + 2 * t + 8 * high);
-        const float *at = u + (t / 2 + 2 * high) * quads<W>::PITCH + (p.col % W + 2 * g) * 4 + t % 2 * 2;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float2 v = *(const float2 *) (at + 4 * i);
-            split(v.x * (e.x * f.unit), v.y * (e.y * f.unit), hi[2 * high + i], lo[2 * high + i]);
-        }
-    }
+    for (int i = 0; i < 4; i++) split(w[i / 2][i % 2 * 2] * unit, w[i / 2][i % 2 * 2 + 1] * unit, hi[i], lo[i]);
     const uint32_t keys = ptx_shared(pl + m / 2 * P::PLANE + (m % 2 * 8 + lane % 8) * P::PITCH + p.row / 2);
 #pragma unroll
-    for (int n = 0; n < D / 16; n++) { /* 8 rows of S0 */
-        uint32_t b[4];
-        float small[4] = {};
-        ptx_ldmatrix_x4_trans(b, keys + 16 * n);
-        ptx_mma_f16(small, lo, {b[0], b[1]});
-        ptx_mma_f16(small, hi, {b[2], b[3]});
-        ptx_mma_f16(small, hi, {b[0], b[1]});
+    for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0: as add_product, of two */
+        uint32_t b[2][4];
+        float sum[2][4] = {};
+        for (int i = 0; i < 2; i++) ptx_ldmatrix_x4_trans(b[i], keys + (uint32_t) (32 * n + 16 * i));
+        for (int i = 0; i < 2; i++) ptx_mma_f16(sum[i], lo, {b[i][0], b[i][1]});
+        for (int i = 0; i < 2; i++) ptx_mma_f16(sum[i], hi, {b[i][2], b[i][3]});
+        for (int i = 0; i < 2; i++) ptx_mma_f16(sum[i], hi, {b[i][0], b[i][1]});
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float &x = st.x[n / 2][n % 2 * 4 + i];
-            x = fmaf(f.keep, x, small[i]);
-        }
+        for (int i = 0; i < 8; i++) st.x[n][i] = fmaf(keep, st.x[n][i], sum[i / 4][i % 4]);
     }
 }
 

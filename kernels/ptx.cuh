@@ -5,7 +5,7 @@
  *
  *     d[0], d[1]: row g, columns 2t, 2t+1        d[2], d[3]: row g+8, the same columns
  *     A words: a[0] row g, a[1] row g+8: columns W t .. W t + W - 1; a[2], a[3]: the same rows, columns + 4 W
- *     B words: b[0] column g, rows W t .. W t + W - 1; b[1]: rows + 4 W         W: elements of a 32-bit word
+ *     B words: b[0] column g, rows W t .. W t + W - 1; b[1]: rows + 4 W         W: elements of a 32-bit word, 1 of tf32
  *
  * Scales of the block-scaled kinds: a word a lane; row m of A takes lane 4 (m % 8) + m / 8 + 2 TA's, column n of B takes
  * lane 4 n + TB's, from byte BA or BB on. The other lanes' words are ignored. */
@@ -147,6 +147,13 @@ PI_FN void ptx_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/* Of floats of which the first 11 bits count. */
+PI_FN void ptx_mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 PI_FN void ptx_mma_s8_k32(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -229,6 +236,8 @@ PI_FN int ptx_thread()
     return x;
 }
 
+/* What is made of x from here on is made anew in every round of a loop. */
+PI_FN void ptx_anew(float &x) { asm volatile("" : "+f"(x)); }
 /* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device. */
 PI_FN constexpr uint32_t ptx_blocks_that_wait() { return 8; }
 /* The thread has done what its block alone does. */
@@ -275,6 +284,20 @@ PI_FN float2 ptx_floats(uint32_t half2)
     asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
         : "=f"(y.x), "=f"(y.y) : "r"(half2));
     return y;
+}
+/* x and y less the two. */
+PI_FN float2 ptx_less_floats(float x, float y, uint32_t half2)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+    float2 d;
+    asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tneg.f16 l, l;\n\tneg.f16 h, h;\n\t"
+        "add.f32.f16 %0, l, %3;\n\tadd.f32.f16 %1, h, %4;\n\t}"
+        : "=f"(d.x), "=f"(d.y) : "r"(half2), "f"(x), "f"(y));
+    return d;
+#else
+    const float2 f = ptx_floats(half2);
+    return {x - f.x, y - f.y};
+#endif
 }
 
 #else
@@ -324,6 +347,10 @@ PI_FN void ptx_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
 {
     simt::mma_f16(d, a, b, file, line);
 }
+PI_FN void ptx_mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_AT)
+{
+    simt::mma_tf32(d, a, b, file, line);
+}
 PI_FN void ptx_mma_s8_k32(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_AT)
 {
     simt::mma_s8_k32(d, a, b, file, line);
@@ -368,6 +395,7 @@ PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_p
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
+PI_FN void ptx_anew(float &) {}
 /* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
 PI_FN uint32_t ptx_blocks_that_wait() { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }
@@ -387,6 +415,11 @@ PI_FN uint32_t ptx_half2(float low, float high) { return simt::to_half(low) | (u
 PI_FN float2 ptx_floats(uint32_t half2)
 {
     return {simt::from_half((uint16_t) half2), simt::from_half((uint16_t) (half2 >> 16))};
+}
+PI_FN float2 ptx_less_floats(float x, float y, uint32_t half2)
+{
+    const float2 f = ptx_floats(half2);
+    return {x - f.x, y - f.y};
 }
 
 #endif

@@ -311,7 +311,8 @@ def count_model(build, model, steps):
 
 # ---- what is the least, and what time follows
 
-MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_s8_k16": (4096, "int8"), "mma_s8_k32": (8192, "int8"),
+MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_tf32": (4096, "half"), # as long as one of 16-bit floats
+       "mma_s8_k16": (4096, "int8"), "mma_s8_k32": (8192, "int8"),
        "mma_nvfp4": (16384, "fp4"), "mma_mxfp4": (16384, "fp4"), "mma_mx8": (8192, "fp8")}  # operations, rate by which they go
 MEMORY = ("ldmatrix", "lds", "sts", "ldg", "stg", "cp_async", "bulk")
 

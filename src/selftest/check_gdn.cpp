@@ -544,8 +544,8 @@ void test_sizes()
 {
     pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4};
     size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
-    expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels + 128 * 4);
-    expect_equal(pi__k_state_bytes(&st), 2 * 128 * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 128 * 16 * 4 + (4 + 2 * 3) * channels);
+    expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels + 256 * 4);
+    expect_equal(pi__k_state_bytes(&st), (128 + 256) * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 32 * 16 * (1 + 16) * 4 + (4 + 2 * 3) * channels);
     const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4},
                                {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4},
                                {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4},

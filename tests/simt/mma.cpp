@@ -2,7 +2,7 @@
  *
  * A sum of products and C is one fused operation: every term is aligned to the largest exponent, cut (toward zero) to F
  * bits after that exponent's unit, the cut terms are added exactly, and the total is rounded toward zero to a float. F is
- * 25 for 16-bit floats and mxf8f6f4, 35 for the FP4 kinds, whose terms are exact sums of 16 products times their scales
+ * 25 for 16-bit floats, tf32 and mxf8f6f4, 35 for the FP4 kinds, whose terms are exact sums of 16 products times their scales
  * (sm_90 and newer; sm_80 cuts 16-bit floats to 24 bits in two passes of 8). After Xie et al., MMA-Sim
  * (arXiv 2511.10909); fixtures/ holds results of that model.
  *
@@ -174,6 +174,27 @@ template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
     }
 }
 
+/* Floats of which the last 13 bits are not looked at. */
+static void do_mma_tf32(void **arg, const char *, int)
+{
+    count_op(DO_MMA_TF32);
+    if (options.no_mma) return;
+    uint32_t a[16][64], b[8][64];
+    term t[9];
+    gather(arg, 32, 8, a, b);
+    for (int l = 0; l < 32; l++) {
+        float *d = static_cast<float *>(of(arg, l)->d);
+        for (int i = 0; i < 4; i++) {
+            for (int k = 0; k < 8; k++) {
+                const uint32_t x = a[row_of(l, i)][k] & 0xffffe000, y = b[col_of(l, i)][k] & 0xffffe000;
+                t[k] = times(float_term(__uint_as_float(x)), float_term(__uint_as_float(y)));
+            }
+            t[8] = float_term(d[i]);
+            d[i] = fused_sum(t, 9, 25);
+        }
+    }
+}
+
 template <int K> static void do_mma_s8(void **arg, const char *, int)
 {
     count_op(K == 32 ? DO_MMA_S8_K32 : DO_MMA_S8_K16);
@@ -263,6 +284,11 @@ void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, const char *file, 
 void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
 {
     issue(do_mma_16<5, 10>, d, a, b, file, line);
+    spoil(SPOIL_MMA16, d);
+}
+void mma_tf32(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line)
+{
+    issue(do_mma_tf32, d, a, b, file, line);
     spoil(SPOIL_MMA16, d);
 }
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line)

@@ -33,6 +33,7 @@ void ldmatrix_b4(uint32_t *r, int n, uint32_t address, const char *file, int lin
 /* D = A B + D. d: 4 values, a: 4 words (s8 k16: 2), b: 2 words (s8 k16: 1). */
 void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
+void mma_tf32(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 

@@ -15,8 +15,8 @@
 #include "simt_impl.h"
 
 static const char *const names[simt::N_COUNTED] = {
-    "mma_bf16", "mma_f16", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4", "mma_mx8", "ldmatrix", "shuffle", "vote",
-    "sync_warp", "barrier", "bulk", "cp_async", "lds", "sts", "ldg", "stg", "atomic"};
+    "mma_bf16", "mma_f16", "mma_tf32", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4", "mma_mx8", "ldmatrix",
+    "shuffle", "vote", "sync_warp", "barrier", "bulk", "cp_async", "lds", "sts", "ldg", "stg", "atomic"};
 
 static simt::counter c;
 

@@ -161,7 +161,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     int64_t ld_ab;
     const float *conv, *dt_bias, *a, *norm;
     float eps;
-    float *out;
+    float *out;                /* rows are multiples of 16 bytes */
     int64_t ldo;
     int32_t n_tokens, n_seqs;
     int32_t least, most;       /* fewest and most tokens that a sequence of the step has: which kernels are launched */

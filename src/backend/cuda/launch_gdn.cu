@@ -32,11 +32,12 @@ static places places_of(const pi__k_state *st)
     p.recents = ring_of(p.history + 1 + st->n_draft);
     p.edges = ring_of(p.rows.n / C + 1);
     take(&at, n_v * dim / SLICE); /* base */
-    p.exponent = take(&at, n_v * dim / SLICE);
+    p.bound = take(&at, n_v * dim / PATCH);
     p.s = take(&at, n_v * dim * dim);
-    p.u = take(&at, n_v * (size_t) p.rows.n * dim);
+    p.x = take(&at, n_v * (size_t) p.rows.n * dim);
     p.k = take(&at, n_k * (size_t) p.rows.n * dim);
-    p.g = take(&at, n_v * dim / SLICE * (size_t) p.rows.n);
+    p.g = take(&at, n_v * (size_t) p.rows.n);
+    p.t = take(&at, n_v * (size_t) p.rows.n * C);
     p.recent = take(&at, (size_t) p.recents.n * channels);
     p.edge = take(&at, (size_t) (p.edges.n * p.history) * channels);
     p.size = at;
@@ -48,13 +49,13 @@ size_t pi__k_state_bytes(const pi__k_state *st) { return supported(st) ? places_
 size_t pi__k_snapshot_bytes(const pi__k_state *st)
 {
     size_t dim = (size_t) st->dim, n_v = (size_t) st->n_v, channels = (2 * (size_t) st->n_k + n_v) * dim, at = 0;
-    take(&at, n_v * dim * dim + (size_t) (st->n_conv - 1) * channels + n_v * dim / SLICE);
+    take(&at, n_v * dim * dim + (size_t) (st->n_conv - 1) * channels + n_v * dim / PATCH);
     return supported(st) ? at * sizeof(float) : 0;
 }
 
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)
 {
-    size_t words = (size_t) st->n_k * 2 * (size_t) st->dim + (size_t) st->n_v * (2 * C + N_SCALARS);
+    size_t words = (size_t) st->n_k * 2 * (size_t) st->dim + (size_t) st->n_v * (2 * MIX + N_SCALARS);
     return words * (size_t) n_tokens * sizeof(float);
 }
 
@@ -67,21 +68,30 @@ static job job_of(const pi__k_state *st)
     return j;
 }
 
-template <int D> static int run(void *stream, const job &j)
+static bool aligned(const void *p, int64_t ld) { return (uintptr_t) p % 16 == 0 && ld % 4 == 0; }
+
+/* prepare, many, finish. */
+template <int D, bool FAST> static int run_many(void *stream, const job &j)
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
-    unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
+    unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs, warps = ROWS_THREADS / 32;
+    using S = many_shape<D>;
+    int rc = pi_launch_dependent(stream, prepare<D, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
+    if (!rc) rc = pi_launch_dependent(stream, many<D>, dim3(n_v * D / S::W, seqs), dim3(S::THREADS), S::bytes, j);
+    if (!rc) rc = pi_launch_dependent(stream, finish<D, FAST>, dim3(tiles, (n_v + warps - 1) / warps), dim3(ROWS_THREADS), 0, j);
+    return rc;
+}
+
+template <int D> static int run(void *stream, const job &j)
+{
+    unsigned n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
     int rc = 0;
     if (j.a.least <= j.few) {
         rc = pi_launch_dependent(stream, few<D>, dim3(n_v, seqs), dim3(few_shape<D>::THREADS), few_shape<D>::bytes, j);
     }
-    if (j.a.most <= j.few) return rc;
-    const auto first = j.at.history == 3 ? prepare<D, true> : prepare<D, false>;
-    if (!rc) rc = pi_launch_dependent(stream, first, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
-    dim3 grid(n_v * D / SLICE, seqs);
-    if (!rc) rc = pi_launch_dependent(stream, many<D>, grid, dim3(many_shape<D>::THREADS), many_shape<D>::bytes, j);
-    if (!rc) rc = pi_launch_dependent(stream, finish<D>, dim3(tiles, n_v), dim3(ROWS_THREADS), 0, j);
-    return rc;
+    if (rc || j.a.most <= j.few) return rc;
+    bool fast = j.at.history == 3 && aligned(j.a.qkv, j.a.ld_qkv) && aligned(j.a.z, j.a.ld_z) && aligned(j.a.conv, 0);
+    return fast ? run_many<D, true>(stream, j) : run_many<D, false>(stream, j);
 }
 
 int pi__k_gdn_is_one(const pi__k_gdn *a) { return a->most <= job_of(&a->state).few; }
@@ -89,6 +99,7 @@ int pi__k_gdn_is_one(const pi__k_gdn *a) { return a->most <= job_of(&a->state).f
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 {
     if (a->n_tokens < 1) return 0;
+    if (!aligned(a->out, a->ldo)) return 1;
     job j = job_of(&a->state);
     j.a = *a;
     if (a->tail && a->most > j.few) return 1;
