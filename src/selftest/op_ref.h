@@ -16,7 +16,7 @@ struct device {
     explicit device(bool fp4 = false, const char *name = "emu")
     {
         pi__cpu_params cpu = {};
-        cpu.fp4 = fp4;
+        cpu.fp4 = fp4 ? PI__FP4_W4A4 : PI__FP4_AUTO;
         cpu.matmul = PI__MATMUL_EXACT; /* as experts are multiplied, and as the references say */
         pi_error err;
         if (pi__device_create(&be, name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
