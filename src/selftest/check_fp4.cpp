@@ -156,7 +156,7 @@ void test_shapes()
     const struct { int64_t n_in, n_out; int32_t rows; activations a; } shapes[] = {
         {4160, 24, 40, A4}, {192, 49, 130, A4}, {192, 70, 130, A8}, {64, 128 * 128, 66, A4}};
     for (const auto &c : shapes) {
-        if ((slow() || (now->emu && !now->emu->thorough)) && c.n_out > 1000) continue;
+        if (slow() && c.n_out > 1000) continue;
         for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
             if ((c.a == A8 || c.n_out > 1000) && type == PI__NVFP4) continue;
             matrix w = fp4_matrix(type, c.n_in, c.n_out, 0);

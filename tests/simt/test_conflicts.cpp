@@ -45,47 +45,10 @@ void test_w16(void **)
     }
 }
 
-/* Way 0: as linear does; 1: with activations in 8 bits. */
-simt::launch_counts fp4_product(int32_t type, int way, int64_t n_in, int64_t n_out, int32_t rows)
-{
-    pi__k_matrix w = {};
-    assert_true(pi__cuda_shape_of(type, n_in, n_out, &w.shape));
-    buffer<uint8_t> data(w.shape.mat_bytes), prepared(pi__k_fp4_prepared_bytes(rows, n_in));
-    buffer<float> y((size_t) rows * (size_t) n_out);
-    data.fill(0);
-    prepared.fill(0);
-    w.data = data.get(), w.type = type, w.n_in = n_in, w.n_out = n_out;
-    const pi__k_product one = {w, y.get(), n_out};
-    simt::counter c;
-    simt::options.count = &c;
-    must_run((way ? pi__k_w4a8_linear : pi__k_fp4_linear)(nullptr, &one, 1, prepared.get(), rows));
-    simt::options.count = nullptr;
-    assert_int_equal(c.launches.size(), 1);
-    return c.launches[0];
-}
-
-/* Tiles of FP4, of which all words and scales come from shared memory. */
-void test_fp4(void **)
-{
-    const struct { int32_t type; int way; int64_t n_out; int32_t rows; } cases[] = {
-        {PI__NVFP4, 0, 128, 64}, {PI__NVFP4, 0, 64, 128}, {PI__MXFP4, 0, 128, 64}, {PI__MXFP4, 0, 64, 128}, {PI__MXFP4, 1, 128, 64}};
-    for (const auto &c : cases) {
-        const simt::launch_counts some = fp4_product(c.type, c.way, 1024, c.n_out, c.rows),
-                                  more = fp4_product(c.type, c.way, 2048, c.n_out, c.rows);
-        const double mma = more.op[simt::DO_MMA_NVFP4] + more.op[simt::DO_MMA_MXFP4] + more.op[simt::DO_MMA_MX8];
-        assert_true(mma > 0 && more.wavefronts > some.wavefronts);
-        if (some.wavefronts - some.least != more.wavefronts - more.least) {
-            fail_msg("%s, way %d, %d rows: 1024 columns more have %.0f wavefronts of shared memory for %.0f, for %.0f products",
-                     pi__type_info_of(c.type)->name, c.way, (int) c.rows, more.wavefronts - some.wavefronts, more.least - some.least,
-                     mma / 2);
-        }
-    }
-}
-
 } // namespace
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_w16), cmocka_unit_test(test_fp4)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_w16)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
