@@ -140,10 +140,10 @@ template <int WAY, int N> PI_FN fp4_scales fp4_load_scales(const unsigned char *
     return {{u.x, u.y}};
 }
 
-/* Four codes of e2m1, in 16 bits, as bytes: bits 5..2 of each. */
-PI_FN uint32_t fp4_bytes(uint32_t codes, uint32_t bytes /* which two, 0x1100 or 0x3322 */)
+/* Four codes of e2m1, in the low (which: 0x1100) or the high (0x3322) 16 bits, as bytes: bits 5..2 of each. */
+PI_FN uint32_t fp4_bytes(uint32_t codes, uint32_t which)
 {
-    uint32_t w = ptx_permute(codes, 0, bytes);
+    uint32_t w = ptx_permute(codes, 0, which);
     return ptx_and_or(w >> 2, 0x3c003c00, w << 2 & 0x003c003c);
 }
 
@@ -157,6 +157,13 @@ PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scal
     } else if constexpr (WAY == FP4_MX) {
         const uint32_t w[2] = {CHUNK ? b.w[0].z : b.w[0].x, CHUNK ? b.w[0].w : b.w[0].y};
         ptx_mma_mxf4<0, CHUNK, 0, K>(acc, a.w[CHUNK], w, a.scale, s.w[CHUNK]);
+    } else {
+        const uint32_t *u = a.w[CHUNK];
+        const uint4 x = b.w[CHUNK];
+        const uint32_t first[4] = {fp4_bytes(u[0], 0x1100), fp4_bytes(u[1], 0x1100), fp4_bytes(u[0], 0x3322), fp4_bytes(u[1], 0x3322)};
+        const uint32_t second[4] = {fp4_bytes(u[2], 0x1100), fp4_bytes(u[3], 0x1100), fp4_bytes(u[2], 0x3322), fp4_bytes(u[3], 0x3322)};
+        ptx_mma_mxf8_e2m1_e4m3<2 * CHUNK, 0, 2 * CHUNK, K>(acc, first, {x.x, x.y}, a.scale, s.w[0]);
+        ptx_mma_mxf8_e2m1_e4m3<2 * CHUNK + 1, 0, 2 * CHUNK + 1, K>(acc, second, {x.z, x.w}, a.scale, s.w[0]);
     }
 }
 

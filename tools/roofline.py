@@ -416,7 +416,7 @@ is, asks of one, and how far that is from the least that the model needs.
 
 **What was counted.** The backend runs the real step (forward and logits; tokens are not drawn) of a model with the real shapes on the
 emulator, set to sm_120 with {sms} multiprocessors; weights are zeros, caches F16, embeddings and output matrices Q8_0, and options are as by
-default (fp4-mma off). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in the first
+default (fp4-mode auto). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in the first
 dimension of the grid run, 2 in others, and stand for all (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
 what runs. Plain loads and stores are the host compiler's, which keeps fewer values in registers than nvcc does: their requests are an upper
 bound, by about a tenth in kernels of products, by more in the delta net's. Decode is at 1,992 tokens a sequence; steps are padded as captured

@@ -44,7 +44,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
         .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
         .matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* words as PI__MATMUL_* */
-        .fp4 = pi__opt_is(s, PI__OPT_FP4_MMA, "on"),
+        .fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* words as PI__FP4_* */
         .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
         .no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),

@@ -87,9 +87,10 @@
       "On GPUs, how matrices of quantised formats are multiplied. exact: activations in 15 bits. w16: weights and"     \
       " activations in 16-bit floats, where the format has that: faster. auto: w16, as its error is far below that of" \
       " activations in 8 bits, which is usual. The CPU's products are exact.")                                         \
-    X(FP4_MMA, "fp4-mma", ENUM, "auto", "auto|on|off", "--fp4-mma", "", "model", false,                                \
-      "On GPUs with FP4 tensor cores, multiply NVFP4 and MXFP4 matrices with activations rounded to FP4 too: faster"   \
-      " prompts, about as much error again as the weights have. auto: off.")                                           \
+    X(FP4_MODE, "fp4-mode", ENUM, "auto", "auto|off|w4a4|w4a8|w4a16", "--fp4-mode", "", "model", false,                \
+      "On GPUs with FP4 tensor cores, activations by which NVFP4 and MXFP4 matrices are multiplied: w4a4 in FP4 too,"  \
+      " fastest, about as much error again as the weights have; w4a8 (MXFP4, others w4a16) in FP8, a quarter of that;"   \
+      " w4a16 in 16-bit floats. off, auto: by matmul, as the others' error is larger than usual (docs/matmul.md).")    \
     X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
       "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose"    \
       " last bits then depend on how they are cut. auto: off.")                                                        \

@@ -215,6 +215,10 @@ typedef struct pi__device_info {
  * fastest among those with no more error than is usual (kernels/w16.cuh). Attention rounds queries to f16 save with the exact. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
+/* Products of NVFP4 and MXFP4 matrices by FP4 tensor cores: not (AUTO, OFF: as others; W4A16: in 16-bit floats), with
+ * activations in the matrix's own format, or (MXFP4, others as W4A16) in 8 bits. */
+enum { PI__FP4_AUTO, PI__FP4_OFF, PI__FP4_W4A4, PI__FP4_W4A8, PI__FP4_W4A16 };
+
 /* Parameters of devices; the last five are of GPUs. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
@@ -224,7 +228,7 @@ typedef struct pi__cpu_params {
     int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
     const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
     int matmul;        /* CUDA: how matrices of packed formats are multiplied, PI__MATMUL_*; the CPU's way is exact */
-    bool fp4;          /* CUDA: FP4 matrices times activations rounded to FP4, where the device has instructions for it */
+    int fp4;           /* CUDA: how FP4 matrices are multiplied, where the device has instructions for it, PI__FP4_* */
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
     bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
     bool no_fuse;      /* CUDA: every op has launches of its own */

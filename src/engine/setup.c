@@ -240,7 +240,7 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
     char text[768];
     const pi__rope_config *r = &s->cfg.rope;
     const pi__cpu_params *p = &s->cfg.cpu;
-    const int products = s->be->discrete ? p->matmul << 2 | p->blas << 1 | p->fp4 : 0; /* of which bits depend */
+    const int products = s->be->discrete ? p->matmul << 4 | p->fp4 << 1 | p->blas : 0; /* of which bits depend */
     int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
                      pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->m->long_rope, products,
                      s->be->dev->describe(s->be), r->base,

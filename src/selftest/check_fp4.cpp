@@ -17,14 +17,17 @@ matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
     return pack_matrix(type, n_in, n_out, bytes);
 }
 
-std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
+/* x in the matrix's own format, or in 8 bits. */
+enum activations { A4, A8 };
+
+std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, activations a = A4)
 {
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
     buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
-    must_run(pi__k_fp4_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run((a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out};
-    must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), n_rows));
+    must_run((a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear)(stream(), &one, 1, prepared.get(), n_rows));
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
@@ -91,11 +94,25 @@ std::vector<double> rounded(int32_t type, const float *x, size_t n)
     return out;
 }
 
-void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t n_rows)
+/* The same in e4m3, with powers of two for 32. */
+std::vector<double> rounded_8(const float *x, size_t n)
+{
+    std::vector<double> out(n);
+    for (size_t i = 0; i < n; i += 32) {
+        double most = 0;
+        for (size_t j = i; j < i + 32; j++) most = std::max(most, std::fabs((double) x[j]));
+        const double scale = most > 0 ? std::exp2(std::ceil(std::log2(most / 448))) : 0;
+        for (size_t j = i; j < i + 32 && scale > 0; j++)
+            out[j] = std::copysign(e4m3_value(to_e4m3(std::fabs(x[j]) / scale)), x[j]) * scale;
+    }
+    return out;
+}
+
+void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t n_rows, activations a = A4)
 {
     size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
     for (size_t r = 0; r < (size_t) n_rows; r++) {
-        std::vector<double> xr = rounded(w.m.type, x + r * n, n);
+        std::vector<double> xr = a == A8 ? rounded_8(x + r * n, n) : rounded(w.m.type, x + r * n, n);
         for (size_t o = 0; o < n_out; o++) {
             double want = 0, size = 1e-30;
             for (size_t i = 0; i < n; i++) want += w.values[o * n + i] * xr[i], size += std::fabs(w.values[o * n + i] * xr[i]);
@@ -110,24 +127,59 @@ void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t
 void test_values()
 {
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
-    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+    const struct { int32_t type; activations a; } ways[] = {{PI__NVFP4, A4}, {PI__MXFP4, A4}, {PI__MXFP4, A8}};
+    for (auto way : ways) {
         for (auto c : shapes) {
-            int64_t n_in = type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* half a chunk too */
-            matrix w = fp4_matrix(type, n_in, c.n_out, 0);
+            int64_t n_in = way.type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* half a chunk too */
+            matrix w = fp4_matrix(way.type, n_in, c.n_out, 0);
             random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * n_in));
             for (size_t i = 0; i < v.size(); i++) v[i] *= std::exp2((float) (i / (size_t) n_in) - (float) (i / 16 % 7));
             if (c.rows > 2) std::fill(v.begin() + n_in, v.begin() + 2 * n_in, 0.0f);
             buffer<float> x(v);
-            std::vector<float> y = product(w, x.get(), c.rows);
-            check(w, v.data(), y, c.rows);
+            std::vector<float> y = product(w, x.get(), c.rows, way.a);
+            check(w, v.data(), y, c.rows, way.a);
             for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a batch of nine */
                 size_t bytes = (size_t) c.n_out * 4;
-                expect_bytes(product(w, x.get() + i * n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
+                expect_bytes(product(w, x.get() + i * n_in, 1, way.a).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
-                expect_bytes(product(w, x.get() + i * n_in, 9).data(), &y[(size_t) (i * c.n_out)], 9 * bytes);
+                expect_bytes(product(w, x.get() + i * n_in, 9, way.a).data(), &y[(size_t) (i * c.n_out)], 9 * bytes);
             }
         }
+    }
+}
+
+/* Every shape of tiles gives a row the bits that it has alone: slices shared out over blocks, thin matrices, and blocks of
+ * 128 x 128, of which there have to be many. Several matrices are what they are one by one. */
+void test_shapes()
+{
+    const struct { int64_t n_in, n_out; int32_t rows; activations a; } shapes[] = {
+        {4160, 24, 40, A4}, {192, 49, 130, A4}, {192, 70, 130, A8}, {64, 128 * 128, 66, A4}};
+    for (const auto &c : shapes) {
+        if (slow() && c.n_out > 1000) continue;
+        for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+            if ((c.a == A8 || c.n_out > 1000) && type == PI__NVFP4) continue;
+            matrix w = fp4_matrix(type, c.n_in, c.n_out, 0);
+            random r(5);
+            buffer<float> x(r.normals((size_t) (c.rows * c.n_in)));
+            std::vector<float> y = product(w, x.get(), c.rows, c.a);
+            for (int32_t i : {0, c.rows - 1}) {
+                const std::vector<float> alone = product(w, x.get() + i * c.n_in, 1, c.a);
+                expect_bytes(alone.data(), &y[(size_t) (i * c.n_out)], (size_t) c.n_out * 4);
+            }
+        }
+    }
+    matrix w0 = fp4_matrix(PI__NVFP4, 192, 140, 0), w1 = fp4_matrix(PI__NVFP4, 192, 33, 1);
+    for (int32_t rows : {5, 40}) {
+        random r(6);
+        buffer<float> x(r.normals((size_t) rows * 192)), y0((size_t) rows * 140), y1((size_t) rows * 33);
+        buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, 192));
+        pi__k_input in = {PLAIN, x.get(), 192, nullptr, 0, nullptr, 0, 0};
+        const pi__k_product both[] = {{w0.m, y0.get(), 140}, {w1.m, y1.get(), 33}};
+        must_run(pi__k_fp4_prepare(stream(), &in, PI__NVFP4, rows, 192, prepared.get()));
+        must_run(pi__k_fp4_linear(stream(), both, 2, prepared.get(), rows));
+        expect_bytes(product(w0, x.get(), rows).data(), y0.get(), y0.size() * 4);
+        expect_bytes(product(w1, x.get(), rows).data(), y1.get(), y1.size() * 4);
     }
 }
 
@@ -158,6 +210,15 @@ int multiply_one(void *stream, const pi__k_matrix *w, const void *prepared, int3
     return pi__k_fp4_linear(stream, &one, 1, prepared, n_rows);
 }
 
+void check_one_8(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1, A8); }
+int multiply_one_8(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+{
+    const pi__k_product one = {*w, y, ldy};
+    return pi__k_w4a8_linear(stream, &one, 1, prepared, n_rows);
+}
+
+const way in_fp8 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
+                           pi__k_w4a8_prepare, multiply_one_8, pi__k_w4a8_experts, check_one_8};
 const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
                            pi__k_fp4_prepare, multiply_one, pi__k_fp4_experts, check_one};
 
@@ -170,6 +231,7 @@ void test_experts()
         }
         experts(in_fp4, type, type == PI__NVFP4 ? 448 : 352, 140, 60).test_modes();
     }
+    experts(in_fp8, PI__MXFP4, 352, 33, 23).test();
 }
 
 /* Scales of files: 0x7f stands for 0, bit 7 for nothing, 0xff for 480, which becomes 448. */
@@ -208,7 +270,7 @@ void test_not_numbers()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"modes", test_modes}, {"experts", test_experts}, {"odd_scales", test_odd_scales},
+    {"values", test_values}, {"shapes", test_shapes}, {"modes", test_modes}, {"experts", test_experts}, {"odd_scales", test_odd_scales},
     {"not_numbers", test_not_numbers},
 };
 

@@ -458,7 +458,7 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
     return sum;
 }
 
-/* With fp4-mma: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. So are 16-bit
+/* With fp4-mode w4a4: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. So are 16-bit
  * floats. */
 void test_fp4()
 {

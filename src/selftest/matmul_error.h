@@ -69,36 +69,104 @@ inline std::vector<float> in_q8_1(const std::vector<float> &x)
     return out;
 }
 
-/* Of normally distributed weights, and activations that are, too; outliers: one column of 97 is 50 times as large. */
+/* What a row becomes in the FP4 format of the matrix elsewhere: MXFP4 with the power of two that is nearest on a scale of
+ * exponents, which may clip; NVFP4 with the best of five scales about the one that takes the largest value to 6. */
+inline std::vector<float> in_usual_fp4(int32_t type, const std::vector<float> &x, size_t n_in)
+{
+    const size_t unit = type == PI__NVFP4 ? 16 : 32;
+    auto code = [](double v) { /* nearest e2m1 */
+        static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+        double best = 0;
+        for (double c : values)
+            if (std::fabs(std::fabs(v) - c) < std::fabs(std::fabs(v) - best)) best = c;
+        return std::copysign(best, v);
+    };
+    auto ue4m3 = [](int c) { return c < 8 ? c / 512.0 : std::ldexp(8 + c % 8, c / 8 - 10); };
+    std::vector<float> out(x.size());
+    double row = 0;
+    for (size_t i = 0; i < x.size(); i += unit) {
+        double most = 0, scale = 0, least = INFINITY;
+        for (size_t k = i; k < i / n_in * n_in + n_in && i % n_in == 0; k++) row = std::max(k == i ? 0 : row, std::fabs((double) x[k]));
+        for (size_t k = i; k < i + unit; k++) most = std::max(most, std::fabs((double) x[k]));
+        if (type == PI__MXFP4) scale = most > 0 ? std::exp2(std::nearbyint(std::log2(most)) - 2) : 0;
+        const double factor = row / (6 * 448);
+        int near = 0;
+        while (near < 126 && factor > 0 && ue4m3(near + 1) <= most / 6 / factor) near++;
+        for (int c = std::max(near - 2, 0); type == PI__NVFP4 && c <= std::min(near + 2, 126); c++) {
+            double error = 0, s = ue4m3(c) * factor;
+            for (size_t k = i; k < i + unit && s > 0; k++) error += std::pow(x[k] - code(x[k] / s) * s, 2);
+            if (s > 0 && error < least) least = error, scale = s;
+        }
+        for (size_t k = i; k < i + unit; k++) out[k] = scale > 0 ? (float) (code(x[k] / scale) * scale) : 0.0f;
+    }
+    return out;
+}
+
+/* Normally distributed weights, and activations that are, too; outliers: one column of 97 is 50 times as large. */
+struct error_case {
+    enum { N_IN = 2048, N_OUT = 48, ROWS = 8 };
+    std::vector<float> v;
+    matrix w;
+
+    error_case(int32_t type, bool outliers)
+    {
+        random r(77);
+        const std::vector<float> values = r.normals(N_IN * N_OUT);
+        v = r.normals(ROWS * N_IN);
+        for (size_t i = 0; i < v.size() && outliers; i++)
+            if (i % N_IN % 97 == 13) v[i] *= 50;
+        const size_t row = pi__row_size(pi__type_info_of(type), N_IN);
+        std::vector<uint8_t> bytes(row * N_OUT);
+        for (size_t i = 0; i < N_OUT; i++) pi__quantize_row(type, &values[i * N_IN], &bytes[i * row], N_IN, nullptr);
+        w = pack_matrix(type, N_IN, N_OUT, bytes);
+    }
+    /* The product with other activations, in double precision. */
+    std::vector<double> with(const std::vector<float> &x) const
+    {
+        std::vector<double> y(ROWS * N_OUT);
+        for (size_t i = 0; i < y.size(); i++)
+            for (size_t k = 0; k < N_IN; k++) y[i] += (double) w.values[i % N_OUT * N_IN + k] * x[i / N_OUT * N_IN + k];
+        return y;
+    }
+    template <class T> double error(const std::vector<T> &y) const
+    {
+        const std::vector<double> want = with(v);
+        double off = 0, sum = 0;
+        for (size_t i = 0; i < want.size(); i++) off += std::pow(y[i] - want[i], 2), sum += want[i] * want[i];
+        return std::sqrt(off / sum);
+    }
+};
+
 inline matmul_error error_of(int32_t type, bool outliers)
 {
-    enum { N_IN = 2048, N_OUT = 48, ROWS = 8 };
-    random r(77);
-    const std::vector<float> values = r.normals(N_IN * N_OUT);
-    std::vector<float> v = r.normals(ROWS * N_IN);
-    for (size_t i = 0; i < v.size() && outliers; i++)
-        if (i % N_IN % 97 == 13) v[i] *= 50;
-    const size_t row = pi__row_size(pi__type_info_of(type), N_IN);
-    std::vector<uint8_t> bytes(row * N_OUT);
-    for (size_t i = 0; i < N_OUT; i++) pi__quantize_row(type, &values[i * N_IN], &bytes[i * row], N_IN, nullptr);
-    matrix w = pack_matrix(type, N_IN, N_OUT, bytes);
-    buffer<float> x(v);
-    const pi__k_input in = {PLAIN, x.get(), N_IN, nullptr, 0, nullptr, 0, 0};
-    const std::vector<float> half = multiply_w16(w, in, ROWS), exact = multiply(w, in, ROWS), rounded = in_q8_1(v),
-                             down = multiply_down(w, v, ROWS);
-    double sum = 0, off[4] = {0, 0, 0, 0};
-    for (size_t i = 0; i < ROWS * N_OUT; i++) {
-        double want = 0, usual = 0;
-        for (size_t k = 0; k < N_IN; k++) {
-            const double weight = w.values[i % N_OUT * N_IN + k];
-            want += weight * v[i / N_OUT * N_IN + k];
-            usual += weight * rounded[i / N_OUT * N_IN + k];
-        }
-        const double d[] = {half[i] - want, exact[i] - want, usual - want, down[i] - want};
-        for (int k = 0; k < 4; k++) off[k] += d[k] * d[k];
-        sum += want * want;
-    }
-    return {std::sqrt(off[0] / sum), std::sqrt(off[1] / sum), std::sqrt(off[2] / sum), std::sqrt(off[3] / sum)};
+    const error_case c(type, outliers);
+    buffer<float> x(c.v);
+    const pi__k_input in = {PLAIN, x.get(), c.N_IN, nullptr, 0, nullptr, 0, 0};
+    return {c.error(multiply_w16(c.w, in, c.ROWS)), c.error(multiply(c.w, in, c.ROWS)), c.error(c.with(in_q8_1(c.v))),
+            c.error(multiply_down(c.w, c.v, c.ROWS))};
+}
+
+/* Of the modes of option fp4-mode: W4A4; W4A8, of MXFP4; and what FP4 activations are elsewhere. */
+struct fp4_error {
+    double w4a4, w4a8, usual, q8_1;
+};
+
+inline fp4_error fp4_error_of(int32_t type, bool outliers)
+{
+    const error_case c(type, outliers);
+    buffer<float> x(c.v), y(c.ROWS * c.N_OUT);
+    buffer<char> prepared(pi__k_fp4_prepared_bytes(c.ROWS, c.N_IN));
+    const pi__k_input in = {PLAIN, x.get(), c.N_IN, nullptr, 0, nullptr, 0, 0};
+    const pi__k_product one = {c.w.m, y.get(), c.N_OUT};
+    fp4_error e = {0, 0, c.error(c.with(in_usual_fp4(type, c.v, c.N_IN))), c.error(c.with(in_q8_1(c.v)))};
+    must_run(pi__k_fp4_prepare(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
+    must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), c.ROWS));
+    e.w4a4 = c.error(std::vector<float>(y.get(), y.get() + y.size()));
+    if (type != PI__MXFP4) return e;
+    must_run(pi__k_w4a8_prepare(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
+    must_run(pi__k_w4a8_linear(stream(), &one, 1, prepared.get(), c.ROWS));
+    e.w4a8 = c.error(std::vector<float>(y.get(), y.get() + y.size()));
+    return e;
 }
 
 } // namespace selftest

@@ -17,7 +17,7 @@ struct device {
     explicit device(bool fp4 = false, const char *name = "emu", int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
     {
         pi__cpu_params cpu = {};
-        cpu.fp4 = fp4;
+        cpu.fp4 = fp4 ? PI__FP4_W4A4 : PI__FP4_AUTO;
         cpu.matmul = matmul;
         cpu.no_fuse = no_fuse;
         pi_error err;

@@ -6,7 +6,7 @@
 For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
 within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
 with experts give the same bytes on two devices; some are quantised to FP4 as well: with matmul exact and auto as above, and with
-fp4-mma within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest,
+fp4-mode w4a4 within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest,
 which only DeepSeek V4 runs, and more tokens. Standard library only.
 Exit 77: no such models, or no emulator in the build.
 """
@@ -86,17 +86,17 @@ def check_fp4(folder, model, width):
     exact = run(other, cases, *flags, '--matmul', 'exact')
     half = run(other, cases, *flags, '--parallel', '4')
     half_alone = run(other, cases[:1], *flags, '--parallel', '1')
-    rounded = run(other, cases, *flags, '--fp4-mma', 'on', '--parallel', '4')
-    alone = run(other, cases[:1], *flags, '--fp4-mma', 'on', '--parallel', '1')
-    two = run(other, cases[:1], *TWO, '--fp4-mma', 'on')
+    rounded = run(other, cases, *flags, '--fp4-mode', 'w4a4', '--parallel', '4')
+    alone = run(other, cases[:1], *flags, '--fp4-mode', 'w4a4', '--parallel', '1')
+    two = run(other, cases[:1], *TWO, '--fp4-mode', 'w4a4')
     os.unlink(other)
     faults, worst = compare(label, cases, cpu, rounded, width, FP4_TOLERANCE)
-    if worst <= TOLERANCE: faults.append(f'{label}: fp4-mma changes nothing')
+    if worst <= TOLERANCE: faults.append(f'{label}: fp4-mode w4a4 changes nothing')
     faults += compare(label, cases, cpu, exact, width)[0] + differences(f'{label}, alone', alone, rounded)
     more, off = compare(f'{label}, w16', cases, cpu, half, width)
     faults += more + differences(f'{label}, w16, alone', half_alone, half)
     if not differences('', half, exact): faults.append(f'{label}: matmul exact changes nothing')
-    print(f'{label}: logits within {off:.6f} of the CPU with matmul auto, {worst:.6f} with fp4-mma')
+    print(f'{label}: logits within {off:.6f} of the CPU with matmul auto, {worst:.6f} with fp4-mode w4a4')
     return faults + differences(f'{label}, two devices', two, rounded)
 
 

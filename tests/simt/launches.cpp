@@ -164,6 +164,7 @@ void experts(int32_t n, const pi__k_matrix &w)
     e.w = w;
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
     if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &e, memory));
+    if (w.type == PI__MXFP4) CHECK(pi__k_w4a8_experts(nullptr, &r, &e, memory));
     if (pi__k_mma16_has(w.type, N_IN)) CHECK(pi__k_mma16_experts(nullptr, &r, &e, memory));
     if (pi__k_w16_has(w.type)) {
         pi__k_input glu = {};
@@ -192,6 +193,18 @@ void products(int32_t n, int32_t type)
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_fp4_linear(nullptr, &one, 1, memory, n));
+        for (int64_t n_out : {64, 1024}) { /* thin ones, and slices shared out */
+            pi__k_product thin = one;
+            thin.w.n_out = n_out;
+            CHECK(pi__k_fp4_linear(nullptr, &thin, 1, memory, n));
+        }
+    }
+    if (type == PI__MXFP4) {
+        CHECK(pi__k_w4a8_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_w4a8_linear(nullptr, &one, 1, memory, n));
+        pi__k_product thin = one;
+        thin.w.n_out = 64;
+        CHECK(pi__k_w4a8_linear(nullptr, &thin, 1, memory, n));
     }
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));

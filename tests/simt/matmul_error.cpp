@@ -32,7 +32,22 @@ int main()
                 std::printf("| %s | %.1e | %.1e | %.1e | %.3f |\n", pi__type_info_of(type)->name, e.exact, e.w16, e.q8_1,
                             e.w16 / e.q8_1);
             }
-            if (!outliers) std::puts("");
+            std::puts("");
+        }
+        std::puts("## FP4\n\n"
+                  "The modes of option `fp4-mode` on sm_120 and sm_121, against the same. **w4a4** is x in the matrix's own\n"
+                  "format, **w4a8** in MXFP8 (e4m3, a power of two for 32), which MXFP4 alone has: NVFP4's scales for 16 are no\n"
+                  "powers of two, and taken into the weights they would not fit e4m3. **usual w4a4** is how llama.cpp's CUDA\n"
+                  "rounds x for these formats on such devices. `auto` keeps to 1.1 of q8_1, as for other formats, so it takes\n"
+                  "neither. The last column says how w4a4 is beside what is usual there.\n\n"
+                  "| format | x | w4a4 | w4a8 | q8_1 | usual w4a4 | w4a4 / usual |\n|---|---|---|---|---|---|---|");
+        for (int32_t type : {PI__MXFP4, PI__NVFP4}) {
+            for (bool outliers : {false, true}) {
+                const fp4_error e = fp4_error_of(type, outliers);
+                std::printf("| %s | %s | %.1e | ", pi__type_info_of(type)->name, outliers ? "outliers" : "normal", e.w4a4);
+                if (e.w4a8 > 0) std::printf("%.1e", e.w4a8);
+                std::printf(" | %.1e | %.1e | %.3f |\n", e.q8_1, e.usual, e.w4a4 / e.usual);
+            }
         }
         std::puts("\n## Down matrices of experts\n\n"
                   "What gate and up make of a row is rounded where they meet, with a power of two for each 32 values instead of one for\n"

@@ -23,7 +23,7 @@ static pi_engine *open_engine(const char *model, const char *device, const char 
     set(o, "device", device);
     set(o, "cache-type", strchr(cache, ':') ? cache : (std::string("*:") + cache).c_str());
     set(o, "ubatch-size", batch);
-    set(o, "fp4-mma", fp4);
+    set(o, "fp4-mode", fp4);
     set(o, "cublas", cublas);
     set(o, "matmul", matmul);
     set(o, "ctx-size", "256");
@@ -151,7 +151,7 @@ static void test_evicted_shared(void **)
     unlink(path);
 }
 
-/* FP4 products: other numbers than with fp4-mma off, which are the CPU's, but the same in any batch. */
+/* FP4 products: other numbers than with fp4-mode off, which are the CPU's, but the same in any batch. */
 static void test_fp4(void **)
 {
     const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and", "you"};
@@ -160,7 +160,7 @@ static void test_fp4(void **)
     snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
     assert_int_equal(simt_tiny_write(path, PI__NVFP4), 0);
     pi_engine *cpu = open_engine(path, "cpu", "f16", "512"), *off = open_engine(path, "emu", "f16", "512", "off"),
-              *fp4 = open_engine(path, "emu", "f16", "512", "on"), *cut = open_engine(path, "emu", "f16", "5", "on");
+              *fp4 = open_engine(path, "emu", "f16", "512", "w4a4"), *cut = open_engine(path, "emu", "f16", "5", "w4a4");
     unlink(path);
     std::vector<answer> exact = ask(off, prompts, true), got = ask(fp4, prompts, true);
     compare("NVFP4, exact", ask(cpu, prompts, true), exact, 0.02);
@@ -201,7 +201,7 @@ static void test_wrong_products(void **)
     pi__cpu_params p = {};
     pi__backend *be = nullptr;
     pi_error err;
-    p.fp4 = true;
+    p.fp4 = PI__FP4_W4A4;
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
     be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "activations in FP4"));
@@ -210,7 +210,7 @@ static void test_wrong_products(void **)
     simt::options.spoil = simt::SPOIL_FP4;
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
     be->dev->destroy(be);
-    assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mma is switched off"));
+    assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mode is w4a16"));
     assert_null(strstr(lines.c_str(), "activations in FP4"));
     simt::options.spoil = simt::SPOIL_NONE;
     p.blas = true;
@@ -253,7 +253,7 @@ static void test_done_without(void **)
          "F16 matrices wrongly by 16-bit tensor cores: they are multiplied as floats", 0},
         {"launch_w16", false, 0, all, "Q8_0 matrices wrongly in 16-bit floats: matmul is exact", 0},
         {nullptr, false, simt::SPOIL_S8, all & ~INT8 & ~EXPERTS, "Q8_0 matrices wrongly by int8 tensor cores", 0},
-        {nullptr, false, simt::SPOIL_FP4, all, "NVFP4 matrices wrongly in FP4: fp4-mma is switched off", 0}};
+        {nullptr, false, simt::SPOIL_FP4, all, "NVFP4 matrices wrongly in FP4: fp4-mode is w4a16", 0}};
     simt::watch.thorough = true;
     for (const auto &c : cases) {
         if (getenv("PI_TEST_EMULATED") && &c > cases + 1) break;
@@ -262,7 +262,7 @@ static void test_done_without(void **)
         pi__cpu_params p = {};
         pi__backend *be = nullptr;
         pi_error err;
-        p.fp4 = true;
+        p.fp4 = PI__FP4_W4A4;
         simt::watch.broken = c.broken;
         simt::watch.broken_after = c.after;
         simt::watch.broken_replay = c.replay;

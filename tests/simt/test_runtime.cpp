@@ -549,7 +549,8 @@ static void test_first_calls_fail(void **)
         pi_error err = {};
         pi__backend *be;
         pi__cpu_params p = {};
-        p.fp4 = p.blas = true;
+        p.fp4 = PI__FP4_W4A4;
+        p.blas = true;
         simt::watch.n_calls = 0;
         simt::watch.fail_at = n;
         int rc = pi__cuda_create(&be, 0, &p, nullptr, &err);

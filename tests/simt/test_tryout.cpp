@@ -34,7 +34,7 @@ static void test_bound(void **)
     pi__backend *be;
     pi_error err;
     simt::counter c;
-    p.fp4 = true;
+    p.fp4 = PI__FP4_W4A4;
     simt::watch.thorough = true;
     simt::options.count = &c;
     simt::watch.n_calls = simt::watch.n_launched = simt::watch.n_up = simt::watch.n_down = 0;

@@ -376,39 +376,44 @@ static void drop_library(pi__cuda *c)
 }
 
 /* Each way of multiplying is tried. What is wrong is done without, and the log has a line for it. */
-enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8, OF_W16 };
+enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8, OF_W16, OF_W4A8 };
 
 static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi__log *log)
 {
-    static const char *const then[] = {"in FP4: fp4-mma is switched off", "by cuBLAS: cublas is switched off",
+    static const char *const then[] = {"in FP4: fp4-mode is w4a16", "by cuBLAS: cublas is switched off",
                                        "by 16-bit tensor cores: they are multiplied as floats, slower", "by int8 tensor cores: no "
                                        "matrix of a quantised format can run there; update the driver, or give device cpu",
-                                       "in 16-bit floats: matmul is exact"};
+                                       "in 16-bit floats: matmul is exact", "with activations in FP8: fp4-mode is w4a16"};
     const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
     pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
              many ? "with many rows: 32 are taken at a time, prompts are slower" : then[way]);
-    if (way == OF_FP4) c->ways &= ~PI__WAY_FP4;
+    if (way == OF_FP4) c->ways = (c->ways & ~PI__WAY_FP4) | PI__WAY_W4A16;
+    else if (way == OF_W4A8) c->ways &= ~PI__WAY_W4A8; /* the other way is there */
     else if (way == OF_BLAS) drop_library(c);
     else if (way == OF_MMA16) c->ways &= ~PI__WAY_MMA16;
-    else if (way == OF_W16) c->ways &= ~PI__WAY_W16;
+    else if (way == OF_W16) c->ways &= ~(PI__WAY_W16 | PI__WAY_W4A16);
     else if (many) c->without.many_rows = true;
     else c->without.packed = true;
 }
 
-static int way_of(int of) { return of == OF_FP4 ? PI__WAY_FP4 : of == OF_MMA16 ? PI__WAY_MMA16 : of == OF_W16 ? PI__WAY_W16 : 0; }
+static int way_of(int of)
+{
+    static const int ways[] = {PI__WAY_FP4, 0, PI__WAY_MMA16, 0, PI__WAY_W16, PI__WAY_W4A8};
+    return ways[of];
+}
 
 static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     static const struct { int32_t type; int of; } ways[] = {
         {PI__Q8_0, OF_INT8}, {PI__Q4_K, OF_INT8}, {PI__NVFP4, OF_INT8}, {PI__F16, OF_MMA16}, {PI__BF16, OF_MMA16},
-        {PI__NVFP4, OF_FP4}, {PI__MXFP4, OF_FP4}, {PI__F16, OF_BLAS},   {PI__BF16, OF_BLAS},
+        {PI__NVFP4, OF_FP4}, {PI__MXFP4, OF_FP4}, {PI__MXFP4, OF_W4A8}, {PI__F16, OF_BLAS}, {PI__BF16, OF_BLAS},
         {PI__Q8_0, OF_W16},   {PI__Q4_K, OF_W16},  {PI__MXFP4, OF_W16},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
         const int32_t type = ways[i].type;
         const int of = ways[i].of;
         const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->without.packed,
-                            !(c->ways & PI__WAY_W16)};
+                            !(c->ways & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->ways & PI__WAY_W4A8)};
         int wrong;
         if (off[of] || (c->info.slow && type == PI__Q4_K)) continue; /* it wants more columns */
         int rc = pi__cuda_check_product(c->rt, type, way_of(of), of == OF_BLAS ? c->blas : NULL, c->info.slow,
@@ -423,8 +428,10 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
-    c->ways = PI__WAY_MMA16 | (can && p->fp4 ? PI__WAY_FP4 : 0) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
-    if (!can && p->fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mma is switched off", c->desc);
+    const int fp4 = !can && (p->fp4 == PI__FP4_W4A4 || p->fp4 == PI__FP4_W4A8) ? PI__FP4_W4A16 : p->fp4;
+    c->ways = PI__WAY_MMA16 | (fp4 == PI__FP4_W4A4 ? PI__WAY_FP4 : 0) | (fp4 == PI__FP4_W4A8 ? PI__WAY_W4A8 | PI__WAY_W4A16 : 0) |
+              (fp4 == PI__FP4_W4A16 ? PI__WAY_W4A16 : 0) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
+    if (fp4 != p->fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mode is w4a16", c->desc);
     int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
     if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
     if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: no cuBLAS is installed: cublas is switched off", c->desc);
@@ -434,7 +441,8 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
              c->ways & PI__WAY_W16 ? ", or weights and activations in 16-bit floats (matmul)" : "",
              c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
              c->ways & PI__WAY_FP4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
-             : can  ? " (fp4-mma would use FP4's for NVFP4 and MXFP4 matrices)"
+             : c->ways & PI__WAY_W4A8 ? "; of MXFP4 matrices by FP8's, activations in FP8"
+             : can  ? " (fp4-mode would use FP4's for NVFP4 and MXFP4 matrices)"
                     : "");
     return PI_OK;
 }

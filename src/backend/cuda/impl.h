@@ -214,14 +214,16 @@ int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window);
 const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n);
 
 /* Form of a matrix's prepared input: integers of 15 bits, floats, FP4, terms of 16-bit floats, hi and lo rows for a
- * library, 16-bit floats. All but the first two depend on its type. */
-enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_MMA16, PI__FORM_HILO, PI__FORM_W16 };
+ * library, 16-bit floats, FP8. All but the first two depend on its type. */
+enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_MMA16, PI__FORM_HILO, PI__FORM_W16, PI__FORM_W4A8 };
 enum { PI__CUDA_FEW_ROWS = 32 /* most that kernels for few rows take */ };
 enum { PI__CUDA_BLAS_ROWS = 64 /* fewest rows that the library is given */ };
 enum {
     PI__WAY_FP4 = 1,   /* FP4 matrices in FP4 */
     PI__WAY_MMA16 = 2, /* 16-bit ones by 16-bit tensor cores, else as floats */
     PI__WAY_W16 = 4,   /* packed ones by 16-bit tensor cores, where there is a kernel */
+    PI__WAY_W4A8 = 8,  /* MXFP4 matrices with activations in FP8 */
+    PI__WAY_W4A16 = 16, /* FP4 matrices as W16, others not */
 };
 int pi__cuda_form(int ways, int32_t type, int64_t n_in);
 /* The input in that form for matrices of that type: where it is, or will be when what is queued now is done. */

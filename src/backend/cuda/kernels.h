@@ -304,6 +304,9 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+/* The same for MXFP4 with x in MXFP8 (e4m3). As much room for x. */
+int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* launch_w16.cu: the same with 16-bit tensor cores: weights and x are rounded to F16 (of MXFP4: BF16), for the types that it
  * has; as pi__k_linear. input: which of the two prepared forms the type's x has. */
 int pi__k_w16_has(int32_t type);
@@ -391,6 +394,7 @@ typedef struct pi__k_experts {
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for NVFP4 and MXFP4 with x as pi__k_fp4_prepare rounds it. */
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
+int pi__k_w4a8_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared); /* MXFP4 */
 /* The same for F16 and BF16 that pi__k_mma16_has, with x as pi__k_mma16_prepare has it. */
 int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* The same for the types that pi__k_w16_has, with x as pi__k_w16_prepare has it. */

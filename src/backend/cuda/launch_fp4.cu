@@ -34,6 +34,12 @@ int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t
     }
 }
 
+int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+{
+    if (n_rows < 1) return 0;
+    return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;
+}
+
 /* Gives each matrix its blocks of threads, of so many tiles. */
 static unsigned share(fp4_products &p, int64_t tiles)
 {
@@ -65,16 +71,19 @@ template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, 
     return code || !split ? code : pi_launch_dependent(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
 }
 
-/* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty. */
+/* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty, or where a row of
+ * x takes twice the registers. */
 template <int WAY> static int run_many(void *stream, fp4_products &p, size_t room)
 {
     const unsigned columns = (unsigned) (p.n_rows + 127) / 128;
     int64_t most = 0;
     for (int i = 0; i < p.n; i++) most = p.w[i].n_out > most ? p.w[i].n_out : most;
-    if (p.n_rows <= 64 || (most > 64 && share(p, 8) * columns < LEAST_BLOCKS))
-        return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, room);
-    if (most <= 64) return run_tiles<WAY, fp4_shape<WAY, 4, 16, 2>>(stream, p, room);
-    return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p, room);
+    const bool thin = most <= 64, few = p.n_rows <= 64 || (!thin && share(p, 8) * columns < LEAST_BLOCKS);
+    if constexpr (WAY != FP4_MX8) {
+        if (!few && thin) return run_tiles<WAY, fp4_shape<WAY, 4, 16, 2>>(stream, p, room);
+        if (!few) return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p, room);
+    }
+    return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, room);
 }
 
 template <int WAY> static int run_fp4(void *stream, fp4_products &p, size_t room)
@@ -85,10 +94,9 @@ template <int WAY> static int run_fp4(void *stream, fp4_products &p, size_t room
     return run_many<WAY>(stream, p, room);
 }
 
-int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
     if (n_rows < 1 || n < 1) return 0;
-    const int way = way_of(w->w.type);
     if (n > PI__K_MOST_LINEAR || way < 0) return 1;
     const int64_t n_in = w->w.n_in;
     uint8_t *x = (uint8_t *) const_cast<void *>(prepared);
@@ -97,5 +105,16 @@ int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void
                       fp4_steps((int32_t) ((n_in + 63) / 64)), n, {}};
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
     const size_t room = size > sums ? size - sums : 0;
+    if (way == FP4_MX8) return run_fp4<FP4_MX8>(stream, p, room);
     return way == FP4_NV ? run_fp4<FP4_NV>(stream, p, room) : run_fp4<FP4_MX>(stream, p, room);
+}
+
+int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    return run(stream, n < 1 ? -1 : way_of(w->w.type), w, n, prepared, n_rows);
+}
+
+int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    return run(stream, n < 1 || w->w.type != PI__MXFP4 ? -1 : FP4_MX8, w, n, prepared, n_rows);
 }

@@ -27,6 +27,12 @@ template <int WAY> static int run_fp4(void *stream, const pi__k_routes *r, const
                      L::ring::bytes(L::many::STAGE), p);
 }
 
+int pi__k_w4a8_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
+{
+    if (r->n_rows < 1) return 0;
+    return a->w.type == PI__MXFP4 ? run_fp4<FP4_MX8>(stream, r, a, prepared) : 1;
+}
+
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
 {
     if (r->n_rows < 1) return 0;

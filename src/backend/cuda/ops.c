@@ -31,7 +31,10 @@ void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 
 int pi__cuda_form(int ways, int32_t type, int64_t n_in)
 {
-    if (ways & PI__WAY_FP4 && (type == PI__NVFP4 || type == PI__MXFP4)) return PI__FORM_FP4;
+    const bool fp4 = type == PI__NVFP4 || type == PI__MXFP4;
+    if (ways & PI__WAY_FP4 && fp4) return PI__FORM_FP4;
+    if (ways & PI__WAY_W4A8 && type == PI__MXFP4) return PI__FORM_W4A8;
+    if (ways & PI__WAY_W4A16 && fp4) return PI__FORM_W16;
     if (ways & PI__WAY_MMA16 && pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
     if (ways & PI__WAY_W16 && pi__k_w16_has(type)) return PI__FORM_W16;
     return pi__cuda_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
@@ -40,6 +43,7 @@ int pi__cuda_form(int ways, int32_t type, int64_t n_in)
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_prepare(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_W4A8) return pi__k_w4a8_prepare(stream, in, type, n_rows, n_in, to);
     if (form == PI__FORM_MMA16) return pi__k_mma16_prepare(stream, in, type, n_rows, n_in, to);
     if (form == PI__FORM_HILO) return pi__k_hilo_prepare(stream, in, type, n_rows, n_in, to);
     if (form == PI__FORM_W16) return pi__k_w16_prepare(stream, in, type, n_rows, n_in, to);
@@ -52,6 +56,7 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
     if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
+    if (form == PI__FORM_W4A8) return pi__k_w4a8_linear(stream, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++)
         code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
     return code;

@@ -46,6 +46,7 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim)
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared)
 {
     if (form == PI__FORM_FP4) return pi__k_fp4_experts(stream, r, e, prepared);
+    if (form == PI__FORM_W4A8) return pi__k_w4a8_experts(stream, r, e, prepared);
     if (form == PI__FORM_MMA16) return pi__k_mma16_experts(stream, r, e, prepared);
     if (form == PI__FORM_W16) return pi__k_w16_experts(stream, r, e, prepared);
     return pi__k_experts_run(stream, r, e, prepared);
