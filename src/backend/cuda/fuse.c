@@ -139,7 +139,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
         add_residual(c, args);
         return true;
     }
-    if (id == PI__OP_experts_layer && fuses && (c->held.multiplies || c->held.adds)) {
+    if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);
         queue_held(c, &reads);
         return false;
