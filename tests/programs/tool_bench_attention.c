@@ -1,5 +1,8 @@
-/* The time that attention takes, for the shape of Gemma 3 270M: tool_bench_attention [isa] [threads] [type_k] [type_v].
- * Not a test: prints times of a prefill of 512 tokens, and of decode late in a sequence. */
+/* The time that attention takes, for the shape of Gemma 3 270M:
+ *
+ *     tool_bench_attention [isa] [threads] [type_k] [type_v] [tokens]
+ *
+ * Not a test: prints times of a prefill of 512 tokens, and of decode late in a sequence; or of decode behind so many tokens. */
 #include <time.h>
 
 #include "attention_fixture.h"
@@ -49,6 +52,11 @@ int main(int argc, char **argv)
     if (argc > 3) c.type_k = pi__kv_from_name(argv[3], strlen(argv[3]));
     if (argc > 4) c.type_v = pi__kv_from_name(argv[4], strlen(argv[4]));
     printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__kv_name(c.type_k), pi__kv_name(c.type_v));
+    if (argc > 5) {
+        c.window = 0;
+        time_step(c, atoi(argv[5]) - 1, 1, 100, "one token behind the others");
+        return 0;
+    }
     time_step(c, 0, 512, 20, "prompt of 512");
     time_step(c, 500, 1, 500, "one token at 500");
     c.window = 0;
